@@ -1,0 +1,135 @@
+//! Element types. A dtype is a run-time tag; the traits here tie each tag to its Rust type.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use std::fmt;
+
+/// The element type of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum DType {
+    /// IEEE binary32, the default.
+    F32 = 0,
+    /// IEEE binary64; the CPU only, for gradient checks.
+    F64 = 1,
+    /// bfloat16: the upper half of a binary32.
+    BF16 = 2,
+    /// IEEE binary16.
+    F16 = 3,
+    /// 32-bit signed integers: labels, token ids, indices.
+    I32 = 4,
+    /// Bytes: masks (0 or 1) and raw pixels.
+    U8 = 5,
+}
+
+impl DType {
+    /// Every dtype.
+    pub const ALL: [DType; 6] = [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::U8];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::BF16 | DType::F16 => 2,
+            DType::U8 => 1,
+        }
+    }
+
+    /// Whether the dtype holds floating-point numbers.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F64 | DType::BF16 | DType::F16)
+    }
+
+    /// The name used in messages and files: `f32`, `bf16`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::BF16 => "bf16",
+            DType::F16 => "f16",
+            DType::I32 => "i32",
+            DType::U8 => "u8",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A Rust type that a buffer can hold.
+pub trait Element: Pod + Send + Sync + fmt::Debug + PartialEq {
+    /// The tag of this type.
+    const DTYPE: DType;
+}
+
+/// A floating-point element with the type its arithmetic accumulates in.
+///
+/// f32, bf16 and f16 accumulate in f32; f64 accumulates in f64. Kernels load with [`Float::wide`], compute in `Acc`
+/// and round once with [`Float::narrow`].
+pub trait Float: Element {
+    /// The type that sums are kept in.
+    type Acc: Float<Acc = Self::Acc>
+        + std::ops::Add<Output = Self::Acc>
+        + std::ops::Sub<Output = Self::Acc>
+        + std::ops::Mul<Output = Self::Acc>
+        + std::ops::Div<Output = Self::Acc>
+        + std::ops::Neg<Output = Self::Acc>
+        + std::ops::AddAssign
+        + std::ops::MulAssign
+        + std::iter::Sum
+        + PartialOrd
+        + Default;
+    /// Widens for arithmetic.
+    fn wide(self) -> Self::Acc;
+    /// Rounds a result to storage.
+    fn narrow(acc: Self::Acc) -> Self;
+    /// Rounds an f64 to storage.
+    fn of(value: f64) -> Self;
+    /// Widens to f64.
+    fn f64(self) -> f64;
+}
+
+macro_rules! element {
+    ($($t:ty => $tag:ident),*) => {$(
+        impl Element for $t { const DTYPE: DType = DType::$tag; }
+    )*};
+}
+element!(f32 => F32, f64 => F64, bf16 => BF16, f16 => F16, i32 => I32, u8 => U8);
+
+macro_rules! wide_float {
+    ($($t:ty),*) => {$(
+        impl Float for $t {
+            type Acc = $t;
+            #[inline(always)]
+            fn wide(self) -> $t { self }
+            #[inline(always)]
+            fn narrow(acc: $t) -> Self { acc }
+            #[inline(always)]
+            fn of(value: f64) -> Self { value as $t }
+            #[inline(always)]
+            fn f64(self) -> f64 { self as f64 }
+        }
+    )*};
+}
+wide_float!(f32, f64);
+
+macro_rules! half_float {
+    ($($t:ty),*) => {$(
+        impl Float for $t {
+            type Acc = f32;
+            #[inline(always)]
+            fn wide(self) -> f32 { self.to_f32() }
+            #[inline(always)]
+            fn narrow(acc: f32) -> Self { <$t>::from_f32(acc) }
+            #[inline(always)]
+            fn of(value: f64) -> Self { <$t>::from_f64(value) }
+            #[inline(always)]
+            fn f64(self) -> f64 { self.to_f64() }
+        }
+    )*};
+}
+half_float!(bf16, f16);

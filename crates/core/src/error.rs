@@ -1,0 +1,199 @@
+//! What can go wrong, typed: which op was asked, what was found, what was expected.
+
+use crate::{DType, Shape};
+
+/// The result of anything in Kiln that checks its input.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a tensor operation.
+///
+/// Checks happen once, where a public function takes its arguments; layers add where they stand in the model, so that
+/// a message reads ``in `features.3` (Conv2d): conv2d: …``.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two shapes that had to agree or broadcast do not.
+    #[error("{op}: shapes {lhs} and {rhs} do not agree")]
+    ShapeMismatch {
+        /// The op that was called.
+        op: &'static str,
+        /// The first operand's shape.
+        lhs: Shape,
+        /// The second operand's shape.
+        rhs: Shape,
+    },
+    /// A tensor has a rank that the op does not take.
+    #[error("{op}: expected rank {expected}, found rank {rank}")]
+    Rank {
+        /// The op that was called.
+        op: &'static str,
+        /// The ranks it takes.
+        expected: &'static str,
+        /// The rank found.
+        rank: usize,
+    },
+    /// An axis outside the shape.
+    #[error("{op}: axis {axis} is out of range for shape {shape}")]
+    Axis {
+        /// The op that was called.
+        op: &'static str,
+        /// The axis asked for.
+        axis: isize,
+        /// The shape it was asked of.
+        shape: Shape,
+    },
+    /// An argument outside its domain: a stride of 0, groups that do not divide the channels, …
+    #[error("{op}: {argument} = {value}, expected {expected}")]
+    InvalidArgument {
+        /// The op that was called.
+        op: &'static str,
+        /// The argument's name.
+        argument: &'static str,
+        /// The value found.
+        value: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+    /// Dimensions whose product does not fit.
+    #[error("{op}: dimensions {dims:?} overflow the address space")]
+    TooLarge {
+        /// The op that was called.
+        op: &'static str,
+        /// The dimensions asked for.
+        dims: Vec<usize>,
+    },
+    /// Operands of different dtypes.
+    #[error("{op}: dtypes {lhs} and {rhs} differ; convert one with `to_dtype`")]
+    DTypeMismatch {
+        /// The op that was called.
+        op: &'static str,
+        /// The first operand's dtype.
+        lhs: DType,
+        /// The second operand's dtype.
+        rhs: DType,
+    },
+    /// A dtype that the op or the backend does not have.
+    #[error("{op}: dtype {dtype} is not supported, expected {expected}")]
+    UnsupportedDType {
+        /// The op that was called.
+        op: &'static str,
+        /// The dtype found.
+        dtype: DType,
+        /// The dtypes it takes.
+        expected: &'static str,
+    },
+    /// An index (label, token id, gather index) outside its range.
+    #[error("{op}: index {index} at position {position} is out of range 0..{size}")]
+    IndexOutOfRange {
+        /// The op that was called.
+        op: &'static str,
+        /// The index found.
+        index: i64,
+        /// Where it stood in the index tensor, counted row-major.
+        position: usize,
+        /// The number of valid indices.
+        size: usize,
+    },
+    /// Memory that could not be had.
+    #[error("{device}: out of memory: {requested} bytes requested, {free} bytes free")]
+    OutOfMemory {
+        /// The device that was asked.
+        device: String,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes that were free, as far as the device knows.
+        free: usize,
+    },
+    /// An op with no gradient met a tensor whose gradient is wanted.
+    #[error("{op} has no gradient; call `detach()` on its input if none is wanted")]
+    NoGradient {
+        /// The op without a gradient.
+        op: &'static str,
+    },
+    /// `backward` ran a second time through a graph that the first run freed.
+    #[error("{op}: this part of the graph was already used by a backward pass; keep it with `backward_retain`")]
+    GraphFreed {
+        /// The op whose saved tensors are gone.
+        op: &'static str,
+    },
+    /// A backend's own call failed.
+    #[error("{device}: {call} failed with code {code}: {meaning}")]
+    Device {
+        /// The device.
+        device: String,
+        /// The call that failed.
+        call: &'static str,
+        /// The raw code it returned.
+        code: i32,
+        /// What the code means.
+        meaning: String,
+    },
+    /// An error inside a model, with the module it came from.
+    #[error("in `{path}` ({layer}): {source}")]
+    In {
+        /// Dotted path of the module, as in the state dictionary.
+        path: String,
+        /// The module's type, such as `Conv2d`.
+        layer: &'static str,
+        /// What went wrong there.
+        source: Box<Error>,
+    },
+}
+
+impl Error {
+    /// An [`Error::InvalidArgument`].
+    pub fn invalid(
+        op: &'static str,
+        argument: &'static str,
+        value: impl std::fmt::Display,
+        expected: impl Into<String>,
+    ) -> Self {
+        Error::InvalidArgument {
+            op,
+            argument,
+            value: value.to_string(),
+            expected: expected.into(),
+        }
+    }
+
+    /// Adds the module an error came from; paths of nested modules join with dots, the innermost layer is named.
+    pub fn within(self, name: &str, layer: &'static str) -> Self {
+        match self {
+            Error::In { path, layer, source } => Error::In {
+                path: format!("{name}.{path}"),
+                layer,
+                source,
+            },
+            source => Error::In {
+                path: name.to_string(),
+                layer,
+                source: Box::new(source),
+            },
+        }
+    }
+
+    /// The error itself, without the modules around it.
+    pub fn root(&self) -> &Error {
+        match self {
+            Error::In { source, .. } => source.root(),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_modules_join_their_paths() {
+        let e = Error::invalid("conv2d", "stride", 0, "at least 1")
+            .within("3", "Conv2d")
+            .within("features", "Sequential");
+        assert_eq!(
+            e.to_string(),
+            "in `features.3` (Conv2d): conv2d: stride = 0, expected at least 1"
+        );
+        assert!(matches!(e.root(), Error::InvalidArgument { .. }));
+    }
+}

@@ -1,0 +1,18 @@
+//! The floor everything in Kiln stands on: shapes, dtypes, errors, op parameters and the [`Backend`] trait.
+//!
+//! This crate knows no device. A backend implements the op families of [`ops`]; everything above is generic over
+//! `B: Backend` and nothing else.
+
+mod backend;
+mod dtype;
+mod error;
+pub mod ops;
+pub mod philox;
+mod runtime;
+mod shape;
+
+pub use backend::Backend;
+pub use dtype::{DType, Element, Float};
+pub use error::{Error, Result};
+pub use runtime::{Buffer, MemoryStats, Runtime};
+pub use shape::{MAX_RANK, Shape};

@@ -1,0 +1,233 @@
+//! Elementwise ops: one input, two inputs with NumPy broadcasting, comparison, selection, conversion, fill.
+
+use super::{Dims, Strides, coded, dims};
+use crate::{Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+coded! {
+    /// An elementwise function of one tensor. `a` and `b` are the parameters of [`UnaryParams`].
+    Unary {
+        /// a·x + b
+        Affine,
+        /// −x
+        Neg,
+        /// |x|, with gradient 0 at 0
+        Abs,
+        /// eˣ
+        Exp,
+        /// ln x
+        Log,
+        /// √x
+        Sqrt,
+        /// 1/√x
+        Rsqrt,
+        /// x²
+        Square,
+        /// 1/x
+        Reciprocal,
+        /// sin x
+        Sin,
+        /// cos x
+        Cos,
+        /// tanh x
+        Tanh,
+        /// 1/(1+e⁻ˣ)
+        Sigmoid,
+        /// max(x, 0), with gradient 0 at 0
+        Relu,
+        /// x for x > 0, else a·x
+        LeakyRelu,
+        /// x for x > 0, else a·(eˣ − 1)
+        Elu,
+        /// x·Φ(x) by erf
+        Gelu,
+        /// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
+        GeluTanh,
+        /// x·sigmoid(x)
+        Silu,
+        /// ln(1 + e^(a·x))/a, linear where a·x > b (PyTorch's beta and threshold)
+        Softplus,
+        /// min(max(x, a), b), gradient 1 on the closed interval; NaN passes through
+        Clamp,
+        /// xᵃ for a constant exponent
+        Powf,
+        /// erf x
+        Erf,
+        /// −1, 0 or 1
+        Sign,
+    }
+}
+
+coded! {
+    /// An elementwise function of two tensors.
+    Binary {
+        /// a + b
+        Add,
+        /// a − b
+        Sub,
+        /// a · b
+        Mul,
+        /// a / b
+        Div,
+        /// aᵇ
+        Pow,
+        /// The larger; NaN if either is. The gradient is halved between equal operands, as in PyTorch.
+        Maximum,
+        /// The smaller; NaN if either is. The gradient is halved between equal operands, as in PyTorch.
+        Minimum,
+    }
+}
+
+coded! {
+    /// A comparison of two tensors; the result is a mask of 0 and 1.
+    Compare {
+        /// a = b
+        Eq,
+        /// a ≠ b
+        Ne,
+        /// a < b
+        Lt,
+        /// a ≤ b
+        Le,
+        /// a > b
+        Gt,
+        /// a ≥ b
+        Ge,
+    }
+}
+
+/// Parameters of a [`Unary`] op.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct UnaryParams {
+    /// Number of elements.
+    pub n: u64,
+    /// First parameter of the function, if it has one.
+    pub a: f64,
+    /// Second parameter of the function, if it has one.
+    pub b: f64,
+    /// Code of the [`Unary`] function.
+    pub op: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<UnaryParams>() == 32);
+
+impl UnaryParams {
+    /// Parameters for `op` over `n` elements.
+    pub fn new(op: Unary, n: usize, a: f64, b: f64) -> Self {
+        UnaryParams {
+            n: n as u64,
+            a,
+            b,
+            op: op as u32,
+            pad: 0,
+        }
+    }
+
+    /// The function.
+    pub fn op(&self) -> Unary {
+        Unary::from_code(self.op)
+    }
+}
+
+/// Parameters of ops over two tensors that broadcast to `shape`: [`Binary`], [`Compare`] and selection.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct BroadcastParams {
+    /// Output dimensions; adjacent dimensions that both operands walk alike are already merged.
+    pub shape: Dims,
+    /// Strides of the first operand, 0 along broadcast dimensions.
+    pub a: Strides,
+    /// Strides of the second operand, 0 along broadcast dimensions.
+    pub b: Strides,
+    /// Strides of the mask (selection only), 0 along broadcast dimensions.
+    pub mask: Strides,
+    /// Number of output elements.
+    pub n: u64,
+    /// Number of dimensions in use.
+    pub rank: u32,
+    /// Code of the [`Binary`] or [`Compare`] function.
+    pub op: u32,
+}
+const _: () = assert!(size_of::<BroadcastParams>() == 272);
+
+impl BroadcastParams {
+    /// Parameters for operands of shapes `a` and `b` (and a mask), and the shape of the result.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) when the shapes do not broadcast.
+    pub fn new(op: &'static str, code: u32, a: &Shape, b: &Shape, mask: Option<&Shape>) -> Result<(Self, Shape)> {
+        let mut out = a.broadcast(op, b)?;
+        if let Some(m) = mask {
+            out = out.broadcast(op, m)?;
+        }
+        let own = |s: &Shape| s.broadcast_strides(&out);
+        let (sa, sb, sm) = (own(a), own(b), mask.map_or([0; 8], own));
+        let full = dims(&out);
+        // Merge a dimension into the one before it when every operand steps over the pair as over one dimension.
+        let mut p = BroadcastParams::zeroed();
+        let mut rank = 0usize;
+        for i in 0..out.rank() {
+            if full[i] == 1 {
+                continue;
+            }
+            let joins = |s: &Strides, kept: &Strides| rank > 0 && kept[rank - 1] == s[i] * full[i] as i64;
+            if joins(&sa, &p.a) && joins(&sb, &p.b) && joins(&sm, &p.mask) {
+                p.shape[rank - 1] *= full[i];
+                (p.a[rank - 1], p.b[rank - 1], p.mask[rank - 1]) = (sa[i], sb[i], sm[i]);
+            } else {
+                p.shape[rank] = full[i];
+                (p.a[rank], p.b[rank], p.mask[rank]) = (sa[i], sb[i], sm[i]);
+                rank += 1;
+            }
+        }
+        p.shape[rank..].fill(1);
+        p.n = out.size() as u64;
+        p.rank = rank as u32;
+        p.op = code;
+        Ok((p, out))
+    }
+}
+
+/// Elementwise ops of a backend. Float tensors of one call share their dtype.
+pub trait ElementwiseOps: Runtime {
+    /// `y[i] = f(x[i])`.
+    fn unary(&self, p: &UnaryParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `dx[i] = g[i]·f′(x[i])`, where `y = f(x)` is at hand as well.
+    fn unary_grad(
+        &self,
+        p: &UnaryParams,
+        x: &Self::Buffer,
+        y: &Self::Buffer,
+        g: &Self::Buffer,
+        dx: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// `y = f(a, b)` with broadcasting; `p.op` is a [`Binary`] code.
+    fn binary(&self, p: &BroadcastParams, a: &Self::Buffer, b: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `mask = a ⋈ b` with broadcasting; `p.op` is a [`Compare`] code, the mask is u8. Operands are floats of one
+    /// dtype or both i32.
+    fn compare(&self, p: &BroadcastParams, a: &Self::Buffer, b: &Self::Buffer, mask: &mut Self::Buffer) -> Result<()>;
+
+    /// `y = mask ? a : b` with broadcasting of all three.
+    fn select(
+        &self,
+        p: &BroadcastParams,
+        mask: &Self::Buffer,
+        a: &Self::Buffer,
+        b: &Self::Buffer,
+        y: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// Converts between any two dtypes: floats round to nearest even, float to integer truncates and saturates.
+    fn cast(&self, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// Sets every element to `value`, rounded to the buffer's dtype.
+    fn fill(&self, value: f64, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `y += x`, element by element: how gradients accumulate.
+    fn accumulate(&self, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+}

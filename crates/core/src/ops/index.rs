@@ -1,0 +1,127 @@
+//! Moving elements: strided views (permute, slice, flip, expand and their inverses), gather, scatter, one-hot.
+
+use super::{Dims, Strides};
+use crate::{Error, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+/// A strided window onto a contiguous tensor: element `i` of the view is at `offset + Σ i[d]·strides[d]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct ViewParams {
+    /// Dimensions of the view.
+    pub shape: Dims,
+    /// Strides into the viewed tensor in elements; negative when flipped, 0 when expanded.
+    pub strides: Strides,
+    /// Where the view's first element is.
+    pub offset: u64,
+    /// Elements of the view.
+    pub n: u64,
+    /// Number of dimensions in use.
+    pub rank: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<ViewParams>() == 152);
+
+impl ViewParams {
+    /// A view of `shape` with the given strides and offset; the caller has checked that it stays inside.
+    /// Dimensions of size 1 are dropped and adjacent ones that step as one are merged.
+    pub fn new(shape: &Shape, strides: &[i64], offset: usize) -> Self {
+        let mut p = ViewParams::zeroed();
+        let mut rank = 0usize;
+        for (&d, &s) in shape.dims().iter().zip(strides) {
+            if d == 1 {
+                continue;
+            }
+            if rank > 0 && p.strides[rank - 1] == s * d as i64 {
+                p.shape[rank - 1] *= d as u64;
+                p.strides[rank - 1] = s;
+            } else {
+                p.shape[rank] = d as u64;
+                p.strides[rank] = s;
+                rank += 1;
+            }
+        }
+        p.shape[rank..].fill(1);
+        p.rank = rank as u32;
+        p.offset = offset as u64;
+        p.n = shape.size() as u64;
+        p
+    }
+}
+
+/// Parameters of indexing along one axis: the source is `[outer, size, inner]`, the result `[outer, count, inner]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct IndexParams {
+    /// Product of the dimensions before the axis.
+    pub outer: u64,
+    /// Size of the axis in the source: what indices are compared with.
+    pub size: u64,
+    /// Product of the dimensions after the axis.
+    pub inner: u64,
+    /// Size of the axis in the result.
+    pub count: u64,
+}
+const _: () = assert!(size_of::<IndexParams>() == 32);
+
+impl IndexParams {
+    /// Parameters for picking `count` entries along `axis` of `shape`.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] when the axis is out of range.
+    pub fn new(op: &'static str, shape: &Shape, axis: isize, count: usize) -> Result<Self> {
+        let (outer, size, inner) = shape.split_at(shape.axis(op, axis)?);
+        Ok(IndexParams {
+            outer: outer as u64,
+            size: size as u64,
+            inner: inner as u64,
+            count: count as u64,
+        })
+    }
+
+    /// Parameters of gather and scatter-add along `axis`, where `index` has the rank of `shape` and equals it in
+    /// every dimension but `axis`.
+    ///
+    /// # Errors
+    /// An axis out of range, an index of another shape.
+    pub fn gather(op: &'static str, shape: &Shape, index: &Shape, axis: isize) -> Result<Self> {
+        let a = shape.axis(op, axis)?;
+        let fits = index.rank() == shape.rank() && (0..shape.rank()).all(|i| i == a || index[i] == shape[i]);
+        if !fits {
+            return Err(Error::ShapeMismatch {
+                op,
+                lhs: *shape,
+                rhs: *index,
+            });
+        }
+        Self::new(op, shape, axis, index[a])
+    }
+}
+
+/// Moving ops of a backend. Indices are i32; one outside its range is [`Error::IndexOutOfRange`].
+pub trait IndexOps: Runtime {
+    /// Reads a view of `x` into the contiguous `y`. Any dtype.
+    fn view_read(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// Writes the contiguous `x` through a view of `y`, leaving the rest of `y`. The view does not overlap itself.
+    /// Any dtype.
+    fn view_write(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `y[o, j, i] = x[o, index[o, j, i], i]`.
+    fn gather(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `y[o, index[o, j, i], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
+    fn scatter_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer)
+    -> Result<()>;
+
+    /// `y[o, j, i] = x[o, index[j], i]`. Any dtype of `x`.
+    fn index_select(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer)
+    -> Result<()>;
+
+    /// `y[o, index[j], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
+    fn index_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `y[r, c] = 1` where `c = index[r]`, else 0; `outer` rows of `size` classes.
+    fn one_hot(&self, p: &IndexParams, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+}

@@ -1,0 +1,76 @@
+//! The fused softmax cross-entropy. Other losses are composed from elementwise ops and reductions in `kiln-nn`.
+
+use crate::{Error, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+/// Parameters of cross-entropy from logits `[rows, classes]` and integer labels `[rows]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct CrossEntropyParams {
+    /// Rows.
+    pub rows: u64,
+    /// Classes.
+    pub classes: u64,
+    /// Label smoothing ε in `0..=1`.
+    pub smoothing: f64,
+    /// Rows with this label contribute nothing (PyTorch's default is −100).
+    pub ignore_index: i64,
+}
+const _: () = assert!(size_of::<CrossEntropyParams>() == 32);
+
+impl CrossEntropyParams {
+    /// Parameters for `logits` of rank 2 or more (classes last) and `labels` of the shape before it.
+    ///
+    /// # Errors
+    /// No classes, labels of another shape, a smoothing outside `0..=1`.
+    pub fn new(op: &'static str, logits: &Shape, labels: &Shape, smoothing: f64, ignore_index: i64) -> Result<Self> {
+        if logits.rank() == 0 {
+            return Err(Error::Rank {
+                op,
+                expected: "1 or more",
+                rank: 0,
+            });
+        }
+        let (lead, classes) = (&logits[..logits.rank() - 1], logits[logits.rank() - 1]);
+        if lead != labels.dims() {
+            return Err(Error::ShapeMismatch {
+                op,
+                lhs: *logits,
+                rhs: *labels,
+            });
+        }
+        if classes == 0 {
+            return Err(Error::invalid(op, "classes", 0, "at least 1"));
+        }
+        if !(0.0..=1.0).contains(&smoothing) {
+            return Err(Error::invalid(op, "label_smoothing", smoothing, "a number from 0 to 1"));
+        }
+        Ok(CrossEntropyParams {
+            rows: labels.size() as u64,
+            classes: classes as u64,
+            smoothing,
+            ignore_index,
+        })
+    }
+}
+
+/// Losses of a backend.
+pub trait LossOps: Runtime {
+    /// With `ℓ = log_softmax(logits[r])`, label `t`, class weights `w` (1 when absent) and smoothing ε:
+    /// `loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c]` and `weight[r] = w[t]`; both are 0 for an ignored row.
+    /// `dlogits[r]` is the gradient of `loss[r]` alone. `loss` and `weight` have the dtype of the logits; labels are
+    /// i32.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`] for a label that is neither a class nor `ignore_index`.
+    fn cross_entropy(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &Self::Buffer,
+        labels: &Self::Buffer,
+        class_weights: Option<&Self::Buffer>,
+        loss: &mut Self::Buffer,
+        weight: &mut Self::Buffer,
+        dlogits: &mut Self::Buffer,
+    ) -> Result<()>;
+}

@@ -1,0 +1,131 @@
+//! Matrix products: batched with broadcast batches, either side transposed, and the linear layer's fused form.
+
+use super::{Dims, Strides, coded};
+use crate::{Error, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+coded! {
+    /// An activation that a fused op applies to its result.
+    Activation {
+        /// The identity.
+        None,
+        /// max(x, 0)
+        Relu,
+        /// x·Φ(x) by erf
+        Gelu,
+        /// The tanh form of GELU
+        GeluTanh,
+        /// x·sigmoid(x)
+        Silu,
+        /// 1/(1+e⁻ˣ)
+        Sigmoid,
+        /// tanh x
+        Tanh,
+    }
+}
+
+/// Parameters of a batched product `C[b] = op(A[b]) · op(B[b])`, where op transposes or not.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct MatmulParams {
+    /// Batch dimensions of the output.
+    pub batch: Dims,
+    /// Strides of A's batch dimensions in elements, 0 where broadcast.
+    pub a_batch: Strides,
+    /// Strides of B's batch dimensions in elements, 0 where broadcast.
+    pub b_batch: Strides,
+    /// Rows of C.
+    pub m: u64,
+    /// Columns of C.
+    pub n: u64,
+    /// The summed dimension.
+    pub k: u64,
+    /// Number of batch dimensions.
+    pub batch_rank: u32,
+    /// 1 when A is stored `[k, m]`.
+    pub trans_a: u32,
+    /// 1 when B is stored `[n, k]`.
+    pub trans_b: u32,
+    /// Code of the [`Activation`] applied to the result (linear only).
+    pub activation: u32,
+}
+const _: () = assert!(size_of::<MatmulParams>() == 232);
+
+impl MatmulParams {
+    /// Parameters for `[…, m, k] · […, k, n]` after the given transpositions, and the shape of the result.
+    ///
+    /// # Errors
+    /// Ranks below 2, inner dimensions that differ, batches that do not broadcast.
+    pub fn new(op: &'static str, a: &Shape, b: &Shape, trans_a: bool, trans_b: bool) -> Result<(Self, Shape)> {
+        for s in [a, b] {
+            if s.rank() < 2 {
+                return Err(Error::Rank {
+                    op,
+                    expected: "2 or more",
+                    rank: s.rank(),
+                });
+            }
+        }
+        let mismatch = || Error::ShapeMismatch { op, lhs: *a, rhs: *b };
+        let split = |s: &Shape, t: bool| {
+            let r = s.rank();
+            if t { (s[r - 1], s[r - 2]) } else { (s[r - 2], s[r - 1]) }
+        };
+        let ((m, k), (k2, n)) = (split(a, trans_a), split(b, trans_b));
+        if k != k2 {
+            return Err(mismatch());
+        }
+        let lead = |s: &Shape| Shape::new(&s[..s.rank() - 2]);
+        let (la, lb) = (lead(a)?, lead(b)?);
+        let batch = la.broadcast(op, &lb).map_err(|_| mismatch())?;
+        let strides = |s: &Shape, matrix: usize| {
+            let mut st = s.broadcast_strides(&batch);
+            st.iter_mut().for_each(|x| *x *= matrix as i64);
+            st
+        };
+        let mut out = [0; crate::MAX_RANK];
+        out[..batch.rank()].copy_from_slice(&batch);
+        out[batch.rank()] = m;
+        out[batch.rank() + 1] = n;
+        let p = MatmulParams {
+            batch: super::dims(&batch),
+            a_batch: strides(&la, m * k),
+            b_batch: strides(&lb, k * n),
+            m: m as u64,
+            n: n as u64,
+            k: k as u64,
+            batch_rank: batch.rank() as u32,
+            trans_a: u32::from(trans_a),
+            trans_b: u32::from(trans_b),
+            activation: 0,
+        };
+        Ok((p, Shape::new(&out[..batch.rank() + 2])?))
+    }
+
+    /// Number of products in the batch.
+    pub fn batches(&self) -> usize {
+        self.batch[..self.batch_rank as usize].iter().product::<u64>() as usize
+    }
+
+    /// The activation of the fused form.
+    pub fn activation(&self) -> Activation {
+        Activation::from_code(self.activation)
+    }
+}
+
+/// Matrix products of a backend.
+pub trait MatmulOps: Runtime {
+    /// `C = op(A)·op(B)`; `k = 0` gives zeros.
+    fn matmul(&self, p: &MatmulParams, a: &Self::Buffer, b: &Self::Buffer, c: &mut Self::Buffer) -> Result<()>;
+
+    /// `y = f(x·Wᵀ + bias)`: one product (`batch_rank` 0, `trans_b` 1) with `x [m, k]`, `W [n, k]`, `bias [n]` and
+    /// the activation of `p`.
+    fn linear(
+        &self,
+        p: &MatmulParams,
+        x: &Self::Buffer,
+        w: &Self::Buffer,
+        bias: Option<&Self::Buffer>,
+        y: &mut Self::Buffer,
+    ) -> Result<()>;
+}

@@ -1,0 +1,216 @@
+//! Normalisation: batch norm over channels, and layer, RMS, group and instance norm within a sample.
+
+use crate::{Error, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+/// Parameters of batch norm over a channels-last tensor seen as `[rows, channels]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct BatchNormParams {
+    /// Values per channel: batch times positions.
+    pub rows: u64,
+    /// Channels.
+    pub channels: u64,
+    /// Added to the variance.
+    pub eps: f64,
+}
+const _: () = assert!(size_of::<BatchNormParams>() == 24);
+
+impl BatchNormParams {
+    /// Parameters for a tensor whose last dimension is the channels.
+    ///
+    /// # Errors
+    /// Rank below 2, no rows, a negative or NaN `eps`.
+    pub fn new(op: &'static str, x: &Shape, eps: f64) -> Result<Self> {
+        if x.rank() < 2 {
+            return Err(Error::Rank {
+                op,
+                expected: "2 or more",
+                rank: x.rank(),
+            });
+        }
+        check_eps(op, eps)?;
+        let channels = x[x.rank() - 1];
+        let rows = x[..x.rank() - 1].iter().product::<usize>();
+        if rows == 0 || channels == 0 {
+            return Err(Error::invalid(op, "input", x, "a non-empty tensor"));
+        }
+        Ok(BatchNormParams {
+            rows: rows as u64,
+            channels: channels as u64,
+            eps,
+        })
+    }
+}
+
+/// Parameters of a norm within each sample, `x` seen as `[samples, positions, groups, width]`: every
+/// (sample, group) is normalised over positions and width.
+///
+/// Layer and RMS norm have `positions = groups = 1`; instance norm has `width = 1`. The scale and shift vectors have
+/// `groups·width` entries.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct GroupNormParams {
+    /// Independent samples.
+    pub samples: u64,
+    /// Positions of one sample.
+    pub positions: u64,
+    /// Groups of channels.
+    pub groups: u64,
+    /// Channels of one group.
+    pub width: u64,
+    /// Added to the variance (or the mean square).
+    pub eps: f64,
+    /// 1 for RMS norm: no mean is subtracted, `rstd = 1/√(mean(x²) + eps)`.
+    pub rms: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<GroupNormParams>() == 48);
+
+impl GroupNormParams {
+    /// Layer norm (or RMS norm) over the last `normalized.rank()` dimensions, which must equal `normalized`.
+    ///
+    /// # Errors
+    /// Trailing dimensions that differ from `normalized`, an empty `normalized`, a negative or NaN `eps`.
+    pub fn layer(op: &'static str, x: &Shape, normalized: &Shape, eps: f64, rms: bool) -> Result<Self> {
+        check_eps(op, eps)?;
+        let lead = x.rank().checked_sub(normalized.rank());
+        let Some(lead) = lead.filter(|&l| x[l..] == normalized[..]) else {
+            return Err(Error::ShapeMismatch {
+                op,
+                lhs: *x,
+                rhs: *normalized,
+            });
+        };
+        if normalized.rank() == 0 || normalized.size() == 0 {
+            return Err(Error::invalid(op, "normalized_shape", normalized, "a non-empty shape"));
+        }
+        Ok(GroupNormParams {
+            samples: x[..lead].iter().product::<usize>() as u64,
+            positions: 1,
+            groups: 1,
+            width: normalized.size() as u64,
+            eps,
+            rms: u32::from(rms),
+            pad: 0,
+        })
+    }
+
+    /// Group norm of `[N, …, C]` in `groups` groups (instance norm: as many groups as channels).
+    ///
+    /// # Errors
+    /// Rank below 2, groups that do not divide the channels, a negative or NaN `eps`.
+    pub fn group(op: &'static str, x: &Shape, groups: usize, eps: f64) -> Result<Self> {
+        check_eps(op, eps)?;
+        if x.rank() < 2 {
+            return Err(Error::Rank {
+                op,
+                expected: "2 or more",
+                rank: x.rank(),
+            });
+        }
+        let channels = x[x.rank() - 1];
+        if groups == 0 || channels == 0 || channels % groups != 0 {
+            return Err(Error::invalid(
+                op,
+                "groups",
+                groups,
+                format!("a divisor of {channels} channels"),
+            ));
+        }
+        let positions = x[1..x.rank() - 1].iter().product::<usize>();
+        if positions == 0 {
+            return Err(Error::invalid(op, "input", x, "at least one position"));
+        }
+        Ok(GroupNormParams {
+            samples: x[0] as u64,
+            positions: positions as u64,
+            groups: groups as u64,
+            width: (channels / groups) as u64,
+            eps,
+            rms: 0,
+            pad: 0,
+        })
+    }
+}
+
+fn check_eps(op: &'static str, eps: f64) -> Result<()> {
+    if eps >= 0.0 && eps.is_finite() {
+        Ok(())
+    } else {
+        Err(Error::invalid(op, "eps", eps, "a finite number, 0 or more"))
+    }
+}
+
+/// Norms of a backend. Scale and shift are optional and of the tensor's dtype; statistics (`mean`, `rstd`, `var`) are
+/// of the tensor's accumulation dtype: f32, or f64 for f64.
+pub trait NormOps: Runtime {
+    /// Training: `mean` and the biased variance over the rows, `rstd = 1/√(var + eps)`,
+    /// `y = (x − mean)·rstd·scale + shift`.
+    fn batch_norm(
+        &self,
+        p: &BatchNormParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        shift: Option<&Self::Buffer>,
+        y: &mut Self::Buffer,
+        mean: &mut Self::Buffer,
+        rstd: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// Evaluation with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
+    fn batch_norm_eval(
+        &self,
+        p: &BatchNormParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        shift: Option<&Self::Buffer>,
+        mean: &Self::Buffer,
+        var: &Self::Buffer,
+        y: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// The gradient of training batch norm: with `x̂ = (x − mean)·rstd`, `dshift = Σg`, `dscale = Σg·x̂`,
+    /// `dx = scale·rstd·(g − dshift/rows − x̂·dscale/rows)`. `dscale` and `dshift` have the tensor's dtype and are
+    /// always written.
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        mean: &Self::Buffer,
+        rstd: &Self::Buffer,
+        g: &Self::Buffer,
+        dx: &mut Self::Buffer,
+        dscale: &mut Self::Buffer,
+        dshift: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// The norm of each (sample, group), and its statistics `[samples, groups]` (`mean` is zero for RMS norm).
+    fn group_norm(
+        &self,
+        p: &GroupNormParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        shift: Option<&Self::Buffer>,
+        y: &mut Self::Buffer,
+        mean: &mut Self::Buffer,
+        rstd: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// The gradient of [`NormOps::group_norm`]; `dscale` and `dshift` (`groups·width` entries of the tensor's dtype)
+    /// are always written.
+    fn group_norm_grad(
+        &self,
+        p: &GroupNormParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        mean: &Self::Buffer,
+        rstd: &Self::Buffer,
+        g: &Self::Buffer,
+        dx: &mut Self::Buffer,
+        dscale: &mut Self::Buffer,
+        dshift: &mut Self::Buffer,
+    ) -> Result<()>;
+}

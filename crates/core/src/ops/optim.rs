@@ -1,0 +1,113 @@
+//! Optimizer updates: one call updates every parameter of a group, in place.
+//!
+//! Numbers that change from step to step live in a small device block, so a captured step sees new ones at each
+//! replay: `scalars` is an f32 buffer (f64 when the parameters are f64) `[lr, c1, c2, scale]`, where the meaning of `c1` and `c2` is the
+//! optimizer's own and every gradient is multiplied by `scale` first (loss scale, clipping).
+
+use crate::{Result, Runtime};
+use bytemuck::{Pod, Zeroable};
+
+/// One parameter with its gradient and its optimizer state, all of equal length. State is f32 (f64 for f64).
+#[derive(Debug)]
+pub struct OptimSlot<'a, Buf> {
+    /// The parameter, updated in place.
+    pub param: &'a mut Buf,
+    /// Its gradient.
+    pub grad: &'a Buf,
+    /// The optimizer's state, in the order its update names it.
+    pub state: Vec<&'a mut Buf>,
+}
+
+/// SGD, as `torch.optim.SGD`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct SgdParams {
+    /// Momentum μ; 0 keeps no state.
+    pub momentum: f64,
+    /// Dampening of the gradient in the momentum buffer.
+    pub dampening: f64,
+    /// L2 penalty added to the gradient.
+    pub weight_decay: f64,
+    /// 1 for Nesterov momentum.
+    pub nesterov: u32,
+    /// 1 to climb rather than descend.
+    pub maximize: u32,
+}
+const _: () = assert!(size_of::<SgdParams>() == 32);
+
+/// Adam and AdamW, as `torch.optim.Adam` and `torch.optim.AdamW`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct AdamParams {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// 1 when weight decay shrinks the parameter directly (AdamW) rather than adding to the gradient.
+    pub decoupled: u32,
+    /// 1 to use the maximum of the second moments (AMSGrad).
+    pub amsgrad: u32,
+}
+const _: () = assert!(size_of::<AdamParams>() == 40);
+
+/// RMSprop, as `torch.optim.RMSprop`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct RmspropParams {
+    /// Smoothing of the mean square.
+    pub alpha: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// L2 penalty added to the gradient.
+    pub weight_decay: f64,
+    /// Momentum; 0 keeps no momentum state.
+    pub momentum: f64,
+    /// 1 to subtract the squared mean gradient.
+    pub centered: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<RmspropParams>() == 40);
+
+/// Adagrad, as `torch.optim.Adagrad`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct AdagradParams {
+    /// Added to the denominator.
+    pub eps: f64,
+    /// L2 penalty added to the gradient.
+    pub weight_decay: f64,
+}
+const _: () = assert!(size_of::<AdagradParams>() == 16);
+
+/// Optimizer updates of a backend.
+pub trait OptimOps: Runtime {
+    /// `g += wd·p; v = μ·v + (1−dampening)·g; p −= lr·(nesterov ? g + μ·v : v)`. State: `[v]` with momentum, else
+    /// `[]`. `c1` is 1 at the first step (where `v = g`), else 0.
+    fn sgd(&self, p: &SgdParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()>;
+
+    /// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p −= lr/c1·m/(√v/c2 + eps)` with `c1 = 1−β₁ᵗ`, `c2 = √(1−β₂ᵗ)`.
+    /// State: `[m, v]`, and `[m, v, v_max]` with AMSGrad.
+    fn adam(&self, p: &AdamParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()>;
+
+    /// `s = α·s + (1−α)·g²; d = √(s − a²) + eps (a the mean gradient, when centered); b = μ·b + g/d; p −= lr·b`.
+    /// State: `[s]`, then `[b]` with momentum, then `[a]` when centered.
+    fn rmsprop(
+        &self,
+        p: &RmspropParams,
+        scalars: &Self::Buffer,
+        slots: &mut [OptimSlot<'_, Self::Buffer>],
+    ) -> Result<()>;
+
+    /// `s += g²; p −= lr·g/(√s + eps)`; `lr` already holds the decayed rate. State: `[s]`.
+    fn adagrad(
+        &self,
+        p: &AdagradParams,
+        scalars: &Self::Buffer,
+        slots: &mut [OptimSlot<'_, Self::Buffer>],
+    ) -> Result<()>;
+}

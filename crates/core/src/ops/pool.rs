@@ -1,0 +1,163 @@
+//! Max and average pooling over windows, and adaptive average pooling, channels-last.
+
+use super::conv::{image_of, image_parts, to32};
+use super::{Padding, Window, dim32};
+use crate::{Error, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+/// Parameters of windowed pooling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct PoolParams {
+    /// Images.
+    pub batch: u32,
+    /// Channels.
+    pub channels: u32,
+    /// Input size (D, H, W).
+    pub input: [u32; 3],
+    /// Kernel size.
+    pub kernel: [u32; 3],
+    /// Output size.
+    pub output: [u32; 3],
+    /// Step between windows.
+    pub stride: [u32; 3],
+    /// Padding before the first element.
+    pub padding: [u32; 3],
+    /// Distance between taps (max pooling only; 1 for average).
+    pub dilation: [u32; 3],
+    /// Average pooling: 1 when zeros of the padding count in the divisor (PyTorch's default).
+    pub count_include_pad: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<PoolParams>() == 88);
+
+impl PoolParams {
+    /// Parameters of pooling `x` by `window`, and the shape of the result.
+    ///
+    /// With `ceil_mode` the last window may hang over the end, as long as it starts inside the input or its left
+    /// padding (PyTorch's rule).
+    ///
+    /// # Errors
+    /// Wrong rank, zero kernel, stride or dilation, a window larger than the padded input, padding over half of the
+    /// kernel (a window would see no element).
+    pub fn new(
+        op: &'static str,
+        x: &Shape,
+        window: &Window,
+        ceil_mode: bool,
+        count_include_pad: bool,
+    ) -> Result<(Self, Shape)> {
+        let rank = window.rank;
+        let (batch, input, channels) = image_parts(op, rank, x)?;
+        window.check(op)?;
+        if let Padding::Explicit(pad) = window.padding {
+            for i in 0..3 {
+                if pad[i] > window.kernel[i] / 2 {
+                    return Err(Error::invalid(op, "padding", pad[i], "at most half of the kernel"));
+                }
+            }
+        }
+        let (mut padding, mut output) = ([0; 3], [0; 3]);
+        for i in 0..3 {
+            if input[i] == 0 {
+                return Err(Error::invalid(op, "input size", 0, "at least 1"));
+            }
+            (padding[i], output[i]) = window.output(op, i, input[i])?;
+            if let (true, Padding::Explicit(pad)) = (ceil_mode, window.padding) {
+                let ceil = (input[i] + 2 * pad[i] - window.extent(i)).div_ceil(window.stride[i]) + 1;
+                let starts_inside = (ceil - 1) * window.stride[i] < input[i] + pad[i];
+                output[i] = if starts_inside { ceil } else { ceil - 1 };
+            }
+        }
+        let p = PoolParams {
+            batch: dim32(op, "batch", batch)?,
+            channels: dim32(op, "channels", channels)?,
+            input: to32(op, "input", input)?,
+            kernel: to32(op, "kernel", window.kernel)?,
+            output: to32(op, "output", output)?,
+            stride: to32(op, "stride", window.stride)?,
+            padding: to32(op, "padding", padding)?,
+            dilation: to32(op, "dilation", window.dilation)?,
+            count_include_pad: u32::from(count_include_pad),
+            pad: 0,
+        };
+        Ok((p, image_of(rank, batch, output, channels)?))
+    }
+}
+
+/// Parameters of adaptive average pooling: output cell `o` averages inputs `⌊o·I/O⌋ .. ⌈(o+1)·I/O⌉`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct AdaptivePoolParams {
+    /// Images.
+    pub batch: u32,
+    /// Channels.
+    pub channels: u32,
+    /// Input size (D, H, W).
+    pub input: [u32; 3],
+    /// Output size.
+    pub output: [u32; 3],
+}
+const _: () = assert!(size_of::<AdaptivePoolParams>() == 32);
+
+impl AdaptivePoolParams {
+    /// Parameters of pooling `x` to `output` (leading missing dimensions 1), and the shape of the result.
+    ///
+    /// # Errors
+    /// Wrong rank, an empty input or output dimension.
+    pub fn new(op: &'static str, rank: usize, x: &Shape, output: [usize; 3]) -> Result<(Self, Shape)> {
+        let (batch, input, channels) = image_parts(op, rank, x)?;
+        for i in 0..3 {
+            if output[i] == 0 || input[i] == 0 {
+                return Err(Error::invalid(op, "size", 0, "at least 1"));
+            }
+        }
+        let p = AdaptivePoolParams {
+            batch: dim32(op, "batch", batch)?,
+            channels: dim32(op, "channels", channels)?,
+            input: to32(op, "input", input)?,
+            output: to32(op, "output", output)?,
+        };
+        Ok((p, image_of(rank, batch, output, channels)?))
+    }
+}
+
+/// Poolings of a backend.
+pub trait PoolOps: Runtime {
+    /// `y` is the largest element of each window (padding never wins, NaN always does), the first among equals;
+    /// `index` (i32, the shape of `y`) is its flat spatial position in its image, `(d·H + h)·W + w`.
+    fn max_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer, index: &mut Self::Buffer)
+    -> Result<()>;
+
+    /// `dx[index[o]] += g[o]`, everything else zero: the gradient of max pooling.
+    fn max_pool_grad(
+        &self,
+        p: &PoolParams,
+        g: &Self::Buffer,
+        index: &Self::Buffer,
+        dx: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// `y[o] = x[index[o]]`: the gradient of [`PoolOps::max_pool_grad`].
+    fn max_pool_gather(
+        &self,
+        p: &PoolParams,
+        x: &Self::Buffer,
+        index: &Self::Buffer,
+        y: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// The mean of each window. The divisor is the kernel volume clipped to the padded input with
+    /// `count_include_pad`, the number of real elements without.
+    fn avg_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// The gradient of average pooling.
+    fn avg_pool_grad(&self, p: &PoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+
+    /// Adaptive average pooling.
+    fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// The gradient of adaptive average pooling.
+    fn adaptive_avg_pool_grad(&self, p: &AdaptivePoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+}

@@ -1,0 +1,93 @@
+//! Random numbers: every value is Philox4x32-10 of (seed, stream, step, element), the same bits on every device.
+
+use super::coded;
+use crate::{Error, Result, Runtime};
+use bytemuck::{Pod, Zeroable};
+
+coded! {
+    /// A distribution. `a` and `b` are the parameters of [`RandomParams`].
+    Distribution {
+        /// Uniform on `a ≤ x < b`
+        Uniform,
+        /// Normal with mean `a` and standard deviation `b`
+        Normal,
+        /// Normal with mean `a` and standard deviation `b`, redrawn outside two standard deviations (by inverting
+        /// the distribution function on the interval)
+        TruncatedNormal,
+        /// 1 with probability `a`, else 0
+        Bernoulli,
+    }
+}
+
+/// Parameters of random ops. `step` comes from a one-element i32 buffer on the device, so that a captured step draws
+/// new numbers at each replay.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RandomParams {
+    /// Number of elements.
+    pub n: u64,
+    /// The run's seed.
+    pub seed: u64,
+    /// First parameter of the distribution (dropout: the probability of zero).
+    pub a: f64,
+    /// Second parameter of the distribution.
+    pub b: f64,
+    /// Which sequence: one per layer or parameter.
+    pub stream: u32,
+    /// Code of the [`Distribution`].
+    pub distribution: u32,
+}
+const _: () = assert!(size_of::<RandomParams>() == 40);
+
+impl RandomParams {
+    /// Checks the parameters of `distribution`.
+    ///
+    /// # Errors
+    /// Bounds that are not finite or in order, a negative deviation, a probability outside `0..=1`.
+    pub fn new(
+        op: &'static str,
+        distribution: Distribution,
+        n: usize,
+        (a, b): (f64, f64),
+        seed: u64,
+        stream: u32,
+    ) -> Result<Self> {
+        let (ok, expected) = match distribution {
+            Distribution::Uniform => (a.is_finite() && b.is_finite() && a <= b, "finite bounds in order"),
+            Distribution::Normal | Distribution::TruncatedNormal => (
+                a.is_finite() && b.is_finite() && b >= 0.0,
+                "a finite mean and a deviation of 0 or more",
+            ),
+            Distribution::Bernoulli => ((0.0..=1.0).contains(&a), "a probability from 0 to 1"),
+        };
+        if !ok {
+            return Err(Error::invalid(op, "parameters", format!("({a}, {b})"), expected));
+        }
+        Ok(RandomParams {
+            n: n as u64,
+            seed,
+            a,
+            b,
+            stream,
+            distribution: distribution as u32,
+        })
+    }
+
+    /// The distribution.
+    pub fn distribution(&self) -> Distribution {
+        Distribution::from_code(self.distribution)
+    }
+}
+
+/// Random ops of a backend.
+pub trait RandomOps: Runtime {
+    /// Fills `y` (any float dtype; drawn in f32 and rounded).
+    fn random(&self, p: &RandomParams, step: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `ticket = counter; counter += 1` (one-element i32 buffers, wrapping): how a random layer takes its step.
+    fn tick(&self, counter: &mut Self::Buffer, ticket: &mut Self::Buffer) -> Result<()>;
+
+    /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. Its gradient is itself, applied to
+    /// the gradient with the same parameters and step.
+    fn dropout(&self, p: &RandomParams, step: &Self::Buffer, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+}

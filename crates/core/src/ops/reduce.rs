@@ -1,0 +1,149 @@
+//! Reductions over any axes, arg-reductions, cumulative sum and top-k along one axis.
+
+use super::{Dims, coded};
+use crate::{MAX_RANK, Result, Runtime, Shape};
+use bytemuck::{Pod, Zeroable};
+
+coded! {
+    /// A reduction.
+    Reduce {
+        /// Σx
+        Sum,
+        /// Σx / n
+        Mean,
+        /// The largest; NaN if any is. An empty reduction is an error.
+        Max,
+        /// The smallest; NaN if any is. An empty reduction is an error.
+        Min,
+        /// Σx²
+        SumSquares,
+    }
+}
+
+/// Parameters of a [`Reduce`] op: dimensions that alternate between kept and reduced.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct ReduceParams {
+    /// Input dimensions, adjacent ones of the same kind merged and ones of size 1 dropped.
+    pub shape: Dims,
+    /// Bit i is set when dimension i is reduced.
+    pub reduced: u32,
+    /// Number of dimensions in use.
+    pub rank: u32,
+    /// Code of the [`Reduce`] function.
+    pub op: u32,
+    /// Zero.
+    pub pad: u32,
+    /// Elements of the output.
+    pub outputs: u64,
+    /// Elements reduced into each output.
+    pub count: u64,
+}
+const _: () = assert!(size_of::<ReduceParams>() == 96);
+
+impl ReduceParams {
+    /// Parameters for reducing `axes` of `shape` (all axes when the list is empty), and the shape of the result.
+    ///
+    /// # Errors
+    /// An axis out of range or named twice; an empty maximum or minimum.
+    pub fn new(op: &'static str, f: Reduce, shape: &Shape, axes: &[isize], keep_dim: bool) -> Result<(Self, Shape)> {
+        let mut marked = shape.axes(op, axes)?;
+        if axes.is_empty() {
+            marked = [true; MAX_RANK];
+        }
+        let mut p = ReduceParams::zeroed();
+        (p.outputs, p.count, p.op) = (1, 1, f as u32);
+        let (mut kept, mut n) = ([0; MAX_RANK], 0);
+        for (i, &d) in shape.dims().iter().enumerate() {
+            if marked[i] {
+                p.count *= d as u64;
+            } else {
+                p.outputs *= d as u64;
+            }
+            if !marked[i] || keep_dim {
+                kept[n] = if marked[i] { 1 } else { d };
+                n += 1;
+            }
+            if d == 1 {
+                continue;
+            }
+            let rank = p.rank as usize;
+            if rank > 0 && (p.reduced >> (rank - 1)) & 1 == u32::from(marked[i]) {
+                p.shape[rank - 1] *= d as u64;
+            } else {
+                p.shape[rank] = d as u64;
+                p.reduced |= u32::from(marked[i]) << rank;
+                p.rank += 1;
+            }
+        }
+        p.shape[p.rank as usize..].fill(1);
+        if p.count == 0 && p.outputs > 0 && matches!(f, Reduce::Max | Reduce::Min) {
+            return Err(crate::Error::invalid(op, "shape", shape, "a non-empty reduction"));
+        }
+        Ok((p, Shape::new(&kept[..n])?))
+    }
+
+    /// The function.
+    pub fn op(&self) -> Reduce {
+        Reduce::from_code(self.op)
+    }
+}
+
+/// Parameters of an op along one axis, the tensor seen as `[outer, n, inner]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct AxisParams {
+    /// Product of the dimensions before the axis.
+    pub outer: u64,
+    /// Size of the axis.
+    pub n: u64,
+    /// Product of the dimensions after the axis.
+    pub inner: u64,
+    /// Size of the axis in the output, where it differs (`k` of top-k).
+    pub k: u64,
+    /// 1 to take the smallest rather than the largest (arg-reduction, top-k), or to sum from the end (cumsum).
+    pub reverse: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<AxisParams>() == 40);
+
+impl AxisParams {
+    /// Parameters for `axis` of `shape`.
+    ///
+    /// # Errors
+    /// [`Error::Axis`](crate::Error::Axis) when the axis is out of range.
+    pub fn new(op: &'static str, shape: &Shape, axis: isize, k: usize, reverse: bool) -> Result<Self> {
+        let (outer, n, inner) = shape.split_at(shape.axis(op, axis)?);
+        Ok(AxisParams {
+            outer: outer as u64,
+            n: n as u64,
+            inner: inner as u64,
+            k: k as u64,
+            reverse: u32::from(reverse),
+            pad: 0,
+        })
+    }
+}
+
+/// Reductions of a backend.
+pub trait ReduceOps: Runtime {
+    /// Reduces `x` into `y`, accumulating in `Acc` in an order that does not depend on the number of threads.
+    fn reduce(&self, p: &ReduceParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// `index[o, i] = argmax_j x[o, j, i]` (argmin with `reverse`), the first among equals, NaN before all; i32.
+    fn arg_reduce(&self, p: &AxisParams, x: &Self::Buffer, index: &mut Self::Buffer) -> Result<()>;
+
+    /// `y[o, j, i] = Σ_{l ≤ j} x[o, l, i]`; with `reverse`, over `l ≥ j`.
+    fn cumsum(&self, p: &AxisParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+
+    /// The `k` largest (smallest with `reverse`) along the axis, sorted, ties by lower index first; NaN counts as
+    /// the largest. `values` has the dtype of `x`, `index` is i32; both are `[outer, k, inner]`.
+    fn top_k(
+        &self,
+        p: &AxisParams,
+        x: &Self::Buffer,
+        values: &mut Self::Buffer,
+        index: &mut Self::Buffer,
+    ) -> Result<()>;
+}

@@ -1,0 +1,124 @@
+//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and what is drawn from it.
+//!
+//! A draw is a pure function of (seed, stream, step, element): element `i` takes word `i % 4` of block `i / 4`.
+//! Everything here uses integer arithmetic and individually rounded f32 operations only (no fused multiply-add, no
+//! library functions), so a GPU kernel that follows the same steps gives the same bits.
+
+const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+
+/// The ten-round Philox bijection of a counter under a key.
+#[inline]
+pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for round in 0..10 {
+        if round > 0 {
+            key[0] = key[0].wrapping_add(WEYL[0]);
+            key[1] = key[1].wrapping_add(WEYL[1]);
+        }
+        let a = u64::from(MUL[0]) * u64::from(counter[0]);
+        let b = u64::from(MUL[1]) * u64::from(counter[2]);
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
+    }
+    counter
+}
+
+/// A sequence of draws: the counter's upper half is (step, stream), its lower half counts blocks of four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The run's seed.
+    pub seed: u64,
+    /// Which sequence of the run.
+    pub stream: u32,
+    /// Which draw of the sequence.
+    pub step: u32,
+}
+
+impl Key {
+    /// The key of a sequence.
+    pub const fn new(seed: u64, stream: u32, step: u32) -> Self {
+        Key { seed, stream, step }
+    }
+
+    /// The four words of block `index`: elements `4·index .. 4·index + 4`.
+    #[inline]
+    pub fn block(&self, index: u64) -> [u32; 4] {
+        philox4x32(
+            [index as u32, (index >> 32) as u32, self.step, self.stream],
+            [self.seed as u32, (self.seed >> 32) as u32],
+        )
+    }
+
+    /// The word of one element.
+    #[inline]
+    pub fn word(&self, element: u64) -> u32 {
+        self.block(element / 4)[(element % 4) as usize]
+    }
+
+    /// A uniform integer in `0..bound` from element `element` (Lemire's multiply-shift on 64 bits of two blocks, bias
+    /// below 2⁻³² for any `u32` bound).
+    #[inline]
+    pub fn below(&self, element: u64, bound: u32) -> u32 {
+        let w = self.block(element);
+        let wide = (u64::from(w[0]) << 32) | u64::from(w[1]);
+        ((u128::from(wide) * u128::from(bound)) >> 64) as u32
+    }
+
+    /// A permutation of `0..n` by Fisher–Yates.
+    pub fn permutation(&self, n: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..n).collect();
+        for i in (1..n).rev() {
+            let w = self.block(i as u64);
+            let wide = (u64::from(w[0]) << 32) | u64::from(w[1]);
+            let j = ((u128::from(wide) * (i as u128 + 1)) >> 64) as usize;
+            order.swap(i, j);
+        }
+        order
+    }
+}
+
+/// Uniform on `[0, 1)` with 24 bits.
+#[inline]
+pub fn uniform(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vectors of the authors' Random123 distribution (kat_vectors, philox 4x32 10).
+    #[test]
+    fn known_answers() {
+        let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
+        for (counter, key, want) in [
+            ([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
+            (
+                [u32::MAX; 4],
+                [u32::MAX; 2],
+                [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd],
+            ),
+            (
+                pi,
+                [0xa409_3822, 0x299f_31d0],
+                [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+            ),
+        ] {
+            assert_eq!(philox4x32(counter, key), want);
+        }
+    }
+
+    #[test]
+    fn permutations_are_permutations() {
+        for n in [0, 1, 2, 31, 1000] {
+            let mut p = Key::new(7, 1, 2).permutation(n);
+            p.sort_unstable();
+            assert!(p.into_iter().eq(0..n));
+        }
+        assert_ne!(Key::new(7, 1, 2).permutation(50), Key::new(7, 1, 3).permutation(50));
+    }
+}

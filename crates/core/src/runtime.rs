@@ -1,0 +1,81 @@
+//! Memory and execution: what a backend provides beside its ops.
+
+use crate::{DType, Element, Result};
+
+/// Memory on a backend's device, tagged with its dtype.
+pub trait Buffer: Send + Sync + 'static {
+    /// The element type.
+    fn dtype(&self) -> DType;
+    /// Number of elements.
+    fn len(&self) -> usize;
+    /// Whether there are no elements.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a backend's allocator has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Bytes in buffers that are alive.
+    pub live: usize,
+    /// Bytes kept for reuse.
+    pub cached: usize,
+    /// The largest `live` seen.
+    pub peak: usize,
+    /// Blocks that had to come from the system because none was cached.
+    pub allocations: u64,
+}
+
+/// A device that holds buffers and runs work in order. The value is a cheap handle: clones share the device.
+pub trait Runtime: Clone + Send + Sync + 'static {
+    /// Memory of this device.
+    type Buffer: Buffer;
+    /// A captured step. A backend that cannot capture uses [`std::convert::Infallible`].
+    type Graph: Send;
+
+    /// What a user calls this device: `cpu`, `cuda:0`, …
+    fn name(&self) -> String;
+
+    /// Whether the backend computes in `dtype`.
+    fn supports(&self, dtype: DType) -> bool;
+
+    /// A buffer of `len` elements with unspecified contents.
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer>;
+
+    /// Copies host bytes into a buffer of exactly that many bytes.
+    fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()>;
+
+    /// Copies a buffer into exactly as many host bytes, after all work before it.
+    fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()>;
+
+    /// Copies between buffers of equal dtype and length.
+    fn copy(&self, src: &Self::Buffer, dst: &mut Self::Buffer) -> Result<()>;
+
+    /// Waits for all work.
+    fn sync(&self) -> Result<()>;
+
+    /// Runs `body` once. A backend that can record the work returns a graph that repeats it on the same buffers; one
+    /// that cannot returns `None`, and the caller runs the closure again for the next step.
+    fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Self::Graph>>;
+
+    /// Repeats a captured step.
+    fn replay(&self, graph: &mut Self::Graph) -> Result<()>;
+
+    /// Allocator statistics.
+    fn memory(&self) -> MemoryStats;
+
+    /// A buffer holding `values`.
+    fn upload<T: Element>(&self, values: &[T]) -> Result<Self::Buffer> {
+        let mut buffer = self.alloc(T::DTYPE, values.len())?;
+        self.upload_bytes(bytemuck::cast_slice(values), &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// The elements of a buffer of dtype `T`; the caller has compared the dtypes.
+    fn download<T: Element>(&self, buffer: &Self::Buffer) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); buffer.len()];
+        self.download_bytes(buffer, bytemuck::cast_slice_mut(&mut values))?;
+        Ok(values)
+    }
+}
