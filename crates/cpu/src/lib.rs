@@ -1,1 +1,15 @@
-//! stub
+//! The CPU backend: correct first, then fast.
+//!
+//! Threads come from rayon and matrix products from the `gemm` crate, whose micro-kernels follow the machine's vector
+//! units at run time. Work is split into chunks whose number depends on the shapes alone, and partial results are
+//! combined in order, so the same seed gives the same bits at any number of threads.
+
+mod buffer;
+mod dispatch;
+mod ops;
+mod parallel;
+mod pool;
+mod runtime;
+
+pub use buffer::CpuBuffer;
+pub use runtime::Cpu;

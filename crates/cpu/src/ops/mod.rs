@@ -1,0 +1,13 @@
+//! One file per op family, the implementation of the trait of the same name in `kiln-core`.
+
+mod conv;
+mod elementwise;
+mod index;
+mod loss;
+mod matmul;
+mod norm;
+mod optim;
+mod pool;
+mod random;
+mod reduce;
+mod softmax;

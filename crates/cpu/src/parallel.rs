@@ -1,0 +1,20 @@
+//! Splitting work: chunks depend on sizes alone, never on the number of threads, and small work stays on one core.
+
+use rayon::prelude::*;
+
+/// Elementary operations below which starting threads costs more than it saves.
+pub(crate) const GRAIN: usize = 1 << 15;
+
+/// Runs `f(first_index, chunk)` over chunks of about `GRAIN / cost` elements of `y`, in parallel when there is more
+/// than one. `cost` is the work of one element relative to one multiplication; chunks are multiples of `unit`.
+pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    let unit = unit.max(1);
+    let size = (GRAIN / cost.max(1)).max(1).next_multiple_of(unit);
+    if y.len() <= size {
+        if !y.is_empty() {
+            f(0, y);
+        }
+        return;
+    }
+    y.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i * size, chunk));
+}

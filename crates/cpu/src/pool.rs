@@ -1,0 +1,114 @@
+//! A caching allocator: blocks of a size class are kept and handed out again, so a steady state allocates nothing.
+
+use bytemuck::{Pod, Zeroable};
+use kiln_core::{Error, MemoryStats, Result};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// One cache line: the unit and the alignment of every block.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Line([u8; 64]);
+
+/// Blocks that nobody uses, by size class, and the statistics.
+#[derive(Default)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: BTreeMap<usize, Vec<Vec<Line>>>,
+    stats: MemoryStats,
+}
+
+/// Blocks come in sizes of at most 1/8 waste: the next multiple of an eighth of the size's power of two.
+fn size_class(lines: usize) -> usize {
+    let step = (lines.next_power_of_two() / 16).max(1);
+    lines.next_multiple_of(step)
+}
+
+impl Pool {
+    /// A block of at least `bytes` bytes with unspecified contents.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Vec<Line>> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let class = size_class(bytes.div_ceil(64));
+        let mut state = self.lock();
+        let cached = state.free.get_mut(&class).and_then(Vec::pop);
+        let block = match cached {
+            Some(block) => {
+                state.stats.cached -= class * 64;
+                block
+            }
+            None => {
+                let mut block = Vec::new();
+                if block.try_reserve_exact(class).is_err() {
+                    state.release();
+                    block.try_reserve_exact(class).map_err(|_| Error::OutOfMemory {
+                        device: "cpu".into(),
+                        requested: bytes,
+                        free: 0,
+                    })?;
+                }
+                block.resize(class, Line::zeroed());
+                state.stats.allocations += 1;
+                block
+            }
+        };
+        state.stats.live += class * 64;
+        state.stats.peak = state.stats.peak.max(state.stats.live);
+        Ok(block)
+    }
+
+    /// Takes a block back. Blocks beyond what was ever live at once go to the system.
+    pub(crate) fn give(&self, block: Vec<Line>) {
+        let bytes = block.len() * 64;
+        if bytes == 0 {
+            return;
+        }
+        let mut state = self.lock();
+        state.stats.live -= bytes;
+        if state.stats.live + state.stats.cached + bytes <= state.stats.peak + state.stats.peak / 4 {
+            state.stats.cached += bytes;
+            state.free.entry(block.len()).or_default().push(block);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.lock().stats
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // A panic while the lock is held cannot leave the lists half-changed: every update is a push or a pop.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn release(&mut self) {
+        self.free.clear();
+        self.stats.cached = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_sizes_are_reused_and_counted() {
+        let pool = Pool::default();
+        for _ in 0..10 {
+            let (a, b) = (pool.take(1000).unwrap(), pool.take(5000).unwrap());
+            pool.give(a);
+            pool.give(b);
+        }
+        let stats = pool.stats();
+        assert_eq!(stats.allocations, 2);
+        assert_eq!(stats.live, 0);
+        assert!(stats.cached >= 6000 && stats.peak == stats.cached);
+        assert!(matches!(pool.take(isize::MAX as usize / 2), Err(Error::OutOfMemory { .. })));
+    }
+}

@@ -1,0 +1,95 @@
+//! The device handle: memory, copies, and capture (which on a CPU means: run it now).
+
+use crate::CpuBuffer;
+use crate::pool::Pool;
+use kiln_core::{Buffer, DType, MemoryStats, Result, Runtime};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// The CPU as a device. Clones share one allocator.
+#[derive(Clone, Default)]
+pub struct Cpu {
+    pool: Arc<Pool>,
+    poison: bool,
+}
+
+impl Cpu {
+    /// The CPU with an allocator of its own. Threads are rayon's current pool.
+    pub fn new() -> Self {
+        Cpu::default()
+    }
+
+    /// A CPU whose fresh buffers are filled with NaN (all bits set): an op that leaves an element unwritten, or reads
+    /// one before writing it, shows.
+    pub fn poisoned() -> Self {
+        Cpu {
+            poison: true,
+            ..Cpu::default()
+        }
+    }
+
+    /// Scratch memory for the inside of an op, from the same allocator.
+    pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Result<CpuBuffer> {
+        let mut buffer = CpuBuffer::new(&self.pool, dtype, len)?;
+        if self.poison {
+            buffer.bytes_mut().fill(0xff);
+        }
+        Ok(buffer)
+    }
+}
+
+impl std::fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cpu")
+    }
+}
+
+impl Runtime for Cpu {
+    type Buffer = CpuBuffer;
+    type Graph = Infallible;
+
+    fn name(&self) -> String {
+        "cpu".into()
+    }
+
+    fn supports(&self, _: DType) -> bool {
+        true
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<CpuBuffer> {
+        self.scratch(dtype, len)
+    }
+
+    fn upload_bytes(&self, src: &[u8], dst: &mut CpuBuffer) -> Result<()> {
+        dst.bytes_mut().copy_from_slice(src);
+        Ok(())
+    }
+
+    fn download_bytes(&self, src: &CpuBuffer, dst: &mut [u8]) -> Result<()> {
+        dst.copy_from_slice(src.bytes());
+        Ok(())
+    }
+
+    fn copy(&self, src: &CpuBuffer, dst: &mut CpuBuffer) -> Result<()> {
+        debug_assert_eq!((src.dtype(), src.len()), (dst.dtype(), dst.len()));
+        dst.bytes_mut().copy_from_slice(src.bytes());
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Infallible>> {
+        body()?;
+        Ok(None)
+    }
+
+    fn replay(&self, graph: &mut Infallible) -> Result<()> {
+        match *graph {}
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.pool.stats()
+    }
+}
