@@ -92,11 +92,7 @@ impl Shape {
         let index = if axis < 0 { axis.checked_add(rank) } else { Some(axis) };
         match index {
             Some(i) if (0..rank).contains(&i) => Ok(i as usize),
-            _ => Err(Error::Axis {
-                op,
-                axis,
-                shape: *self,
-            }),
+            _ => Err(Error::Axis { op, axis, shape: *self }),
         }
     }
 
@@ -208,14 +204,8 @@ mod tests {
 
     #[test]
     fn sizes_are_checked() {
-        assert!(matches!(
-            Shape::new(&[usize::MAX, 2]),
-            Err(Error::TooLarge { .. })
-        ));
-        assert!(matches!(
-            Shape::new(&[0, usize::MAX, 2]),
-            Err(Error::TooLarge { .. })
-        ));
+        assert!(matches!(Shape::new(&[usize::MAX, 2]), Err(Error::TooLarge { .. })));
+        assert!(matches!(Shape::new(&[0, usize::MAX, 2]), Err(Error::TooLarge { .. })));
         assert!(matches!(Shape::new(&[1; 9]), Err(Error::Rank { .. })));
         assert_eq!(Shape::scalar().size(), 1);
         assert_eq!(shape(&[2, 0, 3]).size(), 0);

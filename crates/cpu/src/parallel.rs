@@ -16,5 +16,7 @@ pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl
         }
         return;
     }
-    y.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i * size, chunk));
+    y.par_chunks_mut(size)
+        .enumerate()
+        .for_each(|(i, chunk)| f(i * size, chunk));
 }

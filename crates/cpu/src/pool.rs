@@ -109,6 +109,9 @@ mod tests {
         assert_eq!(stats.allocations, 2);
         assert_eq!(stats.live, 0);
         assert!(stats.cached >= 6000 && stats.peak == stats.cached);
-        assert!(matches!(pool.take(isize::MAX as usize / 2), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(
+            pool.take(isize::MAX as usize / 2),
+            Err(Error::OutOfMemory { .. })
+        ));
     }
 }

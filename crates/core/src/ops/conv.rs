@@ -234,7 +234,17 @@ impl ConvParams {
         for i in 0..3 {
             (padding[i], output[i]) = window.output(op, i, input[i])?;
         }
-        let p = Self::assemble(op, batch, groups, in_channels, out_channels, input, output, padding, window)?;
+        let p = Self::assemble(
+            op,
+            batch,
+            groups,
+            in_channels,
+            out_channels,
+            input,
+            output,
+            padding,
+            window,
+        )?;
         Ok((p, image_shape(rank, batch, output, out_channels)?))
     }
 
@@ -383,20 +393,9 @@ pub trait ConvOps: Runtime {
     ) -> Result<()>;
 
     /// `dx`: the gradient with respect to the input; also the transposed convolution of `g`.
-    fn conv_data_grad(
-        &self,
-        p: &ConvParams,
-        g: &Self::Buffer,
-        w: &Self::Buffer,
-        dx: &mut Self::Buffer,
-    ) -> Result<()>;
+    fn conv_data_grad(&self, p: &ConvParams, g: &Self::Buffer, w: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
 
     /// `dw`: the gradient with respect to the weight.
-    fn conv_weight_grad(
-        &self,
-        p: &ConvParams,
-        g: &Self::Buffer,
-        x: &Self::Buffer,
-        dw: &mut Self::Buffer,
-    ) -> Result<()>;
+    fn conv_weight_grad(&self, p: &ConvParams, g: &Self::Buffer, x: &Self::Buffer, dw: &mut Self::Buffer)
+    -> Result<()>;
 }

@@ -112,8 +112,7 @@ pub trait IndexOps: Runtime {
     fn gather(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// `y[o, index[o, j, i], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
-    fn scatter_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer)
-    -> Result<()>;
+    fn scatter_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// `y[o, j, i] = x[o, index[j], i]`. Any dtype of `x`.
     fn index_select(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer)

@@ -127,8 +127,7 @@ impl AdaptivePoolParams {
 pub trait PoolOps: Runtime {
     /// `y` is the largest element of each window (padding never wins, NaN always does), the first among equals;
     /// `index` (i32, the shape of `y`) is its flat spatial position in its image, `(d·H + h)·W + w`.
-    fn max_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer, index: &mut Self::Buffer)
-    -> Result<()>;
+    fn max_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer, index: &mut Self::Buffer) -> Result<()>;
 
     /// `dx[index[o]] += g[o]`, everything else zero: the gradient of max pooling.
     fn max_pool_grad(

@@ -43,11 +43,5 @@ pub trait SoftmaxOps: Runtime {
     fn softmax(&self, p: &SoftmaxParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// From the output `y` and its gradient `g`: `dx = y·(g − Σ g·y)`; with `log`, `dx = g − e^y·Σ g`.
-    fn softmax_grad(
-        &self,
-        p: &SoftmaxParams,
-        y: &Self::Buffer,
-        g: &Self::Buffer,
-        dx: &mut Self::Buffer,
-    ) -> Result<()>;
+    fn softmax_grad(&self, p: &SoftmaxParams, y: &Self::Buffer, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
 }
