@@ -117,6 +117,20 @@ macro_rules! wide_float {
 }
 wide_float!(f32, f64);
 
+/// The f32 next to `value` with its last bit set where `value` is not an f32 itself. Rounding that to a half gives
+/// what rounding `value` once would (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008); the
+/// conversions of `half` drop the lower 32 bits of an f64 and so round some values the wrong way.
+#[inline]
+fn round_to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let bits = near.to_bits();
+    if f64::from(near) == value || value.is_nan() || bits & 1 == 1 {
+        return near;
+    }
+    let away = f64::from(near).abs() > value.abs();
+    f32::from_bits(if away { bits - 1 } else { bits + 1 })
+}
+
 macro_rules! half_float {
     ($($t:ty),*) => {$(
         impl Float for $t {
@@ -126,10 +140,31 @@ macro_rules! half_float {
             #[inline(always)]
             fn narrow(acc: f32) -> Self { <$t>::from_f32(acc) }
             #[inline(always)]
-            fn of(value: f64) -> Self { <$t>::from_f64(value) }
+            fn of(value: f64) -> Self { <$t>::from_f32(round_to_odd(value)) }
             #[inline(always)]
             fn f64(self) -> f64 { self.to_f64() }
         }
     )*};
 }
 half_float!(bf16, f16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_round_once() {
+        let tie = 1.0 + 2f64.powi(-8);
+        assert_eq!(<bf16 as Float>::of(tie), bf16::ONE);
+        assert_eq!(<bf16 as Float>::of(tie + f64::EPSILON).to_f64(), 1.0 + 2f64.powi(-7));
+        assert_eq!(<bf16 as Float>::of(-tie - f64::EPSILON).to_f64(), -1.0 - 2f64.powi(-7));
+        assert_eq!(
+            <bf16 as Float>::of(3.0 * 2f64.powi(-8) + 1.0 - f64::EPSILON).to_f64(),
+            1.0 + 2f64.powi(-7)
+        );
+        assert_eq!(<f16 as Float>::of(1e300), f16::INFINITY);
+        assert_eq!(<f16 as Float>::of(1e-300), f16::ZERO);
+        assert!(<f16 as Float>::of(f64::NAN).is_nan());
+        assert_eq!(<bf16 as Float>::of(f64::NEG_INFINITY), bf16::NEG_INFINITY);
+    }
+}
