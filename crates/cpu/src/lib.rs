@@ -6,6 +6,7 @@
 
 mod buffer;
 mod dispatch;
+mod math;
 mod ops;
 mod parallel;
 mod pool;

@@ -20,3 +20,9 @@ pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl
         .enumerate()
         .for_each(|(i, chunk)| f(i * size, chunk));
 }
+
+/// Copies bytes, in parallel chunks when there are many.
+pub(crate) fn copy_bytes(src: &[u8], dst: &mut [u8]) {
+    debug_assert_eq!(src.len(), dst.len());
+    chunks_mut(dst, 64, 1, |at, dst| dst.copy_from_slice(&src[at..at + dst.len()]));
+}

@@ -1,0 +1,67 @@
+//! Conversion between dtypes.
+
+use crate::parallel;
+use half::{bf16, f16};
+use kiln_core::Float;
+
+fn map<T: Copy + Sync, U: Send>(x: &[T], y: &mut [U], f: impl Fn(T) -> U + Sync) {
+    debug_assert_eq!(x.len(), y.len());
+    parallel::chunks_mut(y, 1, 1, |at, y| {
+        for (y, &x) in y.iter_mut().zip(&x[at..]) {
+            *y = f(x);
+        }
+    });
+}
+
+/// A source of conversion: the exact value as f64.
+pub(super) trait From: Copy + Send + Sync {
+    fn f64(self) -> f64;
+}
+/// A target of conversion.
+pub(super) trait To: Send {
+    fn of(value: f64) -> Self;
+}
+
+macro_rules! float {
+    ($($t:ty),*) => {$(
+        impl From for $t {
+            #[inline(always)]
+            fn f64(self) -> f64 { Float::f64(self) }
+        }
+        impl To for $t {
+            #[inline(always)]
+            fn of(value: f64) -> $t { Float::of(value) }
+        }
+    )*};
+}
+float!(f32, f64, bf16, f16);
+
+macro_rules! integer {
+    ($($t:ty),*) => {$(
+        impl From for $t {
+            #[inline(always)]
+            fn f64(self) -> f64 { f64::from(self) }
+        }
+        impl To for $t {
+            // Truncates, saturates, NaN becomes 0.
+            #[inline(always)]
+            fn of(value: f64) -> $t { value as $t }
+        }
+    )*};
+}
+integer!(i32, u8);
+
+/// Any dtype to any other: f64 holds every value of all of them exactly, so the one rounding is the last.
+pub(super) fn exact<T: From, U: To>(x: &[T], y: &mut [U]) {
+    map(x, y, |x| U::of(x.f64()));
+}
+
+/// Halves to f32.
+pub(super) fn widen<T: Float<Acc = f32>>(x: &[T], y: &mut [f32]) {
+    map(x, y, T::wide);
+}
+
+/// f32 to halves.
+pub(super) fn narrow<T: Float<Acc = f32>>(x: &[f32], y: &mut [T]) {
+    map(x, y, T::narrow);
+}
