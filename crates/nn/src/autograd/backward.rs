@@ -1,0 +1,288 @@
+//! The engine: from an output's gradient to those of the leaves, in reverse order of creation.
+
+use super::mode::with_grad;
+use super::node::{Node, NodeId};
+use crate::Tensor;
+use kiln_core::{Backend, Error, Result};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Gradients by the tensor they belong to.
+pub struct Gradients<B: Backend> {
+    by_id: HashMap<NodeId, Tensor<B>>,
+}
+
+impl<B: Backend> Default for Gradients<B> {
+    fn default() -> Self {
+        Gradients { by_id: HashMap::new() }
+    }
+}
+
+impl<B: Backend> Gradients<B> {
+    /// The gradient of `tensor`; `None` when it had no part in the output.
+    pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
+        self.by_id.get(&tensor.id()?)
+    }
+
+    /// The gradient filed under `id`.
+    pub fn by_id(&self, id: NodeId) -> Option<&Tensor<B>> {
+        self.by_id.get(&id)
+    }
+
+    /// Takes the gradient of `tensor` out.
+    pub fn remove(&mut self, tensor: &Tensor<B>) -> Option<Tensor<B>> {
+        self.by_id.remove(&tensor.id()?)
+    }
+
+    /// Files `grad` under `id`, replacing what was there.
+    pub fn insert(&mut self, id: NodeId, grad: Tensor<B>) {
+        self.by_id.insert(id, grad);
+    }
+
+    /// Every gradient.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Tensor<B>)> {
+        self.by_id.iter().map(|(&id, g)| (id, g))
+    }
+
+    /// Every gradient, for changing in place.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (NodeId, &mut Tensor<B>)> {
+        self.by_id.iter_mut().map(|(&id, g)| (id, g))
+    }
+
+    /// Number of gradients.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds another set of gradients of the same parameters: gradient accumulation over micro-batches.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn accumulate(&mut self, other: Gradients<B>) -> Result<()> {
+        for (id, grad) in other.by_id {
+            add_into(&mut self.by_id, id, grad, false)?;
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The gradients of this scalar with respect to every leaf it was computed from. The graph is freed on the way.
+    ///
+    /// # Errors
+    /// A tensor that is not a scalar or not tracked; a graph already freed; whatever a rule's ops return.
+    pub fn backward(&self) -> Result<Gradients<B>> {
+        self.check_scalar()?;
+        let by_id = run(&[(self.clone(), self.full_like(1.0)?)], None, false, false)?;
+        Ok(Gradients { by_id })
+    }
+
+    /// As [`Tensor::backward`], keeping the graph for another pass.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`].
+    pub fn backward_retain(&self) -> Result<Gradients<B>> {
+        self.check_scalar()?;
+        let by_id = run(&[(self.clone(), self.full_like(1.0)?)], None, true, false)?;
+        Ok(Gradients { by_id })
+    }
+
+    /// The product of `grad` (of this tensor's shape and dtype) with the Jacobian: backward from any shape.
+    ///
+    /// # Errors
+    /// A gradient of another shape or dtype, and as [`Tensor::backward`].
+    pub fn backward_with(&self, grad: &Tensor<B>) -> Result<Gradients<B>> {
+        check_seed(self, grad)?;
+        let by_id = run(&[(self.clone(), grad.clone())], None, false, false)?;
+        Ok(Gradients { by_id })
+    }
+
+    fn check_scalar(&self) -> Result<()> {
+        if self.size() != 1 {
+            let expected = "one element; reduce it with `mean` or `sum`, or use `backward_with`";
+            return Err(Error::invalid("backward", "shape", self.shape(), expected));
+        }
+        check_tracked(self)
+    }
+}
+
+fn check_tracked<B: Backend>(t: &Tensor<B>) -> Result<()> {
+    if t.is_tracked() {
+        return Ok(());
+    }
+    let expected = "one computed from a tensor that requires a gradient, outside of `no_grad`";
+    Err(Error::invalid("backward", "tensor", "untracked", expected))
+}
+
+fn check_seed<B: Backend>(output: &Tensor<B>, grad: &Tensor<B>) -> Result<()> {
+    check_tracked(output)?;
+    if output.shape() != grad.shape() {
+        return Err(Error::ShapeMismatch {
+            op: "backward",
+            lhs: *output.shape(),
+            rhs: *grad.shape(),
+        });
+    }
+    crate::tensor::same_dtype("backward", output, grad)
+}
+
+/// The gradients of `output` (weighted by `seed`; ones for a scalar when `None`) with respect to `inputs`, as
+/// `torch.autograd.grad`: `None` for an input that the output does not depend on. With `create_graph` the results are
+/// tracked and can be differentiated again; the graph is then kept, else it is freed.
+///
+/// # Errors
+/// As [`Tensor::backward`]; an untracked input.
+pub fn grad<B: Backend>(
+    output: &Tensor<B>,
+    inputs: &[&Tensor<B>],
+    seed: Option<&Tensor<B>>,
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor<B>>>> {
+    let seed = match seed {
+        Some(s) => {
+            check_seed(output, s)?;
+            s.clone()
+        }
+        None => {
+            output.check_scalar()?;
+            output.full_like(1.0)?
+        }
+    };
+    let mut targets = HashSet::new();
+    for input in inputs {
+        check_tracked(input)?;
+        targets.extend(input.id());
+    }
+    let found = run(&[(output.clone(), seed)], Some(&targets), create_graph, create_graph)?;
+    Ok(inputs
+        .iter()
+        .map(|t| t.id().and_then(|id| found.get(&id).cloned()))
+        .collect())
+}
+
+/// The pass itself. Without `targets` it ends at every leaf; with them, it visits only ops that lead to one.
+pub(super) fn run<B: Backend>(
+    seeds: &[(Tensor<B>, Tensor<B>)],
+    targets: Option<&HashSet<NodeId>>,
+    retain: bool,
+    create_graph: bool,
+) -> Result<HashMap<NodeId, Tensor<B>>> {
+    let needed = match targets {
+        Some(t) => Some(leading_to(seeds.iter().filter_map(|(o, _)| o.node()), t)?),
+        None => None,
+    };
+    let wanted = |node: &Arc<Node<B>>| needed.as_ref().is_none_or(|n| n.contains(&node.id()));
+    let mut nodes: BTreeMap<NodeId, Arc<Node<B>>> = BTreeMap::new();
+    let mut pending: HashMap<NodeId, Tensor<B>> = HashMap::new();
+    let mut results = HashMap::new();
+    with_grad(create_graph, || {
+        for (output, seed) in seeds {
+            if let Some(node) = output.node().filter(|n| wanted(n)) {
+                nodes.insert(node.id(), node.clone());
+                add_into(&mut pending, node.id(), seed.clone(), create_graph)?;
+            }
+        }
+        while let Some((id, node)) = nodes.pop_last() {
+            let Some(grad) = pending.remove(&id) else { continue };
+            let target = targets.map_or(node.is_leaf(), |t| t.contains(&id));
+            if target {
+                results.insert(id, grad.clone());
+            }
+            // A target is an end of the pass unless it also lies on the way to another target.
+            if node.is_leaf() || (target && !leads_further(&node, &needed)) {
+                continue;
+            }
+            let Some(saved) = node.saved(retain) else {
+                return Err(Error::GraphFreed { op: node.op() });
+            };
+            let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
+            let grads = saved.apply(&node, &grad, &needs)?;
+            drop(grad);
+            debug_assert_eq!(
+                grads.len(),
+                needs.len(),
+                "rule of {} returns a gradient per input",
+                node.op()
+            );
+            for (input, g) in saved.inputs.iter().zip(grads) {
+                if let (Some(input), Some(g)) = (input, g)
+                    && wanted(input)
+                {
+                    nodes.insert(input.id(), input.clone());
+                    add_into(&mut pending, input.id(), g, create_graph)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(results)
+}
+
+fn leads_further<B: Backend>(node: &Arc<Node<B>>, needed: &Option<HashSet<NodeId>>) -> bool {
+    let (Some(needed), Some(saved)) = (needed, node.saved(true)) else {
+        return false;
+    };
+    saved.inputs.iter().flatten().any(|i| needed.contains(&i.id()))
+}
+
+/// The nodes from which a target can be reached, targets included. Ids order the graph, so nothing older than the
+/// oldest target is looked at.
+fn leading_to<'a, B: Backend>(
+    outputs: impl Iterator<Item = &'a Arc<Node<B>>>,
+    targets: &HashSet<NodeId>,
+) -> Result<HashSet<NodeId>> {
+    let Some(&oldest) = targets.iter().min() else {
+        return Ok(HashSet::new());
+    };
+    let mut seen: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    let mut stack: Vec<Arc<Node<B>>> = outputs.cloned().collect();
+    while let Some(node) = stack.pop() {
+        if node.id() < oldest || seen.contains_key(&node.id()) {
+            continue;
+        }
+        let inputs: Vec<Arc<Node<B>>> = match node.saved(true) {
+            Some(saved) => saved.inputs.iter().flatten().cloned().collect(),
+            None if node.is_leaf() || targets.contains(&node.id()) => Vec::new(),
+            None => return Err(Error::GraphFreed { op: node.op() }),
+        };
+        seen.insert(node.id(), inputs.iter().map(|n| n.id()).collect());
+        stack.extend(inputs);
+    }
+    let mut needed = HashSet::new();
+    for (id, inputs) in seen {
+        if targets.contains(&id) || inputs.iter().any(|i| needed.contains(i)) {
+            needed.insert(id);
+        }
+    }
+    Ok(needed)
+}
+
+/// The program's only accumulation of gradients. A gradient that nobody else holds is added to in place; one that a
+/// rule gave to two inputs is copied first.
+fn add_into<B: Backend>(
+    sums: &mut HashMap<NodeId, Tensor<B>>,
+    id: NodeId,
+    grad: Tensor<B>,
+    create_graph: bool,
+) -> Result<()> {
+    match sums.remove(&id) {
+        None => {
+            sums.insert(id, grad);
+        }
+        Some(sum) if create_graph => {
+            sums.insert(id, sum.add(&grad)?);
+        }
+        Some(mut sum) => {
+            debug_assert_eq!(sum.shape(), grad.shape());
+            let backend = grad.backend().clone();
+            backend.accumulate(grad.buffer(), sum.buffer_mut()?)?;
+            sums.insert(id, sum);
+        }
+    }
+    Ok(())
+}

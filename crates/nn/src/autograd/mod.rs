@@ -1,0 +1,17 @@
+//! Reverse-mode differentiation.
+//!
+//! An op that meets a tracked input leaves a [`Node`] with a [`Rule`]: given the gradient of the op's output, the rule
+//! returns the gradients of its inputs. [`Tensor::backward`](crate::Tensor::backward) visits nodes in reverse order of
+//! their creation and holds the program's only accumulation. Rules are written in differentiable ops, so with
+//! `create_graph` the gradients are tracked in turn and can be differentiated again; a fused op whose backward kernel
+//! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
+
+mod backward;
+mod mode;
+mod node;
+mod vjp;
+
+pub use backward::{Gradients, grad};
+pub use mode::{is_grad_enabled, no_grad, with_grad};
+pub use node::{Node, NodeId, Rule, RuleContext};
+pub use vjp::vjp;

@@ -1,0 +1,32 @@
+//! Whether ops record what they do, per thread.
+
+use std::cell::Cell;
+
+thread_local! {
+    static ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Puts the mode back when dropped, also when a panic passes through.
+struct Restore(bool);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        ENABLED.set(self.0);
+    }
+}
+
+/// Whether ops on this thread record gradients.
+pub fn is_grad_enabled() -> bool {
+    ENABLED.get()
+}
+
+/// Runs `f` with recording on or off.
+pub fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(ENABLED.replace(enabled));
+    f()
+}
+
+/// Runs `f` without recording: for evaluation and in-place updates (`torch.no_grad`).
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad(false, f)
+}

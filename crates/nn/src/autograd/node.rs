@@ -1,0 +1,161 @@
+//! A recorded op and the rule that differentiates it.
+
+use crate::Tensor;
+use kiln_core::{Backend, Result};
+use std::any::Any;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Identifies a tracked tensor. Ids grow with creation, so an op's id is larger than those of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u64);
+
+/// How gradients pass through one op.
+pub trait Rule<B: Backend>: Send + Sync + 'static {
+    /// The gradients of the op's inputs, in the order they were recorded, each of its input's shape and dtype. `None`
+    /// where no gradient flows, or where [`RuleContext::needs`] says that none is wanted.
+    ///
+    /// Written in differentiable ops. A fused backward kernel may stand in when
+    /// [`is_grad_enabled`](super::is_grad_enabled) is false.
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>>;
+
+    /// Whether [`RuleContext::output`] is wanted. (A rule cannot hold its own output: the two would keep each other.)
+    fn saves_output(&self) -> bool {
+        false
+    }
+}
+
+/// What a rule is given.
+pub struct RuleContext<'a, B: Backend> {
+    /// The gradient of the op's output.
+    pub grad: &'a Tensor<B>,
+    output: Option<Tensor<B>>,
+    needs: &'a [bool],
+}
+
+impl<B: Backend> RuleContext<'_, B> {
+    /// The op's output, tracked.
+    ///
+    /// # Panics
+    /// When the rule's `saves_output` is false: a bug in the rule.
+    pub fn output(&self) -> &Tensor<B> {
+        self.output
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
+    }
+
+    /// Whether the gradient of input `i` is wanted.
+    pub fn needs(&self, i: usize) -> bool {
+        self.needs.get(i).copied().unwrap_or(false)
+    }
+}
+
+/// What backward needs of an op; dropped once used, unless the graph is retained.
+pub(super) struct Saved<B: Backend> {
+    rule: Box<dyn Rule<B>>,
+    pub(super) inputs: Vec<Option<Arc<Node<B>>>>,
+    output: Option<Tensor<B>>,
+}
+
+/// A tracked tensor's place in the graph: a leaf, or an op with its inputs.
+pub struct Node<B: Backend> {
+    id: NodeId,
+    op: &'static str,
+    leaf: bool,
+    saved: Mutex<Option<Arc<Saved<B>>>>,
+}
+
+fn next_id() -> NodeId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl<B: Backend> Node<B> {
+    pub(crate) fn leaf() -> Arc<Self> {
+        Arc::new(Node {
+            id: next_id(),
+            op: "leaf",
+            leaf: true,
+            saved: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn new(
+        op: &'static str,
+        rule: Box<dyn Rule<B>>,
+        inputs: Vec<Option<Arc<Node<B>>>>,
+        output: Option<Tensor<B>>,
+    ) -> Arc<Self> {
+        Arc::new(Node {
+            id: next_id(),
+            op,
+            leaf: false,
+            saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
+        })
+    }
+
+    /// What gradients are filed under.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The op that made the tensor, or `leaf`.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    pub(super) fn is_leaf(&self) -> bool {
+        self.leaf
+    }
+
+    pub(super) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
+        // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
+        let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if keep { saved.clone() } else { saved.take() }
+    }
+}
+
+impl<B: Backend> Saved<B> {
+    pub(super) fn apply(
+        &self,
+        node: &Arc<Node<B>>,
+        grad: &Tensor<B>,
+        needs: &[bool],
+    ) -> Result<Vec<Option<Tensor<B>>>> {
+        let output = self.output.as_ref().map(|o| o.with(*o.shape(), Some(node.clone())));
+        self.rule.backward(&RuleContext { grad, output, needs })
+    }
+}
+
+thread_local! {
+    /// What remains to be dropped while a long chain of nodes comes apart; `None` outside of that.
+    static REMAINS: RefCell<Option<Vec<Box<dyn Any>>>> = const { RefCell::new(None) };
+}
+
+/// A node owns its inputs, so a chain of a million ops would drop a million frames deep; this takes it apart in a loop.
+impl<B: Backend> Drop for Node<B> {
+    fn drop(&mut self) {
+        let Some(saved) = self.saved(false) else { return };
+        let mut first: Option<Box<dyn Any>> = Some(Box::new(saved));
+        let nested = REMAINS.try_with(|r| match &mut *r.borrow_mut() {
+            Some(queue) => {
+                queue.extend(first.take());
+                true
+            }
+            empty => {
+                *empty = Some(Vec::new());
+                false
+            }
+        });
+        // Without the thread-local (the thread is ending) `first` drops right here, frame by frame.
+        if nested != Ok(false) {
+            return;
+        }
+        while let Some(item) = first.take() {
+            drop(item);
+            first = REMAINS.with(|r| r.borrow_mut().as_mut().and_then(Vec::pop));
+        }
+        REMAINS.with(|r| *r.borrow_mut() = None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Differentiating a closure on the spot: how fused ops get gradients of gradients, and how checkpointing works.
+
+use super::backward::run;
+use super::mode::{is_grad_enabled, with_grad};
+use super::node::{Node, Rule, RuleContext};
+use crate::Tensor;
+use kiln_core::{Backend, Result};
+use std::collections::HashSet;
+
+/// Passes the gradient through: marks where the closure's graph begins.
+struct Begin;
+
+impl<B: Backend> Rule<B> for Begin {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.clone())])
+    }
+}
+
+/// The gradients of `f(inputs)` with respect to `inputs`, weighted by `grad`: `None` for untracked inputs.
+///
+/// A rule with a fused backward kernel calls this with the op's composed definition when gradients are being recorded
+/// (`is_grad_enabled()` inside a rule means `create_graph`): the results are then tracked functions of `inputs` and
+/// `grad`.
+///
+/// # Errors
+/// Whatever `f` or its rules return.
+pub fn vjp<B: Backend>(
+    inputs: &[&Tensor<B>],
+    grad: &Tensor<B>,
+    f: impl FnOnce(&[Tensor<B>]) -> Result<Tensor<B>>,
+) -> Result<Vec<Option<Tensor<B>>>> {
+    let create_graph = is_grad_enabled();
+    let marked: Vec<Tensor<B>> = inputs
+        .iter()
+        .map(|t| match t.node() {
+            Some(node) => t.with(
+                *t.shape(),
+                Some(Node::new("begin", Box::new(Begin), vec![Some(node.clone())], None)),
+            ),
+            None => (*t).clone(),
+        })
+        .collect();
+    let output = with_grad(true, || f(&marked))?;
+    if !output.is_tracked() {
+        return Ok(vec![None; inputs.len()]);
+    }
+    let targets: HashSet<_> = marked.iter().filter_map(Tensor::id).collect();
+    let found = run(&[(output, grad.clone())], Some(&targets), true, create_graph)?;
+    Ok(marked
+        .iter()
+        .map(|t| t.id().and_then(|id| found.get(&id).cloned()))
+        .collect())
+}

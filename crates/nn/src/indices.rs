@@ -1,0 +1,155 @@
+//! Integer tensors: labels, token ids, gather indices (i32) and masks (u8).
+
+use crate::Tensor;
+use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};
+use std::fmt;
+use std::sync::Arc;
+
+/// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
+pub struct Indices<B: Backend> {
+    backend: B,
+    buffer: Arc<B::Buffer>,
+    shape: Shape,
+}
+
+impl<B: Backend> Clone for Indices<B> {
+    fn clone(&self) -> Self {
+        Indices {
+            backend: self.backend.clone(),
+            buffer: self.buffer.clone(),
+            shape: self.shape,
+        }
+    }
+}
+
+impl<B: Backend> Indices<B> {
+    pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
+        debug_assert_eq!(buffer.len(), shape.size());
+        Indices {
+            backend: backend.clone(),
+            buffer: Arc::new(buffer),
+            shape,
+        }
+    }
+
+    /// Integers (i32) or a mask (u8, 0 or 1) in row-major order.
+    ///
+    /// # Errors
+    /// A shape whose size is not the number of values; a float element type.
+    pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
+        let shape = Shape::new(shape)?;
+        if T::DTYPE.is_float() {
+            return Err(Error::UnsupportedDType {
+                op: "indices",
+                dtype: T::DTYPE,
+                expected: "i32 or u8",
+            });
+        }
+        if shape.size() != values.len() {
+            return Err(Error::invalid(
+                "indices",
+                "values",
+                format!("{} values", values.len()),
+                format!("{} for shape {shape}", shape.size()),
+            ));
+        }
+        Ok(Self::from_buffer(backend, backend.upload(values)?, shape))
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// `i32` or, for a mask, `u8`.
+    pub fn dtype(&self) -> DType {
+        self.buffer.dtype()
+    }
+
+    /// Number of elements.
+    pub fn size(&self) -> usize {
+        self.shape.size()
+    }
+
+    /// The elements, copied to the host. `T` must be the dtype.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::DTypeMismatch {
+                op: "to_vec",
+                lhs: self.dtype(),
+                rhs: T::DTYPE,
+            });
+        }
+        self.backend.download(&self.buffer)
+    }
+
+    /// The same values under another shape of equal size.
+    ///
+    /// # Errors
+    /// A shape of another size.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
+        let to = Shape::new(shape)?;
+        if to.size() != self.shape.size() {
+            return Err(Error::ShapeMismatch {
+                op: "reshape",
+                lhs: self.shape,
+                rhs: to,
+            });
+        }
+        Ok(Indices {
+            shape: to,
+            ..self.clone()
+        })
+    }
+
+    /// The values as floats of `dtype`.
+    ///
+    /// # Errors
+    /// An integer dtype.
+    pub fn to_float(&self, dtype: DType) -> Result<Tensor<B>> {
+        crate::tensor::require_float("to_float", &self.backend, dtype)?;
+        let mut out = self.backend.alloc(dtype, self.size())?;
+        self.backend.cast(&self.buffer, &mut out)?;
+        Ok(Tensor::from_buffer(&self.backend, out, self.shape))
+    }
+
+    pub(crate) fn buffer(&self) -> &B::Buffer {
+        &self.buffer
+    }
+
+    /// The memory for writing in place; others that share it keep the old values.
+    pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            let mut copy = self.backend.alloc(self.dtype(), self.size())?;
+            self.backend.copy(&self.buffer, &mut copy)?;
+            self.buffer = Arc::new(copy);
+        }
+        Ok(Arc::get_mut(&mut self.buffer).unwrap_or_else(|| unreachable!("the copy above is not shared")))
+    }
+
+    /// Refuses a dtype other than `dtype`.
+    pub(crate) fn require(&self, op: &'static str, dtype: DType) -> Result<()> {
+        if self.dtype() != dtype {
+            return Err(Error::UnsupportedDType {
+                op,
+                dtype: self.dtype(),
+                expected: dtype.name(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> fmt::Debug for Indices<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Indices({}, {})", self.shape, self.dtype())
+    }
+}

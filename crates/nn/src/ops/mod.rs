@@ -1,0 +1,15 @@
+//! Differentiable ops, one file per family: the public function and its gradient rule.
+//!
+//! Each public function checks its arguments once (through the family's parameter struct in `kiln-core`), allocates
+//! the output, calls the backend and records its rule.
+
+mod conv;
+mod elementwise;
+mod index;
+mod loss;
+mod matmul;
+mod norm;
+mod pool;
+mod random;
+mod reduce;
+mod softmax;

@@ -1,0 +1,323 @@
+//! The differentiable tensor: a shared buffer, a shape, and where its gradient goes.
+
+use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
+use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape};
+use std::fmt;
+use std::sync::Arc;
+
+/// A contiguous row-major tensor of floats on backend `B`.
+///
+/// Cloning shares the memory. A tensor computed from one that requires a gradient is tracked: it remembers how, and
+/// [`Tensor::backward`] follows that memory back.
+pub struct Tensor<B: Backend> {
+    backend: B,
+    buffer: Arc<B::Buffer>,
+    shape: Shape,
+    node: Option<Arc<Node<B>>>,
+}
+
+impl<B: Backend> Clone for Tensor<B> {
+    fn clone(&self) -> Self {
+        Tensor {
+            backend: self.backend.clone(),
+            buffer: self.buffer.clone(),
+            shape: self.shape,
+            node: self.node.clone(),
+        }
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// An untracked tensor over a buffer an op has filled.
+    pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
+        debug_assert_eq!(buffer.len(), shape.size());
+        Tensor {
+            backend: backend.clone(),
+            buffer: Arc::new(buffer),
+            shape,
+            node: None,
+        }
+    }
+
+    /// The same memory under a shape of equal size and another place in the graph.
+    pub(crate) fn with(&self, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
+        debug_assert_eq!(self.shape.size(), shape.size());
+        Tensor {
+            backend: self.backend.clone(),
+            buffer: self.buffer.clone(),
+            shape,
+            node,
+        }
+    }
+
+    /// Finishes an op: tracks `self` if gradients are on and any input is tracked, with the rule that `rule` makes.
+    /// The rule is only made when it is needed, so saved tensors cost nothing in evaluation.
+    pub(crate) fn record<R: Rule<B>>(
+        self,
+        op: &'static str,
+        inputs: &[&Tensor<B>],
+        rule: impl FnOnce() -> R,
+    ) -> Tensor<B> {
+        if !is_grad_enabled() || inputs.iter().all(|t| t.node.is_none()) {
+            return self;
+        }
+        let edges = inputs.iter().map(|t| t.node.clone()).collect();
+        let rule = rule();
+        let saved = rule.saves_output().then(|| self.detach());
+        let node = Node::new(op, Box::new(rule), edges, saved);
+        Tensor {
+            node: Some(node),
+            ..self
+        }
+    }
+
+    /// A tensor holding `values` in row-major order.
+    ///
+    /// # Errors
+    /// A shape whose size is not the number of values; an integer element type.
+    pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
+        let shape = Shape::new(shape)?;
+        require_float("from_slice", backend, T::DTYPE)?;
+        if shape.size() != values.len() {
+            return Err(Error::invalid(
+                "from_slice",
+                "values",
+                format!("{} values", values.len()),
+                format!("{} for shape {shape}", shape.size()),
+            ));
+        }
+        Ok(Self::from_buffer(backend, backend.upload(values)?, shape))
+    }
+
+    /// A tensor of `dtype` holding `values`, rounded.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_slice`].
+    pub fn from_f64(backend: &B, values: &[f64], shape: &[usize], dtype: DType) -> Result<Self> {
+        fn to<T: Float>(v: &[f64]) -> Vec<T> {
+            v.iter().map(|&x| T::of(x)).collect()
+        }
+        match dtype {
+            DType::F64 => Self::from_slice(backend, values, shape),
+            DType::F32 => Self::from_slice(backend, &to::<f32>(values), shape),
+            DType::BF16 => Self::from_slice(backend, &to::<half::bf16>(values), shape),
+            DType::F16 => Self::from_slice(backend, &to::<half::f16>(values), shape),
+            other => Err(not_float("from_f64", other)),
+        }
+    }
+
+    /// A tensor filled with `value`.
+    ///
+    /// # Errors
+    /// A shape that overflows, an integer dtype, memory.
+    pub fn full(backend: &B, shape: &[usize], dtype: DType, value: f64) -> Result<Self> {
+        let shape = Shape::new(shape)?;
+        require_float("full", backend, dtype)?;
+        let mut buffer = backend.alloc(dtype, shape.size())?;
+        backend.fill(value, &mut buffer)?;
+        Ok(Self::from_buffer(backend, buffer, shape))
+    }
+
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// As [`Tensor::full`].
+    pub fn zeros(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
+        Self::full(backend, shape, dtype, 0.0)
+    }
+
+    /// A tensor of ones.
+    ///
+    /// # Errors
+    /// As [`Tensor::full`].
+    pub fn ones(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
+        Self::full(backend, shape, dtype, 1.0)
+    }
+
+    /// Zeros of the shape, dtype and backend of `self`, untracked.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn zeros_like(&self) -> Result<Self> {
+        self.full_like(0.0)
+    }
+
+    /// `value` in the shape, dtype and backend of `self`, untracked.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn full_like(&self, value: f64) -> Result<Self> {
+        let mut buffer = self.alloc_like(self.shape)?;
+        self.backend.fill(value, &mut buffer)?;
+        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.buffer.dtype()
+    }
+
+    /// Number of elements.
+    pub fn size(&self) -> usize {
+        self.shape.size()
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.rank()
+    }
+
+    /// The elements, copied to the host. `T` must be the tensor's dtype.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::DTypeMismatch {
+                op: "to_vec",
+                lhs: self.dtype(),
+                rhs: T::DTYPE,
+            });
+        }
+        self.backend.download(&self.buffer)
+    }
+
+    /// The elements as f64, whatever the dtype.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn to_f64(&self) -> Result<Vec<f64>> {
+        fn from<T: Float>(v: Vec<T>) -> Vec<f64> {
+            v.into_iter().map(Float::f64).collect()
+        }
+        Ok(match self.dtype() {
+            DType::F64 => self.to_vec::<f64>()?,
+            DType::F32 => from(self.to_vec::<f32>()?),
+            DType::BF16 => from(self.to_vec::<half::bf16>()?),
+            DType::F16 => from(self.to_vec::<half::f16>()?),
+            other => return Err(not_float("to_f64", other)),
+        })
+    }
+
+    /// The value of a tensor with one element.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when there is not exactly one element.
+    pub fn item(&self) -> Result<f64> {
+        if self.size() != 1 {
+            return Err(Error::invalid("item", "shape", self.shape, "one element"));
+        }
+        Ok(self.to_f64()?[0])
+    }
+
+    /// A leaf over the same memory: gradients are computed with respect to it.
+    pub fn requires_grad(&self) -> Self {
+        self.with(self.shape, Some(Node::leaf()))
+    }
+
+    /// The same memory outside of any graph.
+    pub fn detach(&self) -> Self {
+        self.with(self.shape, None)
+    }
+
+    /// Whether a gradient can flow through this tensor.
+    pub fn is_tracked(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// What gradients of this tensor are filed under; `None` when it is not tracked.
+    pub fn id(&self) -> Option<NodeId> {
+        self.node.as_ref().map(|n| n.id())
+    }
+
+    pub(crate) fn node(&self) -> Option<&Arc<Node<B>>> {
+        self.node.as_ref()
+    }
+
+    /// The memory.
+    pub(crate) fn buffer(&self) -> &B::Buffer {
+        &self.buffer
+    }
+
+    /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
+    pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            let mut copy = self.backend.alloc(self.dtype(), self.size())?;
+            self.backend.copy(&self.buffer, &mut copy)?;
+            self.buffer = Arc::new(copy);
+        }
+        Ok(Arc::get_mut(&mut self.buffer).unwrap_or_else(|| unreachable!("the copy above is not shared")))
+    }
+
+    /// A buffer of this tensor's dtype for an output of `shape`.
+    pub(crate) fn alloc_like(&self, shape: Shape) -> Result<B::Buffer> {
+        self.backend.alloc(self.dtype(), shape.size())
+    }
+
+    /// Overwrites the values in place with those of `source`; the place in the graph stays.
+    ///
+    /// # Errors
+    /// Shapes or dtypes that differ.
+    pub fn assign(&mut self, source: &Tensor<B>) -> Result<()> {
+        if self.shape != source.shape {
+            return Err(Error::ShapeMismatch {
+                op: "assign",
+                lhs: self.shape,
+                rhs: source.shape,
+            });
+        }
+        same_dtype("assign", self, source)?;
+        let backend = self.backend.clone();
+        if Arc::ptr_eq(&self.buffer, &source.buffer) {
+            return Ok(());
+        }
+        backend.copy(&source.buffer, self.buffer_mut()?)
+    }
+}
+
+pub(crate) fn require_float<B: Backend>(op: &'static str, backend: &B, dtype: DType) -> Result<()> {
+    if !dtype.is_float() || !backend.supports(dtype) {
+        return Err(not_float(op, dtype));
+    }
+    Ok(())
+}
+
+fn not_float(op: &'static str, dtype: DType) -> Error {
+    Error::UnsupportedDType {
+        op,
+        dtype,
+        expected: "a float dtype that the backend computes in",
+    }
+}
+
+/// Refuses two tensors of different dtypes.
+pub(crate) fn same_dtype<B: Backend>(op: &'static str, a: &Tensor<B>, b: &Tensor<B>) -> Result<()> {
+    if a.dtype() != b.dtype() {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: a.dtype(),
+            rhs: b.dtype(),
+        });
+    }
+    Ok(())
+}
+
+impl<B: Backend> fmt::Debug for Tensor<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}, {}", self.shape, self.dtype())?;
+        match self.to_f64() {
+            Ok(values) if values.len() <= 16 => write!(f, ", {values:?})"),
+            _ => write!(f, ")"),
+        }
+    }
+}
