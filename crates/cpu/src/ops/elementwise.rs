@@ -12,6 +12,8 @@ use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
 use kiln_core::{Buffer, DType, Float, Result};
 
+pub(super) use cast::To;
+
 impl ElementwiseOps for Cpu {
     fn unary(&self, p: &UnaryParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         float!(y.dtype(), T => unary::forward::<T, _>(p, x.as_slice(), y.as_mut_slice()));

@@ -18,7 +18,7 @@ pub(super) trait From: Copy + Send + Sync {
     fn f64(self) -> f64;
 }
 /// A target of conversion.
-pub(super) trait To: Send {
+pub(in crate::ops) trait To: Send {
     fn of(value: f64) -> Self;
 }
 
