@@ -1,1 +1,22 @@
-//! stub
+//! How anything in Kiln is known to be right.
+//!
+//! A [`Case`] is one call of a public op: its inputs as f64 arrays, the call itself on any backend, and an obvious f64
+//! oracle. [`check`] runs a strategy of cases through every proof that a backend can give: forward against the
+//! oracle, gradients against central differences, gradients of gradients likewise, and the low-precision dtypes within
+//! a bound derived from their rounding. [`conformance`] compares two backends on one case.
+
+pub mod array;
+mod case;
+mod compare;
+mod conformance;
+mod gradcheck;
+pub mod ops;
+mod run;
+pub mod shapes;
+
+pub use array::Array;
+pub use case::{Case, Proof};
+pub use compare::{Tolerance, assert_close};
+pub use conformance::conformance;
+pub use gradcheck::{gradcheck, gradgradcheck};
+pub use run::{check, check_with};

@@ -1,0 +1,146 @@
+//! Analytic gradients against central differences, in f64.
+
+use crate::{Array, Case, Tolerance, assert_close};
+use kiln_core::philox::{Key, uniform};
+use kiln_core::{Backend, DType, Result};
+use kiln_nn::{Tensor, grad, no_grad};
+
+const EPS: f64 = 1e-6;
+
+/// Fixed weights in ±(0.5..1.5): summing an op's output with them makes a scalar whose gradient tests every element.
+pub(crate) fn weights(len: usize, stream: u32) -> Vec<f64> {
+    let key = Key::new(2024, stream, 0);
+    (0..len as u64)
+        .map(|i| {
+            let u = f64::from(uniform(key.word(i)));
+            if u < 0.5 { -0.5 - 2.0 * u } else { 2.0 * u - 0.5 }
+        })
+        .collect()
+}
+
+pub(crate) fn leaves<B: Backend>(backend: &B, inputs: &[Array], dtype: DType) -> Result<Vec<Tensor<B>>> {
+    inputs
+        .iter()
+        .map(|a| Ok(Tensor::from_f64(backend, &a.data, &a.shape, dtype)?.requires_grad()))
+        .collect()
+}
+
+/// The gradients of `Σ w·f(inputs)`, zeros where none flows.
+pub(crate) fn gradients<B: Backend, C: Case>(
+    backend: &B,
+    case: &C,
+    inputs: &[Tensor<B>],
+    create_graph: bool,
+) -> Result<Vec<Tensor<B>>> {
+    let y = case.call(backend, inputs)?;
+    let seed = Tensor::from_f64(backend, &weights(y.size(), 1), y.shape(), y.dtype())?;
+    let refs: Vec<&Tensor<B>> = inputs.iter().collect();
+    let found = grad(&y, &refs, Some(&seed), create_graph)?;
+    found
+        .into_iter()
+        .zip(inputs)
+        .map(|(g, x)| {
+            let g = match g {
+                Some(g) => g,
+                None => x.zeros_like()?,
+            };
+            assert_eq!(g.shape(), x.shape(), "gradient shape");
+            assert_eq!(g.dtype(), x.dtype(), "gradient dtype");
+            Ok(g)
+        })
+        .collect()
+}
+
+fn dot<B: Backend>(t: &Tensor<B>, stream: u32) -> Result<f64> {
+    let values = t.to_f64()?;
+    Ok(values
+        .iter()
+        .zip(weights(values.len(), stream))
+        .map(|(v, w)| v * w)
+        .sum())
+}
+
+/// Central differences of `f` at every element of every input.
+fn numeric(inputs: &[Array], mut f: impl FnMut(&[Array]) -> f64) -> Vec<Vec<f64>> {
+    let mut point = inputs.to_vec();
+    let mut all = Vec::new();
+    for i in 0..inputs.len() {
+        let mut slopes = Vec::with_capacity(inputs[i].size());
+        for j in 0..inputs[i].size() {
+            let x = inputs[i].data[j];
+            let h = EPS * x.abs().max(1.0);
+            point[i].data[j] = x + h;
+            let above = f(&point);
+            point[i].data[j] = x - h;
+            let below = f(&point);
+            point[i].data[j] = x;
+            slopes.push((above - below) / (2.0 * h));
+        }
+        all.push(slopes);
+    }
+    all
+}
+
+/// First gradients against central differences of the op itself.
+///
+/// # Panics
+/// When a gradient is off, or the op returns an error.
+pub fn gradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
+    let run = || -> Result<()> {
+        let inputs = case.inputs();
+        let analytic = gradients(backend, case, &leaves(backend, &inputs, DType::F64)?, false)?;
+        let slopes = numeric(&inputs, |at| {
+            let y = no_grad(|| case.call(backend, &leaves(backend, at, DType::F64)?));
+            y.and_then(|y| dot(&y, 1)).unwrap_or_else(|e| panic!("{case:?}: {e}"))
+        });
+        for (i, (a, n)) in analytic.iter().zip(slopes).enumerate() {
+            assert_close(
+                &format!("gradient of input {i} of {case:?}"),
+                &a.to_f64()?,
+                &n,
+                Tolerance::NUMERIC,
+            );
+        }
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
+}
+
+/// Gradients of gradients against central differences of the first gradients.
+///
+/// # Panics
+/// As [`gradcheck`].
+pub fn gradgradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
+    let run = || -> Result<()> {
+        let inputs = case.inputs();
+        let xs = leaves(backend, &inputs, DType::F64)?;
+        let first = gradients(backend, case, &xs, true)?;
+        let refs: Vec<&Tensor<B>> = xs.iter().collect();
+        let mut second: Vec<Vec<f64>> = inputs.iter().map(|a| vec![0.0; a.size()]).collect();
+        for (k, g) in first.iter().enumerate().filter(|(_, g)| g.is_tracked()) {
+            let seed = Tensor::from_f64(backend, &weights(g.size(), 7 + k as u32), g.shape(), DType::F64)?;
+            for (sum, part) in second.iter_mut().zip(grad(g, &refs, Some(&seed), true)?) {
+                for (s, p) in sum.iter_mut().zip(part.map_or(Ok(Vec::new()), |p| p.to_f64())?) {
+                    *s += p;
+                }
+            }
+        }
+        let slopes = numeric(&inputs, |at| {
+            let sum = || -> Result<f64> {
+                let gs = gradients(backend, case, &leaves(backend, at, DType::F64)?, false)?;
+                gs.iter().enumerate().map(|(k, g)| dot(g, 7 + k as u32)).sum()
+            };
+            sum().unwrap_or_else(|e| panic!("{case:?}: {e}"))
+        });
+        for (i, (s, n)) in second.iter().zip(slopes).enumerate() {
+            assert_close(
+                &format!("second gradient of input {i} of {case:?}"),
+                s,
+                &n,
+                Tolerance::NUMERIC,
+            );
+        }
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
+}

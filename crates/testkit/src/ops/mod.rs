@@ -1,0 +1,12 @@
+//! One file per op family: strategies, oracles and tolerances, and `suite` functions that a backend's tests call.
+
+pub mod conv;
+pub mod elementwise;
+pub mod index;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod pool;
+pub mod random;
+pub mod reduce;
+pub mod softmax;

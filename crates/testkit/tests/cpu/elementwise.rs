@@ -1,0 +1,7 @@
+use kiln_cpu::Cpu;
+use kiln_testkit::ops::elementwise;
+
+#[test]
+fn add() {
+    elementwise::add(&Cpu::poisoned());
+}

@@ -1,0 +1,12 @@
+//! Every op of the public interface on the CPU backend, with poisoned buffers.
+
+mod conv;
+mod elementwise;
+mod index;
+mod loss;
+mod matmul;
+mod norm;
+mod pool;
+mod random;
+mod reduce;
+mod softmax;
