@@ -4,6 +4,10 @@
 //! Everything here uses integer arithmetic and individually rounded f32 operations only (no fused multiply-add, no
 //! library functions), so a GPU kernel that follows the same steps gives the same bits.
 
+mod normal;
+
+pub use normal::{normal_pair, truncated_normal};
+
 const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 

@@ -52,10 +52,15 @@ impl RandomParams {
         seed: u64,
         stream: u32,
     ) -> Result<Self> {
+        // Numbers are drawn in f32: what overflows there is not finite.
+        let finite = |v: f64| (v as f32).is_finite();
         let (ok, expected) = match distribution {
-            Distribution::Uniform => (a.is_finite() && b.is_finite() && a <= b, "finite bounds in order"),
+            Distribution::Uniform => (
+                finite(a) && finite(b) && finite(b - a) && a <= b,
+                "finite bounds in order, their difference finite in f32",
+            ),
             Distribution::Normal | Distribution::TruncatedNormal => (
-                a.is_finite() && b.is_finite() && b >= 0.0,
+                finite(a) && finite(b) && b >= 0.0,
                 "a finite mean and a deviation of 0 or more",
             ),
             Distribution::Bernoulli => ((0.0..=1.0).contains(&a), "a probability from 0 to 1"),

@@ -1,1 +1,195 @@
-//! x
+//! Optimizer updates: one fused pass over parameter, gradient and state. Elements are independent, so how the pass is
+//! split does not change a bit.
+
+#[cfg(test)]
+mod tests;
+
+use crate::dispatch::float;
+use crate::math::Math;
+use crate::{Cpu, CpuBuffer, parallel::GRAIN};
+use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::{Buffer, Float, Result};
+use rayon::prelude::*;
+
+/// Elements of one task; the work of an element is about eight multiplications.
+const CHUNK: usize = GRAIN / 8;
+
+type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
+
+/// `(p, state) = f(p, g, state)` for every element of every slot.
+fn each<T: Float<Acc = A>, A: Math, const N: usize>(
+    slots: &mut [OptimSlot<'_, CpuBuffer>],
+    f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync,
+) {
+    let run = |slot: &mut OptimSlot<'_, CpuBuffer>| {
+        debug_assert_eq!(slot.state.len(), N);
+        let mut state = slot.state.iter_mut();
+        let state = [(); N].map(|()| state.next().map_or(&mut [][..], |s| s.as_mut_slice::<A>()));
+        split(slot.param.as_mut_slice::<T>(), slot.grad.as_slice(), state, &f);
+    };
+    if slots.iter().map(|s| s.param.len()).sum::<usize>() <= CHUNK {
+        slots.iter_mut().for_each(run);
+    } else {
+        slots.par_iter_mut().for_each(run);
+    }
+}
+
+/// Halves until a part is one task.
+fn split<T: Float<Acc = A>, A: Math, const N: usize>(
+    param: &mut [T],
+    grad: &[T],
+    state: [&mut [A]; N],
+    f: &(impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync),
+) {
+    let n = param.len();
+    debug_assert!(grad.len() == n && state.iter().all(|s| s.len() == n));
+    if n > CHUNK {
+        let middle = (n / 2).next_multiple_of(CHUNK);
+        let (p0, p1) = param.split_at_mut(middle);
+        let (g0, g1) = grad.split_at(middle);
+        let mut right = [const { None }; N];
+        let mut k = 0;
+        let left = state.map(|s| {
+            let (a, b) = s.split_at_mut(middle);
+            right[k] = Some(b);
+            k += 1;
+            a
+        });
+        let right = right.map(|b| b.unwrap_or_default());
+        rayon::join(|| split(p0, g0, left, f), || split(p1, g1, right, f));
+        return;
+    }
+    let grad = &grad[..n];
+    let state = state.map(|s| &mut s[..n]);
+    for i in 0..n {
+        let (p, s) = f(param[i].wide(), grad[i].wide(), std::array::from_fn(|k| state[k][i]));
+        param[i] = T::narrow(p);
+        for k in 0..N {
+            state[k][i] = s[k];
+        }
+    }
+}
+
+/// `[lr, c1, c2, scale]`
+fn scalars<A: Float>(buffer: &CpuBuffer) -> [A; 4] {
+    let s = buffer.as_slice::<A>();
+    [s[0], s[1], s[2], s[3]]
+}
+
+fn sgd<T: Float<Acc = A>, A: Math>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+    let [lr, first, _, scale] = scalars::<A>(s);
+    let scale = if p.maximize != 0 { -scale } else { scale };
+    let (decay, momentum, fresh) = (A::of(p.weight_decay), A::of(p.momentum), A::of(1.0 - p.dampening));
+    let nesterov = p.nesterov != 0;
+    if p.momentum == 0.0 {
+        each::<T, A, 0>(slots, |w, g, []| (w - lr * (scale * g + decay * w), []));
+    } else {
+        let first = first == A::ONE;
+        each::<T, A, 1>(slots, |w, g, [v]| {
+            let g = scale * g + decay * w;
+            let v = if first { g } else { momentum * v + fresh * g };
+            let step = if nesterov { g + momentum * v } else { v };
+            (w - lr * step, [v])
+        });
+    }
+}
+
+fn adam<T: Float<Acc = A>, A: Math>(p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+    let [lr, c1, c2, scale] = scalars::<A>(s);
+    let (beta1, fresh1) = (A::of(p.beta1), A::of(1.0 - p.beta1));
+    let (beta2, fresh2) = (A::of(p.beta2), A::of(1.0 - p.beta2));
+    let (eps, decay, rate) = (A::of(p.eps), A::of(p.weight_decay), lr / c1);
+    let (shrink, penalty) = match p.decoupled {
+        0 => (A::ONE, decay),
+        _ => (A::ONE - lr * decay, A::ZERO),
+    };
+    let moments = move |w: A, g: A, m: A, v: A| {
+        let g = scale * g + penalty * w;
+        (beta1 * m + fresh1 * g, beta2 * v + fresh2 * (g * g))
+    };
+    let update = move |w: A, m: A, v: A| shrink * w - rate * (m / (v.sqrt() / c2 + eps));
+    if p.amsgrad == 0 {
+        each::<T, A, 2>(slots, |w, g, [m, v]| {
+            let (m, v) = moments(w, g, m, v);
+            (update(w, m, v), [m, v])
+        });
+    } else {
+        each::<T, A, 3>(slots, |w, g, [m, v, top]| {
+            let (m, v) = moments(w, g, m, v);
+            let top = if v <= top { top } else { v };
+            (update(w, m, top), [m, v, top])
+        });
+    }
+}
+
+fn rmsprop<T: Float<Acc = A>, A: Math>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+    let [lr, _, _, scale] = scalars::<A>(s);
+    let (alpha, fresh, eps) = (A::of(p.alpha), A::of(1.0 - p.alpha), A::of(p.eps));
+    let (decay, momentum) = (A::of(p.weight_decay), A::of(p.momentum));
+    // The scaled gradient and the new mean square.
+    let square = move |w: A, g: A, s: A| {
+        let g = scale * g + decay * w;
+        (g, alpha * s + fresh * (g * g))
+    };
+    let mean = move |a: A, g: A| alpha * a + fresh * g;
+    match (p.momentum != 0.0, p.centered != 0) {
+        (false, false) => each::<T, A, 1>(slots, |w, g, [s]| {
+            let (g, s) = square(w, g, s);
+            (w - lr * (g / (s.sqrt() + eps)), [s])
+        }),
+        (true, false) => each::<T, A, 2>(slots, |w, g, [s, b]| {
+            let (g, s) = square(w, g, s);
+            let b = momentum * b + g / (s.sqrt() + eps);
+            (w - lr * b, [s, b])
+        }),
+        (false, true) => each::<T, A, 2>(slots, |w, g, [s, a]| {
+            let (g, s) = square(w, g, s);
+            let a = mean(a, g);
+            (w - lr * (g / ((s - a * a).sqrt() + eps)), [s, a])
+        }),
+        (true, true) => each::<T, A, 3>(slots, |w, g, [s, b, a]| {
+            let (g, s) = square(w, g, s);
+            let a = mean(a, g);
+            let b = momentum * b + g / ((s - a * a).sqrt() + eps);
+            (w - lr * b, [s, b, a])
+        }),
+    }
+}
+
+fn adagrad<T: Float<Acc = A>, A: Math>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+    let [lr, _, _, scale] = scalars::<A>(s);
+    let (eps, decay) = (A::of(p.eps), A::of(p.weight_decay));
+    each::<T, A, 1>(slots, |w, g, [s]| {
+        let g = scale * g + decay * w;
+        let s = s + g * g;
+        (w - lr * (g / (s.sqrt() + eps)), [s])
+    });
+}
+
+/// The parameters of one call share their dtype; a call without parameters does nothing.
+macro_rules! update {
+    ($f:ident, $p:expr, $scalars:expr, $slots:expr) => {{
+        if let Some(dtype) = $slots.first().map(|s| s.param.dtype()) {
+            float!(dtype, T => $f::<T, _>($p, $scalars, $slots));
+        }
+        Ok(())
+    }};
+}
+
+impl OptimOps for Cpu {
+    fn sgd(&self, p: &SgdParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        update!(sgd, p, scalars, slots)
+    }
+
+    fn adam(&self, p: &AdamParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        update!(adam, p, scalars, slots)
+    }
+
+    fn rmsprop(&self, p: &RmspropParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        update!(rmsprop, p, scalars, slots)
+    }
+
+    fn adagrad(&self, p: &AdagradParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        update!(adagrad, p, scalars, slots)
+    }
+}

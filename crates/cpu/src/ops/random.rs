@@ -1,1 +1,197 @@
-//! x
+//! Random numbers: the scalar functions are `kiln_core::philox`, here they fill buffers.
+
+use crate::dispatch::float;
+use crate::{Cpu, CpuBuffer, parallel};
+use kiln_core::ops::{Distribution, RandomOps, RandomParams};
+use kiln_core::philox::{Key, truncated_normal, uniform};
+use kiln_core::{Buffer, Float, Result};
+
+/// Work of one element of a Philox block, and of one that becomes a normal number, relative to one multiplication.
+const DRAW: usize = 8;
+const NORMAL: usize = 24;
+
+fn key(p: &RandomParams, step: &CpuBuffer) -> Key {
+    Key::new(p.seed, p.stream, step.as_slice::<i32>()[0] as u32)
+}
+
+/// Hands each block of at most four elements its index: `f(block, elements)`.
+fn blocks<T: Send>(y: &mut [T], cost: usize, f: impl Fn(u64, &mut [T]) + Sync) {
+    parallel::chunks_mut(y, 4, cost, |at, y| {
+        for (block, y) in (at as u64 / 4..).zip(y.chunks_mut(4)) {
+            f(block, y);
+        }
+    });
+}
+
+fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
+    let (a, b) = (p.a as f32, p.b as f32);
+    let store = |y: &mut [T], values: [f32; 4]| {
+        for (y, v) in y.iter_mut().zip(values) {
+            *y = T::of(f64::from(v));
+        }
+    };
+    match p.distribution() {
+        Distribution::Uniform => {
+            let span = b - a;
+            blocks(y, DRAW, |block, y| {
+                // The sum may round up to the excluded bound.
+                store(
+                    y,
+                    key.block(block)
+                        .map(|w| Some(a + span * uniform(w)).filter(|&v| v < b).unwrap_or(a)),
+                );
+            });
+        }
+        Distribution::Normal => blocks(y, NORMAL, |block, y| {
+            store(y, key.normal_block(block).map(|v| a + b * v))
+        }),
+        Distribution::TruncatedNormal => {
+            blocks(y, NORMAL, |block, y| {
+                store(y, key.block(block).map(|w| a + b * truncated_normal(w)))
+            });
+        }
+        Distribution::Bernoulli => {
+            blocks(y, DRAW, |block, y| {
+                store(y, key.block(block).map(|w| f32::from(u8::from(uniform(w) < a))))
+            });
+        }
+    }
+}
+
+impl RandomOps for Cpu {
+    fn random(&self, p: &RandomParams, step: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        debug_assert_eq!(p.n as usize, y.len());
+        float!(y.dtype(), T => fill::<T>(p, key(p, step), y.as_mut_slice()));
+        Ok(())
+    }
+
+    fn tick(&self, counter: &mut CpuBuffer, ticket: &mut CpuBuffer) -> Result<()> {
+        let counter = &mut counter.as_mut_slice::<i32>()[0];
+        ticket.as_mut_slice::<i32>()[0] = *counter;
+        *counter = counter.wrapping_add(1);
+        Ok(())
+    }
+
+    fn dropout(&self, p: &RandomParams, step: &CpuBuffer, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
+        let (key, a) = (key(p, step), p.a as f32);
+        float!(y.dtype(), T => {
+            let (x, zero) = (x.as_slice::<T>(), T::of(0.0));
+            let scale = <<T as Float>::Acc as Float>::of(1.0 / (1.0 - p.a));
+            blocks(y.as_mut_slice::<T>(), DRAW, |block, y| {
+                for ((y, x), w) in y.iter_mut().zip(&x[block as usize * 4..]).zip(key.block(block)) {
+                    *y = if uniform(w) < a { zero } else { T::narrow(x.wide() * scale) };
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+    use kiln_core::{DType, Runtime};
+
+    fn params(distribution: Distribution, n: usize, ab: (f64, f64)) -> RandomParams {
+        RandomParams::new("t", distribution, n, ab, 42, 7).unwrap()
+    }
+
+    fn draw<T: Float>(p: &RandomParams, step: i32) -> Vec<T> {
+        let cpu = Cpu::poisoned();
+        let step = cpu.upload(&[step]).unwrap();
+        let mut y = cpu.alloc(T::DTYPE, p.n as usize).unwrap();
+        cpu.random(p, &step, &mut y).unwrap();
+        y.as_slice().to_vec()
+    }
+
+    /// FNV-1a over the bits.
+    fn hash(values: &[f32]) -> u64 {
+        values
+            .iter()
+            .flat_map(|v| v.to_bits().to_le_bytes())
+            .fold(0xcbf2_9ce4_8422_2325, |h, b| {
+                (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+            })
+    }
+
+    /// These bits initialise every model and shuffle every data set: a change would break every recorded run.
+    #[test]
+    fn the_bits_never_change() {
+        let got = [
+            (Distribution::Uniform, (-1.5, 2.0)),
+            (Distribution::Normal, (0.5, 2.0)),
+            (Distribution::TruncatedNormal, (0.0, 0.02)),
+            (Distribution::Bernoulli, (0.3, 0.0)),
+        ]
+        .map(|(distribution, ab)| hash(&draw::<f32>(&params(distribution, 4099, ab), 3)));
+        let golden = [
+            0x0549_9b50_bd85_eb15,
+            0xae35_c6ac_f88e_c771,
+            0x6302_266a_ac88_8276,
+            0x3b63_a088_8cdc_ff35,
+        ];
+        assert_eq!(got, golden);
+    }
+
+    #[test]
+    fn elements_do_not_depend_on_the_length_or_the_threads() {
+        for d in Distribution::ALL {
+            let long = draw::<f32>(&params(*d, 100_003, (0.5, 1.0)), 0);
+            for n in [0, 1, 2, 3, 5, 1023] {
+                assert_eq!(draw::<f32>(&params(*d, n, (0.5, 1.0)), 0), long[..n]);
+            }
+            let halves: Vec<bf16> = long.iter().map(|&v| bf16::from_f32(v)).collect();
+            assert_eq!(draw::<bf16>(&params(*d, 100_003, (0.5, 1.0)), 0), halves);
+            assert_ne!(draw::<f32>(&params(*d, 100_003, (0.5, 1.0)), 1), long);
+        }
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let u = draw::<f32>(&params(Distribution::Uniform, 100_000, (2.0, 2.000_001)), 0);
+        assert!(u.iter().all(|&v| (2.0..2.000_001).contains(&v)));
+        let ones = draw::<f32>(&params(Distribution::Bernoulli, 100_000, (1.0, 0.0)), 0);
+        assert!(ones.iter().all(|&v| v == 1.0));
+        let zeros = draw::<f32>(&params(Distribution::Bernoulli, 100_000, (0.0, 0.0)), 0);
+        assert!(zeros.iter().all(|&v| v == 0.0));
+        let t = draw::<f32>(&params(Distribution::TruncatedNormal, 100_000, (1.0, 0.5)), 0);
+        assert!(t.iter().all(|&v| (0.0..=2.0).contains(&v)));
+        assert_eq!(draw::<f32>(&params(Distribution::Uniform, 9, (3.0, 3.0)), 0), [3.0; 9]);
+    }
+
+    #[test]
+    fn dropout_keeps_the_rest_scaled() {
+        let cpu = Cpu::poisoned();
+        let n = 100_001;
+        let step = cpu.upload(&[5i32]).unwrap();
+        let x = cpu.upload(&(1..=n).map(|v| v as f32).collect::<Vec<_>>()).unwrap();
+        let mut y = cpu.alloc(DType::F32, n).unwrap();
+        for (p, scale) in [(0.0, 1.0), (0.2, 1.25), (0.5, 2.0), (1.0, f32::NAN)] {
+            let params = params(Distribution::Bernoulli, n, (p, 0.0));
+            cpu.dropout(&params, &step, &x, &mut y).unwrap();
+            let y = y.as_slice::<f32>();
+            let dropped = y.iter().filter(|&&v| v == 0.0).count() as f64 / n as f64;
+            assert!(
+                (dropped - p).abs() <= 5.0 * (p * (1.0 - p) / n as f64).sqrt(),
+                "{p}: {dropped}"
+            );
+            assert!((1..=n).zip(y).all(|(x, &y)| y == 0.0 || y == x as f32 * scale), "{p}");
+            // What is dropped is what a Bernoulli draw of the same key marks.
+            let marks = draw::<f32>(&params, 5);
+            assert!(marks.iter().zip(y).all(|(&m, &y)| (m == 1.0) == (y == 0.0)));
+        }
+    }
+
+    #[test]
+    fn tickets_count() {
+        let cpu = Cpu::poisoned();
+        let mut counter = cpu.upload(&[i32::MAX]).unwrap();
+        let mut ticket = cpu.alloc(DType::I32, 1).unwrap();
+        for want in [i32::MAX, i32::MIN] {
+            cpu.tick(&mut counter, &mut ticket).unwrap();
+            assert_eq!(ticket.as_slice::<i32>(), [want]);
+        }
+    }
+}
