@@ -72,16 +72,21 @@ impl Key {
         ((u128::from(wide) * u128::from(bound)) >> 64) as u32
     }
 
-    /// A permutation of `0..n` by Fisher–Yates.
+    /// A permutation of `0..n`: [`Key::shuffle`] of the identity.
     pub fn permutation(&self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
-        for i in (1..n).rev() {
+        self.shuffle(&mut order);
+        order
+    }
+
+    /// Shuffles in place by Fisher–Yates.
+    pub fn shuffle<T>(&self, values: &mut [T]) {
+        for i in (1..values.len()).rev() {
             let w = self.block(i as u64);
             let wide = (u64::from(w[0]) << 32) | u64::from(w[1]);
             let j = ((u128::from(wide) * (i as u128 + 1)) >> 64) as usize;
-            order.swap(i, j);
+            values.swap(i, j);
         }
-        order
     }
 }
 
