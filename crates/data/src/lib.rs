@@ -1,1 +1,44 @@
-//! stub
+//! Datasets, file formats, transforms and the batch loader of Kiln.
+//!
+//! A [`Dataset`] gives samples in host memory by index. A [`Loader`] puts them in order, applies a [`Transform`] to
+//! each, stacks them into batches on as many threads as it is given, and yields the same batches for any number of
+//! them. [`mnist::embedded`] is a dataset that needs no file.
+//!
+//! ```
+//! use kiln_data::{Compose, Flip, Loader, LoaderOptions, Normalise, ToFloat, mnist};
+//! use std::sync::Arc;
+//!
+//! let digits = mnist::embedded()?;
+//! let options = LoaderOptions { batch_size: 64, shuffle: true, workers: 2, ..Default::default() };
+//! let transform = Compose::new().then(Flip::new(0.5)?).then(ToFloat).then(Normalise::new(&[0.1307], &[0.3081])?);
+//! let loader = Loader::new(Arc::new(digits.train), options)?.with_transform(transform);
+//! let batch = loader.epoch(0)?.next().expect("9,000 digits make 141 batches")?;
+//! assert_eq!(batch.input_shape.dims(), [64, 28, 28, 1]);
+//! assert_eq!(batch.labels.len(), 64);
+//! # Ok::<(), kiln_data::DataError>(())
+//! ```
+//!
+//! Files are not trusted: sizes are checked against limits and against what the file can hold before memory is asked
+//! for, and a [`DataError`] names the file, the place, what was found and what was expected.
+
+mod dataset;
+mod error;
+mod formats;
+mod loader;
+mod memory;
+mod skip;
+mod streams;
+mod synthetic;
+mod transforms;
+
+pub use dataset::{Dataset, Sample, Split, Subset};
+pub use error::{DataError, Place, Result};
+pub use formats::{
+    DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, cifar, csv, decode_image, idx, mnist,
+    resize_bilinear,
+};
+pub use loader::{Epoch, HostBatch, Loader, LoaderOptions, Position};
+pub use memory::{Arrays, ByteImages, Labels};
+pub use skip::{BadRecords, Skipped};
+pub use synthetic::Synthetic;
+pub use transforms::{Compose, Crop, Draw, Erase, Flip, Normalise, ToFloat, Transform};

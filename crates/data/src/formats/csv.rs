@@ -1,0 +1,353 @@
+//! Comma-separated values (RFC 4180) with float features and one label column.
+
+use super::DEFAULT_MAX_BYTES;
+use super::input::open_regular;
+use crate::error::reserve;
+use crate::{Arrays, BadRecords, DataError, Dataset, Labels, Place, Result, Sample, Skipped};
+use csv::{ReaderBuilder, StringRecord};
+use kiln_core::Shape;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which column, by name (with a header) or by number from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Column {
+    /// The name in the header.
+    Name(String),
+    /// The number, from 0.
+    Index(usize),
+}
+
+impl From<&str> for Column {
+    fn from(name: &str) -> Self {
+        Column::Name(name.to_string())
+    }
+}
+
+impl From<usize> for Column {
+    fn from(index: usize) -> Self {
+        Column::Index(index)
+    }
+}
+
+/// What the label column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelKind {
+    /// Class numbers in `0..classes`.
+    Class {
+        /// The number of classes.
+        classes: usize,
+    },
+    /// Class names; classes are the distinct names in sorted order.
+    Name,
+    /// A number to regress: samples have one target.
+    Number,
+}
+
+/// How a CSV file is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// The label column; every other column is a feature.
+    pub label: Column,
+    /// What it holds.
+    pub kind: LabelKind,
+    /// Whether the first line names the columns.
+    pub header: bool,
+    /// The byte between fields.
+    pub delimiter: u8,
+    /// Bytes of the file that are accepted.
+    pub max_bytes: u64,
+    /// What to do with lines that do not parse.
+    pub bad: BadRecords,
+}
+
+impl CsvOptions {
+    /// Commas, a header, [`DEFAULT_MAX_BYTES`], bad lines refused.
+    pub fn new(label: impl Into<Column>, kind: LabelKind) -> Self {
+        CsvOptions {
+            label: label.into(),
+            kind,
+            header: true,
+            delimiter: b',',
+            max_bytes: DEFAULT_MAX_BYTES,
+            bad: BadRecords::Refuse,
+        }
+    }
+}
+
+/// A CSV file in memory: inputs `[features]`.
+#[derive(Debug, Clone)]
+pub struct Csv {
+    path: PathBuf,
+    arrays: Arrays,
+    features: Vec<String>,
+    classes: Vec<String>,
+    skipped: Arc<Skipped>,
+}
+
+/// A file being read: what each line is held against.
+struct Lines<'a> {
+    path: &'a Path,
+    options: &'a CsvOptions,
+    /// Number of columns, set by the first line.
+    width: usize,
+    label: usize,
+    /// Names of the columns; empty without a header.
+    names: Vec<String>,
+}
+
+/// The label of a line.
+enum Cell {
+    Class(i32),
+    Name(String),
+    Number(f32),
+}
+
+impl Csv {
+    /// Reads a file. Features and numbers are finite; fields may have spaces around them.
+    ///
+    /// A line with another number of fields than the first, a feature that is not a finite number, a label that does
+    /// not parse or is out of range, and bytes that are not UTF-8 are bad records.
+    ///
+    /// # Errors
+    /// [`DataError::Value`] and [`DataError::Label`] naming line and column, [`DataError::TooLarge`],
+    /// [`DataError::Missing`] for a label column that is not there, [`DataError::Empty`], [`DataError::Io`].
+    pub fn open(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, size) = open_regular(path)?;
+        if size > options.max_bytes {
+            return Err(DataError::TooLarge {
+                path: path.to_path_buf(),
+                place: Place::File,
+                what: "file size",
+                found: u128::from(size),
+                limit: options.max_bytes,
+            });
+        }
+        let mut reader = ReaderBuilder::new()
+            .has_headers(options.header)
+            .delimiter(options.delimiter)
+            .flexible(true)
+            .trim(csv::Trim::All)
+            .from_reader(std::io::Read::take(file, size));
+        let mut lines = Lines {
+            path,
+            options,
+            width: 0,
+            label: 0,
+            names: Vec::new(),
+        };
+        if options.header {
+            let header = reader.headers().map_err(|e| lines.broken(e, 1))?.clone();
+            lines.begin(&header, true)?;
+        }
+        let (mut inputs, mut cells, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+        let mut record = StringRecord::new();
+        loop {
+            let line = reader.position().line();
+            let outcome = match reader.read_record(&mut record) {
+                Ok(false) => break,
+                Ok(true) => {
+                    if lines.width == 0 {
+                        lines.begin(&record, false)?;
+                    }
+                    let line = record.position().map_or(line, |p| p.line());
+                    lines.parse(&record, line, &mut inputs)
+                }
+                Err(e) => Err(lines.broken(e, line)),
+            };
+            match outcome {
+                Ok(cell) => {
+                    reserve(&mut cells, 1, "labels")?;
+                    cells.push(cell);
+                }
+                // The machine's faults are not the record's.
+                Err(e @ (DataError::Io { .. } | DataError::OutOfMemory { .. })) => return Err(e),
+                Err(e) => skipped.note(options.bad, e)?,
+            }
+        }
+        if cells.is_empty() {
+            return Err(DataError::Empty {
+                path: path.to_path_buf(),
+                expected: "at least one line of data",
+            });
+        }
+        let (labels, classes) = labels(cells, options.kind);
+        let shape = Shape::new(&[lines.width - 1])?;
+        let names = lines.names.into_iter().enumerate();
+        Ok(Csv {
+            path: path.to_path_buf(),
+            arrays: Arrays::new(shape, inputs, labels)?,
+            features: names.filter(|(i, _)| *i != lines.label).map(|(_, n)| n).collect(),
+            classes,
+            skipped: Arc::new(skipped),
+        })
+    }
+
+    /// The features' names in order; empty without a header.
+    pub fn feature_names(&self) -> &[String] {
+        &self.features
+    }
+}
+
+impl Lines<'_> {
+    /// Fixes the number of columns and finds the label's.
+    fn begin(&mut self, first: &StringRecord, header: bool) -> Result<()> {
+        self.width = first.len();
+        if header {
+            self.names = first.iter().map(str::to_string).collect();
+        }
+        let found = match &self.options.label {
+            Column::Index(i) => Some(*i).filter(|&i| i < self.width),
+            Column::Name(name) => self.names.iter().position(|n| n == name),
+        };
+        self.label = found.ok_or(DataError::Missing {
+            path: self.path.to_path_buf(),
+            expected: "the label column in the first line",
+            advice: "name a column of the header, or give its number from 0",
+        })?;
+        if self.width < 2 {
+            return Err(DataError::Value {
+                path: self.path.to_path_buf(),
+                place: Place::Line { line: 1, column: None },
+                what: "number of columns",
+                found: self.width.to_string(),
+                expected: "at least one feature beside the label".to_string(),
+            });
+        }
+        Ok(())
+    }
+
+    fn value(&self, line: u64, column: usize, what: &'static str, found: &str, expected: &str) -> DataError {
+        DataError::Value {
+            path: self.path.to_path_buf(),
+            place: Place::Line {
+                line,
+                column: Some(self.names.get(column).cloned().unwrap_or_else(|| column.to_string())),
+            },
+            what,
+            // Enough to recognise it by; a field may be a gigabyte.
+            found: format!("{:?}", found.chars().take(40).collect::<String>()),
+            expected: expected.to_string(),
+        }
+    }
+
+    fn broken(&self, error: csv::Error, line: u64) -> DataError {
+        let line = error.position().map_or(line, |p| p.line());
+        let reason = error.to_string();
+        match error.into_kind() {
+            csv::ErrorKind::Io(source) => DataError::Io {
+                path: self.path.to_path_buf(),
+                action: "read",
+                source,
+            },
+            _ => DataError::Value {
+                path: self.path.to_path_buf(),
+                place: Place::Line { line, column: None },
+                what: "line",
+                found: reason,
+                expected: "UTF-8 text".to_string(),
+            },
+        }
+    }
+
+    /// Appends a line's features; leaves `inputs` as it was when the line is bad.
+    fn parse(&self, record: &StringRecord, line: u64, inputs: &mut Vec<f32>) -> Result<Cell> {
+        if record.len() != self.width {
+            return Err(DataError::Value {
+                path: self.path.to_path_buf(),
+                place: Place::Line { line, column: None },
+                what: "number of fields",
+                found: record.len().to_string(),
+                expected: self.width.to_string(),
+            });
+        }
+        let number = |column: usize, what| {
+            let field = &record[column];
+            let value = field.parse::<f32>().ok().filter(|v| v.is_finite());
+            value.ok_or_else(|| self.value(line, column, what, field, "a finite number"))
+        };
+        let field = &record[self.label];
+        let cell = match self.options.kind {
+            LabelKind::Number => Cell::Number(number(self.label, "label")?),
+            LabelKind::Name if field.is_empty() => {
+                return Err(self.value(line, self.label, "label", field, "a class name"));
+            }
+            LabelKind::Name => Cell::Name(field.to_string()),
+            LabelKind::Class { classes } => {
+                let label: i64 =
+                    field.parse().map_err(|_| self.value(line, self.label, "label", field, "a class number"))?;
+                let class = i32::try_from(label).ok().filter(|&c| usize::try_from(c).is_ok_and(|c| c < classes));
+                Cell::Class(class.ok_or_else(|| DataError::Label {
+                    path: self.path.to_path_buf(),
+                    place: Place::Line { line, column: None },
+                    label,
+                    classes,
+                })?)
+            }
+        };
+        let before = inputs.len();
+        reserve(inputs, self.width - 1, "features")?;
+        for column in (0..self.width).filter(|&c| c != self.label) {
+            match number(column, "feature") {
+                Ok(v) => inputs.push(v),
+                Err(e) => {
+                    inputs.truncate(before);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(cell)
+    }
+}
+
+/// Labels in memory, and the names of the classes if they have any.
+fn labels(cells: Vec<Cell>, kind: LabelKind) -> (Labels, Vec<String>) {
+    let mut names: Vec<String> = cells
+        .iter()
+        .filter_map(|c| match c {
+            Cell::Name(n) => Some(n.clone()),
+            _ => None,
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let class = |cell: &Cell| match cell {
+        Cell::Class(c) => *c,
+        Cell::Name(n) => names.binary_search(n).unwrap_or(0) as i32,
+        Cell::Number(_) => 0,
+    };
+    let labels = match kind {
+        LabelKind::Number => {
+            let number = |cell: &Cell| if let Cell::Number(v) = cell { *v } else { 0.0 };
+            Labels::Targets(cells.iter().map(number).collect(), 1)
+        }
+        LabelKind::Class { classes } => Labels::Classes(cells.iter().map(class).collect(), classes),
+        LabelKind::Name => Labels::Classes(cells.iter().map(class).collect(), names.len()),
+    };
+    (labels, names)
+}
+
+impl Dataset for Csv {
+    fn len(&self) -> usize {
+        self.arrays.len()
+    }
+    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+        self.arrays.read(index, sample)
+    }
+    fn shape(&self) -> Option<Shape> {
+        self.arrays.shape()
+    }
+    fn classes(&self) -> Option<usize> {
+        self.arrays.classes()
+    }
+    fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+    fn skipped(&self) -> Option<&Skipped> {
+        Some(&self.skipped)
+    }
+    fn source(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+}

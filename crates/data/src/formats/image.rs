@@ -1,0 +1,229 @@
+//! PNG and JPEG decoding with limits that hold before memory is asked for.
+
+use super::input::{most_from_deflate, open_regular};
+use crate::error::reserve;
+use crate::{DataError, Place, Result};
+use std::io::{Cursor, Read};
+use std::path::Path;
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+/// What an image file may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageLimits {
+    /// Pixels of one image; 64 Mi (8192²) by default.
+    pub max_pixels: u64,
+    /// Bytes of one file; 256 MiB by default.
+    pub max_file_bytes: u64,
+}
+
+impl Default for ImageLimits {
+    fn default() -> Self {
+        ImageLimits {
+            max_pixels: 1 << 26,
+            max_file_bytes: 1 << 28,
+        }
+    }
+}
+
+/// An image in memory: `[height, width, channels]` bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+    /// 1 (grey) or 3 (red, green, blue).
+    pub channels: usize,
+    /// Row-major, channels last.
+    pub pixels: Vec<u8>,
+}
+
+/// Reads a PNG or JPEG file, told apart by their first bytes, as `channels` = 1 or 3 bytes a pixel.
+///
+/// Palettes and low bit depths are expanded, 16 bits keep their upper byte, an alpha channel is dropped, colour becomes
+/// grey by ITU-R 601 luma. Orientation tags and colour profiles are ignored.
+///
+/// # Errors
+/// [`DataError::Magic`] for other formats, [`DataError::TooLarge`] for more pixels or bytes than `limits` allows and
+/// [`DataError::Truncated`] for pixels that the file cannot hold (both before allocating), [`DataError::Decode`],
+/// [`DataError::InvalidArgument`] for other channels, [`DataError::Io`].
+pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimits) -> Result<Decoded> {
+    let path = path.as_ref();
+    if channels != 1 && channels != 3 {
+        return Err(DataError::invalid("image", "channels", channels, "1 or 3"));
+    }
+    let (file, size) = open_regular(path)?;
+    if size > limits.max_file_bytes {
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            place: Place::File,
+            what: "file size",
+            found: u128::from(size),
+            limit: limits.max_file_bytes,
+        });
+    }
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, size as usize, "an image file")?;
+    // A file that grows while it is read is cut at the size that was checked.
+    file.take(size).read_to_end(&mut bytes).map_err(DataError::io(path, "read"))?;
+    let (height, width, found, pixels) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        png(path, &bytes, limits)?
+    } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+        jpeg(path, &bytes, limits)?
+    } else {
+        return Err(DataError::Magic {
+            path: path.to_path_buf(),
+            found: bytes[..bytes.len().min(8)].to_vec(),
+            expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
+        });
+    };
+    Ok(Decoded {
+        height,
+        width,
+        channels,
+        pixels: convert(pixels, found, channels)?,
+    })
+}
+
+/// Checks dimensions from a header.
+fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
+    let pixels = u128::from(width) * u128::from(height);
+    if pixels > u128::from(limits.max_pixels) {
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            place: Place::Byte(at),
+            what: "number of pixels",
+            found: pixels,
+            limit: limits.max_pixels,
+        });
+    }
+    Ok(())
+}
+
+fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Display) -> DataError {
+    DataError::Decode {
+        path: path.to_path_buf(),
+        place: Place::Byte(at),
+        format,
+        reason: reason.to_string(),
+    }
+}
+
+type Raw = (usize, usize, usize, Vec<u8>);
+
+fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
+    // Every PNG starts with signature, chunk length and IHDR: width at byte 16, height at byte 20, depth at 24, colour
+    // type at 25. Looked at here, before the decoder sets up anything of that size.
+    let truncated = |expected: u64| DataError::Truncated {
+        path: path.to_path_buf(),
+        place: Place::Byte(8),
+        found: bytes.len() as u64 - 8,
+        expected,
+    };
+    let header: [u8; 33] = *bytes.first_chunk().ok_or_else(|| truncated(25))?;
+    let word = |at: usize| u64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let (width, height) = (word(16), word(20));
+    if &header[12..16] == b"IHDR" {
+        check_pixels(path, 16, width, height, limits)?;
+        let samples = match header[25] {
+            2 => 3,
+            4 => 2,
+            6 => 4,
+            _ => 1,
+        };
+        let stored = (u128::from(width) * u128::from(height) * samples * u128::from(header[24]) / 8) as u64;
+        let most = most_from_deflate(bytes.len() as u64);
+        if stored > most {
+            return Err(DataError::Truncated {
+                path: path.to_path_buf(),
+                place: Place::Byte(16),
+                found: most,
+                expected: stored,
+            });
+        }
+    }
+    let mut cursor = Cursor::new(bytes);
+    let mut decoder = png::Decoder::new_with_limits(
+        &mut cursor,
+        // Ancillary chunks (text, profiles) share this with a row of pixels; the frame is allocated below.
+        png::Limits { bytes: 1 << 26 },
+    );
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
+    let decode = || -> Result<Raw, png::DecodingError> {
+        let mut reader = decoder.read_info()?;
+        let size = reader.output_buffer_size().ok_or(png::DecodingError::LimitsExceeded)?;
+        let mut pixels = Vec::new();
+        pixels.try_reserve_exact(size).map_err(|_| png::DecodingError::LimitsExceeded)?;
+        pixels.resize(size, 0);
+        let frame = reader.next_frame(&mut pixels)?;
+        reader.finish()?;
+        pixels.truncate(frame.buffer_size());
+        Ok((frame.height as usize, frame.width as usize, frame.color_type.samples(), pixels))
+    };
+    let result = decode();
+    result.map_err(|e| broken(path, cursor.position(), "PNG", e))
+}
+
+fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
+    // The decoder's own bounds on each side are lifted to the format's: `check_pixels` bounds the product.
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        .set_max_width(1 << 16)
+        .set_max_height(1 << 16);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(|e| broken(path, 0, "JPEG", e))?;
+    let (width, height) = decoder.dimensions().ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
+    check_pixels(path, 0, width as u64, height as u64, limits)?;
+    let channels = match decoder.input_colorspace() {
+        Some(ColorSpace::Luma) => 1,
+        _ => 3,
+    };
+    let space = if channels == 1 { ColorSpace::Luma } else { ColorSpace::RGB };
+    decoder.set_options(options.jpeg_set_out_colorspace(space));
+    let size = decoder.output_buffer_size().ok_or_else(|| broken(path, 0, "JPEG", "no size"))?;
+    let mut pixels = Vec::new();
+    reserve(&mut pixels, size, "JPEG pixels")?;
+    pixels.resize(size, 0);
+    decoder.decode_into(&mut pixels).map_err(|e| broken(path, 0, "JPEG", e))?;
+    Ok((height, width, channels, pixels))
+}
+
+/// Converts `found` channels (1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha) to `wanted` (1 or 3).
+fn convert(mut pixels: Vec<u8>, found: usize, wanted: usize) -> Result<Vec<u8>> {
+    if found == wanted {
+        return Ok(pixels);
+    }
+    let colour = found >= 3;
+    let count = pixels.len() / found;
+    if wanted == 1 || colour {
+        // Shrinks in place: element i is read at i·found ≥ i·wanted.
+        for i in 0..count {
+            let p = i * found;
+            if wanted == 3 {
+                pixels.copy_within(p..p + 3, i * 3);
+            } else if colour {
+                pixels[i] = luma(pixels[p], pixels[p + 1], pixels[p + 2]);
+            } else {
+                pixels[i] = pixels[p];
+            }
+        }
+        pixels.truncate(count * wanted);
+        return Ok(pixels);
+    }
+    let mut out = Vec::new();
+    reserve(&mut out, count * 3, "image pixels")?;
+    for grey in pixels.chunks_exact(found) {
+        out.extend([grey[0]; 3]);
+    }
+    Ok(out)
+}
+
+/// ITU-R BT.601 luma in 16-bit fixed point, as Pillow's `convert("L")` computes it.
+fn luma(r: u8, g: u8, b: u8) -> u8 {
+    ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
+}

@@ -1,0 +1,201 @@
+//! A folder of images with one sub-folder per class.
+
+use super::image::{ImageLimits, decode_image};
+use super::resize::resize_bilinear;
+use crate::dataset::check_index;
+use crate::error::reserve;
+use crate::{BadRecords, DataError, Dataset, Result, Sample, Skipped};
+use kiln_core::Shape;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How an [`ImageFolder`] reads its images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageFolderOptions {
+    /// Height and width that every image is resized to; `None` keeps each image's own size.
+    pub resize: Option<(usize, usize)>,
+    /// 3 (colour, the default) or 1 (grey).
+    pub channels: usize,
+    /// What one file may ask for.
+    pub limits: ImageLimits,
+    /// With [`BadRecords::Skip`] every image is decoded once when the folder is opened, so that the number of samples
+    /// is known from then on. With [`BadRecords::Refuse`] an image is decoded when it is read.
+    pub bad: BadRecords,
+}
+
+impl Default for ImageFolderOptions {
+    fn default() -> Self {
+        ImageFolderOptions {
+            resize: None,
+            channels: 3,
+            limits: ImageLimits::default(),
+            bad: BadRecords::Refuse,
+        }
+    }
+}
+
+/// Images in one sub-folder per class, as torchvision's `ImageFolder` lays them out: classes are the sub-folders in
+/// sorted order, samples are the `.png`, `.jpg` and `.jpeg` files below them in sorted order, decoded when read.
+#[derive(Debug, Clone)]
+pub struct ImageFolder {
+    root: PathBuf,
+    options: ImageFolderOptions,
+    classes: Vec<String>,
+    files: Vec<(PathBuf, i32)>,
+    skipped: Arc<Skipped>,
+}
+
+impl ImageFolder {
+    /// Lists the folder and, under [`BadRecords::Skip`], decodes every image once.
+    ///
+    /// # Errors
+    /// [`DataError::Io`], [`DataError::Empty`] for a folder without classes or a class without images,
+    /// [`DataError::InvalidArgument`] for a size of 0 or channels other than 1 and 3.
+    pub fn open(root: impl AsRef<Path>, options: ImageFolderOptions) -> Result<Self> {
+        let root = root.as_ref();
+        if options.channels != 1 && options.channels != 3 {
+            return Err(DataError::invalid("image folder", "channels", options.channels, "1 or 3"));
+        }
+        if let Some((h, w)) = options.resize {
+            if h == 0 || w == 0 {
+                return Err(DataError::invalid("image folder", "resize", format!("{h}×{w}"), "at least 1×1"));
+            }
+            Shape::new(&[h, w, options.channels])?;
+        }
+        let mut folder = ImageFolder {
+            root: root.to_path_buf(),
+            options,
+            classes: Vec::new(),
+            files: Vec::new(),
+            skipped: Arc::default(),
+        };
+        for (name, path) in list(root)? {
+            if !path.is_dir() || name.starts_with('.') {
+                continue;
+            }
+            let label = i32::try_from(folder.classes.len())
+                .map_err(|_| DataError::invalid("image folder", "classes", folder.classes.len(), "fewer than 2³¹"))?;
+            let before = folder.files.len();
+            let images = list(&path)?.into_iter().filter(|(name, path)| is_image(name) && !path.is_dir());
+            folder.files.extend(images.map(|(_, path)| (path, label)));
+            if folder.files.len() == before {
+                return Err(DataError::Empty {
+                    path,
+                    expected: "at least one .png, .jpg or .jpeg file of this class",
+                });
+            }
+            folder.classes.push(name);
+        }
+        if folder.classes.is_empty() {
+            return Err(DataError::Empty {
+                path: root.to_path_buf(),
+                expected: "one sub-folder per class",
+            });
+        }
+        if folder.options.bad == BadRecords::Skip {
+            folder.drop_bad()?;
+        }
+        Ok(folder)
+    }
+
+    /// The file of a sample.
+    pub fn path(&self, index: usize) -> Option<&Path> {
+        self.files.get(index).map(|(path, _)| path.as_path())
+    }
+
+    fn drop_bad(&mut self) -> Result<()> {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let chunk = self.files.len().div_ceil(threads).max(1);
+        let this = &*self;
+        // Chunks are joined in order, so the account does not depend on the number of threads.
+        let verdicts: Vec<Result<()>> = std::thread::scope(|scope| {
+            let check = |part: &[(PathBuf, i32)]| -> Vec<Result<()>> {
+                let mut sample = Sample::default();
+                part.iter().map(|(path, _)| this.load(path, &mut sample)).collect()
+            };
+            let handles: Vec<_> = self.files.chunks(chunk).map(|part| (part, scope.spawn(move || check(part)))).collect();
+            let panicked = |(path, _): &(PathBuf, i32)| {
+                Err(DataError::Panicked {
+                    message: format!("while decoding images near {}", path.display()),
+                })
+            };
+            handles
+                .into_iter()
+                .flat_map(|(part, h)| h.join().unwrap_or_else(|_| part.iter().map(panicked).collect()))
+                .collect()
+        });
+        let mut skipped = Skipped::default();
+        let mut kept = Vec::new();
+        reserve(&mut kept, self.files.len(), "a list of images")?;
+        for (file, verdict) in std::mem::take(&mut self.files).into_iter().zip(verdicts) {
+            match verdict {
+                Ok(()) => kept.push(file),
+                Err(error) => skipped.note(BadRecords::Skip, error)?,
+            }
+        }
+        if kept.is_empty() {
+            return Err(DataError::Empty {
+                path: self.root.clone(),
+                expected: "at least one image that decodes",
+            });
+        }
+        self.files = kept;
+        self.skipped = Arc::new(skipped);
+        Ok(())
+    }
+
+    fn load(&self, path: &Path, sample: &mut Sample) -> Result<()> {
+        let mut image = decode_image(path, self.options.channels, &self.options.limits)?;
+        if let Some((h, w)) = self.options.resize {
+            image = resize_bilinear(&image, h, w)?;
+        }
+        let shape = Shape::new(&[image.height, image.width, image.channels])?;
+        sample.fill(shape, image.pixels.iter().map(|&b| f32::from(b)))
+    }
+}
+
+/// The entries of a folder, sorted by name.
+fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(DataError::io(folder, "list"))? {
+        let entry = entry.map_err(DataError::io(folder, "list"))?;
+        entries.push((entry.file_name().to_string_lossy().into_owned(), entry.path()));
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn is_image(name: &str) -> bool {
+    let extension = Path::new(name).extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    !name.starts_with('.') && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
+}
+
+impl Dataset for ImageFolder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+        check_index(index, self.len())?;
+        let (path, label) = &self.files[index];
+        self.load(path, sample)?;
+        sample.label = *label;
+        sample.targets.clear();
+        Ok(())
+    }
+    fn shape(&self) -> Option<Shape> {
+        let (h, w) = self.options.resize?;
+        Shape::new(&[h, w, self.options.channels]).ok()
+    }
+    fn classes(&self) -> Option<usize> {
+        Some(self.classes.len())
+    }
+    fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+    fn skipped(&self) -> Option<&Skipped> {
+        Some(&self.skipped)
+    }
+    fn source(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+}

@@ -1,0 +1,124 @@
+//! The batches of one epoch, inline or from worker threads.
+
+use super::Position;
+use super::batch::HostBatch;
+use super::fill::{Job, message};
+use crate::{DataError, Result, Sample};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+struct Worker {
+    batches: Receiver<Result<HostBatch>>,
+    thread: JoinHandle<()>,
+}
+
+/// An iterator over batches. An error belongs to its batch: what follows is still to be had. Dropping it ends its
+/// threads and waits for them.
+pub struct Epoch {
+    job: Arc<Job>,
+    sample: Sample,
+    first: usize,
+    next: usize,
+    end: usize,
+    /// Batch `b` comes from worker `(b − first) % workers`, so order needs no bookkeeping.
+    workers: Vec<Worker>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Epoch {
+    pub(super) fn start(job: Job, first: usize, end: usize, workers: usize, prefetch: usize) -> Result<Self> {
+        let mut epoch = Epoch {
+            job: Arc::new(job),
+            sample: Sample::default(),
+            first,
+            next: first,
+            end,
+            workers: Vec::new(),
+            stop: Arc::default(),
+        };
+        // More workers than batches would have nothing to do.
+        let workers = workers.min(end - first);
+        for w in 0..workers {
+            let (sender, batches) = sync_channel(prefetch);
+            let (job, stop) = (epoch.job.clone(), epoch.stop.clone());
+            let work = move || {
+                let mut sample = Sample::default();
+                for number in (first + w..end).step_by(workers) {
+                    let Some(batch) = job.batch(number, &mut sample, &stop) else { return };
+                    if sender.send(batch).is_err() {
+                        return;
+                    }
+                }
+            };
+            let name = format!("kiln-data-{w}");
+            let thread = std::thread::Builder::new().name(name).spawn(work).map_err(|e| DataError::Worker {
+                worker: w,
+                reason: format!("cannot start: {e}"),
+            })?;
+            epoch.workers.push(Worker { batches, thread });
+        }
+        Ok(epoch)
+    }
+
+    /// The batch that comes next: what to save for [`Loader::resume`](super::Loader::resume).
+    pub fn position(&self) -> Position {
+        Position {
+            epoch: self.job.epoch,
+            batch: self.next as u64,
+        }
+    }
+}
+
+impl Iterator for Epoch {
+    type Item = Result<HostBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        if self.workers.is_empty() {
+            return self.job.batch(number, &mut self.sample, &self.stop);
+        }
+        let w = (number - self.first) % self.workers.len();
+        let gone = |_| {
+            Err(DataError::Worker {
+                worker: w,
+                reason: "ended before its batch was made".to_string(),
+            })
+        };
+        Some(self.workers[w].batches.recv().unwrap_or_else(gone))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.end - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Epoch {}
+
+impl Drop for Epoch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for worker in self.workers.drain(..) {
+            // A worker that waits for room in its queue learns from this that nobody will take the batch.
+            drop(worker.batches);
+            // Panics were caught per sample; one outside of them has been reported as a missing batch.
+            let _ = worker.thread.join().map_err(|panic| message(&*panic));
+        }
+    }
+}
+
+impl std::fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoch")
+            .field("position", &self.position())
+            .field("batches", &self.end)
+            .field("workers", &self.workers.len())
+            .finish()
+    }
+}
