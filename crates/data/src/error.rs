@@ -100,7 +100,7 @@ pub enum DataError {
         /// What is too large.
         what: &'static str,
         /// The size found.
-        found: u128,
+        found: u64,
         /// The size allowed.
         limit: u64,
     },
@@ -127,8 +127,8 @@ pub enum DataError {
         what: &'static str,
         /// What was found.
         found: String,
-        /// What would have been accepted.
-        expected: String,
+        /// What would have been accepted; boxed to keep results small.
+        expected: Box<str>,
     },
     /// Two files that belong together have different numbers of records.
     #[error("{}: {found} records, but {} has {expected}; they do not belong together", path.display(), other.display())]
@@ -168,7 +168,7 @@ pub enum DataError {
         /// What it was for.
         what: &'static str,
         /// Bytes asked for.
-        bytes: u128,
+        bytes: u64,
     },
     /// A sample index past the end of a dataset.
     #[error("sample {index} is out of range 0..{len}")]
@@ -224,7 +224,13 @@ pub enum DataError {
     },
     /// A tensor error: shapes that overflow, a device that refuses.
     #[error(transparent)]
-    Tensor(#[from] kiln_core::Error),
+    Tensor(Box<kiln_core::Error>),
+}
+
+impl From<kiln_core::Error> for DataError {
+    fn from(error: kiln_core::Error) -> Self {
+        DataError::Tensor(Box::new(error))
+    }
 }
 
 impl DataError {
@@ -279,6 +285,6 @@ impl DataError {
 pub(crate) fn reserve<T>(values: &mut Vec<T>, extra: usize, what: &'static str) -> Result<()> {
     values.try_reserve(extra).map_err(|_| DataError::OutOfMemory {
         what,
-        bytes: extra as u128 * size_of::<T>() as u128,
+        bytes: (extra as u64).saturating_mul(size_of::<T>() as u64),
     })
 }

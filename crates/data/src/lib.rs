@@ -37,7 +37,7 @@ pub use formats::{
     DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, cifar, csv, decode_image, idx, mnist,
     resize_bilinear,
 };
-pub use loader::{Epoch, HostBatch, Loader, LoaderOptions, Position};
+pub use loader::{Batch, Epoch, HostBatch, Loader, LoaderOptions, Position};
 pub use memory::{Arrays, ByteImages, Labels};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;

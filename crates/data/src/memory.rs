@@ -25,7 +25,14 @@ impl ByteImages {
     /// [`DataError::Shape`] when the pixels are not as many as the images have, [`DataError::Label`] for a label
     /// without a name.
     pub fn new(shape: Shape, pixels: Vec<u8>, labels: Vec<u8>, class_names: Vec<String>) -> Result<Self> {
-        Self::from_file(Path::new("memory"), shape, pixels, labels, class_names, BadRecords::Refuse)
+        Self::from_file(
+            Path::new("memory"),
+            shape,
+            pixels,
+            labels,
+            class_names,
+            BadRecords::Refuse,
+        )
     }
 
     pub(crate) fn from_file(
@@ -197,7 +204,9 @@ impl Dataset for Arrays {
             Labels::Targets(values, width) => {
                 sample.label = 0;
                 reserve(&mut sample.targets, *width, "targets")?;
-                sample.targets.extend_from_slice(&values[index * width..(index + 1) * width]);
+                sample
+                    .targets
+                    .extend_from_slice(&values[index * width..(index + 1) * width]);
             }
         }
         Ok(())

@@ -15,7 +15,16 @@ const RECORD: usize = 1 + 3 * PLANE;
 
 /// The classes of CIFAR-10 in label order.
 pub const CLASS_NAMES: [&str; 10] = [
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
 ];
 
 /// Reads a folder with `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`, or the folder above it that
@@ -54,13 +63,7 @@ fn files(folder: &Path, names: &[String], bad: BadRecords) -> Result<ByteImages>
     Ok(images.with_skipped(skipped))
 }
 
-fn read(
-    path: &Path,
-    bad: BadRecords,
-    pixels: &mut Vec<u8>,
-    labels: &mut Vec<u8>,
-    skipped: &mut Skipped,
-) -> Result<()> {
+fn read(path: &Path, bad: BadRecords, pixels: &mut Vec<u8>, labels: &mut Vec<u8>, skipped: &mut Skipped) -> Result<()> {
     if !path.exists() {
         return Err(DataError::Missing {
             path: path.to_path_buf(),

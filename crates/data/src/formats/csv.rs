@@ -120,7 +120,7 @@ impl Csv {
                 path: path.to_path_buf(),
                 place: Place::File,
                 what: "file size",
-                found: u128::from(size),
+                found: size,
                 limit: options.max_bytes,
             });
         }
@@ -212,7 +212,7 @@ impl Lines<'_> {
                 place: Place::Line { line: 1, column: None },
                 what: "number of columns",
                 found: self.width.to_string(),
-                expected: "at least one feature beside the label".to_string(),
+                expected: "at least one feature beside the label".into(),
             });
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Lines<'_> {
             what,
             // Enough to recognise it by; a field may be a gigabyte.
             found: format!("{:?}", found.chars().take(40).collect::<String>()),
-            expected: expected.to_string(),
+            expected: expected.into(),
         }
     }
 
@@ -246,7 +246,7 @@ impl Lines<'_> {
                 place: Place::Line { line, column: None },
                 what: "line",
                 found: reason,
-                expected: "UTF-8 text".to_string(),
+                expected: "UTF-8 text".into(),
             },
         }
     }
@@ -259,7 +259,7 @@ impl Lines<'_> {
                 place: Place::Line { line, column: None },
                 what: "number of fields",
                 found: record.len().to_string(),
-                expected: self.width.to_string(),
+                expected: self.width.to_string().into(),
             });
         }
         let number = |column: usize, what| {
@@ -275,9 +275,12 @@ impl Lines<'_> {
             }
             LabelKind::Name => Cell::Name(field.to_string()),
             LabelKind::Class { classes } => {
-                let label: i64 =
-                    field.parse().map_err(|_| self.value(line, self.label, "label", field, "a class number"))?;
-                let class = i32::try_from(label).ok().filter(|&c| usize::try_from(c).is_ok_and(|c| c < classes));
+                let label: i64 = field
+                    .parse()
+                    .map_err(|_| self.value(line, self.label, "label", field, "a class number"))?;
+                let class = i32::try_from(label)
+                    .ok()
+                    .filter(|&c| usize::try_from(c).is_ok_and(|c| c < classes));
                 Cell::Class(class.ok_or_else(|| DataError::Label {
                     path: self.path.to_path_buf(),
                     place: Place::Line { line, column: None },

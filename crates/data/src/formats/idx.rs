@@ -84,7 +84,13 @@ macro_rules! elements {
         const SIZE: usize = size_of::<$t>();
         let mut values: Vec<$t> = Vec::new();
         reserve(&mut values, $bytes.len() / SIZE, "IDX elements")?;
-        values.extend($bytes.as_chunks::<SIZE>().0.iter().map(|&chunk| <$t>::from_be_bytes(chunk)));
+        values.extend(
+            $bytes
+                .as_chunks::<SIZE>()
+                .0
+                .iter()
+                .map(|&chunk| <$t>::from_be_bytes(chunk)),
+        );
         values
     }};
 }
@@ -93,7 +99,8 @@ impl Idx {
     /// Reads a file, gzipped or not, of at most [`DEFAULT_MAX_BYTES`] of elements.
     ///
     /// # Errors
-    /// [`DataError::Magic`], [`DataError::Value`] for an unknown element type or too many dimensions,
+    /// [`DataError::Magic`], [`DataError::Value`] for an unknown element type and for dimensions that are too many or
+    /// overflow,
     /// [`DataError::TooLarge`] and [`DataError::Truncated`] for sizes that the limit or the file cannot hold (before
     /// allocating), [`DataError::Trailing`], [`DataError::Decode`] for broken gzip, [`DataError::Io`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
@@ -137,7 +144,7 @@ impl Idx {
                     place: Place::Byte(2),
                     what: "element type",
                     found: format!("{code:#04x}"),
-                    expected: "0x08, 0x09, 0x0b, 0x0c, 0x0d or 0x0e".to_string(),
+                    expected: "0x08, 0x09, 0x0b, 0x0c, 0x0d or 0x0e".into(),
                 });
             }
         };
@@ -148,7 +155,7 @@ impl Idx {
                 place: Place::Byte(3),
                 what: "number of dimensions",
                 found: rank.to_string(),
-                expected: format!("at most {MAX_RANK}"),
+                expected: format!("at most {MAX_RANK}").into(),
             });
         }
         let mut dims = [0usize; MAX_RANK];
@@ -156,12 +163,12 @@ impl Idx {
             *d = u32::from_be_bytes(input.array()?) as usize;
         }
         // The shape's own check bounds the product of elements; a rank-0 file holds one element.
-        let shape = Shape::new(&dims[..rank]).map_err(|_| DataError::TooLarge {
+        let shape = Shape::new(&dims[..rank]).map_err(|_| DataError::Value {
             path: input.path().to_path_buf(),
             place: Place::Byte(4),
-            what: "product of dimensions",
-            found: dims[..rank].iter().fold(1, |p: u128, &d| p.saturating_mul(d.max(1) as u128)),
-            limit: isize::MAX as u64 / 8,
+            what: "dimensions",
+            found: format!("{:?}", &dims[..rank]),
+            expected: "a product that fits the address space".into(),
         })?;
         let bytes = input.take(shape.size() as u64 * width, "number of bytes announced")?;
         input.end()?;
@@ -188,7 +195,8 @@ impl Idx {
         }
         let mut out = vec![0, 0, self.data.code(), self.shape.rank() as u8];
         for &d in self.shape.dims() {
-            let d = u32::try_from(d).map_err(|_| DataError::invalid("idx", "shape", self.shape, "32-bit dimensions"))?;
+            let d =
+                u32::try_from(d).map_err(|_| DataError::invalid("idx", "shape", self.shape, "32-bit dimensions"))?;
             out.extend(d.to_be_bytes());
         }
         // At most eight bytes an element, which a shape's size leaves room for.

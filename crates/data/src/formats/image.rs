@@ -61,14 +61,16 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
             path: path.to_path_buf(),
             place: Place::File,
             what: "file size",
-            found: u128::from(size),
+            found: size,
             limit: limits.max_file_bytes,
         });
     }
     let mut bytes = Vec::new();
     reserve(&mut bytes, size as usize, "an image file")?;
     // A file that grows while it is read is cut at the size that was checked.
-    file.take(size).read_to_end(&mut bytes).map_err(DataError::io(path, "read"))?;
+    file.take(size)
+        .read_to_end(&mut bytes)
+        .map_err(DataError::io(path, "read"))?;
     let (height, width, found, pixels) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         png(path, &bytes, limits)?
     } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
@@ -90,8 +92,8 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
 
 /// Checks dimensions from a header.
 fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
-    let pixels = u128::from(width) * u128::from(height);
-    if pixels > u128::from(limits.max_pixels) {
+    let pixels = width.saturating_mul(height);
+    if pixels > limits.max_pixels {
         return Err(DataError::TooLarge {
             path: path.to_path_buf(),
             place: Place::Byte(at),
@@ -124,7 +126,14 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         expected,
     };
     let header: [u8; 33] = *bytes.first_chunk().ok_or_else(|| truncated(25))?;
-    let word = |at: usize| u64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let word = |at: usize| {
+        u64::from(u32::from_be_bytes([
+            header[at],
+            header[at + 1],
+            header[at + 2],
+            header[at + 3],
+        ]))
+    };
     let (width, height) = (word(16), word(20));
     if &header[12..16] == b"IHDR" {
         check_pixels(path, 16, width, height, limits)?;
@@ -158,12 +167,19 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         let mut reader = decoder.read_info()?;
         let size = reader.output_buffer_size().ok_or(png::DecodingError::LimitsExceeded)?;
         let mut pixels = Vec::new();
-        pixels.try_reserve_exact(size).map_err(|_| png::DecodingError::LimitsExceeded)?;
+        pixels
+            .try_reserve_exact(size)
+            .map_err(|_| png::DecodingError::LimitsExceeded)?;
         pixels.resize(size, 0);
         let frame = reader.next_frame(&mut pixels)?;
         reader.finish()?;
         pixels.truncate(frame.buffer_size());
-        Ok((frame.height as usize, frame.width as usize, frame.color_type.samples(), pixels))
+        Ok((
+            frame.height as usize,
+            frame.width as usize,
+            frame.color_type.samples(),
+            pixels,
+        ))
     };
     let result = decode();
     result.map_err(|e| broken(path, cursor.position(), "PNG", e))
@@ -177,19 +193,29 @@ fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         .set_max_height(1 << 16);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(|e| broken(path, 0, "JPEG", e))?;
-    let (width, height) = decoder.dimensions().ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
+    let (width, height) = decoder
+        .dimensions()
+        .ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
     check_pixels(path, 0, width as u64, height as u64, limits)?;
     let channels = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => 1,
         _ => 3,
     };
-    let space = if channels == 1 { ColorSpace::Luma } else { ColorSpace::RGB };
+    let space = if channels == 1 {
+        ColorSpace::Luma
+    } else {
+        ColorSpace::RGB
+    };
     decoder.set_options(options.jpeg_set_out_colorspace(space));
-    let size = decoder.output_buffer_size().ok_or_else(|| broken(path, 0, "JPEG", "no size"))?;
+    let size = decoder
+        .output_buffer_size()
+        .ok_or_else(|| broken(path, 0, "JPEG", "no size"))?;
     let mut pixels = Vec::new();
     reserve(&mut pixels, size, "JPEG pixels")?;
     pixels.resize(size, 0);
-    decoder.decode_into(&mut pixels).map_err(|e| broken(path, 0, "JPEG", e))?;
+    decoder
+        .decode_into(&mut pixels)
+        .map_err(|e| broken(path, 0, "JPEG", e))?;
     Ok((height, width, channels, pixels))
 }
 

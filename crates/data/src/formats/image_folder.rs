@@ -54,11 +54,21 @@ impl ImageFolder {
     pub fn open(root: impl AsRef<Path>, options: ImageFolderOptions) -> Result<Self> {
         let root = root.as_ref();
         if options.channels != 1 && options.channels != 3 {
-            return Err(DataError::invalid("image folder", "channels", options.channels, "1 or 3"));
+            return Err(DataError::invalid(
+                "image folder",
+                "channels",
+                options.channels,
+                "1 or 3",
+            ));
         }
         if let Some((h, w)) = options.resize {
             if h == 0 || w == 0 {
-                return Err(DataError::invalid("image folder", "resize", format!("{h}×{w}"), "at least 1×1"));
+                return Err(DataError::invalid(
+                    "image folder",
+                    "resize",
+                    format!("{h}×{w}"),
+                    "at least 1×1",
+                ));
             }
             Shape::new(&[h, w, options.channels])?;
         }
@@ -76,7 +86,9 @@ impl ImageFolder {
             let label = i32::try_from(folder.classes.len())
                 .map_err(|_| DataError::invalid("image folder", "classes", folder.classes.len(), "fewer than 2³¹"))?;
             let before = folder.files.len();
-            let images = list(&path)?.into_iter().filter(|(name, path)| is_image(name) && !path.is_dir());
+            let images = list(&path)?
+                .into_iter()
+                .filter(|(name, path)| is_image(name) && !path.is_dir());
             folder.files.extend(images.map(|(_, path)| (path, label)));
             if folder.files.len() == before {
                 return Err(DataError::Empty {
@@ -113,7 +125,11 @@ impl ImageFolder {
                 let mut sample = Sample::default();
                 part.iter().map(|(path, _)| this.load(path, &mut sample)).collect()
             };
-            let handles: Vec<_> = self.files.chunks(chunk).map(|part| (part, scope.spawn(move || check(part)))).collect();
+            let handles: Vec<_> = self
+                .files
+                .chunks(chunk)
+                .map(|part| (part, scope.spawn(move || check(part))))
+                .collect();
             let panicked = |(path, _): &(PathBuf, i32)| {
                 Err(DataError::Panicked {
                     message: format!("while decoding images near {}", path.display()),
@@ -166,7 +182,9 @@ fn list(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 }
 
 fn is_image(name: &str) -> bool {
-    let extension = Path::new(name).extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    let extension = Path::new(name)
+        .extension()
+        .map(|e| e.to_string_lossy().to_ascii_lowercase());
     !name.starts_with('.') && matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 

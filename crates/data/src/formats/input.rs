@@ -42,7 +42,7 @@ pub(super) fn open_regular(path: &Path) -> Result<(File, u64)> {
             place: Place::File,
             what: "file type",
             found: if meta.is_dir() { "a folder" } else { "a device or pipe" }.to_string(),
-            expected: "a regular file".to_string(),
+            expected: "a regular file".into(),
         });
     }
     let file = File::open(path).map_err(DataError::io(path, "open"))?;
@@ -100,7 +100,7 @@ impl<'a> Input<'a> {
                 path: self.path.clone(),
                 place: Place::Byte(self.at),
                 what,
-                found: u128::from(count),
+                found: count,
                 limit: self.limit,
             });
         }

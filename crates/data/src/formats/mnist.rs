@@ -137,6 +137,6 @@ fn not_mnist(path: &Path, idx: &Idx, expected: &str) -> DataError {
         place: Place::Byte(2),
         what: "contents",
         found: format!("{} {}", idx.data.type_name(), idx.shape),
-        expected: expected.to_string(),
+        expected: expected.into(),
     }
 }

@@ -3,34 +3,46 @@
 use super::image::Decoded;
 use crate::error::reserve;
 use crate::{DataError, Result};
+use kiln_core::Shape;
 
 /// Resizes an image to `height` × `width` by a triangle filter whose support grows with the scale when shrinking: what
 /// Pillow's `BILINEAR` and PyTorch's `interpolate(mode="bilinear", antialias=True)` compute. Sums are kept in f32 and
 /// rounded once.
 ///
 /// # Errors
-/// [`DataError::InvalidArgument`] for a size of 0 or an empty image, [`DataError::OutOfMemory`].
+/// [`DataError::InvalidArgument`] for a size of 0 or an image whose bytes do not fit its shape,
+/// [`DataError::Tensor`] for a size that overflows, [`DataError::OutOfMemory`].
 pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<Decoded> {
     if height == 0 || width == 0 {
-        return Err(DataError::invalid("resize", "size", format!("{height}×{width}"), "at least 1×1"));
+        return Err(DataError::invalid(
+            "resize",
+            "size",
+            format!("{height}×{width}"),
+            "at least 1×1",
+        ));
     }
-    if image.height == 0 || image.width == 0 {
-        let size = format!("{}×{}", image.height, image.width);
-        return Err(DataError::invalid("resize", "image", size, "at least one pixel"));
+    let c = image.channels;
+    let source = Shape::new(&[image.height, image.width, c])?;
+    if source.size() == 0 || source.size() != image.pixels.len() {
+        let found = format!("{source} with {} bytes", image.pixels.len());
+        return Err(DataError::invalid(
+            "resize",
+            "image",
+            found,
+            "at least one pixel, as many bytes as its shape",
+        ));
     }
     if (height, width) == (image.height, image.width) {
         return Ok(image.clone());
     }
-    let c = image.channels;
     let across = taps(image.width, width)?;
     let down = taps(image.height, height)?;
-    let too_large = |_| DataError::OutOfMemory {
-        what: "a resized image",
-        bytes: height.max(image.height) as u128 * width as u128 * c as u128 * 4,
-    };
-    let size = |h: usize| h.checked_mul(width).and_then(|n| n.checked_mul(c)).ok_or(());
     let mut rows: Vec<f32> = Vec::new();
-    reserve(&mut rows, size(image.height).map_err(too_large)?, "a resized image")?;
+    reserve(
+        &mut rows,
+        Shape::new(&[image.height, width, c])?.size(),
+        "a resized image",
+    )?;
     for row in image.pixels.chunks_exact(image.width * c) {
         for tap in &across {
             for channel in 0..c {
@@ -40,7 +52,7 @@ pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<D
         }
     }
     let mut pixels = Vec::new();
-    reserve(&mut pixels, size(height).map_err(too_large)?, "a resized image")?;
+    reserve(&mut pixels, Shape::new(&[height, width, c])?.size(), "a resized image")?;
     for tap in &down {
         for x in 0..width * c {
             let column = rows[tap.first * width * c + x..].iter().step_by(width * c);

@@ -46,17 +46,22 @@ impl Epoch {
             let work = move || {
                 let mut sample = Sample::default();
                 for number in (first + w..end).step_by(workers) {
-                    let Some(batch) = job.batch(number, &mut sample, &stop) else { return };
+                    let Some(batch) = job.batch(number, &mut sample, &stop) else {
+                        return;
+                    };
                     if sender.send(batch).is_err() {
                         return;
                     }
                 }
             };
             let name = format!("kiln-data-{w}");
-            let thread = std::thread::Builder::new().name(name).spawn(work).map_err(|e| DataError::Worker {
-                worker: w,
-                reason: format!("cannot start: {e}"),
-            })?;
+            let thread = std::thread::Builder::new()
+                .name(name)
+                .spawn(work)
+                .map_err(|e| DataError::Worker {
+                    worker: w,
+                    reason: format!("cannot start: {e}"),
+                })?;
             epoch.workers.push(Worker { batches, thread });
         }
         Ok(epoch)

@@ -1,7 +1,7 @@
 //! How one batch is made: the same code whether a worker or the consumer runs it.
 
-use super::batch::{HostBatch, Spares};
 use super::Position;
+use super::batch::{HostBatch, Spares};
 use crate::error::reserve;
 use crate::transforms::{Draw, Transform};
 use crate::{DataError, Dataset, Place, Result, Sample};
@@ -39,7 +39,9 @@ impl Job {
                 return None;
             }
             let index = self.order.as_ref().map_or(place, |order| order[place]);
-            let done = self.sample(index, sample).and_then(|()| append(&mut batch, sample, end - start));
+            let done = self
+                .sample(index, sample)
+                .and_then(|()| append(&mut batch, sample, end - start));
             if let Err(error) = done {
                 return Some(Err(error.of_sample(index)));
             }
@@ -58,12 +60,19 @@ impl Job {
                 None => Ok(()),
             }
         }));
-        outcome.unwrap_or_else(|panic| Err(DataError::Panicked { message: message(&*panic) }))?;
+        outcome.unwrap_or_else(|panic| {
+            Err(DataError::Panicked {
+                message: message(&*panic),
+            })
+        })?;
         if let Some(classes) = self.dataset.classes()
             && usize::try_from(sample.label).map_or(true, |label| label >= classes)
         {
             return Err(DataError::Label {
-                path: self.dataset.source().map_or_else(|| PathBuf::from("dataset"), |p| p.to_path_buf()),
+                path: self
+                    .dataset
+                    .source()
+                    .map_or_else(|| PathBuf::from("dataset"), |p| p.to_path_buf()),
                 place: Place::Record(index as u64),
                 label: i64::from(sample.label),
                 classes,
@@ -75,7 +84,8 @@ impl Job {
 
 pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_string())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_string())
 }
 
 /// Adds a sample to a batch that will have `count`; the first one fixes shape and number of targets.
@@ -96,12 +106,19 @@ fn append(batch: &mut HostBatch, sample: &Sample, count: usize) -> Result<()> {
         reserve(&mut batch.targets, count.saturating_mul(batch.target_width), "a batch")?;
     }
     if batch.input_shape[1..] != *sample.shape {
-        let expected = format!("{:?} as the batch's first sample; resize or crop", &batch.input_shape[1..]);
+        let expected = format!(
+            "{:?} as the batch's first sample; resize or crop",
+            &batch.input_shape[1..]
+        );
         return Err(DataError::shape("batch", sample.shape, expected));
     }
     if batch.target_width != sample.targets.len() {
         let found = format!("{} targets", sample.targets.len());
-        return Err(DataError::shape("batch", found, format!("{} targets", batch.target_width)));
+        return Err(DataError::shape(
+            "batch",
+            found,
+            format!("{} targets", batch.target_width),
+        ));
     }
     batch.inputs.extend_from_slice(&sample.input);
     batch.targets.extend_from_slice(&sample.targets);

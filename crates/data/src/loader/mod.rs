@@ -1,10 +1,12 @@
 //! Batches from a dataset: order, transforms, worker threads.
 
 mod batch;
+mod device;
 mod epoch;
 mod fill;
 
 pub use batch::HostBatch;
+pub use device::Batch;
 pub use epoch::Epoch;
 
 use crate::dataset::permutation;
@@ -115,7 +117,11 @@ impl Loader {
     /// Batches of an epoch.
     pub fn batches(&self) -> usize {
         let (n, size) = (self.dataset.len(), self.options.batch_size);
-        if self.options.drop_last { n / size } else { n.div_ceil(size) }
+        if self.options.drop_last {
+            n / size
+        } else {
+            n.div_ceil(size)
+        }
     }
 
     /// Samples of an epoch: all of them unless the last batch is dropped.

@@ -133,10 +133,20 @@ impl Erase {
     /// of 0 or less.
     pub fn bounds(mut self, area: (f32, f32), aspect: (f32, f32)) -> Result<Self> {
         if !(0.0 <= area.0 && area.0 <= area.1 && area.1 <= 1.0) {
-            return Err(DataError::invalid("erase", "area", format!("{area:?}"), "0 ≤ low ≤ high ≤ 1"));
+            return Err(DataError::invalid(
+                "erase",
+                "area",
+                format!("{area:?}"),
+                "0 ≤ low ≤ high ≤ 1",
+            ));
         }
         if !(0.0 < aspect.0 && aspect.0 <= aspect.1 && aspect.1.is_finite()) {
-            return Err(DataError::invalid("erase", "aspect", format!("{aspect:?}"), "0 < low ≤ high, finite"));
+            return Err(DataError::invalid(
+                "erase",
+                "aspect",
+                format!("{aspect:?}"),
+                "0 < low ≤ high, finite",
+            ));
         }
         (self.area, self.aspect) = (area, aspect);
         Ok(self)
@@ -162,7 +172,8 @@ impl Erase {
             if eh == 0 || ew == 0 || eh > h || ew > w {
                 return None;
             }
-            let place = |n, side: usize, size: usize| Some(draw.below(n, u32::try_from(side - size + 1).ok()?) as usize);
+            let place =
+                |n, side: usize, size: usize| Some(draw.below(n, u32::try_from(side - size + 1).ok()?) as usize);
             Some([place(n + 2, h, eh)?, place(n + 3, w, ew)?, eh, ew])
         })
     }

@@ -40,13 +40,20 @@ impl Draw {
 
     /// The draws of stage `stage` inside this one: other numbers for each of up to 63 stages, nested up to three deep.
     pub fn stage(self, stage: usize) -> Self {
-        let path = self.path.wrapping_mul(STAGES).wrapping_add(1 + stage as u32 % (STAGES - 1));
+        let path = self
+            .path
+            .wrapping_mul(STAGES)
+            .wrapping_add(1 + stage as u32 % (STAGES - 1));
         Draw { path, ..self }
     }
 
     fn key(&self) -> Key {
         // Three levels of six bits and the stream's own bits do not meet.
-        Key::new(self.seed, streams::TRANSFORM | (self.path & 0x00ff_ffff), self.epoch as u32)
+        Key::new(
+            self.seed,
+            streams::TRANSFORM | (self.path & 0x00ff_ffff),
+            self.epoch as u32,
+        )
     }
 
     fn block(&self, draw: u32) -> u64 {

@@ -32,13 +32,23 @@ impl Normalise {
     pub fn new(mean: &[f32], deviation: &[f32]) -> Result<Self> {
         if mean.is_empty() || mean.len() != deviation.len() {
             let counts = format!("{} means, {} deviations", mean.len(), deviation.len());
-            return Err(DataError::invalid("normalise", "mean", counts, "one of each per channel"));
+            return Err(DataError::invalid(
+                "normalise",
+                "mean",
+                counts,
+                "one of each per channel",
+            ));
         }
         if let Some(m) = mean.iter().find(|m| !m.is_finite()) {
             return Err(DataError::invalid("normalise", "mean", m, "a finite number"));
         }
         if let Some(d) = deviation.iter().find(|&&d| !d.is_finite() || d <= 0.0) {
-            return Err(DataError::invalid("normalise", "deviation", d, "a finite number above 0"));
+            return Err(DataError::invalid(
+                "normalise",
+                "deviation",
+                d,
+                "a finite number above 0",
+            ));
         }
         Ok(Normalise {
             mean: mean.to_vec(),

@@ -1,0 +1,9 @@
+//! The public interface of kiln-data against sound, broken and hostile input.
+
+mod cifar;
+mod common;
+mod csv;
+mod idx;
+mod images;
+mod loader;
+mod transforms;
