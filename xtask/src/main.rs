@@ -1,1 +1,58 @@
-fn main() {}
+//! Kiln's own tasks, run as `cargo xtask TASK`.
+//!
+//! Exit codes: 0 when everything asked for is well, 1 when a check or a test failed, 2 when the command line is wrong.
+
+mod ci;
+mod test;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "Kiln's own tasks",
+    after_help = "\
+A newcomer needs one of them:
+  cargo xtask test            everything this machine can test
+While working:
+  cargo test -p kiln-cpu conv  one crate, one filter: plain cargo
+  cargo xtask tidy             the house rules, in under a second
+Before a commit:
+  cargo xtask ci               formatting, clippy, docs, then `test`
+
+Exit codes: 0 all is well, 1 a check or a test failed, 2 the command line is wrong."
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run all tests that can run on this machine: tidy, then `cargo test --workspace`
+    Test(test::Args),
+    /// Check the house rules: op stems, layering, unsafe, file length, lints
+    Tidy,
+    /// Check formatting, clippy, docs, then run the tests
+    Ci(ci::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Test(args) => test::run(&args),
+        Task::Tidy => tidy::run(),
+        Task::Ci(args) => ci::run(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(1)
+        }
+    }
+}

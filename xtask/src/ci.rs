@@ -1,0 +1,50 @@
+//! `cargo xtask ci`: what a change must pass before it lands.
+
+use crate::test;
+use crate::workspace::{Outcome, cargo, passes};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Runs in this order, each to its end even when one before it failed:
+  fmt     cargo fmt --all --check
+  clippy  cargo clippy --workspace --all-targets -- -D warnings
+  doc     cargo doc --workspace --no-deps, with rustdoc's warnings denied
+  test    cargo xtask test")]
+pub(crate) struct Args {
+    /// Leave out the tests (the script of the build machines runs them on their own)
+    #[arg(long)]
+    pub(crate) lints: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let mut results = vec![
+        ("fmt", passes(&mut cargo(["fmt", "--all", "--check"]))?),
+        (
+            "clippy",
+            passes(&mut cargo([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ]))?,
+        ),
+        (
+            "doc",
+            passes(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?,
+        ),
+    ];
+    if !args.lints {
+        let args = test::Args {
+            release: false,
+            cargo: Vec::new(),
+        };
+        results.push(("test", test::run(&args)?));
+    }
+    println!();
+    for (name, ok) in &results {
+        println!("{name:<7} {}", if *ok { "ok" } else { "FAILED" });
+    }
+    Ok(results.iter().all(|(_, ok)| *ok))
+}

@@ -1,0 +1,192 @@
+//! Who may import whom, and that everything generic is generic over one thing.
+
+use super::{Finding, House};
+use std::collections::BTreeSet;
+use toml::{Table, Value};
+
+/// Each crate of the house and the crates of ours that it may depend on; `None` is everything.
+const ALLOWED: &[(&str, Option<&[&str]>)] = &[
+    ("core", Some(&[])),
+    ("derive", Some(&[])),
+    ("cpu", Some(&["core"])),
+    ("device", Some(&[])),
+    ("kernels", Some(&[])),
+    ("cuda", Some(&["core", "device", "kernels"])),
+    ("emulator", Some(&[])),
+    ("nn", Some(&["core", "derive"])),
+    ("data", Some(&["core", "nn"])),
+    ("train", Some(&["core", "nn", "data"])),
+    ("testkit", Some(&["core", "nn"])),
+    ("cli", None),
+    ("benches", None),
+    ("xtask", Some(&[])),
+];
+
+/// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
+const GENERIC: &[&str] = &["nn", "data", "train", "testkit"];
+
+/// The only crate that may depend on a foreign one, and why.
+const SOLE_USER: &[(&str, &str, &str)] = &[
+    ("cust", "device", "every CUDA call goes through one crate"),
+    ("proptest", "testkit", "elsewhere it belongs under [dev-dependencies]"),
+];
+
+pub(super) fn check(house: &House) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in &house.files {
+        let Some(name) = crate_of(&file.path) else { continue };
+        match file.text.parse::<Table>() {
+            Ok(manifest) => manifest_rules(name, &file.path, &manifest, &mut found),
+            Err(e) => found.push(Finding::new(&file.path, format!("not TOML: {}", e.message()))),
+        }
+    }
+    found.extend(bounds(house));
+    found
+}
+
+/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`.
+fn crate_of(path: &str) -> Option<&str> {
+    let folder = path.strip_suffix("/Cargo.toml")?;
+    let name = folder.strip_prefix("crates/").unwrap_or(folder);
+    (!name.contains('/')).then_some(name)
+}
+
+fn manifest_rules(name: &str, path: &str, manifest: &Table, found: &mut Vec<Finding>) {
+    let Some((_, allowed)) = ALLOWED.iter().find(|(krate, _)| *krate == name) else {
+        let message = "a new crate: give it a row in xtask/src/tidy/layering.rs and in docs/architecture.md";
+        found.push(Finding::new(path, message));
+        return;
+    };
+    for (dependency, dev) in dependencies(manifest) {
+        let sole = SOLE_USER.iter().find(|(foreign, ..)| *foreign == dependency);
+        if let Some((_, user, why)) = sole.filter(|(_, user, _)| !dev && *user != name) {
+            found.push(Finding::new(path, format!("`{dependency}` is for {user} alone: {why}")));
+        }
+        let Some(ours) = dependency.strip_prefix("kiln-") else {
+            continue;
+        };
+        if dev {
+            continue;
+        }
+        if ours == "testkit" && name != "benches" {
+            found.push(Finding::new(path, "kiln-testkit belongs under [dev-dependencies]"));
+        } else if allowed.is_some_and(|a| !a.contains(&ours)) {
+            let below = allowed.unwrap_or(&[]).join(", ");
+            let below = if below.is_empty() { "no crate of ours" } else { &below };
+            found.push(Finding::new(path, format!("{name} may import {below}, not {ours}")));
+        }
+    }
+    let inherits = manifest.get("lints").and_then(|l| l.get("workspace"));
+    if inherits != Some(&Value::Boolean(true)) {
+        found.push(Finding::new(path, "lacks `[lints] workspace = true`"));
+    }
+}
+
+/// Every dependency by its package's name, and whether it is for tests alone; those of `[target.…]` count too.
+fn dependencies(manifest: &Table) -> BTreeSet<(String, bool)> {
+    let mut all = BTreeSet::new();
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let tables = targets.into_iter().flat_map(|t| t.values().filter_map(Value::as_table));
+    for table in tables.chain([manifest]) {
+        for (key, dev) in [
+            ("dependencies", false),
+            ("build-dependencies", false),
+            ("dev-dependencies", true),
+        ] {
+            for (name, value) in table.get(key).and_then(Value::as_table).into_iter().flatten() {
+                let package = value.get("package").and_then(Value::as_str).unwrap_or(name);
+                all.insert((package.to_string(), dev));
+            }
+        }
+    }
+    all
+}
+
+/// Above `core` everything generic says exactly `B: Backend`.
+fn bounds(house: &House) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in house.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {
+        for (at, word) in source.all_words() {
+            let before = source.code[..at].trim_end();
+            let after = source.code[at + word.len()..].trim_start();
+            let bound = before.ends_with('+') || before.ends_with(':') && !before.ends_with("::");
+            let wrong = match word {
+                "Backend" => before.ends_with('+') || bound && after.starts_with('+'),
+                "Runtime" => bound,
+                _ => bound && word.len() > 3 && word.ends_with("Ops"),
+            };
+            if wrong {
+                let message = "above core everything generic says exactly `B: Backend`, with no other bound";
+                found.push(Finding::new(source.place(at), message));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{house, places};
+    use super::*;
+
+    const LINTS: &str = "[lints]\nworkspace = true\n";
+
+    fn found(path: &str, manifest: &str) -> Vec<Finding> {
+        check(&house(&[(path, &format!("{manifest}\n{LINTS}"))]))
+    }
+
+    #[test]
+    fn an_import_upwards_is_found() {
+        let nn = "crates/nn/Cargo.toml";
+        assert!(found(nn, "[dependencies]\nkiln-core.workspace = true").is_empty());
+        assert_eq!(places(&found(nn, "[dependencies]\nkiln-cpu.workspace = true")), [nn]);
+        assert_eq!(
+            places(&found(nn, "[target.'cfg(unix)'.dependencies]\nkiln-train = \"1\"")),
+            [nn]
+        );
+        assert_eq!(
+            places(&found(nn, "[dependencies]\nb = { package = \"kiln-cuda\" }")),
+            [nn]
+        );
+        assert!(found(nn, "[dev-dependencies]\nkiln-cpu.workspace = true").is_empty());
+    }
+
+    #[test]
+    fn a_tool_of_the_tests_stays_with_the_tests() {
+        let data = "crates/data/Cargo.toml";
+        assert_eq!(
+            places(&found(data, "[dependencies]\nkiln-testkit.workspace = true")),
+            [data]
+        );
+        assert_eq!(
+            places(&found(data, "[dependencies]\nproptest.workspace = true")),
+            [data]
+        );
+        assert!(found(data, "[dev-dependencies]\nproptest.workspace = true").is_empty());
+    }
+
+    #[test]
+    fn an_unknown_crate_and_missing_lints_are_found() {
+        let new = "crates/new/Cargo.toml";
+        assert_eq!(places(&found(new, "")), [new]);
+        let cli = house(&[("crates/cli/Cargo.toml", "[dependencies]\nkiln-cpu = \"1\"")]);
+        assert_eq!(places(&check(&cli)), ["crates/cli/Cargo.toml"]);
+    }
+
+    #[test]
+    fn a_second_bound_is_found() {
+        let one = |text: &str| check(&house(&[("crates/nn/src/a.rs", text)])).len();
+        assert_eq!(
+            one("impl<B: Backend> Tensor<B> {}\nuse kiln_core::{Backend, Runtime};"),
+            0
+        );
+        assert_eq!(
+            one("fn f<T: Into<f64>, B: Backend>(b: &B) { ConvOps::conv(b); kiln_core::ConvOps::conv(b) }"),
+            0
+        );
+        assert_eq!(one("fn f<B: Backend + Debug>() {}"), 1);
+        assert_eq!(one("fn f<B: Debug + Backend>() {}"), 1);
+        assert_eq!(one("fn f<B>() where B: ConvOps {}"), 1);
+        assert_eq!(one("fn f<B: Runtime>() {}"), 1);
+    }
+}

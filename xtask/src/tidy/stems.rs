@@ -1,0 +1,123 @@
+//! One op, one stem, on every floor.
+
+use super::{Finding, House};
+use std::collections::BTreeSet;
+
+/// A floor: a folder with one file (or folder) per op family.
+struct Floor {
+    folder: &'static str,
+    extension: &'static str,
+    /// Whether it may hold families that `core` lacks: ops composed of others.
+    composes: bool,
+    /// Whether the house stands without it.
+    optional: bool,
+}
+
+const CORE: &str = "crates/core/src/ops/";
+
+const FLOORS: &[Floor] = &[
+    Floor {
+        folder: CORE,
+        extension: ".rs",
+        composes: false,
+        optional: false,
+    },
+    Floor {
+        folder: "crates/cpu/src/ops/",
+        extension: ".rs",
+        composes: false,
+        optional: false,
+    },
+    Floor {
+        folder: "kernels/src/",
+        extension: ".cu",
+        composes: false,
+        optional: true,
+    },
+    Floor {
+        folder: "crates/cuda/src/ops/",
+        extension: ".rs",
+        composes: false,
+        optional: true,
+    },
+];
+
+/// Families that a floor does without, and why.
+const EXCUSED: &[(&str, &str, &str)] = &[];
+
+pub(super) fn check(house: &House) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let core = stems(house, &FLOORS[0]);
+    let mut composed = BTreeSet::new();
+    for floor in FLOORS.iter().filter(|f| f.composes) {
+        composed.extend(stems(house, floor).difference(&core).cloned());
+    }
+    for floor in FLOORS {
+        let own = stems(house, floor);
+        if own.is_empty() {
+            if !floor.optional {
+                found.push(Finding::new(floor.folder, "no op family here"));
+            }
+            continue;
+        }
+        let excused = |stem: &str| EXCUSED.iter().any(|&(f, s, _)| f == floor.folder && s == stem);
+        let wanted = core.iter().chain(composed.iter().filter(|_| floor.composes));
+        for stem in wanted.filter(|s| !own.contains(*s) && !excused(s)) {
+            found.push(Finding::new(
+                format!("{}{stem}{}", floor.folder, floor.extension),
+                format!("missing: `{stem}` has a room on another floor, so it has one here"),
+            ));
+        }
+        for stem in own.iter().filter(|s| !core.contains(*s) && !floor.composes) {
+            found.push(Finding::new(
+                format!("{}{stem}{}", floor.folder, floor.extension),
+                format!("no such family in {CORE}: name the file after the op it belongs to"),
+            ));
+        }
+        for stem in own.iter().filter(|s| excused(s)) {
+            found.push(Finding::new(
+                format!("{}{stem}{}", floor.folder, floor.extension),
+                "the table in xtask/src/tidy/stems.rs says that this file is absent: take the row out",
+            ));
+        }
+    }
+    found
+}
+
+/// The families of a floor: `conv` for `conv.rs`, and for files below `conv/`.
+fn stems(house: &House, floor: &Floor) -> BTreeSet<String> {
+    let own = house.files.iter().filter_map(|f| f.path.strip_prefix(floor.folder));
+    own.filter(|rest| rest.ends_with(floor.extension))
+        .map(|rest| match rest.split_once('/') {
+            Some((folder, _)) => folder.to_string(),
+            None => rest.trim_end_matches(floor.extension).to_string(),
+        })
+        .filter(|stem| stem != "mod")
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{house, places};
+    use super::*;
+
+    #[test]
+    fn a_family_without_its_room_is_found() {
+        let sound = [
+            ("crates/core/src/ops/mod.rs", ""),
+            ("crates/core/src/ops/conv.rs", ""),
+            ("crates/cpu/src/ops/mod.rs", ""),
+            ("crates/cpu/src/ops/conv/mod.rs", ""),
+            ("crates/cpu/src/ops/conv/pack.rs", ""),
+        ];
+        let check_with = |more: &[(&str, &str)]| check(&house(&[&sound[..], more].concat()));
+        assert_eq!(places(&check_with(&[])), [""; 0]);
+        let found = check_with(&[("crates/core/src/ops/pool.rs", "")]);
+        assert_eq!(places(&found), ["crates/cpu/src/ops/pool.rs"]);
+        let found = check_with(&[("crates/cpu/src/ops/convolution.rs", "")]);
+        assert_eq!(places(&found), ["crates/cpu/src/ops/convolution.rs"]);
+        // A floor that is not built yet is not missed; one that has been begun must be whole.
+        let found = check_with(&[("kernels/src/pool.cu", "")]);
+        assert_eq!(places(&found), ["kernels/src/conv.cu", "kernels/src/pool.cu"]);
+    }
+}
