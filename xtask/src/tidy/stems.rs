@@ -29,6 +29,18 @@ const FLOORS: &[Floor] = &[
         optional: false,
     },
     Floor {
+        folder: "crates/nn/src/ops/",
+        extension: ".rs",
+        composes: true,
+        optional: false,
+    },
+    Floor {
+        folder: "crates/testkit/src/ops/",
+        extension: ".rs",
+        composes: true,
+        optional: false,
+    },
+    Floor {
         folder: "kernels/src/",
         extension: ".cu",
         composes: false,
@@ -43,7 +55,18 @@ const FLOORS: &[Floor] = &[
 ];
 
 /// Families that a floor does without, and why.
-const EXCUSED: &[(&str, &str, &str)] = &[];
+const EXCUSED: &[(&str, &str, &str)] = &[
+    (
+        "crates/nn/src/ops/",
+        "optim",
+        "an update is no differentiable function: the optimizers are crates/nn/src/optim",
+    ),
+    (
+        "crates/testkit/src/ops/",
+        "optim",
+        "an update has no gradient to check: its oracle is PyTorch's own values, beside the optimizers",
+    ),
+];
 
 pub(super) fn check(house: &House) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -109,13 +132,26 @@ mod tests {
             ("crates/cpu/src/ops/mod.rs", ""),
             ("crates/cpu/src/ops/conv/mod.rs", ""),
             ("crates/cpu/src/ops/conv/pack.rs", ""),
+            ("crates/nn/src/ops/conv.rs", ""),
+            ("crates/testkit/src/ops/conv.rs", ""),
         ];
         let check_with = |more: &[(&str, &str)]| check(&house(&[&sound[..], more].concat()));
         assert_eq!(places(&check_with(&[])), [""; 0]);
         let found = check_with(&[("crates/core/src/ops/pool.rs", "")]);
-        assert_eq!(places(&found), ["crates/cpu/src/ops/pool.rs"]);
+        let rooms = ["cpu", "nn", "testkit"].map(|floor| format!("crates/{floor}/src/ops/pool.rs"));
+        assert_eq!(places(&found), rooms);
         let found = check_with(&[("crates/cpu/src/ops/convolution.rs", "")]);
         assert_eq!(places(&found), ["crates/cpu/src/ops/convolution.rs"]);
+        // A composed op needs its two rooms above the backends, an update its two below.
+        let found = check_with(&[("crates/nn/src/ops/attention.rs", "")]);
+        assert_eq!(places(&found), ["crates/testkit/src/ops/attention.rs"]);
+        let optim = [
+            ("crates/core/src/ops/optim.rs", ""),
+            ("crates/cpu/src/ops/optim.rs", ""),
+        ];
+        assert_eq!(places(&check_with(&optim)), [""; 0]);
+        let found = check_with(&[&optim[..], &[("crates/nn/src/ops/optim.rs", "")]].concat());
+        assert_eq!(places(&found), ["crates/nn/src/ops/optim.rs"]);
         // A floor that is not built yet is not missed; one that has been begun must be whole.
         let found = check_with(&[("kernels/src/pool.cu", "")]);
         assert_eq!(places(&found), ["kernels/src/conv.cu", "kernels/src/pool.cu"]);
