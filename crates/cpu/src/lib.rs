@@ -5,12 +5,17 @@
 //! combined in order, so the same seed gives the same bits at any number of threads.
 
 mod buffer;
+mod conv;
 mod dispatch;
+mod epilogue;
+mod gemm;
 mod math;
 mod ops;
 mod parallel;
 mod pool;
 mod runtime;
+mod scalar;
+mod wide;
 
 pub use buffer::CpuBuffer;
 pub use runtime::Cpu;

@@ -26,3 +26,41 @@ pub(crate) fn copy_bytes(src: &[u8], dst: &mut [u8]) {
     debug_assert_eq!(src.len(), dst.len());
     chunks_mut(dst, 64, 1, |at, dst| dst.copy_from_slice(&src[at..at + dst.len()]));
 }
+
+/// Runs `f(first_index, chunk)` over chunks of `size` elements of `y`, in parallel when asked to; stops at an error.
+pub(crate) fn try_chunks_mut<T: Send>(
+    y: &mut [T],
+    size: usize,
+    parallel: bool,
+    f: impl Fn(usize, &mut [T]) -> kiln_core::Result<()> + Sync,
+) -> kiln_core::Result<()> {
+    let size = size.max(1);
+    if !parallel || y.len() <= size {
+        return y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i * size, chunk));
+    }
+    y.par_chunks_mut(size)
+        .enumerate()
+        .try_for_each(|(i, chunk)| f(i * size, chunk))
+}
+
+/// Runs `f(first_index, a_chunk, b_chunk)` over chunks of `size` elements of two slices of one length, in parallel
+/// when there is more than one.
+pub(crate) fn pair_chunks_mut<A: Send, B: Send>(
+    a: &mut [A],
+    b: &mut [B],
+    size: usize,
+    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    debug_assert_eq!(a.len(), b.len());
+    let size = size.max(1);
+    if a.len() <= size {
+        if !a.is_empty() {
+            f(0, a, b);
+        }
+        return;
+    }
+    a.par_chunks_mut(size)
+        .zip(b.par_chunks_mut(size))
+        .enumerate()
+        .for_each(|(i, (a, b))| f(i * size, a, b));
+}

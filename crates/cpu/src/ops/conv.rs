@@ -1,1 +1,51 @@
-//! x
+//! Convolution and its two gradients: the choice of kernel.
+
+use crate::conv::{Geometry, dense, depthwise};
+use crate::wide::{Wide, write_wide};
+use crate::{Cpu, CpuBuffer};
+use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::{Buffer, Result};
+
+impl ConvOps for Cpu {
+    fn conv(
+        &self,
+        p: &ConvParams,
+        x: &CpuBuffer,
+        w: &CpuBuffer,
+        bias: Option<&CpuBuffer>,
+        y: &mut CpuBuffer,
+    ) -> Result<()> {
+        let g = Geometry::new(p);
+        crate::dispatch::float!(y.dtype(), T => {
+            let (x, w) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, w)?);
+            let bias = bias.map(|bias| Wide::new::<T>(self, bias)).transpose()?;
+            let bias = bias.as_ref().map(Wide::slice);
+            write_wide::<T>(self, y, |y| {
+                let run = if g.depthwise() { depthwise::forward } else { dense::forward };
+                run(self, &g, x.slice(), w.slice(), bias, p.activation(), y)
+            })
+        })
+    }
+
+    fn conv_data_grad(&self, p: &ConvParams, g: &CpuBuffer, w: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        let geometry = Geometry::new(p);
+        crate::dispatch::float!(dx.dtype(), T => {
+            let (g, w) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, w)?);
+            write_wide::<T>(self, dx, |dx| {
+                let run = if geometry.depthwise() { depthwise::data_grad } else { dense::data_grad };
+                run(self, &geometry, g.slice(), w.slice(), dx)
+            })
+        })
+    }
+
+    fn conv_weight_grad(&self, p: &ConvParams, g: &CpuBuffer, x: &CpuBuffer, dw: &mut CpuBuffer) -> Result<()> {
+        let geometry = Geometry::new(p);
+        crate::dispatch::float!(dw.dtype(), T => {
+            let (g, x) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, x)?);
+            write_wide::<T>(self, dw, |dw| {
+                let run = if geometry.depthwise() { depthwise::weight_grad } else { dense::weight_grad };
+                run(self, &geometry, g.slice(), x.slice(), dw)
+            })
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! The sizes of a convolution as indices, and walks over its positions.
+
+use kiln_core::ops::{ConvParams, PoolParams};
+use std::ops::Range;
+
+/// [`ConvParams`] in `usize`, with what the kernels derive from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) batch: usize,
+    pub(crate) groups: usize,
+    /// Channels of the input, all groups.
+    pub(crate) channels: usize,
+    /// Channels of the output, all groups.
+    pub(crate) outputs: usize,
+    pub(crate) input: [usize; 3],
+    pub(crate) kernel: [usize; 3],
+    pub(crate) output: [usize; 3],
+    pub(crate) stride: [usize; 3],
+    pub(crate) padding: [usize; 3],
+    pub(crate) dilation: [usize; 3],
+}
+
+impl Geometry {
+    pub(crate) fn new(p: &ConvParams) -> Self {
+        let wide = |v: [u32; 3]| v.map(|v| v as usize);
+        Geometry {
+            batch: p.batch as usize,
+            groups: p.groups as usize,
+            channels: p.in_channels as usize,
+            outputs: p.out_channels as usize,
+            input: wide(p.input),
+            kernel: wide(p.kernel),
+            output: wide(p.output),
+            stride: wide(p.stride),
+            padding: wide(p.padding),
+            dilation: wide(p.dilation),
+        }
+    }
+
+    /// Windows of a pooling: every channel by itself.
+    pub(crate) fn pooling(p: &PoolParams) -> Self {
+        let wide = |v: [u32; 3]| v.map(|v| v as usize);
+        Geometry {
+            batch: p.batch as usize,
+            groups: p.channels as usize,
+            channels: p.channels as usize,
+            outputs: p.channels as usize,
+            input: wide(p.input),
+            kernel: wide(p.kernel),
+            output: wide(p.output),
+            stride: wide(p.stride),
+            padding: wide(p.padding),
+            dilation: wide(p.dilation),
+        }
+    }
+
+    /// Taps of one window.
+    pub(crate) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Input channels of one group.
+    pub(crate) fn group_in(&self) -> usize {
+        self.channels / self.groups
+    }
+
+    /// Output channels of one group.
+    pub(crate) fn group_out(&self) -> usize {
+        self.outputs / self.groups
+    }
+
+    /// Input positions of one image.
+    pub(crate) fn in_positions(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Output positions of one image.
+    pub(crate) fn out_positions(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Elements that one output channel sees: the length of a gathered row.
+    pub(crate) fn depth(&self) -> usize {
+        self.taps() * self.group_in()
+    }
+
+    /// Rows of the product: output positions of all images.
+    pub(crate) fn rows(&self) -> usize {
+        self.batch * self.out_positions()
+    }
+
+    /// Multiply-adds of the whole convolution.
+    pub(crate) fn work(&self) -> usize {
+        self.rows().saturating_mul(self.depth()).saturating_mul(self.outputs)
+    }
+
+    /// Whether every row of the product is a row of the input as it lies in memory.
+    pub(crate) fn pointwise(&self) -> bool {
+        self.groups == 1 && self.taps() == 1 && self.stride == [1; 3] && self.padding == [0; 3]
+    }
+
+    /// Whether each channel is convolved by itself.
+    pub(crate) fn depthwise(&self) -> bool {
+        self.groups > 1 && self.groups == self.channels && self.groups == self.outputs
+    }
+
+    /// The first input index of window `o` of dimension `i`; may lie before the input.
+    #[inline(always)]
+    pub(crate) fn first(&self, i: usize, o: usize) -> isize {
+        (o * self.stride[i]) as isize - self.padding[i] as isize
+    }
+
+    /// The input index of tap `k` of the window that starts at `first`, when it is inside the input.
+    #[inline(always)]
+    pub(crate) fn tap(&self, i: usize, first: isize, k: usize) -> Option<usize> {
+        let at = first + (k * self.dilation[i]) as isize;
+        (at >= 0 && (at as usize) < self.input[i]).then_some(at as usize)
+    }
+
+    /// The output whose tap `k` reads input `at` of dimension `i`, when there is one.
+    #[inline(always)]
+    pub(crate) fn reader(&self, i: usize, at: usize, k: usize) -> Option<usize> {
+        let t = (at + self.padding[i]).checked_sub(k * self.dilation[i])?;
+        (t % self.stride[i] == 0 && t / self.stride[i] < self.output[i]).then(|| t / self.stride[i])
+    }
+}
+
+/// Calls `f(number, [image, d, h, w])` for the positions `range` of images of size `size`, counted over all images.
+#[inline(always)]
+pub(crate) fn positions(size: [usize; 3], range: Range<usize>, mut f: impl FnMut(usize, [usize; 4])) {
+    if range.is_empty() {
+        return;
+    }
+    let at = range.start;
+    let mut p = [
+        at / (size[0] * size[1] * size[2]),
+        at / (size[1] * size[2]) % size[0],
+        at / size[2] % size[1],
+        at % size[2],
+    ];
+    for i in range {
+        f(i, p);
+        p[3] += 1;
+        for d in (1..4).rev() {
+            if p[d] < size[d - 1] {
+                break;
+            }
+            p[d] = 0;
+            p[d - 1] += 1;
+        }
+    }
+}
+
+/// Calls `f(tap, [d, h, w])` for the taps where `at` has an index in all three dimensions.
+#[inline(always)]
+pub(crate) fn taps(g: &Geometry, at: impl Fn(usize, usize) -> Option<usize>, mut f: impl FnMut(usize, [usize; 3])) {
+    let mut tap = 0;
+    for i in 0..g.kernel[0] {
+        for j in 0..g.kernel[1] {
+            let line = tap;
+            tap += g.kernel[2];
+            let (Some(d), Some(h)) = (at(0, i), at(1, j)) else {
+                continue;
+            };
+            for k in 0..g.kernel[2] {
+                if let Some(w) = at(2, k) {
+                    f(line + k, [d, h, w]);
+                }
+            }
+        }
+    }
+}
+
+/// Where the channels of position `[d, h, w]` of image `image` start, in images of size `size`.
+#[inline(always)]
+pub(crate) fn start(size: [usize; 3], image: usize, [d, h, w]: [usize; 3], channels: usize) -> usize {
+    (((image * size[0] + d) * size[1] + h) * size[2] + w) * channels
+}
