@@ -6,24 +6,18 @@ use kiln_core::ops::Activation;
 /// `f(x)` for one accumulated value.
 #[inline(always)]
 pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
-    let (zero, one, half) = (A::default(), A::of(1.0), A::of(0.5));
     match f {
         Activation::None => x,
         // Written so that NaN stays NaN.
-        Activation::Relu => {
-            if x < zero {
-                zero
-            } else {
-                x
-            }
-        }
-        Activation::Gelu => half * x * (one + (x * A::of(std::f64::consts::FRAC_1_SQRT_2)).erf()),
+        Activation::Relu if x < A::ZERO => A::ZERO,
+        Activation::Relu => x,
+        Activation::Gelu => x * x.normal_cdf(),
         Activation::GeluTanh => {
             let root = A::of((2.0 / std::f64::consts::PI).sqrt());
-            half * x * (one + (root * (x + A::of(0.044715) * x * x * x)).tanh())
+            A::HALF * x * (A::ONE + (root * (x + A::of(0.044715) * x * x * x)).tanh())
         }
-        Activation::Silu => x / (one + (-x).exp()),
-        Activation::Sigmoid => one / (one + (-x).exp()),
+        Activation::Silu => x * x.sigmoid(),
+        Activation::Sigmoid => x.sigmoid(),
         Activation::Tanh => x.tanh(),
     }
 }

@@ -13,6 +13,10 @@ pub(crate) const BLOCK_WORK: usize = 1 << 20;
 /// A row-major matrix of `rows × cols` whose rows are `stride` elements apart.
 #[inline]
 pub(crate) fn matrix<A>(data: &[A], rows: usize, cols: usize, stride: usize) -> ArrayView2<'_, A> {
+    if rows == 0 || cols == 0 {
+        // Nothing to reach: ndarray would still hold the strides against the slice.
+        return ArrayView2::from_shape((rows, cols), &data[..0]).expect("an empty matrix fits any slice");
+    }
     ArrayView2::from_shape((rows, cols).strides((stride, 1)), data).expect("matrix inside its slice")
 }
 
@@ -26,7 +30,13 @@ pub(crate) fn matrix_mut<A>(data: &mut [A], rows: usize, cols: usize, stride: us
 ///
 /// # Panics
 /// When the sizes do not agree: a bug in the op.
-pub(crate) fn gemm<A: Scalar>(alpha: A, a: ArrayView2<'_, A>, b: ArrayView2<'_, A>, beta: A, mut c: ArrayViewMut2<'_, A>) {
+pub(crate) fn gemm<A: Scalar>(
+    alpha: A,
+    a: ArrayView2<'_, A>,
+    b: ArrayView2<'_, A>,
+    beta: A,
+    mut c: ArrayViewMut2<'_, A>,
+) {
     let ((m, k), (inner, n)) = (a.dim(), b.dim());
     assert_eq!((inner, (m, n)), (k, c.dim()), "sizes of a product");
     if m == 0 || n == 0 {

@@ -36,7 +36,10 @@ pub(crate) fn try_chunks_mut<T: Send>(
 ) -> kiln_core::Result<()> {
     let size = size.max(1);
     if !parallel || y.len() <= size {
-        return y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i * size, chunk));
+        return y
+            .chunks_mut(size)
+            .enumerate()
+            .try_for_each(|(i, chunk)| f(i * size, chunk));
     }
     y.par_chunks_mut(size)
         .enumerate()

@@ -1,30 +1,13 @@
-//! What the dense kernels ask of the types they accumulate in, beyond [`Float`]: a GEMM kernel and a few functions.
+//! What the dense kernels ask of the types they accumulate in, beyond [`Math`]: a GEMM kernel.
 
+use crate::math::Math;
 use kiln_core::Float;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+use std::ops::AddAssign;
 
 /// f32 or f64: a type that sums are kept in.
-pub(crate) trait Scalar:
-    Float<Acc = Self>
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
-    + AddAssign
-    + PartialOrd
-    + Default
-    + Sum
-{
+pub(crate) trait Scalar: Math + AddAssign + Default {
     /// The kernel of the `gemm` crate for this machine's vector units.
     fn kernel() -> Kernel<Self>;
-    /// eˣ.
-    fn exp(self) -> Self;
-    /// tanh x.
-    fn tanh(self) -> Self;
-    /// The error function.
-    fn erf(self) -> Self;
 }
 
 /// `dst ← alpha·dst + beta·lhs·rhs` in the argument order of the `gemm` crate: sizes m, n, k; each matrix with its
@@ -55,35 +38,11 @@ impl Scalar for f32 {
     fn kernel() -> Kernel<Self> {
         gemm_f32::gemm::f32::get_gemm_fn()
     }
-    #[inline(always)]
-    fn exp(self) -> Self {
-        f32::exp(self)
-    }
-    #[inline(always)]
-    fn tanh(self) -> Self {
-        f32::tanh(self)
-    }
-    #[inline(always)]
-    fn erf(self) -> Self {
-        libm::erff(self)
-    }
 }
 
 impl Scalar for f64 {
     fn kernel() -> Kernel<Self> {
         gemm_f64::gemm::f64::get_gemm_fn()
-    }
-    #[inline(always)]
-    fn exp(self) -> Self {
-        f64::exp(self)
-    }
-    #[inline(always)]
-    fn tanh(self) -> Self {
-        f64::tanh(self)
-    }
-    #[inline(always)]
-    fn erf(self) -> Self {
-        libm::erf(self)
     }
 }
 

@@ -19,7 +19,10 @@ const BLOCK: usize = 1 << 16;
 fn block_rows(rows: usize, depth: usize, work: usize) -> usize {
     let by_cache = rows.div_ceil((BLOCK / depth.max(1)).clamp(128, 1024));
     let by_work = (work / BLOCK_WORK).min(8);
-    rows.div_ceil(by_cache.max(by_work).max(1)).next_multiple_of(8).min(rows).max(1)
+    rows.div_ceil(by_cache.max(by_work).max(1))
+        .next_multiple_of(8)
+        .min(rows)
+        .max(1)
 }
 
 /// `y = f(x ⋆ w + bias)`.
@@ -52,7 +55,13 @@ pub(crate) fn forward<A: Scalar>(
             };
             let b = matrix(&turned[group * per * depth..], depth, per, per);
             let mut y = matrix_mut(y, count, outputs, outputs);
-            gemm(A::of(1.0), a, b, A::default(), y.slice_mut(s![.., group * per..(group + 1) * per]));
+            gemm(
+                A::of(1.0),
+                a,
+                b,
+                A::default(),
+                y.slice_mut(s![.., group * per..(group + 1) * per]),
+            );
         }
         if bias.is_some() || f != Activation::None {
             y.chunks_exact_mut(outputs).for_each(|row| finish(row, bias, f));
@@ -69,7 +78,13 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
         return try_chunks_mut(dx, rows * depth, p.work() > BLOCK_WORK, |at, dx| {
             let count = dx.len() / depth;
             let g = matrix(&g[at / depth * outputs..], count, outputs, outputs);
-            gemm(A::of(1.0), g, matrix(w, outputs, depth, depth), A::default(), matrix_mut(dx, count, depth, depth));
+            gemm(
+                A::of(1.0),
+                g,
+                matrix(w, outputs, depth, depth),
+                A::default(),
+                matrix_mut(dx, count, depth, depth),
+            );
             Ok(())
         });
     }
@@ -89,7 +104,13 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                 for group in 0..p.groups {
                     let g = matrix(&g[start * outputs + group * per..], count, per, outputs);
                     let w = matrix(&w[group * per * depth..], per, depth, depth);
-                    gemm(A::of(1.0), g, w, A::default(), matrix_mut(&mut cols[..count * depth], count, depth, depth));
+                    gemm(
+                        A::of(1.0),
+                        g,
+                        w,
+                        A::default(),
+                        matrix_mut(&mut cols[..count * depth], count, depth, depth),
+                    );
                     // Within its image: positions count from its own start.
                     vectorized(
                         #[inline(always)]

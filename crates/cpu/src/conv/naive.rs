@@ -5,7 +5,8 @@ use super::Geometry;
 /// Calls `f(y index, x index, w index)` for every product of the convolution.
 pub(super) fn products(g: &Geometry, mut f: impl FnMut(usize, usize, usize)) {
     let (per_in, per_out) = (g.group_in(), g.group_out());
-    let index = |size: [usize; 3], n: usize, at: [usize; 3]| ((n * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
+    let index =
+        |size: [usize; 3], n: usize, at: [usize; 3]| ((n * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
     let each = |size: [usize; 3]| {
         (0..size[0]).flat_map(move |d| (0..size[1]).flat_map(move |h| (0..size[2]).map(move |w| [d, h, w])))
     };

@@ -1,0 +1,210 @@
+//! Every fast path against the definition, on all kinds of geometry.
+
+use super::{Geometry, naive};
+use crate::{Cpu, CpuBuffer};
+use half::bf16;
+use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
+use kiln_core::philox::{Key, uniform};
+use kiln_core::{DType, Float, Runtime, Shape};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Conv {
+    x: Shape,
+    w: Shape,
+    window: Window,
+    groups: usize,
+}
+
+impl Conv {
+    fn params(&self) -> (ConvParams, Shape) {
+        ConvParams::new("conv", &self.x, &self.w, &self.window, self.groups).unwrap()
+    }
+}
+
+fn image(rank: usize, first: usize, size: [usize; 3], last: usize) -> Shape {
+    let mut dims = vec![first];
+    dims.extend(&size[3 - rank..]);
+    dims.push(last);
+    Shape::new(&dims).unwrap()
+}
+
+fn geometry() -> impl Strategy<Value = Conv> {
+    let channels = prop_oneof![4 => 1usize..4, 1 => Just(16usize), 1 => Just(33usize)];
+    let groups = prop_oneof![3 => Just(1usize), 1 => 2usize..5];
+    let size = prop_oneof![1usize..10, Just(13usize)];
+    (
+        (1usize..4, 0usize..4, groups, channels.clone(), channels, any::<bool>()),
+        prop::array::uniform3((size, 1usize..4, 1usize..4, 1usize..3, 0usize..3)),
+        any::<bool>(),
+    )
+        .prop_map(|((rank, batch, groups, per_in, per_out, depthwise), dims, same)| {
+            let (per_in, per_out, groups) = if depthwise {
+                (1, 1, groups * 8)
+            } else {
+                (per_in, per_out, groups)
+            };
+            let axis = |f: &dyn Fn(usize) -> usize, fill| [0, 1, 2].map(|i| if i < 3 - rank { fill } else { f(i) });
+            let dilation = axis(&|i| dims[i].3, 1);
+            let kernel = axis(&|i| dims[i].1, 1);
+            let padding = axis(&|i| dims[i].4, 0);
+            // At least as large as one window without its padding.
+            let size = axis(
+                &|i| {
+                    dims[i]
+                        .0
+                        .max(((kernel[i] - 1) * dilation[i] + 1).saturating_sub(2 * padding[i]))
+                },
+                1,
+            );
+            let window = Window {
+                rank,
+                kernel,
+                stride: axis(&|i| dims[i].2, 1),
+                padding: if same {
+                    Padding::Same
+                } else {
+                    Padding::Explicit(padding)
+                },
+                dilation,
+            };
+            Conv {
+                x: image(rank, batch, size, per_in * groups),
+                w: image(rank, per_out * groups, kernel, per_in),
+                window,
+                groups,
+            }
+        })
+}
+
+fn values(len: usize, stream: u32) -> Vec<f64> {
+    let key = Key::new(7, stream, 0);
+    // Few bits, so that bf16 holds them exactly.
+    (0..len as u64)
+        .map(|i| (f64::from(uniform(key.word(i))) * 16.0).floor() / 8.0 - 1.0)
+        .collect()
+}
+
+/// Results of the three ops in dtype `T`: y, dx, dw.
+fn fast<T: Float>(cpu: &Cpu, conv: &Conv, x: &[f64], w: &[f64], g: &[f64]) -> [Vec<f64>; 3] {
+    let (p, _) = conv.params();
+    let up = |v: &[f64]| cpu.upload(&v.iter().map(|&v| T::of(v)).collect::<Vec<T>>()).unwrap();
+    let down = |b: &CpuBuffer| b.as_slice::<T>().iter().map(|v| v.f64()).collect();
+    let (x, w, g) = (up(x), up(w), up(g));
+    let out = |like: &CpuBuffer| cpu.alloc(T::DTYPE, like.as_slice::<T>().len()).unwrap();
+    let (mut y, mut dx, mut dw) = (out(&g), out(&x), out(&w));
+    cpu.conv(&p, &x, &w, None, &mut y).unwrap();
+    cpu.conv_data_grad(&p, &g, &w, &mut dx).unwrap();
+    cpu.conv_weight_grad(&p, &g, &x, &mut dw).unwrap();
+    [down(&y), down(&dx), down(&dw)]
+}
+
+fn check(conv: &Conv) {
+    let (p, y) = conv.params();
+    let (x, w, g) = (values(conv.x.size(), 1), values(conv.w.size(), 2), values(y.size(), 3));
+    let mut want = [vec![0.0; y.size()], vec![0.0; x.len()], vec![0.0; w.len()]];
+    naive::products(&Geometry::new(&p), |yi, xi, wi| {
+        want[0][yi] += x[xi] * w[wi];
+        want[1][xi] += g[yi] * w[wi];
+        want[2][wi] += g[yi] * x[xi];
+    });
+    let cpu = Cpu::poisoned();
+    let close = |got: [Vec<f64>; 3], rtol: f64| {
+        for (op, (got, want)) in got.iter().zip(&want).enumerate() {
+            for (i, (a, b)) in got.iter().zip(want).enumerate() {
+                assert!(
+                    (a - b).abs() <= 1e-4 + rtol * b.abs(),
+                    "op {op} of {conv:?}: element {i} is {a}, expected {b}"
+                );
+            }
+        }
+    };
+    close(fast::<f32>(&cpu, conv, &x, &w, &g), 1e-5);
+    close(fast::<f64>(&cpu, conv, &x, &w, &g), 1e-12);
+    // Sums in f32, one rounding to eight bits at the end.
+    close(fast::<bf16>(&cpu, conv, &x, &w, &g), 1.0 / 256.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn fast_paths_agree_with_the_definition(conv in geometry()) {
+        check(&conv);
+    }
+}
+
+/// Large enough for several blocks, parts and splits.
+fn large() -> [Conv; 4] {
+    let conv = |x: [usize; 4], w: [usize; 4], window, groups| Conv {
+        x: Shape::new(&x).unwrap(),
+        w: Shape::new(&w).unwrap(),
+        window,
+        groups,
+    };
+    [
+        conv([5, 13, 13, 32], [64, 3, 3, 32], Window::new([3, 3]), 1),
+        conv([2, 8, 8, 16], [192, 3, 3, 16], Window::new([3, 3]).padding([1, 1]), 1),
+        conv([9, 17, 17, 24], [48, 1, 1, 24], Window::new([1, 1]), 1),
+        conv(
+            [3, 21, 20, 40],
+            [40, 3, 3, 1],
+            Window::new([3, 3]).same().stride([2, 2]),
+            40,
+        ),
+    ]
+}
+
+#[test]
+fn blocks_agree_with_the_definition() {
+    large().iter().for_each(check);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for conv in large() {
+        let (_, y) = conv.params();
+        let (x, w, g) = (values(conv.x.size(), 4), values(conv.w.size(), 5), values(y.size(), 6));
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| fast::<f32>(&Cpu::new(), &conv, &x, &w, &g))
+        };
+        let one = run(1);
+        assert!(run(2) == one && run(5) == one, "{conv:?}");
+    }
+}
+
+#[test]
+fn bias_and_activation_are_fused_after_the_sum() {
+    let cpu = Cpu::poisoned();
+    for conv in [large()[0].clone(), large()[3].clone()] {
+        let (mut p, shape) = conv.params();
+        let up = |v: Vec<f64>| {
+            cpu.upload(&v.iter().map(|&v| v as f32 * 0.25).collect::<Vec<_>>())
+                .unwrap()
+        };
+        let channels = shape[3];
+        let (x, w, bias) = (
+            up(values(conv.x.size(), 1)),
+            up(values(conv.w.size(), 2)),
+            up(values(channels, 3)),
+        );
+        let mut run = |f: Activation, bias: Option<&CpuBuffer>| {
+            p.activation = f as u32;
+            let mut y = cpu.alloc(DType::F32, shape.size()).unwrap();
+            cpu.conv(&p, &x, &w, bias, &mut y).unwrap();
+            y.as_slice::<f32>().to_vec()
+        };
+        let plain = run(Activation::None, None);
+        for &f in Activation::ALL {
+            let fused = run(f, Some(&bias));
+            for (i, (&got, &x)) in fused.iter().zip(&plain).enumerate() {
+                let x = x + bias.as_slice::<f32>()[i % channels];
+                let want = crate::epilogue::activate(f, x);
+                assert!(
+                    (got - want).abs() <= 1e-6 * want.abs().max(1.0),
+                    "{f:?}({x}) = {got}, expected {want}"
+                );
+            }
+        }
+    }
+}

@@ -1,5 +1,8 @@
 //! Matrix products, cut into blocks of C whose borders depend on the shape alone.
 
+#[cfg(test)]
+mod tests;
+
 use crate::epilogue::finish;
 use crate::gemm::{BLOCK_WORK, blocks, gemm, matrix, matrix_mut, sum_parts};
 use crate::scalar::{Real, Scalar};
@@ -81,14 +84,7 @@ fn block_size(batches: usize, m: usize, n: usize, k: usize) -> [usize; 3] {
     [1, rows, cols]
 }
 
-fn product<A: Scalar>(
-    cpu: &Cpu,
-    p: &MatmulParams,
-    a: &[A],
-    b: &[A],
-    bias: Option<&[A]>,
-    c: &mut [A],
-) -> Result<()> {
+fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
     let (batches, m, n, k) = (p.batches(), p.m as usize, p.n as usize, p.k as usize);
     if c.is_empty() {
         return Ok(());

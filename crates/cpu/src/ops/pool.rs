@@ -1,6 +1,9 @@
 //! Pooling: loops over windows whose inner dimension is the channels. Gradients gather too (each input position asks
 //! the windows that cover it), so any chunk of any output can be computed by itself, in a fixed order.
 
+#[cfg(test)]
+mod tests;
+
 use crate::conv::geometry::{Geometry, positions, start, taps};
 use crate::parallel::{GRAIN, pair_chunks_mut, try_chunks_mut};
 use crate::scalar::{Scalar, vectorized};
@@ -186,7 +189,11 @@ impl Boxes {
                 let from = o * stride[i];
                 let to = (from + kernel[i]).min(size + 2 * padding[i]);
                 let inside = from.saturating_sub(padding[i])..to.saturating_sub(padding[i]).min(size);
-                let count = if self.count_padding { to.saturating_sub(from) } else { inside.len() };
+                let count = if self.count_padding {
+                    to.saturating_sub(from)
+                } else {
+                    inside.len()
+                };
                 (inside, count)
             }
             None => {
