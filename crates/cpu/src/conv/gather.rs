@@ -111,9 +111,8 @@ fn copy<A: Copy>(to: &mut [A], from: &[A]) {
     if to.len() >= 16 {
         to.copy_from_slice(from);
     } else {
-        let from = &from[..to.len()];
-        for i in 0..to.len() {
-            to[i] = from[i];
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = from;
         }
     }
 }

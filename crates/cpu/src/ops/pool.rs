@@ -59,6 +59,8 @@ fn chunk(channels: usize, cost: usize) -> usize {
     (GRAIN / channels.saturating_mul(cost).max(1)).max(1) * channels
 }
 
+// x ≠ x says NaN in a form that vectorizes.
+#[allow(clippy::eq_op)]
 fn max_pool<T: Float>(g: &Geometry, x: &[T], y: &mut [T], index: &mut [i32]) {
     let c = g.channels;
     pair_chunks_mut(y, index, chunk(c, g.taps()), |at, y, index| {
