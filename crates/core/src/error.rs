@@ -116,6 +116,15 @@ pub enum Error {
         /// The op whose saved tensors are gone.
         op: &'static str,
     },
+    /// A trainable parameter that the loss does not depend on: a part of the model is detached or unused.
+    #[error(
+        "`{parameter}` trains but has no gradient: it had no part in the loss; freeze it, or let the optimizer skip \
+         parameters without a gradient"
+    )]
+    MissingGradient {
+        /// Dotted name of the parameter.
+        parameter: String,
+    },
     /// A backend's own call failed.
     #[error("{device}: {call} failed with code {code}: {meaning}")]
     Device {

@@ -1,1 +1,114 @@
-//! stub
+//! `#[derive(Module)]` for structs generic over a Kiln backend.
+
+use proc_macro::TokenStream;
+use proc_macro2::{Span, TokenStream as Tokens};
+use quote::quote;
+use syn::{
+    Data, DeriveInput, Error, Fields, GenericParam, Ident, Index, Member, Result, TypeParamBound, WherePredicate,
+    parse_macro_input, spanned::Spanned,
+};
+
+/// Implements `kiln_nn::Module<B>`: every field is walked under its own name, in the order of declaration.
+///
+/// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
+/// an `Option`, `Vec`, array or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
+/// `#[module(skip)]` leaves a field of any other type out; `#[module(rename = "name")]` walks it under another name.
+#[proc_macro_derive(Module, attributes(module))]
+pub fn derive_module(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn expand(input: &DeriveInput) -> Result<Tokens> {
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new(input.span(), "Module can be derived for structs only"));
+    };
+    let backend = backend_parameter(input)?;
+    let (mut shared, mut unique) = (Tokens::new(), Tokens::new());
+    for (name, member) in walked_fields(&data.fields)? {
+        shared.extend(quote! { walk.field(#name, &self.#member); });
+        unique.extend(quote! { walk.field(#name, &mut self.#member); });
+    }
+    let (name, kind) = (&input.ident, input.ident.to_string());
+    let (generics, arguments, predicates) = input.generics.split_for_impl();
+    Ok(quote! {
+        #[automatically_derived]
+        impl #generics ::kiln_nn::Module<#backend> for #name #arguments #predicates {
+            fn kind(&self) -> &'static str {
+                #kind
+            }
+            #[allow(unused_variables)]
+            fn walk<'module>(&'module self, walk: &mut ::kiln_nn::Walk<'_, 'module, #backend>) {
+                #shared
+            }
+            #[allow(unused_variables)]
+            fn walk_mut<'module>(&'module mut self, walk: &mut ::kiln_nn::WalkMut<'_, 'module, #backend>) {
+                #unique
+            }
+        }
+    })
+}
+
+/// The type parameter with a bound whose last segment is `Backend`, in the list of parameters or in the where clause.
+fn backend_parameter(input: &DeriveInput) -> Result<Ident> {
+    let is_backend = |bound: &TypeParamBound| match bound {
+        TypeParamBound::Trait(t) => t.path.segments.last().is_some_and(|s| s.ident == "Backend"),
+        _ => false,
+    };
+    for parameter in &input.generics.params {
+        if let GenericParam::Type(t) = parameter
+            && t.bounds.iter().any(is_backend)
+        {
+            return Ok(t.ident.clone());
+        }
+    }
+    for predicate in input.generics.where_clause.iter().flat_map(|w| &w.predicates) {
+        if let WherePredicate::Type(t) = predicate
+            && t.bounds.iter().any(is_backend)
+            && let syn::Type::Path(p) = &t.bounded_ty
+            && let Some(ident) = p.path.get_ident()
+        {
+            return Ok(ident.clone());
+        }
+    }
+    Err(Error::new(
+        input.ident.span(),
+        "Module is derived for structs with a type parameter bounded by `Backend`, such as `struct Net<B: Backend>`",
+    ))
+}
+
+/// The name and the place of every field that is walked.
+fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
+    let mut walked = Vec::new();
+    for (i, field) in fields.iter().enumerate() {
+        let member = match &field.ident {
+            Some(ident) => Member::Named(ident.clone()),
+            None => Member::Unnamed(Index {
+                index: i as u32,
+                span: Span::call_site(),
+            }),
+        };
+        let mut name = match &field.ident {
+            Some(ident) => ident.to_string().trim_start_matches("r#").to_string(),
+            None => i.to_string(),
+        };
+        let mut skip = false;
+        for attribute in field.attrs.iter().filter(|a| a.path().is_ident("module")) {
+            attribute.parse_nested_meta(|meta| {
+                if meta.path.is_ident("skip") {
+                    skip = true;
+                    return Ok(());
+                }
+                if meta.path.is_ident("rename") {
+                    name = meta.value()?.parse::<syn::LitStr>()?.value();
+                    return Ok(());
+                }
+                Err(meta.error("expected `skip` or `rename = \"…\"`"))
+            })?;
+        }
+        if !skip {
+            walked.push((name, member));
+        }
+    }
+    Ok(walked)
+}

@@ -2,14 +2,28 @@
 //!
 //! Everything here says `B: Backend` and nothing more; no backend is named.
 
-// Layers, optimizers and files extend this list; ops are methods of `Tensor` and `Indices`.
+// The derive macro names this crate by its outside name, here too.
+#[allow(unused_extern_crates)]
+extern crate self as kiln_nn;
+
 pub mod autograd;
 mod indices;
+pub mod init;
+pub mod layers;
+pub mod module;
 pub mod ops;
+pub mod optim;
 mod tensor;
+pub mod trace;
 
 pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
+pub use init::{Init, Initializer, Scheme};
+pub use layers::{Layer, Sequential};
+pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
+pub use optim::Optimizer;
 pub use tensor::Tensor;
 
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
+/// Implements [`Module`] for a struct whose fields are modules.
+pub use kiln_derive::Module;

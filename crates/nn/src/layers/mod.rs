@@ -1,0 +1,44 @@
+//! Layers: modules with a forward function.
+//!
+//! Every layer is made from an [`Init`](crate::Init): `Linear::new(&mut init, 64, 10)?` with the defaults, or
+//! `Linear::builder(64, 10).bias(false).build(&mut init)?` with options. Images are channels-last, `[N, H, W, C]`.
+
+mod sequential;
+
+pub use sequential::Sequential;
+
+use crate::{Backend, Module, Result, Shape, Tensor, trace};
+
+/// A module that maps one tensor to another.
+pub trait Layer<B: Backend>: Module<B> {
+    /// The layer's function.
+    ///
+    /// # Errors
+    /// A tensor that the layer does not take.
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
+
+    /// Floating-point operations of one forward pass, a multiply-add counted as two; 0 where they do not matter
+    /// beside those of products. Layers made of layers leave it at 0: a summary adds up what is inside.
+    fn flops(&self, input: &Shape, output: &Shape) -> u64 {
+        let _ = (input, output);
+        0
+    }
+
+    /// [`Layer::forward`] for a layer inside of a model: an error names the field (``in `conv1` (Conv2d): …``), and
+    /// [`trace`](crate::trace) sees the call.
+    ///
+    /// # Errors
+    /// As [`Layer::forward`].
+    fn call(&self, name: &str, x: &Tensor<B>) -> Result<Tensor<B>> {
+        trace::layer(name, self, x).map_err(|e| e.within(name, self.kind()))
+    }
+}
+
+impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        (**self).forward(x)
+    }
+    fn flops(&self, input: &Shape, output: &Shape) -> u64 {
+        (**self).flops(input, output)
+    }
+}

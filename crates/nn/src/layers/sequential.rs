@@ -1,0 +1,80 @@
+//! Layers one after another.
+
+use super::Layer;
+use crate::{Backend, Module, Result, Tensor, Walk, WalkMut};
+
+/// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
+/// otherwise.
+pub struct Sequential<B: Backend> {
+    layers: Vec<(String, Box<dyn Layer<B>>)>,
+}
+
+impl<B: Backend> Default for Sequential<B> {
+    fn default() -> Self {
+        Sequential { layers: Vec::new() }
+    }
+}
+
+impl<B: Backend> Sequential<B> {
+    /// No layers: the identity.
+    pub fn new() -> Self {
+        Sequential::default()
+    }
+
+    /// Appends a layer under the next number.
+    pub fn push(self, layer: impl Layer<B> + 'static) -> Self {
+        let name = self.layers.len().to_string();
+        self.push_named(name, layer)
+    }
+
+    /// Appends a layer under a name; a name given twice replaces nothing, so give each once.
+    pub fn push_named(mut self, name: impl Into<String>, layer: impl Layer<B> + 'static) -> Self {
+        self.layers.push((name.into(), Box::new(layer)));
+        self
+    }
+
+    /// The layers in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &dyn Layer<B>)> {
+        self.layers.iter().map(|(name, layer)| (name.as_str(), &**layer))
+    }
+
+    /// Number of layers.
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+}
+
+impl<B: Backend> Module<B> for Sequential<B> {
+    fn kind(&self) -> &'static str {
+        "Sequential"
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        for (name, layer) in &self.layers {
+            walk.field(name, layer);
+        }
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        for (name, layer) in &mut self.layers {
+            walk.field(name, layer);
+        }
+    }
+}
+
+impl<B: Backend> Layer<B> for Sequential<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut layers = self.layers.iter();
+        let Some((name, first)) = layers.next() else {
+            return Ok(x.clone());
+        };
+        let mut y = first.call(name, x)?;
+        for (name, layer) in layers {
+            y = layer.call(name, &y)?;
+        }
+        Ok(y)
+    }
+}

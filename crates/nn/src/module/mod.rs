@@ -1,0 +1,217 @@
+//! What a model is made of: parameters, buffers, and the walk that names them.
+//!
+//! A [`Module`] is anything that can be walked. The walk gives every parameter and buffer its dotted name, the one
+//! that PyTorch's state dictionary would give it: `features.3.weight`, `norm.running_mean`.
+
+mod param;
+mod state;
+mod state_dict;
+mod walk;
+
+pub use param::{Param, ParamLayout};
+pub use state::{Counter, Mode, State};
+pub use state_dict::{StateDict, Value};
+pub use walk::{Entry, EntryMut, Walk, WalkMut};
+
+use crate::{Backend, DType, Result};
+
+/// Something with parameters and buffers: a layer, a model, a list of either, or plain data (which has none).
+///
+/// Implemented by `#[derive(Module)]` for structs whose fields are modules. Only [`walk`](Module::walk) and
+/// [`walk_mut`](Module::walk_mut) are written; everything else follows from them and works on `dyn Module<B>` too.
+pub trait Module<B: Backend>: Send + Sync {
+    /// The name of the type, as error messages and summaries show it: `Conv2d`.
+    fn kind(&self) -> &'static str {
+        let full = std::any::type_name::<Self>();
+        let path = full.split('<').next().unwrap_or(full);
+        path.rsplit("::").next().unwrap_or(path)
+    }
+
+    /// Visits every field in order.
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>);
+
+    /// Visits every field in the same order, for changing.
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
+
+    /// Every parameter, trainable or not, with its dotted name, in the order of the walk.
+    fn named_parameters(&self) -> Vec<(String, &Param<B>)> {
+        let mut found = Vec::new();
+        self.walk(&mut Walk::new(&mut |name, entry| {
+            if let Entry::Param(p) = entry {
+                found.push((name.to_string(), p));
+            }
+        }));
+        found
+    }
+
+    /// Every parameter for changing, as [`Module::named_parameters`].
+    fn named_parameters_mut(&mut self) -> Vec<(String, &mut Param<B>)> {
+        let mut found = Vec::new();
+        self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+            if let EntryMut::Param(p) = entry {
+                found.push((name.to_string(), p));
+            }
+        }));
+        found
+    }
+
+    /// Number of values in all parameters.
+    fn num_parameters(&self) -> usize {
+        self.named_parameters().iter().map(|(_, p)| p.size()).sum()
+    }
+
+    /// Number of values in the parameters that train.
+    fn num_trainable(&self) -> usize {
+        let all = self.named_parameters();
+        all.iter()
+            .filter(|(_, p)| p.is_trainable())
+            .map(|(_, p)| p.size())
+            .sum()
+    }
+
+    /// Switches layers that behave differently in training (dropout, batch norm) to training, the mode they start in.
+    fn train(&mut self) {
+        set_mode(self, true);
+    }
+
+    /// Switches layers that behave differently in training to evaluation.
+    fn eval(&mut self) {
+        set_mode(self, false);
+    }
+
+    /// Stops every parameter from training: no gradient is computed for it and no optimizer changes it.
+    fn freeze(&mut self) {
+        self.set_trainable(&|_| true, false);
+    }
+
+    /// Lets every parameter train.
+    fn unfreeze(&mut self) {
+        self.set_trainable(&|_| true, true);
+    }
+
+    /// Freezes or unfreezes the parameters whose dotted names `select` accepts; returns how many those were.
+    fn set_trainable(&mut self, select: &dyn Fn(&str) -> bool, trainable: bool) -> usize {
+        let mut count = 0;
+        for (name, param) in self.named_parameters_mut() {
+            if select(&name) {
+                param.set_trainable(trainable);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Parameters, buffers and counters by dotted name, sharing their memory until the model changes.
+    fn state_dict(&self) -> StateDict<B> {
+        StateDict::of(self)
+    }
+
+    /// Converts every parameter to `dtype`. Buffers keep the precision of arithmetic: f64 with f64, else f32.
+    ///
+    /// # Errors
+    /// A dtype that the backend does not compute in, memory.
+    fn to_dtype(&mut self, dtype: DType) -> Result<()> {
+        let mut result = Ok(());
+        self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+            let converted = match entry {
+                EntryMut::Param(p) => p.to_dtype(dtype),
+                EntryMut::State(s) => s.to_dtype(if dtype == DType::F64 { DType::F64 } else { DType::F32 }),
+                EntryMut::Counter(_) | EntryMut::Mode(_) => Ok(()),
+            };
+            if let (Ok(()), Err(e)) = (&result, converted) {
+                result = Err(e.within(name, "parameter"));
+            }
+        }));
+        result
+    }
+}
+
+fn set_mode<B: Backend, M: Module<B> + ?Sized>(module: &mut M, training: bool) {
+    module.walk_mut(&mut WalkMut::new(&mut |_, entry| {
+        if let EntryMut::Mode(m) = entry {
+            m.set_training(training);
+        }
+    }));
+}
+
+impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {
+    fn kind(&self) -> &'static str {
+        (**self).kind()
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        (**self).walk(walk);
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        (**self).walk_mut(walk);
+    }
+}
+
+impl<B: Backend, M: Module<B>> Module<B> for Option<M> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        if let Some(module) = self {
+            module.walk(walk);
+        }
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        if let Some(module) = self {
+            module.walk_mut(walk);
+        }
+    }
+}
+
+/// Lists number their entries from 0.
+macro_rules! list {
+    ($([$($generic:tt)*] $list:ty),*) => {$(
+        impl<B: Backend, M: Module<B>, $($generic)*> Module<B> for $list {
+            fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+                for (i, module) in self.iter().enumerate() {
+                    walk.field(&i.to_string(), module);
+                }
+            }
+            fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+                for (i, module) in self.iter_mut().enumerate() {
+                    walk.field(&i.to_string(), module);
+                }
+            }
+        }
+    )*};
+}
+list!([] Vec<M>, [const N: usize] [M; N]);
+
+/// Plain data has nothing to walk.
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        impl<B: Backend> Module<B> for $t {
+            fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
+            fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
+        }
+    )*};
+}
+plain!(
+    bool,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    isize,
+    f32,
+    f64,
+    char,
+    String,
+    &'static str,
+    (),
+    DType,
+    kiln_core::Shape,
+    kiln_core::ops::Activation,
+    kiln_core::ops::Window
+);
+
+impl<B: Backend, T: Send + Sync> Module<B> for std::marker::PhantomData<T> {
+    fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
+    fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
+}

@@ -1,0 +1,124 @@
+//! Parameters: the tensors that training changes.
+
+use super::{Entry, EntryMut, Module, Walk, WalkMut};
+use crate::{Backend, DType, Result, Tensor};
+use std::fmt;
+use std::ops::Deref;
+
+/// How a parameter's dimensions are arranged, where PyTorch arranges them otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ParamLayout {
+    /// As in PyTorch.
+    #[default]
+    Same,
+    /// A convolution's kernel: `[O, k…, I]` here, `[O, I, k…]` in PyTorch (for transposed ones `O` and `I` swap).
+    Kernel,
+}
+
+/// A tensor that an optimizer may change: a leaf of every graph it takes part in. Reads as its [`Tensor`].
+pub struct Param<B: Backend> {
+    tensor: Tensor<B>,
+    trainable: bool,
+    layout: ParamLayout,
+}
+
+impl<B: Backend> Param<B> {
+    /// A trainable parameter that starts with the values of `tensor`.
+    pub fn new(tensor: Tensor<B>) -> Self {
+        Param {
+            tensor: tensor.requires_grad(),
+            trainable: true,
+            layout: ParamLayout::Same,
+        }
+    }
+
+    /// A convolution's kernel, which PyTorch lays out otherwise.
+    pub fn kernel(tensor: Tensor<B>) -> Self {
+        Param {
+            layout: ParamLayout::Kernel,
+            ..Param::new(tensor)
+        }
+    }
+
+    /// The tensor; tracked while the parameter trains.
+    pub fn tensor(&self) -> &Tensor<B> {
+        &self.tensor
+    }
+
+    /// How the dimensions are arranged.
+    pub fn layout(&self) -> ParamLayout {
+        self.layout
+    }
+
+    /// Whether gradients are computed for this parameter and optimizers change it.
+    pub fn is_trainable(&self) -> bool {
+        self.trainable
+    }
+
+    /// Freezes or unfreezes the parameter. Graphs recorded before keep what they recorded.
+    pub fn set_trainable(&mut self, trainable: bool) {
+        if trainable != self.trainable {
+            self.trainable = trainable;
+            self.tensor = if trainable {
+                self.tensor.requires_grad()
+            } else {
+                self.tensor.detach()
+            };
+        }
+    }
+
+    /// Overwrites the values in place.
+    ///
+    /// # Errors
+    /// A tensor of another shape or dtype.
+    pub fn assign(&mut self, values: &Tensor<B>) -> Result<()> {
+        self.tensor.assign(values)
+    }
+
+    /// Converts to another float dtype. The parameter becomes a new leaf.
+    ///
+    /// # Errors
+    /// A dtype that the backend does not compute in.
+    pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
+        if dtype != self.dtype() {
+            let values = cast(&self.tensor, dtype)?;
+            self.tensor = if self.trainable { values.requires_grad() } else { values };
+        }
+        Ok(())
+    }
+
+    /// The memory, for an optimizer's update.
+    pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        self.tensor.buffer_mut()
+    }
+}
+
+/// The values of `x` in another float dtype, untracked.
+pub(crate) fn cast<B: Backend>(x: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
+    crate::tensor::require_float("to_dtype", x.backend(), dtype)?;
+    let mut out = x.backend().alloc(dtype, x.size())?;
+    x.backend().cast(x.buffer(), &mut out)?;
+    Ok(Tensor::from_buffer(x.backend(), out, *x.shape()))
+}
+
+impl<B: Backend> Deref for Param<B> {
+    type Target = Tensor<B>;
+    fn deref(&self) -> &Tensor<B> {
+        &self.tensor
+    }
+}
+
+impl<B: Backend> fmt::Debug for Param<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Param({}, {})", self.tensor.shape(), self.tensor.dtype())
+    }
+}
+
+impl<B: Backend> Module<B> for Param<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Param(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Param(self));
+    }
+}

@@ -1,0 +1,180 @@
+//! Buffers: values that belong to a model but do not train, and that a forward pass may update.
+
+use super::param::cast;
+use super::{Entry, EntryMut, Module, Walk, WalkMut};
+use crate::{Backend, DType, Indices, Result, Tensor};
+use kiln_core::ops::{Unary, UnaryParams};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+/// A buffer of floats that `forward(&self)` may update in place, such as a running mean.
+pub struct State<B: Backend>(Mutex<Tensor<B>>);
+
+/// The lock guards single calls that leave the value whole, so a panic elsewhere cannot have left it half-done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl<B: Backend> State<B> {
+    /// A buffer that starts with the values of `tensor`.
+    pub fn new(tensor: Tensor<B>) -> Self {
+        State(Mutex::new(tensor.detach()))
+    }
+
+    /// The present values. Cheap: the memory is shared until the next update.
+    pub fn get(&self) -> Tensor<B> {
+        locked(&self.0).clone()
+    }
+
+    /// Overwrites the values in place.
+    ///
+    /// # Errors
+    /// A tensor of another shape or dtype.
+    pub fn assign(&self, values: &Tensor<B>) -> Result<()> {
+        locked(&self.0).assign(values)
+    }
+
+    /// Moves the values towards others: `s = (1 − rate)·s + rate·values`, nothing recorded.
+    ///
+    /// # Errors
+    /// A tensor of another shape or dtype.
+    pub fn blend(&self, values: &Tensor<B>, rate: f64) -> Result<()> {
+        let mut present = locked(&self.0);
+        if present.shape() != values.shape() || present.dtype() != values.dtype() {
+            // The refusal of `assign`, before anything is computed.
+            return present.assign(values);
+        }
+        let backend = present.backend().clone();
+        let affine = |a: f64| UnaryParams::new(Unary::Affine, values.size(), a, 0.0);
+        let (mut kept, mut moved) = (values.alloc_like(*values.shape())?, values.alloc_like(*values.shape())?);
+        backend.unary(&affine(1.0 - rate), present.buffer(), &mut kept)?;
+        backend.unary(&affine(rate), values.buffer(), &mut moved)?;
+        backend.accumulate(&moved, &mut kept)?;
+        backend.copy(&kept, present.buffer_mut()?)
+    }
+
+    /// Converts to another float dtype.
+    ///
+    /// # Errors
+    /// A dtype that the backend does not compute in.
+    pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
+        let tensor = self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if tensor.dtype() != dtype {
+            *tensor = cast(tensor, dtype)?;
+        }
+        Ok(())
+    }
+}
+
+/// A one-element i32 counter on the device: how often a random layer has drawn. It is saved with the model, so a
+/// resumed run draws what it would have drawn.
+pub struct Counter<B: Backend>(Mutex<Indices<B>>);
+
+impl<B: Backend> Counter<B> {
+    /// A counter at 0.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn new(backend: &B) -> Result<Self> {
+        Ok(Counter(Mutex::new(Indices::from_slice(backend, &[0i32], &[])?)))
+    }
+
+    /// Takes the present count, then counts one: the ticket that a random op is given as its step. All on the device.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn tick(&self) -> Result<Indices<B>> {
+        let mut counter = locked(&self.0);
+        let (backend, shape) = (counter.backend().clone(), *counter.shape());
+        let mut ticket = backend.alloc(DType::I32, 1)?;
+        backend.tick(counter.buffer_mut()?, &mut ticket)?;
+        Ok(Indices::from_buffer(&backend, ticket, shape))
+    }
+
+    /// The present count, `[]` of i32. The memory is shared until the next tick.
+    pub fn get(&self) -> Indices<B> {
+        locked(&self.0).clone()
+    }
+
+    /// Sets the count.
+    ///
+    /// # Errors
+    /// An integer tensor of another shape or dtype.
+    pub fn assign(&self, count: &Indices<B>) -> Result<()> {
+        let mut counter = locked(&self.0);
+        count.require("assign", DType::I32)?;
+        if count.shape() != counter.shape() {
+            return Err(crate::Error::ShapeMismatch {
+                op: "assign",
+                lhs: *counter.shape(),
+                rhs: *count.shape(),
+            });
+        }
+        let backend = counter.backend().clone();
+        backend.copy(count.buffer(), counter.buffer_mut()?)
+    }
+}
+
+/// Whether a layer that behaves differently in training is training; it starts so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    training: bool,
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Mode { training: true }
+    }
+}
+
+impl Mode {
+    /// Whether the layer is training.
+    pub fn is_training(self) -> bool {
+        self.training
+    }
+
+    /// Switches between training and evaluation.
+    pub fn set_training(&mut self, training: bool) {
+        self.training = training;
+    }
+}
+
+impl<B: Backend> Module<B> for State<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::State(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::State(self));
+    }
+}
+
+impl<B: Backend> Module<B> for Counter<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Counter(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Counter(self));
+    }
+}
+
+impl<B: Backend> Module<B> for Mode {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Mode(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Mode(self));
+    }
+}
+
+impl<B: Backend> fmt::Debug for State<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensor = locked(&self.0);
+        write!(f, "State({}, {})", tensor.shape(), tensor.dtype())
+    }
+}
+
+impl<B: Backend> fmt::Debug for Counter<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counter")
+    }
+}

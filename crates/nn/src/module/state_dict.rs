@@ -1,0 +1,135 @@
+//! State dictionaries: everything a model holds, by dotted name.
+
+use super::{Entry, Module, Walk};
+use crate::{Backend, DType, Indices, Shape, Tensor};
+use std::collections::BTreeMap;
+
+/// An entry of a state dictionary.
+#[derive(Clone, Debug)]
+pub enum Value<B: Backend> {
+    /// A parameter or a buffer.
+    Float(Tensor<B>),
+    /// A counter.
+    Int(Indices<B>),
+}
+
+impl<B: Backend> Value<B> {
+    /// The dimensions.
+    pub fn shape(&self) -> &Shape {
+        match self {
+            Value::Float(t) => t.shape(),
+            Value::Int(i) => i.shape(),
+        }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Value::Float(t) => t.dtype(),
+            Value::Int(i) => i.dtype(),
+        }
+    }
+}
+
+/// Tensors by dotted name, in the order of the names. It shares memory with the model it came from until that model
+/// changes: a snapshot without a copy.
+#[derive(Clone, Debug)]
+pub struct StateDict<B: Backend> {
+    entries: BTreeMap<String, Value<B>>,
+}
+
+impl<B: Backend> Default for StateDict<B> {
+    fn default() -> Self {
+        StateDict {
+            entries: BTreeMap::new(),
+        }
+    }
+}
+
+impl<B: Backend> StateDict<B> {
+    /// No entries.
+    pub fn new() -> Self {
+        StateDict::default()
+    }
+
+    /// What `module` holds: parameters, buffers and counters.
+    pub fn of(module: &(impl Module<B> + ?Sized)) -> Self {
+        let mut dict = StateDict::new();
+        module.walk(&mut Walk::new(&mut |name, entry| match entry {
+            Entry::Param(p) => dict.insert(name, Value::Float(p.tensor().detach())),
+            Entry::State(s) => dict.insert(name, Value::Float(s.get())),
+            Entry::Counter(c) => dict.insert(name, Value::Int(c.get())),
+            Entry::Mode(_) => {}
+        }));
+        dict
+    }
+
+    /// Adds an entry or replaces the one of that name.
+    pub fn insert(&mut self, name: impl Into<String>, value: Value<B>) {
+        self.entries.insert(name.into(), value);
+    }
+
+    /// The entry of a name.
+    pub fn get(&self, name: &str) -> Option<&Value<B>> {
+        self.entries.get(name)
+    }
+
+    /// The float entry of a name.
+    pub fn float(&self, name: &str) -> Option<&Tensor<B>> {
+        match self.get(name)? {
+            Value::Float(t) => Some(t),
+            Value::Int(_) => None,
+        }
+    }
+
+    /// The integer entry of a name.
+    pub fn int(&self, name: &str) -> Option<&Indices<B>> {
+        match self.get(name)? {
+            Value::Int(i) => Some(i),
+            Value::Float(_) => None,
+        }
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, name: &str) -> Option<Value<B>> {
+        self.entries.remove(name)
+    }
+
+    /// Every entry, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
+        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries under `prefix.`, without it: one part of a checkpoint.
+    pub fn part(&self, prefix: &str) -> Self {
+        let inside = |name: &str| Some(name.strip_prefix(prefix)?.strip_prefix('.')?.to_string());
+        let entries = self
+            .entries
+            .iter()
+            .filter_map(|(name, v)| Some((inside(name)?, v.clone())))
+            .collect();
+        StateDict { entries }
+    }
+
+    /// Adds every entry of `other` under `prefix.`.
+    pub fn insert_part(&mut self, prefix: &str, other: StateDict<B>) {
+        for (name, value) in other.entries {
+            self.insert(format!("{prefix}.{name}"), value);
+        }
+    }
+}

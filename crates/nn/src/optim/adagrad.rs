@@ -1,0 +1,96 @@
+//! Adagrad.
+
+use super::check_positive;
+use super::engine::{Algorithm, Optim};
+use crate::{Backend, Result};
+use kiln_core::ops::{AdagradParams, OptimSlot};
+
+/// Adagrad (Duchi et al. 2011; `torch.optim.Adagrad`).
+pub type Adagrad<B> = Optim<B, AdagradRule>;
+
+/// The options of [`Adagrad`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdagradRule {
+    lr_decay: f64,
+    eps: f64,
+    weight_decay: f64,
+    initial: f64,
+}
+
+impl<B: Backend> Optim<B, AdagradRule> {
+    /// Eps 1e-10, no decay, an accumulator that starts at 0.
+    pub fn new(lr: f64) -> Self {
+        let rule = AdagradRule {
+            lr_decay: 0.0,
+            eps: 1e-10,
+            weight_decay: 0.0,
+            initial: 0.0,
+        };
+        Optim::with(rule, lr)
+    }
+
+    /// Divides the rate of step `t` by `1 + (t − 1)·decay`.
+    pub fn lr_decay(mut self, decay: f64) -> Self {
+        self.algorithm.lr_decay = decay;
+        self
+    }
+
+    /// Sets what is added to the denominator.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.algorithm.eps = eps;
+        self
+    }
+
+    /// Sets the L2 penalty.
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.algorithm.weight_decay = weight_decay;
+        self
+    }
+
+    /// Sets what the sum of squares starts with.
+    pub fn initial_accumulator(mut self, value: f64) -> Self {
+        self.algorithm.initial = value;
+        self
+    }
+}
+
+impl Algorithm for AdagradRule {
+    const NAME: &'static str = "adagrad";
+
+    fn check(&self) -> Result<()> {
+        check_positive(Self::NAME, "lr_decay", self.lr_decay)?;
+        check_positive(Self::NAME, "eps", self.eps)?;
+        check_positive(Self::NAME, "weight_decay", self.weight_decay)?;
+        check_positive(Self::NAME, "initial_accumulator", self.initial)
+    }
+
+    fn weight_decay(&self) -> f64 {
+        self.weight_decay
+    }
+
+    fn states(&self) -> Vec<&'static str> {
+        vec!["sum"]
+    }
+
+    fn initial(&self) -> f64 {
+        self.initial
+    }
+
+    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
+        [lr / (1.0 + (step - 1) as f64 * self.lr_decay), 0.0, 0.0, 1.0]
+    }
+
+    fn update<B: Backend>(
+        &self,
+        weight_decay: f64,
+        backend: &B,
+        scalars: &B::Buffer,
+        slots: &mut [OptimSlot<'_, B::Buffer>],
+    ) -> Result<()> {
+        let p = AdagradParams {
+            eps: self.eps,
+            weight_decay,
+        };
+        backend.adagrad(&p, scalars, slots)
+    }
+}

@@ -1,0 +1,105 @@
+//! Adam and AdamW.
+
+use super::engine::{Algorithm, Optim};
+use super::{check_decay, check_positive};
+use crate::{Backend, Result};
+use kiln_core::ops::{AdamParams, OptimSlot};
+
+/// Adam (Kingma and Ba 2015; `torch.optim.Adam`): weight decay adds to the gradient.
+pub type Adam<B> = Optim<B, AdamRule<false>>;
+
+/// AdamW (Loshchilov and Hutter 2019; `torch.optim.AdamW`): weight decay shrinks the parameter directly, by default
+/// with 0.01.
+pub type AdamW<B> = Optim<B, AdamRule<true>>;
+
+/// The options of [`Adam`] and, when decoupled, of [`AdamW`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamRule<const DECOUPLED: bool> {
+    betas: (f64, f64),
+    eps: f64,
+    weight_decay: f64,
+    amsgrad: bool,
+}
+
+impl<B: Backend, const DECOUPLED: bool> Optim<B, AdamRule<DECOUPLED>> {
+    /// Betas (0.9, 0.999) and eps 1e-8.
+    pub fn new(lr: f64) -> Self {
+        let rule = AdamRule {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: if DECOUPLED { 0.01 } else { 0.0 },
+            amsgrad: false,
+        };
+        Optim::with(rule, lr)
+    }
+
+    /// Sets the decay of the first and of the second moment.
+    pub fn betas(mut self, first: f64, second: f64) -> Self {
+        self.algorithm.betas = (first, second);
+        self
+    }
+
+    /// Sets what is added to the denominator.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.algorithm.eps = eps;
+        self
+    }
+
+    /// Sets the weight decay.
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.algorithm.weight_decay = weight_decay;
+        self
+    }
+
+    /// Divides by the largest second moment so far (Reddi et al. 2018).
+    pub fn amsgrad(mut self, amsgrad: bool) -> Self {
+        self.algorithm.amsgrad = amsgrad;
+        self
+    }
+}
+
+impl<const DECOUPLED: bool> Algorithm for AdamRule<DECOUPLED> {
+    const NAME: &'static str = if DECOUPLED { "adamw" } else { "adam" };
+
+    fn check(&self) -> Result<()> {
+        check_decay(Self::NAME, "beta1", self.betas.0)?;
+        check_decay(Self::NAME, "beta2", self.betas.1)?;
+        check_positive(Self::NAME, "eps", self.eps)?;
+        check_positive(Self::NAME, "weight_decay", self.weight_decay)
+    }
+
+    fn weight_decay(&self) -> f64 {
+        self.weight_decay
+    }
+
+    fn states(&self) -> Vec<&'static str> {
+        let mut names = vec!["exp_avg", "exp_avg_sq"];
+        if self.amsgrad {
+            names.push("max_exp_avg_sq");
+        }
+        names
+    }
+
+    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
+        let corrected = |beta: f64| 1.0 - beta.powf(step as f64);
+        [lr, corrected(self.betas.0), corrected(self.betas.1).sqrt(), 1.0]
+    }
+
+    fn update<B: Backend>(
+        &self,
+        weight_decay: f64,
+        backend: &B,
+        scalars: &B::Buffer,
+        slots: &mut [OptimSlot<'_, B::Buffer>],
+    ) -> Result<()> {
+        let p = AdamParams {
+            beta1: self.betas.0,
+            beta2: self.betas.1,
+            eps: self.eps,
+            weight_decay,
+            decoupled: u32::from(DECOUPLED),
+            amsgrad: u32::from(self.amsgrad),
+        };
+        backend.adam(&p, scalars, slots)
+    }
+}

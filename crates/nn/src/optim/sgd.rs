@@ -1,0 +1,107 @@
+//! Stochastic gradient descent.
+
+use super::engine::{Algorithm, Optim};
+use super::{check, check_positive};
+use crate::{Backend, Result};
+use kiln_core::ops::{OptimSlot, SgdParams};
+
+/// Stochastic gradient descent (`torch.optim.SGD`).
+pub type Sgd<B> = Optim<B, SgdRule>;
+
+/// The options of [`Sgd`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SgdRule {
+    momentum: f64,
+    dampening: f64,
+    weight_decay: f64,
+    nesterov: bool,
+    maximize: bool,
+}
+
+impl<B: Backend> Optim<B, SgdRule> {
+    /// Plain gradient descent.
+    pub fn new(lr: f64) -> Self {
+        Optim::with(SgdRule::default(), lr)
+    }
+
+    /// Sets the momentum.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.algorithm.momentum = momentum;
+        self
+    }
+
+    /// Sets the dampening of the gradient in the momentum buffer.
+    pub fn dampening(mut self, dampening: f64) -> Self {
+        self.algorithm.dampening = dampening;
+        self
+    }
+
+    /// Sets the L2 penalty.
+    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+        self.algorithm.weight_decay = weight_decay;
+        self
+    }
+
+    /// Uses Nesterov's momentum, which needs a momentum and no dampening.
+    pub fn nesterov(mut self, nesterov: bool) -> Self {
+        self.algorithm.nesterov = nesterov;
+        self
+    }
+
+    /// Climbs instead of descending.
+    pub fn maximize(mut self, maximize: bool) -> Self {
+        self.algorithm.maximize = maximize;
+        self
+    }
+}
+
+impl Algorithm for SgdRule {
+    const NAME: &'static str = "sgd";
+
+    fn check(&self) -> Result<()> {
+        check_positive(Self::NAME, "momentum", self.momentum)?;
+        check(Self::NAME, "dampening", self.dampening, true, "a finite number")?;
+        check_positive(Self::NAME, "weight_decay", self.weight_decay)?;
+        let ok = !self.nesterov || (self.momentum > 0.0 && self.dampening == 0.0);
+        check(
+            Self::NAME,
+            "momentum",
+            self.momentum,
+            ok,
+            "more than 0, without dampening, for nesterov",
+        )
+    }
+
+    fn weight_decay(&self) -> f64 {
+        self.weight_decay
+    }
+
+    fn states(&self) -> Vec<&'static str> {
+        if self.momentum != 0.0 {
+            vec!["momentum_buffer"]
+        } else {
+            vec![]
+        }
+    }
+
+    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
+        [lr, f64::from(u8::from(step == 1)), 0.0, 1.0]
+    }
+
+    fn update<B: Backend>(
+        &self,
+        weight_decay: f64,
+        backend: &B,
+        scalars: &B::Buffer,
+        slots: &mut [OptimSlot<'_, B::Buffer>],
+    ) -> Result<()> {
+        let p = SgdParams {
+            momentum: self.momentum,
+            dampening: self.dampening,
+            weight_decay,
+            nesterov: u32::from(self.nesterov),
+            maximize: u32::from(self.maximize),
+        };
+        backend.sgd(&p, scalars, slots)
+    }
+}

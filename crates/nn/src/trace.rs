@@ -1,0 +1,106 @@
+//! Watching a forward pass layer by layer: what `kiln summary` prints.
+
+use crate::layers::Layer;
+use crate::{Backend, Result, Shape, Tensor};
+use std::cell::RefCell;
+
+/// One call of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerCall {
+    /// Dotted path of the layer.
+    pub path: String,
+    /// The layer's type: `Conv2d`.
+    pub kind: &'static str,
+    /// How many layers it is inside of.
+    pub depth: usize,
+    /// Whether it called layers of its own.
+    pub container: bool,
+    /// Shape of the input.
+    pub input: Shape,
+    /// Shape of the output.
+    pub output: Shape,
+    /// Bytes of the output.
+    pub output_bytes: usize,
+    /// Number of parameters, those of inner layers included.
+    pub parameters: usize,
+    /// Floating-point operations, those of inner layers included, a multiply-add counted as two.
+    pub flops: u64,
+}
+
+#[derive(Default)]
+struct Tracer {
+    path: Vec<String>,
+    calls: Vec<LayerCall>,
+}
+
+thread_local! {
+    static TRACER: RefCell<Option<Tracer>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` and reports every layer that it called on this thread through [`Layer::call`], outer layers before inner.
+/// A trace inside of a trace takes the calls for itself.
+pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
+    struct Restore(Option<Option<Tracer>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            if let Some(before) = self.0.take() {
+                TRACER.replace(before);
+            }
+        }
+    }
+    let mut restore = Restore(Some(TRACER.replace(Some(Tracer::default()))));
+    let result = f();
+    let ours = restore.0.take().and_then(|before| TRACER.replace(before));
+    (result, ours.map(|t| t.calls).unwrap_or_default())
+}
+
+/// Runs a layer, reporting it when a trace is on.
+pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: &Tensor<B>) -> Result<Tensor<B>> {
+    let Some(index) = enter(name) else {
+        return layer.forward(x);
+    };
+    let result = layer.forward(x);
+    TRACER.with_borrow_mut(|tracer| {
+        let Some(t) = tracer else { return };
+        t.path.pop();
+        let Ok(y) = &result else { return };
+        let depth = t.path.len();
+        let inner: u64 = t.calls[index + 1..]
+            .iter()
+            .filter(|c| c.depth == depth + 1)
+            .map(|c| c.flops)
+            .sum();
+        let call = &mut t.calls[index];
+        (call.input, call.output) = (*x.shape(), *y.shape());
+        call.output_bytes = y.size() * y.dtype().size();
+        call.kind = layer.kind();
+        call.parameters = layer.num_parameters();
+        call.flops = inner.saturating_add(layer.flops(x.shape(), y.shape()));
+    });
+    result
+}
+
+/// Opens a call on the active trace; `None` when there is none.
+fn enter(name: &str) -> Option<usize> {
+    TRACER.with_borrow_mut(|tracer| {
+        let t = tracer.as_mut()?;
+        let (index, depth) = (t.calls.len(), t.path.len());
+        // The caller's entry is the last one above this depth.
+        if let Some(outer) = t.calls.iter_mut().rev().find(|c| c.depth + 1 == depth) {
+            outer.container = true;
+        }
+        t.path.push(name.to_string());
+        t.calls.push(LayerCall {
+            path: t.path.join("."),
+            kind: "",
+            depth,
+            container: false,
+            input: Shape::scalar(),
+            output: Shape::scalar(),
+            output_bytes: 0,
+            parameters: 0,
+            flops: 0,
+        });
+        Some(index)
+    })
+}
