@@ -1,32 +1,87 @@
-//! Elementwise functions with their gradients.
+//! Elementwise functions with their gradients: of one tensor, of two with broadcasting, comparison, selection.
+
+mod binary;
+mod compare;
+mod unary;
 
 use crate::autograd::{Rule, RuleContext};
-use crate::tensor::same_dtype;
-use crate::{Backend, Result, Tensor};
-use kiln_core::ops::{Binary, BroadcastParams};
+use crate::tensor::require_float;
+use crate::{Backend, DType, Error, Result, Shape, Tensor};
+use kiln_core::ops::{Reduce, ReduceParams};
 
-fn binary<B: Backend>(op: &'static str, f: Binary, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
-    same_dtype(op, a, b)?;
-    let (p, shape) = BroadcastParams::new(op, f as u32, a.shape(), b.shape(), None)?;
-    let mut y = a.alloc_like(shape)?;
-    a.backend().binary(&p, a.buffer(), b.buffer(), &mut y)?;
-    Ok(Tensor::from_buffer(a.backend(), y, shape))
+/// A cast's gradient is cast back.
+struct Cast {
+    from: DType,
 }
 
-struct Add;
-
-impl<B: Backend> Rule<B> for Add {
+impl<B: Backend> Rule<B> for Cast {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(cx.grad.clone()), Some(cx.grad.clone())])
+        Ok(vec![Some(cx.grad.to_dtype(self.from)?)])
+    }
+}
+
+struct SumTo {
+    from: Shape,
+}
+
+impl<B: Backend> Rule<B> for SumTo {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.broadcast_to(&self.from)?)])
     }
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `self + other` with broadcasting (`torch.add`).
+    /// The values converted to `dtype` (`torch.Tensor.to`), rounded to nearest even. The gradient is converted back.
     ///
     /// # Errors
-    /// Shapes that do not broadcast, dtypes that differ.
-    pub fn add(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
-        Ok(binary("add", Binary::Add, self, other)?.record("add", &[self, other], || Add))
+    /// [`Error::UnsupportedDType`] for an integer dtype or one that the backend lacks.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor<B>> {
+        require_float("to_dtype", self.backend(), dtype)?;
+        let from = self.dtype();
+        if from == dtype {
+            return Ok(self.clone());
+        }
+        let mut y = self.backend().alloc(dtype, self.size())?;
+        self.backend().cast(self.buffer(), &mut y)?;
+        Ok(Tensor::from_buffer(self.backend(), y, *self.shape()).record("to_dtype", &[self], || Cast { from }))
+    }
+
+    /// The sum over the dimensions along which `shape` was broadcast to the shape of `self`
+    /// (`torch.Tensor.sum_to_size`): how the gradient of a broadcast operand returns to its shape.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] when `shape` does not broadcast to the shape of `self`.
+    pub fn sum_to_size(&self, shape: &[usize]) -> Result<Tensor<B>> {
+        let (from, to) = (*self.shape(), Shape::new(shape)?);
+        if from == to {
+            return Ok(self.clone());
+        }
+        check_broadcasts("sum_to_size", &to, &from)?;
+        let lead = from.rank() - to.rank();
+        let axes: Vec<isize> = (0..from.rank())
+            .filter(|&i| i < lead || (to[i - lead] == 1 && from[i] != 1))
+            .map(|i| i as isize)
+            .collect();
+        let (p, _) = ReduceParams::new("sum_to_size", Reduce::Sum, &from, &axes, true)?;
+        let mut y = self.alloc_like(to)?;
+        self.backend().reduce(&p, self.buffer(), &mut y)?;
+        Ok(Tensor::from_buffer(self.backend(), y, to).record("sum_to_size", &[self], || SumTo { from }))
+    }
+
+    /// A scalar of this tensor's dtype and backend.
+    fn scalar(&self, value: f64) -> Result<Tensor<B>> {
+        Tensor::full(self.backend(), &[], self.dtype(), value)
+    }
+}
+
+/// Refuses a shape `from` that does not broadcast to exactly `to`.
+pub(super) fn check_broadcasts(op: &'static str, from: &Shape, to: &Shape) -> Result<()> {
+    match from.broadcast(op, to) {
+        Ok(shape) if shape == *to => Ok(()),
+        _ => Err(Error::ShapeMismatch {
+            op,
+            lhs: *from,
+            rhs: *to,
+        }),
     }
 }

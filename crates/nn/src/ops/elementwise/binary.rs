@@ -1,0 +1,198 @@
+//! Functions of two tensors with NumPy broadcasting. The gradient of a broadcast operand is summed back to its shape.
+
+use crate::autograd::{Rule, RuleContext};
+use crate::tensor::same_dtype;
+use crate::{Backend, Result, Shape, Tensor};
+use kiln_core::ops::{Binary, BroadcastParams};
+
+fn binary<B: Backend>(op: &'static str, f: Binary, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    same_dtype(op, a, b)?;
+    let (p, shape) = BroadcastParams::new(op, f as u32, a.shape(), b.shape(), None)?;
+    let mut y = a.alloc_like(shape)?;
+    a.backend().binary(&p, a.buffer(), b.buffer(), &mut y)?;
+    Ok(Tensor::from_buffer(a.backend(), y, shape))
+}
+
+/// What `f` gives for each operand whose gradient is wanted, summed to the operand's shape.
+fn each<B: Backend>(
+    cx: &RuleContext<'_, B>,
+    shapes: [&Shape; 2],
+    f: [&dyn Fn() -> Result<Tensor<B>>; 2],
+) -> Result<Vec<Option<Tensor<B>>>> {
+    (0..2)
+        .map(|i| match cx.needs(i) {
+            true => Ok(Some(f[i]()?.sum_to_size(shapes[i])?)),
+            false => Ok(None),
+        })
+        .collect()
+}
+
+struct Sum {
+    a: Shape,
+    b: Shape,
+    minus: bool,
+}
+
+impl<B: Backend> Rule<B> for Sum {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let b = || if self.minus { cx.grad.neg() } else { Ok(cx.grad.clone()) };
+        each(cx, [&self.a, &self.b], [&|| Ok(cx.grad.clone()), &b])
+    }
+}
+
+/// An operand that a gradient reads: kept only if that gradient will be wanted, otherwise its shape alone.
+struct Kept<B: Backend> {
+    shape: Shape,
+    value: Option<Tensor<B>>,
+}
+
+impl<B: Backend> Kept<B> {
+    fn new(x: &Tensor<B>, wanted: bool) -> Self {
+        Kept {
+            shape: *x.shape(),
+            value: wanted.then(|| x.clone()),
+        }
+    }
+
+    fn get(&self) -> &Tensor<B> {
+        match &self.value {
+            Some(x) => x,
+            None => unreachable!("an operand is kept for every gradient that reads it"),
+        }
+    }
+}
+
+/// The operands of a product, a quotient or a power, as far as their gradients read them.
+struct Pair<B: Backend> {
+    f: Binary,
+    a: Kept<B>,
+    b: Kept<B>,
+}
+
+impl<B: Backend> Pair<B> {
+    fn new(f: Binary, a: &Tensor<B>, b: &Tensor<B>) -> Self {
+        let both = !matches!(f, Binary::Mul | Binary::Div);
+        Pair {
+            f,
+            a: Kept::new(a, both || b.is_tracked()),
+            b: Kept::new(b, both || f == Binary::Div || a.is_tracked()),
+        }
+    }
+}
+
+impl<B: Backend> Rule<B> for Pair<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (g, a, b) = (cx.grad, || self.a.get(), || self.b.get());
+        let shapes = [&self.a.shape, &self.b.shape];
+        match self.f {
+            Binary::Mul => each(cx, shapes, [&|| g.mul(b()), &|| g.mul(a())]),
+            Binary::Div => each(cx, shapes, [&|| g.div(b()), &|| g.div(b())?.mul(&a().div(b())?)?.neg()]),
+            Binary::Pow => each(
+                cx,
+                shapes,
+                [&|| base(g, a(), b()), &|| exponent(g, cx.output(), a(), b())],
+            ),
+            f => {
+                // Equal operands share the gradient; a NaN, which compares with nothing, passes it to both.
+                let shared = || Tensor::where_(&a().eq(b())?, &g.mul_scalar(0.5)?, g);
+                let (a_loses, b_loses) = match f {
+                    Binary::Maximum => (a().lt(b())?, a().gt(b())?),
+                    _ => (a().gt(b())?, a().lt(b())?),
+                };
+                let (a, b) = (
+                    || shared()?.masked_fill(&a_loses, 0.0),
+                    || shared()?.masked_fill(&b_loses, 0.0),
+                );
+                each(cx, shapes, [&a, &b])
+            }
+        }
+    }
+
+    fn saves_output(&self) -> bool {
+        self.f == Binary::Pow
+    }
+}
+
+/// g·b·aᵇ⁻¹, 0 where b = 0 (`pow_backward_self` of PyTorch).
+fn base<B: Backend>(g: &Tensor<B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    g.mul(&b.mul(&a.pow(&b.sub_scalar(1.0)?)?)?)?
+        .masked_fill(&b.eq_scalar(0.0)?, 0.0)
+}
+
+/// g·aᵇ·ln a, 0 where a = 0 and b ≥ 0 (`pow_backward_exponent` of PyTorch).
+fn exponent<B: Backend>(g: &Tensor<B>, y: &Tensor<B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+    let flat = a.detach().masked_fill(&b.lt_scalar(0.0)?, 1.0)?.eq_scalar(0.0)?;
+    g.mul(&y.mul(&a.masked_fill(&flat, 1.0)?.log()?)?)
+}
+
+impl<B: Backend> Tensor<B> {
+    fn pair(&self, op: &'static str, f: Binary, other: &Tensor<B>) -> Result<Tensor<B>> {
+        Ok(binary(op, f, self, other)?.record(op, &[self, other], || Pair::new(f, self, other)))
+    }
+
+    fn sum_rule(&self, other: &Tensor<B>, minus: bool) -> Sum {
+        Sum {
+            a: *self.shape(),
+            b: *other.shape(),
+            minus,
+        }
+    }
+
+    /// `self + other` with broadcasting (`torch.add`).
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, dtypes that differ.
+    pub fn add(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = binary("add", Binary::Add, self, other)?;
+        Ok(y.record("add", &[self, other], || self.sum_rule(other, false)))
+    }
+
+    /// `self − other` with broadcasting (`torch.sub`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn sub(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = binary("sub", Binary::Sub, self, other)?;
+        Ok(y.record("sub", &[self, other], || self.sum_rule(other, true)))
+    }
+
+    /// `self · other`, element by element, with broadcasting (`torch.mul`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn mul(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("mul", Binary::Mul, other)
+    }
+
+    /// `self / other` with broadcasting (`torch.div`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn div(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("div", Binary::Div, other)
+    }
+
+    /// `self` to the power of `other` with broadcasting (`torch.pow`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn pow(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("pow", Binary::Pow, other)
+    }
+
+    /// The larger of the two with broadcasting, NaN if either is (`torch.maximum`). Equal operands share the gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn maximum(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("maximum", Binary::Maximum, other)
+    }
+
+    /// The smaller of the two with broadcasting, NaN if either is (`torch.minimum`). Equal operands share the gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn minimum(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("minimum", Binary::Minimum, other)
+    }
+}

@@ -1,0 +1,125 @@
+//! Comparisons, whose result is a mask (u8, 0 or 1) without gradient, and selection by a mask.
+
+use crate::autograd::{Rule, RuleContext};
+use crate::tensor::same_dtype;
+use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
+use kiln_core::ops::{BroadcastParams, Compare};
+
+fn compare<B: Backend>(op: &'static str, f: Compare, a: &Tensor<B>, b: &Tensor<B>) -> Result<Indices<B>> {
+    same_dtype(op, a, b)?;
+    let (p, shape) = BroadcastParams::new(op, f as u32, a.shape(), b.shape(), None)?;
+    let mut mask = a.backend().alloc(DType::U8, shape.size())?;
+    a.backend().compare(&p, a.buffer(), b.buffer(), &mut mask)?;
+    Ok(Indices::from_buffer(a.backend(), mask, shape))
+}
+
+macro_rules! comparisons {
+    ($($name:ident, $scalar:ident => $f:ident, $sign:literal;)*) => {
+        impl<B: Backend> Tensor<B> {$(
+            #[doc = concat!("The mask of `self ", $sign, " other` with broadcasting (`torch.", stringify!($name), "`).")]
+            ///
+            /// # Errors
+            /// Shapes that do not broadcast, dtypes that differ.
+            pub fn $name(&self, other: &Tensor<B>) -> Result<Indices<B>> {
+                compare(stringify!($name), Compare::$f, self, other)
+            }
+
+            #[doc = concat!("The mask of `self ", $sign, " value`, where the value is rounded to the tensor's dtype.")]
+            ///
+            /// # Errors
+            /// Memory.
+            pub fn $scalar(&self, value: f64) -> Result<Indices<B>> {
+                compare(stringify!($scalar), Compare::$f, self, &self.scalar(value)?)
+            }
+        )*}
+    };
+}
+
+comparisons! {
+    eq, eq_scalar => Eq, "=";
+    ne, ne_scalar => Ne, "≠";
+    lt, lt_scalar => Lt, "<";
+    le, le_scalar => Le, "≤";
+    gt, gt_scalar => Gt, ">";
+    ge, ge_scalar => Ge, "≥";
+}
+
+impl<B: Backend> Indices<B> {
+    fn compare(&self, op: &'static str, f: Compare, other: &Indices<B>) -> Result<Indices<B>> {
+        if self.dtype() != other.dtype() {
+            return Err(Error::DTypeMismatch {
+                op,
+                lhs: self.dtype(),
+                rhs: other.dtype(),
+            });
+        }
+        self.require(op, DType::I32)?;
+        let (p, shape) = BroadcastParams::new(op, f as u32, self.shape(), other.shape(), None)?;
+        let mut mask = self.backend().alloc(DType::U8, shape.size())?;
+        self.backend().compare(&p, self.buffer(), other.buffer(), &mut mask)?;
+        Ok(Indices::from_buffer(self.backend(), mask, shape))
+    }
+
+    /// The mask of `self = other` with broadcasting; both i32.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, a mask instead of integers.
+    pub fn eq(&self, other: &Indices<B>) -> Result<Indices<B>> {
+        self.compare("eq", Compare::Eq, other)
+    }
+
+    /// The mask of `self = value`; i32.
+    ///
+    /// # Errors
+    /// A mask instead of integers.
+    pub fn eq_scalar(&self, value: i32) -> Result<Indices<B>> {
+        let mut buffer = self.backend().alloc(DType::I32, 1)?;
+        self.backend().fill(f64::from(value), &mut buffer)?;
+        let value = Indices::from_buffer(self.backend(), buffer, Shape::scalar());
+        self.compare("eq_scalar", Compare::Eq, &value)
+    }
+}
+
+struct Where<B: Backend> {
+    mask: Indices<B>,
+    a: Shape,
+    b: Shape,
+}
+
+impl<B: Backend> Rule<B> for Where<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let zero = cx.grad.scalar(0.0)?;
+        let a = || Tensor::where_(&self.mask, cx.grad, &zero)?.sum_to_size(&self.a);
+        let b = || Tensor::where_(&self.mask, &zero, cx.grad)?.sum_to_size(&self.b);
+        Ok(vec![cx.needs(0).then(a).transpose()?, cx.needs(1).then(b).transpose()?])
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// `a` where the mask is not 0, else `b`, with broadcasting of all three (`torch.where`).
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, dtypes of `a` and `b` that differ, a mask that is not u8.
+    pub fn where_(mask: &Indices<B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+        same_dtype("where", a, b)?;
+        mask.require("where", DType::U8)?;
+        let (p, shape) = BroadcastParams::new("where", 0, a.shape(), b.shape(), Some(mask.shape()))?;
+        let mut y = a.alloc_like(shape)?;
+        a.backend().select(&p, mask.buffer(), a.buffer(), b.buffer(), &mut y)?;
+        Ok(
+            Tensor::from_buffer(a.backend(), y, shape).record("where", &[a, b], || Where {
+                mask: mask.clone(),
+                a: *a.shape(),
+                b: *b.shape(),
+            }),
+        )
+    }
+
+    /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), with broadcasting of both.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, a mask that is not u8.
+    pub fn masked_fill(&self, mask: &Indices<B>, value: f64) -> Result<Tensor<B>> {
+        Tensor::where_(mask, &self.scalar(value)?, self)
+    }
+}

@@ -1,0 +1,228 @@
+//! Other shapes of the same elements: reshape, permutation, broadcasting.
+
+use crate::autograd::{Rule, RuleContext};
+use crate::ops::elementwise::check_broadcasts;
+use crate::{Backend, Error, Result, Shape, Tensor};
+use kiln_core::MAX_RANK;
+use kiln_core::ops::ViewParams;
+
+struct Reshape {
+    from: Shape,
+}
+
+impl<B: Backend> Rule<B> for Reshape {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.reshape(&self.from)?)])
+    }
+}
+
+struct Permute {
+    inverse: Vec<isize>,
+}
+
+impl<B: Backend> Rule<B> for Permute {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.permute(&self.inverse)?)])
+    }
+}
+
+struct Broadcast {
+    from: Shape,
+}
+
+impl<B: Backend> Rule<B> for Broadcast {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.sum_to_size(&self.from)?)])
+    }
+}
+
+/// Resolves a requested shape in which one dimension may be −1.
+fn resolve<D: Copy + TryInto<isize>>(op: &'static str, from: &Shape, wanted: &[D]) -> Result<Shape> {
+    let wanted: Vec<isize> = wanted.iter().map(|&d| d.try_into().unwrap_or(isize::MAX)).collect();
+    let refuse = |expected: String| Error::invalid(op, "shape", format!("{wanted:?}"), expected);
+    let open = wanted.iter().filter(|&&d| d == -1).count();
+    if open > 1 || wanted.iter().any(|&d| d < -1) {
+        return Err(refuse("dimensions of 0 or more, at most one of them -1".into()));
+    }
+    let mut dims: Vec<usize> = wanted.iter().map(|&d| if d < 0 { 1 } else { d as usize }).collect();
+    let known = Shape::new(&dims)?.size();
+    if let Some(i) = wanted.iter().position(|&d| d == -1) {
+        if known == 0 || !from.size().is_multiple_of(known) {
+            return Err(refuse(format!("dimensions whose product divides {}", from.size())));
+        }
+        dims[i] = from.size() / known;
+    }
+    let to = Shape::new(&dims)?;
+    if to.size() != from.size() {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: *from,
+            rhs: to,
+        });
+    }
+    Ok(to)
+}
+
+impl<B: Backend> Tensor<B> {
+    fn reshape_to(&self, op: &'static str, to: Shape) -> Tensor<B> {
+        let from = *self.shape();
+        if from == to {
+            return self.clone();
+        }
+        self.with(to, None).record(op, &[self], || Reshape { from })
+    }
+
+    /// The same elements under another shape (`torch.reshape`), without a copy. One dimension may be −1: it takes what
+    /// the others leave.
+    ///
+    /// # Errors
+    /// Two dimensions of −1, one below −1, a size that differs, more than 8 dimensions.
+    pub fn reshape<D: Copy + TryInto<isize>>(&self, shape: &[D]) -> Result<Tensor<B>> {
+        Ok(self.reshape_to("reshape", resolve("reshape", self.shape(), shape)?))
+    }
+
+    /// Dimensions `start..=end` as one (`torch.flatten`). A scalar becomes one dimension of size 1.
+    ///
+    /// # Errors
+    /// An axis out of range, `start` after `end`.
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor<B>> {
+        let shape = self.shape();
+        if shape.rank() == 0 && matches!(start, 0 | -1) && matches!(end, 0 | -1) {
+            return Ok(self.reshape_to("flatten", Shape::new(&[1])?));
+        }
+        let (s, e) = (shape.axis("flatten", start)?, shape.axis("flatten", end)?);
+        if s > e {
+            let expected = format!("an axis up to that of end = {end}");
+            return Err(Error::invalid("flatten", "start", start, expected));
+        }
+        let middle: usize = shape[s..=e].iter().product();
+        let dims: Vec<usize> = [&shape[..s], &[middle], &shape[e + 1..]].concat();
+        Ok(self.reshape_to("flatten", Shape::new(&dims)?))
+    }
+
+    /// Without `axis`, which must have size 1 (`torch.squeeze`, which ignores other sizes).
+    ///
+    /// # Errors
+    /// An axis out of range or of another size.
+    pub fn squeeze(&self, axis: isize) -> Result<Tensor<B>> {
+        let i = self.shape().axis("squeeze", axis)?;
+        if self.shape()[i] != 1 {
+            let found = format!("{axis} of shape {}", self.shape());
+            return Err(Error::invalid("squeeze", "axis", found, "an axis of size 1"));
+        }
+        let dims = [&self.shape()[..i], &self.shape()[i + 1..]].concat();
+        Ok(self.reshape_to("squeeze", Shape::new(&dims)?))
+    }
+
+    /// With a new axis of size 1 at `axis` (`torch.unsqueeze`); −1 appends it.
+    ///
+    /// # Errors
+    /// An axis outside of `-rank-1..=rank`, a ninth dimension.
+    pub fn unsqueeze(&self, axis: isize) -> Result<Tensor<B>> {
+        let rank = self.rank() as isize;
+        let at = if axis < 0 {
+            axis.checked_add(rank + 1)
+        } else {
+            Some(axis)
+        };
+        let Some(at) = at.filter(|i| (0..=rank).contains(i)) else {
+            return Err(Error::Axis {
+                op: "unsqueeze",
+                axis,
+                shape: *self.shape(),
+            });
+        };
+        let (before, after) = self.shape().split_at_checked(at as usize).unwrap_or_default();
+        let dims = [before, &[1], after].concat();
+        Ok(self.reshape_to("unsqueeze", Shape::new(&dims)?))
+    }
+
+    /// Dimension `i` of the result is dimension `axes[i]` of `self` (`torch.permute`).
+    ///
+    /// # Errors
+    /// An axis out of range or named twice, another number of axes than dimensions.
+    pub fn permute(&self, axes: &[isize]) -> Result<Tensor<B>> {
+        let from = self.shape();
+        from.axes("permute", axes)?;
+        if axes.len() != from.rank() {
+            let expected = format!("each of the {} axes once", from.rank());
+            return Err(Error::invalid("permute", "axes", format!("{axes:?}"), expected));
+        }
+        let order = axes
+            .iter()
+            .map(|&a| from.axis("permute", a))
+            .collect::<Result<Vec<usize>>>()?;
+        let strides = from.strides();
+        let dims: Vec<usize> = order.iter().map(|&a| from[a]).collect();
+        let stepped: Vec<i64> = order.iter().map(|&a| strides[a] as i64).collect();
+        let to = Shape::new(&dims)?;
+        // Dimensions of size 1 may move freely: if the others keep their order, nothing is copied.
+        let moved: Vec<usize> = order.iter().copied().filter(|&a| from[a] != 1).collect();
+        if moved.is_sorted() {
+            return Ok(self.reshape_to("permute", to));
+        }
+        let p = ViewParams::new(&to, &stepped, 0);
+        let mut y = self.alloc_like(to)?;
+        self.backend().view_read(&p, self.buffer(), &mut y)?;
+        Ok(
+            Tensor::from_buffer(self.backend(), y, to).record("permute", &[self], || {
+                let mut inverse = vec![0; order.len()];
+                order.iter().zip(0..).for_each(|(&a, i)| inverse[a] = i);
+                Permute { inverse }
+            }),
+        )
+    }
+
+    /// Two dimensions exchanged (`torch.transpose`).
+    ///
+    /// # Errors
+    /// An axis out of range.
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor<B>> {
+        let (i, j) = (self.shape().axis("transpose", a)?, self.shape().axis("transpose", b)?);
+        let mut axes: Vec<isize> = (0..self.rank() as isize).collect();
+        axes.swap(i, j);
+        self.permute(&axes)
+    }
+
+    /// Repeated along dimensions of size 1 and along new leading ones to have `shape` (`torch.broadcast_to`).
+    ///
+    /// # Errors
+    /// A shape that this one does not broadcast to.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor<B>> {
+        let (from, to) = (*self.shape(), Shape::new(shape)?);
+        if from == to {
+            return Ok(self.clone());
+        }
+        check_broadcasts("broadcast_to", &from, &to)?;
+        let p = ViewParams::new(&to, &from.broadcast_strides(&to), 0);
+        let mut y = self.alloc_like(to)?;
+        self.backend().view_read(&p, self.buffer(), &mut y)?;
+        Ok(Tensor::from_buffer(self.backend(), y, to).record("broadcast_to", &[self], || Broadcast { from }))
+    }
+
+    /// As [`Tensor::broadcast_to`], where −1 keeps a dimension as it is (`torch.Tensor.expand`).
+    ///
+    /// # Errors
+    /// As [`Tensor::broadcast_to`]; −1 for a dimension that `self` does not have, any other negative size.
+    pub fn expand(&self, shape: &[isize]) -> Result<Tensor<B>> {
+        let lead = shape.len().checked_sub(self.rank());
+        let dims = shape
+            .iter()
+            .enumerate()
+            .map(|(i, &d)| match (d, lead) {
+                (0.., _) => Some(d as usize),
+                (-1, Some(lead)) if i >= lead => Some(self.shape()[i - lead]),
+                _ => None,
+            })
+            .collect::<Option<Vec<usize>>>()
+            .filter(|d| d.len() <= MAX_RANK);
+        let Some(dims) = dims else {
+            let expected = format!(
+                "a shape that {} broadcasts to, -1 where it keeps a dimension",
+                self.shape()
+            );
+            return Err(Error::invalid("expand", "shape", format!("{shape:?}"), expected));
+        };
+        self.broadcast_to(&dims)
+    }
+}
