@@ -185,6 +185,32 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     result.map_err(|e| broken(path, cursor.position(), "PNG", e))
 }
 
+/// Whether the segments and scans of a JPEG lead to its end mark (ITU-T T.81, annex B). The decoder fills in for up to a
+/// word of missing data, so a file cut close to its end would pass for whole.
+fn jpeg_ends(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(&[0xff, marker]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        match marker {
+            0xd9 => return true,
+            // Fill bytes; marks without a segment.
+            0xff => at += 1,
+            0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
+            _ => {
+                let Some(length) = bytes.get(at + 2..).and_then(|rest| rest.first_chunk()) else {
+                    return false;
+                };
+                at += 2 + usize::from(u16::from_be_bytes(*length));
+            }
+        }
+        // After a scan's header comes its data, up to the next mark; stuffed zeros and restarts are passed above.
+        let Some(next) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == 0xff)) else {
+            return false;
+        };
+        at += next;
+    }
+    false
+}
+
 fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     // The decoder's own bounds on each side are lifted to the format's: `check_pixels` bounds the product.
     let options = DecoderOptions::default()
@@ -197,6 +223,14 @@ fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         .dimensions()
         .ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
     check_pixels(path, 0, width as u64, height as u64, limits)?;
+    if !jpeg_ends(bytes) {
+        return Err(broken(
+            path,
+            bytes.len() as u64,
+            "JPEG",
+            "the file stops before its end mark",
+        ));
+    }
     let channels = match decoder.input_colorspace() {
         Some(ColorSpace::Luma) => 1,
         _ => 3,
