@@ -35,6 +35,7 @@ pub struct Window {
 
 /// Spreads per-dimension values to three dimensions, missing leading ones set to `fill`.
 pub fn spatial<const R: usize>(values: [usize; R], fill: usize) -> [usize; 3] {
+    const { assert!(R <= 3, "one to three spatial dimensions") };
     let mut out = [fill; 3];
     out[3 - R..].copy_from_slice(&values);
     out
@@ -76,8 +77,21 @@ impl Window {
         self
     }
 
-    /// Checks that no kernel, stride or dilation is zero and that extents do not overflow.
+    /// Checks that no kernel, stride or dilation is zero, that extents do not overflow, and that dimensions which do
+    /// not exist have a window of one element.
     pub fn check(&self, op: &'static str) -> Result<()> {
+        for i in 0..3usize.saturating_sub(self.rank) {
+            let pad = matches!(self.padding, Padding::Explicit(pad) if pad[i] != 0);
+            if pad || [self.kernel[i], self.stride[i], self.dilation[i]] != [1; 3] {
+                let found = format!("{self:?}");
+                return Err(Error::invalid(
+                    op,
+                    "window",
+                    found,
+                    "ones and no padding before its own dimensions",
+                ));
+            }
+        }
         for (name, values) in [
             ("kernel", self.kernel),
             ("stride", self.stride),
