@@ -1,1 +1,206 @@
-//! x
+//! Convolution and transposed convolution in one to three spatial dimensions, channels-last.
+//!
+//! The convolution `y(x, w)`, its data gradient `dx(g, w)` and its weight gradient `dw(g, x)` are the three slots of
+//! one trilinear form `Σ g·x·w`, so each one's gradients are the other two.
+
+use super::activation::{Fused, activate, activation_grad};
+use super::matmul::check_bias;
+use crate::autograd::{Rule, RuleContext};
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Result, Shape, Tensor};
+use kiln_core::ops::{Activation, ConvParams, Window};
+
+impl<B: Backend> Tensor<B> {
+    /// `f(self ⋆ w + bias)` (`torch.nn.functional.conv1d`, `conv2d`, `conv3d` with the activation, channels-last):
+    /// `self [N, (D, H,) W, C]`, `w [O, (kD, kH,) kW, C/groups]`, `bias [O]`, result `[N, …, O]`. The window gives
+    /// kernel, stride, padding and dilation; its kernel is the weight's.
+    ///
+    /// # Errors
+    /// Wrong ranks, a zero stride or dilation, a kernel larger than the padded input, groups that do not divide the
+    /// channels, a weight or bias that does not fit, dtypes that differ.
+    pub fn conv(
+        &self,
+        w: &Tensor<B>,
+        bias: Option<&Tensor<B>>,
+        window: &Window,
+        groups: usize,
+        f: Activation,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "conv";
+        let (mut p, shape) = ConvParams::new(OP, self.shape(), w.shape(), window, groups)?;
+        same_dtype(OP, self, w)?;
+        check_bias(OP, w, bias, p.out_channels as usize)?;
+        let form = Form {
+            p,
+            x: *self.shape(),
+            w: *w.shape(),
+            y: shape,
+        };
+        let fused = Fused::new(f, [Some(self), Some(w), bias]);
+        p.activation = fused.code();
+        let mut y = self.alloc_like(shape)?;
+        self.backend()
+            .conv(&p, self.buffer(), w.buffer(), bias.map(Tensor::buffer), &mut y)?;
+        let y = Tensor::from_buffer(self.backend(), y, shape);
+        let inputs = [self, w, bias.unwrap_or(w)];
+        let y = y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Conv {
+            form,
+            x: self.clone(),
+            w: w.clone(),
+            bias: bias.is_some(),
+            fused,
+        });
+        fused.rest(y)
+    }
+
+    /// `f(self ⋆ᵀ w + bias)` (`torch.nn.functional.conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` with the
+    /// activation, channels-last): `self [N, (D, H,) W, C]`, `w [C, (kD, kH,) kW, O/groups]`, `bias [O]`, result
+    /// `[N, …, O]` of size `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + 1 + output_padding`; the entries
+    /// of `output_padding` for dimensions that do not exist stand first and are 0, as in the window.
+    ///
+    /// # Errors
+    /// As [`Tensor::conv`]; "same" padding; an output padding that is not smaller than stride or dilation; a padding
+    /// that leaves no output.
+    pub fn conv_transpose(
+        &self,
+        w: &Tensor<B>,
+        bias: Option<&Tensor<B>>,
+        window: &Window,
+        output_padding: [usize; 3],
+        groups: usize,
+        f: Activation,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "conv_transpose";
+        let missing = 3usize.saturating_sub(window.rank);
+        if let Some(&p) = output_padding[..missing].iter().find(|&&p| p != 0) {
+            return Err(Error::invalid(
+                OP,
+                "output_padding",
+                p,
+                "0 in dimensions that do not exist",
+            ));
+        }
+        let (p, shape) = ConvParams::transposed(OP, self.shape(), w.shape(), window, output_padding, groups)?;
+        same_dtype(OP, self, w)?;
+        check_bias(OP, w, bias, p.in_channels as usize)?;
+        let form = Form {
+            p,
+            x: shape,
+            w: *w.shape(),
+            y: *self.shape(),
+        };
+        let mut y = form.data_grad(OP, self, w)?;
+        if let Some(bias) = bias {
+            y = y.add(bias)?;
+        }
+        activate(f, y)
+    }
+}
+
+/// A convolution's parameters (no activation) with the shapes of its three slots.
+#[derive(Clone, Copy)]
+struct Form {
+    p: ConvParams,
+    x: Shape,
+    w: Shape,
+    y: Shape,
+}
+
+impl Form {
+    fn conv<B: Backend>(self, op: &'static str, x: &Tensor<B>, w: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut y = x.alloc_like(self.y)?;
+        x.backend().conv(&self.p, x.buffer(), w.buffer(), None, &mut y)?;
+        Ok(
+            Tensor::from_buffer(x.backend(), y, self.y).record(op, &[x, w], || Conv {
+                form: self,
+                x: x.clone(),
+                w: w.clone(),
+                bias: false,
+                fused: Fused::new(Activation::None, [Some(x), Some(w), None]),
+            }),
+        )
+    }
+
+    fn data_grad<B: Backend>(self, op: &'static str, g: &Tensor<B>, w: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut dx = g.alloc_like(self.x)?;
+        g.backend().conv_data_grad(&self.p, g.buffer(), w.buffer(), &mut dx)?;
+        Ok(
+            Tensor::from_buffer(g.backend(), dx, self.x).record(op, &[g, w], || DataGrad {
+                form: self,
+                g: g.clone(),
+                w: w.clone(),
+            }),
+        )
+    }
+
+    fn weight_grad<B: Backend>(self, op: &'static str, g: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut dw = g.alloc_like(self.w)?;
+        g.backend().conv_weight_grad(&self.p, g.buffer(), x.buffer(), &mut dw)?;
+        Ok(
+            Tensor::from_buffer(g.backend(), dw, self.w).record(op, &[g, x], || WeightGrad {
+                form: self,
+                g: g.clone(),
+                x: x.clone(),
+            }),
+        )
+    }
+}
+
+struct Conv<B: Backend> {
+    form: Form,
+    x: Tensor<B>,
+    w: Tensor<B>,
+    bias: bool,
+    fused: Fused,
+}
+
+impl<B: Backend> Rule<B> for Conv<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let g = activation_grad(self.fused, cx)?;
+        let dx = || self.form.data_grad("conv_data_grad", &g, &self.w);
+        let dw = || self.form.weight_grad("conv_weight_grad", &g, &self.x);
+        let mut grads = vec![cx.needs(0).then(dx).transpose()?, cx.needs(1).then(dw).transpose()?];
+        if self.bias {
+            grads.push(cx.needs(2).then(|| g.sum_to_size(&self.form.w[..1])).transpose()?);
+        }
+        Ok(grads)
+    }
+
+    fn saves_output(&self) -> bool {
+        self.fused.needs_output()
+    }
+}
+
+struct DataGrad<B: Backend> {
+    form: Form,
+    g: Tensor<B>,
+    w: Tensor<B>,
+}
+
+impl<B: Backend> Rule<B> for DataGrad<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let dg = || self.form.conv("conv", cx.grad, &self.w);
+        let dw = || self.form.weight_grad("conv_weight_grad", &self.g, cx.grad);
+        Ok(vec![
+            cx.needs(0).then(dg).transpose()?,
+            cx.needs(1).then(dw).transpose()?,
+        ])
+    }
+}
+
+struct WeightGrad<B: Backend> {
+    form: Form,
+    g: Tensor<B>,
+    x: Tensor<B>,
+}
+
+impl<B: Backend> Rule<B> for WeightGrad<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let dg = || self.form.conv("conv", &self.x, cx.grad);
+        let dx = || self.form.data_grad("conv_data_grad", &self.g, cx.grad);
+        Ok(vec![
+            cx.needs(0).then(dg).transpose()?,
+            cx.needs(1).then(dx).transpose()?,
+        ])
+    }
+}

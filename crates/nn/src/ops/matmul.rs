@@ -1,1 +1,212 @@
-//! x
+//! Matrix products and the linear layer's fused form.
+
+use super::activation::{Fused, activation_grad};
+use crate::autograd::{Rule, RuleContext};
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Result, Tensor};
+use kiln_core::ops::{Activation, MatmulParams};
+
+impl<B: Backend> Tensor<B> {
+    /// The matrix product `self · other` (`torch.matmul`): `[…, m, k] · […, k, n] → […, m, n]` with leading dimensions
+    /// that broadcast. A vector on the left is a row, one on the right a column, and that dimension is dropped from
+    /// the result; two vectors give their inner product as a scalar.
+    ///
+    /// # Errors
+    /// A scalar operand, inner dimensions that differ, batches that do not broadcast, dtypes that differ.
+    pub fn matmul(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        const OP: &str = "matmul";
+        for t in [self, other] {
+            if t.rank() == 0 {
+                return Err(Error::Rank {
+                    op: OP,
+                    expected: "1 or more",
+                    rank: 0,
+                });
+            }
+        }
+        if self.rank() > 1 && other.rank() > 1 {
+            return product(OP, self, other, false, false);
+        }
+        let (k, inner) = (
+            self.shape()[self.rank() - 1],
+            other.shape()[other.rank().saturating_sub(2)],
+        );
+        if k != inner {
+            return Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: *self.shape(),
+                rhs: *other.shape(),
+            });
+        }
+        let row = (self.rank() == 1).then(|| self.reshape(&[1, k])).transpose()?;
+        let column = (other.rank() == 1).then(|| other.reshape(&[k, 1])).transpose()?;
+        let y = product(
+            OP,
+            row.as_ref().unwrap_or(self),
+            column.as_ref().unwrap_or(other),
+            false,
+            false,
+        )?;
+        let mut dims = y.shape().to_vec();
+        if column.is_some() {
+            dims.pop();
+        }
+        if row.is_some() {
+            dims.remove(dims.len() - usize::from(column.is_none()) - 1);
+        }
+        y.reshape(&dims)
+    }
+
+    /// The product of matrices of which either may be stored transposed: `op(self) · op(other)`, where op swaps the
+    /// last two dimensions of an operand whose flag is set. Both operands have rank 2 or more.
+    ///
+    /// # Errors
+    /// Ranks below 2; as [`Tensor::matmul`].
+    pub fn matmul_t(&self, other: &Tensor<B>, trans_self: bool, trans_other: bool) -> Result<Tensor<B>> {
+        product("matmul", self, other, trans_self, trans_other)
+    }
+
+    /// `f(self · wᵀ + bias)` (`torch.nn.functional.linear` with its activation): `self […, in]`, `w [out, in]`,
+    /// `bias [out]`, result `[…, out]`.
+    ///
+    /// # Errors
+    /// A scalar, a weight that is not a matrix, sizes or dtypes that do not agree.
+    pub fn linear(&self, w: &Tensor<B>, bias: Option<&Tensor<B>>, f: Activation) -> Result<Tensor<B>> {
+        const OP: &str = "linear";
+        let mismatch = |rhs: &Tensor<B>| Error::ShapeMismatch {
+            op: OP,
+            lhs: *self.shape(),
+            rhs: *rhs.shape(),
+        };
+        if w.rank() != 2 {
+            return Err(Error::Rank {
+                op: OP,
+                expected: "2 (the weight)",
+                rank: w.rank(),
+            });
+        }
+        let (&inner, lead) = self.shape().dims().split_last().ok_or(Error::Rank {
+            op: OP,
+            expected: "1 or more",
+            rank: 0,
+        })?;
+        let outputs = w.shape()[0];
+        if inner != w.shape()[1] {
+            return Err(mismatch(w));
+        }
+        same_dtype(OP, self, w)?;
+        check_bias(OP, w, bias, outputs)?;
+        let rows: usize = lead.iter().product();
+        let x = self.reshape(&[rows, inner])?;
+        let fused = Fused::new(f, [Some(&x), Some(w), bias]);
+        let (mut p, shape) = MatmulParams::new(OP, x.shape(), w.shape(), false, true)?;
+        p.activation = fused.code();
+        let mut y = x.alloc_like(shape)?;
+        x.backend()
+            .linear(&p, x.buffer(), w.buffer(), bias.map(Tensor::buffer), &mut y)?;
+        let y = Tensor::from_buffer(x.backend(), y, shape);
+        let inputs = [&x, w, bias.unwrap_or(w)];
+        let y = y.record(OP, &inputs[..2 + usize::from(bias.is_some())], || Linear {
+            x: x.clone(),
+            w: w.clone(),
+            bias: bias.is_some(),
+            fused,
+        });
+        fused.rest(y)?.reshape(&[lead, &[outputs]].concat())
+    }
+}
+
+/// Refuses a bias that is not `[channels]` of the weight's dtype.
+pub(super) fn check_bias<B: Backend>(
+    op: &'static str,
+    w: &Tensor<B>,
+    bias: Option<&Tensor<B>>,
+    channels: usize,
+) -> Result<()> {
+    let Some(bias) = bias else { return Ok(()) };
+    if bias.shape().dims() != [channels] {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: *w.shape(),
+            rhs: *bias.shape(),
+        });
+    }
+    same_dtype(op, w, bias)
+}
+
+fn product<B: Backend>(
+    op: &'static str,
+    a: &Tensor<B>,
+    b: &Tensor<B>,
+    trans_a: bool,
+    trans_b: bool,
+) -> Result<Tensor<B>> {
+    same_dtype(op, a, b)?;
+    let (p, shape) = MatmulParams::new(op, a.shape(), b.shape(), trans_a, trans_b)?;
+    // A batch of matrices by one matrix is one tall product.
+    if a.rank() > 2 && b.rank() == 2 && !trans_a {
+        let k = a.shape()[a.rank() - 1];
+        let rows: usize = a.shape()[..a.rank() - 1].iter().product();
+        return product(op, &a.reshape(&[rows, k])?, b, false, trans_b)?.reshape(shape.dims());
+    }
+    let mut c = a.alloc_like(shape)?;
+    a.backend().matmul(&p, a.buffer(), b.buffer(), &mut c)?;
+    Ok(
+        Tensor::from_buffer(a.backend(), c, shape).record(op, &[a, b], || Product {
+            a: a.clone(),
+            b: b.clone(),
+            trans_a,
+            trans_b,
+        }),
+    )
+}
+
+struct Product<B: Backend> {
+    a: Tensor<B>,
+    b: Tensor<B>,
+    trans_a: bool,
+    trans_b: bool,
+}
+
+impl<B: Backend> Rule<B> for Product<B> {
+    /// For C = A·B: dA = G·Bᵀ and dB = Aᵀ·G, transposed where the operand is stored transposed.
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        const OP: &str = "matmul_grad";
+        let (a, b, ta, tb) = (&self.a, &self.b, self.trans_a, self.trans_b);
+        let da = |g| match ta {
+            false => product(OP, g, b, false, !tb),
+            true => product(OP, b, g, tb, true),
+        };
+        let db = |g| match tb {
+            false => product(OP, a, g, !ta, false),
+            true => product(OP, g, a, true, ta),
+        };
+        let da = cx.needs(0).then(|| da(cx.grad)?.sum_to_size(a.shape())).transpose()?;
+        let db = cx.needs(1).then(|| db(cx.grad)?.sum_to_size(b.shape())).transpose()?;
+        Ok(vec![da, db])
+    }
+}
+
+struct Linear<B: Backend> {
+    x: Tensor<B>,
+    w: Tensor<B>,
+    bias: bool,
+    fused: Fused,
+}
+
+impl<B: Backend> Rule<B> for Linear<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let g = activation_grad(self.fused, cx)?;
+        let dx = cx.needs(0).then(|| g.matmul_t(&self.w, false, false)).transpose()?;
+        let dw = cx.needs(1).then(|| g.matmul_t(&self.x, true, false)).transpose()?;
+        let mut grads = vec![dx, dw];
+        if self.bias {
+            grads.push(cx.needs(2).then(|| g.sum_to_size(&self.w.shape()[..1])).transpose()?);
+        }
+        Ok(grads)
+    }
+
+    fn saves_output(&self) -> bool {
+        self.fused.needs_output()
+    }
+}

@@ -3,6 +3,7 @@
 //! Each public function checks its arguments once (through the family's parameter struct in `kiln-core`), allocates
 //! the output, calls the backend and records its rule.
 
+mod activation;
 mod conv;
 mod elementwise;
 mod index;

@@ -1,1 +1,194 @@
-//! x
+//! Max and average pooling in one to three spatial dimensions, channels-last.
+
+use crate::autograd::{Rule, RuleContext};
+use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use kiln_core::DType;
+use kiln_core::ops::{AdaptivePoolParams, PoolParams, Window, image_parts};
+
+impl<B: Backend> Tensor<B> {
+    /// The largest element of each window (`torch.nn.functional.max_pool1d`, `max_pool2d`, `max_pool3d`,
+    /// channels-last): `[N, (D, H,) W, C] → [N, …, C]`. NaN wins, padding never does; the gradient goes to the first
+    /// of equal elements. With `ceil_mode` the last window may hang over the end.
+    ///
+    /// # Errors
+    /// Wrong rank, a zero kernel, stride or dilation, a window larger than the padded input, padding over half of the
+    /// kernel.
+    pub fn max_pool(&self, window: &Window, ceil_mode: bool) -> Result<Tensor<B>> {
+        Ok(self.max_pool_with_indices(window, ceil_mode)?.0)
+    }
+
+    /// As [`Tensor::max_pool`], with the flat spatial position of each winner in its image, `(d·H + h)·W + w`, as i32
+    /// of the result's shape (PyTorch's `return_indices`).
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`]; an image with more than 2³¹ − 1 positions.
+    pub fn max_pool_with_indices(&self, window: &Window, ceil_mode: bool) -> Result<(Tensor<B>, Indices<B>)> {
+        const OP: &str = "max_pool";
+        let (p, shape) = PoolParams::new(OP, self.shape(), window, ceil_mode, false)?;
+        let positions: usize = p.input.iter().map(|&d| d as usize).product();
+        if positions > i32::MAX as usize {
+            return Err(Error::invalid(OP, "positions", positions, "at most 2147483647"));
+        }
+        let mut y = self.alloc_like(shape)?;
+        let mut index = self.backend().alloc(DType::I32, shape.size())?;
+        self.backend().max_pool(&p, self.buffer(), &mut y, &mut index)?;
+        let winners = Winners {
+            p,
+            x: *self.shape(),
+            index: Indices::from_buffer(self.backend(), index, shape),
+        };
+        let y = Tensor::from_buffer(self.backend(), y, shape);
+        let y = y.record(OP, &[self], || Pick(winners.clone()));
+        Ok((y, winners.index))
+    }
+
+    /// The mean of each window (`torch.nn.functional.avg_pool1d`, `avg_pool2d`, `avg_pool3d`, channels-last):
+    /// `[N, (D, H,) W, C] → [N, …, C]`. With `count_include_pad` (PyTorch's default) the zeros of the padding count.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`]; a dilation other than 1.
+    pub fn avg_pool(&self, window: &Window, ceil_mode: bool, count_include_pad: bool) -> Result<Tensor<B>> {
+        const OP: &str = "avg_pool";
+        let (p, shape) = PoolParams::new(OP, self.shape(), window, ceil_mode, count_include_pad)?;
+        if let Some(d) = p.dilation.iter().find(|&&d| d != 1) {
+            return Err(Error::invalid(OP, "dilation", d, "1"));
+        }
+        Average::Windows(p).forward(OP, self, shape)
+    }
+
+    /// The mean of each cell of an even division of the image (`torch.nn.functional.adaptive_avg_pool1d`,
+    /// `adaptive_avg_pool2d`, `adaptive_avg_pool3d`, channels-last): `[N, (D, H,) W, C] → [N, output…, C]`.
+    ///
+    /// # Errors
+    /// An output of other than 1 to 3 dimensions, or of another number than the image has; an empty dimension.
+    pub fn adaptive_avg_pool(&self, output: &[usize]) -> Result<Tensor<B>> {
+        const OP: &str = "adaptive_avg_pool";
+        if output.is_empty() || output.len() > 3 {
+            return Err(Error::invalid(OP, "output", format!("{output:?}"), "1, 2 or 3 sizes"));
+        }
+        let mut size = [1; 3];
+        size[3 - output.len()..].copy_from_slice(output);
+        let (p, shape) = AdaptivePoolParams::new(OP, output.len(), self.shape(), size)?;
+        Average::Cells(p).forward(OP, self, shape)
+    }
+
+    /// The mean over all positions of each image (Keras's `GlobalAveragePooling`): `[N, (D, H,) W, C] → [N, C]`.
+    ///
+    /// # Errors
+    /// A rank that is not 3, 4 or 5; an image without positions.
+    pub fn global_avg_pool(&self) -> Result<Tensor<B>> {
+        const OP: &str = "global_avg_pool";
+        let rank = self.rank().saturating_sub(2);
+        if !(1..=3).contains(&rank) {
+            return Err(Error::Rank {
+                op: OP,
+                expected: "3, 4 or 5",
+                rank: self.rank(),
+            });
+        }
+        let (batch, _, channels) = image_parts(OP, rank, self.shape())?;
+        let (p, shape) = AdaptivePoolParams::new(OP, rank, self.shape(), [1; 3])?;
+        Average::Cells(p).forward(OP, self, shape)?.reshape(&[batch, channels])
+    }
+}
+
+/// Which element of `x` each output of a max pooling took.
+struct Winners<B: Backend> {
+    p: PoolParams,
+    x: Shape,
+    index: Indices<B>,
+}
+
+impl<B: Backend> Clone for Winners<B> {
+    fn clone(&self) -> Self {
+        Winners {
+            p: self.p,
+            x: self.x,
+            index: self.index.clone(),
+        }
+    }
+}
+
+impl<B: Backend> Winners<B> {
+    /// `y[o] = x[winner(o)]`.
+    fn pick(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let shape = *self.index.shape();
+        let mut y = x.alloc_like(shape)?;
+        x.backend()
+            .max_pool_gather(&self.p, x.buffer(), self.index.buffer(), &mut y)?;
+        let y = Tensor::from_buffer(x.backend(), y, shape);
+        Ok(y.record("max_pool_gather", &[x], || Pick(self.clone())))
+    }
+
+    /// `x[winner(o)] += g[o]`, zero elsewhere.
+    fn place(&self, g: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut x = g.alloc_like(self.x)?;
+        g.backend()
+            .max_pool_grad(&self.p, g.buffer(), self.index.buffer(), &mut x)?;
+        let x = Tensor::from_buffer(g.backend(), x, self.x);
+        Ok(x.record("max_pool_grad", &[g], || Place(self.clone())))
+    }
+}
+
+struct Pick<B: Backend>(Winners<B>);
+
+impl<B: Backend> Rule<B> for Pick<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(self.0.place(cx.grad)?)])
+    }
+}
+
+struct Place<B: Backend>(Winners<B>);
+
+impl<B: Backend> Rule<B> for Place<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(self.0.pick(cx.grad)?)])
+    }
+}
+
+/// A mean over boxes: linear, so it and its gradient are each other's gradients.
+#[derive(Clone, Copy)]
+enum Average {
+    Windows(PoolParams),
+    Cells(AdaptivePoolParams),
+}
+
+impl Average {
+    fn forward<B: Backend>(self, op: &'static str, x: &Tensor<B>, shape: Shape) -> Result<Tensor<B>> {
+        let mut y = x.alloc_like(shape)?;
+        match &self {
+            Average::Windows(p) => x.backend().avg_pool(p, x.buffer(), &mut y)?,
+            Average::Cells(p) => x.backend().adaptive_avg_pool(p, x.buffer(), &mut y)?,
+        }
+        let input = *x.shape();
+        Ok(Tensor::from_buffer(x.backend(), y, shape).record(op, &[x], || Mean(self, input)))
+    }
+
+    fn spread<B: Backend>(self, op: &'static str, g: &Tensor<B>, shape: Shape) -> Result<Tensor<B>> {
+        let mut x = g.alloc_like(shape)?;
+        match &self {
+            Average::Windows(p) => g.backend().avg_pool_grad(p, g.buffer(), &mut x)?,
+            Average::Cells(p) => g.backend().adaptive_avg_pool_grad(p, g.buffer(), &mut x)?,
+        }
+        let output = *g.shape();
+        Ok(Tensor::from_buffer(g.backend(), x, shape).record(op, &[g], || Spread(self, output)))
+    }
+}
+
+/// The rule of the mean, with the shape of its input.
+struct Mean(Average, Shape);
+
+impl<B: Backend> Rule<B> for Mean {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(self.0.spread("avg_pool_grad", cx.grad, self.1)?)])
+    }
+}
+
+/// The rule of the mean's gradient, with the shape of the mean's output.
+struct Spread(Average, Shape);
+
+impl<B: Backend> Rule<B> for Spread {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(self.0.forward("avg_pool", cx.grad, self.1)?)])
+    }
+}

@@ -1,0 +1,87 @@
+//! The activation of a fused op: which ones the op applies itself, and their gradients.
+
+use crate::autograd::{RuleContext, is_grad_enabled};
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{Activation, Unary, UnaryParams};
+
+/// How a fused op treats its activation: inside the backend's op, or as an op of its own behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Fused {
+    inside: Activation,
+    behind: Activation,
+}
+
+impl Fused {
+    /// When a gradient will be wanted, only the activations whose derivative follows from the result are computed
+    /// inside: the others need the value before them, so they become ops of their own.
+    pub(super) fn new<B: Backend>(f: Activation, inputs: [Option<&Tensor<B>>; 3]) -> Self {
+        let tracked = is_grad_enabled() && inputs.iter().flatten().any(|t| t.is_tracked());
+        let inside = !tracked || f == Activation::None || by_output(f).is_some();
+        let (inside, behind) = if inside {
+            (f, Activation::None)
+        } else {
+            (Activation::None, f)
+        };
+        Fused { inside, behind }
+    }
+
+    /// The code for the op's parameters.
+    pub(super) fn code(self) -> u32 {
+        self.inside as u32
+    }
+
+    /// Applies what the op did not.
+    pub(super) fn rest<B: Backend>(self, y: Tensor<B>) -> Result<Tensor<B>> {
+        activate(self.behind, y)
+    }
+
+    /// Whether [`activation_grad`] reads the op's output.
+    pub(super) fn needs_output(self) -> bool {
+        self.inside != Activation::None
+    }
+}
+
+/// `f(x)` as an op of its own.
+pub(super) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor<B>> {
+    match f {
+        Activation::None => Ok(x),
+        Activation::Relu => x.relu(),
+        Activation::Gelu => x.gelu(),
+        Activation::GeluTanh => x.gelu_tanh(),
+        Activation::Silu => x.silu(),
+        Activation::Sigmoid => x.sigmoid(),
+        Activation::Tanh => x.tanh(),
+    }
+}
+
+/// The function, when its derivative is one of its result alone: a rectified value, say, is positive exactly where
+/// the value before was.
+fn by_output(f: Activation) -> Option<Unary> {
+    match f {
+        Activation::Relu => Some(Unary::Relu),
+        Activation::Sigmoid => Some(Unary::Sigmoid),
+        Activation::Tanh => Some(Unary::Tanh),
+        _ => None,
+    }
+}
+
+/// The gradient before the activation from the gradient behind it.
+pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>) -> Result<Tensor<B>> {
+    let g = cx.grad;
+    let Some(f) = by_output(fused.inside) else {
+        return Ok(g.clone());
+    };
+    let y = cx.output();
+    if is_grad_enabled() {
+        return match f {
+            Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
+            Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
+            _ => g.masked_fill(&y.le_scalar(0.0)?, 0.0),
+        };
+    }
+    let p = UnaryParams::new(f, y.size(), 0.0, 0.0);
+    let mut dx = y.alloc_like(*y.shape())?;
+    let b = y.backend();
+    b.unary_grad(&p, y.buffer(), y.buffer(), g.buffer(), &mut dx)?;
+    Ok(Tensor::from_buffer(b, dx, *y.shape()))
+}
