@@ -2,7 +2,12 @@
 //!
 //! Two ops carry the family: reading a strided view, and writing through one into zeros. Each is the other's gradient.
 
+mod gather;
+mod join;
 mod shape;
+mod slice;
+
+pub use join::Pad;
 
 use crate::autograd::{Rule, RuleContext};
 use crate::{Backend, Result, Shape, Tensor};

@@ -6,7 +6,7 @@
 mod activation;
 mod conv;
 mod elementwise;
-mod index;
+pub mod index;
 mod loss;
 mod matmul;
 mod norm;

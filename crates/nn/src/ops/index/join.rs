@@ -1,0 +1,229 @@
+//! Larger tensors from smaller ones: concatenation, padding, tiling.
+
+use super::Write;
+use crate::autograd::{Rule, RuleContext};
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Result, Shape, Tensor};
+use kiln_core::MAX_RANK;
+use kiln_core::ops::ViewParams;
+
+/// What stands around the values of a padded tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pad {
+    /// One value.
+    Constant(f64),
+    /// The values mirrored at the edge, which is not repeated: `3 2 | 1 2 3 | 2 1`.
+    Reflect,
+    /// The edge repeated: `1 1 | 1 2 3 | 3 3`.
+    Replicate,
+}
+
+struct Concat {
+    axis: usize,
+    sizes: Vec<usize>,
+}
+
+impl<B: Backend> Rule<B> for Concat {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let mut start = 0;
+        let mut grads = Vec::with_capacity(self.sizes.len());
+        for (i, &size) in self.sizes.iter().enumerate() {
+            grads.push(match cx.needs(i) {
+                true => Some(cx.grad.narrow(self.axis as isize, start, size)?),
+                false => None,
+            });
+            start += size;
+        }
+        Ok(grads)
+    }
+}
+
+/// The view of a tensor of shape `whole` that begins at `start` along each axis and has shape `part`.
+fn window(whole: &Shape, part: &Shape, start: &[usize]) -> ViewParams {
+    let own = whole.strides();
+    let offset = match part.size() {
+        0 => 0,
+        _ => start.iter().zip(own).map(|(&s, stride)| s * stride).sum(),
+    };
+    ViewParams::new(part, &own.map(|s| s as i64), offset)
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The tensors one after the other along `axis` (`torch.cat`).
+    ///
+    /// # Errors
+    /// No tensors, an axis out of range, shapes that differ in another dimension, dtypes that differ.
+    pub fn concat(tensors: &[&Tensor<B>], axis: isize) -> Result<Tensor<B>> {
+        let Some(&first) = tensors.first() else {
+            return Err(Error::invalid("concat", "tensors", "an empty list", "at least one"));
+        };
+        let axis = first.shape().axis("concat", axis)?;
+        let mut total = 0usize;
+        for t in tensors {
+            same_dtype("concat", first, t)?;
+            let fits =
+                t.rank() == first.rank() && (0..first.rank()).all(|i| i == axis || t.shape()[i] == first.shape()[i]);
+            if !fits {
+                return Err(Error::ShapeMismatch {
+                    op: "concat",
+                    lhs: *first.shape(),
+                    rhs: *t.shape(),
+                });
+            }
+            total = total.saturating_add(t.shape()[axis]);
+        }
+        let to = first.shape().with(axis, total)?;
+        let mut y = first.alloc_like(to)?;
+        let mut start = [0; MAX_RANK];
+        for t in tensors.iter().filter(|t| t.size() > 0) {
+            let p = window(&to, t.shape(), &start[..to.rank()]);
+            first.backend().view_write(&p, t.buffer(), &mut y)?;
+            start[axis] += t.shape()[axis];
+        }
+        let y = Tensor::from_buffer(first.backend(), y, to);
+        Ok(y.record("concat", tensors, || Concat {
+            axis,
+            sizes: tensors.iter().map(|t| t.shape()[axis]).collect(),
+        }))
+    }
+
+    /// Tensors of one shape along a new axis (`torch.stack`).
+    ///
+    /// # Errors
+    /// As [`Tensor::concat`].
+    pub fn stack(tensors: &[&Tensor<B>], axis: isize) -> Result<Tensor<B>> {
+        let grown = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        if let Some(t) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
+            return Err(Error::ShapeMismatch {
+                op: "stack",
+                lhs: *tensors[0].shape(),
+                rhs: *t.shape(),
+            });
+        }
+        Tensor::concat(&grown.iter().collect::<Vec<_>>(), axis)
+    }
+
+    /// Padded by `(before, after)` entries along each axis, one pair per axis (`numpy.pad`;
+    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop, with a constant only.
+    ///
+    /// # Errors
+    /// Another number of pairs than axes; cropping more than there is; for [`Pad::Reflect`] and [`Pad::Replicate`],
+    /// negative padding, and more than the axis can give: below its size to reflect, and a size of 0 to replicate.
+    pub fn pad(&self, padding: &[(isize, isize)], mode: Pad) -> Result<Tensor<B>> {
+        if padding.len() != self.rank() {
+            let expected = format!("one pair for each of {} axes", self.rank());
+            return Err(Error::invalid("pad", "padding", format!("{padding:?}"), expected));
+        }
+        match mode {
+            Pad::Constant(value) => self.pad_constant(padding, value),
+            Pad::Reflect | Pad::Replicate => {
+                let mut y = self.clone();
+                for (axis, &(before, after)) in padding.iter().enumerate() {
+                    let n = self.shape()[axis];
+                    let most = if mode == Pad::Reflect {
+                        n.saturating_sub(1)
+                    } else {
+                        isize::MAX as usize
+                    };
+                    let fits = |p: isize| p == 0 || (p > 0 && p as usize <= most && n > 0);
+                    if !fits(before) || !fits(after) {
+                        let expected = match mode {
+                            Pad::Reflect => format!("0 to {most} along axis {axis} to reflect"),
+                            _ => format!("0 or more along axis {axis} of size {n} to replicate"),
+                        };
+                        return Err(Error::invalid(
+                            "pad",
+                            "padding",
+                            format!("({before}, {after})"),
+                            expected,
+                        ));
+                    }
+                    y = y.pad_edges(axis, before as usize, after as usize, mode)?;
+                }
+                Ok(y)
+            }
+        }
+    }
+
+    fn pad_constant(&self, padding: &[(isize, isize)], value: f64) -> Result<Tensor<B>> {
+        let mut x = self.clone();
+        let (mut dims, mut start) = (self.shape().to_vec(), [0; MAX_RANK]);
+        for (axis, &(before, after)) in padding.iter().enumerate() {
+            let cropped = |p: isize| p.min(0).unsigned_abs();
+            let kept = dims[axis]
+                .checked_sub(cropped(before))
+                .and_then(|d| d.checked_sub(cropped(after)));
+            let Some(kept) = kept else {
+                let expected = format!("crops of at most {} in all along axis {axis}", dims[axis]);
+                return Err(Error::invalid(
+                    "pad",
+                    "padding",
+                    format!("({before}, {after})"),
+                    expected,
+                ));
+            };
+            x = x.narrow(axis as isize, cropped(before), kept)?;
+            start[axis] = before.max(0) as usize;
+            dims[axis] = kept.saturating_add(start[axis]).saturating_add(after.max(0) as usize);
+        }
+        let (to, from) = (Shape::new(&dims)?, *x.shape());
+        if to == from {
+            return Ok(x);
+        }
+        let p = window(&to, &from, &start[..to.rank()]);
+        let mut y = x.alloc_like(to)?;
+        x.backend().fill(value, &mut y)?;
+        x.backend().view_write(&p, x.buffer(), &mut y)?;
+        Ok(Tensor::from_buffer(x.backend(), y, to).record("pad", &[&x], || Write { p, from }))
+    }
+
+    /// Reflected or repeated edges along one axis; the amounts have been checked.
+    fn pad_edges(&self, axis: usize, before: usize, after: usize, mode: Pad) -> Result<Tensor<B>> {
+        if before == 0 && after == 0 {
+            return Ok(self.clone());
+        }
+        let (a, n) = (axis as isize, self.shape()[axis]);
+        // Checked before anything is allocated.
+        self.shape()
+            .with(axis, n.saturating_add(before).saturating_add(after))?;
+        let edge = |start: usize, length: usize| match mode {
+            Pad::Reflect => self.narrow(a, start, length)?.flip(&[a]),
+            _ => {
+                let one = self.narrow(a, if start == 1 { 0 } else { n - 1 }, 1)?;
+                one.broadcast_to(&self.shape().with(axis, length)?)
+            }
+        };
+        let mut parts = Vec::with_capacity(3);
+        if before > 0 {
+            parts.push(edge(1, before)?);
+        }
+        parts.push(self.clone());
+        if after > 0 {
+            parts.push(edge((n - 1).saturating_sub(after), after)?);
+        }
+        Tensor::concat(&parts.iter().collect::<Vec<_>>(), a)
+    }
+
+    /// Repeated `repeats[i]` times along axis `i` (`torch.tile`). Missing repeats are 1, surplus ones stand for new
+    /// leading axes.
+    ///
+    /// # Errors
+    /// More than 8 dimensions, a size that overflows.
+    pub fn tile(&self, repeats: &[usize]) -> Result<Tensor<B>> {
+        let lead = repeats.len().saturating_sub(self.rank());
+        let dims = [&vec![1; lead][..], self.shape().dims()].concat();
+        let skip = dims.len() - repeats.len();
+        let mut y = self.reshape(Shape::new(&dims)?.dims())?;
+        for (axis, &times) in (skip..).zip(repeats).filter(|&(_, &times)| times != 1) {
+            let now = *y.shape();
+            let to = now.with(axis, now[axis].saturating_mul(times))?;
+            let (outer, n, inner) = now.split_at(axis);
+            let block = n * inner;
+            y = y
+                .reshape(&[outer, 1, block])?
+                .broadcast_to(&[outer, times, block])?
+                .reshape(to.dims())?;
+        }
+        Ok(y)
+    }
+}

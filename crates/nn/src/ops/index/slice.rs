@@ -1,0 +1,207 @@
+//! Parts of a tensor: narrow, slices with steps, flips, and cutting into pieces.
+
+use super::read_view;
+use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use kiln_core::ops::ViewParams;
+
+/// The view of `from` that starts at `start` along `axis` and takes `length` steps of `step`.
+fn along(from: &Shape, axis: usize, start: usize, length: usize, step: i64) -> Result<(ViewParams, Shape)> {
+    let own = from.strides();
+    let to = from.with(axis, length)?;
+    let mut strides = own.map(|s| s as i64);
+    strides[axis] = strides[axis].saturating_mul(step);
+    // Without elements there is nothing to point at.
+    let offset = if to.size() == 0 { 0 } else { start * own[axis] };
+    Ok((ViewParams::new(&to, &strides, offset), to))
+}
+
+/// Checks `start..start + length` along an axis.
+fn narrowed(from: &Shape, axis: isize, start: usize, length: usize) -> Result<(ViewParams, Shape)> {
+    let i = from.axis("narrow", axis)?;
+    if start.checked_add(length).is_none_or(|end| end > from[i]) {
+        let found = format!("{start}..{start}+{length}");
+        return Err(Error::invalid(
+            "narrow",
+            "range",
+            found,
+            format!("a range within 0..{}", from[i]),
+        ));
+    }
+    along(from, i, start, length, 1)
+}
+
+/// First index and number of elements of Python's `start:end:step` over `size` elements.
+fn python_slice(size: usize, start: Option<isize>, end: Option<isize>, step: isize) -> (usize, usize) {
+    // Shapes keep sizes below isize::MAX / 8, so the sums below cannot overflow once bounds are clamped.
+    let n = size as isize;
+    let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+    let clamp = |i: isize| {
+        if i < 0 {
+            i.saturating_add(n).max(low)
+        } else {
+            i.min(high)
+        }
+    };
+    let first = start.map_or(if step > 0 { low } else { high }, clamp);
+    let last = end.map_or(if step > 0 { high } else { low }, clamp);
+    let span = if step > 0 { last - first } else { first - last };
+    let count = if span <= 0 {
+        0
+    } else {
+        (span as usize - 1) / step.unsigned_abs() + 1
+    };
+    (first.max(0) as usize, count)
+}
+
+impl<B: Backend> Tensor<B> {
+    /// `length` entries from `start` along `axis` (`torch.narrow`).
+    ///
+    /// # Errors
+    /// An axis out of range, a range that leaves the axis.
+    pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Tensor<B>> {
+        let (p, to) = narrowed(self.shape(), axis, start, length)?;
+        if to == *self.shape() {
+            return Ok(self.clone());
+        }
+        read_view("narrow", self, &p, to)
+    }
+
+    /// Python's `start:end:step` along `axis`: bounds count from the end when negative and are clamped to the axis; a
+    /// negative step walks backwards.
+    ///
+    /// # Errors
+    /// An axis out of range, a step of 0.
+    pub fn slice(&self, axis: isize, start: Option<isize>, end: Option<isize>, step: isize) -> Result<Tensor<B>> {
+        let i = self.shape().axis("slice", axis)?;
+        if step == 0 {
+            return Err(Error::invalid("slice", "step", step, "a step other than 0"));
+        }
+        let (first, count) = python_slice(self.shape()[i], start, end, step);
+        let (p, to) = along(self.shape(), i, first, count, step as i64)?;
+        read_view("slice", self, &p, to)
+    }
+
+    /// The order of entries reversed along each of `axes` (`torch.flip`).
+    ///
+    /// # Errors
+    /// An axis out of range or named twice.
+    pub fn flip(&self, axes: &[isize]) -> Result<Tensor<B>> {
+        let shape = *self.shape();
+        let marked = shape.axes("flip", axes)?;
+        let own = shape.strides();
+        let (mut strides, mut offset) = (own.map(|s| s as i64), 0);
+        for i in (0..shape.rank()).filter(|&i| marked[i]) {
+            strides[i] = -strides[i];
+            offset += shape[i].saturating_sub(1) * own[i];
+        }
+        read_view("flip", self, &ViewParams::new(&shape, &strides, offset), shape)
+    }
+
+    /// Pieces of `size` along `axis`, the last one smaller if it must be (`torch.split`).
+    ///
+    /// # Errors
+    /// An axis out of range, a size of 0.
+    pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Tensor<B>>> {
+        let n = self.shape()[self.shape().axis("split", axis)?];
+        if size == 0 {
+            return Err(Error::invalid("split", "size", size, "at least 1"));
+        }
+        (0..n.div_ceil(size).max(1))
+            .map(|i| self.narrow(axis, i * size, size.min(n - i * size)))
+            .collect()
+    }
+
+    /// Pieces of the given sizes along `axis` (`torch.split` with a list).
+    ///
+    /// # Errors
+    /// An axis out of range, sizes that do not add up to that of the axis.
+    pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Result<Vec<Tensor<B>>> {
+        let n = self.shape()[self.shape().axis("split", axis)?];
+        if sizes.iter().try_fold(0usize, |sum, &s| sum.checked_add(s)) != Some(n) {
+            let expected = format!("sizes that add up to {n}");
+            return Err(Error::invalid("split", "sizes", format!("{sizes:?}"), expected));
+        }
+        let mut start = 0;
+        sizes
+            .iter()
+            .map(|&size| {
+                start += size;
+                self.narrow(axis, start - size, size)
+            })
+            .collect()
+    }
+
+    /// At most `chunks` pieces of equal size along `axis`, the last one smaller if it must be (`torch.chunk`).
+    ///
+    /// # Errors
+    /// An axis out of range, no chunks.
+    pub fn chunk(&self, chunks: usize, axis: isize) -> Result<Vec<Tensor<B>>> {
+        let n = self.shape()[self.shape().axis("chunk", axis)?];
+        if chunks == 0 {
+            return Err(Error::invalid("chunk", "chunks", chunks, "at least 1"));
+        }
+        self.split(n.div_ceil(chunks).max(1), axis)
+    }
+
+    /// Every entry along `axis`, without that axis (`torch.unbind`).
+    ///
+    /// # Errors
+    /// An axis out of range.
+    pub fn unbind(&self, axis: isize) -> Result<Vec<Tensor<B>>> {
+        let i = self.shape().axis("unbind", axis)?;
+        (0..self.shape()[i])
+            .map(|j| self.narrow(axis, j, 1)?.squeeze(axis))
+            .collect()
+    }
+}
+
+impl<B: Backend> Indices<B> {
+    /// `length` entries from `start` along `axis` (`torch.narrow`).
+    ///
+    /// # Errors
+    /// An axis out of range, a range that leaves the axis.
+    pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Indices<B>> {
+        let (p, to) = narrowed(self.shape(), axis, start, length)?;
+        let mut y = self.backend().alloc(self.dtype(), to.size())?;
+        self.backend().view_read(&p, self.buffer(), &mut y)?;
+        Ok(Indices::from_buffer(self.backend(), y, to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::python_slice;
+
+    /// Against the definition: walk from the first index until the end is met.
+    #[test]
+    fn slices_are_those_of_python() {
+        let walk = |n: isize, start: Option<isize>, end: Option<isize>, step: isize| -> Vec<isize> {
+            let wrap = |i: isize| if i < 0 { i + n } else { i };
+            let all: Vec<isize> = if step > 0 {
+                (0..n).collect()
+            } else {
+                (0..n).rev().collect()
+            };
+            let from = start.map(wrap);
+            let to = end.map(wrap);
+            let inside = |i: isize| match step > 0 {
+                true => from.is_none_or(|s| i >= s) && to.is_none_or(|e| i < e),
+                false => from.is_none_or(|s| i <= s) && to.is_none_or(|e| i > e),
+            };
+            let kept: Vec<isize> = all.into_iter().filter(|&i| inside(i)).collect();
+            kept.into_iter().step_by(step.unsigned_abs()).collect()
+        };
+        let bounds = || (-7..=7).map(Some).chain([None]);
+        for n in 0..6 {
+            for (start, end) in bounds().flat_map(|s| bounds().map(move |e| (s, e))) {
+                for step in [-7, -3, -2, -1, 1, 2, 3, 7] {
+                    let (first, count) = python_slice(n as usize, start, end, step);
+                    let got: Vec<isize> = (0..count as isize).map(|i| first as isize + i * step).collect();
+                    assert_eq!(got, walk(n, start, end, step), "{n}: {start:?}:{end:?}:{step}");
+                }
+            }
+        }
+        assert_eq!(python_slice(5, Some(isize::MIN), Some(isize::MAX), 1), (0, 5));
+        assert_eq!(python_slice(5, Some(isize::MAX), Some(isize::MIN), isize::MIN), (4, 1));
+    }
+}
