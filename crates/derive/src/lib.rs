@@ -2,7 +2,7 @@
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
-use quote::quote;
+use quote::{ToTokens, quote};
 use syn::{
     Data, DeriveInput, Error, Fields, GenericParam, Ident, Index, Member, Result, TypeParamBound, WherePredicate,
     parse_macro_input, spanned::Spanned,
@@ -13,6 +13,8 @@ use syn::{
 /// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
 /// an `Option`, `Vec`, array or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
 /// `#[module(skip)]` leaves a field of any other type out; `#[module(rename = "name")]` walks it under another name.
+/// On the struct, `#[module(kind = "Conv2d")]` (any expression of type `&'static str`) sets the name that errors and
+/// summaries give its type.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -29,7 +31,7 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
         shared.extend(quote! { walk.field(#name, &self.#member); });
         unique.extend(quote! { walk.field(#name, &mut self.#member); });
     }
-    let (name, kind) = (&input.ident, input.ident.to_string());
+    let (name, kind) = (&input.ident, kind(input)?);
     let (generics, arguments, predicates) = input.generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
@@ -47,6 +49,22 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
             }
         }
     })
+}
+
+/// What the type calls itself.
+fn kind(input: &DeriveInput) -> Result<Tokens> {
+    let name = input.ident.to_string();
+    let mut kind = quote! { #name };
+    for attribute in input.attrs.iter().filter(|a| a.path().is_ident("module")) {
+        attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("kind") {
+                kind = meta.value()?.parse::<syn::Expr>()?.into_token_stream();
+                return Ok(());
+            }
+            Err(meta.error("expected `kind = …`"))
+        })?;
+    }
+    Ok(kind)
 }
 
 /// The type parameter with a bound whose last segment is `Backend`, in the list of parameters or in the where clause.
@@ -79,7 +97,7 @@ fn backend_parameter(input: &DeriveInput) -> Result<Ident> {
 
 /// The name and the place of every field that is walked.
 fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
-    let mut walked = Vec::new();
+    let mut walked: Vec<(String, Member)> = Vec::new();
     for (i, field) in fields.iter().enumerate() {
         let member = match &field.ident {
             Some(ident) => Member::Named(ident.clone()),
@@ -106,9 +124,13 @@ fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
                 Err(meta.error("expected `skip` or `rename = \"…\"`"))
             })?;
         }
-        if !skip {
-            walked.push((name, member));
+        if skip {
+            continue;
         }
+        if name.contains('.') || walked.iter().any(|(n, _)| *n == name) {
+            return Err(Error::new(field.span(), "a field is walked under a name of its own, without dots"));
+        }
+        walked.push((name, member));
     }
     Ok(walked)
 }

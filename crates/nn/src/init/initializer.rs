@@ -3,7 +3,6 @@
 use super::orthogonal::orthogonal;
 use crate::{Backend, DType, Error, Result, Tensor};
 use kiln_core::Shape;
-use kiln_core::ops::{Distribution, RandomParams};
 use std::fmt;
 use std::str::FromStr;
 
@@ -187,21 +186,16 @@ impl Initializer {
         seed: u64,
         stream: u32,
     ) -> Result<Tensor<B>> {
-        let random = |distribution, a: f64, b: f64| {
-            let p = RandomParams::new("init", distribution, shape.size(), (a, b), seed, stream)?;
-            crate::tensor::require_float("init", backend, dtype)?;
-            let step = backend.upload(&[0i32])?;
-            let mut buffer = backend.alloc(dtype, shape.size())?;
-            backend.random(&p, &step, &mut buffer)?;
-            Ok(Tensor::from_buffer(backend, buffer, *shape))
-        };
+        let uniform = |low, high| Tensor::uniform(backend, shape, dtype, low, high, seed, stream);
+        let normal = |mean, std| Tensor::normal(backend, shape, dtype, mean, std, seed, stream);
+        let truncated = |mean, std| Tensor::truncated_normal(backend, shape, dtype, mean, std, seed, stream);
         match *self {
             Initializer::Zeros => Tensor::zeros(backend, shape, dtype),
             Initializer::Ones => Tensor::ones(backend, shape, dtype),
             Initializer::Constant(value) => Tensor::full(backend, shape, dtype, value),
-            Initializer::Uniform { low, high } => random(Distribution::Uniform, low, high),
-            Initializer::Normal { mean, std } => random(Distribution::Normal, mean, std),
-            Initializer::TruncatedNormal { mean, std } => random(Distribution::TruncatedNormal, mean, std),
+            Initializer::Uniform { low, high } => uniform(low, high),
+            Initializer::Normal { mean, std } => normal(mean, std),
+            Initializer::TruncatedNormal { mean, std } => truncated(mean, std),
             Initializer::VarianceScaling {
                 scale,
                 fan: kind,
@@ -214,12 +208,10 @@ impl Initializer {
                 };
                 let std = (scale / fan.max(1.0)).sqrt();
                 match spread {
-                    Spread::Uniform => random(Distribution::Uniform, -(3f64.sqrt() * std), 3f64.sqrt() * std),
-                    Spread::Normal => random(Distribution::Normal, 0.0, std),
+                    Spread::Uniform => uniform(-(3f64.sqrt() * std), 3f64.sqrt() * std),
+                    Spread::Normal => normal(0.0, std),
                     // The deviation of a standard normal cut at ±2.
-                    Spread::TruncatedNormal => {
-                        random(Distribution::TruncatedNormal, 0.0, std / 0.879_625_661_034_239_8)
-                    }
+                    Spread::TruncatedNormal => truncated(0.0, std / 0.879_625_661_034_239_8),
                 }
             }
             Initializer::Orthogonal { gain } => {
@@ -235,18 +227,7 @@ impl Initializer {
                 if !gain.is_finite() {
                     return Err(Error::invalid("orthogonal", "gain", gain, "a finite number"));
                 }
-                let p = RandomParams::new(
-                    "orthogonal",
-                    Distribution::Normal,
-                    shape.size(),
-                    (0.0, 1.0),
-                    seed,
-                    stream,
-                )?;
-                let step = backend.upload(&[0i32])?;
-                let mut buffer = backend.alloc(DType::F32, shape.size())?;
-                backend.random(&p, &step, &mut buffer)?;
-                let drawn = backend.download::<f32>(&buffer)?.into_iter().map(f64::from).collect();
+                let drawn = Tensor::randn(backend, shape, DType::F32, seed, stream)?.to_f64()?;
                 Tensor::from_f64(backend, &orthogonal(drawn, rows, gain), shape, dtype)
             }
         }

@@ -3,8 +3,22 @@
 //! Every layer is made from an [`Init`](crate::Init): `Linear::new(&mut init, 64, 10)?` with the defaults, or
 //! `Linear::builder(64, 10).bias(false).build(&mut init)?` with options. Images are channels-last, `[N, H, W, C]`.
 
+mod activation;
+mod conv;
+mod conv_transpose;
+mod dropout;
+mod embedding;
+mod linear;
+mod pool;
 mod sequential;
 
+pub use activation::*;
+pub use conv::*;
+pub use conv_transpose::*;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use linear::{Linear, LinearBuilder};
+pub use pool::*;
 pub use sequential::Sequential;
 
 use crate::{Backend, Module, Result, Shape, Tensor, trace};
@@ -42,3 +56,35 @@ impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
         (**self).flops(input, output)
     }
 }
+
+/// One number for all dimensions, or one per dimension: how kernels, strides and the like are given.
+pub trait Extents<const R: usize> {
+    /// The numbers.
+    fn extents(self) -> [usize; R];
+}
+
+impl<const R: usize> Extents<R> for usize {
+    fn extents(self) -> [usize; R] {
+        [self; R]
+    }
+}
+
+impl<const R: usize> Extents<R> for [usize; R] {
+    fn extents(self) -> [usize; R] {
+        self
+    }
+}
+
+/// Implements [`Module`] for a layer without parameters.
+macro_rules! unit_module {
+    ([$($generic:tt)*] $layer:ty, $kind:expr) => {
+        impl<B: $crate::Backend, $($generic)*> $crate::Module<B> for $layer {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+            fn walk<'a>(&'a self, _: &mut $crate::Walk<'_, 'a, B>) {}
+            fn walk_mut<'a>(&'a mut self, _: &mut $crate::WalkMut<'_, 'a, B>) {}
+        }
+    };
+}
+use unit_module;

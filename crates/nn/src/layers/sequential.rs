@@ -1,7 +1,7 @@
 //! Layers one after another.
 
 use super::Layer;
-use crate::{Backend, Module, Result, Tensor, Walk, WalkMut};
+use crate::{Backend, Error, Module, Result, Tensor, Walk, WalkMut};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
@@ -22,15 +22,23 @@ impl<B: Backend> Sequential<B> {
     }
 
     /// Appends a layer under the next number.
-    pub fn push(self, layer: impl Layer<B> + 'static) -> Self {
-        let name = self.layers.len().to_string();
-        self.push_named(name, layer)
+    pub fn push(mut self, layer: impl Layer<B> + 'static) -> Self {
+        self.layers.push((self.layers.len().to_string(), Box::new(layer)));
+        self
     }
 
-    /// Appends a layer under a name; a name given twice replaces nothing, so give each once.
-    pub fn push_named(mut self, name: impl Into<String>, layer: impl Layer<B> + 'static) -> Self {
-        self.layers.push((name.into(), Box::new(layer)));
-        self
+    /// Appends a layer under a name.
+    ///
+    /// # Errors
+    /// A name that is taken, empty, a number, or has a dot in it.
+    pub fn push_named(mut self, name: &str, layer: impl Layer<B> + 'static) -> Result<Self> {
+        let taken = self.layers.iter().any(|(n, _)| n == name);
+        if taken || name.contains('.') || name.bytes().all(|b| b.is_ascii_digit()) {
+            let expected = "a new name without dots that is not a number";
+            return Err(Error::invalid("sequential", "name", name, expected));
+        }
+        self.layers.push((name.to_string(), Box::new(layer)));
+        Ok(self)
     }
 
     /// The layers in order.

@@ -81,7 +81,7 @@ impl<B: Backend> Param<B> {
     /// A dtype that the backend does not compute in.
     pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
         if dtype != self.dtype() {
-            let values = cast(&self.tensor, dtype)?;
+            let values = self.tensor.detach().to_dtype(dtype)?;
             self.tensor = if self.trainable { values.requires_grad() } else { values };
         }
         Ok(())
@@ -91,14 +91,6 @@ impl<B: Backend> Param<B> {
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
         self.tensor.buffer_mut()
     }
-}
-
-/// The values of `x` in another float dtype, untracked.
-pub(crate) fn cast<B: Backend>(x: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
-    crate::tensor::require_float("to_dtype", x.backend(), dtype)?;
-    let mut out = x.backend().alloc(dtype, x.size())?;
-    x.backend().cast(x.buffer(), &mut out)?;
-    Ok(Tensor::from_buffer(x.backend(), out, *x.shape()))
 }
 
 impl<B: Backend> Deref for Param<B> {

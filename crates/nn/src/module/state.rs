@@ -1,6 +1,5 @@
 //! Buffers: values that belong to a model but do not train, and that a forward pass may update.
 
-use super::param::cast;
 use super::{Entry, EntryMut, Module, Walk, WalkMut};
 use crate::{Backend, DType, Indices, Result, Tensor};
 use kiln_core::ops::{Unary, UnaryParams};
@@ -60,7 +59,7 @@ impl<B: Backend> State<B> {
     pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
         let tensor = self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         if tensor.dtype() != dtype {
-            *tensor = cast(tensor, dtype)?;
+            *tensor = tensor.to_dtype(dtype)?;
         }
         Ok(())
     }

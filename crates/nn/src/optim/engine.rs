@@ -100,6 +100,9 @@ struct Work<'a, B: Backend> {
     slot: Slot<B>,
 }
 
+/// A parameter's name, the parameter, and its gradient.
+type Pair<'a, B> = (String, &'a mut Param<B>, &'a Tensor<B>);
+
 impl<B: Backend> Work<'_, B> {
     /// Parameters of one call share these.
     fn key(&self) -> (usize, u64, DType) {
@@ -246,11 +249,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     }
 
     /// Pairs parameters with gradients, checking all before anything changes.
-    fn pair<'a>(
-        &self,
-        model: &'a mut dyn Module<B>,
-        grads: &'a Gradients<B>,
-    ) -> Result<Vec<(String, &'a mut Param<B>, &'a Tensor<B>)>> {
+    fn pair<'a>(&self, model: &'a mut dyn Module<B>, grads: &'a Gradients<B>) -> Result<Vec<Pair<'a, B>>> {
         let mut pairs = Vec::new();
         for (name, param) in model.named_parameters_mut() {
             if !param.is_trainable() {

@@ -5,14 +5,19 @@
 
 mod adagrad;
 mod adam;
+mod clip;
 mod engine;
+mod plateau;
 mod rmsprop;
+mod schedule;
 mod sgd;
 
 pub use adagrad::{Adagrad, AdagradRule};
 pub use adam::{Adam, AdamRule, AdamW};
 pub use engine::{Algorithm, Group, Optim};
+pub use plateau::{PlateauState, ReduceOnPlateau};
 pub use rmsprop::{Rmsprop, RmspropRule};
+pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
 
 use crate::module::StateDict;

@@ -1,0 +1,181 @@
+//! Convolution in one to three dimensions.
+
+use super::{Extents, Layer};
+use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
+use kiln_core::ops::{Activation, Padding, Window};
+
+/// Convolution in `R` dimensions, channels-last (`torch.nn.Conv2d` and its siblings, fused with an activation if one is
+/// set).
+///
+/// Input `[N, spatial…, C]`, output `[N, spatial'…, O]`; `weight` is `[O, kernel…, C/groups]` (PyTorch's is
+/// `[O, C/groups, kernel…]`), `bias` is `[O]`.
+#[derive(Debug, Module)]
+#[module(kind = KINDS[R])]
+pub struct Conv<B: Backend, const R: usize> {
+    /// The kernel `[O, kernel…, C/groups]`.
+    pub weight: Param<B>,
+    /// The bias `[O]`.
+    pub bias: Option<Param<B>>,
+    window: Window,
+    groups: usize,
+    activation: Activation,
+}
+
+const KINDS: [&str; 4] = ["Conv", "Conv1d", "Conv2d", "Conv3d"];
+const OPS: [&str; 4] = ["conv", "conv1d", "conv2d", "conv3d"];
+
+/// Convolution over sequences `[N, L, C]`.
+pub type Conv1d<B> = Conv<B, 1>;
+/// Convolution over images `[N, H, W, C]`.
+pub type Conv2d<B> = Conv<B, 2>;
+/// Convolution over volumes or videos `[N, D, H, W, C]`.
+pub type Conv3d<B> = Conv<B, 3>;
+
+/// The options of a [`Conv`].
+#[derive(Clone, Copy, Debug)]
+pub struct ConvBuilder<const R: usize> {
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) window: Window,
+    pub(super) groups: usize,
+    pub(super) bias: bool,
+    pub(super) activation: Activation,
+}
+
+impl<B: Backend, const R: usize> Conv<B, R> {
+    /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel is one
+    /// number or one per dimension.
+    ///
+    /// # Errors
+    /// A number of 0, memory.
+    pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Result<Self> {
+        Self::builder(inputs, outputs, kernel).build(init)
+    }
+
+    /// A convolution with options.
+    pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvBuilder<R> {
+        ConvBuilder::new(inputs, outputs, kernel)
+    }
+
+    /// The window: kernel, stride, padding and dilation.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+impl<const R: usize> ConvBuilder<R> {
+    pub(super) fn new(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Self {
+        ConvBuilder {
+            inputs,
+            outputs,
+            window: Window::new(kernel.extents()),
+            groups: 1,
+            bias: true,
+            activation: Activation::None,
+        }
+    }
+
+    /// The step between windows.
+    pub fn stride(mut self, stride: impl Extents<R>) -> Self {
+        self.window = self.window.stride(stride.extents());
+        self
+    }
+
+    /// Zeros around the input.
+    pub fn padding(mut self, padding: impl Extents<R>) -> Self {
+        self.window = self.window.padding(padding.extents());
+        self
+    }
+
+    /// Pads so that the output has `ceil(input / stride)` positions.
+    pub fn same(mut self) -> Self {
+        self.window.padding = Padding::Same;
+        self
+    }
+
+    /// The distance between the taps of one window.
+    pub fn dilation(mut self, dilation: impl Extents<R>) -> Self {
+        self.window = self.window.dilation(dilation.extents());
+        self
+    }
+
+    /// Splits the channels into groups that do not see each other; as many as channels make it depthwise.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// With or without a bias; with by default.
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Applies an activation to the result, in the same kernel.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
+        self.window.check(op)?;
+        for (name, value) in [
+            ("in_channels", self.inputs),
+            ("out_channels", self.outputs),
+            ("groups", self.groups),
+        ] {
+            if value == 0 {
+                return Err(Error::invalid(op, name, 0, "at least 1"));
+            }
+        }
+        if !self.inputs.is_multiple_of(self.groups) || !self.outputs.is_multiple_of(self.groups) {
+            let expected = format!(
+                "a divisor of {} input and {} output channels",
+                self.inputs, self.outputs
+            );
+            return Err(Error::invalid(op, "groups", self.groups, expected));
+        }
+        Ok(())
+    }
+
+    /// The shape `[first, kernel…, last]` of a weight.
+    pub(super) fn weight_shape(&self, first: usize, last: usize) -> Vec<usize> {
+        let mut shape = vec![first];
+        shape.extend(&self.window.kernel[3 - R..]);
+        shape.push(last);
+        shape
+    }
+
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// A kernel, stride, dilation, channel or group count of 0, groups that do not divide the channels, memory.
+    pub fn build<B: Backend>(self, init: &mut Init<B>) -> Result<Conv<B, R>> {
+        self.check(OPS[R])?;
+        let shape = self.weight_shape(self.outputs, self.inputs / self.groups);
+        Ok(Conv {
+            weight: init.kernel(&shape)?,
+            bias: self.bias.then(|| init.bias(self.outputs, &shape)).transpose()?,
+            window: self.window,
+            groups: self.groups,
+            activation: self.activation,
+        })
+    }
+}
+
+impl<B: Backend, const R: usize> Layer<B> for Conv<B, R> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.conv(
+            &self.weight,
+            self.bias.as_deref(),
+            &self.window,
+            self.groups,
+            self.activation,
+        )
+    }
+
+    fn flops(&self, _: &Shape, output: &Shape) -> u64 {
+        let products = self.weight.shape()[1..].iter().product::<usize>();
+        2 * output.size() as u64 * products as u64
+    }
+}

@@ -1,0 +1,46 @@
+//! Random layers.
+
+use super::Layer;
+use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Tensor};
+
+/// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; the identity in evaluation
+/// (`torch.nn.Dropout`; Srivastava et al. 2014).
+///
+/// Its numbers are a pure function of the seed, the layer's stream, how often it has drawn, and the element. How often
+/// is a counter on the device that is saved with the model (`step`), so a resumed run draws what it would have drawn.
+#[derive(Debug, Module)]
+pub struct Dropout<B: Backend> {
+    p: f64,
+    seed: u64,
+    stream: u32,
+    mode: Mode,
+    step: Counter<B>,
+}
+
+impl<B: Backend> Dropout<B> {
+    /// Dropout of probability `p`. Takes a stream.
+    ///
+    /// # Errors
+    /// A probability outside `0..=1`, memory.
+    pub fn new(init: &mut Init<B>, p: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::invalid("dropout", "p", p, "a probability from 0 to 1"));
+        }
+        Ok(Dropout {
+            p,
+            seed: init.seed(),
+            stream: init.next_stream(),
+            mode: Mode::default(),
+            step: Counter::new(init.backend())?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for Dropout<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        if !self.mode.is_training() || self.p == 0.0 {
+            return Ok(x.clone());
+        }
+        x.dropout(self.p, self.seed, self.stream, &self.step.tick()?)
+    }
+}

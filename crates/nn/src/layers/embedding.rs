@@ -1,0 +1,51 @@
+//! Vectors for tokens.
+
+use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor};
+
+/// A vector for each of `count` tokens (`torch.nn.Embedding`): ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
+#[derive(Debug, Module)]
+pub struct Embedding<B: Backend> {
+    /// The table `[count, dim]`.
+    pub weight: Param<B>,
+    padding_id: Option<usize>,
+}
+
+impl<B: Backend> Embedding<B> {
+    /// A table of `count` vectors of `dim` entries.
+    ///
+    /// # Errors
+    /// No vectors or no entries, memory.
+    pub fn new(init: &mut Init<B>, count: usize, dim: usize) -> Result<Self> {
+        for (name, value) in [("count", count), ("dim", dim)] {
+            if value == 0 {
+                return Err(Error::invalid("embedding", name, 0, "at least 1"));
+            }
+        }
+        Ok(Embedding {
+            weight: init.table(count, dim)?,
+            padding_id: None,
+        })
+    }
+
+    /// Keeps the vector of one token as it is: it receives no gradient.
+    pub fn padding_id(mut self, id: usize) -> Self {
+        self.padding_id = Some(id);
+        self
+    }
+
+    /// The vectors of `ids`.
+    ///
+    /// # Errors
+    /// Ids that are not i32 or outside of the table.
+    pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
+        self.weight.embedding(ids, self.padding_id)
+    }
+
+    /// [`Embedding::forward`] inside of a model: errors name the field.
+    ///
+    /// # Errors
+    /// As [`Embedding::forward`].
+    pub fn call(&self, name: &str, ids: &Indices<B>) -> Result<Tensor<B>> {
+        self.forward(ids).map_err(|e| e.within(name, self.kind()))
+    }
+}
