@@ -1,5 +1,6 @@
 //! What can be wrong with data: which file, where in it, what was found, what was expected, what to do.
 
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -287,4 +288,11 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, extra: usize, what: &'static str) 
         what,
         bytes: (extra as u64).saturating_mul(size_of::<T>() as u64),
     })
+}
+
+/// What a caught panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_string())
 }

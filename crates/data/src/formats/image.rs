@@ -1,9 +1,10 @@
 //! PNG and JPEG decoding with limits that hold before memory is asked for.
 
 use super::input::{most_from_deflate, open_regular};
-use crate::error::reserve;
+use crate::error::{panic_message, reserve};
 use crate::{DataError, Place, Result};
 use std::io::{Cursor, Read};
+use std::panic::catch_unwind;
 use std::path::Path;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -71,17 +72,21 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
     file.take(size)
         .read_to_end(&mut bytes)
         .map_err(DataError::io(path, "read"))?;
-    let (height, width, found, pixels) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        png(path, &bytes, limits)?
-    } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
-        jpeg(path, &bytes, limits)?
-    } else {
-        return Err(DataError::Magic {
-            path: path.to_path_buf(),
-            found: bytes[..bytes.len().min(8)].to_vec(),
-            expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
-        });
-    };
+    let (format, decoder): (_, fn(&Path, &[u8], &ImageLimits) -> Result<Raw>) =
+        if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+            ("PNG", png)
+        } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+            ("JPEG", jpeg)
+        } else {
+            return Err(DataError::Magic {
+                path: path.to_path_buf(),
+                found: bytes[..bytes.len().min(8)].to_vec(),
+                expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
+            });
+        };
+    // The decoders are other people's code on untrusted bytes: should one panic, it is this file that is broken.
+    let (height, width, found, pixels) = catch_unwind(|| decoder(path, &bytes, limits))
+        .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))?;
     Ok(Decoded {
         height,
         width,
@@ -100,6 +105,19 @@ fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLim
             what: "number of pixels",
             found: pixels,
             limit: limits.max_pixels,
+        });
+    }
+    Ok(())
+}
+
+/// Checks that a file can hold what its header announces: `most` bytes.
+fn check_holds(path: &Path, at: u64, announced: u64, most: u64) -> Result<()> {
+    if announced > most {
+        return Err(DataError::Truncated {
+            path: path.to_path_buf(),
+            place: Place::Byte(at),
+            found: most,
+            expected: announced,
         });
     }
     Ok(())
@@ -144,15 +162,7 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
             _ => 1,
         };
         let stored = (u128::from(width) * u128::from(height) * samples * u128::from(header[24]) / 8) as u64;
-        let most = most_from_deflate(bytes.len() as u64);
-        if stored > most {
-            return Err(DataError::Truncated {
-                path: path.to_path_buf(),
-                place: Place::Byte(16),
-                found: most,
-                expected: stored,
-            });
-        }
+        check_holds(path, 16, stored, most_from_deflate(bytes.len() as u64))?;
     }
     let mut cursor = Cursor::new(bytes);
     let mut decoder = png::Decoder::new_with_limits(
@@ -223,6 +233,14 @@ fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         .dimensions()
         .ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
     check_pixels(path, 0, width as u64, height as u64, limits)?;
+    // Every 8×8 block of the finest component takes at least a bit of its first scan, and the finest component is no
+    // coarser than two to one: at most 1,024 pixels a byte.
+    check_holds(
+        path,
+        0,
+        width as u64 * height as u64,
+        (bytes.len() as u64).saturating_mul(1024),
+    )?;
     if !jpeg_ends(bytes) {
         return Err(broken(
             path,

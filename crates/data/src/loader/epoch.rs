@@ -2,7 +2,7 @@
 
 use super::Position;
 use super::batch::HostBatch;
-use super::fill::{Job, message};
+use super::fill::Job;
 use crate::{DataError, Result, Sample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,7 +113,7 @@ impl Drop for Epoch {
             // A worker that waits for room in its queue learns from this that nobody will take the batch.
             drop(worker.batches);
             // Panics were caught per sample; one outside of them has been reported as a missing batch.
-            let _ = worker.thread.join().map_err(|panic| message(&*panic));
+            let _ = worker.thread.join();
         }
     }
 }

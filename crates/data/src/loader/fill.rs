@@ -2,11 +2,10 @@
 
 use super::Position;
 use super::batch::{HostBatch, Spares};
-use crate::error::reserve;
+use crate::error::{panic_message, reserve};
 use crate::transforms::{Draw, Transform};
 use crate::{DataError, Dataset, Place, Result, Sample};
 use kiln_core::{MAX_RANK, Shape};
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ impl Job {
         }));
         outcome.unwrap_or_else(|panic| {
             Err(DataError::Panicked {
-                message: message(&*panic),
+                message: panic_message(&*panic),
             })
         })?;
         if let Some(classes) = self.dataset.classes()
@@ -80,12 +79,6 @@ impl Job {
         }
         Ok(())
     }
-}
-
-pub(super) fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_string())
 }
 
 /// Adds a sample to a batch that will have `count`; the first one fixes shape and number of targets.

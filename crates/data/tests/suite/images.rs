@@ -126,6 +126,17 @@ fn jpegs_are_close() {
     }
 }
 
+/// Pictures of one colour are the smallest for their size: none of them is taken for a lie.
+#[test]
+fn the_emptiest_pictures_decode() {
+    for progressive in [false, true] {
+        let white = decode(&jpeg(1500, 1100, Jpeg::Luma, &vec![255; 1500 * 1100], progressive), 1).unwrap();
+        assert!(white.pixels.iter().all(|&p| p == 255));
+    }
+    let black = decode(&png(1500, 1100, Png::Rgb, &vec![0; 1500 * 1100 * 3]), 3).unwrap();
+    assert!(black.pixels.iter().all(|&p| p == 0));
+}
+
 /// A PNG of the given size with hardly any data.
 fn hollow(width: u32, height: u32) -> Vec<u8> {
     let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
@@ -168,6 +179,14 @@ fn bombs_are_refused_before_allocation() {
         error(&big),
         DataError::TooLarge {
             found: 3_600_000_000,
+            ..
+        }
+    ));
+    big[sof + 5..sof + 9].copy_from_slice(&[0x1f, 0x40, 0x1f, 0x40]);
+    assert!(matches!(
+        error(&big),
+        DataError::Truncated {
+            expected: 64_000_000,
             ..
         }
     ));
