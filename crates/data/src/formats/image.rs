@@ -7,7 +7,7 @@ use std::io::{Cursor, Read};
 use std::panic::catch_unwind;
 use std::path::Path;
 use zune_jpeg::JpegDecoder;
-use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
@@ -222,53 +222,51 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
 }
 
 fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
-    // The decoder's own bounds on each side are lifted to the format's: `check_pixels` bounds the product.
-    let options = DecoderOptions::default()
-        .set_strict_mode(true)
-        .set_max_width(1 << 16)
-        .set_max_height(1 << 16);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    decoder.decode_headers().map_err(|e| broken(path, 0, "JPEG", e))?;
-    let (width, height) = decoder
-        .dimensions()
-        .ok_or_else(|| broken(path, 0, "JPEG", "no dimensions"))?;
-    check_pixels(path, 0, width as u64, height as u64, limits)?;
+    if !jpeg_ends(bytes) {
+        let end = bytes.len() as u64;
+        return Err(broken(path, end, "JPEG", "the file stops before its end mark"));
+    }
+    let mut cursor = Cursor::new(bytes);
+    // The outer error is the decoder's, which does not know where it stood.
+    let decode = |cursor: &mut Cursor<&[u8]>| -> Result<Result<Raw>, DecodeErrors> {
+        // The decoder's own bounds on each side are lifted to the format's: `check_pixels` bounds the product.
+        let options = DecoderOptions::default()
+            .set_strict_mode(true)
+            .set_max_width(1 << 16)
+            .set_max_height(1 << 16);
+        let mut decoder = JpegDecoder::new_with_options(cursor, options);
+        decoder.decode_headers()?;
+        let (width, height) = decoder
+            .dimensions()
+            .ok_or(DecodeErrors::FormatStatic("no dimensions"))?;
+        if let Err(e) = check_jpeg_size(path, bytes, width as u64, height as u64, limits) {
+            return Ok(Err(e));
+        }
+        let (channels, space) = match decoder.input_colorspace() {
+            Some(ColorSpace::Luma) => (1, ColorSpace::Luma),
+            _ => (3, ColorSpace::RGB),
+        };
+        decoder.set_options(options.jpeg_set_out_colorspace(space));
+        let size = decoder
+            .output_buffer_size()
+            .ok_or(DecodeErrors::FormatStatic("no size"))?;
+        let mut pixels = Vec::new();
+        if let Err(e) = reserve(&mut pixels, size, "JPEG pixels") {
+            return Ok(Err(e));
+        }
+        pixels.resize(size, 0);
+        decoder.decode_into(&mut pixels)?;
+        Ok(Ok((height, width, channels, pixels)))
+    };
+    let result = decode(&mut cursor);
+    result.unwrap_or_else(|e| Err(broken(path, cursor.position(), "JPEG", e)))
+}
+
+fn check_jpeg_size(path: &Path, bytes: &[u8], width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
+    check_pixels(path, 0, width, height, limits)?;
     // Every 8×8 block of the finest component takes at least a bit of its first scan, and the finest component is no
     // coarser than two to one: at most 1,024 pixels a byte.
-    check_holds(
-        path,
-        0,
-        width as u64 * height as u64,
-        (bytes.len() as u64).saturating_mul(1024),
-    )?;
-    if !jpeg_ends(bytes) {
-        return Err(broken(
-            path,
-            bytes.len() as u64,
-            "JPEG",
-            "the file stops before its end mark",
-        ));
-    }
-    let channels = match decoder.input_colorspace() {
-        Some(ColorSpace::Luma) => 1,
-        _ => 3,
-    };
-    let space = if channels == 1 {
-        ColorSpace::Luma
-    } else {
-        ColorSpace::RGB
-    };
-    decoder.set_options(options.jpeg_set_out_colorspace(space));
-    let size = decoder
-        .output_buffer_size()
-        .ok_or_else(|| broken(path, 0, "JPEG", "no size"))?;
-    let mut pixels = Vec::new();
-    reserve(&mut pixels, size, "JPEG pixels")?;
-    pixels.resize(size, 0);
-    decoder
-        .decode_into(&mut pixels)
-        .map_err(|e| broken(path, 0, "JPEG", e))?;
-    Ok((height, width, channels, pixels))
+    check_holds(path, 0, width * height, (bytes.len() as u64).saturating_mul(1024))
 }
 
 /// Converts `found` channels (1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha) to `wanted` (1 or 3).

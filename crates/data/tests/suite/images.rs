@@ -237,6 +237,15 @@ fn broken_images() {
         error(&[0xff, 0xd8, 0xff, 0xe0]),
         DataError::Decode { format: "JPEG", .. }
     ));
+    // A scan that names a table nobody defined: the place is the decoder's.
+    let mut scan = jpeg(16, 16, Jpeg::Rgb, &smooth(16, 16, 3), false);
+    let sos = scan.windows(2).position(|w| w == [0xff, 0xda]).unwrap();
+    scan[sos + 6] = 0x33;
+    let error = error(&scan);
+    assert!(
+        matches!(&error, DataError::Decode { format: "JPEG", place: Place::Byte(at), .. } if *at > sos as u64),
+        "{error}"
+    );
     assert!(matches!(
         decode(&good, 2),
         Err(DataError::InvalidArgument {
