@@ -72,18 +72,17 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
     file.take(size)
         .read_to_end(&mut bytes)
         .map_err(DataError::io(path, "read"))?;
-    let (format, decoder): (_, fn(&Path, &[u8], &ImageLimits) -> Result<Raw>) =
-        if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-            ("PNG", png)
-        } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
-            ("JPEG", jpeg)
-        } else {
-            return Err(DataError::Magic {
-                path: path.to_path_buf(),
-                found: bytes[..bytes.len().min(8)].to_vec(),
-                expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
-            });
-        };
+    let (format, decoder): (_, Decoder) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        ("PNG", png)
+    } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+        ("JPEG", jpeg)
+    } else {
+        return Err(DataError::Magic {
+            path: path.to_path_buf(),
+            found: bytes[..bytes.len().min(8)].to_vec(),
+            expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
+        });
+    };
     // The decoders are other people's code on untrusted bytes: should one panic, it is this file that is broken.
     let (height, width, found, pixels) = catch_unwind(|| decoder(path, &bytes, limits))
         .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))?;
@@ -132,7 +131,9 @@ fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Dis
     }
 }
 
+/// Height, width, channels and pixels.
 type Raw = (usize, usize, usize, Vec<u8>);
+type Decoder = fn(&Path, &[u8], &ImageLimits) -> Result<Raw>;
 
 fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     // Every PNG starts with signature, chunk length and IHDR: width at byte 16, height at byte 20, depth at 24, colour
