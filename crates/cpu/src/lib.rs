@@ -13,8 +13,11 @@ mod math;
 mod ops;
 mod parallel;
 mod pool;
+mod real;
+mod rows;
 mod runtime;
 mod scalar;
+mod tile;
 mod wide;
 
 pub use buffer::CpuBuffer;

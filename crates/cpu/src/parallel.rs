@@ -67,3 +67,57 @@ pub(crate) fn pair_chunks_mut<A: Send, B: Send>(
         .enumerate()
         .for_each(|(i, (a, b))| f(i * size, a, b));
 }
+
+/// Rows of `width` elements that make up about `GRAIN / cost` elements, at least one.
+pub(crate) fn rows_per_chunk(width: usize, cost: usize) -> usize {
+    (GRAIN / cost.max(1) / width.max(1)).max(1)
+}
+
+/// Runs `f(i, a_i, b_i)` over chunk `i` of `a` (of `la` elements) and of `b` (of `lb`), in parallel when there is more
+/// than one.
+pub(crate) fn zip2_mut<A: Send, B: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    if a.len() <= la {
+        if !a.is_empty() {
+            f(0, a, b);
+        }
+        return;
+    }
+    a.par_chunks_mut(la)
+        .zip(b.par_chunks_mut(lb))
+        .enumerate()
+        .for_each(|(i, (a, b))| f(i, a, b));
+}
+
+/// As [`zip2_mut`], over three slices.
+pub(crate) fn zip3_mut<A: Send, B: Send, C: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    (c, lc): (&mut [C], usize),
+    f: impl Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync,
+) {
+    if a.len() <= la {
+        if !a.is_empty() {
+            f(0, a, b, c);
+        }
+        return;
+    }
+    a.par_chunks_mut(la)
+        .zip(b.par_chunks_mut(lb))
+        .zip(c.par_chunks_mut(lc))
+        .enumerate()
+        .for_each(|(i, ((a, b), c))| f(i, a, b, c));
+}
+
+/// Runs `f(i, item)` over the items of `size` elements that `y` is made of; in parallel when their `work` together is
+/// worth starting threads.
+pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    if y.len() <= size || work <= GRAIN {
+        y.chunks_mut(size.max(1)).enumerate().for_each(|(i, item)| f(i, item));
+    } else {
+        y.par_chunks_mut(size).enumerate().for_each(|(i, item)| f(i, item));
+    }
+}
