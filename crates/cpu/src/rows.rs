@@ -66,8 +66,8 @@ fn block<A: Real>(start: usize, n: usize, f: &impl Fn(usize) -> (A, A)) -> (A, A
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            a[lane] = a[lane] + a[lane + width];
-            b[lane] = b[lane] + b[lane + width];
+            a[lane] += a[lane + width];
+            b[lane] += b[lane + width];
         }
         width /= 2;
     }

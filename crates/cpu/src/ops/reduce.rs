@@ -142,11 +142,11 @@ impl Plan {
         };
         let last = (0..rank).rev().find(|&i| reduced(i));
         let (mut kept, mut outer) = (Walk::default(), Walk::default());
-        for i in 0..rank {
+        for (i, &d) in dims.iter().enumerate() {
             if reduced(i) && Some(i) != last {
-                outer.push(dims[i], stride(i));
+                outer.push(d, stride(i));
             } else if !reduced(i) && i + 1 != rank {
-                kept.push(dims[i], stride(i));
+                kept.push(d, stride(i));
             }
         }
         let (outputs, count) = (p.outputs as usize, p.count as usize);

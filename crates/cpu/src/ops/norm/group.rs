@@ -342,7 +342,7 @@ where
                 let scale = scale.map_or(T::Acc::ONE, |s| s[i].wide());
                 shift += scale * sum[i];
                 slope += scale * dot[i];
-                dot[i] = dot[i] * k;
+                dot[i] *= k;
             }
             let shift = if p.rms == 1 { T::Acc::ZERO } else { k * shift / n };
             let slope = k * k * k * slope / n;
