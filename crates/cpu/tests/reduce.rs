@@ -112,10 +112,10 @@ proptest! {
                 };
                 prop_assert_eq!(arg[o * inner + i] as usize, sorted(false)[0]);
                 let order = sorted(reverse);
-                for j in 0..k {
+                for (j, &from) in order[..k].iter().enumerate() {
                     let to = (o * k + j) * inner + i;
-                    prop_assert_eq!(index[to] as usize, order[j]);
-                    prop_assert_eq!(values[to].to_bits(), at(order[j]).to_bits());
+                    prop_assert_eq!(index[to] as usize, from);
+                    prop_assert_eq!(values[to].to_bits(), at(from).to_bits());
                 }
                 let mut sum = 0.0;
                 for step in 0..n {
