@@ -15,6 +15,7 @@ pub mod ops;
 pub mod optim;
 mod tensor;
 pub mod trace;
+pub mod weights;
 
 pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
@@ -23,6 +24,7 @@ pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
 pub use optim::Optimizer;
 pub use tensor::Tensor;
+pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
 /// Implements [`Module`] for a struct whose fields are modules.

@@ -74,7 +74,7 @@ with_options! {
     /// Joins the dimensions `start..=end` into one (`torch.nn.Flatten`), by default all but the first.
     ///
     /// Images are channels-last, so an image flattens to (H, W, C) order where PyTorch has (C, H, W): the columns of a
-    /// following Linear from PyTorch are reordered.
+    /// following Linear from PyTorch are reordered by [`columns_from_torch`](crate::weights::columns_from_torch).
     Flatten {
         /// The first dimension joined.
         start: isize = 1,

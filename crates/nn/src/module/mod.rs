@@ -13,7 +13,9 @@ pub use state::{Counter, Mode, State};
 pub use state_dict::{StateDict, Value};
 pub use walk::{Entry, EntryMut, Walk, WalkMut};
 
+use crate::weights::{self, LoadOptions, LoadReport, WeightsError};
 use crate::{Backend, DType, Result};
+use std::path::Path;
 
 /// Something with parameters and buffers: a layer, a model, a list of either, or plain data (which has none).
 ///
@@ -106,6 +108,44 @@ pub trait Module<B: Backend>: Send + Sync {
         StateDict::of(self)
     }
 
+    /// As [`Module::state_dict`], with kernels arranged as PyTorch has them: copies of those, the rest shared.
+    ///
+    /// # Errors
+    /// Memory.
+    fn torch_state_dict(&self) -> Result<StateDict<B>> {
+        weights::torch_state_dict(self)
+    }
+
+    /// Copies values from a dictionary by name, converting dtypes. The report says what was loaded and what was not.
+    ///
+    /// # Errors
+    /// [`WeightsError::Misfit`] when the names or shapes do not fit and the options are strict: nothing has changed
+    /// then.
+    fn load_state_dict(&mut self, dict: &StateDict<B>, options: LoadOptions) -> Result<LoadReport, WeightsError> {
+        weights::load_state_dict(self, dict, options)
+    }
+
+    /// Writes parameters, buffers and counters to a safetensors file, whole or not at all
+    /// (see [`weights::write`]).
+    ///
+    /// # Errors
+    /// [`WeightsError::Io`] with the path.
+    fn save(&self, path: &Path) -> Result<(), WeightsError> {
+        weights::write(path, &self.state_dict(), &weights::Metadata::new())
+    }
+
+    /// Loads a safetensors file.
+    ///
+    /// # Errors
+    /// As [`weights::read`] and [`Module::load_state_dict`].
+    fn load(&mut self, path: &Path, options: LoadOptions) -> Result<LoadReport, WeightsError> {
+        let Some(backend) = backend_of(self) else {
+            return Ok(LoadReport::default());
+        };
+        let (dict, _) = weights::read(path, &backend)?;
+        self.load_state_dict(&dict, options)
+    }
+
     /// Converts every parameter to `dtype`. Buffers keep the precision of arithmetic: f64 with f64, else f32.
     ///
     /// # Errors
@@ -124,6 +164,21 @@ pub trait Module<B: Backend>: Send + Sync {
         }));
         result
     }
+}
+
+/// The backend of the first parameter or buffer; `None` when there is neither.
+fn backend_of<B: Backend, M: Module<B> + ?Sized>(module: &M) -> Option<B> {
+    let mut found = None;
+    module.walk(&mut Walk::new(&mut |_, entry| {
+        let backend = match entry {
+            Entry::Param(p) => Some(p.backend().clone()),
+            Entry::State(s) => Some(s.get().backend().clone()),
+            Entry::Counter(c) => Some(c.get().backend().clone()),
+            Entry::Mode(_) => None,
+        };
+        found = found.take().or(backend);
+    }));
+    found
 }
 
 fn set_mode<B: Backend, M: Module<B> + ?Sized>(module: &mut M, training: bool) {

@@ -1,0 +1,249 @@
+//! safetensors files (<https://huggingface.co/docs/safetensors>): tensors by name, readable from Python.
+
+use super::WeightsError;
+use crate::module::{StateDict, Value};
+use crate::{Backend, DType, Indices, Tensor};
+use half::{bf16, f16};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Free text by name that a file carries beside its tensors.
+pub type Metadata = BTreeMap<String, String>;
+
+type Result<T> = std::result::Result<T, WeightsError>;
+
+/// The bytes of a safetensors file.
+///
+/// # Errors
+/// A device error while reading the values.
+pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Vec<u8>> {
+    let mut host = Vec::with_capacity(dict.len());
+    for (name, value) in dict.iter() {
+        let bytes = to_bytes(value).map_err(|source| tensor_error(name, source))?;
+        host.push((name, dtype_of(value.dtype()), value.shape().to_vec(), bytes));
+    }
+    let mut views = Vec::with_capacity(host.len());
+    for (name, dtype, shape, bytes) in &host {
+        views.push((
+            *name,
+            TensorView::new(*dtype, shape.clone(), bytes).map_err(format_error)?,
+        ));
+    }
+    let info: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    safetensors::serialize(views, (!info.is_empty()).then_some(info)).map_err(format_error)
+}
+
+/// Tensors and metadata from the bytes of a safetensors file, on `backend`.
+///
+/// The file is untrusted: its header is checked against its size (`safetensors` does so before anything else) and no
+/// memory is taken for more than the file holds. Dtypes that the backend does not compute in are converted to f32,
+/// 64-bit integers to i32.
+///
+/// # Errors
+/// [`WeightsError::Format`] for bytes that are not a whole file, [`WeightsError::DType`] and [`WeightsError::Range`]
+/// for entries that have no counterpart, [`WeightsError::Tensor`] for shapes that no tensor has.
+pub fn decode<B: Backend>(bytes: &[u8], backend: &B) -> Result<(StateDict<B>, Metadata)> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
+    let metadata = header
+        .metadata()
+        .iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let file = SafeTensors::deserialize(bytes).map_err(format_error)?;
+    let mut dict = StateDict::new();
+    for (name, view) in file.iter() {
+        dict.insert(name, from_view(name, &view, backend)?);
+    }
+    Ok((dict, metadata))
+}
+
+/// Writes a safetensors file whole: beside the target first, to the disk, then under its name. Whatever was there
+/// before stands until then, and stays when anything fails.
+///
+/// # Errors
+/// [`WeightsError::Io`] with the path when the disk is full, the folder not writable or missing.
+pub fn write<B: Backend>(path: impl AsRef<Path>, dict: &StateDict<B>, metadata: &Metadata) -> Result<()> {
+    let path = path.as_ref();
+    let bytes = encode(dict, metadata).map_err(|e| within(path, e))?;
+    replace(path, &bytes)
+}
+
+/// Reads a safetensors file.
+///
+/// # Errors
+/// As [`decode`], with the path; [`WeightsError::Io`] when it cannot be read.
+pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDict<B>, Metadata)> {
+    let path = path.as_ref();
+    let io = |action| move |source| io_error(path, action, source);
+    let file = File::open(path).map_err(io("open"))?;
+    let size = file.metadata().map_err(io("read"))?.len();
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX))
+        .map_err(|_| {
+            let e = std::io::Error::new(
+                std::io::ErrorKind::OutOfMemory,
+                format!("{size} bytes do not fit the memory"),
+            );
+            io_error(path, "read", e)
+        })?;
+    // No more than was reserved, whatever the file does meanwhile.
+    file.take(size).read_to_end(&mut bytes).map_err(io("read"))?;
+    decode(&bytes, backend).map_err(|e| within(path, e))
+}
+
+/// Gives `path` new contents in one step.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let io = |action| move |source| io_error(path, action, source);
+    let Some(name) = path.file_name() else {
+        let e = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a file name");
+        return Err(io_error(path, "write", e));
+    };
+    let mut beside = std::ffi::OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(beside);
+    let written = write_through(&temporary, bytes)
+        .map_err(io("write"))
+        .and_then(|()| std::fs::rename(&temporary, path).map_err(io("replace")));
+    if written.is_err() {
+        // The error to report is the one above; a leftover is only untidy.
+        let _ = std::fs::remove_file(&temporary);
+        return written;
+    }
+    sync_folder(path).map_err(io("sync the folder of"))
+}
+
+fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes the rename last through a loss of power.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()
+    } else {
+        Ok(())
+    }
+}
+
+fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> WeightsError {
+    WeightsError::Io {
+        path: path.to_path_buf(),
+        action,
+        source,
+    }
+}
+
+fn within(path: &Path, e: WeightsError) -> WeightsError {
+    WeightsError::In {
+        path: path.to_path_buf(),
+        source: Box::new(e),
+    }
+}
+
+fn format_error(e: safetensors::SafeTensorError) -> WeightsError {
+    WeightsError::Format { reason: e.to_string() }
+}
+
+fn tensor_error(name: &str, source: kiln_core::Error) -> WeightsError {
+    WeightsError::Tensor {
+        name: name.to_string(),
+        source,
+    }
+}
+
+fn dtype_of(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::BF16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
+        DType::I32 => Dtype::I32,
+        DType::U8 => Dtype::U8,
+    }
+}
+
+/// The file's byte order is little-endian.
+macro_rules! le_bytes {
+    ($values:expr) => {
+        $values.into_iter().flat_map(|v| v.to_le_bytes()).collect()
+    };
+}
+
+fn to_bytes<B: Backend>(value: &Value<B>) -> kiln_core::Result<Vec<u8>> {
+    Ok(match value {
+        Value::Float(t) => match t.dtype() {
+            DType::F64 => le_bytes!(t.to_vec::<f64>()?),
+            DType::BF16 => le_bytes!(t.to_vec::<bf16>()?),
+            DType::F16 => le_bytes!(t.to_vec::<f16>()?),
+            _ => le_bytes!(t.to_vec::<f32>()?),
+        },
+        Value::Int(i) if i.dtype() == DType::U8 => i.to_vec::<u8>()?,
+        Value::Int(i) => le_bytes!(i.to_vec::<i32>()?),
+    })
+}
+
+macro_rules! from_le {
+    ($t:ty, $bytes:expr) => {
+        $bytes
+            .as_chunks::<{ size_of::<$t>() }>()
+            .0
+            .iter()
+            .map(|c| <$t>::from_le_bytes(*c))
+    };
+}
+
+fn from_view<B: Backend>(name: &str, view: &TensorView<'_>, backend: &B) -> Result<Value<B>> {
+    let (bytes, shape) = (view.data(), view.shape());
+    fn float<B: Backend, T: kiln_core::Float>(
+        backend: &B,
+        values: Vec<T>,
+        shape: &[usize],
+    ) -> kiln_core::Result<Value<B>> {
+        if backend.supports(T::DTYPE) {
+            return Ok(Value::Float(Tensor::from_slice(backend, &values, shape)?));
+        }
+        let values: Vec<f64> = values.into_iter().map(T::f64).collect();
+        Ok(Value::Float(Tensor::from_f64(backend, &values, shape, DType::F32)?))
+    }
+    let value = match view.dtype() {
+        Dtype::F32 => float(backend, from_le!(f32, bytes).collect::<Vec<_>>(), shape),
+        Dtype::F64 => float(backend, from_le!(f64, bytes).collect::<Vec<_>>(), shape),
+        Dtype::BF16 => float(backend, from_le!(bf16, bytes).collect::<Vec<_>>(), shape),
+        Dtype::F16 => float(backend, from_le!(f16, bytes).collect::<Vec<_>>(), shape),
+        Dtype::U8 => Indices::from_slice(backend, bytes, shape).map(Value::Int),
+        Dtype::I32 => {
+            let values: Vec<i32> = from_le!(i32, bytes).collect();
+            Indices::from_slice(backend, &values, shape).map(Value::Int)
+        }
+        Dtype::I64 => {
+            let narrow = |value: i64| {
+                i32::try_from(value).map_err(|_| WeightsError::Range {
+                    name: name.to_string(),
+                    value,
+                })
+            };
+            let values = from_le!(i64, bytes).map(narrow).collect::<Result<Vec<i32>>>()?;
+            Indices::from_slice(backend, &values, shape).map(Value::Int)
+        }
+        other => {
+            return Err(WeightsError::DType {
+                name: name.to_string(),
+                dtype: other.to_string(),
+            });
+        }
+    };
+    value.map_err(|source| tensor_error(name, source))
+}

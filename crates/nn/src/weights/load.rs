@@ -1,0 +1,129 @@
+//! From a dictionary into a model.
+
+use super::torch::from_torch;
+use super::{LoadReport, Mismatch, WeightsError};
+use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut};
+use crate::{Backend, DType, Module, Shape};
+use std::collections::BTreeSet;
+
+/// Whose arrangement of dimensions weights have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// Kernels are `[O, k…, I]`.
+    #[default]
+    Kiln,
+    /// Kernels are `[O, I, k…]`, as PyTorch has them. A Linear after a Flatten differs as well, which no shape shows:
+    /// see [`columns_from_torch`](super::columns_from_torch).
+    Torch,
+}
+
+/// How weights are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LoadOptions {
+    partial: bool,
+    layout: Layout,
+}
+
+impl LoadOptions {
+    /// Every name has to be there and to fit, or nothing is loaded.
+    pub fn strict() -> Self {
+        LoadOptions::default()
+    }
+
+    /// What fits is loaded; the report says what did not.
+    pub fn partial() -> Self {
+        LoadOptions {
+            partial: true,
+            ..LoadOptions::default()
+        }
+    }
+
+    /// Sets whose arrangement of dimensions the weights have.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+}
+
+fn described(shape: &Shape, dtype: DType) -> String {
+    format!("{shape} {dtype}")
+}
+
+/// The shape in the weights of a parameter of `shape`.
+fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
+    let mut dims = shape.to_vec();
+    if (layout, of) == (ParamLayout::Kernel, Layout::Torch) && dims.len() > 2 {
+        dims[1..].rotate_right(1);
+    }
+    Shape::new(&dims).unwrap_or(*shape)
+}
+
+/// Copies what fits of `dict` into `module`, converting dtypes.
+pub(crate) fn load_state_dict<B: Backend, M: Module<B> + ?Sized>(
+    module: &mut M,
+    dict: &StateDict<B>,
+    options: LoadOptions,
+) -> Result<LoadReport, WeightsError> {
+    let report = compare(module, dict, options);
+    if !options.partial && !report.is_exact() {
+        return Err(WeightsError::Misfit(report));
+    }
+    let fits: BTreeSet<&str> = report.loaded.iter().map(String::as_str).collect();
+    let mut result = Ok(());
+    module.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+        let Some(value) = dict.get(name).filter(|_| result.is_ok() && fits.contains(name)) else {
+            return;
+        };
+        let copied = match (entry, value) {
+            (EntryMut::Param(p), Value::Float(t)) => from_torch(t, p.layout(), options.layout)
+                .and_then(|t| t.to_dtype(p.dtype()))
+                .and_then(|t| p.assign(&t)),
+            (EntryMut::State(s), Value::Float(t)) => t.to_dtype(s.get().dtype()).and_then(|t| s.assign(&t)),
+            (EntryMut::Counter(c), Value::Int(i)) => c.assign(i),
+            _ => Ok(()),
+        };
+        result = copied.map_err(|source| WeightsError::Tensor {
+            name: name.to_string(),
+            source,
+        });
+    }));
+    result.map(|()| report)
+}
+
+/// What would fit; nothing is changed.
+fn compare<B: Backend, M: Module<B> + ?Sized>(module: &M, dict: &StateDict<B>, options: LoadOptions) -> LoadReport {
+    let mut report = LoadReport::default();
+    let mut known = BTreeSet::new();
+    module.walk(&mut crate::Walk::new(&mut |name, entry| {
+        use crate::Entry;
+        let (shape, dtype, counter) = match entry {
+            Entry::Param(p) => (outside(p.shape(), p.layout(), options.layout), p.dtype(), false),
+            Entry::State(s) => {
+                let s = s.get();
+                (*s.shape(), s.dtype(), false)
+            }
+            Entry::Counter(c) => (*c.get().shape(), DType::I32, true),
+            Entry::Mode(_) => return,
+        };
+        known.insert(name.to_string());
+        let name = name.to_string();
+        match dict.get(&name) {
+            None if counter => report.counters_kept.push(name),
+            None => report.missing.push(name),
+            Some(v) if *v.shape() == shape && v.dtype().is_float() != counter && v.dtype() != DType::U8 => {
+                report.loaded.push(name);
+            }
+            Some(v) => report.mismatched.push(Mismatch {
+                name,
+                expected: described(&shape, dtype),
+                found: described(v.shape(), v.dtype()),
+            }),
+        }
+    }));
+    report.unexpected = dict
+        .names()
+        .filter(|n| !known.contains(*n))
+        .map(str::to_string)
+        .collect();
+    report
+}

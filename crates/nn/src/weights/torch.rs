@@ -1,0 +1,69 @@
+//! PyTorch's arrangement of dimensions. Inside of Kiln there is one layout; weights are converted here, at the border.
+
+use super::Layout;
+use crate::module::{Entry, ParamLayout, StateDict, Value, Walk};
+use crate::{Backend, Error, Module, Result, Tensor};
+
+/// A kernel `[O, I, k…]` as `[O, k…, I]`; anything else as it is.
+pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: Layout) -> Result<Tensor<B>> {
+    if (layout, from) != (ParamLayout::Kernel, Layout::Torch) || t.rank() < 3 {
+        return Ok(t.detach());
+    }
+    let rank = t.rank() as isize;
+    let axes: Vec<isize> = [0].into_iter().chain(2..rank).chain([1]).collect();
+    t.detach().permute(&axes)
+}
+
+/// What `module` holds, with kernels as `[O, I, k…]`.
+pub(crate) fn torch_state_dict<B: Backend, M: Module<B> + ?Sized>(module: &M) -> Result<StateDict<B>> {
+    let mut dict = module.state_dict();
+    let mut kernels = Vec::new();
+    module.walk(&mut Walk::new(&mut |name, entry| {
+        if let Entry::Param(p) = entry
+            && p.layout() == ParamLayout::Kernel
+            && p.rank() > 2
+        {
+            kernels.push((name.to_string(), p.tensor().detach()));
+        }
+    }));
+    for (name, kernel) in kernels {
+        let last = kernel.rank() as isize - 1;
+        let axes: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
+        dict.insert(name, Value::Float(kernel.permute(&axes)?));
+    }
+    Ok(dict)
+}
+
+/// Reorders the columns of a Linear's weight that follows a flattened image of `[spatial…, C]`: PyTorch flattens
+/// `(C, spatial…)`, Kiln `(spatial…, C)`. `[out, C·positions]` in, the same shape out.
+///
+/// # Errors
+/// A weight that is not a matrix of that many columns.
+pub fn columns_from_torch<B: Backend>(weight: &Tensor<B>, positions: usize, channels: usize) -> Result<Tensor<B>> {
+    swap(weight, channels, positions)
+}
+
+/// The inverse of [`columns_from_torch`].
+///
+/// # Errors
+/// As [`columns_from_torch`].
+pub fn columns_to_torch<B: Backend>(weight: &Tensor<B>, positions: usize, channels: usize) -> Result<Tensor<B>> {
+    swap(weight, positions, channels)
+}
+
+/// `[out, a·b]` to `[out, b·a]`.
+fn swap<B: Backend>(weight: &Tensor<B>, a: usize, b: usize) -> Result<Tensor<B>> {
+    let &[out, columns] = weight.shape().dims() else {
+        return Err(Error::Rank {
+            op: "columns_from_torch",
+            expected: "2",
+            rank: weight.rank(),
+        });
+    };
+    if a.checked_mul(b) != Some(columns) {
+        let expected = format!("channels times positions, {a}·{b}");
+        return Err(Error::invalid("columns_from_torch", "columns", columns, expected));
+    }
+    let split = weight.detach().reshape(&[out, a, b])?;
+    split.permute(&[0, 2, 1])?.reshape(&[out, columns])
+}
