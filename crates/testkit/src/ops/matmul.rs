@@ -1,1 +1,249 @@
-//! x
+//! Matrix products and linear layers.
+
+use crate::array::broadcast_shape;
+use crate::{Array, Case, check, shapes};
+use kiln_core::ops::Activation;
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::Tensor;
+use proptest::prelude::*;
+
+/// `op(a) · op(b)`; without flags through `matmul`, which also takes vectors.
+#[derive(Clone, Debug)]
+struct Product {
+    a: Array,
+    b: Array,
+    trans: Option<(bool, bool)>,
+}
+
+impl Case for Product {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.a.clone(), self.b.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        match self.trans {
+            Some((ta, tb)) => x[0].matmul_t(&x[1], ta, tb),
+            None => x[0].matmul(&x[1]),
+        }
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let (ta, tb) = self.trans.unwrap_or_default();
+        let (mut a, mut b) = (x[0].clone(), x[1].clone());
+        let (row, column) = (a.shape.len() == 1, b.shape.len() == 1);
+        if row {
+            a.shape.insert(0, 1);
+        }
+        if column {
+            b.shape.push(1);
+        }
+        let (ra, rb) = (a.shape.len(), b.shape.len());
+        let (m, k) = if ta {
+            (a.shape[ra - 1], a.shape[ra - 2])
+        } else {
+            (a.shape[ra - 2], a.shape[ra - 1])
+        };
+        let n = if tb { b.shape[rb - 2] } else { b.shape[rb - 1] };
+        let batch = broadcast_shape(&a.shape[..ra - 2], &b.shape[..rb - 2]);
+        let mut c = Array::from_fn(&[&batch[..], &[m, n]].concat(), |at| {
+            let (lead, i, j) = (&at[..batch.len()], at[batch.len()], at[batch.len() + 1]);
+            let read = |x: &Array, r: usize, c: usize, t: bool| {
+                let last = if t { [c, r] } else { [r, c] };
+                x.broadcast_at(&[lead, &last].concat()[batch.len() + 2 - x.shape.len().max(2)..])
+            };
+            (0..k).map(|l| read(&a, i, l, ta) * read(&b, l, j, tb)).sum()
+        });
+        if column {
+            c.shape.pop();
+        }
+        if row {
+            c.shape.remove(batch.len());
+        }
+        c
+    }
+}
+
+/// Sizes with an empty one now and then, mostly small enough for numeric gradients.
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![12 => 1usize..5, 1 => Just(0usize), 3 => prop::sample::select(vec![15usize, 16, 17, 31, 33]),
+        1 => prop::sample::select(vec![127usize, 129])]
+}
+
+fn with_values(a: Vec<usize>, b: Vec<usize>, trans: Option<(bool, bool)>) -> impl Strategy<Value = Product> {
+    (shapes::values(&a, -1.0, 1.0), shapes::values(&b, -1.0, 1.0)).prop_map(move |(a, b)| Product { a, b, trans })
+}
+
+/// Batched products with broadcast batches, either side transposed.
+pub fn matmul<B: Backend>(backend: &B) {
+    let batches: Vec<[&[usize]; 2]> = vec![
+        [&[], &[]],
+        [&[], &[]],
+        [&[3], &[]],
+        [&[], &[2]],
+        [&[2], &[2]],
+        [&[2, 1], &[1, 3]],
+        [&[1], &[2, 2]],
+        [&[0], &[1]],
+    ];
+    let strategy = (
+        (size(), size(), size()),
+        any::<(bool, bool)>(),
+        prop::sample::select(batches),
+    )
+        .prop_flat_map(|((m, n, k), (ta, tb), [la, lb])| {
+            let matrix = |lead: &[usize], r, c, t: bool| [lead, &if t { [c, r] } else { [r, c] }].concat();
+            with_values(matrix(la, m, k, ta), matrix(lb, k, n, tb), Some((ta, tb)))
+        });
+    check(backend, strategy);
+}
+
+/// Vectors on either side.
+pub fn matmul_vectors<B: Backend>(backend: &B) {
+    let lead = || prop::collection::vec(1usize..4, 0..3);
+    let strategy = (size(), size(), lead(), any::<(bool, bool)>()).prop_flat_map(|(k, n, lead, (left, right))| {
+        let (a, b) = match (left, right) {
+            (true, true) => (vec![k], vec![k]),
+            (true, false) => (vec![k], [&lead[..], &[k, n]].concat()),
+            _ => ([&lead[..], &[n, k]].concat(), vec![k]),
+        };
+        with_values(a, b, None)
+    });
+    check(backend, strategy);
+}
+
+/// `f(x · wᵀ + bias)`.
+#[derive(Clone, Debug)]
+struct Linear {
+    x: Array,
+    w: Array,
+    bias: Option<Array>,
+    f: Activation,
+}
+
+impl Case for Linear {
+    fn inputs(&self) -> Vec<Array> {
+        [Some(&self.x), Some(&self.w), self.bias.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        x[0].linear(&x[1], x.get(2), self.f)
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let mut shape = x[0].shape.clone();
+        let inner = shape.pop().unwrap_or_default();
+        shape.push(x[1].shape[0]);
+        Array::from_fn(&shape, |at| {
+            let (&j, lead) = at.split_last().expect("rank 1 or more");
+            let sum: f64 = (0..inner)
+                .map(|l| x[0].at(&[lead, &[l]].concat()) * x[1].at(&[j, l]))
+                .sum();
+            activate(self.f, sum + x.get(2).map_or(0.0, |b| b.at(&[j])))
+        })
+    }
+}
+
+/// The activations of fused ops, as their formulas read.
+pub(super) fn activate(f: Activation, x: f64) -> f64 {
+    match f {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Gelu => x * 0.5 * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            x / 2.0 * (1.0 + u.tanh())
+        }
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Activation::Tanh => x.tanh(),
+    }
+}
+
+/// The Maclaurin series of the error function, which converges for every x and fast for the |x| < 6 met here.
+fn erf(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= -x * x / f64::from(n);
+        sum += term / f64::from(2 * n + 1);
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt()
+}
+
+/// Linear layers with every activation, with and without bias.
+pub fn linear<B: Backend>(backend: &B) {
+    let activation = prop::sample::select(Activation::ALL.to_vec());
+    let lead = prop::collection::vec(prop_oneof![8 => 1usize..4, 1 => Just(0usize)], 0..3);
+    let strategy = (lead, size(), size(), activation, any::<bool>()).prop_flat_map(|(lead, inner, out, f, bias)| {
+        let bias = if bias {
+            shapes::values(&[out], -1.0, 1.0).prop_map(Some).boxed()
+        } else {
+            Just(None).boxed()
+        };
+        let x = shapes::values(&[&lead[..], &[inner]].concat(), -1.0, 1.0);
+        let w = shapes::values(&[out, inner], -1.0, 1.0);
+        (x, w, bias).prop_map(move |(x, w, bias)| Linear { x, w, bias, f })
+    });
+    check(backend, strategy);
+}
+
+/// Operands that do not fit are typed errors.
+///
+/// # Panics
+/// When one is accepted, or answered with another error.
+pub fn refused<B: Backend>(backend: &B) {
+    let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
+    let two = zeros(&[2, 3]);
+    for rank in 0..=6 {
+        let other = zeros(&vec![1; rank]);
+        for flags in [(false, false), (true, true)] {
+            let found = two.matmul_t(&other, flags.0, flags.1);
+            match rank {
+                0 | 1 => assert!(matches!(found, Err(Error::Rank { .. })), "rank {rank}: {found:?}"),
+                _ => assert!(
+                    matches!(found, Err(Error::ShapeMismatch { .. })),
+                    "rank {rank}: {found:?}"
+                ),
+            }
+        }
+        let found = two.matmul(&other);
+        match rank {
+            0 => assert!(matches!(found, Err(Error::Rank { .. })), "{found:?}"),
+            _ => assert!(
+                matches!(found, Err(Error::ShapeMismatch { .. })),
+                "rank {rank}: {found:?}"
+            ),
+        }
+        let found = two.linear(&other, None, Activation::None);
+        match rank {
+            2 => assert!(matches!(found, Err(Error::ShapeMismatch { .. })), "{found:?}"),
+            _ => assert!(matches!(found, Err(Error::Rank { .. })), "rank {rank}: {found:?}"),
+        }
+    }
+    assert!(matches!(
+        zeros(&[]).linear(&two, None, Activation::None),
+        Err(Error::Rank { .. })
+    ));
+    assert!(matches!(
+        zeros(&[2, 4, 3]).matmul(&zeros(&[3, 3, 5])),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    let bias = two.linear(&zeros(&[4, 3]), Some(&zeros(&[3])), Activation::None);
+    assert!(matches!(bias, Err(Error::ShapeMismatch { .. })), "{bias:?}");
+    let half = Tensor::zeros(backend, &[3, 3], DType::BF16).expect("small tensor");
+    assert!(matches!(two.matmul(&half), Err(Error::DTypeMismatch { .. })));
+    assert!(matches!(
+        two.linear(&half, None, Activation::None),
+        Err(Error::DTypeMismatch { .. })
+    ));
+    // An empty inner dimension sums to nothing; huge empty operands give a result that is too large.
+    assert_eq!(
+        zeros(&[2, 0]).matmul(&zeros(&[0, 3])).and_then(|c| c.to_f64()),
+        Ok(vec![0.0; 6])
+    );
+    let huge = zeros(&[1 << 40, 0]);
+    assert!(matches!(huge.matmul_t(&huge, false, true), Err(Error::TooLarge { .. })));
+}

@@ -1,1 +1,334 @@
-//! x
+//! Poolings.
+
+use crate::array::unravel;
+use crate::{Array, Case, check, shapes};
+use kiln_core::ops::{Padding, Window};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::Tensor;
+use proptest::prelude::*;
+
+/// One spatial dimension of a windowed pooling.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    size: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Max,
+    Average { count_include_pad: bool },
+}
+
+#[derive(Clone, Debug)]
+struct Pool {
+    kind: Kind,
+    ceil_mode: bool,
+    axes: Vec<Axis>,
+    x: Array,
+}
+
+impl Axis {
+    fn output(&self, ceil_mode: bool) -> usize {
+        let room = self.size + 2 * self.padding - ((self.kernel - 1) * self.dilation + 1);
+        if !ceil_mode {
+            return room / self.stride + 1;
+        }
+        let out = room.div_ceil(self.stride) + 1;
+        // The last window must start inside the input or the padding before it.
+        if (out - 1) * self.stride >= self.size + self.padding {
+            out - 1
+        } else {
+            out
+        }
+    }
+}
+
+impl Case for Pool {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let spread = |fill, f: &dyn Fn(&Axis) -> usize| {
+            let mut out = [fill; 3];
+            for (o, a) in out[3 - self.axes.len()..].iter_mut().zip(&self.axes) {
+                *o = f(a);
+            }
+            out
+        };
+        let window = Window {
+            rank: self.axes.len(),
+            kernel: spread(1, &|a| a.kernel),
+            stride: spread(1, &|a| a.stride),
+            dilation: spread(1, &|a| a.dilation),
+            padding: Padding::Explicit(spread(0, &|a| a.padding)),
+        };
+        match self.kind {
+            Kind::Max => x[0].max_pool(&window, self.ceil_mode),
+            Kind::Average { count_include_pad } => x[0].avg_pool(&window, self.ceil_mode, count_include_pad),
+        }
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let (x, rank) = (&x[0], self.axes.len());
+        let mut shape = x.shape.clone();
+        for (d, a) in shape[1..].iter_mut().zip(&self.axes) {
+            *d = a.output(self.ceil_mode);
+        }
+        let kernel: Vec<usize> = self.axes.iter().map(|a| a.kernel).collect();
+        Array::from_fn(&shape, |at| {
+            let (mut largest, mut sum, mut real, mut padded) = (f64::NEG_INFINITY, 0.0, 0.0, 0.0);
+            for t in 0..kernel.iter().product() {
+                let tap = unravel(t, &kernel);
+                // Positions counted from the start of the padding.
+                let from_pad: Vec<usize> = (0..rank)
+                    .map(|i| at[i + 1] * self.axes[i].stride + tap[i] * self.axes[i].dilation)
+                    .collect();
+                let in_padded = (0..rank).all(|i| from_pad[i] < self.axes[i].size + 2 * self.axes[i].padding);
+                padded += f64::from(u8::from(in_padded));
+                let inside: Option<Vec<usize>> = (0..rank)
+                    .map(|i| {
+                        from_pad[i]
+                            .checked_sub(self.axes[i].padding)
+                            .filter(|&p| p < self.axes[i].size)
+                    })
+                    .collect();
+                if let Some(inside) = inside {
+                    let v = x.at(&[&at[..1], &inside, &at[rank + 1..]].concat());
+                    real += 1.0;
+                    sum += v;
+                    largest = largest.max(v);
+                }
+            }
+            match self.kind {
+                Kind::Max => largest,
+                Kind::Average {
+                    count_include_pad: true,
+                } => sum / padded,
+                Kind::Average { .. } => sum / real,
+            }
+        })
+    }
+}
+
+fn axis(dilated: bool) -> impl Strategy<Value = Axis> {
+    (1usize..8, 1usize..5, 1usize..4, 0usize..3, 1usize..3).prop_map(
+        move |(size, kernel, stride, padding, dilation)| {
+            let padding = padding.min(kernel / 2);
+            let dilation = if dilated { dilation } else { 1 };
+            // With two taps, a dilated window could step over a smaller input and see nothing.
+            let least = ((kernel - 1) * dilation + 1).saturating_sub(2 * padding).max(dilation);
+            Axis {
+                size: size.max(least),
+                kernel,
+                stride,
+                padding,
+                dilation,
+            }
+        },
+    )
+}
+
+fn pool(kind: impl Strategy<Value = Kind>, dilated: bool) -> impl Strategy<Value = Pool> {
+    let batch = prop_oneof![1 => Just(0usize), 5 => 1usize..3];
+    let channels = prop_oneof![6 => 1usize..4, 1 => Just(17usize), 1 => Just(33usize)];
+    let axes = prop::collection::vec(axis(dilated), 1..=3);
+    (kind, any::<bool>(), axes, batch, channels).prop_flat_map(|(kind, ceil_mode, axes, batch, channels)| {
+        let mut shape = vec![batch];
+        shape.extend(axes.iter().map(|a| a.size));
+        shape.push(channels);
+        shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Pool {
+            kind,
+            ceil_mode,
+            axes: axes.clone(),
+            x,
+        })
+    })
+}
+
+/// Max pooling with padding, ceil mode, dilation and any kernel and stride.
+pub fn max_pool<B: Backend>(backend: &B) {
+    check(backend, pool(Just(Kind::Max), true));
+}
+
+/// Average pooling, the padding counted or not.
+pub fn avg_pool<B: Backend>(backend: &B) {
+    let kind = any::<bool>().prop_map(|count_include_pad| Kind::Average { count_include_pad });
+    check(backend, pool(kind, false));
+}
+
+/// Means over an even division of the image; `None` stands for the global mean.
+#[derive(Clone, Debug)]
+struct Adaptive {
+    output: Option<Vec<usize>>,
+    x: Array,
+}
+
+impl Case for Adaptive {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        match &self.output {
+            Some(output) => x[0].adaptive_avg_pool(output),
+            None => x[0].global_avg_pool(),
+        }
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let x = &x[0];
+        let rank = x.shape.len() - 2;
+        let size = &x.shape[1..=rank];
+        let output = self.output.clone().unwrap_or(vec![1; rank]);
+        let (batch, channels) = (x.shape[0], x.shape[rank + 1]);
+        let mut y = Array::from_fn(&[&[batch][..], &output, &[channels]].concat(), |at| {
+            let (mut sum, mut count) = (0.0, 0.0);
+            for n in 0..size.iter().product() {
+                let p = unravel(n, size);
+                let inside = (0..rank).all(|i| {
+                    let (o, s, t) = (at[i + 1], size[i], output[i]);
+                    p[i] >= o * s / t && p[i] < ((o + 1) * s).div_ceil(t)
+                });
+                if inside {
+                    count += 1.0;
+                    sum += x.at(&[&at[..1], &p, &at[rank + 1..]].concat());
+                }
+            }
+            sum / count
+        });
+        if self.output.is_none() {
+            y.shape = vec![batch, channels];
+        }
+        y
+    }
+}
+
+/// Adaptive and global average pooling.
+pub fn adaptive_avg_pool<B: Backend>(backend: &B) {
+    let batch = prop_oneof![1 => Just(0usize), 5 => 1usize..3];
+    let channels = prop_oneof![6 => 1usize..4, 1 => Just(17usize)];
+    let axes = prop::collection::vec((1usize..8, 1usize..5), 1..=3);
+    let strategy = (axes, batch, channels, any::<bool>()).prop_flat_map(|(axes, batch, channels, global)| {
+        let (size, output): (Vec<usize>, Vec<usize>) = axes.into_iter().unzip();
+        let output = (!global).then_some(output);
+        shapes::values(&[&[batch][..], &size, &[channels]].concat(), -2.0, 2.0).prop_map(move |x| Adaptive {
+            output: output.clone(),
+            x,
+        })
+    });
+    check(backend, strategy);
+}
+
+/// NaN wins a maximum, and the first of equal elements is the one that is named and gets the gradient.
+///
+/// # Panics
+/// When it is not so.
+pub fn ties_and_nan<B: Backend>(backend: &B) {
+    let run = || -> Result<()> {
+        let values = [1.0, 1.0, f32::NAN, 5.0, f32::NEG_INFINITY, f32::NEG_INFINITY];
+        let x = Tensor::from_slice(backend, &values, &[1, 2, 3, 1])?.requires_grad();
+        let (y, index) = x.max_pool_with_indices(&Window::new([2, 1]), false)?;
+        assert_eq!(index.to_vec::<i32>()?, [3, 1, 2]);
+        let y = y.to_vec::<f32>()?;
+        assert!(y[0] == 5.0 && y[1] == 1.0 && y[2].is_nan(), "{y:?}");
+        let equal = Tensor::from_slice(backend, &[2f32; 4], &[1, 4, 1])?.requires_grad();
+        let y = equal.max_pool(&Window::new([3]), false)?;
+        let seed = Tensor::from_slice(backend, &[1f32, 10.0], &[1, 2, 1])?;
+        let grads = kiln_nn::grad(&y, &[&equal], Some(&seed), false)?;
+        let g = grads[0].as_ref().expect("max pooling has a gradient").to_vec::<f32>()?;
+        assert_eq!(g, [1.0, 10.0, 0.0, 0.0]);
+        Ok(())
+    };
+    run().expect("valid calls");
+}
+
+/// Arguments that do not fit are typed errors that name them.
+///
+/// # Panics
+/// When one is accepted, or answered with another error.
+pub fn refused<B: Backend>(backend: &B) {
+    let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
+    let x = zeros(&[1, 5, 5, 2]);
+    let plain = Window::new([2, 2]);
+    let invalid = |window: &Window, name: &str| {
+        for found in [
+            x.max_pool(window, false),
+            x.max_pool(window, true),
+            x.avg_pool(window, false, true),
+        ] {
+            match found {
+                Err(Error::InvalidArgument { argument, .. }) => assert_eq!(argument, name),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    };
+    invalid(&Window::new([6, 2]), "kernel");
+    invalid(&Window::new([0, 2]), "kernel");
+    invalid(&Window::new([usize::MAX, 2]), "kernel");
+    invalid(&plain.stride([0, 1]), "stride");
+    invalid(&plain.stride([usize::MAX, 1]), "stride");
+    invalid(&plain.dilation([0, 1]), "dilation");
+    invalid(&plain.dilation([usize::MAX, 1]), "dilation");
+    invalid(&plain.padding([2, 0]), "padding");
+    invalid(&plain.padding([usize::MAX, 0]), "padding");
+    invalid(&Window { rank: 4, ..plain }, "spatial rank");
+    let dilated = x.avg_pool(&plain.dilation([2, 2]), false, true);
+    assert!(
+        matches!(
+            dilated,
+            Err(Error::InvalidArgument {
+                argument: "dilation",
+                ..
+            })
+        ),
+        "{dilated:?}"
+    );
+    for rank in (0..=6).filter(|&r| r != 4) {
+        let other = zeros(&vec![3; rank]);
+        assert!(
+            matches!(other.max_pool(&plain, false), Err(Error::Rank { .. })),
+            "rank {rank}"
+        );
+        assert!(
+            matches!(other.avg_pool(&plain, false, true), Err(Error::Rank { .. })),
+            "rank {rank}"
+        );
+        assert!(
+            matches!(other.adaptive_avg_pool(&[1, 1]), Err(Error::Rank { .. })),
+            "rank {rank}"
+        );
+        if !(3..=5).contains(&rank) {
+            assert!(
+                matches!(other.global_avg_pool(), Err(Error::Rank { .. })),
+                "rank {rank}"
+            );
+        }
+    }
+    for output in [&[][..], &[0, 1], &[1, 1, 1, 1], &[usize::MAX, 1]] {
+        let found = x.adaptive_avg_pool(output);
+        assert!(
+            matches!(found, Err(Error::InvalidArgument { .. })),
+            "{output:?}: {found:?}"
+        );
+    }
+    let empty = zeros(&[1, 0, 5, 2]);
+    assert!(matches!(
+        empty.max_pool(&Window::new([1, 1]), false),
+        Err(Error::InvalidArgument { .. })
+    ));
+    assert!(matches!(empty.global_avg_pool(), Err(Error::InvalidArgument { .. })));
+    // No images or no channels: no work, no error.
+    let none = zeros(&[0, 5, 5, 2])
+        .max_pool(&plain, false)
+        .expect("a zero batch is a batch");
+    assert_eq!(none.shape().dims(), [0, 4, 4, 2]);
+    let none = zeros(&[1, 5, 5, 0])
+        .avg_pool(&plain, false, true)
+        .expect("no channels, no work");
+    assert_eq!(none.shape().dims(), [1, 4, 4, 0]);
+}
