@@ -6,6 +6,7 @@ use crate::error::reserve;
 use crate::{Arrays, BadRecords, DataError, Dataset, Labels, Place, Result, Sample, Skipped};
 use csv::{ReaderBuilder, StringRecord};
 use kiln_core::Shape;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,11 +97,69 @@ struct Lines<'a> {
     names: Vec<String>,
 }
 
+/// Columns that are accepted: each costs memory per name.
+const MAX_COLUMNS: usize = 1 << 20;
+
 /// The label of a line.
-enum Cell {
+enum Cell<'r> {
     Class(i32),
-    Name(String),
+    Name(&'r str),
     Number(f32),
+}
+
+/// The labels of the lines so far. Each distinct name is kept once, numbered as it is met.
+#[derive(Default)]
+struct Collected {
+    classes: Vec<i32>,
+    numbers: Vec<f32>,
+    names: HashMap<String, i32>,
+}
+
+impl Collected {
+    fn push(&mut self, cell: Cell<'_>) -> Result<()> {
+        let class = match cell {
+            Cell::Number(v) => {
+                reserve(&mut self.numbers, 1, "labels")?;
+                self.numbers.push(v);
+                return Ok(());
+            }
+            Cell::Class(class) => class,
+            Cell::Name(name) => match self.names.get(name) {
+                Some(&class) => class,
+                None => {
+                    let class = self.names.len() as i32;
+                    self.names.insert(name.to_string(), class);
+                    class
+                }
+            },
+        };
+        reserve(&mut self.classes, 1, "labels")?;
+        self.classes.push(class);
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.classes.is_empty() && self.numbers.is_empty()
+    }
+
+    /// The labels, classes by name renumbered in sorted order, and the names.
+    fn finish(mut self, kind: LabelKind) -> (Labels, Vec<String>) {
+        let mut names: Vec<(String, i32)> = self.names.into_iter().collect();
+        names.sort_unstable();
+        let labels = match kind {
+            LabelKind::Number => Labels::Targets(self.numbers, 1),
+            LabelKind::Class { classes } => Labels::Classes(self.classes, classes),
+            LabelKind::Name => {
+                let mut sorted = vec![0; names.len()];
+                for (rank, (_, met)) in names.iter().enumerate() {
+                    sorted[*met as usize] = rank as i32;
+                }
+                self.classes.iter_mut().for_each(|c| *c = sorted[*c as usize]);
+                Labels::Classes(self.classes, names.len())
+            }
+        };
+        (labels, names.into_iter().map(|(name, _)| name).collect())
+    }
 }
 
 impl Csv {
@@ -141,7 +200,7 @@ impl Csv {
             let header = reader.headers().map_err(|e| lines.broken(e, 1))?.clone();
             lines.begin(&header, true)?;
         }
-        let (mut inputs, mut cells, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+        let (mut inputs, mut collected, mut skipped) = (Vec::new(), Collected::default(), Skipped::default());
         let mut record = StringRecord::new();
         loop {
             let line = reader.position().line();
@@ -157,22 +216,19 @@ impl Csv {
                 Err(e) => Err(lines.broken(e, line)),
             };
             match outcome {
-                Ok(cell) => {
-                    reserve(&mut cells, 1, "labels")?;
-                    cells.push(cell);
-                }
+                Ok(cell) => collected.push(cell)?,
                 // The machine's faults are not the record's.
                 Err(e @ (DataError::Io { .. } | DataError::OutOfMemory { .. })) => return Err(e),
                 Err(e) => skipped.note(options.bad, e)?,
             }
         }
-        if cells.is_empty() {
+        if collected.is_empty() {
             return Err(DataError::Empty {
                 path: path.to_path_buf(),
                 expected: "at least one line of data",
             });
         }
-        let (labels, classes) = labels(cells, options.kind);
+        let (labels, classes) = collected.finish(options.kind);
         let shape = Shape::new(&[lines.width - 1])?;
         let names = lines.names.into_iter().enumerate();
         Ok(Csv {
@@ -194,6 +250,15 @@ impl Lines<'_> {
     /// Fixes the number of columns and finds the label's.
     fn begin(&mut self, first: &StringRecord, header: bool) -> Result<()> {
         self.width = first.len();
+        if self.width > MAX_COLUMNS {
+            return Err(DataError::TooLarge {
+                path: self.path.to_path_buf(),
+                place: Place::Line { line: 1, column: None },
+                what: "number of columns",
+                found: self.width as u64,
+                limit: MAX_COLUMNS as u64,
+            });
+        }
         if header {
             self.names = first.iter().map(str::to_string).collect();
         }
@@ -252,7 +317,7 @@ impl Lines<'_> {
     }
 
     /// Appends a line's features; leaves `inputs` as it was when the line is bad.
-    fn parse(&self, record: &StringRecord, line: u64, inputs: &mut Vec<f32>) -> Result<Cell> {
+    fn parse<'r>(&self, record: &'r StringRecord, line: u64, inputs: &mut Vec<f32>) -> Result<Cell<'r>> {
         if record.len() != self.width {
             return Err(DataError::Value {
                 path: self.path.to_path_buf(),
@@ -273,7 +338,7 @@ impl Lines<'_> {
             LabelKind::Name if field.is_empty() => {
                 return Err(self.value(line, self.label, "label", field, "a class name"));
             }
-            LabelKind::Name => Cell::Name(field.to_string()),
+            LabelKind::Name => Cell::Name(field),
             LabelKind::Class { classes } => {
                 let label: i64 = field
                     .parse()
@@ -302,33 +367,6 @@ impl Lines<'_> {
         }
         Ok(cell)
     }
-}
-
-/// Labels in memory, and the names of the classes if they have any.
-fn labels(cells: Vec<Cell>, kind: LabelKind) -> (Labels, Vec<String>) {
-    let mut names: Vec<String> = cells
-        .iter()
-        .filter_map(|c| match c {
-            Cell::Name(n) => Some(n.clone()),
-            _ => None,
-        })
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let class = |cell: &Cell| match cell {
-        Cell::Class(c) => *c,
-        Cell::Name(n) => names.binary_search(n).unwrap_or(0) as i32,
-        Cell::Number(_) => 0,
-    };
-    let labels = match kind {
-        LabelKind::Number => {
-            let number = |cell: &Cell| if let Cell::Number(v) = cell { *v } else { 0.0 };
-            Labels::Targets(cells.iter().map(number).collect(), 1)
-        }
-        LabelKind::Class { classes } => Labels::Classes(cells.iter().map(class).collect(), classes),
-        LabelKind::Name => Labels::Classes(cells.iter().map(class).collect(), names.len()),
-    };
-    (labels, names)
 }
 
 impl Dataset for Csv {

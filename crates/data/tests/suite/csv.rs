@@ -47,12 +47,13 @@ proptest! {
 
 #[test]
 fn names_and_numbers() {
-    let text = b"length, kind ,width\n1.5,setosa, 2\n\"2.5\",virginica,3\n3.5,setosa,4\n";
+    // Names are met in another order than they sort.
+    let text = b"length, kind ,width\n1.5,virginica, 2\n\"2.5\",setosa,3\n3.5,virginica,4\n";
     let csv = open(text, &CsvOptions::new("kind", LabelKind::Name)).unwrap();
     assert_eq!(csv.class_names(), ["setosa", "virginica"]);
     assert_eq!(csv.feature_names(), ["length", "width"]);
     let sample = csv.get(1).unwrap();
-    assert_eq!((sample.input, sample.label), (vec![2.5, 3.0], 1));
+    assert_eq!((sample.input, sample.label), (vec![2.5, 3.0], 0));
     assert_eq!(csv.shape().unwrap().dims(), [2]);
 
     let csv = open(
@@ -141,6 +142,11 @@ fn files_that_cannot_be_data() {
     assert!(matches!(open(b"a,b\n1,2\n", &options), Err(DataError::Missing { .. })));
     assert!(matches!(open(b"x,y\n", &options), Err(DataError::Empty { .. })));
     assert!(matches!(open(b"y\n1\n", &options), Err(DataError::Value { .. })));
+    let wide = [b"x".as_slice(), &vec![b','; 1 << 20], b"y\n"].concat();
+    assert!(matches!(
+        open(&wide, &options),
+        Err(DataError::TooLarge { found: 1_048_577, .. })
+    ));
     let small = CsvOptions {
         max_bytes: 5,
         ..options
