@@ -1,1 +1,72 @@
-//! stub
+//! What the criterion benches share: the device, random tensors, and the sizes that `benches/peers` measures too.
+//!
+//! Every bench has the same id as the same work in `benches/peers/torch_bench.py`; `cargo xtask bench` puts both in
+//! one table.
+
+use kiln_core::philox::{Key, uniform};
+use kiln_core::{DType, Result, Runtime};
+use kiln_cpu::{Cpu, CpuBuffer};
+
+/// A convolution of one of the nets, stride 1 and no padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    /// The second half of its benches' ids.
+    pub name: &'static str,
+    /// Images.
+    pub batch: usize,
+    /// Input channels.
+    pub input: usize,
+    /// Input height and width.
+    pub size: usize,
+    /// Output channels.
+    pub output: usize,
+    /// Kernel height and width.
+    pub kernel: usize,
+}
+
+/// The convolutions of mnist-cnn and lenet.
+pub const CONVS: [Conv; 5] = [
+    conv("mnist1-b32", 32, 1, 28, 32, 3),
+    conv("mnist2-b32", 32, 32, 13, 64, 3),
+    conv("mnist3-b32", 32, 64, 5, 64, 3),
+    conv("lenet1-b4", 4, 3, 32, 6, 5),
+    conv("lenet2-b4", 4, 6, 14, 16, 5),
+];
+
+const fn conv(name: &'static str, batch: usize, input: usize, size: usize, output: usize, kernel: usize) -> Conv {
+    Conv {
+        name,
+        batch,
+        input,
+        size,
+        output,
+        kernel,
+    }
+}
+
+/// `m`, `k`, `n` of the products; the second is the first dense layer of mnist-cnn.
+pub const GEMMS: [(usize, usize, usize); 4] = [(128, 128, 128), (32, 576, 64), (512, 512, 512), (1024, 1024, 1024)];
+
+/// Rows and classes of the cross-entropies.
+pub const LOSSES: [(usize, usize); 2] = [(32, 10), (128, 1000)];
+
+/// Sizes of mnist-cnn's parameters, weights and biases in turn.
+pub const MNIST_PARAMETERS: [usize; 10] = [288, 32, 18_432, 64, 36_864, 64, 36_864, 64, 640, 10];
+
+/// `len` numbers from −1 to 1, the same for the same `stream`.
+///
+/// # Errors
+/// Memory that could not be had.
+pub fn random(cpu: &Cpu, stream: u32, len: usize) -> Result<CpuBuffer> {
+    let bits = Key::new(0, stream, 0);
+    let values: Vec<f32> = (0..len as u64).map(|i| 2.0 * uniform(bits.word(i)) - 1.0).collect();
+    cpu.upload(&values)
+}
+
+/// A destination of `len` f32.
+///
+/// # Errors
+/// Memory that could not be had.
+pub fn output(cpu: &Cpu, len: usize) -> Result<CpuBuffer> {
+    cpu.alloc(DType::F32, len)
+}

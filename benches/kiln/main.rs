@@ -1,0 +1,28 @@
+//! `cargo bench -p kiln-benches`, or `cargo xtask bench` for the table beside the peers.
+
+mod conv;
+mod gemm;
+mod optim;
+mod pool;
+
+use criterion::{Criterion, criterion_main};
+use kiln_core::Result;
+
+/// Runs one family; an error in a bench's set-up ends the run.
+fn family(c: &mut Criterion, name: &str, run: fn(&mut Criterion) -> Result<()>) {
+    if let Err(e) = run(c) {
+        eprintln!("{name}: {e}");
+        std::process::exit(1);
+    }
+}
+
+fn all() {
+    let mut c = Criterion::default().configure_from_args();
+    family(&mut c, "gemm", gemm::run);
+    family(&mut c, "conv", conv::run);
+    family(&mut c, "pool", pool::run);
+    family(&mut c, "optim", optim::run);
+    c.final_summary();
+}
+
+criterion_main!(all);
