@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 when everything asked for is well, 1 when a check or a test failed, 2 when the command line is wrong.
 
+mod bench;
 mod ci;
 mod test;
 mod tidy;
@@ -37,6 +38,8 @@ enum Task {
     Test(test::Args),
     /// Check the house rules: op stems, layering, unsafe, file length, lints
     Tidy,
+    /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
+    Bench(bench::Args),
     /// Check formatting, clippy, docs, then run the tests
     Ci(ci::Args),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
+        Task::Bench(args) => bench::run(&args),
         Task::Ci(args) => ci::run(&args),
     };
     match result {
