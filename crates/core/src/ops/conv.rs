@@ -383,7 +383,7 @@ fn check_groups(op: &'static str, groups: usize, in_channels: usize, out_channel
         };
         return Err(Error::invalid(op, name, value, "at least 1"));
     }
-    if in_channels % groups != 0 || out_channels % groups != 0 {
+    if !in_channels.is_multiple_of(groups) || !out_channels.is_multiple_of(groups) {
         return Err(Error::invalid(
             op,
             "groups",

@@ -111,7 +111,7 @@ impl GroupNormParams {
             });
         }
         let channels = x[x.rank() - 1];
-        if groups == 0 || channels == 0 || channels % groups != 0 {
+        if groups == 0 || channels == 0 || !channels.is_multiple_of(groups) {
             return Err(Error::invalid(
                 op,
                 "groups",

@@ -51,12 +51,10 @@ impl PoolParams {
         let rank = window.rank;
         let (batch, input, channels) = image_parts(op, rank, x)?;
         window.check(op)?;
-        if let Padding::Explicit(pad) = window.padding {
-            for i in 0..3 {
-                if pad[i] > window.kernel[i] / 2 {
-                    return Err(Error::invalid(op, "padding", pad[i], "at most half of the kernel"));
-                }
-            }
+        if let Padding::Explicit(pad) = window.padding
+            && let Some((pad, _)) = pad.iter().zip(window.kernel).find(|&(&p, k)| p > k / 2)
+        {
+            return Err(Error::invalid(op, "padding", pad, "at most half of the kernel"));
         }
         let (mut padding, mut output) = ([0; 3], [0; 3]);
         for i in 0..3 {
