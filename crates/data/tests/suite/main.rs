@@ -3,6 +3,7 @@
 mod cifar;
 mod common;
 mod csv;
+mod device;
 mod idx;
 mod images;
 mod loader;
