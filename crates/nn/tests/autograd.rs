@@ -1,0 +1,128 @@
+//! The engine: accumulation, freeing, gradients of gradients, and what it refuses.
+
+use kiln_cpu::Cpu;
+use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
+
+type T = Tensor<Cpu>;
+
+fn leaf(values: &[f64]) -> T {
+    T::from_slice(&Cpu::poisoned(), values, &[values.len()]).unwrap().requires_grad()
+}
+
+fn values(t: Option<&T>) -> Vec<f64> {
+    t.expect("a gradient").to_f64().unwrap()
+}
+
+#[test]
+fn a_tensor_used_twice_gets_the_sum() -> Result<()> {
+    let x = leaf(&[1.0, -2.0, 3.0]);
+    let y = x.mul(&x)?.add(&x)?.sum(&[], false)?;
+    let grads = y.backward()?;
+    assert_eq!(values(grads.get(&x)), [3.0, -3.0, 7.0]);
+    Ok(())
+}
+
+/// Addition returns one gradient for both inputs; adding to it in place must not change the other's.
+#[test]
+fn a_gradient_given_to_two_inputs_is_not_shared() -> Result<()> {
+    let (a, b) = (leaf(&[1.0]), leaf(&[2.0]));
+    let y = a.add(&b)?.add(&a)?.sum(&[], false)?;
+    let grads = y.backward()?;
+    assert_eq!(values(grads.get(&a)), [2.0]);
+    assert_eq!(values(grads.get(&b)), [1.0]);
+    Ok(())
+}
+
+#[test]
+fn gradients_of_gradients() -> Result<()> {
+    let x = leaf(&[2.0, -1.0]);
+    let cube = x.mul(&x)?.mul(&x)?.sum(&[], false)?;
+    let first = grad(&cube, &[&x], None, true)?.remove(0).expect("first");
+    assert_eq!(first.to_f64()?, [12.0, 3.0]);
+    let second = grad(&first.sum(&[], false)?, &[&x], None, true)?.remove(0).expect("second");
+    assert_eq!(second.to_f64()?, [12.0, -6.0]);
+    let third = second.sum(&[], false)?.backward()?;
+    assert_eq!(values(third.get(&x)), [6.0, 6.0]);
+    Ok(())
+}
+
+#[test]
+fn gradients_of_intermediate_and_unrelated_tensors() -> Result<()> {
+    let (x, other) = (leaf(&[3.0]), leaf(&[1.0]));
+    let mid = x.mul(&x)?;
+    let y = mid.mul(&mid)?;
+    let found = grad(&y, &[&mid, &x, &other], None, false)?;
+    assert_eq!(values(found[0].as_ref()), [18.0]);
+    assert_eq!(values(found[1].as_ref()), [108.0]);
+    assert!(found[2].is_none());
+    Ok(())
+}
+
+#[test]
+fn a_graph_is_used_once_unless_retained() -> Result<()> {
+    let x = leaf(&[1.5]);
+    let y = x.mul(&x)?;
+    assert_eq!(values(y.backward_retain()?.get(&x)), [3.0]);
+    assert_eq!(values(y.backward()?.get(&x)), [3.0]);
+    assert!(matches!(y.backward(), Err(Error::GraphFreed { op: "mul" })));
+    Ok(())
+}
+
+#[test]
+fn nothing_is_recorded_without_gradients() -> Result<()> {
+    let x = leaf(&[1.0]);
+    let y = no_grad(|| x.mul(&x))?;
+    assert!(!y.is_tracked());
+    assert!(matches!(y.backward(), Err(Error::InvalidArgument { op: "backward", .. })));
+    assert!(x.mul(&x)?.is_tracked(), "the mode is restored");
+    assert!(!x.detach().mul(&x.detach())?.is_tracked());
+    Ok(())
+}
+
+#[test]
+fn backward_wants_a_scalar_or_a_seed() -> Result<()> {
+    let x = leaf(&[1.0, 2.0]);
+    let y = x.mul(&x)?;
+    assert!(y.backward().unwrap_err().to_string().contains("backward_with"));
+    let seed = T::from_slice(x.backend(), &[1.0f64, 10.0], &[2])?;
+    assert!(y.backward_with(&T::zeros(x.backend(), &[3], DType::F64)?).is_err());
+    assert!(y.backward_with(&T::zeros(x.backend(), &[2], DType::F32)?).is_err());
+    assert_eq!(values(y.backward_with(&seed)?.get(&x)), [2.0, 40.0]);
+    Ok(())
+}
+
+#[test]
+fn a_long_chain_comes_apart_without_recursion() -> Result<()> {
+    let x = leaf(&[0.0]);
+    let mut y = x.clone();
+    for _ in 0..200_000 {
+        y = y.add(&x)?;
+    }
+    drop(y);
+    let mut y = x.clone();
+    for _ in 0..50_000 {
+        y = y.add(&x)?;
+    }
+    assert_eq!(values(y.backward()?.get(&x)), [50_001.0]);
+    Ok(())
+}
+
+#[test]
+fn micro_batches_accumulate_to_the_whole() -> Result<()> {
+    let w = leaf(&[0.5, -1.0]);
+    let loss = |scale: f64| w.mul(&w)?.mul_scalar(scale)?.sum(&[], false);
+    let mut sum = loss(1.0)?.backward()?;
+    sum.accumulate(loss(2.0)?.backward()?)?;
+    assert_eq!(values(sum.get(&w)), values(loss(3.0)?.backward()?.get(&w)));
+    Ok(())
+}
+
+#[test]
+fn updating_in_place_leaves_other_holders_alone() -> Result<()> {
+    let mut x = leaf(&[1.0]);
+    let before = x.detach();
+    let id = x.id();
+    x.assign(&T::from_slice(x.backend(), &[9.0f64], &[1])?)?;
+    assert_eq!((x.item()?, before.item()?, x.id()), (9.0, 1.0, id));
+    Ok(())
+}
