@@ -91,7 +91,7 @@ pub(crate) fn blocks<A: Send>(
     c: ArrayViewMut3<'_, A>,
     size: [usize; 3],
     origin: [usize; 3],
-    f: &(impl Fn([usize; 3], ArrayViewMut3<'_, A>) -> Result<()> + Sync),
+    f: &(dyn Fn([usize; 3], ArrayViewMut3<'_, A>) -> Result<()> + Sync),
 ) -> Result<()> {
     if c.is_empty() {
         return Ok(());

@@ -1,4 +1,7 @@
 //! Splitting work: chunks depend on sizes alone, never on the number of threads, and small work stays on one core.
+//!
+//! Every function hands its closure to rayon as a `dyn Fn`: one call per chunk costs nothing, and the thread machinery
+//! is compiled once per element type rather than once per kernel.
 
 use rayon::prelude::*;
 
@@ -8,17 +11,8 @@ pub(crate) const GRAIN: usize = 1 << 15;
 /// Runs `f(first_index, chunk)` over chunks of about `GRAIN / cost` elements of `y`, in parallel when there is more
 /// than one. `cost` is the work of one element relative to one multiplication; chunks are multiples of `unit`.
 pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    let unit = unit.max(1);
-    let size = (GRAIN / cost.max(1)).max(1).next_multiple_of(unit);
-    if y.len() <= size {
-        if !y.is_empty() {
-            f(0, y);
-        }
-        return;
-    }
-    y.par_chunks_mut(size)
-        .enumerate()
-        .for_each(|(i, chunk)| f(i * size, chunk));
+    let size = (GRAIN / cost.max(1)).max(1).next_multiple_of(unit.max(1));
+    each_mut(y, size, y.len() > size, &|i, chunk| f(i * size, chunk));
 }
 
 /// Copies bytes, in parallel chunks when there are many.
@@ -35,15 +29,8 @@ pub(crate) fn try_chunks_mut<T: Send>(
     f: impl Fn(usize, &mut [T]) -> kiln_core::Result<()> + Sync,
 ) -> kiln_core::Result<()> {
     let size = size.max(1);
-    if !parallel || y.len() <= size {
-        return y
-            .chunks_mut(size)
-            .enumerate()
-            .try_for_each(|(i, chunk)| f(i * size, chunk));
-    }
-    y.par_chunks_mut(size)
-        .enumerate()
-        .try_for_each(|(i, chunk)| f(i * size, chunk))
+    let parallel = parallel && y.len() > size;
+    try_each_mut(y, size, parallel, &|i, chunk| f(i * size, chunk))
 }
 
 /// Runs `f(first_index, a_chunk, b_chunk)` over chunks of `size` elements of two slices of one length, in parallel
@@ -56,16 +43,7 @@ pub(crate) fn pair_chunks_mut<A: Send, B: Send>(
 ) {
     debug_assert_eq!(a.len(), b.len());
     let size = size.max(1);
-    if a.len() <= size {
-        if !a.is_empty() {
-            f(0, a, b);
-        }
-        return;
-    }
-    a.par_chunks_mut(size)
-        .zip(b.par_chunks_mut(size))
-        .enumerate()
-        .for_each(|(i, (a, b))| f(i * size, a, b));
+    zip2_mut((a, size), (b, size), |i, a, b| f(i * size, a, b));
 }
 
 /// Rows of `width` elements that make up about `GRAIN / cost` elements, at least one.
@@ -80,16 +58,11 @@ pub(crate) fn zip2_mut<A: Send, B: Send>(
     (b, lb): (&mut [B], usize),
     f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
 ) {
-    if a.len() <= la {
-        if !a.is_empty() {
-            f(0, a, b);
-        }
-        return;
+    if a.len() > la {
+        zip2_parallel((a, la), (b, lb), &f);
+    } else if !a.is_empty() {
+        f(0, a, b);
     }
-    a.par_chunks_mut(la)
-        .zip(b.par_chunks_mut(lb))
-        .enumerate()
-        .for_each(|(i, (a, b))| f(i, a, b));
 }
 
 /// As [`zip2_mut`], over three slices.
@@ -99,25 +72,60 @@ pub(crate) fn zip3_mut<A: Send, B: Send, C: Send>(
     (c, lc): (&mut [C], usize),
     f: impl Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync,
 ) {
-    if a.len() <= la {
-        if !a.is_empty() {
-            f(0, a, b, c);
-        }
-        return;
+    if a.len() > la {
+        zip3_parallel((a, la), (b, lb), (c, lc), &f);
+    } else if !a.is_empty() {
+        f(0, a, b, c);
     }
-    a.par_chunks_mut(la)
-        .zip(b.par_chunks_mut(lb))
-        .zip(c.par_chunks_mut(lc))
-        .enumerate()
-        .for_each(|(i, ((a, b), c))| f(i, a, b, c));
 }
 
 /// Runs `f(i, item)` over the items of `size` elements that `y` is made of; in parallel when their `work` together is
 /// worth starting threads.
 pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    if y.len() <= size || work <= GRAIN {
-        y.chunks_mut(size.max(1)).enumerate().for_each(|(i, item)| f(i, item));
+    each_mut(y, size.max(1), y.len() > size && work > GRAIN, &f);
+}
+
+fn each_mut<T: Send>(y: &mut [T], size: usize, parallel: bool, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    if parallel {
+        y.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
     } else {
-        y.par_chunks_mut(size).enumerate().for_each(|(i, item)| f(i, item));
+        y.chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
     }
+}
+
+fn try_each_mut<T: Send>(
+    y: &mut [T],
+    size: usize,
+    parallel: bool,
+    f: &(dyn Fn(usize, &mut [T]) -> kiln_core::Result<()> + Sync),
+) -> kiln_core::Result<()> {
+    if parallel {
+        y.par_chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
+    } else {
+        y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
+    }
+}
+
+fn zip2_parallel<A: Send, B: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+) {
+    a.par_chunks_mut(la)
+        .zip(b.par_chunks_mut(lb))
+        .enumerate()
+        .for_each(|(i, (a, b))| f(i, a, b));
+}
+
+fn zip3_parallel<A: Send, B: Send, C: Send>(
+    (a, la): (&mut [A], usize),
+    (b, lb): (&mut [B], usize),
+    (c, lc): (&mut [C], usize),
+    f: &(dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync),
+) {
+    a.par_chunks_mut(la)
+        .zip(b.par_chunks_mut(lb))
+        .zip(c.par_chunks_mut(lc))
+        .enumerate()
+        .for_each(|(i, ((a, b), c))| f(i, a, b, c));
 }

@@ -16,16 +16,34 @@ const CHUNK: usize = GRAIN / 8;
 
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
 
+/// A loop over one part of a slot: parameter, gradient, state.
+type Part<'f, T, A, const N: usize> = &'f (dyn Fn(&mut [T], &[T], [&mut [A]; N]) + Sync);
+
 /// `(p, state) = f(p, g, state)` for every element of every slot.
 fn each<T: Float<Acc = A>, A: Math, const N: usize>(
     slots: &mut [OptimSlot<'_, CpuBuffer>],
     f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync,
 ) {
+    run(slots, &|param: &mut [T], grad: &[T], state: [&mut [A]; N]| {
+        let n = param.len();
+        let grad = &grad[..n];
+        let state = state.map(|s| &mut s[..n]);
+        for i in 0..n {
+            let (p, s) = f(param[i].wide(), grad[i].wide(), std::array::from_fn(|k| state[k][i]));
+            param[i] = T::narrow(p);
+            for k in 0..N {
+                state[k][i] = s[k];
+            }
+        }
+    });
+}
+
+fn run<T: Float<Acc = A>, A: Math, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, T, A, N>) {
     let run = |slot: &mut OptimSlot<'_, CpuBuffer>| {
         debug_assert_eq!(slot.state.len(), N);
         let mut state = slot.state.iter_mut();
         let state = [(); N].map(|()| state.next().map_or(&mut [][..], |s| s.as_mut_slice::<A>()));
-        split(slot.param.as_mut_slice::<T>(), slot.grad.as_slice(), state, &f);
+        split(slot.param.as_mut_slice::<T>(), slot.grad.as_slice(), state, part);
     };
     if slots.iter().map(|s| s.param.len()).sum::<usize>() <= CHUNK {
         slots.iter_mut().for_each(run);
@@ -39,35 +57,26 @@ fn split<T: Float<Acc = A>, A: Math, const N: usize>(
     param: &mut [T],
     grad: &[T],
     state: [&mut [A]; N],
-    f: &(impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync),
+    part: Part<'_, T, A, N>,
 ) {
     let n = param.len();
     debug_assert!(grad.len() == n && state.iter().all(|s| s.len() == n));
-    if n > CHUNK {
-        let middle = (n / 2).next_multiple_of(CHUNK);
-        let (p0, p1) = param.split_at_mut(middle);
-        let (g0, g1) = grad.split_at(middle);
-        let mut right = [const { None }; N];
-        let mut k = 0;
-        let left = state.map(|s| {
-            let (a, b) = s.split_at_mut(middle);
-            right[k] = Some(b);
-            k += 1;
-            a
-        });
-        let right = right.map(|b| b.unwrap_or_default());
-        rayon::join(|| split(p0, g0, left, f), || split(p1, g1, right, f));
-        return;
+    if n <= CHUNK {
+        return part(param, grad, state);
     }
-    let grad = &grad[..n];
-    let state = state.map(|s| &mut s[..n]);
-    for i in 0..n {
-        let (p, s) = f(param[i].wide(), grad[i].wide(), std::array::from_fn(|k| state[k][i]));
-        param[i] = T::narrow(p);
-        for k in 0..N {
-            state[k][i] = s[k];
-        }
-    }
+    let middle = (n / 2).next_multiple_of(CHUNK);
+    let (p0, p1) = param.split_at_mut(middle);
+    let (g0, g1) = grad.split_at(middle);
+    let mut right = [const { None }; N];
+    let mut k = 0;
+    let left = state.map(|s| {
+        let (a, b) = s.split_at_mut(middle);
+        right[k] = Some(b);
+        k += 1;
+        a
+    });
+    let right = right.map(|b| b.unwrap_or_default());
+    rayon::join(|| split(p0, g0, left, part), || split(p1, g1, right, part));
 }
 
 /// `[lr, c1, c2, scale]`
