@@ -1,7 +1,7 @@
 //! Reductions over any axes, arg-reductions, cumulative sum and top-k along one axis.
 
-use super::{Dims, coded};
-use crate::{MAX_RANK, Result, Runtime, Shape};
+use super::{Dims, coded, dim32};
+use crate::{Error, MAX_RANK, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 coded! {
@@ -78,7 +78,7 @@ impl ReduceParams {
         }
         p.shape[p.rank as usize..].fill(1);
         if p.count == 0 && p.outputs > 0 && matches!(f, Reduce::Max | Reduce::Min) {
-            return Err(crate::Error::invalid(op, "shape", shape, "a non-empty reduction"));
+            return Err(Error::invalid(op, "shape", shape, "a non-empty reduction"));
         }
         Ok((p, Shape::new(&kept[..n])?))
     }
@@ -123,6 +123,37 @@ impl AxisParams {
             reverse: u32::from(reverse),
             pad: 0,
         })
+    }
+
+    /// Parameters of an arg-reduction along `axis`.
+    ///
+    /// # Errors
+    /// An axis out of range; one that is empty, or too long for i32, in a tensor that has outputs.
+    pub fn arg(op: &'static str, shape: &Shape, axis: isize, reverse: bool) -> Result<Self> {
+        let p = Self::new(op, shape, axis, 0, reverse)?;
+        dim32(op, "axis size", p.n as usize)?;
+        if p.n == 0 && p.outer * p.inner > 0 {
+            return Err(Error::invalid(op, "shape", shape, "a non-empty reduction"));
+        }
+        Ok(p)
+    }
+
+    /// Parameters of the `k` first along `axis`.
+    ///
+    /// # Errors
+    /// An axis out of range or too long for i32, a `k` larger than the axis.
+    pub fn top_k(op: &'static str, shape: &Shape, axis: isize, k: usize, reverse: bool) -> Result<Self> {
+        let p = Self::new(op, shape, axis, k, reverse)?;
+        dim32(op, "axis size", p.n as usize)?;
+        if p.k > p.n {
+            return Err(Error::invalid(
+                op,
+                "k",
+                k,
+                format!("at most {}, the size of the axis", p.n),
+            ));
+        }
+        Ok(p)
     }
 }
 
