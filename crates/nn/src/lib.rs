@@ -22,6 +22,7 @@ pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
+pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
 pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};

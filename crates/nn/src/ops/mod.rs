@@ -7,7 +7,7 @@ mod activation;
 mod conv;
 mod elementwise;
 pub mod index;
-mod loss;
+pub mod loss;
 mod matmul;
 mod norm;
 mod pool;

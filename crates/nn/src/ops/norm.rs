@@ -1,1 +1,458 @@
-//! x
+//! Batch, layer, RMS, group and instance norm.
+//!
+//! Each is one fused op, and beside it stands its definition in primitive ops: what gradients of gradients are taken
+//! of, and what tests compare the fused op with.
+
+use super::reduce::wide_dtype;
+use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Result, Shape, Tensor};
+use kiln_core::ops::{BatchNormParams, GroupNormParams};
+
+/// The scale and shift of a norm, or neither or one of them.
+type Affine<'a, B> = (Option<&'a Tensor<B>>, Option<&'a Tensor<B>>);
+
+/// Refuses a scale or shift of another shape than `shape` or another dtype than `x`.
+fn check_affine<B: Backend>(op: &'static str, x: &Tensor<B>, affine: Affine<'_, B>, shape: &[usize]) -> Result<()> {
+    for t in [affine.0, affine.1].into_iter().flatten() {
+        same_dtype(op, x, t)?;
+        if t.shape()[..] != *shape {
+            return Err(Error::ShapeMismatch {
+                op,
+                lhs: *t.shape(),
+                rhs: Shape::new(shape)?,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a norm recorded: the fused op's arguments and results.
+struct Norm<B: Backend> {
+    form: Form,
+    x: Tensor<B>,
+    scale: Option<Tensor<B>>,
+    shift: Option<Tensor<B>>,
+    mean: Tensor<B>,
+    rstd: Tensor<B>,
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Batch(BatchNormParams),
+    Group(GroupNormParams),
+}
+
+impl<B: Backend> Rule<B> for Norm<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        if is_grad_enabled() {
+            let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
+            return vjp(&inputs, cx.grad, |t| {
+                let scale = self.scale.is_some().then(|| &t[1]);
+                let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
+                composed(&self.form, &t[0], (scale, shift))
+            });
+        }
+        let (x, backend, g) = (&self.x, self.x.backend(), cx.grad);
+        let channels = match self.form {
+            Form::Batch(p) => p.channels as usize,
+            Form::Group(p) => (p.groups * p.width) as usize,
+        };
+        let flat = Shape::new(&[channels])?;
+        let mut dx = x.alloc_like(*x.shape())?;
+        let (mut dscale, mut dshift) = (x.alloc_like(flat)?, x.alloc_like(flat)?);
+        let scale = self.scale.as_ref().map(Tensor::buffer);
+        let (mean, rstd) = (self.mean.buffer(), self.rstd.buffer());
+        match &self.form {
+            Form::Batch(p) => backend.batch_norm_grad(
+                p,
+                x.buffer(),
+                scale,
+                mean,
+                rstd,
+                g.buffer(),
+                &mut dx,
+                &mut dscale,
+                &mut dshift,
+            )?,
+            Form::Group(p) => backend.group_norm_grad(
+                p,
+                x.buffer(),
+                scale,
+                mean,
+                rstd,
+                g.buffer(),
+                &mut dx,
+                &mut dscale,
+                &mut dshift,
+            )?,
+        }
+        let mut grads = vec![Some(Tensor::from_buffer(backend, dx, *x.shape()))];
+        grads.extend(
+            self.scale
+                .as_ref()
+                .map(|s| Some(Tensor::from_buffer(backend, dscale, *s.shape()))),
+        );
+        grads.extend(
+            self.shift
+                .as_ref()
+                .map(|s| Some(Tensor::from_buffer(backend, dshift, *s.shape()))),
+        );
+        Ok(grads)
+    }
+}
+
+/// The recorded inputs, in the order in which their gradients come.
+fn inputs<'a, B: Backend>(x: &'a Tensor<B>, affine: Affine<'a, B>) -> Vec<&'a Tensor<B>> {
+    [Some(x), affine.0, affine.1].into_iter().flatten().collect()
+}
+
+/// The definition of each training norm in primitive ops.
+fn composed<B: Backend>(form: &Form, x: &Tensor<B>, affine: Affine<'_, B>) -> Result<Tensor<B>> {
+    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
+    // Seen as [samples, positions, groups, width], a norm reduces some of the axes; scale and shift vary along the last.
+    let (view, axes, channels, eps, rms): (_, &[isize], _, _, _) = match form {
+        Form::Batch(p) => ([1, p.rows, p.channels, 1], &[0, 1], [p.channels, 1], p.eps, false),
+        Form::Group(p) => (
+            [p.samples, p.positions, p.groups, p.width],
+            &[1, 3],
+            [p.groups, p.width],
+            p.eps,
+            p.rms == 1,
+        ),
+    };
+    let view = view.map(|d| d as usize);
+    let channels = channels.map(|d| d as usize);
+    let wide = wide.reshape(&view)?;
+    let centred = if rms { wide } else { wide.sub(&wide.mean(axes, true)?)? };
+    let rstd = centred.square()?.mean(axes, true)?.add_scalar(eps)?.rsqrt()?;
+    apply(&centred.mul(&rstd)?, affine, &channels)?
+        .reshape(x.shape())?
+        .to_dtype(x.dtype())
+}
+
+/// `x·scale + shift`, scale and shift seen in the shape `channels`.
+fn apply<B: Backend>(x: &Tensor<B>, affine: Affine<'_, B>, channels: &[usize]) -> Result<Tensor<B>> {
+    let mut y = x.clone();
+    if let Some(scale) = affine.0 {
+        y = y.mul(&scale.to_dtype(x.dtype())?.reshape(channels)?)?;
+    }
+    if let Some(shift) = affine.1 {
+        y = y.add(&shift.to_dtype(x.dtype())?.reshape(channels)?)?;
+    }
+    Ok(y)
+}
+
+/// Evaluation is an affine map of each channel: its gradient is taken of that.
+struct BatchNormEval<B: Backend> {
+    x: Tensor<B>,
+    scale: Option<Tensor<B>>,
+    shift: Option<Tensor<B>>,
+    mean: Tensor<B>,
+    var: Tensor<B>,
+    eps: f64,
+}
+
+impl<B: Backend> Rule<B> for BatchNormEval<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
+        vjp(&inputs, cx.grad, |t| {
+            let rstd = self.var.add_scalar(self.eps)?.rsqrt()?;
+            let hat = t[0].to_dtype(self.mean.dtype())?.sub(&self.mean)?.mul(&rstd)?;
+            let scale = self.scale.is_some().then(|| &t[1]);
+            let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
+            apply(&hat, (scale, shift), self.mean.shape())?.to_dtype(self.x.dtype())
+        })
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Batch norm in training (Ioffe & Szegedy 2015; `torch.nn.functional.batch_norm`) over all axes but the last,
+    /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]`.
+    ///
+    /// Returns the result, the batch mean and the biased batch variance `[C]`, both untracked and of the accumulation
+    /// dtype (f32; f64 for f64): what running statistics are made of. (PyTorch's running variance is the unbiased one:
+    /// multiply by n/(n − 1), n being the values per channel.)
+    ///
+    /// # Errors
+    /// Rank below 2; an empty tensor or a single value per channel; a scale or shift of another shape or dtype; an
+    /// `eps` that is negative or not finite.
+    pub fn batch_norm(
+        &self,
+        scale: Option<&Tensor<B>>,
+        shift: Option<&Tensor<B>>,
+        eps: f64,
+    ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
+        let p = BatchNormParams::new("batch_norm", self.shape(), eps)?;
+        if p.rows == 1 {
+            let expected = "more than one value per channel in training";
+            return Err(Error::invalid("batch_norm", "input", self.shape(), expected));
+        }
+        let channels = Shape::new(&[p.channels as usize])?;
+        check_affine("batch_norm", self, (scale, shift), &channels)?;
+        let backend = self.backend();
+        let stats = || backend.alloc(wide_dtype(self.dtype()), channels.size());
+        let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, stats()?, stats()?);
+        backend.batch_norm(
+            &p,
+            self.buffer(),
+            scale.map(Tensor::buffer),
+            shift.map(Tensor::buffer),
+            &mut y,
+            &mut mean,
+            &mut rstd,
+        )?;
+        let mean = Tensor::from_buffer(backend, mean, channels);
+        let rstd = Tensor::from_buffer(backend, rstd, channels);
+        let y = Tensor::from_buffer(backend, y, *self.shape());
+        let var = rstd.square()?.reciprocal()?.sub_scalar(eps)?.clamp_min(0.0)?;
+        let y = y.record("batch_norm", &inputs(self, (scale, shift)), || Norm {
+            form: Form::Batch(p),
+            x: self.clone(),
+            scale: scale.cloned(),
+            shift: shift.cloned(),
+            mean: mean.clone(),
+            rstd,
+        });
+        Ok((y, mean, var))
+    }
+
+    /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
+    ///
+    /// # Errors
+    /// As [`Tensor::batch_norm`], but for a single value; statistics of another shape or dtype;
+    /// [`Error::NoGradient`] for tracked statistics.
+    pub fn batch_norm_eval(
+        &self,
+        mean: &Tensor<B>,
+        var: &Tensor<B>,
+        scale: Option<&Tensor<B>>,
+        shift: Option<&Tensor<B>>,
+        eps: f64,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "batch_norm_eval";
+        let p = BatchNormParams::new(OP, self.shape(), eps)?;
+        let channels = [p.channels as usize];
+        check_affine(OP, self, (scale, shift), &channels)?;
+        for stat in [mean, var] {
+            if stat.is_tracked() {
+                return Err(Error::NoGradient { op: OP });
+            }
+            if stat.dtype() != wide_dtype(self.dtype()) {
+                return Err(Error::DTypeMismatch {
+                    op: OP,
+                    lhs: stat.dtype(),
+                    rhs: wide_dtype(self.dtype()),
+                });
+            }
+            if stat.shape()[..] != channels {
+                return Err(Error::ShapeMismatch {
+                    op: OP,
+                    lhs: *stat.shape(),
+                    rhs: Shape::new(&channels)?,
+                });
+            }
+        }
+        let mut y = self.alloc_like(*self.shape())?;
+        self.backend().batch_norm_eval(
+            &p,
+            self.buffer(),
+            scale.map(Tensor::buffer),
+            shift.map(Tensor::buffer),
+            mean.buffer(),
+            var.buffer(),
+            &mut y,
+        )?;
+        let y = Tensor::from_buffer(self.backend(), y, *self.shape());
+        Ok(y.record(OP, &inputs(self, (scale, shift)), || BatchNormEval {
+            x: self.clone(),
+            scale: scale.cloned(),
+            shift: shift.cloned(),
+            mean: mean.clone(),
+            var: var.clone(),
+            eps,
+        }))
+    }
+
+    /// Layer norm (Ba, Kiros & Hinton 2016; `torch.nn.functional.layer_norm`) over the last dimensions, which must equal
+    /// `normalized_shape`; scale and shift have that shape.
+    ///
+    /// # Errors
+    /// A `normalized_shape` that is empty or does not fit; a scale or shift of another shape or dtype; an `eps` that is
+    /// negative or not finite.
+    pub fn layer_norm(
+        &self,
+        normalized_shape: &[usize],
+        scale: Option<&Tensor<B>>,
+        shift: Option<&Tensor<B>>,
+        eps: f64,
+    ) -> Result<Tensor<B>> {
+        let normalized = Shape::new(normalized_shape)?;
+        let p = GroupNormParams::layer("layer_norm", self.shape(), &normalized, eps, false)?;
+        self.group_like("layer_norm", p, (scale, shift), normalized_shape)
+    }
+
+    /// RMS norm (Zhang & Sennrich 2019; `torch.nn.functional.rms_norm`): `x/√(mean(x²) + eps)·scale` over the last
+    /// dimensions, which must equal `normalized_shape`.
+    ///
+    /// # Errors
+    /// As [`Tensor::layer_norm`].
+    pub fn rms_norm(&self, normalized_shape: &[usize], scale: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
+        let normalized = Shape::new(normalized_shape)?;
+        let p = GroupNormParams::layer("rms_norm", self.shape(), &normalized, eps, true)?;
+        self.group_like("rms_norm", p, (scale, None), normalized_shape)
+    }
+
+    /// Group norm (Wu & He 2018; `torch.nn.functional.group_norm`) of `[N, …, C]`: each sample's channels in `groups`
+    /// groups of neighbours, each normalised over its channels and all positions. Scale and shift are `[C]`.
+    ///
+    /// # Errors
+    /// Rank below 2; groups that do not divide the channels; no positions; a scale or shift of another shape or dtype;
+    /// an `eps` that is negative or not finite.
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        scale: Option<&Tensor<B>>,
+        shift: Option<&Tensor<B>>,
+        eps: f64,
+    ) -> Result<Tensor<B>> {
+        let p = GroupNormParams::group("group_norm", self.shape(), groups, eps)?;
+        self.group_like("group_norm", p, (scale, shift), &[(p.groups * p.width) as usize])
+    }
+
+    /// Instance norm (Ulyanov, Vedaldi & Lempitsky 2016; `torch.nn.functional.instance_norm`) of `[N, …, C]`: each
+    /// channel of each sample over its positions. Scale and shift are `[C]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::group_norm`]; a single position.
+    pub fn instance_norm(&self, scale: Option<&Tensor<B>>, shift: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
+        const OP: &str = "instance_norm";
+        let channels = self.shape().last().copied().unwrap_or(0);
+        // No channels at all is an error that names the input, not a number of groups that nobody chose.
+        if self.rank() >= 2 && channels == 0 {
+            return Err(Error::invalid(OP, "input", self.shape(), "at least one channel"));
+        }
+        let p = GroupNormParams::group(OP, self.shape(), channels, eps)?;
+        if p.positions == 1 {
+            return Err(Error::invalid(OP, "input", self.shape(), "more than one position"));
+        }
+        self.group_like(OP, p, (scale, shift), &[channels])
+    }
+
+    fn group_like(
+        &self,
+        op: &'static str,
+        p: GroupNormParams,
+        (scale, shift): Affine<'_, B>,
+        channels: &[usize],
+    ) -> Result<Tensor<B>> {
+        check_affine(op, self, (scale, shift), channels)?;
+        let (backend, stats) = (self.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
+        let alloc = || backend.alloc(wide_dtype(self.dtype()), stats.size());
+        let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, alloc()?, alloc()?);
+        backend.group_norm(
+            &p,
+            self.buffer(),
+            scale.map(Tensor::buffer),
+            shift.map(Tensor::buffer),
+            &mut y,
+            &mut mean,
+            &mut rstd,
+        )?;
+        let y = Tensor::from_buffer(backend, y, *self.shape());
+        Ok(y.record(op, &inputs(self, (scale, shift)), || Norm {
+            form: Form::Group(p),
+            x: self.clone(),
+            scale: scale.cloned(),
+            shift: shift.cloned(),
+            mean: Tensor::from_buffer(backend, mean, stats),
+            rstd: Tensor::from_buffer(backend, rstd, stats),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use kiln_cpu::Cpu;
+
+    /// The fused op and its definition, in values and gradients.
+    fn compare(x: &[usize], form: Form, channels: &[usize]) -> Result<()> {
+        let cpu = Cpu::poisoned();
+        let random = |shape: &[usize], k: f64| {
+            let n = shape.iter().product::<usize>();
+            let values: Vec<f64> = (0..n).map(|i| ((i as f64 + 1.0) * k).sin() + 0.2).collect();
+            Ok::<_, Error>(Tensor::from_f64(&cpu, &values, shape, DType::F64)?.requires_grad())
+        };
+        let t = [random(x, 1.7)?, random(channels, 0.9)?, random(channels, 2.3)?];
+        let g = random(x, 3.1)?.detach();
+        for (scale, shift) in [
+            (None, None),
+            (Some(&t[1]), None),
+            (None, Some(&t[2])),
+            (Some(&t[1]), Some(&t[2])),
+        ] {
+            let fused = match form {
+                Form::Batch(p) => t[0].batch_norm(scale, shift, p.eps)?.0,
+                Form::Group(p) => t[0].group_like("norm", p, (scale, shift), channels)?,
+            };
+            let plain = composed(&form, &t[0], (scale, shift))?;
+            let (a, b) = (fused.backward_with(&g)?, plain.backward_with(&g)?);
+            let close = |a: &Tensor<Cpu>, b: &Tensor<Cpu>| {
+                for (a, b) in a.to_f64()?.into_iter().zip(b.to_f64()?) {
+                    assert!((a - b).abs() <= 1e-9 * (1.0 + b.abs()), "{a} and {b}");
+                }
+                Ok::<_, Error>(())
+            };
+            close(&fused, &plain)?;
+            for t in &t {
+                match (a.get(t), b.get(t)) {
+                    (Some(a), Some(b)) => close(a, b)?,
+                    (a, b) => assert!(a.is_none() && b.is_none()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn fused_norms_are_their_definitions() -> Result<()> {
+        let x = [3, 4, 6];
+        let shape = Shape::new(&x)?;
+        compare(&x, Form::Batch(BatchNormParams::new("t", &shape, 1e-3)?), &[6])?;
+        for groups in [1, 2, 6] {
+            compare(
+                &x,
+                Form::Group(GroupNormParams::group("t", &shape, groups, 1e-3)?),
+                &[6],
+            )?;
+        }
+        for rms in [false, true] {
+            let normalized = Shape::new(&[4, 6])?;
+            let p = GroupNormParams::layer("t", &shape, &normalized, 1e-3, rms)?;
+            compare(&x, Form::Group(p), &[4, 6])?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn batch_statistics_are_those_of_the_batch() -> Result<()> {
+        let x = Tensor::from_slice(&Cpu::poisoned(), &[1.0f32, 10.0, 3.0, 10.0], &[2, 2])?;
+        let (y, mean, var) = x.batch_norm(None, None, 1e-5)?;
+        assert_eq!(mean.to_f64()?, [2.0, 10.0]);
+        let var = var.to_f64()?;
+        assert!((var[0] - 1.0).abs() < 1e-6 && var[1].abs() < 1e-10, "{var:?}");
+        let eval = x.batch_norm_eval(
+            &mean,
+            &Tensor::from_slice(x.backend(), &[1.0f32, 0.0], &[2])?,
+            None,
+            None,
+            1e-5,
+        )?;
+        assert_eq!(y.to_vec::<f32>()?, eval.to_vec::<f32>()?);
+        let half = x.to_dtype(DType::BF16)?;
+        assert_eq!(half.batch_norm(None, None, 1e-5)?.1.dtype(), DType::F32);
+        Ok(())
+    }
+}

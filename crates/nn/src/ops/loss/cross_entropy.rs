@@ -1,0 +1,314 @@
+//! Cross-entropy from logits, from probabilities and from log-probabilities.
+
+use super::Reduction;
+use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
+use crate::ops::reduce::wide_dtype;
+use crate::tensor::same_dtype;
+use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
+use kiln_core::ops::CrossEntropyParams;
+
+/// The options of `torch.nn.CrossEntropyLoss`.
+#[derive(Clone, Debug)]
+pub struct CrossEntropyOptions<'a, B: Backend> {
+    /// How much of each target is spread evenly over the classes, in `0..=1`.
+    pub label_smoothing: f64,
+    /// A weight for each class, `[C]`, of the dtype of the logits.
+    pub weight: Option<&'a Tensor<B>>,
+    /// Rows with this label count for nothing.
+    pub ignore_index: i64,
+    /// What becomes of the losses of the rows. The mean over integer labels divides by the sum of the labels' weights.
+    pub reduction: Reduction,
+}
+
+impl<B: Backend> Default for CrossEntropyOptions<'_, B> {
+    /// No smoothing, no weights, ignore index −100, mean.
+    fn default() -> Self {
+        CrossEntropyOptions {
+            label_smoothing: 0.0,
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+        }
+    }
+}
+
+/// The loss of every row; its gradient was computed with it.
+struct CrossEntropy<B: Backend> {
+    logits: Tensor<B>,
+    labels: Indices<B>,
+    weight: Option<Tensor<B>>,
+    p: CrossEntropyParams,
+    dlogits: Tensor<B>,
+}
+
+impl<B: Backend> Rule<B> for CrossEntropy<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        if is_grad_enabled() {
+            return vjp(&[&self.logits], cx.grad, |t| {
+                composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)
+            });
+        }
+        Ok(vec![Some(self.dlogits.mul(&cx.grad.unsqueeze(-1)?)?)])
+    }
+}
+
+/// The definition of the fused loss in primitive ops.
+fn composed<B: Backend>(
+    logits: &Tensor<B>,
+    labels: &Indices<B>,
+    weight: Option<&Tensor<B>>,
+    p: &CrossEntropyParams,
+) -> Result<Tensor<B>> {
+    let log_p = logits.log_softmax(-1)?;
+    let labels = Labels::new(labels, p.ignore_index, logits.dtype())?;
+    let (hard, _) = labels.nll(&log_p, weight)?;
+    if p.smoothing == 0.0 {
+        return Ok(hard);
+    }
+    let all = match weight {
+        Some(w) => log_p.mul(w)?,
+        None => log_p,
+    };
+    let soft = labels.drop_ignored(&all.sum(&[-1], false)?)?;
+    hard.mul_scalar(1.0 - p.smoothing)?
+        .sub(&soft.mul_scalar(p.smoothing / p.classes as f64)?)
+}
+
+/// Labels of which the ignored ones are set aside.
+struct Labels<B: Backend> {
+    ignored: Option<Indices<B>>,
+    /// The labels, 0 where ignored, with a last axis of size 1.
+    index: Indices<B>,
+}
+
+impl<B: Backend> Labels<B> {
+    fn new(labels: &Indices<B>, ignore_index: i64, dtype: DType) -> Result<Self> {
+        let backend = labels.backend();
+        // No label equals an index that i32 does not hold.
+        let ignored = i32::try_from(ignore_index)
+            .ok()
+            .map(|i| labels.eq_scalar(i))
+            .transpose()?;
+        let kept = match &ignored {
+            None => labels.clone(),
+            // Through floats, which have a selection; f32 holds the indices of 2²⁴ classes exactly.
+            Some(ignored) => {
+                let kept = labels.to_float(wide_dtype(dtype))?.masked_fill(ignored, 0.0)?;
+                let mut index = backend.alloc(DType::I32, labels.size())?;
+                backend.cast(kept.buffer(), &mut index)?;
+                Indices::from_buffer(backend, index, *labels.shape())
+            }
+        };
+        Ok(Labels {
+            ignored,
+            index: kept.reshape(&[labels.shape().dims(), &[1]].concat())?,
+        })
+    }
+
+    fn drop_ignored(&self, rows: &Tensor<B>) -> Result<Tensor<B>> {
+        match &self.ignored {
+            Some(ignored) => rows.masked_fill(ignored, 0.0),
+            None => Ok(rows.clone()),
+        }
+    }
+
+    /// `−w[t]·x[…, t]` for every row and the weights `w[t]`, both 0 where ignored.
+    fn nll(&self, x: &Tensor<B>, weight: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {
+        let picked = x.gather(-1, &self.index)?.squeeze(-1)?.neg()?;
+        let weights = match weight {
+            Some(w) => {
+                let flat = self.index.reshape(&[self.index.size()])?;
+                w.index_select(0, &flat)?.reshape(picked.shape())?
+            }
+            None => picked.detach().full_like(1.0)?,
+        };
+        let weights = self.drop_ignored(&weights)?;
+        Ok((self.drop_ignored(&picked.mul(&weights)?)?, weights))
+    }
+}
+
+/// Refuses class weights of another shape or dtype, or tracked ones: no gradient goes to them.
+fn check_weight<B: Backend>(op: &'static str, x: &Tensor<B>, weight: Option<&Tensor<B>>) -> Result<()> {
+    let Some(w) = weight else { return Ok(()) };
+    same_dtype(op, x, w)?;
+    if w.is_tracked() {
+        return Err(Error::NoGradient { op });
+    }
+    if w.rank() != 1 || Some(&w.size()) != x.shape().last() {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: *x.shape(),
+            rhs: *w.shape(),
+        });
+    }
+    Ok(())
+}
+
+/// The checks that every cross-entropy with integer labels shares.
+fn check<B: Backend>(
+    op: &'static str,
+    x: &Tensor<B>,
+    labels: &Indices<B>,
+    options: &CrossEntropyOptions<'_, B>,
+) -> Result<CrossEntropyParams> {
+    labels.require(op, DType::I32)?;
+    check_weight(op, x, options.weight)?;
+    CrossEntropyParams::new(
+        op,
+        x.shape(),
+        labels.shape(),
+        options.label_smoothing,
+        options.ignore_index,
+    )
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The mean cross-entropy of logits `[…, C]` and i32 labels `[…]` (`torch.nn.functional.cross_entropy`; Keras's
+    /// sparse categorical cross-entropy with `from_logits=True`). NaN for an empty batch.
+    ///
+    /// # Errors
+    /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is no class.
+    pub fn cross_entropy(&self, labels: &Indices<B>) -> Result<Tensor<B>> {
+        self.cross_entropy_with(labels, &CrossEntropyOptions::default())
+    }
+
+    /// As [`Tensor::cross_entropy`], with PyTorch's options.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy`]; a smoothing outside `0..=1`; class weights of another shape or dtype, or tracked.
+    pub fn cross_entropy_with(&self, labels: &Indices<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
+        const OP: &str = "cross_entropy";
+        let p = check(OP, self, labels, options)?;
+        let rows = *labels.shape();
+        let (mut loss, mut weight) = (self.alloc_like(rows)?, self.alloc_like(rows)?);
+        let mut dlogits = self.alloc_like(*self.shape())?;
+        self.backend().cross_entropy(
+            &p,
+            self.buffer(),
+            labels.buffer(),
+            options.weight.map(Tensor::buffer),
+            &mut loss,
+            &mut weight,
+            &mut dlogits,
+        )?;
+        let loss = Tensor::from_buffer(self.backend(), loss, rows).record(OP, &[self], || CrossEntropy {
+            logits: self.clone(),
+            labels: labels.clone(),
+            weight: options.weight.cloned(),
+            p,
+            dlogits: Tensor::from_buffer(self.backend(), dlogits, *self.shape()),
+        });
+        let weight = Tensor::from_buffer(self.backend(), weight, rows);
+        options.reduction.weighted(&loss, &weight)
+    }
+
+    /// Cross-entropy of logits `[…, C]` and target distributions of the same shape (`torch.nn.functional.cross_entropy`
+    /// with class probabilities): `−Σ_c w[c]·t[c]·log_softmax(x)[c]`, the targets smoothed first. The mean is over rows;
+    /// `ignore_index` has no meaning here.
+    ///
+    /// # Errors
+    /// No classes; targets of another shape or dtype; options as in [`Tensor::cross_entropy_with`].
+    pub fn cross_entropy_soft(&self, targets: &Tensor<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
+        const OP: &str = "cross_entropy_soft";
+        same_dtype(OP, self, targets)?;
+        check_weight(OP, self, options.weight)?;
+        if self.shape() != targets.shape() {
+            return Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: *self.shape(),
+                rhs: *targets.shape(),
+            });
+        }
+        let lead = Shape::new(&self.shape()[..self.rank().saturating_sub(1)])?;
+        let p = CrossEntropyParams::new(OP, self.shape(), &lead, options.label_smoothing, options.ignore_index)?;
+        let smoothed = match p.smoothing {
+            0.0 => targets.clone(),
+            s => targets.affine(1.0 - s, s / p.classes as f64)?,
+        };
+        let mut terms = self.log_softmax(-1)?.mul(&smoothed)?;
+        if let Some(w) = options.weight {
+            terms = terms.mul(w)?;
+        }
+        options.reduction.apply(&terms.sum(&[-1], false)?.neg()?)
+    }
+
+    /// Cross-entropy of probabilities `[…, C]` and i32 labels `[…]` (Keras's sparse categorical cross-entropy with
+    /// `from_logits=False`): each row is divided by its sum, clipped to `1e-7..=1 − 1e-7`, and `−ln p[t]` taken.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy`].
+    pub fn cross_entropy_from_probabilities(&self, labels: &Indices<B>, reduction: Reduction) -> Result<Tensor<B>> {
+        const OP: &str = "cross_entropy_from_probabilities";
+        const CLIP: f64 = 1e-7;
+        let p = check(OP, self, labels, &CrossEntropyOptions::default())?;
+        // A clip that halves cannot tell from 0 would not keep the logarithm finite.
+        let wide = self.to_dtype(wide_dtype(self.dtype()))?;
+        let share = wide.div(&wide.sum(&[-1], true)?)?;
+        let log_p = share.clamp(CLIP, 1.0 - CLIP)?.log()?.to_dtype(self.dtype())?;
+        let (loss, weights) = Labels::new(labels, p.ignore_index, self.dtype())?.nll(&log_p, None)?;
+        reduction.weighted(&loss, &weights)
+    }
+
+    /// The mean negative log-likelihood of log-probabilities `[…, C]` and i32 labels `[…]`
+    /// (`torch.nn.functional.nll_loss`, classes last).
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy`].
+    pub fn nll_loss(&self, labels: &Indices<B>) -> Result<Tensor<B>> {
+        self.nll_loss_with(labels, &CrossEntropyOptions::default())
+    }
+
+    /// As [`Tensor::nll_loss`], with class weights, an ignore index and a reduction.
+    ///
+    /// # Errors
+    /// As [`Tensor::cross_entropy_with`]; any label smoothing, which is defined on logits.
+    pub fn nll_loss_with(&self, labels: &Indices<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
+        const OP: &str = "nll_loss";
+        let p = check(OP, self, labels, options)?;
+        if p.smoothing != 0.0 {
+            return Err(Error::invalid(OP, "label_smoothing", p.smoothing, "0"));
+        }
+        let (loss, weights) = Labels::new(labels, p.ignore_index, self.dtype())?.nll(self, options.weight)?;
+        options.reduction.weighted(&loss, &weights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_cpu::Cpu;
+
+    #[test]
+    fn the_fused_loss_is_its_definition() -> Result<()> {
+        let cpu = Cpu::poisoned();
+        let values: Vec<f64> = (0..20).map(|i| (f64::from(i) * 1.7).sin() * 3.0).collect();
+        let x = Tensor::from_f64(&cpu, &values, &[4, 5], DType::F64)?.requires_grad();
+        let w = Tensor::from_f64(&cpu, &[0.5, 1.0, 2.0, 0.0, 1.5], &[5], DType::F64)?;
+        let g = Tensor::from_f64(&cpu, &[1.0, -2.0, 0.5, 3.0], &[4], DType::F64)?;
+        let labels = Indices::from_slice(&cpu, &[4, 0, 2, 1], &[4])?;
+        for (smoothing, weight, ignore) in [(0.0, None, -100), (0.3, Some(&w), 2), (1.0, Some(&w), i64::MAX)] {
+            let p = CrossEntropyParams::new("t", x.shape(), labels.shape(), smoothing, ignore)?;
+            let options = CrossEntropyOptions {
+                label_smoothing: smoothing,
+                weight,
+                ignore_index: ignore,
+                reduction: Reduction::None,
+            };
+            let fused = x.cross_entropy_with(&labels, &options)?;
+            let plain = composed(&x, &labels, weight, &p)?;
+            let grads = (fused.backward_with(&g)?, plain.backward_with(&g)?);
+            let pairs = [
+                (fused.to_f64()?, plain.to_f64()?),
+                (
+                    grads.0.get(&x).map_or(Ok(vec![]), Tensor::to_f64)?,
+                    grads.1.get(&x).map_or(Ok(vec![]), Tensor::to_f64)?,
+                ),
+            ];
+            assert_eq!(pairs[1].0.len(), 20);
+            for (a, b) in pairs.iter().flat_map(|(a, b)| a.iter().zip(b)) {
+                assert!((a - b).abs() < 1e-12, "{a} and {b}");
+            }
+        }
+        Ok(())
+    }
+}

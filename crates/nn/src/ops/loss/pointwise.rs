@@ -1,0 +1,170 @@
+//! Losses that compare a tensor with a target element by element.
+
+use super::Reduction;
+use crate::autograd::{Rule, RuleContext, no_grad};
+use crate::ops::elementwise::check_broadcasts;
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Result, Tensor};
+
+/// Refuses a target of another shape or dtype. (PyTorch broadcasts, with a warning that it is likely a mistake.)
+fn check<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<()> {
+    same_dtype(op, x, target)?;
+    if x.shape() != target.shape() {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: *x.shape(),
+            rhs: *target.shape(),
+        });
+    }
+    Ok(())
+}
+
+/// Binary cross-entropy's gradient, bounded where PyTorch bounds it.
+struct BceRule<B: Backend> {
+    x: Tensor<B>,
+    target: Tensor<B>,
+}
+
+/// The floor of logarithms and of x·(1 − x) in PyTorch's binary cross-entropy.
+const LOG_FLOOR: f64 = -100.0;
+const SLOPE_FLOOR: f64 = 1e-12;
+
+impl<B: Backend> Rule<B> for BceRule<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (x, target) = (&self.x, &self.target);
+        let dx = || -> Result<_> {
+            let slope = x.mul(&x.rsub_scalar(1.0)?)?.clamp_min(SLOPE_FLOOR)?;
+            cx.grad.mul(&x.sub(target)?.div(&slope)?)
+        };
+        let dt = || -> Result<_> {
+            let (yes, no) = logs(x)?;
+            cx.grad.mul(&no.sub(&yes)?)
+        };
+        Ok(vec![
+            cx.needs(0).then(dx).transpose()?,
+            cx.needs(1).then(dt).transpose()?,
+        ])
+    }
+}
+
+/// ln x and ln(1 − x), not below [`LOG_FLOOR`].
+fn logs<B: Backend>(x: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
+    let log = |t: &Tensor<B>| t.log()?.clamp_min(LOG_FLOOR);
+    Ok((log(x)?, log(&x.rsub_scalar(1.0)?)?))
+}
+
+fn positive(op: &'static str, argument: &'static str, value: f64) -> Result<()> {
+    if value > 0.0 && value.is_finite() {
+        return Ok(());
+    }
+    Err(Error::invalid(op, argument, value, "a positive finite number"))
+}
+
+impl<B: Backend> Tensor<B> {
+    /// (x − t)² (`torch.nn.functional.mse_loss`).
+    ///
+    /// # Errors
+    /// A target of another shape or dtype.
+    pub fn mse_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+        check("mse_loss", self, target)?;
+        reduction.apply(&self.sub(target)?.square()?)
+    }
+
+    /// |x − t| (`torch.nn.functional.l1_loss`).
+    ///
+    /// # Errors
+    /// A target of another shape or dtype.
+    pub fn l1_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+        check("l1_loss", self, target)?;
+        reduction.apply(&self.sub(target)?.abs()?)
+    }
+
+    /// With d = |x − t|: d²/2 up to `delta`, δ·(d − δ/2) beyond (Huber 1964; `torch.nn.functional.huber_loss`).
+    ///
+    /// # Errors
+    /// A target of another shape or dtype, a `delta` that is not positive and finite.
+    pub fn huber_loss(&self, target: &Tensor<B>, delta: f64, reduction: Reduction) -> Result<Tensor<B>> {
+        check("huber_loss", self, target)?;
+        positive("huber_loss", "delta", delta)?;
+        reduction.apply(&self.huber(target, delta)?)
+    }
+
+    /// With d = |x − t|: d²/(2β) up to `beta`, d − β/2 beyond (`torch.nn.functional.smooth_l1_loss`); `beta` 0 is
+    /// [`Tensor::l1_loss`].
+    ///
+    /// # Errors
+    /// A target of another shape or dtype, a `beta` that is negative or not finite.
+    pub fn smooth_l1_loss(&self, target: &Tensor<B>, beta: f64, reduction: Reduction) -> Result<Tensor<B>> {
+        check("smooth_l1_loss", self, target)?;
+        if beta == 0.0 {
+            return self.l1_loss(target, reduction);
+        }
+        positive("smooth_l1_loss", "beta", beta)?;
+        reduction.apply(&self.huber(target, beta)?.div_scalar(beta)?)
+    }
+
+    /// q·(d − q/2) with q = min(d, δ): both branches in one expression.
+    fn huber(&self, target: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
+        let distance = self.sub(target)?.abs()?;
+        let near = distance.clamp_max(delta)?;
+        near.mul(&distance.sub(&near.mul_scalar(0.5)?)?)
+    }
+
+    /// −t·ln x − (1 − t)·ln(1 − x) for probabilities x (`torch.nn.functional.binary_cross_entropy`): the logarithms
+    /// stop at −100 and the gradient's denominator x·(1 − x) at 1e-12. NaN where x is outside of 0..=1.
+    ///
+    /// # Errors
+    /// A target of another shape or dtype.
+    pub fn bce_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+        check("bce_loss", self, target)?;
+        let losses = no_grad(|| -> Result<_> {
+            let (yes, no) = logs(self)?;
+            target.mul(&no.sub(&yes)?)?.sub(&no)
+        })?;
+        let losses = losses.record("bce_loss", &[self, target], || BceRule {
+            x: self.clone(),
+            target: target.clone(),
+        });
+        reduction.apply(&losses)
+    }
+
+    /// Binary cross-entropy of logits (`torch.nn.functional.binary_cross_entropy_with_logits`), without overflow:
+    /// `(1 − t)·x + (1 + (w − 1)·t)·ln(1 + e⁻ˣ)`, where the weight `w` of positive targets (1 if absent) broadcasts to
+    /// the shape of `self`.
+    ///
+    /// # Errors
+    /// A target of another shape or dtype, a `pos_weight` that does not broadcast or has another dtype.
+    pub fn bce_with_logits(
+        &self,
+        target: &Tensor<B>,
+        pos_weight: Option<&Tensor<B>>,
+        reduction: Reduction,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "bce_with_logits";
+        check(OP, self, target)?;
+        // Past 40 ln(1 + e⁻ˣ) is 0 or −x to the last bit, in f64 as well.
+        let mut log_term = self.neg()?.softplus(1.0, 40.0)?;
+        if let Some(w) = pos_weight {
+            same_dtype(OP, self, w)?;
+            check_broadcasts(OP, w.shape(), self.shape())?;
+            log_term = log_term.mul(&w.sub_scalar(1.0)?.mul(target)?.add_scalar(1.0)?)?;
+        }
+        reduction.apply(&target.rsub_scalar(1.0)?.mul(self)?.add(&log_term)?)
+    }
+
+    /// t·(ln t − x) for log-probabilities x (`torch.nn.functional.kl_div`), 0 where t = 0; with `log_target` the target
+    /// is ln t. The mean is over elements, as PyTorch's `mean`; its `batchmean` is the sum divided by the batch.
+    ///
+    /// # Errors
+    /// A target of another shape or dtype.
+    pub fn kl_div(&self, target: &Tensor<B>, log_target: bool, reduction: Reduction) -> Result<Tensor<B>> {
+        check("kl_div", self, target)?;
+        let losses = if log_target {
+            target.exp()?.mul(&target.sub(self)?)?
+        } else {
+            let safe = target.masked_fill(&target.eq_scalar(0.0)?, 1.0)?;
+            target.mul(&safe.log()?)?.sub(&target.mul(self)?)?
+        };
+        reduction.apply(&losses)
+    }
+}
