@@ -2,6 +2,8 @@
 
 mod conv;
 mod gemm;
+mod loss;
+mod norm;
 mod optim;
 mod pool;
 
@@ -21,6 +23,8 @@ fn all() {
     family(&mut c, "gemm", gemm::run);
     family(&mut c, "conv", conv::run);
     family(&mut c, "pool", pool::run);
+    family(&mut c, "norm", norm::run);
+    family(&mut c, "loss", loss::run);
     family(&mut c, "optim", optim::run);
     c.final_summary();
 }

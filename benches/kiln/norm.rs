@@ -24,7 +24,17 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     });
     group.bench_function("grad-b32", |bench| {
         bench.iter(|| {
-            cpu.batch_norm_grad(&p, &x, Some(&scale), &mean, &rstd, &g, &mut dx, &mut dscale, &mut dshift)
+            cpu.batch_norm_grad(
+                &p,
+                &x,
+                Some(&scale),
+                &mean,
+                &rstd,
+                &g,
+                &mut dx,
+                &mut dscale,
+                &mut dshift,
+            )
         });
     });
     group.finish();

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod new_op;
 mod test;
 mod tidy;
 mod workspace;
@@ -40,6 +41,8 @@ enum Task {
     Tidy,
     /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
     Bench(bench::Args),
+    /// Scaffold a new op family in its room on every floor
+    NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
     Ci(ci::Args),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
     };
     match result {

@@ -79,6 +79,14 @@ pub(crate) fn run() -> Outcome {
     Ok(faults == 0)
 }
 
+/// The broken rules of the workspace at `root`, one line each.
+#[cfg(test)]
+pub(crate) fn faults(root: &Path) -> Result<Vec<String>, String> {
+    let found = House::read(root)?.check();
+    let faults = found.into_iter().filter(|f| !f.note);
+    Ok(faults.map(|f| format!("{}: {}", f.place, f.message)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

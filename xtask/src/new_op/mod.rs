@@ -1,0 +1,154 @@
+//! `cargo xtask new-op NAME`: a new op family, in its room on every floor.
+
+#[cfg(test)]
+mod tests;
+
+use crate::workspace::{Outcome, root};
+use std::path::Path;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The scaffold is a whole op that passes its tests: `y = factor·x`. Replace the formula floor by floor, from core to
+testkit; docs/adding-an-op.md is the walk. An op of an existing family needs no scaffold: it goes into that family's
+files. An op composed of others needs crates/nn and crates/testkit alone.")]
+pub(crate) struct Args {
+    /// The family's name, such as `grid_sample`: file, method and (as `GridSampleOps`) trait are called by it
+    name: String,
+}
+
+/// The files of a new family and what goes into them.
+const ROOMS: &[(&str, &str)] = &[
+    ("crates/core/src/ops", include_str!("templates/core.rs.txt")),
+    ("crates/cpu/src/ops", include_str!("templates/cpu.rs.txt")),
+    ("crates/nn/src/ops", include_str!("templates/nn.rs.txt")),
+    ("crates/testkit/src/ops", include_str!("templates/testkit.rs.txt")),
+    ("crates/testkit/tests/cpu", include_str!("templates/test.rs.txt")),
+];
+
+/// The files that name every family, and the line that a new one adds.
+const LISTS: &[(&str, &str)] = &[
+    ("crates/core/src/ops/mod.rs", "mod @name@;"),
+    ("crates/core/src/ops/mod.rs", "pub use @name@::*;"),
+    ("crates/core/src/backend.rs", "+ @Name@Ops"),
+    ("crates/cpu/src/ops/mod.rs", "mod @name@;"),
+    ("crates/nn/src/ops/mod.rs", "mod @name@;"),
+    ("crates/testkit/src/ops/mod.rs", "pub mod @name@;"),
+    ("crates/testkit/tests/cpu/main.rs", "mod @name@;"),
+];
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    for path in scaffold(&root(), &args.name)? {
+        println!("{path}");
+    }
+    println!(
+        "\nIt compiles and its tests pass: cargo test -p kiln-testkit {}",
+        args.name
+    );
+    println!("Now put the op's formula where the scaffold has `y = factor·x`, from core down.");
+    for (folder, file) in [("kernels/src", "cu"), ("crates/cuda/src/ops", "rs")] {
+        if root().join(folder).is_dir() {
+            println!(
+                "{folder}/{}.{file} is yours to write: a kernel has no scaffold.",
+                args.name
+            );
+        }
+    }
+    Ok(true)
+}
+
+/// Writes the family `name` into the workspace at `root`; the files written. Nothing is written when anything is wrong.
+fn scaffold(root: &Path, name: &str) -> Result<Vec<String>, String> {
+    check_name(name)?;
+    let mut written: Vec<(String, String)> = Vec::new();
+    for (folder, template) in ROOMS {
+        let path = format!("{folder}/{name}.rs");
+        if root.join(&path).exists() || root.join(folder).join(name).exists() {
+            return Err(format!("{path} exists: an op of that family goes into its files"));
+        }
+        written.push((path, fill(template, name)));
+    }
+    for (path, line) in LISTS {
+        let text = match written.iter().find(|(p, _)| p == path) {
+            Some((_, text)) => text.clone(),
+            None => std::fs::read_to_string(root.join(path)).map_err(|e| format!("cannot read {path}: {e}"))?,
+        };
+        let text = enter(&text, &fill(line, name)).ok_or_else(|| format!("{path}: no list to enter `{name}` into"))?;
+        written.retain(|(p, _)| p != path);
+        written.push((path.to_string(), text));
+    }
+    for (path, text) in &written {
+        std::fs::write(root.join(path), text).map_err(|e| format!("cannot write {path}: {e}"))?;
+    }
+    Ok(written.into_iter().map(|(path, _)| path).collect())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let sound = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && !name.ends_with('_')
+        && !name.contains("__");
+    // The keywords that are also words one might want for an op.
+    let taken = [
+        "as", "box", "const", "do", "dyn", "if", "in", "let", "loop", "match", "mod", "move", "ref", "type",
+    ];
+    if sound && !taken.contains(&name) {
+        Ok(())
+    } else {
+        Err(format!(
+            "`{name}` cannot name an op: use lower-case words joined by `_`, such as `grid_sample`"
+        ))
+    }
+}
+
+/// A template with the names filled in.
+fn fill(template: &str, name: &str) -> String {
+    let words: Vec<&str> = name.split('_').collect();
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    };
+    let camel: String = words.iter().map(|w| capital(w)).collect();
+    let lower = words.join(" ");
+    template
+        .replace("@title@", &capital(&lower))
+        .replace("@title_lower@", &lower)
+        .replace("@Name@", &camel)
+        .replace("@name@", name)
+}
+
+/// `text` with `line` entered in the list it belongs to: `mod` lines and `pub use` lines in alphabetical order, a
+/// bound at the end of every list of bounds.
+fn enter(text: &str, line: &str) -> Option<String> {
+    let mut lines: Vec<String> = text.lines().map(String::from).collect();
+    if line.starts_with('+') {
+        let ends: Vec<usize> = (0..lines.len()).filter(|&i| ends_bounds(&lines, i)).collect();
+        for &i in ends.iter().rev() {
+            let indent = &lines[i][..lines[i].len() - lines[i].trim_start().len()];
+            let entry = format!("{indent}{line}");
+            lines.insert(i + 1, entry);
+        }
+        (!ends.is_empty()).then(|| lines.join("\n") + "\n")
+    } else {
+        let key = |l: &str| -> Option<String> {
+            let (module, used) = (
+                l.strip_prefix("mod ").or(l.strip_prefix("pub mod ")),
+                l.strip_prefix("pub use "),
+            );
+            let own = if line.contains("use ") { used } else { module };
+            own.filter(|_| l.ends_with(';')).map(String::from)
+        };
+        let new = key(line)?;
+        let listed: Vec<(usize, String)> = (0..lines.len()).filter_map(|i| Some((i, key(&lines[i])?))).collect();
+        let after = listed.iter().rev().find(|(_, k)| *k < new).map(|(i, _)| i + 1);
+        lines.insert(after.or(listed.first().map(|(i, _)| *i))?, line.to_string());
+        Some(lines.join("\n") + "\n")
+    }
+}
+
+/// Whether line `i` is the last `+ SomethingOps` of a list.
+fn ends_bounds(lines: &[String], i: usize) -> bool {
+    let bound = |i: usize| lines.get(i).is_some_and(|l| l.trim_start().starts_with("+ "));
+    bound(i) && !bound(i + 1)
+}

@@ -1,0 +1,86 @@
+use super::*;
+use crate::workspace;
+use std::path::PathBuf;
+use std::process::Command;
+
+#[test]
+fn names_are_checked() {
+    for name in ["roll", "grid_sample", "conv4d"] {
+        assert_eq!(check_name(name), Ok(()));
+    }
+    for name in ["", "Roll", "4d", "grid-sample", "a__b", "a_", "type", "../roll"] {
+        assert!(check_name(name).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn lists_stay_in_order() {
+    let list = "//! x\n\nmod conv;\npub mod index;\nmod softmax;\n\npub use conv::*;\n";
+    let entered = |line| enter(list, line).unwrap_or_default();
+    assert!(entered("mod roll;").contains("pub mod index;\nmod roll;\nmod softmax;"));
+    assert!(entered("mod a;").contains("mod a;\nmod conv;"));
+    assert!(entered("pub use roll::*;").ends_with("pub use conv::*;\npub use roll::*;\n"));
+    let bounds = "trait B:\n    A\n    + COps\n{\n}\nimpl B for T where\n    T: A\n        + COps\n{\n}\n";
+    let entered = enter(bounds, "+ RollOps").unwrap_or_default();
+    assert!(entered.contains("    + COps\n    + RollOps\n{"), "{entered}");
+    assert!(entered.contains("        + COps\n        + RollOps\n{"), "{entered}");
+    assert_eq!(enter("nothing", "mod a;"), None);
+}
+
+/// The workspace's sources in a folder of their own, removed at the end.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new() -> Self {
+        let to = std::env::temp_dir().join(format!("kiln-xtask-new-op-{}", std::process::id()));
+        let from = root();
+        let mut files: Vec<String> = workspace::files(&from)
+            .expect("the workspace can be read")
+            .into_iter()
+            .map(|f| f.path)
+            .collect();
+        files.push("Cargo.lock".into());
+        for path in files {
+            let target = to.join(&path);
+            std::fs::create_dir_all(target.parent().expect("has a parent")).expect("a folder");
+            std::fs::copy(from.join(&path), target).expect("copied");
+        }
+        Copy(to)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_scaffold_compiles_and_is_tidy() {
+    let copy = Copy::new();
+    let written = scaffold(&copy.0, "grid_sample").expect("a new family");
+    assert_eq!(written.len(), ROOMS.len() + 6);
+    assert!(scaffold(&copy.0, "grid_sample").is_err(), "a family is scaffolded once");
+    assert!(scaffold(&copy.0, "conv").is_err(), "conv exists");
+    assert_eq!(crate::tidy::faults(&copy.0), Ok(Vec::new()));
+
+    // The build folder of this very test: the dependencies in it serve the copy too.
+    let test = std::env::current_exe().expect("this test is a file");
+    let target = test.ancestors().nth(3).expect("target/PROFILE/deps/xtask-…");
+    let mut check = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    check
+        .args(["check", "--quiet", "--package", "kiln-testkit", "--tests", "--locked"])
+        .env("CARGO_TARGET_DIR", target);
+    let mut format = Command::new("rustfmt");
+    format.args(["--check", "--edition", "2024"]);
+    format.args(ROOMS.iter().map(|(folder, _)| format!("{folder}/grid_sample.rs")));
+    for mut command in [format, check] {
+        let output = command
+            .current_dir(&copy.0)
+            .output()
+            .expect("a tool of the toolchain runs");
+        let said = [output.stderr, output.stdout].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success() && !said.contains("warning"), "{said}");
+    }
+}
