@@ -63,7 +63,10 @@ pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: 
     TRACER.with_borrow_mut(|tracer| {
         let Some(t) = tracer else { return };
         t.path.pop();
-        let Ok(y) = &result else { return };
+        let Ok(y) = &result else {
+            t.calls.truncate(index);
+            return;
+        };
         let depth = t.path.len();
         let inner: u64 = t.calls[index + 1..]
             .iter()

@@ -3,6 +3,7 @@
 use super::{Extents, Layer};
 use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, Padding, Window};
+use std::marker::PhantomData;
 
 /// Convolution in `R` dimensions, channels-last (`torch.nn.Conv2d` and its siblings, fused with an activation if one is
 /// set).
@@ -33,13 +34,14 @@ pub type Conv3d<B> = Conv<B, 3>;
 
 /// The options of a [`Conv`].
 #[derive(Clone, Copy, Debug)]
-pub struct ConvBuilder<const R: usize> {
+pub struct ConvBuilder<B, const R: usize> {
     pub(super) inputs: usize,
     pub(super) outputs: usize,
     pub(super) window: Window,
     pub(super) groups: usize,
     pub(super) bias: bool,
     pub(super) activation: Activation,
+    backend: PhantomData<fn() -> B>,
 }
 
 impl<B: Backend, const R: usize> Conv<B, R> {
@@ -53,7 +55,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 
     /// A convolution with options.
-    pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvBuilder<R> {
+    pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvBuilder<B, R> {
         ConvBuilder::new(inputs, outputs, kernel)
     }
 
@@ -63,7 +65,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 }
 
-impl<const R: usize> ConvBuilder<R> {
+impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     pub(super) fn new(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Self {
         ConvBuilder {
             inputs,
@@ -72,6 +74,7 @@ impl<const R: usize> ConvBuilder<R> {
             groups: 1,
             bias: true,
             activation: Activation::None,
+            backend: PhantomData,
         }
     }
 
@@ -150,7 +153,7 @@ impl<const R: usize> ConvBuilder<R> {
     ///
     /// # Errors
     /// A kernel, stride, dilation, channel or group count of 0, groups that do not divide the channels, memory.
-    pub fn build<B: Backend>(self, init: &mut Init<B>) -> Result<Conv<B, R>> {
+    pub fn build(self, init: &mut Init<B>) -> Result<Conv<B, R>> {
         self.check(OPS[R])?;
         let shape = self.weight_shape(self.outputs, self.inputs / self.groups);
         Ok(Conv {

@@ -41,8 +41,8 @@ pub type ConvTranspose3d<B> = ConvTranspose<B, 3>;
 
 /// The options of a [`ConvTranspose`].
 #[derive(Clone, Copy, Debug)]
-pub struct ConvTransposeBuilder<const R: usize> {
-    conv: ConvBuilder<R>,
+pub struct ConvTransposeBuilder<B, const R: usize> {
+    conv: ConvBuilder<B, R>,
     output_padding: [usize; R],
 }
 
@@ -56,7 +56,7 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     }
 
     /// A transposed convolution with options.
-    pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvTransposeBuilder<R> {
+    pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvTransposeBuilder<B, R> {
         ConvTransposeBuilder {
             conv: ConvBuilder::new(inputs, outputs, kernel),
             output_padding: [0; R],
@@ -64,7 +64,7 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     }
 }
 
-impl<const R: usize> ConvTransposeBuilder<R> {
+impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
     /// The step between windows, by which the output grows.
     pub fn stride(mut self, stride: impl Extents<R>) -> Self {
         self.conv = self.conv.stride(stride);
@@ -111,7 +111,7 @@ impl<const R: usize> ConvTransposeBuilder<R> {
     ///
     /// # Errors
     /// A kernel, stride, dilation, channel or group count of 0, groups that do not divide the channels, memory.
-    pub fn build<B: Backend>(self, init: &mut Init<B>) -> Result<ConvTranspose<B, R>> {
+    pub fn build(self, init: &mut Init<B>) -> Result<ConvTranspose<B, R>> {
         let conv = self.conv;
         conv.check(TRANSPOSED_OPS[R])?;
         let shape = conv.weight_shape(conv.inputs, conv.outputs / conv.groups);

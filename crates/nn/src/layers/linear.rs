@@ -3,6 +3,7 @@
 use super::Layer;
 use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
 use kiln_core::ops::Activation;
+use std::marker::PhantomData;
 
 /// `y = f(x·Wᵀ + b)` over the last dimension (`torch.nn.Linear`, fused with an activation if one is set).
 ///
@@ -18,11 +19,12 @@ pub struct Linear<B: Backend> {
 
 /// The options of a [`Linear`].
 #[derive(Clone, Copy, Debug)]
-pub struct LinearBuilder {
+pub struct LinearBuilder<B> {
     inputs: usize,
     outputs: usize,
     bias: bool,
     activation: Activation,
+    backend: PhantomData<fn() -> B>,
 }
 
 impl<B: Backend> Linear<B> {
@@ -35,17 +37,18 @@ impl<B: Backend> Linear<B> {
     }
 
     /// A layer with options.
-    pub fn builder(inputs: usize, outputs: usize) -> LinearBuilder {
+    pub fn builder(inputs: usize, outputs: usize) -> LinearBuilder<B> {
         LinearBuilder {
             inputs,
             outputs,
             bias: true,
             activation: Activation::None,
+            backend: PhantomData,
         }
     }
 }
 
-impl LinearBuilder {
+impl<B: Backend> LinearBuilder<B> {
     /// With or without a bias; with by default.
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
@@ -62,7 +65,7 @@ impl LinearBuilder {
     ///
     /// # Errors
     /// As [`Linear::new`].
-    pub fn build<B: Backend>(self, init: &mut Init<B>) -> Result<Linear<B>> {
+    pub fn build(self, init: &mut Init<B>) -> Result<Linear<B>> {
         for (name, value) in [("inputs", self.inputs), ("outputs", self.outputs)] {
             if value == 0 {
                 return Err(Error::invalid("linear", name, 0, "at least 1"));

@@ -21,10 +21,11 @@ pub struct ReduceOnPlateau {
     pub cooldown: u64,
     /// The rate never falls below this.
     pub min_lr: f64,
-    state: PlateauState,
+    /// What has been seen: saved and restored with a checkpoint.
+    pub state: PlateauState,
 }
 
-/// What a [`ReduceOnPlateau`] has seen: saved and restored with a checkpoint.
+/// What a [`ReduceOnPlateau`] has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlateauState {
     /// The best value so far.
@@ -51,16 +52,6 @@ impl Default for ReduceOnPlateau {
 }
 
 impl ReduceOnPlateau {
-    /// What has been seen.
-    pub fn state(&self) -> PlateauState {
-        self.state
-    }
-
-    /// Continues from what was seen before.
-    pub fn set_state(&mut self, state: PlateauState) {
-        self.state = state;
-    }
-
     /// Takes a metric and the present rate; returns the rate from here on. NaN is no improvement.
     ///
     /// # Errors

@@ -1,0 +1,522 @@
+//! Optimizers, clipping and schedules against PyTorch; the golden values come from `golden/optimizers.py`.
+
+use kiln_cpu::Cpu;
+use kiln_nn::optim::{Adagrad, Adam, AdamW, Group, ReduceOnPlateau, Rmsprop, Schedule, Sgd};
+use kiln_nn::{DType, Error, Gradients, Module, Optimizer, Param, Tensor};
+use serde_json::Value;
+
+#[derive(Module)]
+struct Pair<B: kiln_nn::Backend> {
+    weight: Param<B>,
+    bias: Param<B>,
+}
+
+fn golden() -> Value {
+    serde_json::from_str(include_str!("golden/optimizers.json")).unwrap()
+}
+
+fn floats(v: &Value) -> Vec<f64> {
+    v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+fn tensor(cpu: &Cpu, golden: &Value, name: &str, values: &Value, dtype: DType) -> Tensor<Cpu> {
+    let shape: Vec<usize> = floats(&golden["shapes"][name]).iter().map(|&d| d as usize).collect();
+    Tensor::from_f64(cpu, &floats(values), &shape, dtype).unwrap()
+}
+
+fn start(cpu: &Cpu, golden: &Value, dtype: DType) -> Pair<Cpu> {
+    let param = |name| Param::new(tensor(cpu, golden, name, &golden["start"][name], dtype));
+    Pair {
+        weight: param("weight"),
+        bias: param("bias"),
+    }
+}
+
+fn gradients(cpu: &Cpu, golden: &Value, model: &Pair<Cpu>, step: usize, dtype: DType) -> Gradients<Cpu> {
+    let mut grads = Gradients::default();
+    for (name, param) in model.named_parameters() {
+        let grad = tensor(cpu, golden, &name, &golden["grads"][name.as_str()][step], dtype);
+        grads.insert(param.id().unwrap(), grad);
+    }
+    grads
+}
+
+/// The optimizer that a golden case describes.
+fn optimizer(case: &Value) -> Box<dyn Optimizer<Cpu>> {
+    let options = &case["options"];
+    let number = |name: &str| options[name].as_f64();
+    let flag = |name: &str| options[name].as_bool().unwrap_or(false);
+    let lr = number("lr").unwrap();
+    let or = |name: &str, default: f64| number(name).unwrap_or(default);
+    let betas = options["betas"]
+        .as_array()
+        .map(|_| floats(&options["betas"]))
+        .unwrap_or(vec![0.9, 0.999]);
+    match case["name"].as_str().unwrap() {
+        "sgd" => Box::new(
+            Sgd::new(lr)
+                .momentum(or("momentum", 0.0))
+                .dampening(or("dampening", 0.0))
+                .weight_decay(or("weight_decay", 0.0))
+                .nesterov(flag("nesterov"))
+                .maximize(flag("maximize")),
+        ),
+        "adam" => Box::new(
+            Adam::new(lr)
+                .betas(betas[0], betas[1])
+                .eps(or("eps", 1e-8))
+                .weight_decay(or("weight_decay", 0.0))
+                .amsgrad(flag("amsgrad")),
+        ),
+        "adamw" => Box::new(
+            AdamW::new(lr)
+                .betas(betas[0], betas[1])
+                .weight_decay(or("weight_decay", 0.01))
+                .amsgrad(flag("amsgrad")),
+        ),
+        "rmsprop" => Box::new(
+            Rmsprop::new(lr)
+                .alpha(or("alpha", 0.99))
+                .eps(or("eps", 1e-8))
+                .weight_decay(or("weight_decay", 0.0))
+                .momentum(or("momentum", 0.0))
+                .centered(flag("centered")),
+        ),
+        "adagrad" => Box::new(
+            Adagrad::new(lr)
+                .lr_decay(or("lr_decay", 0.0))
+                .eps(or("eps", 1e-10))
+                .weight_decay(or("weight_decay", 0.0))
+                .initial_accumulator(or("initial_accumulator_value", 0.0)),
+        ),
+        other => panic!("no optimizer {other}"),
+    }
+}
+
+fn close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!(
+            (g - w).abs() <= tolerance * w.abs().max(1.0),
+            "{what}[{i}]: {g}, expected {w}"
+        );
+    }
+}
+
+#[test]
+fn twenty_steps_equal_pytorch() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    for case in golden["optimizers"].as_array().unwrap() {
+        for dtype in [DType::F32, DType::F64] {
+            let mut model = start(&cpu, &golden, dtype);
+            let mut optimizer = optimizer(case);
+            for step in 0..20 {
+                let grads = gradients(&cpu, &golden, &model, step, dtype);
+                optimizer.step(&mut model, &grads).unwrap();
+            }
+            for (name, param) in model.named_parameters() {
+                let what = format!("{} {} {name} {dtype}", case["name"], case["options"]);
+                close(
+                    &param.to_f64().unwrap(),
+                    &floats(&case["end"][name.as_str()]),
+                    1e-5,
+                    &what,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn half_precision_parameters_keep_wide_state() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    for case in golden["optimizers"].as_array().unwrap() {
+        let mut model = start(&cpu, &golden, DType::BF16);
+        let mut optimizer = optimizer(case);
+        let grads = gradients(&cpu, &golden, &model, 0, DType::BF16);
+        optimizer.step(&mut model, &grads).unwrap();
+        let state = optimizer.state_dict().unwrap();
+        assert_eq!(model.weight.dtype(), DType::BF16);
+        for (name, value) in state.iter() {
+            assert!(!value.dtype().is_float() || value.dtype() == DType::F32, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_saved_state_continues_bit_for_bit() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    for case in golden["optimizers"].as_array().unwrap() {
+        let (mut model, mut through) = (start(&cpu, &golden, DType::F32), optimizer(case));
+        let (mut copy, mut saved) = (start(&cpu, &golden, DType::F32), None);
+        for step in 0..20 {
+            if step == 7 {
+                copy.load_state_dict(&model.state_dict(), Default::default()).unwrap();
+                saved = Some(through.state_dict().unwrap());
+            }
+            through.set_lr(0.01 * (step + 1) as f64);
+            let grads = gradients(&cpu, &golden, &model, step, DType::F32);
+            through.step(&mut model, &grads).unwrap();
+        }
+        let mut resumed = optimizer(case);
+        resumed.load_state_dict(&saved.unwrap()).unwrap();
+        if !resumed.state_dict().unwrap().is_empty() {
+            // What was saved before step 7 is the rate that step 6 ran with.
+            assert_eq!(resumed.lr(), 0.01 * 7.0, "{case}");
+        }
+        for step in 7..20 {
+            resumed.set_lr(0.01 * (step + 1) as f64);
+            let grads = gradients(&cpu, &golden, &copy, step, DType::F32);
+            resumed.step(&mut copy, &grads).unwrap();
+        }
+        for ((name, a), (_, b)) in model.named_parameters().into_iter().zip(copy.named_parameters()) {
+            assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap(), "{name} {case}");
+        }
+    }
+}
+
+#[test]
+fn a_state_of_another_optimizer_is_refused() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let mut model = start(&cpu, &golden, DType::F32);
+    let grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    let mut adam: Adam<Cpu> = Adam::new(0.1);
+    adam.step(&mut model, &grads).unwrap();
+    let state = adam.state_dict().unwrap();
+    let refused = Sgd::<Cpu>::new(0.1).momentum(0.9).load_state_dict(&state).unwrap_err();
+    assert!(
+        matches!(refused, Error::InvalidArgument { argument: "state", .. }),
+        "{refused}"
+    );
+    let mut incomplete = state.clone();
+    incomplete.remove("weight.exp_avg_sq").unwrap();
+    let refused = Adam::<Cpu>::new(0.1).load_state_dict(&incomplete).unwrap_err();
+    assert!(refused.to_string().contains("weight.exp_avg_sq"), "{refused}");
+}
+
+#[test]
+fn updates_happen_in_place() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let mut model = start(&cpu, &golden, DType::F32);
+    let mut adam: Adam<Cpu> = Adam::new(0.1);
+    let grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    adam.step(&mut model, &grads).unwrap();
+    let id = model.weight.id();
+    let snapshot = model.state_dict();
+    let kept = snapshot.float("weight").unwrap().to_vec::<f32>().unwrap();
+    let before = kiln_core::Runtime::memory(&cpu).live;
+    adam.step(&mut model, &grads).unwrap();
+    assert_eq!(model.weight.id(), id, "the parameter is the same leaf");
+    // The snapshot keeps the old values; the model moved to memory of its own.
+    assert_eq!(snapshot.float("weight").unwrap().to_vec::<f32>().unwrap(), kept);
+    drop(snapshot);
+    let after = kiln_core::Runtime::memory(&cpu).live;
+    assert!(after <= before, "{after} > {before}");
+    adam.step(&mut model, &grads).unwrap();
+    assert_eq!(
+        kiln_core::Runtime::memory(&cpu).live,
+        after,
+        "a step leaves nothing behind"
+    );
+}
+
+#[test]
+fn a_trainable_parameter_without_a_gradient_is_an_error() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let mut model = start(&cpu, &golden, DType::F32);
+    let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    grads.remove(&model.bias).unwrap();
+    let before = model.weight.to_vec::<f32>().unwrap();
+    let mut sgd: Sgd<Cpu> = Sgd::new(0.1);
+    let refused = sgd.step(&mut model, &grads).unwrap_err();
+    assert_eq!(
+        refused,
+        Error::MissingGradient {
+            parameter: "bias".into()
+        }
+    );
+    assert_eq!(model.weight.to_vec::<f32>().unwrap(), before, "nothing changed");
+    let mut lenient: Sgd<Cpu> = Sgd::new(0.1).skip_missing_gradients();
+    lenient.step(&mut model, &grads).unwrap();
+    assert_ne!(model.weight.to_vec::<f32>().unwrap(), before);
+    // Frozen, it is not missed.
+    model.bias.set_trainable(false);
+    sgd.step(&mut model, &grads).unwrap();
+}
+
+#[test]
+fn a_skipped_parameter_counts_its_own_steps() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let (mut model, mut late) = (start(&cpu, &golden, DType::F32), start(&cpu, &golden, DType::F32));
+    let mut adam: Adam<Cpu> = Adam::new(0.1).skip_missing_gradients();
+    let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    grads.remove(&model.bias).unwrap();
+    adam.step(&mut model, &grads).unwrap();
+    let grads = gradients(&cpu, &golden, &model, 1, DType::F32);
+    adam.step(&mut model, &grads).unwrap();
+    // The bias had one step; so does this one.
+    let mut fresh: Adam<Cpu> = Adam::new(0.1);
+    let grads = gradients(&cpu, &golden, &late, 1, DType::F32);
+    fresh.step(&mut late, &grads).unwrap();
+    assert_eq!(model.bias.to_vec::<f32>().unwrap(), late.bias.to_vec::<f32>().unwrap());
+    assert_ne!(
+        model.weight.to_vec::<f32>().unwrap(),
+        late.weight.to_vec::<f32>().unwrap()
+    );
+}
+
+#[test]
+fn groups_have_their_own_rate_and_decay() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let (mut model, mut plain) = (start(&cpu, &golden, DType::F64), start(&cpu, &golden, DType::F64));
+    let bias = Group::new(|name| name.ends_with("bias"))
+        .lr_factor(0.5)
+        .weight_decay(0.0);
+    let mut grouped: Sgd<Cpu> = Sgd::new(0.2).weight_decay(0.3).group(bias);
+    let grads = gradients(&cpu, &golden, &model, 0, DType::F64);
+    grouped.step(&mut model, &grads).unwrap();
+    let mut half: Sgd<Cpu> = Sgd::new(0.1);
+    let grads = gradients(&cpu, &golden, &plain, 0, DType::F64);
+    half.step(&mut plain, &grads).unwrap();
+    close(
+        &model.bias.to_f64().unwrap(),
+        &plain.bias.to_f64().unwrap(),
+        1e-15,
+        "bias",
+    );
+    let (p, g) = (
+        floats(&golden["start"]["weight"]),
+        floats(&golden["grads"]["weight"][0]),
+    );
+    let want: Vec<f64> = p.iter().zip(&g).map(|(p, g)| p - 0.2 * (g + 0.3 * p)).collect();
+    close(&model.weight.to_f64().unwrap(), &want, 1e-14, "weight");
+}
+
+#[test]
+fn options_outside_their_domain_are_refused() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let mut model = start(&cpu, &golden, DType::F32);
+    let grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    let cases: Vec<(&str, Box<dyn Optimizer<Cpu>>)> = vec![
+        ("lr", Box::new(Sgd::new(-0.1))),
+        ("lr", Box::new(Adam::new(f64::NAN))),
+        ("lr", Box::new(Adam::new(f64::INFINITY))),
+        ("momentum", Box::new(Sgd::new(0.1).nesterov(true))),
+        (
+            "momentum",
+            Box::new(Sgd::new(0.1).momentum(0.9).dampening(0.1).nesterov(true)),
+        ),
+        ("beta1", Box::new(Adam::new(0.1).betas(1.0, 0.9))),
+        ("beta2", Box::new(AdamW::new(0.1).betas(0.9, -0.1))),
+        ("eps", Box::new(Adam::new(0.1).eps(-1.0))),
+        ("weight_decay", Box::new(AdamW::new(0.1).weight_decay(-1.0))),
+        ("alpha", Box::new(Rmsprop::new(0.1).alpha(1.5))),
+        ("lr_decay", Box::new(Adagrad::new(0.1).lr_decay(-1.0))),
+        (
+            "lr_factor",
+            Box::new(Sgd::new(0.1).group(Group::new(|_| true).lr_factor(-1.0))),
+        ),
+    ];
+    for (name, mut optimizer) in cases {
+        let before = model.weight.to_vec::<f32>().unwrap();
+        match optimizer.step(&mut model, &grads) {
+            Err(Error::InvalidArgument { argument, .. }) => assert_eq!(argument, name),
+            other => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(model.weight.to_vec::<f32>().unwrap(), before);
+    }
+}
+
+#[test]
+fn clipping_equals_pytorch() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let model = start(&cpu, &golden, DType::F32);
+    for case in golden["clipping"].as_array().unwrap() {
+        let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+        let limit = case["limit"].as_f64().unwrap();
+        if case["kind"] == "norm" {
+            let norm = grads.clip_norm(limit).unwrap().item().unwrap();
+            close(&[norm], &[case["norm"].as_f64().unwrap()], 1e-6, "norm");
+        } else {
+            grads.clip_value(limit).unwrap();
+        }
+        for (name, param) in model.named_parameters() {
+            let got = grads.get(param).unwrap().to_f64().unwrap();
+            close(&got, &floats(&case["grads"][name.as_str()]), 1e-6, &format!("{case}"));
+        }
+    }
+    let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
+    assert!(grads.clip_norm(-1.0).is_err() && grads.clip_value(f64::NAN).is_err() && grads.scale(f64::NAN).is_err());
+    assert!(Gradients::<Cpu>::default().clip_norm(1.0).is_err());
+}
+
+#[test]
+fn accumulated_micro_batches_equal_one_batch() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let model = start(&cpu, &golden, DType::F64);
+    let mut sum = gradients(&cpu, &golden, &model, 0, DType::F64);
+    sum.accumulate(gradients(&cpu, &golden, &model, 1, DType::F64)).unwrap();
+    sum.scale(0.5).unwrap();
+    let grads = &golden["grads"]["weight"];
+    let pairs = floats(&grads[0]).into_iter().zip(floats(&grads[1]));
+    let want: Vec<f64> = pairs.map(|(a, b)| (a + b) / 2.0).collect();
+    close(&sum.get(&model.weight).unwrap().to_f64().unwrap(), &want, 1e-15, "mean");
+}
+
+#[test]
+fn schedules_equal_pytorch() {
+    let golden = golden();
+    let lr = 0.1;
+    let cosine = |steps| Schedule::Cosine { lr, min: 0.001, steps };
+    let restarts = |min, steps, factor| Schedule::CosineRestarts { lr, min, steps, factor };
+    let warm = |start, steps, then| Schedule::Warmup {
+        start,
+        steps,
+        then: Box::new(then),
+    };
+    let early = Schedule::OneCycle {
+        max: 0.3,
+        steps: 41,
+        up: 0.1,
+        start_divisor: 10.0,
+        end_divisor: 100.0,
+    };
+    let cases = [
+        ("constant", Schedule::Constant { lr }),
+        (
+            "step",
+            Schedule::Step {
+                lr,
+                every: 7,
+                gamma: 0.5,
+            },
+        ),
+        (
+            "multi_step",
+            Schedule::MultiStep {
+                lr,
+                milestones: vec![3, 9, 30],
+                gamma: 0.3,
+            },
+        ),
+        ("exponential", Schedule::Exponential { lr, gamma: 0.9 }),
+        (
+            "cosine",
+            Schedule::Cosine {
+                lr,
+                min: 0.01,
+                steps: 25,
+            },
+        ),
+        ("cosine_restarts", restarts(0.01, 5, 2)),
+        ("cosine_restarts_even", restarts(0.0, 6, 1)),
+        ("one_cycle", Schedule::one_cycle(0.1, 41)),
+        ("one_cycle_early", early),
+        ("warm_up", warm(0.25, 8, Schedule::Constant { lr })),
+        ("warm_cosine", warm(0.2, 5, cosine(30))),
+    ];
+    let all = golden["schedules"].as_object().unwrap();
+    assert_eq!(all.len(), cases.len());
+    for (name, schedule) in cases {
+        schedule.check().unwrap();
+        let want = floats(&all[name]);
+        let got: Vec<f64> = (0..want.len() as u64).map(|s| schedule.lr(s)).collect();
+        close(&got, &want, 1e-12, name);
+    }
+}
+
+#[test]
+fn schedules_refuse_nonsense_and_survive_any_step() {
+    let bad = [
+        Schedule::Constant { lr: f64::NAN },
+        Schedule::Step {
+            lr: 0.1,
+            every: 0,
+            gamma: 0.5,
+        },
+        Schedule::Cosine {
+            lr: 0.1,
+            min: 0.0,
+            steps: 0,
+        },
+        Schedule::CosineRestarts {
+            lr: 0.1,
+            min: 0.0,
+            steps: 5,
+            factor: 0,
+        },
+        Schedule::OneCycle {
+            max: 0.1,
+            steps: 10,
+            up: 1.5,
+            start_divisor: 25.0,
+            end_divisor: 1e4,
+        },
+        Schedule::one_cycle(0.1, 0),
+        Schedule::Constant { lr: -1.0 }.warmed_up(5),
+    ];
+    for schedule in bad {
+        let refused = schedule.check().unwrap_err();
+        assert!(
+            matches!(refused, Error::InvalidArgument { op: "schedule", .. }),
+            "{schedule:?}: {refused}"
+        );
+        for step in [0, 1, u64::MAX] {
+            let _ = schedule.lr(step);
+        }
+    }
+    let mut sgd: Sgd<Cpu> = Sgd::new(1.0);
+    Schedule::Exponential { lr: 0.5, gamma: 0.5 }
+        .apply(2, &mut sgd)
+        .unwrap();
+    assert_eq!(sgd.lr(), 0.125);
+}
+
+#[test]
+fn plateaus_equal_pytorch() {
+    let golden = golden();
+    let plain = ReduceOnPlateau {
+        patience: 2,
+        ..Default::default()
+    };
+    let cooled = ReduceOnPlateau {
+        patience: 1,
+        factor: 0.5,
+        cooldown: 2,
+        threshold: 0.01,
+        min_lr: 0.03,
+        ..Default::default()
+    };
+    let maximal = ReduceOnPlateau {
+        patience: 1,
+        maximize: true,
+        absolute: true,
+        threshold: 0.05,
+        ..Default::default()
+    };
+    for (mut plateau, case) in [plain, cooled, maximal]
+        .into_iter()
+        .zip(golden["plateau"].as_array().unwrap())
+    {
+        let mut lr = 0.1;
+        let mut got = Vec::new();
+        for (i, metric) in floats(&case["metrics"]).into_iter().enumerate() {
+            if i == 4 {
+                // Through a save and a restore.
+                let state = std::mem::take(&mut plateau.state);
+                plateau = ReduceOnPlateau {
+                    state,
+                    ..plateau.clone()
+                };
+            }
+            lr = plateau.observe(metric, lr).unwrap();
+            got.push(lr);
+        }
+        close(&got, &floats(&case["rates"]), 1e-12, &format!("{plateau:?}"));
+    }
+    let mut bad = ReduceOnPlateau {
+        factor: 1.0,
+        ..Default::default()
+    };
+    assert!(bad.observe(1.0, 0.1).is_err());
+}
