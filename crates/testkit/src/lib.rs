@@ -10,7 +10,9 @@ mod case;
 mod compare;
 mod conformance;
 mod gradcheck;
+mod layout;
 pub mod ops;
+mod refused;
 mod run;
 pub mod shapes;
 
@@ -19,4 +21,5 @@ pub use case::{Case, Proof};
 pub use compare::{Tolerance, assert_close};
 pub use conformance::conformance;
 pub use gradcheck::{gradcheck, gradgradcheck};
+pub use layout::layouts;
 pub use run::{check, check_with};

@@ -1,7 +1,7 @@
 //! The one door for properties: a strategy of cases, every proof a backend can give.
 
 use crate::gradcheck::{gradients, leaves};
-use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradgradcheck};
+use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradgradcheck, layouts};
 use kiln_core::{Backend, DType, Result};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
@@ -43,6 +43,7 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
         let inputs = case.inputs();
         let want = case.oracle(&inputs);
         forward(backend, case, &inputs, &want, DType::F32, case.tolerance())?;
+        layouts(backend, case);
         if backend.supports(DType::F64) {
             forward(backend, case, &inputs, &want, DType::F64, Tolerance::F64)?;
         }

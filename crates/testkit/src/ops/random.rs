@@ -1,1 +1,135 @@
-//! x
+//! Random tensors and dropout.
+
+use crate::{Array, Case, check, refused, shapes};
+use kiln_core::philox::{Key, normal_pair, truncated_normal, uniform};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::{Indices, Tensor};
+use proptest::prelude::*;
+
+const SEED: u64 = 0x1234_5678_9abc_def0;
+const STREAM: u32 = 9;
+
+/// Every distribution holds the bits that `kiln_core::philox` gives, at sizes around a block and a launch.
+pub fn distributions<B: Backend>(backend: &B) {
+    let key = Key::new(SEED, STREAM, 0);
+    let normal = |i: u64| {
+        let w = key.block(i / 4);
+        let (a, b) = if i % 4 < 2 {
+            normal_pair(w[0], w[1])
+        } else {
+            normal_pair(w[2], w[3])
+        };
+        if i % 2 == 0 { a } else { b }
+    };
+    let run = || -> Result<()> {
+        for n in [0usize, 1, 3, 4, 5, 1023, 1025, 40_009] {
+            let (shape, f32) = ([n], DType::F32);
+            let all = |f: &dyn Fn(u64) -> f32| (0..n as u64).map(f).collect::<Vec<f32>>();
+            let got = Tensor::uniform(backend, &shape, f32, -1.0, 3.0, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&|i| -1.0 + 4.0 * uniform(key.word(i))));
+            let got = Tensor::rand(backend, &shape, f32, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&|i| uniform(key.word(i))));
+            let got = Tensor::normal(backend, &shape, f32, 0.5, 2.0, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&|i| 0.5 + 2.0 * normal(i)));
+            let got = Tensor::randn(backend, &shape, f32, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&normal));
+            let got = Tensor::truncated_normal(backend, &shape, f32, 1.0, 0.25, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&|i| 1.0 + 0.25 * truncated_normal(key.word(i))));
+            let got = Tensor::bernoulli(backend, &shape, f32, 0.3, SEED, STREAM)?.to_vec::<f32>()?;
+            assert_eq!(got, all(&|i| f32::from(u8::from(uniform(key.word(i)) < 0.3))));
+            let got = Indices::permutation(backend, n, SEED, STREAM)?.to_vec::<i32>()?;
+            assert!(got.iter().map(|&i| i as usize).eq(key.permutation(n)));
+        }
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[derive(Clone, Debug)]
+struct Dropout {
+    x: Array,
+    p: f64,
+    step: i32,
+}
+
+impl Case for Dropout {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, backend: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        x[0].dropout(self.p, SEED, STREAM, &Indices::from_slice(backend, &[self.step], &[])?)
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let key = Key::new(SEED, STREAM, self.step as u32);
+        let kept = |i: usize| f64::from(uniform(key.word(i as u64))) >= self.p;
+        let data = x[0].data.iter().enumerate();
+        let data = data.map(|(i, v)| if kept(i) { v / (1.0 - self.p) } else { 0.0 });
+        Array::new(&x[0].shape, data.collect())
+    }
+}
+
+/// Dropout drops what its key says, in values and in gradients.
+pub fn dropout<B: Backend>(backend: &B) {
+    let p = prop::sample::select(vec![0.0, 0.25, 0.5, 0.75, 1.0]);
+    let cases = (shapes::shape(3), p, any::<i32>())
+        .prop_flat_map(|(shape, p, step)| shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Dropout { x, p, step }));
+    check(backend, cases);
+}
+
+/// Probabilities outside 0 to 1, bounds out of order, deviations below 0, and what is not a number.
+pub fn bad_input<B: Backend>(backend: &B) {
+    let (nan, inf, f32) = (f64::NAN, f64::INFINITY, DType::F32);
+    let run = || -> Result<()> {
+        let x = Tensor::ones(backend, &[2, 3], f32)?;
+        let step = Indices::from_slice(backend, &[0], &[])?;
+        for p in [-0.1, 1.5, nan, inf] {
+            refused!(x.dropout(p, 0, 0, &step), Error::InvalidArgument { op: "dropout", .. });
+            refused!(
+                Tensor::bernoulli(backend, &[2], f32, p, 0, 0),
+                Error::InvalidArgument { .. }
+            );
+        }
+        let (two, mask) = (
+            Indices::from_slice(backend, &[0, 1], &[2])?,
+            Indices::from_slice(backend, &[0u8], &[])?,
+        );
+        refused!(
+            x.dropout(0.5, 0, 0, &two),
+            Error::InvalidArgument { argument: "step", .. }
+        );
+        refused!(x.dropout(0.5, 0, 0, &mask), Error::UnsupportedDType { .. });
+        for (low, high) in [(1.0, 0.0), (nan, 1.0), (0.0, inf), (-3e38, 3e38), (0.0, 1e300)] {
+            refused!(
+                Tensor::uniform(backend, &[2], f32, low, high, 0, 0),
+                Error::InvalidArgument { .. }
+            );
+        }
+        for (mean, std) in [(0.0, -1.0), (nan, 1.0), (0.0, nan), (inf, 1.0)] {
+            refused!(
+                Tensor::normal(backend, &[2], f32, mean, std, 0, 0),
+                Error::InvalidArgument { .. }
+            );
+            refused!(
+                Tensor::truncated_normal(backend, &[2], f32, mean, std, 0, 0),
+                Error::InvalidArgument { .. }
+            );
+        }
+        refused!(
+            Tensor::rand(backend, &[usize::MAX, 2], f32, 0, 0),
+            Error::TooLarge { .. }
+        );
+        refused!(Tensor::rand(backend, &[1; 9], f32, 0, 0), Error::Rank { .. });
+        refused!(
+            Tensor::randn(backend, &[2], DType::I32, 0, 0),
+            Error::UnsupportedDType { .. }
+        );
+        refused!(
+            Indices::permutation(backend, 1 << 31, 0, 0),
+            Error::InvalidArgument { .. }
+        );
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{e}"));
+}

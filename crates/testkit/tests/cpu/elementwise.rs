@@ -1,7 +1,26 @@
 use kiln_cpu::Cpu;
 use kiln_testkit::ops::elementwise;
 
-#[test]
-fn add() {
-    elementwise::add(&Cpu::poisoned());
+macro_rules! suite {
+    ($($name:ident),* $(,)?) => {$(
+        #[test]
+        fn $name() {
+            elementwise::$name(&Cpu::poisoned());
+        }
+    )*};
 }
+
+suite!(
+    unary,
+    casts,
+    add,
+    sub,
+    mul,
+    div,
+    pow,
+    extremes,
+    ties,
+    comparisons,
+    select,
+    bad_input
+);

@@ -1,0 +1,80 @@
+//! Layout does not change the answer: a case again on inputs that were permuted, sliced and broadcast.
+
+use crate::array::{Array, unravel};
+use crate::{Case, Tolerance, assert_close};
+use kiln_core::{Backend, DType, Result};
+use kiln_nn::{Tensor, no_grad};
+
+/// How far layouts may be apart: nothing but the order of arithmetic could differ.
+const SAME: Tolerance = Tolerance { rtol: 1e-6, atol: 1e-6 };
+
+/// Runs `case` in f32 on inputs that hold the same values by way of other layouts, and compares.
+///
+/// # Panics
+/// When an answer changes, or the op returns an error.
+pub fn layouts<B: Backend>(backend: &B, case: &impl Case) {
+    let inputs = case.inputs();
+    // The first entry along the leading axis, repeated: what expanding it must give.
+    let repeated: Vec<Array> = inputs
+        .iter()
+        .map(|x| Array::from_fn(&x.shape, |i| x.at(&first_entry(i))))
+        .collect();
+    let answer = |tensors: Result<Vec<Tensor<B>>>| no_grad(|| case.call(backend, &tensors?)?.to_f64());
+    let plain = |arrays: &[Array]| arrays.iter().map(|x| upload(backend, x)).collect::<Result<Vec<_>>>();
+    let run = || -> Result<()> {
+        let want = answer(plain(&inputs))?;
+        for (name, layout) in [("permuted", permuted::<B> as fn(&B, &Array) -> _), ("sliced", sliced)] {
+            let got = answer(inputs.iter().map(|x| layout(backend, x)).collect())?;
+            assert_close(&format!("{name} {case:?}"), &got, &want, SAME);
+        }
+        let got = answer(inputs.iter().map(|x| expanded(backend, x)).collect())?;
+        assert_close(&format!("broadcast {case:?}"), &got, &answer(plain(&repeated))?, SAME);
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
+}
+
+fn upload<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
+    Tensor::from_f64(backend, &x.data, &x.shape, DType::F32)
+}
+
+fn first_entry(index: &[usize]) -> Vec<usize> {
+    index
+        .iter()
+        .enumerate()
+        .map(|(d, &i)| if d == 0 { 0 } else { i })
+        .collect()
+}
+
+/// Stored with its axes reversed.
+fn permuted<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
+    let back: Vec<usize> = x.shape.iter().rev().copied().collect();
+    let stored = Array::from_fn(&back, |i| x.at(&i.iter().rev().copied().collect::<Vec<_>>()));
+    let axes: Vec<isize> = (0..x.shape.len() as isize).rev().collect();
+    upload(backend, &stored)?.permute(&axes)
+}
+
+/// Stored backwards in every other entry, with NaN between.
+fn sliced<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
+    let wide: Vec<usize> = x.shape.iter().map(|d| 2 * d + 1).collect();
+    let mut stored = Array::new(&wide, vec![f64::NAN; wide.iter().product()]);
+    for n in 0..x.size() {
+        let i = unravel(n, &x.shape);
+        let at: Vec<usize> = i.iter().zip(&x.shape).map(|(i, d)| 2 * (d - 1 - i) + 1).collect();
+        *stored.at_mut(&at) = x.at(&i);
+    }
+    let mut t = upload(backend, &stored)?;
+    for axis in 0..x.shape.len() as isize {
+        t = t.slice(axis, Some(-2), None, -2)?;
+    }
+    Ok(t)
+}
+
+/// The first entry along the leading axis, expanded.
+fn expanded<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
+    let t = upload(backend, x)?;
+    match x.shape.first() {
+        None | Some(0) => Ok(t),
+        Some(_) => t.narrow(0, 0, 1)?.broadcast_to(&x.shape),
+    }
+}
