@@ -46,6 +46,7 @@ comparisons! {
 
 impl<B: Backend> Indices<B> {
     fn compare(&self, op: &'static str, f: Compare, other: &Indices<B>) -> Result<Indices<B>> {
+        self.require(op, DType::I32)?;
         if self.dtype() != other.dtype() {
             return Err(Error::DTypeMismatch {
                 op,
@@ -53,7 +54,6 @@ impl<B: Backend> Indices<B> {
                 rhs: other.dtype(),
             });
         }
-        self.require(op, DType::I32)?;
         let (p, shape) = BroadcastParams::new(op, f as u32, self.shape(), other.shape(), None)?;
         let mut mask = self.backend().alloc(DType::U8, shape.size())?;
         self.backend().compare(&p, self.buffer(), other.buffer(), &mut mask)?;

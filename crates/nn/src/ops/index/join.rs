@@ -186,20 +186,18 @@ impl<B: Backend> Tensor<B> {
         // Checked before anything is allocated.
         self.shape()
             .with(axis, n.saturating_add(before).saturating_add(after))?;
-        let edge = |start: usize, length: usize| match mode {
-            Pad::Reflect => self.narrow(a, start, length)?.flip(&[a]),
-            _ => {
-                let one = self.narrow(a, if start == 1 { 0 } else { n - 1 }, 1)?;
-                one.broadcast_to(&self.shape().with(axis, length)?)
-            }
+        // `near` is the entry at the edge; the entries to reflect begin at `from`.
+        let edge = |near: usize, from: usize, length: usize| match mode {
+            Pad::Reflect => self.narrow(a, from, length)?.flip(&[a]),
+            _ => self.narrow(a, near, 1)?.broadcast_to(&self.shape().with(axis, length)?),
         };
         let mut parts = Vec::with_capacity(3);
         if before > 0 {
-            parts.push(edge(1, before)?);
+            parts.push(edge(0, 1, before)?);
         }
         parts.push(self.clone());
         if after > 0 {
-            parts.push(edge((n - 1).saturating_sub(after), after)?);
+            parts.push(edge(n - 1, (n - 1).saturating_sub(after), after)?);
         }
         Tensor::concat(&parts.iter().collect::<Vec<_>>(), a)
     }
