@@ -1,5 +1,6 @@
 //! Matrix products and linear layers.
 
+use super::elementwise::erf;
 use crate::array::broadcast_shape;
 use crate::{Array, Case, check, shapes};
 use kiln_core::ops::Activation;
@@ -161,16 +162,6 @@ pub(super) fn activate(f: Activation, x: f64) -> f64 {
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
     }
-}
-
-/// The Maclaurin series of the error function, which converges for every x and fast for the |x| < 6 met here.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= -x * x / f64::from(n);
-        sum += term / f64::from(2 * n + 1);
-    }
-    sum * 2.0 / std::f64::consts::PI.sqrt()
 }
 
 /// Linear layers with every activation, with and without bias.
