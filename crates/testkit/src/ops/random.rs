@@ -19,7 +19,7 @@ pub fn distributions<B: Backend>(backend: &B) {
         } else {
             normal_pair(w[2], w[3])
         };
-        if i % 2 == 0 { a } else { b }
+        if i.is_multiple_of(2) { a } else { b }
     };
     let run = || -> Result<()> {
         for n in [0usize, 1, 3, 4, 5, 1023, 1025, 40_009] {
