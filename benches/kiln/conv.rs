@@ -1,6 +1,7 @@
 //! Convolutions of the two nets: forward with bias, data gradient, weight gradient. Throughput counts floating-point
 //! operations.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{CONVS, output, random};
 use kiln_core::ops::{ConvOps, ConvParams, Window};
@@ -22,15 +23,15 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
             match pass {
                 "conv-forward" => {
                     let mut y = output(&cpu, y_shape.size())?;
-                    group.bench_function(s.name, |bench| bench.iter(|| cpu.conv(&p, &x, &w, Some(&bias), &mut y)));
+                    measure(&mut group, s.name, || cpu.conv(&p, &x, &w, Some(&bias), &mut y));
                 }
                 "conv-data-grad" => {
                     let mut dx = output(&cpu, x_shape.size())?;
-                    group.bench_function(s.name, |bench| bench.iter(|| cpu.conv_data_grad(&p, &g, &w, &mut dx)));
+                    measure(&mut group, s.name, || cpu.conv_data_grad(&p, &g, &w, &mut dx));
                 }
                 _ => {
                     let mut dw = output(&cpu, w_shape.size())?;
-                    group.bench_function(s.name, |bench| bench.iter(|| cpu.conv_weight_grad(&p, &g, &x, &mut dw)));
+                    measure(&mut group, s.name, || cpu.conv_weight_grad(&p, &g, &x, &mut dw));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Matrix products `C[m, n] = A[m, k]·B[k, n]` in f32.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{GEMMS, output, random};
 use kiln_core::ops::{MatmulOps, MatmulParams};
@@ -13,9 +14,7 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         let (p, _) = MatmulParams::new("matmul", &Shape::new(&[m, k])?, &Shape::new(&[k, n])?, false, false)?;
         let (a, b, mut y) = (random(&cpu, 0, m * k)?, random(&cpu, 1, k * n)?, output(&cpu, m * n)?);
         group.throughput(Throughput::Elements(2 * (m * k * n) as u64));
-        group.bench_function(format!("{m}x{k}x{n}"), |bench| {
-            bench.iter(|| cpu.matmul(&p, &a, &b, &mut y))
-        });
+        measure(&mut group, format!("{m}x{k}x{n}"), || cpu.matmul(&p, &a, &b, &mut y));
     }
     group.finish();
     Ok(())

@@ -1,5 +1,6 @@
 //! Softmax cross-entropy from integer labels: loss and gradient in one op.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{LOSSES, output, random};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
@@ -23,8 +24,8 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         let (mut loss, mut weight) = (output(&cpu, rows)?, output(&cpu, rows)?);
         let mut dlogits = output(&cpu, rows * classes)?;
         group.throughput(Throughput::Elements((rows * classes) as u64));
-        group.bench_function(format!("{rows}x{classes}"), |bench| {
-            bench.iter(|| cpu.cross_entropy(&p, &logits, &labels, None, &mut loss, &mut weight, &mut dlogits));
+        measure(&mut group, format!("{rows}x{classes}"), || {
+            cpu.cross_entropy(&p, &logits, &labels, None, &mut loss, &mut weight, &mut dlogits)
         });
     }
     group.finish();

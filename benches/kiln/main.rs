@@ -6,9 +6,23 @@ mod loss;
 mod norm;
 mod optim;
 mod pool;
+mod step;
 
-use criterion::{Criterion, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_main};
 use kiln_core::Result;
+
+/// One bench. An op that refuses must not be measured as a fast one.
+fn measure(group: &mut BenchmarkGroup<'_, WallTime>, id: impl Into<String>, mut work: impl FnMut() -> Result<()>) {
+    let id = id.into();
+    group.bench_function(&id, |bench| {
+        bench.iter(|| {
+            if let Err(e) = work() {
+                panic!("{id}: {e}");
+            }
+        });
+    });
+}
 
 /// Runs one family; an error in a bench's set-up ends the run.
 fn family(c: &mut Criterion, name: &str, run: fn(&mut Criterion) -> Result<()>) {
@@ -26,6 +40,7 @@ fn all() {
     family(&mut c, "norm", norm::run);
     family(&mut c, "loss", loss::run);
     family(&mut c, "optim", optim::run);
+    family(&mut c, "step", step::run);
     c.final_summary();
 }
 

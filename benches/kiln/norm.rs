@@ -1,5 +1,6 @@
 //! Batch norm in training, with its statistics: `[32, 14, 14, 64]`.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{output, random};
 use kiln_core::ops::{BatchNormParams, NormOps};
@@ -19,23 +20,21 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
 
     let mut group = c.benchmark_group("batch-norm");
     group.throughput(Throughput::Elements(shape.size() as u64));
-    group.bench_function("forward-b32", |bench| {
-        bench.iter(|| cpu.batch_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd));
+    measure(&mut group, "forward-b32", || {
+        cpu.batch_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)
     });
-    group.bench_function("grad-b32", |bench| {
-        bench.iter(|| {
-            cpu.batch_norm_grad(
-                &p,
-                &x,
-                Some(&scale),
-                &mean,
-                &rstd,
-                &g,
-                &mut dx,
-                &mut dscale,
-                &mut dshift,
-            )
-        });
+    measure(&mut group, "grad-b32", || {
+        cpu.batch_norm_grad(
+            &p,
+            &x,
+            Some(&scale),
+            &mean,
+            &rstd,
+            &g,
+            &mut dx,
+            &mut dscale,
+            &mut dshift,
+        )
     });
     group.finish();
     Ok(())

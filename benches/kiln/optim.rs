@@ -1,5 +1,6 @@
 //! One Adam update of every parameter of mnist-cnn.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{MNIST_PARAMETERS, random};
 use kiln_core::ops::{AdamParams, ElementwiseOps, OptimOps, OptimSlot};
@@ -28,18 +29,16 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     }
     let mut group = c.benchmark_group("adam");
     group.throughput(Throughput::Elements(MNIST_PARAMETERS.iter().sum::<usize>() as u64));
-    group.bench_function("mnist-cnn", |bench| {
-        bench.iter(|| {
-            let mut slots: Vec<_> = tensors
-                .iter_mut()
-                .map(|(param, grad, m, v)| OptimSlot {
-                    param,
-                    grad,
-                    state: vec![m, v],
-                })
-                .collect();
-            cpu.adam(&p, &scalars, &mut slots)
-        });
+    measure(&mut group, "mnist-cnn", || {
+        let mut slots: Vec<_> = tensors
+            .iter_mut()
+            .map(|(param, grad, m, v)| OptimSlot {
+                param,
+                grad,
+                state: vec![m, v],
+            })
+            .collect();
+        cpu.adam(&p, &scalars, &mut slots)
     });
     group.finish();
     Ok(())

@@ -1,5 +1,6 @@
 //! Max pooling 2×2 after the first convolution of mnist-cnn: `[32, 26, 26, 32]`.
 
+use crate::measure;
 use criterion::{Criterion, Throughput};
 use kiln_benches::{output, random};
 use kiln_core::ops::{PoolOps, PoolParams, Window};
@@ -20,12 +21,8 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
 
     let mut group = c.benchmark_group("max-pool");
     group.throughput(Throughput::Elements(x_shape.size() as u64));
-    group.bench_function("forward-b32", |bench| {
-        bench.iter(|| cpu.max_pool(&p, &x, &mut y, &mut index))
-    });
-    group.bench_function("grad-b32", |bench| {
-        bench.iter(|| cpu.max_pool_grad(&p, &g, &index, &mut dx))
-    });
+    measure(&mut group, "forward-b32", || cpu.max_pool(&p, &x, &mut y, &mut index));
+    measure(&mut group, "grad-b32", || cpu.max_pool_grad(&p, &g, &index, &mut dx));
     group.finish();
     Ok(())
 }
