@@ -6,7 +6,9 @@ use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
 type T = Tensor<Cpu>;
 
 fn leaf(values: &[f64]) -> T {
-    T::from_slice(&Cpu::poisoned(), values, &[values.len()]).unwrap().requires_grad()
+    T::from_slice(&Cpu::poisoned(), values, &[values.len()])
+        .unwrap()
+        .requires_grad()
 }
 
 fn values(t: Option<&T>) -> Vec<f64> {
@@ -39,7 +41,9 @@ fn gradients_of_gradients() -> Result<()> {
     let cube = x.mul(&x)?.mul(&x)?.sum(&[], false)?;
     let first = grad(&cube, &[&x], None, true)?.remove(0).expect("first");
     assert_eq!(first.to_f64()?, [12.0, 3.0]);
-    let second = grad(&first.sum(&[], false)?, &[&x], None, true)?.remove(0).expect("second");
+    let second = grad(&first.sum(&[], false)?, &[&x], None, true)?
+        .remove(0)
+        .expect("second");
     assert_eq!(second.to_f64()?, [12.0, -6.0]);
     let third = second.sum(&[], false)?.backward()?;
     assert_eq!(values(third.get(&x)), [6.0, 6.0]);
@@ -73,7 +77,10 @@ fn nothing_is_recorded_without_gradients() -> Result<()> {
     let x = leaf(&[1.0]);
     let y = no_grad(|| x.mul(&x))?;
     assert!(!y.is_tracked());
-    assert!(matches!(y.backward(), Err(Error::InvalidArgument { op: "backward", .. })));
+    assert!(matches!(
+        y.backward(),
+        Err(Error::InvalidArgument { op: "backward", .. })
+    ));
     assert!(x.mul(&x)?.is_tracked(), "the mode is restored");
     assert!(!x.detach().mul(&x.detach())?.is_tracked());
     Ok(())

@@ -71,6 +71,16 @@ with_options! {
         /// Where the linear part begins.
         threshold: f64 = 20.0
     } => softplus;
+    /// Softmax along an axis (`torch.nn.Softmax`).
+    Softmax {
+        /// The axis; −1 is the last.
+        axis: isize = -1
+    } => softmax;
+    /// The logarithm of softmax along an axis (`torch.nn.LogSoftmax`).
+    LogSoftmax {
+        /// The axis; −1 is the last.
+        axis: isize = -1
+    } => log_softmax;
     /// Joins the dimensions `start..=end` into one (`torch.nn.Flatten`), by default all but the first.
     ///
     /// Images are channels-last, so an image flattens to (H, W, C) order where PyTorch has (C, H, W): the columns of a

@@ -4,20 +4,24 @@
 //! `Linear::builder(64, 10).bias(false).build(&mut init)?` with options. Images are channels-last, `[N, H, W, C]`.
 
 mod activation;
+mod batch_norm;
 mod conv;
 mod conv_transpose;
 mod dropout;
 mod embedding;
 mod linear;
+mod norm;
 mod pool;
 mod sequential;
 
 pub use activation::*;
+pub use batch_norm::{BatchNorm, BatchNormBuilder};
 pub use conv::*;
 pub use conv_transpose::*;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use linear::{Linear, LinearBuilder};
+pub use norm::*;
 pub use pool::*;
 pub use sequential::Sequential;
 
@@ -88,3 +92,11 @@ macro_rules! unit_module {
     };
 }
 use unit_module;
+
+/// Refuses an eps that is negative or not finite.
+fn check_eps(op: &'static str, eps: f64) -> Result<()> {
+    if eps >= 0.0 && eps.is_finite() {
+        return Ok(());
+    }
+    Err(crate::Error::invalid(op, "eps", eps, "a finite number, 0 or more"))
+}

@@ -1,0 +1,136 @@
+//! Batch norm.
+
+use super::Layer;
+use crate::{Backend, Counter, Error, Init, Mode, Module, Param, Result, State, Tensor};
+use std::marker::PhantomData;
+
+/// Batch norm over the last dimension, the channels (Ioffe and Szegedy 2015; `torch.nn.BatchNorm1d`, `2d`, `3d`): one
+/// layer for `[N, C]`, `[N, L, C]`, `[N, H, W, C]` and `[N, D, H, W, C]`.
+///
+/// In training it normalises by the batch and moves the running statistics towards it
+/// (`running = (1 − momentum)·running + momentum·batch`, the variance unbiased); in evaluation it normalises by the
+/// running statistics. Those are kept in f32 (f64 for f64) whatever the dtype of the layer.
+#[derive(Debug, Module)]
+pub struct BatchNorm<B: Backend> {
+    /// The scale `[C]`.
+    pub weight: Option<Param<B>>,
+    /// The shift `[C]`.
+    pub bias: Option<Param<B>>,
+    running_mean: Option<State<B>>,
+    running_var: Option<State<B>>,
+    num_batches_tracked: Option<Counter<B>>,
+    mode: Mode,
+    momentum: f64,
+    eps: f64,
+}
+
+/// The options of a [`BatchNorm`].
+#[derive(Clone, Copy, Debug)]
+pub struct BatchNormBuilder<B> {
+    channels: usize,
+    momentum: f64,
+    eps: f64,
+    affine: bool,
+    track: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// Momentum 0.1, eps 1e-5, with scale and shift and running statistics.
+    ///
+    /// # Errors
+    /// No channels, memory.
+    pub fn new(init: &mut Init<B>, channels: usize) -> Result<Self> {
+        Self::builder(channels).build(init)
+    }
+
+    /// A layer with options.
+    pub fn builder(channels: usize) -> BatchNormBuilder<B> {
+        BatchNormBuilder {
+            channels,
+            momentum: 0.1,
+            eps: 1e-5,
+            affine: true,
+            track: true,
+            backend: PhantomData,
+        }
+    }
+
+    /// The running mean and variance `[C]`, if tracked.
+    pub fn running(&self) -> Option<(Tensor<B>, Tensor<B>)> {
+        Some((self.running_mean.as_ref()?.get(), self.running_var.as_ref()?.get()))
+    }
+}
+
+impl<B: Backend> BatchNormBuilder<B> {
+    /// How far the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// What is added to the variance.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// With or without scale and shift; with by default.
+    pub fn affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    /// With or without running statistics; without, evaluation normalises by the batch as well.
+    pub fn track_running_stats(mut self, track: bool) -> Self {
+        self.track = track;
+        self
+    }
+
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// No channels, a momentum outside `0..=1`, an eps that is negative or not finite, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<BatchNorm<B>> {
+        const OP: &str = "batch_norm";
+        if self.channels == 0 {
+            return Err(Error::invalid(OP, "channels", 0, "at least 1"));
+        }
+        if !(0.0..=1.0).contains(&self.momentum) {
+            return Err(Error::invalid(OP, "momentum", self.momentum, "a number from 0 to 1"));
+        }
+        super::check_eps(OP, self.eps)?;
+        let shape = [self.channels];
+        let state = |value| Tensor::full(init.backend(), &shape, init.state_dtype(), value).map(State::new);
+        Ok(BatchNorm {
+            weight: self.affine.then(|| init.constant(&shape, 1.0)).transpose()?,
+            bias: self.affine.then(|| init.constant(&shape, 0.0)).transpose()?,
+            running_mean: self.track.then(|| state(0.0)).transpose()?,
+            running_var: self.track.then(|| state(1.0)).transpose()?,
+            num_batches_tracked: self.track.then(|| Counter::new(init.backend())).transpose()?,
+            mode: Mode::default(),
+            momentum: self.momentum,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for BatchNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let (scale, shift) = (self.weight.as_deref(), self.bias.as_deref());
+        if let (Some((mean, var)), false) = (self.running(), self.mode.is_training()) {
+            return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
+        }
+        let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
+        if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, self.mode.is_training()) {
+            m.blend(&mean, self.momentum)?;
+            // The op has refused a single value per channel, so the divisor is at least 1.
+            let count = (x.size() / mean.size()) as f64;
+            v.blend(&var.mul_scalar(count / (count - 1.0))?, self.momentum)?;
+        }
+        if let (Some(counter), true) = (&self.num_batches_tracked, self.mode.is_training()) {
+            counter.tick()?;
+        }
+        Ok(y)
+    }
+}

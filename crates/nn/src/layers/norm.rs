@@ -1,0 +1,281 @@
+//! Norms within a sample: layer, RMS, group and instance norm.
+
+use super::{Layer, check_eps};
+use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
+use std::marker::PhantomData;
+
+/// Layer norm over the last dimensions (Ba et al. 2016; `torch.nn.LayerNorm`).
+#[derive(Debug, Module)]
+pub struct LayerNorm<B: Backend> {
+    /// The scale, of the normalised shape.
+    pub weight: Option<Param<B>>,
+    /// The shift, of the normalised shape.
+    pub bias: Option<Param<B>>,
+    #[module(skip)]
+    shape: Vec<usize>,
+    eps: f64,
+}
+
+/// RMS norm over the last dimensions: `x/√(mean(x²) + eps)·weight` (Zhang and Sennrich 2019; `torch.nn.RMSNorm`).
+#[derive(Debug, Module)]
+pub struct RmsNorm<B: Backend> {
+    /// The scale, of the normalised shape.
+    pub weight: Option<Param<B>>,
+    #[module(skip)]
+    shape: Vec<usize>,
+    eps: f64,
+}
+
+/// Group norm of `[N, …, C]` (Wu and He 2018; `torch.nn.GroupNorm`).
+#[derive(Debug, Module)]
+pub struct GroupNorm<B: Backend> {
+    /// The scale `[C]`.
+    pub weight: Option<Param<B>>,
+    /// The shift `[C]`.
+    pub bias: Option<Param<B>>,
+    groups: usize,
+    eps: f64,
+}
+
+/// Instance norm of `[N, …, C]`: each channel of each sample over its positions (Ulyanov et al. 2016;
+/// `torch.nn.InstanceNorm1d`, `2d`, `3d`). As there, without scale and shift unless asked for.
+#[derive(Debug, Module)]
+pub struct InstanceNorm<B: Backend> {
+    /// The scale `[C]`.
+    pub weight: Option<Param<B>>,
+    /// The shift `[C]`.
+    pub bias: Option<Param<B>>,
+    channels: usize,
+    eps: f64,
+}
+
+/// The options of the norms of this file.
+#[derive(Clone, Debug)]
+pub struct NormBuilder<B, Kind> {
+    kind: Kind,
+    shape: Vec<usize>,
+    eps: f64,
+    affine: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend, Kind> NormBuilder<B, Kind> {
+    /// What is added to the variance (or the mean square).
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// With or without scale and shift.
+    pub fn affine(mut self, affine: bool) -> Self {
+        self.affine = affine;
+        self
+    }
+
+    fn check(&self, op: &'static str, argument: &'static str) -> Result<()> {
+        if self.shape.is_empty() || self.shape.contains(&0) {
+            let expected = "one dimension or more, each at least 1";
+            return Err(Error::invalid(op, argument, format!("{:?}", self.shape), expected));
+        }
+        check_eps(op, self.eps)
+    }
+
+    fn param(&self, init: &Init<B>, value: f64) -> Result<Option<Param<B>>> {
+        self.affine.then(|| init.constant(&self.shape, value)).transpose()
+    }
+}
+
+/// Builds a [`LayerNorm`].
+#[derive(Clone, Copy, Debug)]
+pub struct LayerKind;
+/// Builds an [`RmsNorm`].
+#[derive(Clone, Copy, Debug)]
+pub struct RmsKind;
+/// Builds a [`GroupNorm`] of so many groups.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupKind(usize);
+/// Builds an [`InstanceNorm`].
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceKind;
+
+impl<B: Backend> LayerNorm<B> {
+    /// Normalises the last dimensions, which are `shape`; eps 1e-5, with scale and shift.
+    ///
+    /// # Errors
+    /// An empty shape, memory.
+    pub fn new(init: &mut Init<B>, shape: &[usize]) -> Result<Self> {
+        Self::builder(shape).build(init)
+    }
+
+    /// A layer with options.
+    pub fn builder(shape: &[usize]) -> NormBuilder<B, LayerKind> {
+        NormBuilder {
+            kind: LayerKind,
+            shape: shape.to_vec(),
+            eps: 1e-5,
+            affine: true,
+            backend: PhantomData,
+        }
+    }
+}
+
+impl<B: Backend> NormBuilder<B, LayerKind> {
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// An empty shape, an eps that is negative or not finite, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<LayerNorm<B>> {
+        self.check("layer_norm", "normalized_shape")?;
+        Ok(LayerNorm {
+            weight: self.param(init, 1.0)?,
+            bias: self.param(init, 0.0)?,
+            shape: self.shape,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> RmsNorm<B> {
+    /// Normalises the last dimensions, which are `shape`; eps 1e-6, with scale.
+    ///
+    /// PyTorch's default eps is the machine epsilon of the dtype; published models state theirs.
+    ///
+    /// # Errors
+    /// An empty shape, memory.
+    pub fn new(init: &mut Init<B>, shape: &[usize]) -> Result<Self> {
+        Self::builder(shape).build(init)
+    }
+
+    /// A layer with options.
+    pub fn builder(shape: &[usize]) -> NormBuilder<B, RmsKind> {
+        NormBuilder {
+            kind: RmsKind,
+            shape: shape.to_vec(),
+            eps: 1e-6,
+            affine: true,
+            backend: PhantomData,
+        }
+    }
+}
+
+impl<B: Backend> NormBuilder<B, RmsKind> {
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// An empty shape, an eps that is negative or not finite, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<RmsNorm<B>> {
+        self.check("rms_norm", "normalized_shape")?;
+        Ok(RmsNorm {
+            weight: self.param(init, 1.0)?,
+            shape: self.shape,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> GroupNorm<B> {
+    /// Normalises `channels` channels in `groups` groups; eps 1e-5, with scale and shift.
+    ///
+    /// # Errors
+    /// Groups that do not divide the channels, memory.
+    pub fn new(init: &mut Init<B>, groups: usize, channels: usize) -> Result<Self> {
+        Self::builder(groups, channels).build(init)
+    }
+
+    /// A layer with options.
+    pub fn builder(groups: usize, channels: usize) -> NormBuilder<B, GroupKind> {
+        NormBuilder {
+            kind: GroupKind(groups),
+            shape: vec![channels],
+            eps: 1e-5,
+            affine: true,
+            backend: PhantomData,
+        }
+    }
+}
+
+impl<B: Backend> NormBuilder<B, GroupKind> {
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// Groups that do not divide the channels, an eps that is negative or not finite, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<GroupNorm<B>> {
+        self.check("group_norm", "channels")?;
+        let GroupKind(groups) = self.kind;
+        if groups == 0 || !self.shape[0].is_multiple_of(groups) {
+            let expected = format!("a divisor of {} channels", self.shape[0]);
+            return Err(Error::invalid("group_norm", "groups", groups, expected));
+        }
+        Ok(GroupNorm {
+            weight: self.param(init, 1.0)?,
+            bias: self.param(init, 0.0)?,
+            groups,
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> InstanceNorm<B> {
+    /// Normalises each of `channels` channels; eps 1e-5, without scale and shift.
+    ///
+    /// # Errors
+    /// No channels, memory.
+    pub fn new(init: &mut Init<B>, channels: usize) -> Result<Self> {
+        Self::builder(channels).build(init)
+    }
+
+    /// A layer with options.
+    pub fn builder(channels: usize) -> NormBuilder<B, InstanceKind> {
+        NormBuilder {
+            kind: InstanceKind,
+            shape: vec![channels],
+            eps: 1e-5,
+            affine: false,
+            backend: PhantomData,
+        }
+    }
+}
+
+impl<B: Backend> NormBuilder<B, InstanceKind> {
+    /// Makes the layer.
+    ///
+    /// # Errors
+    /// No channels, an eps that is negative or not finite, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<InstanceNorm<B>> {
+        self.check("instance_norm", "channels")?;
+        Ok(InstanceNorm {
+            weight: self.param(init, 1.0)?,
+            bias: self.param(init, 0.0)?,
+            channels: self.shape[0],
+            eps: self.eps,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for LayerNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.layer_norm(&self.shape, self.weight.as_deref(), self.bias.as_deref(), self.eps)
+    }
+}
+
+impl<B: Backend> Layer<B> for RmsNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.rms_norm(&self.shape, self.weight.as_deref(), self.eps)
+    }
+}
+
+impl<B: Backend> Layer<B> for GroupNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.group_norm(self.groups, self.weight.as_deref(), self.bias.as_deref(), self.eps)
+    }
+}
+
+impl<B: Backend> Layer<B> for InstanceNorm<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        if x.shape().last() != Some(&self.channels) {
+            let expected = format!("{} channels in the last dimension", self.channels);
+            return Err(Error::invalid("instance_norm", "input", x.shape(), expected));
+        }
+        x.instance_norm(self.weight.as_deref(), self.bias.as_deref(), self.eps)
+    }
+}
