@@ -22,20 +22,28 @@ pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
     }
 }
 
-/// `row[i] = f(row[i] + bias[i])`.
-pub(crate) fn finish<A: Scalar>(row: &mut [A], bias: Option<&[A]>, f: Activation) {
+/// `y[i] = f(y[i] + bias[i])` for every row `y` of a block whose rows have the length of `bias`.
+pub(crate) fn finish_rows<A: Scalar>(block: &mut [A], width: usize, bias: Option<&[A]>, f: Activation) {
+    if width == 0 {
+        return;
+    }
     vectorized(
         #[inline(always)]
         || {
             if let Some(bias) = bias {
-                for (y, b) in row.iter_mut().zip(bias) {
-                    *y += *b;
+                for row in block.chunks_exact_mut(width) {
+                    for (y, b) in row.iter_mut().zip(bias) {
+                        *y += *b;
+                    }
                 }
             }
             match f {
                 Activation::None => {}
-                Activation::Relu => row.iter_mut().for_each(|y| *y = activate(Activation::Relu, *y)),
-                f => row.iter_mut().for_each(|y| *y = activate(f, *y)),
+                Activation::Relu => block.iter_mut().for_each(
+                    #[inline(always)]
+                    |y| *y = activate(Activation::Relu, *y),
+                ),
+                f => block.iter_mut().for_each(|y| *y = activate(f, *y)),
             }
         },
     );

@@ -4,7 +4,7 @@
 use super::Geometry;
 use super::gather::{gather, scatter};
 use crate::Cpu;
-use crate::epilogue::finish;
+use crate::epilogue::finish_rows;
 use crate::gemm::{BLOCK_WORK, gemm, matrix, matrix_mut, sum_parts};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, vectorized};
@@ -64,7 +64,7 @@ pub(crate) fn forward<A: Scalar>(
             );
         }
         if bias.is_some() || f != Activation::None {
-            y.chunks_exact_mut(outputs).for_each(|row| finish(row, bias, f));
+            finish_rows(y, outputs, bias, f);
         }
         Ok(())
     })

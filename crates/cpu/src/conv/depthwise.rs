@@ -2,7 +2,7 @@
 
 use super::geometry::{Geometry, positions, start, taps};
 use crate::Cpu;
-use crate::epilogue::finish;
+use crate::epilogue::finish_rows;
 use crate::gemm::sum_parts;
 use crate::parallel::{GRAIN, try_chunks_mut};
 use crate::scalar::{Scalar, vectorized};
@@ -52,22 +52,29 @@ pub(crate) fn forward<A: Scalar>(
             #[inline(always)]
             || {
                 y.fill(A::default());
-                positions(g.output, first..first + y.len() / c, |r, [image, d, h, w_]| {
-                    let y = &mut y[(r - first) * c..][..c];
-                    let o = [g.first(0, d), g.first(1, h), g.first(2, w_)];
-                    taps(
-                        g,
-                        |i, k| g.tap(i, o[i], k),
-                        |tap, input| {
-                            let from = start(g.input, image, input, c);
-                            multiply_add(y, &x[from..from + c], &w[tap * c..][..c]);
-                        },
-                    );
-                });
+                positions(
+                    g.output,
+                    first..first + y.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w_]| {
+                        let y = &mut y[(r - first) * c..][..c];
+                        let o = [g.first(0, d), g.first(1, h), g.first(2, w_)];
+                        taps(
+                            g,
+                            #[inline(always)]
+                            |i, k| g.tap(i, o[i], k),
+                            #[inline(always)]
+                            |tap, input| {
+                                let from = start(g.input, image, input, c);
+                                multiply_add(y, &x[from..from + c], &w[tap * c..][..c]);
+                            },
+                        );
+                    },
+                );
             },
         );
         if bias.is_some() || f != Activation::None {
-            y.chunks_exact_mut(c).for_each(|row| finish(row, bias, f));
+            finish_rows(y, c, bias, f);
         }
         Ok(())
     })
@@ -84,18 +91,25 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
             #[inline(always)]
             || {
                 dx.fill(A::default());
-                positions(p.input, first..first + dx.len() / c, |r, [image, d, h, w_]| {
-                    let dx = &mut dx[(r - first) * c..][..c];
-                    let at = [d, h, w_];
-                    taps(
-                        p,
-                        |i, k| p.reader(i, at[i], k),
-                        |tap, output| {
-                            let from = start(p.output, image, output, c);
-                            multiply_add(dx, &g[from..from + c], &w[tap * c..][..c]);
-                        },
-                    );
-                });
+                positions(
+                    p.input,
+                    first..first + dx.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w_]| {
+                        let dx = &mut dx[(r - first) * c..][..c];
+                        let at = [d, h, w_];
+                        taps(
+                            p,
+                            #[inline(always)]
+                            |i, k| p.reader(i, at[i], k),
+                            #[inline(always)]
+                            |tap, output| {
+                                let from = start(p.output, image, output, c);
+                                multiply_add(dx, &g[from..from + c], &w[tap * c..][..c]);
+                            },
+                        );
+                    },
+                );
             },
         );
         Ok(())
@@ -116,18 +130,25 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
             #[inline(always)]
             || {
                 dw.fill(A::default());
-                positions(p.output, from..to, |r, [image, d, h, w]| {
-                    let o = [p.first(0, d), p.first(1, h), p.first(2, w)];
-                    let g = &g[r * c..][..c];
-                    taps(
-                        p,
-                        |i, k| p.tap(i, o[i], k),
-                        |tap, input| {
-                            let from = start(p.input, image, input, c);
-                            multiply_add(&mut dw[tap * c..][..c], &x[from..from + c], g);
-                        },
-                    );
-                });
+                positions(
+                    p.output,
+                    from..to,
+                    #[inline(always)]
+                    |r, [image, d, h, w]| {
+                        let o = [p.first(0, d), p.first(1, h), p.first(2, w)];
+                        let g = &g[r * c..][..c];
+                        taps(
+                            p,
+                            #[inline(always)]
+                            |i, k| p.tap(i, o[i], k),
+                            #[inline(always)]
+                            |tap, input| {
+                                let from = start(p.input, image, input, c);
+                                multiply_add(&mut dw[tap * c..][..c], &x[from..from + c], g);
+                            },
+                        );
+                    },
+                );
             },
         );
         Ok(())

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::epilogue::finish;
+use crate::epilogue::finish_rows;
 use crate::gemm::{BLOCK_WORK, blocks, gemm, matrix, matrix_mut, sum_parts};
 use crate::scalar::{Real, Scalar};
 use crate::wide::{Wide, write_wide};
@@ -118,7 +118,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             if bias.is_some() || p.activation != 0 {
                 for mut row in c.outer_iter_mut() {
                     let row = row.as_slice_mut().expect("rows of C are contiguous");
-                    finish(row, bias.map(|bias| &bias[col..col + cols]), p.activation());
+                    finish_rows(row, cols, bias.map(|bias| &bias[col..col + cols]), p.activation());
                 }
             }
         }
@@ -128,7 +128,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
 
 fn epilogue<A: Scalar>(p: &MatmulParams, bias: Option<&[A]>, c: &mut [A], n: usize) {
     if bias.is_some() || p.activation != 0 {
-        c.chunks_exact_mut(n).for_each(|row| finish(row, bias, p.activation()));
+        finish_rows(c, n, bias, p.activation());
     }
 }
 

@@ -68,39 +68,46 @@ fn max_pool<T: Float>(g: &Geometry, x: &[T], y: &mut [T], index: &mut [i32]) {
         vectorized(
             #[inline(always)]
             || {
-                positions(g.output, first..first + y.len() / c, |r, [image, d, h, w]| {
-                    let range = (r - first) * c..(r - first + 1) * c;
-                    let (y, index) = (&mut y[range.clone()], &mut index[range]);
-                    let o = [g.first(0, d), g.first(1, h), g.first(2, w)];
-                    let mut seen = false;
-                    taps(
-                        g,
-                        |i, k| g.tap(i, o[i], k),
-                        |_, input| {
-                            let from = start(g.input, image, input, c);
-                            let position = start(g.input, 0, input, 1) as i32;
-                            let x = &x[from..from + c];
-                            if seen {
-                                for ((y, index), &x) in y.iter_mut().zip(index.iter_mut()).zip(x) {
-                                    // A NaN wins, and the first one keeps its place.
-                                    let (new, best) = (x.wide(), y.wide());
-                                    let wins = (new > best) | ((new != new) & (best == best));
-                                    *y = if wins { x } else { *y };
-                                    *index = if wins { position } else { *index };
+                positions(
+                    g.output,
+                    first..first + y.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w]| {
+                        let range = (r - first) * c..(r - first + 1) * c;
+                        let (y, index) = (&mut y[range.clone()], &mut index[range]);
+                        let o = [g.first(0, d), g.first(1, h), g.first(2, w)];
+                        let mut seen = false;
+                        taps(
+                            g,
+                            #[inline(always)]
+                            |i, k| g.tap(i, o[i], k),
+                            #[inline(always)]
+                            |_, input| {
+                                let from = start(g.input, image, input, c);
+                                let position = start(g.input, 0, input, 1) as i32;
+                                let x = &x[from..from + c];
+                                if seen {
+                                    for ((y, index), &x) in y.iter_mut().zip(index.iter_mut()).zip(x) {
+                                        // A NaN wins, and the first one keeps its place.
+                                        let (new, best) = (x.wide(), y.wide());
+                                        let wins = (new > best) | ((new != new) & (best == best));
+                                        *y = if wins { x } else { *y };
+                                        *index = if wins { position } else { *index };
+                                    }
+                                } else {
+                                    seen = true;
+                                    y.copy_from_slice(x);
+                                    index.fill(position);
                                 }
-                            } else {
-                                seen = true;
-                                y.copy_from_slice(x);
-                                index.fill(position);
-                            }
-                        },
-                    );
-                    // A dilated window can step over a small input altogether.
-                    if !seen {
-                        y.fill(T::of(f64::NEG_INFINITY));
-                        index.fill(-1);
-                    }
-                });
+                            },
+                        );
+                        // A dilated window can step over a small input altogether.
+                        if !seen {
+                            y.fill(T::of(f64::NEG_INFINITY));
+                            index.fill(-1);
+                        }
+                    },
+                );
             },
         );
     });
@@ -114,22 +121,29 @@ fn max_pool_grad<A: Scalar>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) 
             #[inline(always)]
             || {
                 dx.fill(A::default());
-                positions(p.input, first..first + dx.len() / c, |r, [image, d, h, w]| {
-                    let dx = &mut dx[(r - first) * c..][..c];
-                    let at = [d, h, w];
-                    let position = start(p.input, 0, at, 1) as i32;
-                    taps(
-                        p,
-                        |i, k| p.reader(i, at[i], k),
-                        |_, output| {
-                            let from = start(p.output, image, output, c);
-                            let (g, index) = (&g[from..from + c], &index[from..from + c]);
-                            for ((dx, &g), &i) in dx.iter_mut().zip(g).zip(index) {
-                                *dx += if i == position { g } else { A::default() };
-                            }
-                        },
-                    );
-                });
+                positions(
+                    p.input,
+                    first..first + dx.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w]| {
+                        let dx = &mut dx[(r - first) * c..][..c];
+                        let at = [d, h, w];
+                        let position = start(p.input, 0, at, 1) as i32;
+                        taps(
+                            p,
+                            #[inline(always)]
+                            |i, k| p.reader(i, at[i], k),
+                            #[inline(always)]
+                            |_, output| {
+                                let from = start(p.output, image, output, c);
+                                let (g, index) = (&g[from..from + c], &index[from..from + c]);
+                                for ((dx, &g), &i) in dx.iter_mut().zip(g).zip(index) {
+                                    *dx += if i == position { g } else { A::default() };
+                                }
+                            },
+                        );
+                    },
+                );
             },
         );
         Ok(())
@@ -245,22 +259,27 @@ fn average_wide<A: Scalar>(boxes: &Boxes, x: &[A], y: &mut [A]) -> Result<()> {
             #[inline(always)]
             || {
                 y.fill(A::default());
-                positions(boxes.output, first..first + y.len() / c, |r, [image, d, h, w]| {
-                    let y = &mut y[(r - first) * c..][..c];
-                    let ((ds, dn), (hs, hn), (ws, wn)) = (boxes.span(0, d), boxes.span(1, h), boxes.span(2, w));
-                    for d in ds {
-                        for h in hs.clone() {
-                            for w in ws.clone() {
-                                let from = start(boxes.input, image, [d, h, w], c);
-                                for (y, &x) in y.iter_mut().zip(&x[from..from + c]) {
-                                    *y += x;
+                positions(
+                    boxes.output,
+                    first..first + y.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w]| {
+                        let y = &mut y[(r - first) * c..][..c];
+                        let ((ds, dn), (hs, hn), (ws, wn)) = (boxes.span(0, d), boxes.span(1, h), boxes.span(2, w));
+                        for d in ds {
+                            for h in hs.clone() {
+                                for w in ws.clone() {
+                                    let from = start(boxes.input, image, [d, h, w], c);
+                                    for (y, &x) in y.iter_mut().zip(&x[from..from + c]) {
+                                        *y += x;
+                                    }
                                 }
                             }
                         }
-                    }
-                    let count = A::of((dn * hn * wn).max(1) as f64);
-                    y.iter_mut().for_each(|y| *y = *y / count);
-                });
+                        let count = A::of((dn * hn * wn).max(1) as f64);
+                        y.iter_mut().for_each(|y| *y = *y / count);
+                    },
+                );
             },
         );
         Ok(())
@@ -282,23 +301,28 @@ fn average_grad_wide<A: Scalar>(boxes: &Boxes, g: &[A], dx: &mut [A]) -> Result<
             #[inline(always)]
             || {
                 dx.fill(A::default());
-                positions(boxes.input, first..first + dx.len() / c, |r, [image, d, h, w]| {
-                    let dx = &mut dx[(r - first) * c..][..c];
-                    for d in boxes.owners(0, d) {
-                        let (_, dn) = boxes.span(0, d);
-                        for h in boxes.owners(1, h) {
-                            let (_, hn) = boxes.span(1, h);
-                            for w in boxes.owners(2, w) {
-                                let (_, wn) = boxes.span(2, w);
-                                let scale = A::of(1.0) / A::of((dn * hn * wn).max(1) as f64);
-                                let from = start(boxes.output, image, [d, h, w], c);
-                                for (dx, &g) in dx.iter_mut().zip(&g[from..from + c]) {
-                                    *dx += g * scale;
+                positions(
+                    boxes.input,
+                    first..first + dx.len() / c,
+                    #[inline(always)]
+                    |r, [image, d, h, w]| {
+                        let dx = &mut dx[(r - first) * c..][..c];
+                        for d in boxes.owners(0, d) {
+                            let (_, dn) = boxes.span(0, d);
+                            for h in boxes.owners(1, h) {
+                                let (_, hn) = boxes.span(1, h);
+                                for w in boxes.owners(2, w) {
+                                    let (_, wn) = boxes.span(2, w);
+                                    let scale = A::of(1.0) / A::of((dn * hn * wn).max(1) as f64);
+                                    let from = start(boxes.output, image, [d, h, w], c);
+                                    for (dx, &g) in dx.iter_mut().zip(&g[from..from + c]) {
+                                        *dx += g * scale;
+                                    }
                                 }
                             }
                         }
-                    }
-                });
+                    },
+                );
             },
         );
         Ok(())
