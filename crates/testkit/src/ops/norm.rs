@@ -1,1 +1,255 @@
-//! x
+//! Batch, layer, RMS, group and instance norm.
+
+use crate::{Array, Case, check, shapes};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::Tensor;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Batch,
+    /// With given statistics.
+    Eval(Array, Array),
+    /// Over this many trailing dimensions.
+    Layer(usize),
+    Rms(usize),
+    Group(usize),
+    Instance,
+}
+
+#[derive(Clone, Debug)]
+struct Norm {
+    kind: Kind,
+    x: Array,
+    scale: Option<Array>,
+    shift: Option<Array>,
+    eps: f64,
+}
+
+impl Norm {
+    /// Which statistic element `at` belongs to.
+    fn group(&self, at: &[usize]) -> Vec<usize> {
+        let (rank, c) = (at.len(), at[at.len() - 1]);
+        match self.kind {
+            Kind::Batch | Kind::Eval(..) => vec![c],
+            Kind::Layer(k) | Kind::Rms(k) => at[..rank - k].to_vec(),
+            Kind::Group(groups) => vec![at[0], c / (self.x.shape[rank - 1] / groups)],
+            Kind::Instance => vec![at[0], c],
+        }
+    }
+}
+
+impl Case for Norm {
+    fn inputs(&self) -> Vec<Array> {
+        let all = [Some(&self.x), self.scale.as_ref(), self.shift.as_ref()];
+        all.into_iter().flatten().cloned().collect()
+    }
+
+    fn call<B: Backend>(&self, backend: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let scale = self.scale.is_some().then(|| &x[1]);
+        let shift = self.shift.is_some().then(|| &x[x.len() - 1]);
+        let x = &x[0];
+        let tail = |k: usize| &x.shape()[x.rank() - k..];
+        match &self.kind {
+            Kind::Batch => Ok(x.batch_norm(scale, shift, self.eps)?.0),
+            Kind::Eval(mean, var) => {
+                let of = |a: &Array| Tensor::from_f64(backend, &a.data, &a.shape, x.dtype());
+                x.batch_norm_eval(&of(mean)?, &of(var)?, scale, shift, self.eps)
+            }
+            Kind::Layer(k) => x.layer_norm(tail(*k), scale, shift, self.eps),
+            Kind::Rms(k) => x.rms_norm(tail(*k), scale, self.eps),
+            Kind::Group(groups) => x.group_norm(*groups, scale, shift, self.eps),
+            Kind::Instance => x.instance_norm(scale, shift, self.eps),
+        }
+    }
+
+    fn oracle(&self, inputs: &[Array]) -> Array {
+        let x = &inputs[0];
+        Array::from_fn(&x.shape, |at| {
+            let mine = self.group(at);
+            let mut values = Vec::new();
+            Array::from_fn(&x.shape, |other| {
+                if self.group(other) == mine {
+                    values.push(x.at(other));
+                }
+                0.0
+            });
+            let n = values.len() as f64;
+            let (mean, var) = match &self.kind {
+                Kind::Eval(mean, var) => (mean.at(&mine), var.at(&mine)),
+                Kind::Rms(_) => (0.0, values.iter().map(|v| v * v).sum::<f64>() / n),
+                _ => {
+                    let mean = values.iter().sum::<f64>() / n;
+                    (mean, values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n)
+                }
+            };
+            let mut y = (x.at(at) - mean) / (var + self.eps).sqrt();
+            if self.scale.is_some() {
+                y *= inputs[1].broadcast_at(at);
+            }
+            if self.shift.is_some() {
+                y += inputs[inputs.len() - 1].broadcast_at(at);
+            }
+            y
+        })
+    }
+}
+
+/// Shapes, options and values of one kind; `channels` says what scale and shift look like.
+fn norms(
+    shape: impl Strategy<Value = Vec<usize>>,
+    make: impl Fn(&[usize], usize) -> (Kind, Vec<usize>) + Clone + 'static,
+    shifted: bool,
+) -> impl Strategy<Value = Norm> {
+    let choice = (
+        shape,
+        any::<[bool; 2]>(),
+        0usize..12,
+        prop::sample::select(vec![0.01, 0.1]),
+    );
+    choice.prop_flat_map(move |(shape, [scaled, shift], pick, eps)| {
+        let (kind, channels) = make(&shape, pick);
+        let vector = || shapes::values(&channels, -1.5, 1.5);
+        (shapes::values(&shape, -2.0, 2.0), vector(), vector()).prop_map(move |(x, a, b)| Norm {
+            kind: kind.clone(),
+            x,
+            scale: scaled.then_some(a),
+            shift: (shifted && shift).then_some(b),
+            eps,
+        })
+    })
+}
+
+/// `[N, positions…, C]` with up to two spatial dimensions, small enough for the quadratic oracle.
+fn images() -> impl Strategy<Value = Vec<usize>> {
+    let channels = prop_oneof![3 => 1usize..7, 1 => prop::sample::select(vec![31usize, 33])];
+    (1usize..4, prop::collection::vec(1usize..4, 0..3), channels)
+        .prop_map(|(n, mid, c)| [&[n], &mid[..], &[c]].concat())
+}
+
+/// Training batch norm.
+pub fn batch_norm<B: Backend>(backend: &B) {
+    let shape = images().prop_map(|mut s| {
+        s[0] += 1;
+        s
+    });
+    check(backend, norms(shape, |s, _| (Kind::Batch, vec![s[s.len() - 1]]), true));
+}
+
+/// Batch norm with given statistics.
+pub fn batch_norm_eval<B: Backend>(backend: &B) {
+    let make = |s: &[usize], k: usize| {
+        let c = s[s.len() - 1];
+        let mean = Array::from_fn(&[c], |i| (i[0] + k) as f64 * 0.25 - 1.0);
+        let var = Array::from_fn(&[c], |i| ((i[0] + k) % 5) as f64 * 0.5);
+        (Kind::Eval(mean, var), vec![c])
+    };
+    check(backend, norms(images(), make, true));
+}
+
+/// Layer norm over one or more trailing dimensions, empty batches included.
+pub fn layer_norm<B: Backend>(backend: &B) {
+    check(backend, norms(rows(), |s, k| tail(s, k, Kind::Layer), true));
+}
+
+/// RMS norm.
+pub fn rms_norm<B: Backend>(backend: &B) {
+    check(backend, norms(rows(), |s, k| tail(s, k, Kind::Rms), false));
+}
+
+fn rows() -> impl Strategy<Value = Vec<usize>> {
+    images()
+        .prop_flat_map(|s| (Just(s), 0usize..8))
+        .prop_map(|(mut s, empty)| {
+            if empty == 0 {
+                s[0] = 0;
+            }
+            s
+        })
+}
+
+fn tail(shape: &[usize], pick: usize, kind: fn(usize) -> Kind) -> (Kind, Vec<usize>) {
+    // An empty batch is normalised within its samples only.
+    let most = if shape[0] == 0 { shape.len() - 1 } else { shape.len() };
+    let k = 1 + pick % most;
+    (kind(k), shape[shape.len() - k..].to_vec())
+}
+
+/// Group norm with every number of groups that divides the channels.
+pub fn group_norm<B: Backend>(backend: &B) {
+    let make = |s: &[usize], pick: usize| {
+        let c = s[s.len() - 1];
+        let divisors: Vec<usize> = (1..=c).filter(|d| c.is_multiple_of(*d)).collect();
+        (Kind::Group(divisors[pick % divisors.len()]), vec![c])
+    };
+    check(backend, norms(images(), make, true));
+}
+
+/// Instance norm.
+pub fn instance_norm<B: Backend>(backend: &B) {
+    let shape = images().prop_map(|mut s| {
+        s.insert(1, 2);
+        s
+    });
+    check(
+        backend,
+        norms(shape, |s, _| (Kind::Instance, vec![s[s.len() - 1]]), true),
+    );
+}
+
+/// Bad arguments are typed errors.
+pub fn refused<B: Backend>(backend: &B) {
+    let of = |shape: &[usize], dtype| Tensor::ones(backend, shape, dtype).unwrap_or_else(|e| panic!("{e}"));
+    let f32 = |shape: &[usize]| of(shape, DType::F32);
+    let rank = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::Rank { .. })), "{r:?}");
+    let shape = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::ShapeMismatch { .. })), "{r:?}");
+    let dtype = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::DTypeMismatch { .. })), "{r:?}");
+    let argument = |name: &str, r: Result<Tensor<B>>| match r {
+        Err(Error::InvalidArgument { argument, .. }) => assert_eq!(argument, name),
+        other => panic!("{other:?}"),
+    };
+    let train = |x: &Tensor<B>, s: Option<&Tensor<B>>, eps: f64| x.batch_norm(s, None, eps).map(|(y, ..)| y);
+    let x = f32(&[2, 3, 4]);
+    for r in 0..2 {
+        rank(train(&f32(&[4, 4][..r]), None, 0.1));
+        rank(f32(&[4, 4][..r]).group_norm(1, None, None, 0.1));
+        rank(f32(&[4, 4][..r]).instance_norm(None, None, 0.1));
+    }
+    for eps in [-1e-5, f64::NAN, f64::INFINITY] {
+        argument("eps", train(&x, None, eps));
+        argument("eps", x.layer_norm(&[4], None, None, eps));
+        argument("eps", x.rms_norm(&[4], None, eps));
+        argument("eps", x.group_norm(2, None, None, eps));
+        argument("eps", x.instance_norm(None, None, eps));
+    }
+    for groups in [0, 3, 5, usize::MAX] {
+        argument("groups", x.group_norm(groups, None, None, 0.1));
+    }
+    for bad in [&[3][..], &[4, 4], &[3, 4, 1], &[1, 2, 3, 4], &[0]] {
+        shape(x.layer_norm(bad, None, None, 0.1));
+        shape(x.rms_norm(bad, None, 0.1));
+    }
+    argument("normalized_shape", x.layer_norm(&[], None, None, 0.1));
+    argument("normalized_shape", f32(&[2, 0]).layer_norm(&[0], None, None, 0.1));
+    argument("input", train(&f32(&[0, 4]), None, 0.1));
+    argument("input", train(&f32(&[4, 0]), None, 0.1));
+    argument("input", train(&f32(&[1, 4]), None, 0.1));
+    argument("input", f32(&[2, 4]).instance_norm(None, None, 0.1));
+    argument("input", f32(&[2, 3, 0]).instance_norm(None, None, 0.1));
+    argument("input", f32(&[2, 0, 4]).group_norm(2, None, None, 0.1));
+    for bad in [f32(&[3]), f32(&[1, 4]), f32(&[]), f32(&[0])] {
+        shape(train(&x, Some(&bad), 0.1));
+        shape(x.layer_norm(&[4], Some(&bad), None, 0.1));
+        shape(x.rms_norm(&[4], Some(&bad), 0.1));
+        shape(x.group_norm(2, None, Some(&bad), 0.1));
+        shape(x.instance_norm(None, Some(&bad), 0.1));
+        shape(x.batch_norm_eval(&f32(&[4]), &bad, None, None, 0.1));
+    }
+    let half = of(&[4], DType::BF16);
+    dtype(train(&x, Some(&half), 0.1));
+    dtype(x.layer_norm(&[4], None, Some(&half), 0.1));
+    dtype(x.batch_norm_eval(&half, &half, None, None, 0.1));
+    let tracked = f32(&[4]).requires_grad();
+    let r = x.batch_norm_eval(&tracked, &f32(&[4]), None, None, 0.1);
+    assert!(matches!(r, Err(Error::NoGradient { .. })), "{r:?}");
+}

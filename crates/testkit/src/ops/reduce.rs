@@ -1,1 +1,369 @@
-//! x
+//! Reductions, arg-reductions, running sums and top-k.
+
+use crate::array::unravel;
+use crate::{Array, Case, Proof, check, shapes};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::{Tensor, grad};
+use proptest::prelude::*;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Sum,
+    Mean,
+    Max,
+    Min,
+    Var(usize),
+    Std(usize),
+    Norm(f64),
+    LogSumExp,
+}
+
+/// A reduction over some axes.
+#[derive(Clone, Debug)]
+struct Reduction {
+    x: Array,
+    axes: Vec<isize>,
+    keep_dim: bool,
+    kind: Kind,
+}
+
+impl Reduction {
+    fn reduced(&self) -> Vec<bool> {
+        let rank = self.x.shape.len() as isize;
+        let named = |i: isize| self.axes.iter().any(|&a| a == i || a + rank == i);
+        (0..rank).map(|i| self.axes.is_empty() || named(i)).collect()
+    }
+
+    /// Elements reduced into each output.
+    fn count(&self) -> usize {
+        let dims = self.x.shape.iter().zip(self.reduced());
+        dims.filter(|(_, r)| *r).map(|(d, _)| d).product()
+    }
+}
+
+impl Case for Reduction {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let (x, axes, keep) = (&x[0], &self.axes, self.keep_dim);
+        match self.kind {
+            Kind::Sum => x.sum(axes, keep),
+            Kind::Mean => x.mean(axes, keep),
+            Kind::Max => x.max(axes, keep),
+            Kind::Min => x.min(axes, keep),
+            Kind::Var(c) => x.var(axes, c, keep),
+            Kind::Std(c) => x.std(axes, c, keep),
+            Kind::Norm(p) => x.norm(p, axes, keep),
+            Kind::LogSumExp => x.logsumexp(axes, keep),
+        }
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let (x, reduced) = (&x[0], self.reduced());
+        let kept: Vec<usize> = x
+            .shape
+            .iter()
+            .zip(&reduced)
+            .map(|(&d, &r)| if r { 1 } else { d })
+            .collect();
+        let mut groups = vec![Vec::new(); kept.iter().product()];
+        for (n, &v) in x.data.iter().enumerate() {
+            let index = unravel(n, &x.shape);
+            let at = index.iter().zip(&reduced).zip(&kept);
+            let o = at.fold(0, |o, ((&i, &r), &d)| o * d + if r { 0 } else { i });
+            groups[o].push(v);
+        }
+        let data = groups.iter().map(|v| {
+            let n = v.len() as f64;
+            let sum = |f: &dyn Fn(f64) -> f64| v.iter().map(|&x| f(x)).sum::<f64>();
+            let mean = sum(&|x| x) / n;
+            let var = |c: usize| sum(&|x| (x - mean).powi(2)) / (n - c as f64).max(0.0);
+            let max = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            match self.kind {
+                Kind::Sum => sum(&|x| x),
+                Kind::Mean => mean,
+                Kind::Max => max,
+                Kind::Min => v.iter().copied().fold(f64::INFINITY, f64::min),
+                Kind::Var(c) => var(c),
+                Kind::Std(c) => var(c).sqrt(),
+                Kind::Norm(2.0) => sum(&|x| x * x).sqrt(),
+                Kind::Norm(1.0) => sum(&|x| x.abs()),
+                Kind::Norm(_) => v.iter().fold(0.0, |m, x| x.abs().max(m)),
+                Kind::LogSumExp => sum(&f64::exp).ln(),
+            }
+        });
+        let data = data.collect();
+        let removed = |(d, r): (usize, bool)| (self.keep_dim || !r).then_some(d);
+        let shape: Vec<usize> = kept.into_iter().zip(reduced).filter_map(removed).collect();
+        Array::new(&shape, data)
+    }
+
+    fn proof(&self) -> Proof {
+        match self.kind {
+            // With no degree of freedom left the value is NaN or ∞, and so is every slope.
+            Kind::Var(c) | Kind::Std(c) if self.count() <= c.max(1) => Proof::Forward,
+            _ => Proof::SecondGradient,
+        }
+    }
+}
+
+/// The same order of values, but evenly spaced and away from 0: no two close enough for a numeric slope to swap them.
+fn spaced(x: &Array) -> Array {
+    let mut order: Vec<usize> = (0..x.size()).collect();
+    order.sort_by(|&a, &b| x.data[a].total_cmp(&x.data[b]));
+    let mut data = vec![0.0; x.size()];
+    for (rank, &i) in order.iter().enumerate() {
+        // An odd multiple of a step too coarse to share its magnitude with another.
+        let value = (4.0 * rank as f64 + 1.0 - 2.0 * x.size() as f64) / x.size() as f64;
+        data[i] = f64::from(value as f32);
+    }
+    Array::new(&x.shape, data)
+}
+
+fn reductions(kinds: Vec<Kind>) -> impl Strategy<Value = Reduction> {
+    let choice = (
+        prop::sample::select(kinds),
+        shapes::shape(5),
+        any::<[[bool; 2]; 5]>(),
+        any::<bool>(),
+    );
+    choice.prop_flat_map(|(kind, mut shape, marks, keep_dim)| {
+        if matches!(
+            kind,
+            Kind::Max | Kind::Min | Kind::LogSumExp | Kind::Norm(f64::INFINITY)
+        ) {
+            shape.iter_mut().for_each(|d| *d = (*d).max(1));
+        }
+        let rank = shape.len() as isize;
+        let axes: Vec<isize> = (0..rank)
+            .zip(marks)
+            .filter(|(_, [reduced, _])| *reduced)
+            .map(|(i, [_, negative])| if negative { i - rank } else { i })
+            .collect();
+        shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Reduction {
+            x: spaced(&x),
+            axes: axes.clone(),
+            keep_dim,
+            kind,
+        })
+    })
+}
+
+/// Sums and means.
+pub fn sum_and_mean<B: Backend>(backend: &B) {
+    check(backend, reductions(vec![Kind::Sum, Kind::Mean]));
+}
+
+/// Maxima and minima.
+pub fn extremes<B: Backend>(backend: &B) {
+    check(backend, reductions(vec![Kind::Max, Kind::Min]));
+}
+
+/// Variances and standard deviations.
+pub fn var_and_std<B: Backend>(backend: &B) {
+    check(
+        backend,
+        reductions(vec![Kind::Var(0), Kind::Var(1), Kind::Std(0), Kind::Std(1)]),
+    );
+}
+
+/// Norms and the logarithm of a sum of exponentials.
+pub fn norms<B: Backend>(backend: &B) {
+    check(
+        backend,
+        reductions(vec![
+            Kind::Norm(2.0),
+            Kind::Norm(1.0),
+            Kind::Norm(f64::INFINITY),
+            Kind::LogSumExp,
+        ]),
+    );
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Along {
+    Cumsum,
+    TopK(usize, bool),
+    TopKIndex(usize, bool),
+    Arg(bool, bool),
+}
+
+/// An op along one axis.
+#[derive(Clone, Debug)]
+struct OneAxis {
+    x: Array,
+    axis: usize,
+    negative: bool,
+    f: Along,
+}
+
+impl Case for OneAxis {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let x = &x[0];
+        let axis = self.axis as isize - if self.negative { x.rank() as isize } else { 0 };
+        match self.f {
+            Along::Cumsum => x.cumsum(axis),
+            Along::TopK(k, largest) => Ok(x.top_k(k, axis, largest)?.0),
+            Along::TopKIndex(k, largest) => x.top_k(k, axis, largest)?.1.to_float(x.dtype()),
+            Along::Arg(true, keep) => x.argmax(axis, keep)?.to_float(x.dtype()),
+            Along::Arg(false, keep) => x.argmin(axis, keep)?.to_float(x.dtype()),
+        }
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        let (x, axis) = (&x[0], self.axis);
+        let n = x.shape[axis];
+        let mut shape = x.shape.clone();
+        shape[axis] = match self.f {
+            Along::Cumsum => n,
+            Along::TopK(k, _) | Along::TopKIndex(k, _) => k,
+            Along::Arg(..) => 1,
+        };
+        let mut y = Array::from_fn(&shape, |at| {
+            let read = |j: usize| x.at(&[&at[..axis], &[j], &at[axis + 1..]].concat());
+            let sorted = |largest: bool| {
+                let mut order: Vec<usize> = (0..n).collect();
+                let sign = if largest { -1.0 } else { 1.0 };
+                order.sort_by(|&a, &b| (sign * read(a)).total_cmp(&(sign * read(b))));
+                order[at[axis]]
+            };
+            match self.f {
+                Along::Cumsum => (0..=at[axis]).map(read).sum(),
+                Along::TopK(_, largest) => read(sorted(largest)),
+                Along::TopKIndex(_, largest) | Along::Arg(largest, _) => sorted(largest) as f64,
+            }
+        });
+        if self.f == Along::Arg(true, false) || self.f == Along::Arg(false, false) {
+            y.shape.remove(axis);
+        }
+        y
+    }
+
+    fn proof(&self) -> Proof {
+        match self.f {
+            Along::Cumsum | Along::TopK(..) => Proof::SecondGradient,
+            _ => Proof::Forward,
+        }
+    }
+}
+
+/// Running sums, top-k and arg-reductions.
+pub fn along_one_axis<B: Backend>(backend: &B) {
+    let choice = (shapes::shape(4), 0usize..4, any::<[bool; 3]>(), 0usize..5, 0usize..9);
+    let strategy = choice
+        .prop_filter("an axis", |(shape, ..)| !shape.is_empty())
+        .prop_flat_map(|(mut shape, axis, [negative, largest, keep], f, k)| {
+            let axis = axis % shape.len();
+            let k = k.min(shape[axis]);
+            let f = match f {
+                0 | 1 => Along::Cumsum,
+                2 => Along::TopK(k, largest),
+                3 => Along::TopKIndex(k, largest),
+                _ => Along::Arg(largest, keep),
+            };
+            if matches!(f, Along::Arg(..)) {
+                shape[axis] = shape[axis].max(1);
+            }
+            shapes::values(&shape, -2.0, 2.0).prop_map(move |x| OneAxis {
+                x: spaced(&x),
+                axis,
+                negative,
+                f,
+            })
+        });
+    check(backend, strategy);
+}
+
+/// Equal elements share a gradient, a zero norm has none, NaN wins, and an infinite maximum is no NaN.
+pub fn ties_and_limits<B: Backend>(backend: &B) {
+    let run = || -> Result<()> {
+        let of = |v: &[f64]| Ok::<_, Error>(Tensor::from_f64(backend, v, &[v.len()], DType::F32)?.requires_grad());
+        let slope = |y: &Tensor<B>, x: &Tensor<B>| match grad(y, &[x], None, false)?.pop().flatten() {
+            Some(g) => g.to_f64(),
+            None => panic!("no gradient"),
+        };
+        let x = of(&[2.0, -1.0, 2.0, 0.0, 2.0, 2.0])?;
+        assert_eq!(slope(&x.max(&[], false)?, &x)?, [0.25, 0.0, 0.25, 0.0, 0.25, 0.25]);
+        let x = of(&[3.0, 1.0, 1.0])?;
+        assert_eq!(slope(&x.min(&[], false)?, &x)?, [0.0, 0.5, 0.5]);
+        let x = of(&[0.0, 0.0])?;
+        assert_eq!(slope(&x.norm(2.0, &[], false)?, &x)?, [0.0, 0.0]);
+        let x = of(&[1.0, f64::NAN, 3.0, f64::NAN])?;
+        for y in [x.max(&[], false)?, x.min(&[], false)?, x.logsumexp(&[], false)?] {
+            assert!(y.item()?.is_nan());
+        }
+        assert_eq!(x.argmax(0, false)?.to_vec::<i32>()?, [1]);
+        assert_eq!(x.argmin(0, false)?.to_vec::<i32>()?, [1]);
+        assert_eq!(x.top_k(4, 0, true)?.1.to_vec::<i32>()?, [1, 3, 2, 0]);
+        assert_eq!(x.top_k(4, 0, false)?.1.to_vec::<i32>()?, [0, 2, 1, 3]);
+        let inf = f64::INFINITY;
+        assert_eq!(of(&[-inf, 1.0])?.logsumexp(&[], false)?.item()?, 1.0);
+        assert_eq!(of(&[inf, 1.0])?.logsumexp(&[], false)?.item()?, inf);
+        let x = of(&[-inf, -inf])?;
+        let y = x.logsumexp(&[], false)?;
+        assert_eq!((y.item()?, slope(&y, &x)?), (-inf, vec![0.0, 0.0]));
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Bad arguments are typed errors at every rank.
+pub fn refused<B: Backend>(backend: &B) {
+    let of = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    for rank in 0..=6 {
+        let x = of(&[2, 1, 3, 2, 1, 2][..rank]);
+        let r = rank as isize;
+        for bad in [r, -r - 1, isize::MAX, isize::MIN] {
+            assert!(
+                matches!(x.sum(&[bad], false), Err(Error::Axis { .. })),
+                "sum {rank} {bad}"
+            );
+            assert!(matches!(x.max(&[bad], true), Err(Error::Axis { .. })));
+            assert!(matches!(x.var(&[bad], 1, true), Err(Error::Axis { .. })));
+            assert!(matches!(x.norm(2.0, &[bad], true), Err(Error::Axis { .. })));
+            assert!(matches!(x.logsumexp(&[bad], true), Err(Error::Axis { .. })));
+            assert!(matches!(x.argmax(bad, false), Err(Error::Axis { .. })));
+            assert!(matches!(x.argmin(bad, true), Err(Error::Axis { .. })));
+            assert!(matches!(x.cumsum(bad), Err(Error::Axis { .. })));
+            assert!(matches!(x.top_k(1, bad, true), Err(Error::Axis { .. })));
+        }
+        if rank > 0 {
+            assert!(matches!(
+                x.mean(&[0, -r], false),
+                Err(Error::InvalidArgument { argument: "axes", .. })
+            ));
+            let k = x.shape()[rank - 1] + 1;
+            assert!(matches!(
+                x.top_k(k, -1, true),
+                Err(Error::InvalidArgument { argument: "k", .. })
+            ));
+            assert!(matches!(
+                x.top_k(usize::MAX, -1, true),
+                Err(Error::InvalidArgument { argument: "k", .. })
+            ));
+        }
+    }
+    let empty = of(&[2, 0]);
+    let refused = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::InvalidArgument { argument: "shape", .. })));
+    refused(empty.max(&[1], false));
+    refused(empty.min(&[], false));
+    refused(empty.logsumexp(&[-1], false));
+    refused(empty.norm(f64::INFINITY, &[1], false));
+    refused(empty.argmax(1, false).and_then(|i| i.to_float(DType::F32)));
+    for p in [0.0, 3.0, -1.0, f64::NAN] {
+        assert!(matches!(
+            empty.norm(p, &[], false),
+            Err(Error::InvalidArgument { argument: "p", .. })
+        ));
+    }
+    assert_eq!(empty.max(&[0], false).map(|y| y.size()), Ok(0));
+    assert_eq!(empty.argmin(0, false).map(|y| y.size()), Ok(0));
+    assert_eq!(empty.cumsum(1).map(|y| y.size()), Ok(0));
+    assert_eq!(empty.top_k(0, 1, true).map(|(y, _)| y.size()), Ok(0));
+}

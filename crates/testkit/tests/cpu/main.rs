@@ -2,6 +2,7 @@
 
 mod conv;
 mod elementwise;
+mod golden;
 mod index;
 mod loss;
 mod matmul;
