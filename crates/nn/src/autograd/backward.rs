@@ -18,6 +18,12 @@ impl<B: Backend> Default for Gradients<B> {
     }
 }
 
+impl<B: Backend> std::fmt::Debug for Gradients<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(&self.by_id).finish()
+    }
+}
+
 impl<B: Backend> Gradients<B> {
     /// The gradient of `tensor`; `None` when it had no part in the output.
     pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
