@@ -128,9 +128,70 @@ fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
             continue;
         }
         if name.contains('.') || walked.iter().any(|(n, _)| *n == name) {
-            return Err(Error::new(field.span(), "a field is walked under a name of its own, without dots"));
+            return Err(Error::new(
+                field.span(),
+                "a field is walked under a name of its own, without dots",
+            ));
         }
         walked.push((name, member));
     }
     Ok(walked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(source: &str) -> std::result::Result<String, String> {
+        let input: DeriveInput = syn::parse_str(source).map_err(|e| e.to_string())?;
+        expand(&input).map(|t| t.to_string()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn fields_are_walked_in_order() {
+        let code = expanded("struct Net<B: Backend> { a: X<B>, #[module(skip)] b: Y, #[module(rename = \"c\")] d: Z }");
+        let code = code.unwrap();
+        let (a, c) = (
+            code.find("field (\"a\" , & self . a)"),
+            code.find("field (\"c\" , & self . d)"),
+        );
+        assert!(a.is_some() && a < c, "{code}");
+        assert!(!code.contains("self . b"), "{code}");
+        assert!(code.contains("Module < B > for Net < B >"), "{code}");
+    }
+
+    #[test]
+    fn the_backend_is_found_wherever_it_is_bounded() {
+        let code = expanded("struct Net<L, T>(L, Y<T>) where L: Layer<T>, T: kiln_nn::Backend;").unwrap();
+        assert!(code.contains("Module < T > for Net < L , T >"), "{code}");
+        assert!(code.contains("field (\"1\" , & mut self . 1)"), "{code}");
+    }
+
+    #[test]
+    fn what_cannot_be_derived_says_why() {
+        for (source, why) in [
+            ("enum Net<B: Backend> { A(X<B>) }", "structs only"),
+            ("struct Net { a: f32 }", "bounded by `Backend`"),
+            ("struct Net<B: Clone> { a: X<B> }", "bounded by `Backend`"),
+            (
+                "struct Net<B: Backend> { #[module(frozen)] a: X<B> }",
+                "expected `skip`",
+            ),
+            (
+                "#[module(name = \"x\")] struct Net<B: Backend> { a: X<B> }",
+                "expected `kind",
+            ),
+            (
+                "struct Net<B: Backend> { a: X<B>, #[module(rename = \"a\")] b: X<B> }",
+                "name of its own",
+            ),
+            (
+                "struct Net<B: Backend> { #[module(rename = \"a.b\")] b: X<B> }",
+                "without dots",
+            ),
+        ] {
+            let refused = expanded(source).unwrap_err();
+            assert!(refused.contains(why), "{source}: {refused}");
+        }
+    }
 }

@@ -1,9 +1,55 @@
 //! Tensors with gradients, layers, losses and optimizers, generic over a backend.
 //!
 //! Everything here says `B: Backend` and nothing more; no backend is named.
+//!
+//! ```
+//! use kiln_cpu::Cpu;
+//! use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d, Relu};
+//! use kiln_nn::optim::{Adam, Optimizer, Schedule};
+//! use kiln_nn::{Backend, DType, Indices, Init, Layer, Module, Result, Sequential, Tensor};
+//!
+//! #[derive(Module)]
+//! struct Net<B: Backend> {
+//!     features: Sequential<B>,
+//!     head: Linear<B>,
+//! }
+//!
+//! impl<B: Backend> Layer<B> for Net<B> {
+//!     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+//!         let x = self.features.call("features", x)?;
+//!         self.head.call("head", &x)
+//!     }
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let cpu = Cpu::new();
+//! let init = &mut Init::new(&cpu, 42);
+//! let features = Sequential::new()
+//!     .push(Conv2d::builder(1, 8, 3).same().build(init)?)
+//!     .push(Relu)
+//!     .push(MaxPool2d::new(2))
+//!     .push(Flatten::default())
+//!     .push(Dropout::new(init, 0.1)?);
+//! let mut model = Net { features, head: Linear::new(init, 8 * 4 * 4, 10)? };
+//!
+//! let images = Tensor::rand(&cpu, &[16, 8, 8, 1], DType::F32, 42, 1000)?;
+//! let labels = Indices::from_slice(&cpu, &[7i32; 16], &[16])?;
+//! let mut adam = Adam::new(1e-2);
+//! let schedule = Schedule::one_cycle(1e-2, 20);
+//! for step in 0..20 {
+//!     schedule.apply(step, &mut adam)?;
+//!     let loss = model.forward(&images)?.cross_entropy(&labels)?;
+//!     let mut grads = loss.backward()?;
+//!     grads.clip_norm(1.0)?;
+//!     adam.step(&mut model, &grads)?;
+//! }
+//! model.eval();
+//! assert!(model.forward(&images)?.cross_entropy(&labels)?.item()? < 0.1);
+//! # Ok(())
+//! # }
+//! ```
 
 // The derive macro names this crate by its outside name, here too.
-#[allow(unused_extern_crates)]
 extern crate self as kiln_nn;
 
 pub mod autograd;

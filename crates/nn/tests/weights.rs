@@ -1,5 +1,6 @@
 //! Weights in files and dictionaries.
 
+use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
 use kiln_nn::module::{StateDict, Value};
@@ -277,6 +278,37 @@ fn lying_headers_are_refused() {
     assert!(weights::decode(&wide, &cpu).unwrap().0.int("a").is_some());
     *wide.last_mut().unwrap() = 1;
     assert!(matches!(weights::decode(&wide, &cpu), Err(WeightsError::Range { .. })));
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let cpu = Cpu::poisoned();
+    let whole = weights::encode(&model(&cpu, 1).state_dict(), &Default::default()).unwrap();
+    assert_eq!(
+        weights::encode(&model(&cpu, 1).state_dict(), &Default::default()).unwrap(),
+        whole,
+        "the same bytes"
+    );
+    let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let (mut refused, mut target) = (0, model(&cpu, 2));
+    for round in 0..2000u32 {
+        let key = Key::new(9, 0, round);
+        let mut bytes = whole.clone();
+        for i in 0..1 + u64::from(key.below(0, 3)) {
+            // Mostly in the header, where damage can lie.
+            let end = if key.below(1 + 4 * i, 8) == 0 {
+                whole.len()
+            } else {
+                header
+            };
+            bytes[key.below(2 + 4 * i, end as u32) as usize] = key.word(3 + 4 * i) as u8;
+        }
+        match weights::decode(&bytes, &cpu) {
+            Ok((dict, _)) => drop(target.load_state_dict(&dict, LoadOptions::partial())),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 1000, "{refused} of 2000 refused");
 }
 
 #[test]
