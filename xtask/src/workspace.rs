@@ -46,41 +46,42 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Every file under `root` that a rule may speak about, sorted by path. Build output, hidden folders and environments
-/// are left out.
+/// Every file under `root` that a rule may speak about, sorted by path.
 pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {
+    let known = ["rs", "toml", "cu", "cuh", "h", "c", "py", "md"];
+    let mut found = Vec::new();
+    for path in paths(root)? {
+        if path.rsplit_once('.').is_some_and(|(_, e)| known.contains(&e)) {
+            let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("cannot read {path}: {e}"))?;
+            found.push(File { path, text });
+        }
+    }
+    Ok(found)
+}
+
+/// Every file under `root` by its path from there, sorted, with `/` between folders. Build output, hidden folders and
+/// environments are left out.
+pub(crate) fn paths(root: &Path) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
-        for entry in entries.flatten() {
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            if path.is_dir() {
-                // A folder with a CACHEDIR.TAG is build output wherever it lies.
-                if !name.starts_with('.') && !path.join("CACHEDIR.TAG").exists() && !is_output(root, &path) {
-                    folders.push(path);
-                }
-                continue;
-            }
-            let known = ["rs", "toml", "cu", "cuh", "h", "c", "py", "md"];
-            if path.extension().is_some_and(|e| known.contains(&&*e.to_string_lossy())) {
-                let text =
-                    std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-                let relative = path.strip_prefix(root).unwrap_or(&path);
-                let parts: Vec<_> = relative.iter().map(|p| p.to_string_lossy()).collect();
-                found.push(File {
-                    path: parts.join("/"),
-                    text,
-                });
+        for path in entries.flatten().map(|e| e.path()) {
+            if !path.is_dir() {
+                let parts: Vec<_> = path.strip_prefix(root).unwrap_or(&path).iter().collect();
+                found.push(parts.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>().join("/"));
+            } else if !is_output(root, &path) {
+                folders.push(path);
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found.sort();
     Ok(found)
 }
 
 fn is_output(root: &Path, folder: &Path) -> bool {
-    ["target", "runs", "node_modules"]
-        .iter()
-        .any(|n| folder == root.join(n))
+    let hidden = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
+    // Cargo marks its build folders with this file, wherever they lie.
+    let marked = folder.join("CACHEDIR.TAG").exists();
+    hidden || marked || ["target", "runs"].iter().any(|n| folder == root.join(n))
 }

@@ -27,20 +27,14 @@ fn lists_stay_in_order() {
     assert_eq!(enter("nothing", "mod a;"), None);
 }
 
-/// The workspace's sources in a folder of their own, removed at the end.
+/// The workspace's files in a folder of their own, removed at the end.
 struct Copy(PathBuf);
 
 impl Copy {
     fn new() -> Self {
         let to = std::env::temp_dir().join(format!("kiln-xtask-new-op-{}", std::process::id()));
         let from = root();
-        let mut files: Vec<String> = workspace::files(&from)
-            .expect("the workspace can be read")
-            .into_iter()
-            .map(|f| f.path)
-            .collect();
-        files.push("Cargo.lock".into());
-        for path in files {
+        for path in workspace::paths(&from).expect("the workspace can be read") {
             let target = to.join(&path);
             std::fs::create_dir_all(target.parent().expect("has a parent")).expect("a folder");
             std::fs::copy(from.join(&path), target).expect("copied");
