@@ -200,13 +200,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range or named twice.
     pub fn var(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        let x = self.to_dtype(wide_dtype(self.dtype()))?;
-        let (_, kept) = ReduceParams::new("var", Reduce::Mean, self.shape(), axes, true)?;
-        let n = if kept.size() > 0 { self.size() / kept.size() } else { 0 };
-        let squares = x.sub(&x.mean(axes, true)?)?.square()?.sum(axes, keep_dim)?;
-        squares
-            .div_scalar(n.saturating_sub(correction) as f64)?
-            .to_dtype(self.dtype())
+        self.wide_var("var", axes, correction, keep_dim)?.to_dtype(self.dtype())
     }
 
     /// The square root of [`Tensor::var`] (`torch.std`).
@@ -214,7 +208,16 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::var`].
     pub fn std(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        self.var(axes, correction, keep_dim)?.sqrt()
+        let var = self.wide_var("std", axes, correction, keep_dim)?;
+        var.sqrt()?.to_dtype(self.dtype())
+    }
+
+    /// The variance in the accumulation dtype.
+    fn wide_var(&self, op: &'static str, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
+        let (p, _) = ReduceParams::new(op, Reduce::Mean, self.shape(), axes, keep_dim)?;
+        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let squares = x.sub(&x.mean(axes, true)?)?.square()?.sum(axes, keep_dim)?;
+        squares.div_scalar((p.count as usize).saturating_sub(correction) as f64)
     }
 
     /// The vector norm of order `p` over `axes` (`torch.linalg.vector_norm`): `p` = 2 is √Σx², with gradient 0 where it
