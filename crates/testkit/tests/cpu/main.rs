@@ -3,6 +3,7 @@
 mod conv;
 mod elementwise;
 mod golden;
+mod halves;
 mod index;
 mod loss;
 mod matmul;
