@@ -100,7 +100,9 @@ fn try_each_mut<T: Send>(
     f: &(dyn Fn(usize, &mut [T]) -> kiln_core::Result<()> + Sync),
 ) -> kiln_core::Result<()> {
     if parallel {
-        y.par_chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
+        y.par_chunks_mut(size)
+            .enumerate()
+            .try_for_each(|(i, chunk)| f(i, chunk))
     } else {
         y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
     }

@@ -68,6 +68,7 @@ pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
+pub use ops::index::Pad;
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
 pub use tensor::Tensor;

@@ -225,3 +225,33 @@ fn indices_out_of_range_are_errors() {
         }
     }
 }
+
+/// Sums of many floats that meet in one place come out the same for any number of threads.
+#[test]
+fn threads_do_not_change_the_sum() {
+    let (size, inner, count) = (37, 64, 3000);
+    let p = IndexParams {
+        outer: 2,
+        size,
+        inner,
+        count,
+    };
+    let n = 2 * (count * inner) as usize;
+    let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.37).sin()).collect();
+    let (row, each) = (indices(count as usize, size as usize), indices(n, size as usize));
+    let sums = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let cpu = Cpu::poisoned();
+            let mut y = [0; 2].map(|_| up(&cpu, &vec![0f32; 2 * (size * inner) as usize]));
+            cpu.index_add(&p, &up(&cpu, &x), &up(&cpu, &row), &mut y[0]).unwrap();
+            cpu.scatter_add(&p, &up(&cpu, &x), &up(&cpu, &each), &mut y[1]).unwrap();
+            y.map(|y| y.as_slice::<f32>().to_vec())
+        })
+    };
+    let one = sums(1);
+    assert!(one.iter().flatten().any(|&v| v != 0.0));
+    for threads in [2, 4, 7] {
+        assert_eq!(sums(threads), one);
+    }
+}
