@@ -3,6 +3,7 @@
 
 use super::Geometry;
 use super::gather::{gather, scatter};
+use super::shallow;
 use crate::Cpu;
 use crate::epilogue::finish_rows;
 use crate::gemm::{BLOCK_WORK, gemm, matrix, matrix_mut, sum_parts};
@@ -41,27 +42,28 @@ pub(crate) fn forward<A: Scalar>(
     let mut turned = cpu.scratch(A::DTYPE, w.len())?;
     transpose(w, g.groups, per, depth, turned.as_mut_slice());
     let turned = turned.as_slice::<A>();
+    let shallow = g.groups == 1 && !g.pointwise() && depth <= shallow::DEPTH && outputs % shallow::WIDTH == 0;
     let parallel = g.work() > BLOCK_WORK;
     try_chunks_mut(y, rows * outputs, parallel, |at, y| {
         let (first, count) = (at / outputs, y.len() / outputs);
         let mut cols = cpu.scratch(A::DTYPE, if g.pointwise() { 0 } else { count * depth })?;
         let cols = cols.as_mut_slice::<A>();
-        for group in 0..g.groups {
-            let a = if g.pointwise() {
-                matrix(&x[first * depth..], count, depth, depth)
-            } else {
-                gather(g, group, first..first + count, x, cols);
-                matrix(cols, count, depth, depth)
-            };
-            let b = matrix(&turned[group * per * depth..], depth, per, per);
-            let mut y = matrix_mut(y, count, outputs, outputs);
-            gemm(
-                A::of(1.0),
-                a,
-                b,
-                A::default(),
-                y.slice_mut(s![.., group * per..(group + 1) * per]),
-            );
+        if shallow {
+            gather(g, 0, first..first + count, x, cols);
+            shallow::product(cols, turned, depth, outputs, y);
+        } else {
+            for group in 0..g.groups {
+                let a = if g.pointwise() {
+                    matrix(&x[first * depth..], count, depth, depth)
+                } else {
+                    gather(g, group, first..first + count, x, cols);
+                    matrix(cols, count, depth, depth)
+                };
+                let b = matrix(&turned[group * per * depth..], depth, per, per);
+                let mut y = matrix_mut(y, count, outputs, outputs);
+                let y = y.slice_mut(s![.., group * per..(group + 1) * per]);
+                gemm(A::of(1.0), a, b, A::default(), y);
+            }
         }
         if bias.is_some() || f != Activation::None {
             finish_rows(y, outputs, bias, f);

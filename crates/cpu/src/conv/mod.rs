@@ -7,6 +7,7 @@ mod gather;
 pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
+mod shallow;
 #[cfg(test)]
 mod tests;
 

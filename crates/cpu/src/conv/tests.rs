@@ -134,7 +134,7 @@ proptest! {
 }
 
 /// Large enough for several blocks, parts and splits.
-fn large() -> [Conv; 4] {
+fn large() -> [Conv; 5] {
     let conv = |x: [usize; 4], w: [usize; 4], window, groups| Conv {
         x: Shape::new(&x).unwrap(),
         w: Shape::new(&w).unwrap(),
@@ -145,6 +145,7 @@ fn large() -> [Conv; 4] {
         conv([5, 13, 13, 32], [64, 3, 3, 32], Window::new([3, 3]), 1),
         conv([2, 8, 8, 16], [192, 3, 3, 16], Window::new([3, 3]).padding([1, 1]), 1),
         conv([9, 17, 17, 24], [48, 1, 1, 24], Window::new([1, 1]), 1),
+        conv([7, 28, 27, 1], [32, 3, 3, 1], Window::new([3, 3]).padding([0, 1]), 1),
         conv(
             [3, 21, 20, 40],
             [40, 3, 3, 1],
@@ -176,7 +177,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 #[test]
 fn bias_and_activation_are_fused_after_the_sum() {
     let cpu = Cpu::poisoned();
-    for conv in [large()[0].clone(), large()[3].clone()] {
+    for conv in [0, 3, 4].map(|i| large()[i].clone()) {
         let (mut p, shape) = conv.params();
         let up = |v: Vec<f64>| {
             cpu.upload(&v.iter().map(|&v| v as f32 * 0.25).collect::<Vec<_>>())
