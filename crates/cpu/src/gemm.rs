@@ -85,13 +85,16 @@ pub(crate) fn gemm<A: Scalar>(
     }
 }
 
+/// What is done to one block of C, given where the block starts.
+pub(crate) type Task<'f, A> = dyn Fn([usize; 3], ArrayViewMut3<'_, A>) -> Result<()> + Sync + 'f;
+
 /// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel. Where the cuts fall depends on the shape
 /// alone.
 pub(crate) fn blocks<A: Send>(
     c: ArrayViewMut3<'_, A>,
     size: [usize; 3],
     origin: [usize; 3],
-    f: &(dyn Fn([usize; 3], ArrayViewMut3<'_, A>) -> Result<()> + Sync),
+    f: &Task<'_, A>,
 ) -> Result<()> {
     if c.is_empty() {
         return Ok(());
