@@ -11,9 +11,12 @@ fn random(cpu: &Cpu, shape: &[usize], seed: u64) -> Tensor<Cpu> {
     Tensor::randn(cpu, shape, DType::F32, seed, 0).unwrap()
 }
 
-/// Every layer, with the shape of an input and of its output.
-fn layers(init: &mut Init<Cpu>) -> Vec<(Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usize>)> {
-    let mut all: Vec<(Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usize>)> = Vec::new();
+/// A layer, the shape of an input, and that of its output.
+type Case = (Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usize>);
+
+/// Every layer.
+fn layers(init: &mut Init<Cpu>) -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::new();
     let mut add = |layer: Box<dyn Layer<Cpu>>, x: &[usize], y: &[usize]| all.push((layer, x.to_vec(), y.to_vec()));
     add(Box::new(Linear::new(init, 5, 3).unwrap()), &[2, 7, 5], &[2, 7, 3]);
     let fused = Linear::builder(5, 3).activation(Activation::Silu).build(init).unwrap();
@@ -81,9 +84,9 @@ fn layers(init: &mut Init<Cpu>) -> Vec<(Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usi
     add(Box::new(AdaptiveAvgPool1d::new(3)), &[2, 7, 2], &[2, 3, 2]);
     add(Box::new(AdaptiveAvgPool2d::new([1, 3])), &[2, 5, 4, 2], &[2, 1, 3, 2]);
     add(Box::new(AdaptiveAvgPool3d::new(1)), &[1, 2, 3, 2, 2], &[1, 1, 1, 1, 2]);
-    add(Box::new(GlobalAvgPool1d::default()), &[2, 7, 3], &[2, 3]);
-    add(Box::new(GlobalAvgPool2d::default()), &[2, 3, 4, 5], &[2, 5]);
-    add(Box::new(GlobalAvgPool3d::default()), &[2, 2, 2, 2, 1], &[2, 1]);
+    add(Box::new(GlobalAvgPool::<1>), &[2, 7, 3], &[2, 3]);
+    add(Box::new(GlobalAvgPool::<2>), &[2, 3, 4, 5], &[2, 5]);
+    add(Box::new(GlobalAvgPool::<3>), &[2, 2, 2, 2, 1], &[2, 1]);
     add(Box::new(BatchNorm::new(init, 3).unwrap()), &[6, 3], &[6, 3]);
     add(Box::new(BatchNorm::new(init, 3).unwrap()), &[2, 4, 5, 3], &[2, 4, 5, 3]);
     add(Box::new(LayerNorm::new(init, &[3, 4]).unwrap()), &[5, 3, 4], &[5, 3, 4]);
@@ -93,18 +96,18 @@ fn layers(init: &mut Init<Cpu>) -> Vec<(Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usi
     add(Box::new(instance), &[2, 4, 4, 3], &[2, 4, 4, 3]);
     add(Box::new(InstanceNorm::new(init, 3).unwrap()), &[2, 4, 3], &[2, 4, 3]);
     add(Box::new(Dropout::new(init, 0.3).unwrap()), &[5, 7], &[5, 7]);
-    add(Box::new(Flatten::default()), &[2, 3, 4, 5], &[2, 60]);
+    add(Box::<Flatten>::default(), &[2, 3, 4, 5], &[2, 60]);
     add(Box::new(Flatten { start: 0, end: -2 }), &[2, 3, 4, 5], &[24, 5]);
     add(Box::new(Relu), &[3, 4], &[3, 4]);
-    add(Box::new(LeakyRelu::default()), &[3, 4], &[3, 4]);
-    add(Box::new(Elu::default()), &[3, 4], &[3, 4]);
+    add(Box::<LeakyRelu>::default(), &[3, 4], &[3, 4]);
+    add(Box::<Elu>::default(), &[3, 4], &[3, 4]);
     add(Box::new(Gelu), &[3, 4], &[3, 4]);
     add(Box::new(GeluTanh), &[3, 4], &[3, 4]);
     add(Box::new(Silu), &[3, 4], &[3, 4]);
     add(Box::new(Sigmoid), &[3, 4], &[3, 4]);
     add(Box::new(Tanh), &[3, 4], &[3, 4]);
-    add(Box::new(Softplus::default()), &[3, 4], &[3, 4]);
-    add(Box::new(Softmax::default()), &[3, 4], &[3, 4]);
+    add(Box::<Softplus>::default(), &[3, 4], &[3, 4]);
+    add(Box::<Softmax>::default(), &[3, 4], &[3, 4]);
     add(Box::new(LogSoftmax { axis: 0 }), &[3, 4], &[3, 4]);
     add(Box::new(Identity), &[3, 4], &[3, 4]);
     all
@@ -383,11 +386,14 @@ fn builders_refuse_what_cannot_work() {
     assert!(Conv2d::new(init, usize::MAX, 2, 3).is_err());
 }
 
+/// A layer with the shape of an input that it does not take.
+type Misfit = (Box<dyn Layer<Cpu>>, &'static [usize]);
+
 #[test]
 fn bad_input_names_the_layer() {
     let cpu = Cpu::poisoned();
     let init = &mut Init::new(&cpu, 1);
-    let cases: Vec<(Box<dyn Layer<Cpu>>, &[usize])> = vec![
+    let cases: Vec<Misfit> = vec![
         (Box::new(Linear::new(init, 4, 3).unwrap()), &[2, 5]),
         (Box::new(Conv2d::new(init, 1, 2, 5).unwrap()), &[1, 4, 4, 1]),
         (Box::new(Conv2d::new(init, 3, 2, 1).unwrap()), &[1, 4, 4, 1]),
@@ -401,7 +407,7 @@ fn bad_input_names_the_layer() {
         (Box::new(AvgPool2d::new(2).padding(2)), &[1, 4, 4, 1]),
         (Box::new(MaxPool2d::new(5)), &[1, 4, 4, 1]),
         (Box::new(AdaptiveAvgPool2d::new(0)), &[1, 4, 4, 1]),
-        (Box::new(GlobalAvgPool2d::default()), &[1, 4, 1]),
+        (Box::new(GlobalAvgPool::<2>), &[1, 4, 1]),
         (Box::new(BatchNorm::new(init, 3).unwrap()), &[5, 4]),
         (Box::new(BatchNorm::new(init, 3).unwrap()), &[1, 3]),
         (Box::new(BatchNorm::new(init, 3).unwrap()), &[0, 3]),

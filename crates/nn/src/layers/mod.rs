@@ -43,7 +43,7 @@ pub trait Layer<B: Backend>: Module<B> {
     }
 
     /// [`Layer::forward`] for a layer inside of a model: an error names the field (``in `conv1` (Conv2d): …``), and
-    /// [`trace`](crate::trace) sees the call.
+    /// [`mod@trace`] sees the call.
     ///
     /// # Errors
     /// As [`Layer::forward`].
@@ -61,7 +61,8 @@ impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
     }
 }
 
-/// One number for all dimensions, or one per dimension: how kernels, strides and the like are given.
+/// One number for all dimensions, or one per dimension: how kernels, strides and the like are given. Only one to three
+/// dimensions compile.
 pub trait Extents<const R: usize> {
     /// The numbers.
     fn extents(self) -> [usize; R];
@@ -69,12 +70,14 @@ pub trait Extents<const R: usize> {
 
 impl<const R: usize> Extents<R> for usize {
     fn extents(self) -> [usize; R] {
+        const { assert!(R >= 1 && R <= 3, "images have one to three spatial dimensions") };
         [self; R]
     }
 }
 
 impl<const R: usize> Extents<R> for [usize; R] {
     fn extents(self) -> [usize; R] {
+        const { assert!(R >= 1 && R <= 3, "images have one to three spatial dimensions") };
         self
     }
 }

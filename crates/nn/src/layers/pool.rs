@@ -162,7 +162,7 @@ pub type GlobalAvgPool3d = GlobalAvgPool<3>;
 
 unit_module!(
     [const R: usize] GlobalAvgPool<R>,
-    ["GlobalAvgPool", "GlobalAvgPool1d", "GlobalAvgPool2d", "GlobalAvgPool3d"][R]
+    const { ["", "GlobalAvgPool1d", "GlobalAvgPool2d", "GlobalAvgPool3d"][R] }
 );
 
 impl<B: Backend, const R: usize> Layer<B> for GlobalAvgPool<R> {
