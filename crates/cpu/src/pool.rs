@@ -10,6 +10,9 @@ use std::sync::Mutex;
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; 64]);
 
+/// Bytes that are always worth keeping.
+const SLACK: usize = 1 << 20;
+
 /// Blocks that nobody uses, by size class, and the statistics.
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -62,7 +65,8 @@ impl Pool {
         Ok(block)
     }
 
-    /// Takes a block back. Blocks beyond what was ever live at once go to the system.
+    /// Takes a block back. What is kept is at most as much again as was ever live at once: blocks of one size class
+    /// wait while others are in use, so a steady state needs more than its peak. The rest goes to the system.
     pub(crate) fn give(&self, block: Vec<Line>) {
         let bytes = block.len() * 64;
         if bytes == 0 {
@@ -70,7 +74,7 @@ impl Pool {
         }
         let mut state = self.lock();
         state.stats.live -= bytes;
-        if state.stats.live + state.stats.cached + bytes <= state.stats.peak + state.stats.peak / 4 {
+        if state.stats.live + state.stats.cached + bytes <= 2 * state.stats.peak + SLACK {
             state.stats.cached += bytes;
             state.free.entry(block.len()).or_default().push(block);
         }
