@@ -1,1 +1,64 @@
-//! stub
+//! The training loop of Kiln, generic over the backend: metrics, history, callbacks, early stopping, and weight files
+//! that are whole or not there.
+//!
+//! A model and a closure that computes the loss are all it takes:
+//!
+//! ```
+//! use kiln_cpu::Cpu;
+//! use kiln_data::{Loader, LoaderOptions, Subset, ToFloat, mnist};
+//! use kiln_nn::layers::{Flatten, Linear};
+//! use kiln_nn::{Init, Layer, Sequential, optim::Adam};
+//! use kiln_train::{Accuracy, Batch, Output, TrainOptions, Trainer, evaluate};
+//! use std::sync::Arc;
+//!
+//! let cpu = Cpu::new();
+//! let mut init = Init::new(&cpu, 0);
+//! let mut model = Sequential::new().push(Flatten::default()).push(Linear::new(&mut init, 28 * 28, 10)?);
+//!
+//! let digits = mnist::embedded()?;
+//! let first = Subset::new(digits.train, (0..1280).collect())?;
+//! let options = LoaderOptions { shuffle: true, ..Default::default() };
+//! let train = Loader::new(Arc::new(first), options)?.with_transform(ToFloat);
+//! let test = Loader::new(Arc::new(digits.test), LoaderOptions::default())?.with_transform(ToFloat);
+//!
+//! let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+//!     let logits = model.forward(&batch.inputs)?;
+//!     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+//! };
+//! let mut trainer = Trainer::new(&cpu, TrainOptions::default()).metric(Accuracy::new());
+//! trainer.fit(&mut model, &mut Adam::new(1e-2), step, &train, None)?;
+//! let measured = evaluate(&cpu, &mut model, &step, &test, &mut [&mut Accuracy::new()])?;
+//! assert!(measured.values["accuracy"] > 0.8, "{measured:?}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A run is a pure function of its seeds, with the same bits on any number of threads. Nothing is read back from the
+//! device inside of a step: losses and metrics stay there and are read together, every
+//! [`TrainOptions::read_every`] batches and at the end of an epoch.
+
+mod callback;
+mod error;
+mod evaluate;
+mod files;
+mod folder;
+mod history;
+mod losses;
+mod metrics;
+mod output;
+mod run;
+mod trainer;
+mod watch;
+mod weights;
+
+pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
+pub use error::{Result, TrainError};
+pub use evaluate::{Evaluation, evaluate};
+pub use files::write_atomic;
+pub use folder::RunFolder;
+pub use history::{EpochRecord, History, Values};
+pub use kiln_data::Batch;
+pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, TopK};
+pub use output::Output;
+pub use trainer::{Clip, End, NonFinite, Report, TrainOptions, Trainer};
+pub use watch::{Goal, Watch};
+pub use weights::save_weights;

@@ -1,0 +1,107 @@
+//! Looking on while a run goes: progress bars, logs, experiments' own rules to stop.
+
+use crate::{EpochRecord, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a run is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Epochs.
+    pub epochs: u64,
+    /// Batches of one epoch.
+    pub batches: u64,
+    /// Samples of one epoch.
+    pub samples: u64,
+    /// Whether there is a validation set.
+    pub validates: bool,
+}
+
+/// Where a run stands after a batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepInfo {
+    /// The epoch, counted from 1.
+    pub epoch: u64,
+    /// The batch of the epoch, counted from 1.
+    pub batch: u64,
+    /// Optimizer steps done over the whole run.
+    pub step: u64,
+    /// Samples of this epoch trained on.
+    pub samples: u64,
+    /// Seconds since the epoch began.
+    pub seconds: f64,
+    /// The learning rate.
+    pub lr: f64,
+    /// The mean loss of the batches since it was last read, at those batches where it was read: reading waits for the
+    /// device, so it happens every so many batches.
+    pub loss: Option<f64>,
+}
+
+/// What a callback wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Stop the run after this batch or epoch, as if it had been interrupted.
+    Stop,
+}
+
+/// Something that looks on. Every method has an empty default.
+pub trait Callback {
+    /// Before the first batch.
+    ///
+    /// # Errors
+    /// Ends the run, as in all methods.
+    fn on_start(&mut self, plan: &Plan) -> Result<()> {
+        let _ = plan;
+        Ok(())
+    }
+
+    /// After a batch.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
+        let _ = info;
+        Ok(Flow::Continue)
+    }
+
+    /// After an epoch with its validation.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
+        let _ = record;
+        Ok(Flow::Continue)
+    }
+
+    /// After the last epoch, also of a run that stopped early or failed.
+    fn on_end(&mut self) {}
+}
+
+/// Asks a run to stop, from a signal handler or another thread: the batch in progress is finished, the last weights
+/// are saved and `fit` returns.
+#[derive(Debug, Clone, Default)]
+pub struct StopHandle(Arc<AtomicBool>);
+
+impl StopHandle {
+    /// A handle that nobody has used.
+    pub fn new() -> Self {
+        StopHandle::default()
+    }
+
+    /// A handle over a flag that something else sets, such as a signal handler.
+    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
+        StopHandle(flag)
+    }
+
+    /// Asks the run to stop.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the run has been asked to stop.
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}

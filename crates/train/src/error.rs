@@ -1,0 +1,133 @@
+//! What can go wrong in a training run: what was asked, what was found, what to do.
+
+use kiln_data::DataError;
+use std::path::{Path, PathBuf};
+
+/// The result of anything in this crate.
+pub type Result<T, E = TrainError> = std::result::Result<T, E>;
+
+/// An error of the training loop or of the files it keeps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// An op, a layer, an optimizer or the device.
+    #[error(transparent)]
+    Tensor(#[from] kiln_core::Error),
+    /// An op or a layer, with the step of the run at which it happened.
+    #[error("step {step} (epoch {epoch}): {source}")]
+    Step {
+        /// The step, counted from 1 over the whole run.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// What went wrong.
+        source: kiln_core::Error,
+    },
+    /// A dataset or its loader.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The loss is NaN or infinite. Nothing was saved after the last finite weights.
+    #[error("step {step} (epoch {epoch}): the loss is {value}{}; {advice}", cause.as_ref().map(|c| format!(" ({c})")).unwrap_or_default())]
+    NonFiniteLoss {
+        /// The first step with such a loss, counted from 1 over the whole run.
+        step: u64,
+        /// Its epoch, counted from 1.
+        epoch: u64,
+        /// The loss.
+        value: f64,
+        /// Where the first value that is not finite was seen, as far as that can be told afterwards.
+        cause: Option<String>,
+        /// What to try.
+        advice: &'static str,
+    },
+    /// A weight became NaN or infinite though every loss was finite. It was not saved.
+    #[error("after step {step} (epoch {epoch}): parameter `{name}` holds values that are not finite; {advice}")]
+    NonFiniteWeights {
+        /// Steps done so far over the whole run.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// The parameter's dotted name.
+        name: String,
+        /// What to try.
+        advice: &'static str,
+    },
+    /// More steps in a row than configured had to be skipped.
+    #[error(
+        "step {step} (epoch {epoch}): {count} steps in a row were skipped because their loss or gradient is not finite; {advice}"
+    )]
+    TooManySkipped {
+        /// The last of them, counted from 1 over the whole run.
+        step: u64,
+        /// Its epoch, counted from 1.
+        epoch: u64,
+        /// How many.
+        count: u64,
+        /// What to try.
+        advice: &'static str,
+    },
+    /// The metric that decides what is best is not among those measured.
+    #[error("the run is asked to watch `{asked}`, but it measures {found}; name one of these")]
+    UnknownMetric {
+        /// The name asked for.
+        asked: String,
+        /// The names there are.
+        found: String,
+    },
+    /// An option outside its domain.
+    #[error("{argument} = {value}, expected {expected}")]
+    InvalidArgument {
+        /// The option.
+        argument: &'static str,
+        /// The value given.
+        value: String,
+        /// What would have been accepted.
+        expected: &'static str,
+    },
+    /// The operating system refused.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// The file system is full. The file that stood at `path` before still stands.
+    #[error("{}: disk full: {needed} bytes needed, {} bytes free; make room or choose another folder", path.display(), free.map_or_else(|| "unknown".to_string(), |f| f.to_string()))]
+    DiskFull {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Its size.
+        needed: u64,
+        /// Bytes free on its file system, if the system told.
+        free: Option<u64>,
+    },
+    /// A folder already holds something.
+    #[error("{}: already holds {found}; choose another folder, or move this one away", path.display())]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+        /// One of the things found in it.
+        found: String,
+    },
+    /// Weights that could not be encoded.
+    #[error(transparent)]
+    Weights(#[from] kiln_nn::weights::WeightsError),
+}
+
+impl TrainError {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
+        let path = path.to_path_buf();
+        move |source| TrainError::Io { path, action, source }
+    }
+
+    pub(crate) fn invalid(argument: &'static str, value: impl std::fmt::Display, expected: &'static str) -> Self {
+        TrainError::InvalidArgument {
+            argument,
+            value: value.to_string(),
+            expected,
+        }
+    }
+}

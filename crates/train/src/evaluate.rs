@@ -1,0 +1,119 @@
+//! Measuring a model on a dataset without changing it.
+
+use crate::losses::Losses;
+use crate::{Batch, Metric, Output, Result, StopHandle, TrainError, Values};
+use kiln_core::Backend;
+use kiln_data::Loader;
+use kiln_nn::{Module, no_grad};
+
+/// Batches between two reads of the losses.
+const READ_EVERY: usize = 64;
+
+/// What an evaluation measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// `loss`, and every metric by its name.
+    pub values: Values,
+    /// Samples measured.
+    pub samples: u64,
+}
+
+/// Measures `model` on every batch of `loader`'s first epoch: layers in evaluation mode, nothing recorded. The model
+/// is left in training mode, the mode models start in.
+///
+/// `step` is the closure that [`Trainer::fit`](crate::Trainer::fit) takes.
+///
+/// # Errors
+/// Whatever the loader or the closure returns. A loss that is not finite is no error: it is the result.
+pub fn evaluate<B, M, S>(
+    backend: &B,
+    model: &mut M,
+    step: &S,
+    loader: &Loader,
+    metrics: &mut [&mut dyn Metric<B>],
+) -> Result<Evaluation>
+where
+    B: Backend,
+    M: Module<B>,
+    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+{
+    let stop = StopHandle::new();
+    let done = evaluate_until(backend, model, step, loader, metrics, &stop)?;
+    done.ok_or_else(|| unreachable!("nobody holds the handle"))
+}
+
+/// As [`evaluate`]; `None` when asked to stop meanwhile.
+pub(crate) fn evaluate_until<B, M, S>(
+    backend: &B,
+    model: &mut M,
+    step: &S,
+    loader: &Loader,
+    metrics: &mut [&mut dyn Metric<B>],
+    stop: &StopHandle,
+) -> Result<Option<Evaluation>>
+where
+    B: Backend,
+    M: Module<B>,
+    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+{
+    model.eval();
+    let result = no_grad(|| measure(backend, model, step, loader, metrics, stop));
+    model.train();
+    result
+}
+
+fn measure<B, M, S>(
+    backend: &B,
+    model: &M,
+    step: &S,
+    loader: &Loader,
+    metrics: &mut [&mut dyn Metric<B>],
+    stop: &StopHandle,
+) -> Result<Option<Evaluation>>
+where
+    B: Backend,
+    M: Module<B>,
+    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+{
+    let (mut losses, mut samples, mut worst) = (Losses::new(), 0, None);
+    for host in loader.epoch(0)? {
+        if stop.is_requested() {
+            for metric in metrics.iter_mut() {
+                metric.finish()?;
+            }
+            return Ok(None);
+        }
+        let batch = host?.to_device(backend)?;
+        let output = step(model, &batch)?;
+        losses.push(&output.loss, batch.labels.size(), 0);
+        samples += batch.labels.size() as u64;
+        if let Some(scores) = &output.scores {
+            for metric in metrics.iter_mut() {
+                metric.update(scores, &batch)?;
+            }
+        }
+        if losses.unreported() == READ_EVERY {
+            worst = worst.or(losses.read()?);
+            losses.report();
+        }
+    }
+    worst = worst.or(losses.read()?);
+    let loss = worst.map_or(losses.mean(), |w| w.value);
+    let mut values = Values::from([("loss".to_string(), loss)]);
+    for metric in metrics.iter_mut() {
+        values.insert(metric.name(), metric.finish()?);
+    }
+    Ok(Some(Evaluation { values, samples }))
+}
+
+/// Refuses to watch a metric that is not measured, before the run starts.
+pub(crate) fn check_watch(watch: &crate::Watch, names: &[String]) -> Result<()> {
+    if watch.metric == "loss" || names.contains(&watch.metric) {
+        return Ok(());
+    }
+    let found = std::iter::once("loss").chain(names.iter().map(String::as_str));
+    Err(TrainError::UnknownMetric {
+        asked: watch.metric.clone(),
+        found: found.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+    })
+}

@@ -1,0 +1,106 @@
+//! Losses that wait on the device until they are read together.
+
+use kiln_core::{Backend, Result};
+use kiln_nn::Tensor;
+
+/// A mean of losses weighted by their samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    samples: u64,
+}
+
+impl Mean {
+    fn add(&mut self, loss: f64, samples: usize) {
+        self.sum += loss * samples as f64;
+        self.samples += samples as u64;
+    }
+
+    /// The mean; NaN of nothing.
+    fn value(&self) -> f64 {
+        self.sum / self.samples as f64
+    }
+}
+
+/// The first loss that is NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NonFiniteAt {
+    pub(crate) step: u64,
+    pub(crate) value: f64,
+}
+
+struct Pending<B: Backend> {
+    loss: Tensor<B>,
+    samples: usize,
+    step: u64,
+}
+
+/// The losses of an epoch: kept on the device one by one, so that the first bad one can be named, and read together.
+pub(crate) struct Losses<B: Backend> {
+    pending: Vec<Pending<B>>,
+    epoch: Mean,
+    window: Mean,
+    unreported: usize,
+}
+
+impl<B: Backend> Losses<B> {
+    pub(crate) fn new() -> Self {
+        Losses {
+            pending: Vec::new(),
+            epoch: Mean::default(),
+            window: Mean::default(),
+            unreported: 0,
+        }
+    }
+
+    /// Files the loss of a batch that belongs to `step`. Nothing is read.
+    pub(crate) fn push(&mut self, loss: &Tensor<B>, samples: usize, step: u64) {
+        self.unreported += 1;
+        self.pending.push(Pending {
+            loss: loss.detach(),
+            samples,
+            step,
+        });
+    }
+
+    /// Batches since the last [`report`](Losses::report).
+    pub(crate) fn unreported(&self) -> usize {
+        self.unreported
+    }
+
+    /// Reads what waits, in one transfer. Finite losses go into the means; the first of the others is returned.
+    pub(crate) fn read(&mut self) -> Result<Option<NonFiniteAt>> {
+        let mut bad = None;
+        if self.pending.is_empty() {
+            return Ok(bad);
+        }
+        let flat: Vec<Tensor<B>> = self
+            .pending
+            .iter()
+            .map(|p| p.loss.reshape(&[1usize]))
+            .collect::<Result<_>>()?;
+        let values = Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)?.to_f64()?;
+        for (pending, value) in self.pending.drain(..).zip(values) {
+            if value.is_finite() {
+                self.window.add(value, pending.samples);
+                self.epoch.add(value, pending.samples);
+            } else if bad.is_none() {
+                let step = pending.step;
+                bad = Some(NonFiniteAt { step, value });
+            }
+        }
+        Ok(bad)
+    }
+
+    /// The mean of what was read since the last report; `None` of nothing.
+    pub(crate) fn report(&mut self) -> Option<f64> {
+        self.unreported = 0;
+        let mean = std::mem::take(&mut self.window).value();
+        (!mean.is_nan()).then_some(mean)
+    }
+
+    /// The mean of everything read.
+    pub(crate) fn mean(&self) -> f64 {
+        self.epoch.value()
+    }
+}

@@ -1,0 +1,94 @@
+//! Which class is taken for which.
+
+use super::Metric;
+use super::sum::DeviceSum;
+use crate::Batch;
+use kiln_core::{Backend, DType, Result};
+use kiln_nn::Tensor;
+
+/// How often a sample of class `label` got the highest score for class `predicted`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confusion {
+    classes: usize,
+    counts: Vec<u64>,
+}
+
+impl Confusion {
+    /// Number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Samples of class `label` that were taken for `predicted`; 0 outside the classes.
+    pub fn count(&self, label: usize, predicted: usize) -> u64 {
+        if label >= self.classes || predicted >= self.classes {
+            return 0;
+        }
+        self.counts[label * self.classes + predicted]
+    }
+
+    /// One row per label.
+    pub fn rows(&self) -> impl Iterator<Item = &[u64]> {
+        self.counts.chunks(self.classes.max(1))
+    }
+
+    /// The share of each class's samples that were recognised (recall); NaN for a class without samples.
+    pub fn recall(&self) -> Vec<f64> {
+        let share = |(i, row): (usize, &[u64])| row[i] as f64 / row.iter().sum::<u64>() as f64;
+        self.rows().enumerate().map(share).collect()
+    }
+
+    /// The mean recall of the classes that have samples.
+    pub fn balanced_accuracy(&self) -> f64 {
+        let recall: Vec<f64> = self.recall().into_iter().filter(|r| !r.is_nan()).collect();
+        recall.iter().sum::<f64>() / recall.len() as f64
+    }
+}
+
+/// Counts, on the device, which class is taken for which: the product of one-hot labels and one-hot predictions.
+/// As a metric it is the balanced accuracy.
+pub struct ConfusionMatrix<B: Backend> {
+    classes: usize,
+    running: DeviceSum<B>,
+    last: Option<Confusion>,
+}
+
+impl<B: Backend> ConfusionMatrix<B> {
+    /// Named `balanced_accuracy`, over `classes` classes.
+    pub fn new(classes: usize) -> Self {
+        ConfusionMatrix {
+            classes,
+            running: DeviceSum::default(),
+            last: None,
+        }
+    }
+
+    /// The counts that the last [`finish`](Metric::finish) read.
+    pub fn counts(&self) -> Option<&Confusion> {
+        self.last.as_ref()
+    }
+}
+
+impl<B: Backend> Metric<B> for ConfusionMatrix<B> {
+    fn name(&self) -> String {
+        "balanced_accuracy".to_string()
+    }
+
+    fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
+        let predicted = scores.argmax(-1, false)?.one_hot(self.classes, DType::F32)?;
+        let labels = batch.labels.one_hot(self.classes, DType::F32)?;
+        self.running.add(labels.matmul_t(&predicted, true, false)?)
+    }
+
+    fn finish(&mut self) -> Result<f64> {
+        let mut counts: Vec<u64> = self.running.take()?.into_iter().map(|c| c as u64).collect();
+        counts.resize(self.classes * self.classes, 0);
+        let confusion = Confusion {
+            classes: self.classes,
+            counts,
+        };
+        let value = confusion.balanced_accuracy();
+        self.last = Some(confusion);
+        Ok(value)
+    }
+}

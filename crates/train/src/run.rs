@@ -1,0 +1,346 @@
+//! The training loop's inside.
+//!
+//! What one update does on the device ([`Run::accumulate`], [`Run::update`]) reads nothing back unless the run skips
+//! bad steps, so that a backend can capture it: losses and metrics stay on the device until they are read together.
+
+use crate::evaluate::evaluate_until;
+use crate::losses::{Losses, NonFiniteAt};
+use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
+use crate::watch::Progress;
+use crate::weights::{first_non_finite, save_weights};
+use crate::{Batch, EpochRecord, History, Metric, Output, Result, RunFolder, StepInfo, TrainError, Values};
+use kiln_core::Backend;
+use kiln_data::Loader;
+use kiln_nn::{Gradients, Module, Optimizer, Tensor, no_grad};
+use std::time::Instant;
+
+const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
+
+/// Gradients on their way to one update.
+struct Group<B: Backend> {
+    grads: Option<Gradients<B>>,
+    batches: usize,
+    samples: usize,
+}
+
+impl<B: Backend> Group<B> {
+    fn empty() -> Self {
+        Group {
+            grads: None,
+            batches: 0,
+            samples: 0,
+        }
+    }
+}
+
+/// What one epoch leaves behind.
+struct Epoch {
+    samples: u64,
+    skipped: u64,
+    seconds: f64,
+    values: Values,
+    stopped: bool,
+}
+
+pub(crate) struct Run<'a, B: Backend, M, S> {
+    trainer: &'a mut Trainer<B>,
+    model: &'a mut M,
+    optimizer: &'a mut dyn Optimizer<B>,
+    closure: &'a S,
+    history: History,
+    progress: Progress,
+    /// The epoch in progress, counted from 1.
+    epoch: u64,
+    /// Updates asked for so far, those skipped included: what messages call the step.
+    step: u64,
+    /// Updates skipped since the last that was not.
+    skipped_in_a_row: u64,
+}
+
+impl<'a, B, M, S> Run<'a, B, M, S>
+where
+    B: Backend,
+    M: Module<B>,
+    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+{
+    pub(crate) fn new(
+        trainer: &'a mut Trainer<B>,
+        model: &'a mut M,
+        optimizer: &'a mut dyn Optimizer<B>,
+        closure: &'a S,
+        history: History,
+    ) -> Self {
+        Run {
+            trainer,
+            model,
+            optimizer,
+            closure,
+            history,
+            progress: Progress::default(),
+            epoch: 0,
+            step: 0,
+            skipped_in_a_row: 0,
+        }
+    }
+
+    /// All epochs.
+    pub(crate) fn all(mut self, train: &Loader, valid: Option<&Loader>) -> Result<Report> {
+        let mut end = End::Finished;
+        for epoch in 1..=self.trainer.options.epochs {
+            self.epoch = epoch;
+            let done = self.train(train)?;
+            let mut stopped = done.stopped;
+            let mut measured = None;
+            if let (false, Some(valid)) = (stopped, valid) {
+                measured = self.validate(valid)?;
+                stopped = measured.is_none();
+            }
+            if stopped {
+                self.save(RunFolder::LAST)?;
+                end = End::Stopped;
+                break;
+            }
+            if self.finish_epoch(done, measured)? {
+                end = End::Stopped;
+                break;
+            }
+            if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
+                end = End::Stale;
+                break;
+            }
+        }
+        Ok(Report {
+            end,
+            steps: self.step,
+            history: self.history,
+        })
+    }
+
+    /// Adds an error's place in the run.
+    fn at<T>(&self, result: kiln_core::Result<T>) -> Result<T> {
+        result.map_err(|source| TrainError::Step {
+            step: self.step,
+            epoch: self.epoch,
+            source,
+        })
+    }
+
+    /// One pass over the training data.
+    fn train(&mut self, loader: &Loader) -> Result<Epoch> {
+        self.model.train();
+        let began = Instant::now();
+        let mut losses = Losses::new();
+        let mut group = Group::empty();
+        let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
+        let mut batches = loader.epoch(self.epoch - 1)?;
+        while let Some(host) = batches.next() {
+            if group.batches == 0 {
+                self.step += 1;
+            }
+            let batch = host?.to_device(&self.trainer.backend)?;
+            number += 1;
+            samples += batch.labels.size() as u64;
+            let output = self.accumulate(&batch, &mut group);
+            let output = self.at(output)?;
+            losses.push(&output.loss, batch.labels.size(), self.step);
+            self.measure(&output, &batch)?;
+            drop(output);
+            let last = batches.len() == 0;
+            if last || group.batches == self.trainer.options.accumulate {
+                skipped += u64::from(!self.update(&mut group, &mut losses)?);
+            }
+            stopped = self.trainer.stop.is_requested();
+            let mut loss = None;
+            if last || stopped || losses.unreported() >= self.trainer.options.read_every {
+                loss = self.read(&mut losses, &batch)?;
+            }
+            let info = StepInfo {
+                epoch: self.epoch,
+                batch: number,
+                step: self.step,
+                samples,
+                seconds: began.elapsed().as_secs_f64(),
+                lr: self.optimizer.lr(),
+                loss,
+            };
+            stopped |= self.trainer.tell(|c| c.on_step(&info))?;
+            if stopped {
+                self.read(&mut losses, &batch)?;
+                // Gradients that wait for the rest of their group are dropped: that step was not made.
+                self.step -= u64::from(group.batches > 0);
+                break;
+            }
+        }
+        self.trainer.backend.sync()?;
+        let seconds = began.elapsed().as_secs_f64();
+        let mut values = Values::from([("loss".to_string(), losses.mean())]);
+        for metric in &mut self.trainer.metrics {
+            values.insert(metric.name(), metric.finish()?);
+        }
+        Ok(Epoch {
+            samples,
+            skipped,
+            seconds,
+            values,
+            stopped,
+        })
+    }
+
+    /// Forward and backward of one batch: adds its gradients to the group.
+    fn accumulate(&mut self, batch: &Batch<B>, group: &mut Group<B>) -> kiln_core::Result<Output<B>> {
+        let output = (self.closure)(self.model, batch)?;
+        let samples = batch.labels.size();
+        // Weighted by its samples, a short last batch counts as it would in one large batch.
+        let grads = match self.trainer.options.accumulate {
+            1 => output.loss.backward()?,
+            _ => output.loss.mul_scalar(samples as f64)?.backward()?,
+        };
+        match &mut group.grads {
+            Some(sum) => sum.accumulate(grads)?,
+            none => *none = Some(grads),
+        }
+        group.batches += 1;
+        group.samples += samples;
+        Ok(Output {
+            loss: output.loss.detach(),
+            scores: output.scores.map(|s| s.detach()),
+        })
+    }
+
+    /// Clips and descends. Returns false when the step was skipped.
+    fn update(&mut self, group: &mut Group<B>, losses: &mut Losses<B>) -> Result<bool> {
+        let Group { grads, samples, .. } = std::mem::replace(group, Group::empty());
+        let Some(grads) = grads else { return Ok(true) };
+        if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
+            if !self.all_finite(&grads, losses)? {
+                self.skipped_in_a_row += 1;
+                if self.skipped_in_a_row > in_a_row {
+                    return Err(TrainError::TooManySkipped {
+                        step: self.step,
+                        epoch: self.epoch,
+                        count: self.skipped_in_a_row,
+                        advice: ADVICE,
+                    });
+                }
+                return Ok(false);
+            }
+            self.skipped_in_a_row = 0;
+        }
+        let result = self.descend(grads, samples);
+        self.at(result)?;
+        Ok(true)
+    }
+
+    /// Reads losses and gradients: whether an update would leave the weights finite.
+    fn all_finite(&self, grads: &Gradients<B>, losses: &mut Losses<B>) -> Result<bool> {
+        let bad = losses.read()?;
+        Ok(bad.is_none() && self.at(grads.norm().and_then(|n| n.item()))?.is_finite())
+    }
+
+    fn descend(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+        let options = &self.trainer.options;
+        if options.accumulate > 1 {
+            grads.scale(1.0 / samples as f64)?;
+        }
+        match options.clip {
+            Some(Clip::Norm(limit)) => drop(grads.clip_norm(limit)?),
+            Some(Clip::Value(limit)) => grads.clip_value(limit)?,
+            None => {}
+        }
+        if let Some(schedule) = &self.trainer.schedule {
+            schedule.apply(self.step - 1, self.optimizer)?;
+        }
+        self.optimizer.step(self.model, &grads)
+    }
+
+    /// Gives a batch to the metrics.
+    fn measure(&mut self, output: &Output<B>, batch: &Batch<B>) -> Result<()> {
+        let Some(scores) = &output.scores else { return Ok(()) };
+        let metrics = &mut self.trainer.metrics;
+        let result = no_grad(|| metrics.iter_mut().try_for_each(|m| m.update(scores, batch)));
+        self.at(result)
+    }
+
+    /// Reads the losses that wait; the mean since the last time, if there is one.
+    fn read(&mut self, losses: &mut Losses<B>, batch: &Batch<B>) -> Result<Option<f64>> {
+        match (losses.read()?, self.trainer.options.non_finite) {
+            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, &batch.inputs)?),
+            _ => Ok(losses.report()),
+        }
+    }
+
+    /// The error for a bad loss, with what can still be found out about its cause.
+    fn non_finite(&self, bad: NonFiniteAt, inputs: &Tensor<B>) -> Result<TrainError> {
+        let cause = match first_non_finite(self.model)? {
+            Some(name) => Some(format!("`{name}` holds values that are not finite")),
+            None if inputs.to_f64()?.iter().any(|x| !x.is_finite()) => {
+                Some("the batch holds inputs that are not finite".to_string())
+            }
+            None => None,
+        };
+        Ok(TrainError::NonFiniteLoss {
+            step: bad.step,
+            epoch: self.epoch,
+            value: bad.value,
+            cause,
+            advice: ADVICE,
+        })
+    }
+
+    /// Measures the model on the validation set; `None` when asked to stop meanwhile.
+    fn validate(&mut self, loader: &Loader) -> Result<Option<Values>> {
+        let Trainer {
+            backend, metrics, stop, ..
+        } = &mut *self.trainer;
+        let mut metrics: Vec<&mut dyn Metric<B>> = metrics.iter_mut().map(|m| &mut **m as _).collect();
+        let measured = evaluate_until(backend, self.model, self.closure, loader, &mut metrics, stop)?;
+        Ok(measured.map(|m| m.values))
+    }
+
+    /// Files the epoch and its weights; whether someone wants to stop.
+    fn finish_epoch(&mut self, done: Epoch, valid: Option<Values>) -> Result<bool> {
+        let mut record = EpochRecord {
+            epoch: self.epoch,
+            step: self.step,
+            skipped: done.skipped,
+            lr: self.optimizer.lr(),
+            train: done.values,
+            valid,
+            best: false,
+            samples: done.samples,
+            seconds: done.seconds,
+            samples_per_second: done.samples as f64 / done.seconds,
+        };
+        let watch = &self.trainer.options.watch;
+        let value = watch.value(&record)?;
+        record.best = self.progress.update(watch, value);
+        if let Some(plateau) = &mut self.trainer.plateau {
+            let lr = plateau.observe(value, self.optimizer.lr())?;
+            self.optimizer.set_lr(lr);
+        }
+        // Last before best: what is best is never newer than what is last.
+        self.save(RunFolder::LAST)?;
+        if record.best {
+            self.save(RunFolder::BEST)?;
+        }
+        self.history.push(record.clone())?;
+        let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
+        Ok(asked || self.trainer.stop.is_requested())
+    }
+
+    /// Saves the weights, unless one of them is not finite.
+    fn save(&self, name: &str) -> Result<()> {
+        if let Some(parameter) = first_non_finite(self.model)? {
+            return Err(TrainError::NonFiniteWeights {
+                step: self.step,
+                epoch: self.epoch,
+                name: parameter,
+                advice: ADVICE,
+            });
+        }
+        match &self.trainer.folder {
+            Some(folder) => save_weights(self.model, &self.trainer.metadata, &folder.file(name)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The training loop's outside: what to do, who looks on, where files go.
+
+use crate::callback::{Callback, Flow, Plan};
+use crate::evaluate::check_watch;
+use crate::run::Run;
+use crate::{Batch, EpochRecord, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Watch};
+use kiln_core::Backend;
+use kiln_data::Loader;
+use kiln_nn::optim::{ReduceOnPlateau, Schedule};
+use kiln_nn::weights::Metadata;
+use kiln_nn::{Module, Optimizer};
+
+/// How gradients are kept small.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Clip {
+    /// Scales all gradients so that their common 2-norm is at most this (`torch.nn.utils.clip_grad_norm_`).
+    Norm(f64),
+    /// Bounds every entry to this distance from 0 (`torch.nn.utils.clip_grad_value_`).
+    Value(f64),
+}
+
+/// What to do about a loss or a gradient that is NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NonFinite {
+    /// End the run with an error that names the step. Losses are looked at when they are read, every
+    /// [`TrainOptions::read_every`] batches; nothing is saved in between.
+    Stop,
+    /// Leave the weights as they are and go on with the next batch; more than `in_a_row` such steps one after the
+    /// other end the run. Loss and gradients are looked at before every update, which waits for the device each time.
+    Skip {
+        /// Steps in a row that may be skipped.
+        in_a_row: u64,
+    },
+}
+
+/// What a run does. The default trains for one epoch and does nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainOptions {
+    /// Passes over the training data.
+    pub epochs: u64,
+    /// Batches whose gradients are averaged, weighted by their samples, for one update: as if they had been one
+    /// batch. The last update of an epoch takes what is left.
+    pub accumulate: usize,
+    /// How gradients are kept small.
+    pub clip: Option<Clip>,
+    /// Batches between two reads of the loss.
+    pub read_every: usize,
+    /// What to do about NaN.
+    pub non_finite: NonFinite,
+    /// What decides which weights are best.
+    pub watch: Watch,
+    /// Ends the run after this many epochs without improvement.
+    pub patience: Option<u64>,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        TrainOptions {
+            epochs: 1,
+            accumulate: 1,
+            clip: None,
+            read_every: 50,
+            non_finite: NonFinite::Stop,
+            watch: Watch::default(),
+            patience: None,
+        }
+    }
+}
+
+impl TrainOptions {
+    fn check(&self) -> Result<()> {
+        let positive = |name, value: u64| match value {
+            0 => Err(TrainError::invalid(name, 0, "at least 1")),
+            _ => Ok(()),
+        };
+        positive("epochs", self.epochs)?;
+        positive("accumulate", self.accumulate as u64)?;
+        positive("read_every", self.read_every as u64)?;
+        positive("patience", self.patience.unwrap_or(1))?;
+        if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
+            && !(limit.is_finite() && limit > 0.0)
+        {
+            return Err(TrainError::invalid("clip", limit, "a finite number above 0"));
+        }
+        if self.watch.min_delta.is_nan() || self.watch.min_delta < 0.0 {
+            return Err(TrainError::invalid(
+                "min_delta",
+                self.watch.min_delta,
+                "a number of 0 or more",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Why a run came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All epochs are done.
+    Finished,
+    /// The watched metric has not improved for [`TrainOptions::patience`] epochs.
+    Stale,
+    /// A [`StopHandle`] or a callback asked for it.
+    Stopped,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Report {
+    /// Why it ended.
+    pub end: End,
+    /// Optimizer steps done.
+    pub steps: u64,
+    /// Every whole epoch.
+    pub history: History,
+}
+
+impl Report {
+    /// The epoch with the best value of the watched metric.
+    pub fn best(&self) -> Option<&EpochRecord> {
+        self.history.best()
+    }
+}
+
+/// Trains models.
+///
+/// A trainer holds what does not depend on the model: options, metrics, callbacks, the folder. Model, optimizer and a
+/// closure that computes the loss go to [`Trainer::fit`]; see the crate's example.
+///
+/// The run is a pure function of model, optimizer, loaders and their seeds. Files are written to the folder alone.
+pub struct Trainer<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) options: TrainOptions,
+    pub(crate) metrics: Vec<Box<dyn Metric<B>>>,
+    pub(crate) callbacks: Vec<Box<dyn Callback>>,
+    pub(crate) schedule: Option<Schedule>,
+    pub(crate) plateau: Option<ReduceOnPlateau>,
+    pub(crate) folder: Option<RunFolder>,
+    pub(crate) metadata: Metadata,
+    pub(crate) stop: StopHandle,
+}
+
+impl<B: Backend> Trainer<B> {
+    /// A trainer that measures the loss alone and keeps no files.
+    pub fn new(backend: &B, options: TrainOptions) -> Self {
+        Trainer {
+            backend: backend.clone(),
+            options,
+            metrics: Vec::new(),
+            callbacks: Vec::new(),
+            schedule: None,
+            plateau: None,
+            folder: None,
+            metadata: Metadata::new(),
+            stop: StopHandle::new(),
+        }
+    }
+
+    /// Adds a metric, measured in training and in validation.
+    pub fn metric(mut self, metric: impl Metric<B> + 'static) -> Self {
+        self.metrics.push(Box::new(metric));
+        self
+    }
+
+    /// Adds someone who looks on.
+    pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
+        self.callbacks.push(Box::new(callback));
+        self
+    }
+
+    /// Sets the learning rate of every update from `schedule`, which counts updates from 0.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
+    /// Lowers the learning rate after an epoch when the watched metric has stopped improving. Beside a
+    /// [`schedule`](Trainer::schedule), which sets the rate before every update, it has no effect.
+    pub fn reduce_on_plateau(mut self, plateau: ReduceOnPlateau) -> Self {
+        self.plateau = Some(plateau);
+        self
+    }
+
+    /// Keeps history, best and last weights in `folder`.
+    pub fn folder(mut self, folder: RunFolder) -> Self {
+        self.folder = Some(folder);
+        self
+    }
+
+    /// Text that weight files carry: the model's name, for one.
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Lets `stop` end the run.
+    pub fn stop_handle(mut self, stop: StopHandle) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Trains `model` on `train`, measuring it on `valid` after each epoch.
+    ///
+    /// `step` computes the mean loss of a batch, in training and in validation: usually the model's forward pass and
+    /// a loss function, with the scores added for metrics.
+    ///
+    /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
+    /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
+    /// A run that is asked to stop finishes its batch, saves [`RunFolder::LAST`] and returns.
+    ///
+    /// # Errors
+    /// Options outside their domain, a watched metric that is not measured, data that does not read, errors of ops with
+    /// the step they happened at, [`TrainError::NonFiniteLoss`] and its kin, files that cannot be written.
+    pub fn fit<M, S>(
+        &mut self,
+        model: &mut M,
+        optimizer: &mut dyn Optimizer<B>,
+        step: S,
+        train: &Loader,
+        valid: Option<&Loader>,
+    ) -> Result<Report>
+    where
+        M: Module<B>,
+        S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+    {
+        self.options.check()?;
+        let names: Vec<String> = self.metrics.iter().map(|m| m.name()).collect();
+        check_watch(&self.options.watch, &names)?;
+        if train.batches() == 0 {
+            let samples = train.dataset().len();
+            return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
+        }
+        let history = match &self.folder {
+            Some(folder) => History::to_file(&folder.file(RunFolder::HISTORY))?,
+            None => History::new(),
+        };
+        let plan = Plan {
+            epochs: self.options.epochs,
+            batches: train.batches() as u64,
+            samples: train.samples() as u64,
+            validates: valid.is_some(),
+        };
+        for callback in &mut self.callbacks {
+            callback.on_start(&plan)?;
+        }
+        let result = Run::new(self, model, optimizer, &step, history).all(train, valid);
+        for callback in &mut self.callbacks {
+            callback.on_end();
+        }
+        result
+    }
+
+    /// Tells everyone who looks on; whether anyone wants to stop.
+    pub(crate) fn tell(&mut self, mut event: impl FnMut(&mut dyn Callback) -> Result<Flow>) -> Result<bool> {
+        let mut stop = false;
+        for callback in &mut self.callbacks {
+            stop |= event(&mut **callback)? == Flow::Stop;
+        }
+        Ok(stop)
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Trainer<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trainer")
+            .field("options", &self.options)
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! Which metric decides what is best, and when a run has stopped getting better.
+
+use crate::{EpochRecord, Result, TrainError, Values};
+
+/// Whether a metric is better when it is smaller or larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goal {
+    /// Smaller is better: losses.
+    Min,
+    /// Larger is better: accuracies.
+    Max,
+}
+
+/// The metric that decides which weights are kept as best and when a run stops early.
+///
+/// It is read from the validation values where there are any, else from the training values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watch {
+    /// The metric's name.
+    pub metric: String,
+    /// Which way is better.
+    pub goal: Goal,
+    /// A change of no more than this is no improvement.
+    pub min_delta: f64,
+}
+
+impl Default for Watch {
+    /// The loss.
+    fn default() -> Self {
+        Watch::new("loss", Goal::Min)
+    }
+}
+
+impl Watch {
+    /// Watches a metric; every improvement counts.
+    pub fn new(metric: &str, goal: Goal) -> Self {
+        Watch {
+            metric: metric.to_string(),
+            goal,
+            min_delta: 0.0,
+        }
+    }
+
+    /// The watched value of an epoch.
+    ///
+    /// # Errors
+    /// [`TrainError::UnknownMetric`] when no metric has that name.
+    pub fn value(&self, record: &EpochRecord) -> Result<f64> {
+        self.value_of(record.valid.as_ref().unwrap_or(&record.train))
+    }
+
+    fn value_of(&self, values: &Values) -> Result<f64> {
+        values
+            .get(&self.metric)
+            .copied()
+            .ok_or_else(|| TrainError::UnknownMetric {
+                asked: self.metric.clone(),
+                found: values.keys().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "),
+            })
+    }
+
+    /// Whether `value` is better than `best`. NaN is better than nothing at all, not even at first.
+    pub fn improves(&self, value: f64, best: Option<f64>) -> bool {
+        match (self.goal, best) {
+            _ if value.is_nan() => false,
+            (_, None) => true,
+            (Goal::Min, Some(best)) => value < best - self.min_delta,
+            (Goal::Max, Some(best)) => value > best + self.min_delta,
+        }
+    }
+}
+
+/// Counts epochs without improvement.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) best: Option<f64>,
+    pub(crate) stale: u64,
+}
+
+impl Progress {
+    /// Takes the value of an epoch; tells whether it is the best so far.
+    pub(crate) fn update(&mut self, watch: &Watch, value: f64) -> bool {
+        let better = watch.improves(value, self.best);
+        if better {
+            self.best = Some(value);
+            self.stale = 0;
+        } else {
+            self.stale += 1;
+        }
+        better
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nan_never_improves_and_deltas_count() {
+        let mut watch = Watch::new("accuracy", Goal::Max);
+        assert!(!watch.improves(f64::NAN, None));
+        assert!(watch.improves(0.1, None));
+        assert!(!watch.improves(0.5, Some(0.5)));
+        watch.min_delta = 0.1;
+        assert!(!watch.improves(0.55, Some(0.5)));
+        assert!(watch.improves(0.65, Some(0.5)));
+        assert!(Watch::default().improves(0.4, Some(0.5)));
+    }
+
+    #[test]
+    fn stale_epochs_are_counted_from_the_best() {
+        let (watch, mut progress) = (Watch::default(), Progress::default());
+        let seen: Vec<(bool, u64)> = [1.0, 0.5, 0.6, f64::NAN, 0.4]
+            .into_iter()
+            .map(|v| (progress.update(&watch, v), progress.stale))
+            .collect();
+        assert_eq!(seen, [(true, 0), (true, 0), (false, 1), (false, 2), (true, 0)]);
+    }
+
+    #[test]
+    fn an_unknown_metric_names_those_there_are() {
+        let values = Values::from([("loss".to_string(), 1.0), ("top5".to_string(), 0.5)]);
+        let error = Watch::new("acuracy", Goal::Max).value_of(&values).unwrap_err();
+        assert!(
+            error.to_string().contains("`acuracy`") && error.to_string().contains("`loss`, `top5`"),
+            "{error}"
+        );
+    }
+}

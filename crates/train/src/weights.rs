@@ -1,0 +1,34 @@
+//! Weights on disk, and whether they are fit to be there.
+
+use crate::Result;
+use crate::files::write_atomic;
+use kiln_core::Backend;
+use kiln_nn::module::StateDict;
+use kiln_nn::weights::{Metadata, encode};
+use kiln_nn::{Entry, Module, Tensor, Walk, no_grad};
+use std::path::Path;
+
+/// The dotted name of the first parameter or buffer, in the model's order, with a value that is NaN or infinite. The
+/// largest absolute value tells, and it is found on the device.
+pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> Result<Option<String>> {
+    let mut tensors: Vec<(String, Tensor<B>)> = Vec::new();
+    model.walk(&mut Walk::new(&mut |name, entry| match entry {
+        Entry::Param(p) => tensors.push((name.to_string(), p.tensor().detach())),
+        Entry::State(s) => tensors.push((name.to_string(), s.get())),
+        Entry::Counter(_) | Entry::Mode(_) => {}
+    }));
+    for (name, tensor) in tensors {
+        if tensor.size() > 0 && !no_grad(|| tensor.abs()?.max(&[], false)?.item())?.is_finite() {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Saves a model's parameters, buffers and counters as safetensors with `metadata`, atomically ([`write_atomic`]).
+///
+/// # Errors
+/// As [`write_atomic`]; the device.
+pub fn save_weights<B: Backend, M: Module<B> + ?Sized>(model: &M, metadata: &Metadata, path: &Path) -> Result<()> {
+    write_atomic(path, &encode(&StateDict::of(model), metadata)?)
+}

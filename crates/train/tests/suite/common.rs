@@ -1,0 +1,80 @@
+//! A small net, small data, and runs over them.
+
+use kiln_core::ops::Activation;
+use kiln_cpu::Cpu;
+use kiln_data::{Dataset, Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
+use kiln_nn::module::StateDict;
+use kiln_nn::weights::{Metadata, encode};
+use kiln_nn::{Backend, Init, Layer, Module, Result, Tensor};
+use kiln_train::{Batch, Output};
+use std::sync::Arc;
+
+/// A convolution with pooling, dropout and a dense layer, for images `[8, 8, 1]` of four classes.
+#[derive(Module)]
+pub(crate) struct Net<B: Backend> {
+    conv: Conv2d<B>,
+    pool: MaxPool2d,
+    flatten: Flatten,
+    dropout: Dropout<B>,
+    dense: Linear<B>,
+}
+
+impl<B: Backend> Net<B> {
+    pub(crate) fn new(backend: &B, seed: u64) -> Self {
+        Self::with_dropout(backend, seed, 0.0)
+    }
+
+    pub(crate) fn with_dropout(backend: &B, seed: u64, p: f64) -> Self {
+        let mut init = Init::new(backend, seed);
+        Net {
+            conv: Conv2d::<B>::builder(1, 6, 3)
+                .activation(Activation::Relu)
+                .build(&mut init)
+                .unwrap(),
+            pool: MaxPool2d::new(2),
+            flatten: Flatten::default(),
+            dropout: Dropout::new(&mut init, p).unwrap(),
+            dense: Linear::new(&mut init, 54, 4).unwrap(),
+        }
+    }
+}
+
+impl<B: Backend> Layer<B> for Net<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.pool.call("pool", &self.conv.call("conv", x)?)?;
+        let x = self.dropout.call("dropout", &self.flatten.call("flatten", &x)?)?;
+        self.dense.call("dense", &x)
+    }
+}
+
+pub(crate) fn step(model: &Net<Cpu>, batch: &Batch<Cpu>) -> Result<Output<Cpu>> {
+    let logits = model.forward(&batch.inputs)?;
+    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+}
+
+/// Learnable images, `part` 0 to train on and 1 to measure on.
+pub(crate) fn images(count: usize, part: u32) -> Arc<dyn Dataset> {
+    Arc::new(Synthetic::images(count, &[8, 8, 1], 4, 5).unwrap().part(part))
+}
+
+pub(crate) fn loader(data: Arc<dyn Dataset>, batch_size: usize, shuffle: bool, workers: usize) -> Loader {
+    let options = LoaderOptions {
+        batch_size,
+        shuffle,
+        workers,
+        seed: 3,
+        ..Default::default()
+    };
+    Loader::new(data, options).unwrap().with_transform(ToFloat)
+}
+
+/// Everything a model holds, as the bytes of a weights file.
+pub(crate) fn bytes(model: &Net<Cpu>) -> Vec<u8> {
+    encode(&StateDict::of(model), &Metadata::new()).unwrap()
+}
+
+pub(crate) fn all_finite(model: &Net<Cpu>) -> bool {
+    let finite = |t: &Tensor<Cpu>| t.to_f64().unwrap().iter().all(|x| x.is_finite());
+    model.named_parameters().iter().all(|(_, p)| finite(p))
+}

@@ -1,0 +1,8 @@
+//! Training small models through the public interface.
+
+mod common;
+mod fit;
+mod metrics;
+mod non_finite;
+mod reproducible;
+mod stopping;

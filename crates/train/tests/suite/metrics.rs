@@ -1,0 +1,87 @@
+//! Metrics against counting on the host.
+
+use kiln_cpu::Cpu;
+use kiln_nn::{Indices, Tensor};
+use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, TopK};
+use proptest::prelude::*;
+
+fn batch(scores: &[f32], labels: &[i32], classes: usize) -> (Tensor<Cpu>, Batch<Cpu>) {
+    let cpu = Cpu::new();
+    let scores = Tensor::from_slice(&cpu, scores, &[labels.len(), classes]).unwrap();
+    let batch = Batch {
+        inputs: Tensor::from_slice(&cpu, &vec![0f32; labels.len()], &[labels.len()]).unwrap(),
+        labels: Indices::from_slice(&cpu, labels, &[labels.len()]).unwrap(),
+        targets: None,
+    };
+    (scores, batch)
+}
+
+/// How many classes stand before `label`: higher scores, and equal ones with a lower number.
+fn rank(scores: &[f32], label: usize) -> usize {
+    let before = |(i, s): (usize, &f32)| *s > scores[label] || (*s == scores[label] && i < label);
+    scores.iter().enumerate().filter(|&e| before(e)).count()
+}
+
+fn batches() -> impl Strategy<Value = (usize, Vec<(Vec<f32>, Vec<i32>)>)> {
+    (1usize..7).prop_flat_map(|classes| {
+        let one = (1usize..34).prop_flat_map(move |n| {
+            // Few distinct scores, so that ties occur.
+            let scores = prop::collection::vec((-3i8..3).prop_map(f32::from), n * classes);
+            (scores, prop::collection::vec(0..classes as i32, n))
+        });
+        (Just(classes), prop::collection::vec(one, 1..4))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn metrics_count_what_the_host_counts((classes, batches) in batches(), k in 1usize..4) {
+        let (mut accuracy, mut top) = (Accuracy::new(), TopK::new(k));
+        let mut confusion = ConfusionMatrix::new(classes);
+        let (mut right, mut hits, mut samples) = (0, 0, 0);
+        let mut counts = vec![0u64; classes * classes];
+        for (scores, labels) in &batches {
+            let (tensor, batch) = batch(scores, labels, classes);
+            for metric in [&mut accuracy as &mut dyn Metric<Cpu>, &mut top, &mut confusion] {
+                metric.update(&tensor, &batch).unwrap();
+            }
+            for (row, &label) in scores.chunks(classes).zip(labels) {
+                let label = label as usize;
+                right += usize::from(rank(row, label) == 0);
+                hits += usize::from(rank(row, label) < k);
+                samples += 1;
+                let predicted = (0..classes).find(|&c| rank(row, c) == 0).unwrap();
+                counts[label * classes + predicted] += 1;
+            }
+        }
+        prop_assert_eq!(accuracy.finish().unwrap(), right as f64 / samples as f64);
+        prop_assert_eq!(top.finish().unwrap(), hits as f64 / samples as f64);
+        let balanced = confusion.finish().unwrap();
+        let seen = confusion.counts().unwrap();
+        prop_assert_eq!(seen.rows().flatten().copied().collect::<Vec<_>>(), counts);
+        prop_assert_eq!(balanced, seen.balanced_accuracy());
+        // A metric starts anew.
+        prop_assert!(accuracy.finish().unwrap().is_nan());
+    }
+}
+
+#[test]
+fn a_class_without_samples_has_no_recall() {
+    let (scores, batch) = batch(&[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], &[0, 2], 3);
+    let mut confusion = ConfusionMatrix::new(3);
+    confusion.update(&scores, &batch).unwrap();
+    assert_eq!(confusion.finish().unwrap(), 0.5);
+    let counts = confusion.counts().unwrap();
+    assert_eq!((counts.count(2, 0), counts.count(0, 0), counts.count(7, 0)), (1, 1, 0));
+    assert!(counts.recall()[1].is_nan());
+}
+
+#[test]
+fn scores_of_another_shape_are_refused() {
+    let (scores, _) = batch(&[0.0; 6], &[0, 1], 3);
+    let (_, other) = batch(&[0.0; 9], &[0, 1, 2], 3);
+    assert!(Metric::<Cpu>::update(&mut Accuracy::new(), &scores, &other).is_err());
+    assert!(Metric::<Cpu>::update(&mut ConfusionMatrix::new(3), &scores, &other).is_err());
+}

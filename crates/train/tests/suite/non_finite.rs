@@ -1,0 +1,172 @@
+//! NaN and infinity: the step is named, and good weights stay.
+
+use crate::common::{Net, all_finite, images, loader, step};
+use kiln_core::Shape;
+use kiln_cpu::Cpu;
+use kiln_data::{Arrays, Dataset, Labels};
+use kiln_nn::optim::{Schedule, Sgd};
+use kiln_train::{NonFinite, RunFolder, TrainError, TrainOptions, Trainer};
+use std::sync::Arc;
+
+/// 24 images of which one, the 14th, holds a NaN.
+fn poisoned() -> Arc<dyn Dataset> {
+    let mut inputs = vec![100.0; 24 * 64];
+    inputs[13 * 64 + 5] = f32::NAN;
+    let labels = Labels::Classes((0..24).map(|i| i % 4).collect(), 4);
+    Arc::new(Arrays::new(Shape::new(&[8, 8, 1]).unwrap(), inputs, labels).unwrap())
+}
+
+#[test]
+fn an_exploding_run_names_the_step_and_keeps_good_weights() {
+    let (cpu, dir) = (Cpu::new(), tempfile::tempdir().unwrap());
+    let folder = RunFolder::create(dir.path().join("run")).unwrap();
+    let mut model = Net::new(&cpu, 0);
+    // Ten steps an epoch; the rate explodes with the 13th step, whose loss is the last finite one.
+    let schedule = Schedule::MultiStep {
+        lr: 1e-2,
+        milestones: vec![12],
+        gamma: 1e32,
+    };
+    let options = TrainOptions {
+        epochs: 3,
+        ..Default::default()
+    };
+    let one = TrainOptions {
+        epochs: 1,
+        ..Default::default()
+    };
+    let data = loader(images(80, 0), 8, true, 0);
+    let error = Trainer::new(&cpu, options)
+        .schedule(schedule)
+        .folder(folder.clone())
+        .fit(&mut model, &mut Sgd::new(1e-2), step, &data, None)
+        .unwrap_err();
+    let TrainError::NonFiniteLoss {
+        step: at, epoch, cause, ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((*at, *epoch), (14, 2));
+    assert!(cause.as_ref().is_some_and(|c| c.contains("conv.weight")), "{error}");
+    assert!(
+        error.to_string().starts_with("step 14 (epoch 2): the loss is"),
+        "{error}"
+    );
+
+    let mut good = Net::new(&cpu, 0);
+    Trainer::new(&cpu, one)
+        .fit(&mut good, &mut Sgd::new(1e-2), step, &data, None)
+        .unwrap();
+    for name in [RunFolder::LAST, RunFolder::BEST] {
+        assert_eq!(
+            std::fs::read(folder.file(name)).unwrap(),
+            crate::common::bytes(&good),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn weights_that_explode_with_the_last_step_are_not_saved() {
+    let (cpu, dir) = (Cpu::new(), tempfile::tempdir().unwrap());
+    let folder = RunFolder::create(dir.path().join("run")).unwrap();
+    let data = loader(images(8, 0), 8, true, 0);
+    let error = Trainer::new(&cpu, TrainOptions::default())
+        .folder(folder.clone())
+        .fit(&mut Net::new(&cpu, 0), &mut Sgd::new(1e300), step, &data, None)
+        .unwrap_err();
+    assert!(
+        matches!(&error, TrainError::NonFiniteWeights { step: 1, epoch: 1, .. }),
+        "{error}"
+    );
+    assert!(!folder.file(RunFolder::LAST).exists() && !folder.file(RunFolder::BEST).exists());
+}
+
+#[test]
+fn a_bad_sample_is_named_as_the_cause() {
+    let cpu = Cpu::new();
+    let options = TrainOptions {
+        read_every: 1,
+        ..Default::default()
+    };
+    let error = Trainer::new(&cpu, options)
+        .fit(
+            &mut Net::new(&cpu, 0),
+            &mut Sgd::new(0.0),
+            step,
+            &loader(poisoned(), 4, false, 0),
+            None,
+        )
+        .unwrap_err();
+    let TrainError::NonFiniteLoss { step: at, value, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*at, 4);
+    assert!(value.is_nan(), "{error}");
+}
+
+#[test]
+fn bad_steps_can_be_skipped() {
+    let cpu = Cpu::new();
+    for accumulate in [1, 2] {
+        let mut model = Net::new(&cpu, 0);
+        let options = TrainOptions {
+            epochs: 2,
+            accumulate,
+            non_finite: NonFinite::Skip { in_a_row: 1 },
+            ..Default::default()
+        };
+        let report = Trainer::new(&cpu, options)
+            .fit(
+                &mut model,
+                &mut Sgd::new(0.01),
+                step,
+                &loader(poisoned(), 4, false, 0),
+                None,
+            )
+            .unwrap();
+        assert!(
+            report
+                .history
+                .epochs()
+                .iter()
+                .all(|e| e.skipped == 1 && e.train["loss"].is_finite())
+        );
+        assert!(all_finite(&model));
+    }
+}
+
+#[test]
+fn too_many_skipped_steps_end_the_run() {
+    let cpu = Cpu::new();
+    let options = TrainOptions {
+        non_finite: NonFinite::Skip { in_a_row: 2 },
+        ..Default::default()
+    };
+    let shape = Shape::new(&[8, 8, 1]).unwrap();
+    let data = Arrays::new(shape, vec![f32::NAN; 10 * 64], Labels::Classes(vec![0; 10], 4)).unwrap();
+    let mut model = Net::new(&cpu, 0);
+    let error = Trainer::new(&cpu, options)
+        .fit(
+            &mut model,
+            &mut Sgd::new(0.01),
+            step,
+            &loader(Arc::new(data), 1, false, 0),
+            None,
+        )
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            TrainError::TooManySkipped {
+                step: 3,
+                epoch: 1,
+                count: 3,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(all_finite(&model));
+}
