@@ -1,0 +1,313 @@
+//! The command line.
+
+use crate::device::DeviceChoice;
+use crate::models::ModelName;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  kiln train mnist-cnn                      train on the digits inside this program, 5 epochs
+  kiln eval -w runs/mnist-cnn-0/best.safetensors
+  kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
+  kiln train lenet --data cifar-10-batches-bin
+  kiln summary lenet
+
+Exit codes: 0 done, 1 failed, 2 wrong command line, 130 interrupted (Ctrl-C), 143 terminated.";
+
+/// Trains neural networks and looks at them.
+#[derive(Debug, Parser)]
+#[command(name = "kiln", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a model and save its weights
+    Train(TrainArgs),
+    /// Measure saved weights on held-back data: loss, accuracy, confusion matrix
+    Eval(EvalArgs),
+    /// Classify image files with saved weights
+    Predict(PredictArgs),
+    /// Show a model's layers, shapes, parameters, FLOPs and memory
+    Summary(SummaryArgs),
+    /// List the devices this build can use
+    Devices(DevicesArgs),
+}
+
+/// Where the samples come from.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataArgs {
+    /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
+    /// CIFAR-10's binary version for lenet
+    #[arg(long, value_name = "DIR", conflicts_with = "synthetic")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Made-up images instead of a dataset: N to train (default 2000) and N/5 to measure
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) synthetic: Option<u32>,
+
+    /// Leave out records that are broken while the file around them is sound, and count them
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+}
+
+/// Where the work is done.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DeviceArgs {
+    /// Device to compute on; see `kiln devices`
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceChoice,
+
+    /// Threads to compute on [default: all cores]; results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerName {
+    /// Stochastic gradient descent, with --momentum
+    Sgd,
+    /// Adam
+    Adam,
+    /// Adam with decoupled weight decay
+    Adamw,
+    /// RMSprop
+    Rmsprop,
+    /// Adagrad
+    Adagrad,
+}
+
+impl OptimizerName {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OptimizerName::Sgd => "sgd",
+            OptimizerName::Adam => "adam",
+            OptimizerName::Adamw => "adamw",
+            OptimizerName::Rmsprop => "rmsprop",
+            OptimizerName::Adagrad => "adagrad",
+        }
+    }
+}
+
+const TRAIN_EXAMPLES: &str = "\
+Examples:
+  kiln train mnist-cnn
+  kiln train mnist-cnn --epochs 10 --optimizer sgd --lr 0.01 --momentum 0.9
+  kiln train mnist-cnn --data fashion-mnist --out runs/fashion
+  kiln train lenet --synthetic              no dataset at hand: see whether everything works
+  kiln train mnist-cnn --json | jq .valid.accuracy
+
+Everything a run writes goes into its folder: best.safetensors (highest validation accuracy), last.safetensors,
+history.jsonl (one line an epoch) and config.json. Ctrl-C finishes the step, saves last.safetensors and ends with code
+130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any number of threads.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TRAIN_EXAMPLES)]
+pub(crate) struct TrainArgs {
+    /// Which model
+    #[arg(value_enum)]
+    pub(crate) model: ModelName,
+
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+
+    /// Passes over the training data [default: mnist-cnn 5, lenet 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) epochs: Option<u64>,
+
+    /// Samples of a batch [default: mnist-cnn 32, lenet 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: Option<u32>,
+
+    /// Learning rate [default: 0.001]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) lr: Option<f64>,
+
+    /// Optimizer [default: mnist-cnn adam, lenet sgd]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) optimizer: Option<OptimizerName>,
+
+    /// Momentum of sgd and rmsprop [default: lenet 0.9, else 0]
+    #[arg(long, value_name = "M", value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) momentum: Option<f64>,
+
+    /// Weight decay [default: that of the optimizer]
+    #[arg(long, value_name = "W", value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) weight_decay: Option<f64>,
+
+    /// Clip the norm of all gradients to this
+    #[arg(long, value_name = "NORM", value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) clip_norm: Option<f64>,
+
+    /// Batches whose gradients are averaged for one update
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) accumulate: u32,
+
+    /// End after N epochs without a better validation accuracy
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) patience: Option<u64>,
+
+    /// Skip steps whose loss or gradient is NaN or infinite, up to N in a row, instead of ending with an error
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) skip_nan: Option<u64>,
+
+    /// Seed of initial weights, order and augmentation
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    /// Threads that prepare batches ahead [default: mnist-cnn 1, lenet 2]; results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub(crate) workers: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// Folder of the run, new or empty [default: runs/MODEL-SEED, numbered when taken]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Batches between two reports of the loss
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) log_every: u32,
+
+    /// One JSON object a line on standard output: `start`, an `epoch` each, `end`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Saved weights and what they belong to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WeightsArgs {
+    /// Weights file (safetensors)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) weights: PathBuf,
+
+    /// Model the weights belong to [default: read from config.json beside them]
+    #[arg(long, value_enum, value_name = "MODEL")]
+    pub(crate) model: Option<ModelName>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln eval -w runs/mnist-cnn-0/best.safetensors
+  kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json")]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) weights: WeightsArgs,
+
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+
+    /// Samples of a batch
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: u32,
+
+    /// Seed of synthetic data: that of the training run
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Invert {
+    /// When the border is lighter than mid-grey: dark ink on light paper
+    Auto,
+    /// Always
+    Yes,
+    /// Never: the digits are light on dark already
+    No,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
+  kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
+
+Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
+28x28 is then treated as MNIST's own images were: the ink is cut out, scaled to fit 20x20 and centred by its mass.
+Images for lenet are scaled to 32x32.")]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) weights: WeightsArgs,
+
+    /// PNG or JPEG files
+    #[arg(value_name = "IMAGE", required = true)]
+    pub(crate) images: Vec<PathBuf>,
+
+    /// Classes to show for each image
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) top: u16,
+
+    /// Whether to invert images for mnist-cnn
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) invert: Invert,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// One JSON object a line and image on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    /// Which model
+    #[arg(value_enum)]
+    pub(crate) model: ModelName,
+
+    /// Samples of the batch that shapes, FLOPs and memory are given for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArgs {
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A finite number of 0 or more.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        Ok(_) => Err("expected a finite number of 0 or more".to_string()),
+        Err(_) => Err("expected a number".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rates_are_finite_and_not_negative() {
+        assert_eq!(rate("1e-3"), Ok(1e-3));
+        for wrong in ["-1", "nan", "inf", "fast", ""] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `kiln eval`: saved weights on held-back data.
+
+use super::classify;
+use crate::args::EvalArgs;
+use crate::device::{Task, with_device};
+use crate::error::Result;
+use crate::models::ModelName;
+use crate::output::{percent, table, thousands};
+use crate::progress::line;
+use crate::{data, weights};
+use kiln_core::Backend;
+use kiln_data::{Loader, LoaderOptions};
+use kiln_train::{Accuracy, Confusion, ConfusionMatrix, Evaluation, TopK, evaluate};
+use serde_json::json;
+
+struct Eval<'a>(&'a EvalArgs);
+
+struct Measured {
+    model: ModelName,
+    about: String,
+    evaluation: Evaluation,
+    confusion: Option<Confusion>,
+    names: Vec<String>,
+}
+
+impl Task for Eval<'_> {
+    type Output = Measured;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
+        let args = self.0;
+        let (model, mut net) = weights::load(&args.weights, backend)?;
+        let data = data::load(model, &args.data, args.seed)?;
+        let classes = model.spec().classes;
+        let names = match data.test.class_names() {
+            [] => (0..classes).map(|c| c.to_string()).collect(),
+            names => names.to_vec(),
+        };
+        let options = LoaderOptions {
+            batch_size: args.batch as usize,
+            ..Default::default()
+        };
+        let loader = Loader::new(data.test.clone(), options)?.with_transform(data::transform(model)?);
+        let (mut accuracy, mut top) = (Accuracy::new(), TopK::new(3));
+        let mut confusion = ConfusionMatrix::new(classes);
+        let evaluation = evaluate(
+            backend,
+            &mut net,
+            &classify,
+            &loader,
+            &mut [&mut accuracy, &mut top, &mut confusion],
+        )?;
+        Ok(Measured {
+            model,
+            about: data.about,
+            evaluation,
+            confusion: confusion.counts().cloned(),
+            names,
+        })
+    }
+}
+
+pub(crate) fn run(args: EvalArgs) -> Result<u8> {
+    let measured = with_device(args.device.device, args.device.threads, Eval(&args))?;
+    let values = &measured.evaluation.values;
+    let rows: Vec<Vec<u64>> = measured
+        .confusion
+        .iter()
+        .flat_map(|c| c.rows().map(<[u64]>::to_vec))
+        .collect();
+    if args.json {
+        let text = json!({
+            "model": measured.model.name(),
+            "weights": args.weights.weights.display().to_string(),
+            "samples": measured.evaluation.samples,
+            "loss": values.get("loss"),
+            "accuracy": values.get("accuracy"),
+            "top3": values.get("top3"),
+            "balanced_accuracy": values.get("balanced_accuracy"),
+            "classes": measured.names,
+            "confusion": rows,
+        });
+        line(&text.to_string());
+        return Ok(0);
+    }
+    let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
+    line(&format!("{} on {}", measured.model, measured.about));
+    line(&format!(
+        "{} samples  loss {:.4}  accuracy {}  top-3 {}  balanced accuracy {}",
+        thousands(measured.evaluation.samples),
+        get("loss"),
+        percent(get("accuracy")),
+        percent(get("top3")),
+        percent(get("balanced_accuracy"))
+    ));
+    line("");
+    let mut header = vec!["is \\ taken for"];
+    header.extend(measured.names.iter().map(String::as_str));
+    let cells: Vec<Vec<String>> = measured
+        .names
+        .iter()
+        .zip(&rows)
+        .map(|(name, row)| {
+            let counts = row.iter().map(u64::to_string);
+            std::iter::once(name.clone()).chain(counts).collect()
+        })
+        .collect();
+    line(&table(&header, &cells));
+    Ok(0)
+}

@@ -1,0 +1,210 @@
+//! `kiln predict`: image files to classes.
+
+use crate::args::{Invert, PredictArgs};
+use crate::device::{Task, with_device};
+use crate::error::Result;
+use crate::models::ModelName;
+use crate::output::percent;
+use crate::progress::line;
+use crate::{data, weights};
+use kiln_core::{Backend, Shape};
+use kiln_data::{Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
+use kiln_nn::{Layer, Tensor, no_grad};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// One image's classes, the likeliest first.
+struct Prediction {
+    image: PathBuf,
+    classes: Vec<(String, f64)>,
+}
+
+struct Predict<'a>(&'a PredictArgs);
+
+impl Task for Predict<'_> {
+    type Output = (ModelName, Vec<Prediction>);
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+        let args = self.0;
+        let (model, net) = weights::load(&args.weights, backend)?;
+        let spec = model.spec();
+        let names: Vec<String> = match model {
+            ModelName::MnistCnn => (0..spec.classes).map(|c| c.to_string()).collect(),
+            ModelName::Lenet => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
+        };
+        let transform = data::transform(model)?;
+        let mut predictions = Vec::new();
+        for path in &args.images {
+            let image = match model {
+                ModelName::MnistCnn => digit(path, args.invert)?,
+                ModelName::Lenet => resize_bilinear(&decode(path, 3)?, spec.input[0], spec.input[1])?,
+            };
+            let mut sample = Sample::default();
+            sample.fill(Shape::new(&spec.input)?, image.pixels.iter().map(|&p| f32::from(p)))?;
+            transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
+            let [h, w, c] = spec.input;
+            let input = Tensor::from_slice(backend, &sample.input, &[1, h, w, c])?;
+            let shares = no_grad(|| net.forward(&input)?.softmax(-1)?.to_f64())?;
+            let mut classes: Vec<(String, f64)> = names.iter().cloned().zip(shares).collect();
+            classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+            classes.truncate(usize::from(args.top));
+            predictions.push(Prediction {
+                image: path.clone(),
+                classes,
+            });
+        }
+        Ok((model, predictions))
+    }
+}
+
+fn decode(path: &Path, channels: usize) -> Result<Decoded> {
+    Ok(decode_image(path, channels, &ImageLimits::default())?)
+}
+
+/// An image as MNIST has them: grey, light ink on dark ground, 28×28.
+fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
+    let mut image = decode(path, 1)?;
+    let invert = match invert {
+        Invert::Yes => true,
+        Invert::No => false,
+        Invert::Auto => light_border(&image),
+    };
+    if invert {
+        image.pixels.iter_mut().for_each(|p| *p = 255 - *p);
+    }
+    if (image.height, image.width) == (28, 28) {
+        return Ok(image);
+    }
+    centred(&image)
+}
+
+/// Whether the outermost pixels are lighter than mid-grey on average.
+fn light_border(image: &Decoded) -> bool {
+    let (h, w) = (image.height, image.width);
+    let (mut sum, mut count) = (0u64, 0u64);
+    for (i, &p) in image.pixels.iter().enumerate() {
+        let (y, x) = (i / w.max(1), i % w.max(1));
+        if y == 0 || x == 0 || y + 1 == h || x + 1 == w {
+            sum += u64::from(p);
+            count += 1;
+        }
+    }
+    sum > 127 * count
+}
+
+/// How MNIST's images were made (LeCun et al. 1998): the ink scaled to fit 20×20, its centre of mass in the middle of
+/// 28×28. Ink is what is at least a quarter as bright as the brightest pixel.
+fn centred(image: &Decoded) -> Result<Decoded> {
+    const SIDE: usize = 28;
+    const INK: usize = 20;
+    let (h, w) = (image.height, image.width);
+    let threshold = image.pixels.iter().max().copied().unwrap_or(0) / 4;
+    let ink = |y: usize, x: usize| image.pixels[y * w + x] > threshold;
+    let rows: Vec<usize> = (0..h).filter(|&y| (0..w).any(|x| ink(y, x))).collect();
+    let columns: Vec<usize> = (0..w).filter(|&x| (0..h).any(|y| ink(y, x))).collect();
+    let mut out = Decoded {
+        height: SIDE,
+        width: SIDE,
+        channels: 1,
+        pixels: vec![0; SIDE * SIDE],
+    };
+    let (Some(&top), Some(&bottom), Some(&left), Some(&right)) =
+        (rows.first(), rows.last(), columns.first(), columns.last())
+    else {
+        return Ok(out);
+    };
+    let (height, width) = (bottom - top + 1, right - left + 1);
+    let cut = Decoded {
+        height,
+        width,
+        channels: 1,
+        pixels: (top..=bottom)
+            .flat_map(|y| image.pixels[y * w + left..=y * w + right].iter().copied())
+            .collect(),
+    };
+    let scaled = |side: usize| (side * INK).div_ceil(height.max(width)).clamp(1, INK);
+    let small = resize_bilinear(&cut, scaled(height), scaled(width))?;
+    let (mut mass, mut my, mut mx) = (0.0, 0.0, 0.0);
+    for (i, &p) in small.pixels.iter().enumerate() {
+        mass += f64::from(p);
+        my += f64::from(p) * ((i / small.width) as f64 + 0.5);
+        mx += f64::from(p) * ((i % small.width) as f64 + 0.5);
+    }
+    let place = |moment: f64, size: usize| {
+        let offset = SIDE as f64 / 2.0 - moment / f64::max(mass, 1.0);
+        (offset.round().max(0.0) as usize).min(SIDE - size)
+    };
+    let (y0, x0) = (place(my, small.height), place(mx, small.width));
+    for (y, row) in small.pixels.chunks(small.width).enumerate() {
+        let at = (y0 + y) * SIDE + x0;
+        out.pixels[at..at + small.width].copy_from_slice(row);
+    }
+    Ok(out)
+}
+
+pub(crate) fn run(args: PredictArgs) -> Result<u8> {
+    let (model, predictions) = with_device(args.device.device, args.device.threads, Predict(&args))?;
+    for Prediction { image, classes } in &predictions {
+        if args.json {
+            let each: Vec<_> = classes
+                .iter()
+                .map(|(name, share)| json!({"class": name, "probability": share}))
+                .collect();
+            let text = json!({
+                "image": image.display().to_string(),
+                "model": model.name(),
+                "class": classes.first().map(|(name, _)| name),
+                "probability": classes.first().map(|(_, share)| share),
+                "top": each,
+            });
+            line(&text.to_string());
+        } else {
+            let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
+            line(&format!("{}: {}", image.display(), each.join(", ")));
+        }
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(height: usize, width: usize, pixel: impl Fn(usize, usize) -> u8) -> Decoded {
+        Decoded {
+            height,
+            width,
+            channels: 1,
+            pixels: (0..height * width).map(|i| pixel(i / width, i % width)).collect(),
+        }
+    }
+
+    #[test]
+    fn paper_is_told_from_a_dark_ground() {
+        let stroke = |y: usize, x: usize| (3..7).contains(&y) && (3..7).contains(&x);
+        assert!(light_border(&image(10, 10, |y, x| if stroke(y, x) { 0 } else { 250 })));
+        assert!(!light_border(&image(10, 10, |y, x| if stroke(y, x) { 250 } else { 0 })));
+    }
+
+    #[test]
+    fn ink_ends_up_in_the_middle_whatever_the_size() {
+        for (h, w) in [(100, 60), (60, 100), (40, 40), (200, 9), (1, 1), (5, 300)] {
+            let out = centred(&image(h, w, |y, x| if y >= h / 2 && x >= w / 2 { 255 } else { 0 })).unwrap();
+            let total: f64 = out.pixels.iter().map(|&p| f64::from(p)).sum();
+            let rows: f64 = out
+                .pixels
+                .iter()
+                .enumerate()
+                .map(|(i, &p)| f64::from(p) * (i / 28) as f64)
+                .sum();
+            assert!(total > 0.0);
+            assert!((rows / total - 13.5).abs() < 1.0, "{h}×{w}: {}", rows / total);
+        }
+    }
+
+    #[test]
+    fn an_empty_image_stays_empty() {
+        let out = centred(&image(30, 30, |_, _| 0)).unwrap();
+        assert_eq!(out.pixels, vec![0; 784]);
+    }
+}

@@ -1,0 +1,123 @@
+//! `kiln summary`: what a model is made of and what it costs.
+
+use crate::args::SummaryArgs;
+use crate::device::{DeviceChoice, Task, with_device};
+use crate::error::Result;
+use crate::models::ModelName;
+use crate::output::{bytes, operations, table, thousands};
+use crate::progress::line;
+use kiln_core::{Backend, DType};
+use kiln_nn::trace::{LayerCall, trace};
+use kiln_nn::{Layer, Module, Tensor, no_grad};
+use serde_json::json;
+
+struct Summary {
+    model: ModelName,
+    batch: usize,
+}
+
+/// What a pass over a model showed.
+struct Seen {
+    calls: Vec<LayerCall>,
+    parameters: u64,
+    trainable: u64,
+    parameter_bytes: u64,
+    input_bytes: u64,
+}
+
+impl Task for Summary {
+    type Output = Seen;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Seen> {
+        let model = self.model.build(backend, 0)?;
+        let spec = self.model.spec();
+        let [h, w, c] = spec.input;
+        let input = Tensor::zeros(backend, &[self.batch, h, w, c], DType::F32)?;
+        let (output, calls) = trace(|| no_grad(|| model.forward(&input)));
+        output?;
+        let size = |(_, p): &(String, &kiln_nn::Param<B>)| (p.size() * p.dtype().size()) as u64;
+        Ok(Seen {
+            calls,
+            parameters: model.num_parameters() as u64,
+            trainable: model.num_trainable() as u64,
+            parameter_bytes: model.named_parameters().iter().map(size).sum(),
+            input_bytes: (input.size() * input.dtype().size()) as u64,
+        })
+    }
+}
+
+pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
+    let task = Summary {
+        model: args.model,
+        batch: args.batch as usize,
+    };
+    let seen = with_device(DeviceChoice::Auto, None, task)?;
+    // A layer made of layers reports their sum as well: count each FLOP once.
+    let top = seen.calls.iter().filter(|c| c.depth == 0);
+    let flops: u64 = top.map(|c| c.flops).sum();
+    let leaves = seen.calls.iter().filter(|c| !c.container);
+    let activations: u64 = leaves.map(|c| c.output_bytes as u64).sum();
+    if args.json {
+        let layers: Vec<_> = seen
+            .calls
+            .iter()
+            .map(|c| {
+                json!({
+                    "path": c.path,
+                    "kind": c.kind,
+                    "input": c.input.dims(),
+                    "output": c.output.dims(),
+                    "parameters": c.parameters,
+                    "flops": c.flops,
+                    "output_bytes": c.output_bytes,
+                })
+            })
+            .collect();
+        let text = json!({
+            "model": args.model.name(),
+            "batch": args.batch,
+            "layers": layers,
+            "parameters": seen.parameters,
+            "trainable_parameters": seen.trainable,
+            "parameter_bytes": seen.parameter_bytes,
+            "forward_flops": flops,
+            "input_bytes": seen.input_bytes,
+            "activation_bytes": activations,
+        });
+        line(&text.to_string());
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = seen
+        .calls
+        .iter()
+        .map(|c| {
+            vec![
+                format!("{}{} ({})", "  ".repeat(c.depth), c.path, c.kind),
+                format!("{:?}", c.output.dims()),
+                thousands(c.parameters as u64),
+                operations(c.flops),
+                bytes(c.output_bytes as u64),
+            ]
+        })
+        .collect();
+    line(&table(&["layer", "output", "parameters", "FLOPs", "memory"], &rows));
+    line("");
+    line(&format!(
+        "{} parameters ({} trainable), {}",
+        thousands(seen.parameters),
+        thousands(seen.trainable),
+        bytes(seen.parameter_bytes)
+    ));
+    line(&format!(
+        "batch of {}: {} FLOPs forward, about {} for a training step (three times forward)",
+        args.batch,
+        operations(flops),
+        operations(flops.saturating_mul(3))
+    ));
+    line(&format!(
+        "activations kept for the backward pass: {} with an input of {}",
+        bytes(activations),
+        bytes(seen.input_bytes)
+    ));
+    Ok(0)
+}

@@ -1,0 +1,290 @@
+//! `kiln train`: a model from its initial weights to files in a run's folder.
+
+use super::classify;
+use crate::args::{OptimizerName, TrainArgs};
+use crate::data::{self, Data};
+use crate::device::{Task, with_device};
+use crate::error::{Error, Result, code};
+use crate::output::{percent, thousands};
+use crate::progress::{Progress, line};
+use crate::signals::Signals;
+use crate::weights;
+use kiln_core::Backend;
+use kiln_data::{Loader, LoaderOptions};
+use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
+use kiln_nn::{Layer, Module};
+use kiln_train::{
+    Accuracy, Clip, End, Goal, NonFinite, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
+};
+use serde_json::{Value, json};
+
+/// The options with the model's defaults filled in.
+struct Settings {
+    epochs: u64,
+    batch: usize,
+    lr: f64,
+    optimizer: OptimizerName,
+    momentum: f64,
+    workers: usize,
+}
+
+impl Settings {
+    fn of(args: &TrainArgs) -> Result<Self> {
+        let spec = args.model.spec();
+        let optimizer = args.optimizer.unwrap_or(spec.optimizer);
+        let takes_momentum = matches!(optimizer, OptimizerName::Sgd | OptimizerName::Rmsprop);
+        if args.momentum.is_some() && !takes_momentum {
+            return Err(Error::usage(format!("{} takes no --momentum", optimizer.name()))
+                .help("leave it out, or choose --optimizer sgd or rmsprop"));
+        }
+        Ok(Settings {
+            epochs: args.epochs.unwrap_or(spec.epochs),
+            batch: args.batch.unwrap_or(spec.batch) as usize,
+            lr: args.lr.unwrap_or(spec.lr),
+            optimizer,
+            // The model's own momentum belongs to the model's own optimizer.
+            momentum: match args.momentum {
+                Some(momentum) => momentum,
+                None if optimizer == spec.optimizer => spec.momentum,
+                None => 0.0,
+            },
+            workers: usize::from(args.workers.unwrap_or(spec.workers)),
+        })
+    }
+
+    fn optimizer<B: Backend>(&self, weight_decay: Option<f64>) -> Box<dyn Optimizer<B>> {
+        macro_rules! decayed {
+            ($optimizer:expr) => {
+                match weight_decay {
+                    Some(decay) => Box::new($optimizer.weight_decay(decay)),
+                    None => Box::new($optimizer),
+                }
+            };
+        }
+        match self.optimizer {
+            OptimizerName::Sgd => decayed!(Sgd::new(self.lr).momentum(self.momentum)),
+            OptimizerName::Adam => decayed!(Adam::new(self.lr)),
+            OptimizerName::Adamw => decayed!(AdamW::new(self.lr)),
+            OptimizerName::Rmsprop => decayed!(Rmsprop::new(self.lr).momentum(self.momentum)),
+            OptimizerName::Adagrad => decayed!(Adagrad::new(self.lr)),
+        }
+    }
+
+    /// How the run was asked for, enough to repeat it.
+    fn config(&self, args: &TrainArgs, device: &str) -> Value {
+        json!({
+            "kiln": env!("CARGO_PKG_VERSION"),
+            "model": args.model.name(),
+            "data": args.data.data,
+            "synthetic": args.data.synthetic,
+            "skip_bad": args.data.skip_bad,
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "lr": self.lr,
+            "optimizer": self.optimizer.name(),
+            "momentum": self.momentum,
+            "weight_decay": args.weight_decay,
+            "clip_norm": args.clip_norm,
+            "accumulate": args.accumulate,
+            "patience": args.patience,
+            "skip_nan": args.skip_nan,
+            "seed": args.seed,
+            "device": device,
+        })
+    }
+}
+
+/// What the run leaves to say.
+struct Done {
+    end: End,
+    summary: Value,
+    text: Vec<String>,
+}
+
+struct Train<'a> {
+    args: &'a TrainArgs,
+    settings: Settings,
+    data: Data,
+    folder: RunFolder,
+    stop: StopHandle,
+}
+
+impl Task for Train<'_> {
+    type Output = Done;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Done> {
+        let Train {
+            args,
+            settings,
+            data,
+            folder,
+            stop,
+        } = self;
+        folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
+        let mut model = args.model.build(backend, args.seed)?;
+        let mut optimizer = settings.optimizer::<B>(args.weight_decay);
+        announce(args, &settings, &data, &folder, &backend.name(), &model);
+
+        let train = LoaderOptions {
+            batch_size: settings.batch,
+            shuffle: true,
+            workers: settings.workers,
+            seed: args.seed,
+            ..Default::default()
+        };
+        let valid = LoaderOptions {
+            batch_size: settings.batch.max(100),
+            workers: settings.workers,
+            ..Default::default()
+        };
+        let train = Loader::new(data.train.clone(), train)?.with_transform(data::transform(args.model)?);
+        let valid = Loader::new(data.test.clone(), valid)?.with_transform(data::transform(args.model)?);
+        let options = TrainOptions {
+            epochs: settings.epochs,
+            accumulate: args.accumulate as usize,
+            clip: args.clip_norm.map(Clip::Norm),
+            read_every: args.log_every as usize,
+            non_finite: match args.skip_nan {
+                Some(in_a_row) => NonFinite::Skip { in_a_row },
+                None => NonFinite::Stop,
+            },
+            watch: Watch::new("accuracy", Goal::Max),
+            patience: args.patience,
+        };
+        let path = folder.path().to_path_buf();
+        let report = Trainer::new(backend, options)
+            .metric(Accuracy::new())
+            .callback(Progress::new(args.json))
+            .metadata(weights::metadata(args.model))
+            .folder(folder)
+            .stop_handle(stop)
+            .fit(&mut model, &mut *optimizer, classify, &train, Some(&valid))
+            .map_err(|e| advised(e, &path))?;
+
+        let best = report.best();
+        let accuracy = best.and_then(|b| b.valid.as_ref()?.get("accuracy").copied());
+        let mut text = Vec::new();
+        if let (Some(best), Some(accuracy)) = (best, accuracy) {
+            text.push(format!(
+                "best: epoch {}, validation accuracy {}",
+                best.epoch,
+                percent(accuracy)
+            ));
+        }
+        let files = match best {
+            Some(_) => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
+            None => RunFolder::LAST.to_string(),
+        };
+        text.push(format!("saved: {files} in {}", path.display()));
+        let summary = json!({
+            "event": "end",
+            "reason": match report.end {
+                End::Finished => "finished",
+                End::Stale => "stale",
+                End::Stopped => "stopped",
+            },
+            "steps": report.steps,
+            "epochs": report.history.epochs().len(),
+            "best_epoch": best.map(|b| b.epoch),
+            "best_accuracy": accuracy,
+            "folder": path.display().to_string(),
+        });
+        Ok(Done {
+            end: report.end,
+            summary,
+            text,
+        })
+    }
+}
+
+/// Says what is about to happen.
+fn announce<B: Backend>(
+    args: &TrainArgs,
+    settings: &Settings,
+    data: &Data,
+    folder: &RunFolder,
+    device: &str,
+    model: &Box<dyn Layer<B>>,
+) {
+    let parameters = model.num_parameters() as u64;
+    if args.json {
+        let start = json!({
+            "event": "start",
+            "parameters": parameters,
+            "train_samples": data.train.len(),
+            "valid_samples": data.test.len(),
+            "skipped_records": data.skipped(),
+            "folder": folder.path().display().to_string(),
+            "config": settings.config(args, device),
+        });
+        return line(&start.to_string());
+    }
+    line(&format!(
+        "{}: {} parameters, {} {}, batch {}, {} epochs, seed {}, {device} with {} threads",
+        args.model,
+        thousands(parameters),
+        settings.optimizer.name(),
+        settings.lr,
+        settings.batch,
+        settings.epochs,
+        args.seed,
+        rayon::current_num_threads(),
+    ));
+    line(&data.about);
+    if data.skipped() > 0 {
+        line(&format!("{} bad records left out", thousands(data.skipped())));
+    }
+    line(&format!("run folder: {}", folder.path().display()));
+}
+
+/// Adds what a user of this command can do.
+fn advised(error: TrainError, folder: &std::path::Path) -> Error {
+    let saved = folder.join(RunFolder::LAST);
+    let kept = match saved.exists() {
+        true => format!("; the weights of the last whole epoch are in {}", saved.display()),
+        false => String::new(),
+    };
+    let help = match &error {
+        TrainError::NonFiniteLoss { .. } | TrainError::NonFiniteWeights { .. } => {
+            format!("lower --lr, add --clip-norm 1, or let such steps pass with --skip-nan{kept}")
+        }
+        TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
+        _ => return error.into(),
+    };
+    Error::from(error).help(help)
+}
+
+pub(crate) fn run(args: TrainArgs) -> Result<u8> {
+    let settings = Settings::of(&args)?;
+    // The data first: a folder for a run that cannot start helps nobody.
+    let data = data::load(args.model, &args.data, args.seed)?;
+    let folder = match &args.out {
+        Some(path) => RunFolder::create(path),
+        None => RunFolder::numbered("runs", &format!("{}-{}", args.model, args.seed)),
+    };
+    let folder = folder.map_err(|e| {
+        let help = match &e {
+            TrainError::Occupied { .. } => "name another folder with --out, or leave --out out for a numbered one",
+            _ => "name a folder that can be written with --out",
+        };
+        Error::from(e).help(help)
+    })?;
+    let signals = Signals::install()?;
+    let task = Train {
+        args: &args,
+        settings,
+        data,
+        folder,
+        stop: signals.stop_handle(),
+    };
+    let done = with_device(args.device.device, args.device.threads, task)?;
+    if args.json {
+        line(&done.summary.to_string());
+    } else {
+        done.text.iter().for_each(|t| line(t));
+    }
+    Ok(match done.end {
+        End::Stopped => signals.exit_code().unwrap_or(code::INTERRUPTED),
+        End::Finished | End::Stale => 0,
+    })
+}

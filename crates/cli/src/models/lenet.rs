@@ -1,0 +1,48 @@
+//! The net of the PyTorch tutorial "Training a classifier".
+
+use kiln_core::ops::Activation;
+use kiln_core::{Backend, Result};
+use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
+use kiln_nn::{Init, Layer, Module, Tensor};
+
+/// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→10, with PyTorch's
+/// initial weights. Parameters have the tutorial's names; the softmax is left to the loss.
+#[derive(Debug, Module)]
+pub(crate) struct Lenet<B: Backend> {
+    conv1: Conv2d<B>,
+    pool: MaxPool2d,
+    conv2: Conv2d<B>,
+    flatten: Flatten,
+    fc1: Linear<B>,
+    fc2: Linear<B>,
+    fc3: Linear<B>,
+}
+
+impl<B: Backend> Lenet<B> {
+    /// The net with the initial weights of `init`'s seed.
+    ///
+    /// # Errors
+    /// Memory.
+    pub(crate) fn new(mut init: Init<B>) -> Result<Self> {
+        let init = &mut init;
+        let relu = Activation::Relu;
+        Ok(Lenet {
+            conv1: Conv2d::<B>::builder(3, 6, 5).activation(relu).build(init)?,
+            pool: MaxPool2d::new(2),
+            conv2: Conv2d::<B>::builder(6, 16, 5).activation(relu).build(init)?,
+            flatten: Flatten::default(),
+            fc1: Linear::<B>::builder(16 * 5 * 5, 120).activation(relu).build(init)?,
+            fc2: Linear::<B>::builder(120, 84).activation(relu).build(init)?,
+            fc3: Linear::new(init, 84, 10)?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for Lenet<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.pool.call("pool", &self.conv1.call("conv1", x)?)?;
+        let x = self.pool.call("pool", &self.conv2.call("conv2", &x)?)?;
+        let x = self.fc1.call("fc1", &self.flatten.call("flatten", &x)?)?;
+        self.fc3.call("fc3", &self.fc2.call("fc2", &x)?)
+    }
+}

@@ -1,0 +1,57 @@
+//! The convolutional net of the Keras tutorials.
+
+use kiln_core::ops::Activation;
+use kiln_core::{Backend, Result};
+use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
+use kiln_nn::{Init, Layer, Module, Scheme, Tensor};
+
+/// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 and one of
+/// 10, with Keras's initial weights. The softmax is left to the loss.
+#[derive(Debug, Module)]
+pub(crate) struct MnistCnn<B: Backend> {
+    conv1: Conv2d<B>,
+    pool1: MaxPool2d,
+    conv2: Conv2d<B>,
+    pool2: MaxPool2d,
+    conv3: Conv2d<B>,
+    flatten: Flatten,
+    dense1: Linear<B>,
+    dense2: Linear<B>,
+}
+
+impl<B: Backend> MnistCnn<B> {
+    /// The net with the initial weights of `init`'s seed.
+    ///
+    /// # Errors
+    /// Memory.
+    pub(crate) fn new(init: Init<B>) -> Result<Self> {
+        let init = &mut init.scheme(Scheme::Keras);
+        let mut conv = |inputs, outputs| {
+            Conv2d::<B>::builder(inputs, outputs, 3)
+                .activation(Activation::Relu)
+                .build(init)
+        };
+        let (conv1, conv2, conv3) = (conv(1, 32)?, conv(32, 64)?, conv(64, 64)?);
+        Ok(MnistCnn {
+            conv1,
+            pool1: MaxPool2d::new(2),
+            conv2,
+            pool2: MaxPool2d::new(2),
+            conv3,
+            flatten: Flatten::default(),
+            dense1: Linear::<B>::builder(3 * 3 * 64, 64)
+                .activation(Activation::Relu)
+                .build(init)?,
+            dense2: Linear::new(init, 64, 10)?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for MnistCnn<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.pool1.call("pool1", &self.conv1.call("conv1", x)?)?;
+        let x = self.pool2.call("pool2", &self.conv2.call("conv2", &x)?)?;
+        let x = self.flatten.call("flatten", &self.conv3.call("conv3", &x)?)?;
+        self.dense2.call("dense2", &self.dense1.call("dense1", &x)?)
+    }
+}

@@ -1,0 +1,95 @@
+//! How numbers and tables look.
+
+/// A whole number with thousands separated by commas.
+pub(crate) fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A size in bytes with a binary unit.
+pub(crate) fn bytes(n: u64) -> String {
+    scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+/// A number of operations with a decimal unit.
+pub(crate) fn operations(n: u64) -> String {
+    scaled(n as f64, 1000.0, &["", "k", "M", "G", "T"])
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while value >= step && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let text = match unit {
+        0 => format!("{value:.0} {}", units[0]),
+        _ => format!("{value:.1} {}", units[unit]),
+    };
+    text.trim_end().to_string()
+}
+
+/// A share as a percentage with two decimals.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+/// Rows in aligned columns, the first column to the left and the others to the right, with a rule below the header.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count());
+        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let mut text = String::new();
+        for (i, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+            match i {
+                0 => text.extend([cell.as_str(), pad.as_str()]),
+                _ => text.extend(["  ", pad.as_str(), cell.as_str()]),
+            }
+        }
+        text.trim_end().to_string()
+    };
+    let titles: Vec<String> = header.iter().map(|h| h.to_string()).collect();
+    let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1));
+    let mut lines = vec![line(&titles), rule];
+    lines.extend(rows.iter().map(|r| line(r)));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(
+            [0, 999, 1000, 1234567].map(thousands),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [0, 1023, 1536, 3 << 20].map(bytes),
+            ["0 B", "1023 B", "1.5 KiB", "3.0 MiB"]
+        );
+        assert_eq!([12, 16_800_000].map(operations), ["12", "16.8 M"]);
+        assert_eq!(percent(0.97649), "97.65 %");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["conv1".into(), "7".into()], vec!["x".into(), "1,000".into()]];
+        assert_eq!(
+            table(&["layer", "n"], &rows),
+            "layer      n\n------------\nconv1      7\nx      1,000"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! `kiln eval`, `predict`, `summary`, `devices`.
+
+use crate::common::{run, succeeds};
+use std::path::Path;
+
+fn train(dir: &Path, model: &str) {
+    succeeds(
+        dir,
+        &[
+            "train",
+            model,
+            "--synthetic",
+            "40",
+            "--epochs",
+            "1",
+            "--batch",
+            "8",
+            "--out",
+            model,
+        ],
+    );
+}
+
+fn write_png(path: &Path, width: u32, height: u32, pixel: impl Fn(u32, u32) -> u8) {
+    let file = std::fs::File::create(path).unwrap();
+    let mut encoder = png::Encoder::new(file, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.set_depth(png::BitDepth::Eight);
+    let data: Vec<u8> = (0..width * height).map(|i| pixel(i % width, i / width)).collect();
+    encoder.write_header().unwrap().write_image_data(&data).unwrap();
+}
+
+#[test]
+fn saved_weights_are_measured_and_predict() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), "mnist-cnn");
+    let weights = "mnist-cnn/last.safetensors";
+    let eval = ["eval", "-w", weights, "--synthetic", "40"];
+    let lines = succeeds(dir.path(), &[&eval[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (lines.len(), &lines[0]["samples"], &lines[0]["model"]),
+        (1, &8.into(), &"mnist-cnn".into())
+    );
+    let confusion = lines[0]["confusion"].as_array().unwrap();
+    let counts = confusion.iter().flat_map(|row| row.as_array().unwrap());
+    assert_eq!(counts.map(|c| c.as_u64().unwrap()).sum::<u64>(), 8);
+    let right: u64 = (0..10).map(|c| confusion[c][c].as_u64().unwrap()).sum();
+    assert_eq!(lines[0]["accuracy"], right as f64 / 8.0);
+    // The run's own validation saw the same weights on the same images.
+    let history = std::fs::read_to_string(dir.path().join("mnist-cnn/history.jsonl")).unwrap();
+    let history: serde_json::Value = serde_json::from_str(history.lines().last().unwrap()).unwrap();
+    assert_eq!(lines[0]["loss"], history["valid"]["loss"]);
+    let text = succeeds(dir.path(), &eval).stdout;
+    assert!(text.contains("accuracy") && text.contains("is \\ taken for"), "{text}");
+
+    // The same stroke, white on black at MNIST's size and black on white at another, twice as large.
+    let stroke = |x: u32, y: u32| (12..16).contains(&x) && (4..24).contains(&y);
+    write_png(
+        &dir.path().join("a.png"),
+        28,
+        28,
+        |x, y| if stroke(x, y) { 255 } else { 0 },
+    );
+    write_png(&dir.path().join("b.png"), 56, 56, |x, y| {
+        if stroke(x / 2, y / 2) { 0 } else { 255 }
+    });
+    let predict = ["predict", "-w", weights, "--top", "10", "--json", "a.png", "b.png"];
+    let lines = succeeds(dir.path(), &predict).json();
+    assert_eq!(lines.len(), 2);
+    let total: f64 = lines[0]["top"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["probability"].as_f64().unwrap())
+        .sum();
+    assert!((total - 1.0).abs() < 1e-5, "{total}");
+    assert_eq!(lines[0]["top"], lines[1]["top"], "one stroke, two files");
+
+    run(dir.path(), &["predict", "-w", weights, "missing.png"]).fails(1, &["missing.png"]);
+    std::fs::write(dir.path().join("c.png"), b"no image").unwrap();
+    run(dir.path(), &["predict", "-w", weights, "c.png"]).fails(1, &["c.png", "PNG", "JPEG"]);
+    run(dir.path(), &["predict", "-w", weights]).fails(2, &["<IMAGE>"]);
+    run(dir.path(), &["eval", "-w", weights, "--model", "lenet", "--synthetic"]).fails(1, &["do not fit", "--model"]);
+}
+
+#[test]
+fn broken_weights_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), "lenet");
+    let eval = |file: &str| run(dir.path(), &["eval", "-w", file, "--synthetic", "20"]);
+    eval("missing.safetensors").fails(1, &["missing.safetensors"]);
+    let whole = std::fs::read(dir.path().join("lenet/best.safetensors")).unwrap();
+    for (name, bytes) in [
+        ("cut", &whole[..whole.len() / 2]),
+        ("empty", &[][..]),
+        ("text", b"weights"),
+    ] {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        eval(name).fails(1, &[name, "not a valid safetensors file"]);
+    }
+    let predicted = succeeds(
+        dir.path(),
+        &["eval", "-w", "lenet/best.safetensors", "--synthetic", "20"],
+    );
+    assert!(
+        predicted.stdout.contains("lenet on made-up images"),
+        "{}",
+        predicted.stdout
+    );
+}
+
+#[test]
+fn summaries_add_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = succeeds(dir.path(), &["summary", "mnist-cnn", "--json"]).json();
+    assert_eq!(lines[0]["parameters"], 93_322);
+    assert_eq!(lines[0]["parameter_bytes"], 4 * 93_322);
+    // Multiply-adds of the three convolutions and the two dense layers, counted as two.
+    let products: u64 = 26 * 26 * 32 * 9 + 11 * 11 * 64 * 288 + 3 * 3 * 64 * 576 + 576 * 64 + 640;
+    assert_eq!(lines[0]["forward_flops"], 2 * products);
+    let layers = lines[0]["layers"].as_array().unwrap();
+    let paths: Vec<&str> = layers.iter().map(|l| l["path"].as_str().unwrap()).collect();
+    assert_eq!(
+        paths,
+        [
+            "conv1", "pool1", "conv2", "pool2", "conv3", "flatten", "dense1", "dense2"
+        ]
+    );
+    assert_eq!(layers[0]["output"], serde_json::json!([1, 26, 26, 32]));
+    let parameters: u64 = layers.iter().map(|l| l["parameters"].as_u64().unwrap()).sum();
+    assert_eq!(parameters, 93_322);
+    let text = succeeds(dir.path(), &["summary", "lenet", "--batch", "4"]).stdout;
+    assert!(
+        text.contains("conv1 (Conv2d)") && text.contains("[4, 28, 28, 6]") && text.contains("62,006"),
+        "{text}"
+    );
+}
+
+#[test]
+fn devices_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = succeeds(dir.path(), &["devices", "--json"]).json();
+    let devices = lines[0]["devices"].as_array().unwrap();
+    assert_eq!(
+        (&devices[0]["name"], &devices[0]["usable"]),
+        (&"cpu".into(), &true.into())
+    );
+    assert!(succeeds(dir.path(), &["devices"]).stdout.contains("threads"));
+}

@@ -1,0 +1,7 @@
+//! The built program, run as a user runs it.
+
+mod bad_data;
+mod commands;
+mod common;
+mod signals;
+mod training;

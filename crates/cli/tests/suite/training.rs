@@ -1,0 +1,187 @@
+//! `kiln train`: what it writes, says and refuses.
+
+use crate::common::{names, run, succeeds};
+
+const RUN: [&str; 4] = ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"];
+
+#[test]
+fn a_run_keeps_to_its_folder_and_never_takes_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "lenet",
+        "--synthetic",
+        "40",
+        "--epochs",
+        "1",
+        "--seed",
+        "7",
+        "--log-every",
+        "3",
+    ];
+    let first = succeeds(dir.path(), &args);
+    assert!(first.stderr.is_empty(), "{}", first.stderr);
+    for part in [
+        "lenet: 62,006 parameters",
+        "made-up images: 40 to train, 8 held back",
+        "batch 3/10",
+        "epoch 1/1  loss",
+        "images/s",
+        "validation loss",
+        "saved: best.safetensors and last.safetensors in runs/lenet-7",
+    ] {
+        assert!(first.stdout.contains(part), "no `{part}` in: {}", first.stdout);
+    }
+    assert_eq!(names(dir.path()), ["runs"]);
+    assert_eq!(names(&dir.path().join("runs/lenet-7")), RUN);
+
+    succeeds(dir.path(), &args);
+    assert_eq!(names(&dir.path().join("runs")), ["lenet-7", "lenet-7-2"]);
+    let occupied = run(dir.path(), &[&args[..], &["--out", "runs/lenet-7"]].concat());
+    occupied.fails(1, &["runs/lenet-7", "already holds", "help: ", "--out"]);
+}
+
+#[test]
+fn json_lines_tell_the_whole_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "mnist-cnn",
+        "--synthetic",
+        "32",
+        "--epochs",
+        "2",
+        "--batch",
+        "16",
+        "--json",
+        "--out",
+        "run",
+    ];
+    let lines = succeeds(dir.path(), &args).json();
+    let events: Vec<&str> = lines.iter().map(|l| l["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["start", "epoch", "epoch", "end"]);
+    assert_eq!(lines[0]["parameters"], 93_322);
+    assert_eq!(lines[0]["config"]["optimizer"], "adam");
+    assert_eq!(lines[3]["steps"], 4);
+    assert_eq!(lines[3]["folder"], "run");
+    let history = std::fs::read_to_string(dir.path().join("run/history.jsonl")).unwrap();
+    let history: Vec<serde_json::Value> = history.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(history.len(), 2);
+    assert_eq!(history[1]["valid"]["loss"], lines[2]["valid"]["loss"]);
+    let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!((&config["model"], &config["lr"]), (&"mnist-cnn".into(), &1e-3.into()));
+}
+
+#[test]
+fn weights_do_not_depend_on_threads_or_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = |out: &str, more: &[&str]| {
+        let args = [
+            "train",
+            "mnist-cnn",
+            "--synthetic",
+            "48",
+            "--epochs",
+            "1",
+            "--batch",
+            "8",
+            "--out",
+            out,
+        ];
+        succeeds(dir.path(), &[&args[..], more].concat());
+        std::fs::read(dir.path().join(out).join("last.safetensors")).unwrap()
+    };
+    let one = train("a", &["--threads", "1", "--workers", "0"]);
+    assert!(train("b", &["--threads", "2"]) == one);
+    assert!(train("c", &["--threads", "4", "--workers", "3"]) == one);
+    assert!(train("d", &["--seed", "1"]) != one);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["train", "lenet", "--synthetic", "40", "--lr", "1e30", "--out", "run"];
+    let ran = run(dir.path(), &args);
+    ran.fails(
+        1,
+        &["step ", "the loss is", "conv1.weight", "help: ", "--lr", "--skip-nan"],
+    );
+    assert_eq!(names(&dir.path().join("run")), ["config.json", "history.jsonl"]);
+}
+
+#[test]
+fn optimizers_and_their_options_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["train", "lenet", "--synthetic", "12", "--epochs", "1"];
+    for more in [
+        &["--optimizer", "sgd", "--momentum", "0.5", "--weight-decay", "0.1"][..],
+        &["--optimizer", "adam", "--clip-norm", "1", "--accumulate", "2"],
+        &["--optimizer", "adamw", "--patience", "1", "--skip-nan"],
+        &["--optimizer", "rmsprop", "--momentum", "0.5"],
+        &["--optimizer", "adagrad", "--workers", "0"],
+    ] {
+        succeeds(dir.path(), &[&args[..], more].concat());
+    }
+    run(
+        dir.path(),
+        &[&args[..], &["--optimizer", "adam", "--momentum", "0.5"]].concat(),
+    )
+    .fails(2, &["adam takes no --momentum", "sgd"]);
+}
+
+#[test]
+fn wrong_command_lines_say_what_would_be_right() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, parts) in [
+        (&["train", "mnist-cn"][..], &["mnist-cnn", "lenet", "similar value"][..]),
+        (&["train", "resnet"], &["[possible values: mnist-cnn, lenet]"]),
+        (&["train"], &["<MODEL>"]),
+        (&["train", "lenet", "--epochs", "0"], &["--epochs", "0"]),
+        (&["train", "lenet", "--batch", "0"], &["--batch"]),
+        (&["train", "lenet", "--lr", "-1"], &["--lr"]),
+        (&["train", "lenet", "--lr", "nan"], &["finite"]),
+        (&["train", "lenet", "--optimizer", "adm"], &["adam"]),
+        (&["train", "lenet", "--threads", "0"], &["--threads"]),
+        (&["train", "lenet", "--device", "tpu"], &["auto, cpu, cuda"]),
+        (
+            &["train", "lenet", "--data", "x", "--synthetic"],
+            &["cannot be used with"],
+        ),
+        (
+            &["train", "lenet"],
+            &["CIFAR-10", "--data", "--synthetic", "cifar-10-binary"],
+        ),
+        (&["evaluate"], &["eval"]),
+    ] {
+        run(dir.path(), args).fails(2, parts);
+    }
+    let cuda = run(
+        dir.path(),
+        &["train", "lenet", "--synthetic", "8", "--device", "cuda", "--out", "run"],
+    );
+    cuda.fails(1, &["no CUDA", "--device cpu"]);
+    let help = succeeds(dir.path(), &["train", "--help"]);
+    assert!(
+        help.stdout.contains("Examples:") && help.stdout.contains("--synthetic"),
+        "{}",
+        help.stdout
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_found_out_first() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), b"").unwrap();
+    let ran = run(dir.path(), &["train", "lenet", "--synthetic", "8", "--out", "file/run"]);
+    ran.fails(1, &["file/run", "cannot create the folder", "--out"]);
+    assert!(ran.stdout.is_empty(), "{}", ran.stdout);
+    assert_eq!(names(dir.path()), ["file"]);
+    if cfg!(target_os = "linux") {
+        run(
+            dir.path(),
+            &["train", "lenet", "--synthetic", "8", "--out", "/proc/kiln-run"],
+        )
+        .fails(1, &["/proc/kiln-run", "cannot create the folder"]);
+    }
+}
