@@ -11,7 +11,7 @@ use kiln_nn::Layer;
 use kiln_train::{Batch, Output};
 
 /// The loss of a classifier: cross-entropy of its logits.
-fn classify<B: Backend>(model: &Box<dyn Layer<B>>, batch: &Batch<B>) -> Result<Output<B>> {
+fn classify<B: Backend, M: Layer<B>>(model: &M, batch: &Batch<B>) -> Result<Output<B>> {
     let logits = model.forward(&batch.inputs)?;
     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
 }

@@ -11,8 +11,8 @@ use crate::signals::Signals;
 use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
+use kiln_nn::Module;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
-use kiln_nn::{Layer, Module};
 use kiln_train::{
     Accuracy, Clip, End, Goal, NonFinite, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
 };
@@ -123,7 +123,8 @@ impl Task for Train<'_> {
         folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
         let mut model = args.model.build(backend, args.seed)?;
         let mut optimizer = settings.optimizer::<B>(args.weight_decay);
-        announce(args, &settings, &data, &folder, &backend.name(), &model);
+        let parameters = model.num_parameters() as u64;
+        announce(args, &settings, &data, &folder, &backend.name(), parameters);
 
         let train = LoaderOptions {
             batch_size: settings.batch,
@@ -198,15 +199,7 @@ impl Task for Train<'_> {
 }
 
 /// Says what is about to happen.
-fn announce<B: Backend>(
-    args: &TrainArgs,
-    settings: &Settings,
-    data: &Data,
-    folder: &RunFolder,
-    device: &str,
-    model: &Box<dyn Layer<B>>,
-) {
-    let parameters = model.num_parameters() as u64;
+fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &RunFolder, device: &str, parameters: u64) {
     if args.json {
         let start = json!({
             "event": "start",

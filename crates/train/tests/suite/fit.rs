@@ -154,8 +154,13 @@ fn schedules_set_the_rate() {
     let rates: Vec<f64> = report.history.epochs().iter().map(|e| e.lr).collect();
     assert_eq!(rates, [0.1, 0.05, 0.025]);
 
-    let mut plateau = ReduceOnPlateau::default();
-    plateau.patience = 0;
+    // What it has seen is private, so its options are set one by one.
+    #[allow(clippy::field_reassign_with_default)]
+    let plateau = {
+        let mut plateau = ReduceOnPlateau::default();
+        plateau.patience = 0;
+        plateau
+    };
     // At this rate the loss moves by less than the threshold: it is on its plateau from the second epoch on.
     let report = Trainer::new(&cpu, epochs(3))
         .reduce_on_plateau(plateau)

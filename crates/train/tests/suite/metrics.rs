@@ -22,7 +22,10 @@ fn rank(scores: &[f32], label: usize) -> usize {
     scores.iter().enumerate().filter(|&e| before(e)).count()
 }
 
-fn batches() -> impl Strategy<Value = (usize, Vec<(Vec<f32>, Vec<i32>)>)> {
+/// Scores and labels of each batch.
+type Batches = Vec<(Vec<f32>, Vec<i32>)>;
+
+fn batches() -> impl Strategy<Value = (usize, Batches)> {
     (1usize..7).prop_flat_map(|classes| {
         let one = (1usize..34).prop_flat_map(move |n| {
             // Few distinct scores, so that ties occur.
