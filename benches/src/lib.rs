@@ -70,3 +70,8 @@ pub fn random(cpu: &Cpu, stream: u32, len: usize) -> Result<CpuBuffer> {
 pub fn output(cpu: &Cpu, len: usize) -> Result<CpuBuffer> {
     cpu.alloc(DType::F32, len)
 }
+
+/// The README's example compiles and runs: this crate may depend on all that it names.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
