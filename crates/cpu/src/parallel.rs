@@ -85,6 +85,11 @@ pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl 
     each_mut(y, size.max(1), y.len() > size && work > GRAIN, &f);
 }
 
+/// A kernel over chunk `i` of two slices.
+type Kernel2<'f, A, B> = &'f (dyn Fn(usize, &mut [A], &mut [B]) + Sync);
+/// A kernel over chunk `i` of three slices.
+type Kernel3<'f, A, B, C> = &'f (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync);
+
 fn each_mut<T: Send>(y: &mut [T], size: usize, parallel: bool, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     if parallel {
         y.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
@@ -108,11 +113,7 @@ fn try_each_mut<T: Send>(
     }
 }
 
-fn zip2_parallel<A: Send, B: Send>(
-    (a, la): (&mut [A], usize),
-    (b, lb): (&mut [B], usize),
-    f: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
-) {
+fn zip2_parallel<A: Send, B: Send>((a, la): (&mut [A], usize), (b, lb): (&mut [B], usize), f: Kernel2<'_, A, B>) {
     a.par_chunks_mut(la)
         .zip(b.par_chunks_mut(lb))
         .enumerate()
@@ -123,7 +124,7 @@ fn zip3_parallel<A: Send, B: Send, C: Send>(
     (a, la): (&mut [A], usize),
     (b, lb): (&mut [B], usize),
     (c, lc): (&mut [C], usize),
-    f: &(dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync),
+    f: Kernel3<'_, A, B, C>,
 ) {
     a.par_chunks_mut(la)
         .zip(b.par_chunks_mut(lb))
