@@ -58,9 +58,14 @@ fn the_scaffold_compiles_and_is_tidy() {
     assert!(scaffold(&copy.0, "conv").is_err(), "conv exists");
     assert_eq!(crate::tidy::faults(&copy.0), Ok(Vec::new()));
 
-    // The build folder of this very test: the dependencies in it serve the copy too.
+    // A build folder beside that of this very test, kept from run to run. It cannot be the same one: the build system
+    // names a package by its place in its workspace, so the copy would overwrite what the original built.
     let test = std::env::current_exe().expect("this test is a file");
-    let target = test.ancestors().nth(3).expect("target/PROFILE/deps/xtask-…");
+    let target = test
+        .ancestors()
+        .nth(3)
+        .expect("target/PROFILE/deps/xtask-…")
+        .join("new-op");
     let mut check = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     check
         .args(["check", "--quiet", "--package", "kiln-testkit", "--tests", "--locked"])

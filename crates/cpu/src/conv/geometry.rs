@@ -94,9 +94,14 @@ impl Geometry {
         self.rows().saturating_mul(self.depth()).saturating_mul(self.outputs)
     }
 
-    /// Whether every row of the product is a row of the input as it lies in memory.
+    /// Whether every row of the product is a row of the input as it lies in memory. Output padding can leave input
+    /// positions that no window reaches, so the sizes are compared too.
     pub(crate) fn pointwise(&self) -> bool {
-        self.groups == 1 && self.taps() == 1 && self.stride == [1; 3] && self.padding == [0; 3]
+        self.groups == 1
+            && self.taps() == 1
+            && self.stride == [1; 3]
+            && self.padding == [0; 3]
+            && self.input == self.output
     }
 
     /// Whether each channel is convolved by itself.

@@ -209,3 +209,21 @@ fn bias_and_activation_are_fused_after_the_sum() {
         }
     }
 }
+
+/// A 1×1 window with output padding leaves an input position that no window reaches.
+#[test]
+fn unreached_positions_of_a_pointwise_window_get_no_gradient() {
+    let cpu = Cpu::poisoned();
+    let shape = |d: &[usize]| Shape::new(d).unwrap();
+    let (g, w) = (shape(&[2, 1, 3]), shape(&[3, 1, 1]));
+    let window = Window::new([1]).dilation([2]);
+    let (p, x) = ConvParams::transposed("conv", &g, &w, &window, [0, 0, 1], 1).unwrap();
+    assert_eq!(x.dims(), [2, 2, 1]);
+    let (g, w) = (
+        cpu.upload(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap(),
+        cpu.upload(&[1f32, 10.0, 100.0]).unwrap(),
+    );
+    let mut dx = cpu.alloc(DType::F32, x.size()).unwrap();
+    cpu.conv_data_grad(&p, &g, &w, &mut dx).unwrap();
+    assert_eq!(dx.as_slice::<f32>(), [321.0, 0.0, 654.0, 0.0]);
+}
