@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     ];
     if !args.lints {
         let args = test::Args {
+            seed: test::Seed::default(),
             release: false,
             cargo: Vec::new(),
         };

@@ -14,9 +14,48 @@ pub(crate) struct Args {
     /// Test what users run: optimised, with the release profile
     #[arg(long)]
     pub(crate) release: bool,
+    /// The seed that properties draw their cases from: a number, or `random` for new cases at each run
+    #[arg(long, default_value_t, value_name = "SEED")]
+    pub(crate) seed: Seed,
     /// Passed to `cargo test` in place of `--workspace`
     #[arg(last = true)]
     pub(crate) cargo: Vec<String>,
+}
+
+/// Where the cases of properties come from. They are fixed by default, so that a change is judged by what it changed;
+/// plain `cargo test` draws new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seed {
+    Fixed(u64),
+    Random,
+}
+
+impl Default for Seed {
+    fn default() -> Self {
+        Seed::Fixed(2026)
+    }
+}
+
+impl std::fmt::Display for Seed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Seed::Fixed(seed) => seed.fmt(f),
+            Seed::Random => f.write_str("random"),
+        }
+    }
+}
+
+impl std::str::FromStr for Seed {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "random" => Ok(Seed::Random),
+            number => number
+                .parse()
+                .map(Seed::Fixed)
+                .map_err(|_| format!("`{number}` is neither a number nor `random`")),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -30,6 +69,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     words.extend(args.cargo.iter().map(String::as_str));
     let mut command = cargo(words);
+    if let Seed::Fixed(seed) = args.seed {
+        command.env("PROPTEST_RNG_SEED", seed.to_string());
+    }
     println!("$ {}", line(&command));
 
     // The tests' output passes through as it comes; only libtest's own result lines are read.
@@ -93,7 +135,14 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
-    use super::Total;
+    use super::{Seed, Total};
+
+    #[test]
+    fn seeds_are_numbers_or_random() {
+        assert_eq!("7".parse(), Ok(Seed::Fixed(7)));
+        assert_eq!("random".parse(), Ok(Seed::Random));
+        assert!("soon".parse::<Seed>().is_err());
+    }
 
     #[test]
     fn result_lines_add_up() {
