@@ -8,9 +8,10 @@ use crate::losses::{Losses, NonFiniteAt};
 use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
 use crate::watch::Progress;
 use crate::weights::{first_non_finite, save_weights};
-use crate::{Batch, EpochRecord, History, Metric, Output, Result, RunFolder, StepInfo, TrainError, Values};
+use crate::{Batch, EpochRecord, Goal, History, Metric, Output, Result, RunFolder, StepInfo, TrainError, Values};
 use kiln_core::Backend;
 use kiln_data::Loader;
+use kiln_nn::optim::ReduceOnPlateau;
 use kiln_nn::{Gradients, Module, Optimizer, Tensor, no_grad};
 use std::time::Instant;
 
@@ -49,6 +50,8 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     closure: &'a S,
     history: History,
     progress: Progress,
+    /// The trainer's, as it was given: what it sees in this run is not carried into the next.
+    plateau: Option<ReduceOnPlateau>,
     /// The epoch in progress, counted from 1.
     epoch: u64,
     /// Updates asked for so far, those skipped included: what messages call the step.
@@ -70,6 +73,8 @@ where
         closure: &'a S,
         history: History,
     ) -> Self {
+        let maximize = trainer.options.watch.goal == Goal::Max;
+        let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         Run {
             trainer,
             model,
@@ -77,6 +82,7 @@ where
             closure,
             history,
             progress: Progress::default(),
+            plateau,
             epoch: 0,
             step: 0,
             skipped_in_a_row: 0,
@@ -314,7 +320,7 @@ where
         let watch = &self.trainer.options.watch;
         let value = watch.value(&record)?;
         record.best = self.progress.update(watch, value);
-        if let Some(plateau) = &mut self.trainer.plateau {
+        if let Some(plateau) = &mut self.plateau {
             let lr = plateau.observe(value, self.optimizer.lr())?;
             self.optimizer.set_lr(lr);
         }

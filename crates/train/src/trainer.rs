@@ -174,8 +174,10 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Lowers the learning rate after an epoch when the watched metric has stopped improving. Beside a
-    /// [`schedule`](Trainer::schedule), which sets the rate before every update, it has no effect.
+    /// Lowers the learning rate after an epoch when the watched metric has stopped improving: which way is better is
+    /// told by [`Watch::goal`], whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
+    /// that `plateau` has here. Beside a [`schedule`](Trainer::schedule), which sets the rate before every update, it
+    /// has no effect.
     pub fn reduce_on_plateau(mut self, plateau: ReduceOnPlateau) -> Self {
         self.plateau = Some(plateau);
         self

@@ -4,5 +4,6 @@ mod common;
 mod fit;
 mod metrics;
 mod non_finite;
+mod plateau;
 mod reproducible;
 mod stopping;
