@@ -22,6 +22,14 @@ impl<B: Backend> Value<B> {
         }
     }
 
+    /// Where it is.
+    pub fn backend(&self) -> &B {
+        match self {
+            Value::Float(t) => t.backend(),
+            Value::Int(i) => i.backend(),
+        }
+    }
+
     /// The element type.
     pub fn dtype(&self) -> DType {
         match self {

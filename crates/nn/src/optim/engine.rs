@@ -118,6 +118,8 @@ pub struct Optim<B: Backend, A: Algorithm> {
     skip_missing: bool,
     slots: BTreeMap<String, Slot<B>>,
     scalars: Vec<B::Buffer>,
+    /// Where the parameters are, known from the first step or a loaded state on.
+    backend: Option<B>,
 }
 
 impl<B: Backend, A: Algorithm> fmt::Debug for Optim<B, A> {
@@ -141,6 +143,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             skip_missing: false,
             slots: BTreeMap::new(),
             scalars: Vec::new(),
+            backend: None,
         }
     }
 
@@ -279,6 +282,7 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
         let mut work = Vec::new();
         let mut result = Ok(());
         for (name, param, grad) in self.pair(model, grads)? {
+            self.backend.get_or_insert_with(|| param.backend().clone());
             let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
             match self.take_slot(&name, param) {
                 Ok(slot) => work.push(Work {
@@ -314,7 +318,7 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
     fn state_dict(&self) -> Result<StateDict<B>> {
         let mut dict = StateDict::new();
         let names = self.algorithm.states();
-        let Some(backend) = self.slots.values().find_map(|s| s.state.first()).map(Tensor::backend) else {
+        let Some(backend) = &self.backend else {
             return Ok(dict);
         };
         let bits = self.lr.to_bits();
@@ -370,6 +374,9 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             });
             let state = state.collect::<Result<Vec<_>>>()?;
             slots.insert(parameter.to_string(), Slot { steps, state });
+        }
+        if let Some((_, value)) = state.iter().next() {
+            self.backend = Some(value.backend().clone());
         }
         (self.lr, self.slots) = (lr, slots);
         Ok(())

@@ -40,7 +40,8 @@ pub trait Optimizer<B: Backend>: Send {
     fn set_lr(&mut self, lr: f64);
 
     /// Everything the next step depends on beside the model: per parameter its moments and its number of steps
-    /// (`{parameter}.{moment}`, `{parameter}.step`), and the learning rate (`lr`, the bits of an f64 as two i32).
+    /// (`{parameter}.{moment}`, `{parameter}.step`), and the learning rate (`lr`, the bits of an f64 as two i32). Empty
+    /// before the first step, which is where an optimizer learns what device the parameters are on.
     ///
     /// # Errors
     /// Memory.
