@@ -36,6 +36,7 @@
 //! device inside of a step: losses and metrics stay there and are read together, every
 //! [`TrainOptions::read_every`] batches and at the end of an epoch.
 
+mod buffers;
 mod callback;
 mod error;
 mod evaluate;

@@ -3,6 +3,7 @@
 //! What one update does on the device ([`Run::accumulate`], [`Run::update`]) reads nothing back unless the run skips
 //! bad steps, so that a backend can capture it: losses and metrics stay on the device until they are read together.
 
+use crate::buffers::Buffers;
 use crate::evaluate::evaluate_until;
 use crate::losses::{Losses, NonFiniteAt};
 use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
@@ -22,6 +23,8 @@ struct Group<B: Backend> {
     grads: Option<Gradients<B>>,
     batches: usize,
     samples: usize,
+    /// The model's buffers before the first of its batches, if the step may be skipped.
+    before: Option<Buffers<B>>,
 }
 
 impl<B: Backend> Group<B> {
@@ -30,6 +33,7 @@ impl<B: Backend> Group<B> {
             grads: None,
             batches: 0,
             samples: 0,
+            before: None,
         }
     }
 }
@@ -142,6 +146,8 @@ where
         while let Some(host) = batches.next() {
             if group.batches == 0 {
                 self.step += 1;
+                let skips = matches!(self.trainer.options.non_finite, NonFinite::Skip { .. });
+                group.before = skips.then(|| Buffers::of(self.model));
             }
             let batch = host?.to_device(&self.trainer.backend)?;
             number += 1;
@@ -174,6 +180,7 @@ where
                 self.read(&mut losses, &batch)?;
                 // Gradients that wait for the rest of their group are dropped: that step was not made.
                 self.step -= u64::from(group.batches > 0);
+                self.take_back(group.before.take())?;
                 break;
             }
         }
@@ -215,10 +222,13 @@ where
 
     /// Clips and descends. Returns false when the step was skipped.
     fn update(&mut self, group: &mut Group<B>, losses: &mut Losses<B>) -> Result<bool> {
-        let Group { grads, samples, .. } = std::mem::replace(group, Group::empty());
+        let Group {
+            grads, samples, before, ..
+        } = std::mem::replace(group, Group::empty());
         let Some(grads) = grads else { return Ok(true) };
         if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
             if !self.all_finite(&grads, losses)? {
+                self.take_back(before)?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {
                     return Err(TrainError::TooManySkipped {
@@ -235,6 +245,14 @@ where
         let result = self.descend(grads, samples);
         self.at(result)?;
         Ok(true)
+    }
+
+    /// Undoes what the batches of a step that is not made did to running statistics and counters.
+    fn take_back(&self, before: Option<Buffers<B>>) -> Result<()> {
+        match before {
+            Some(before) => self.at(before.restore(self.model)),
+            None => Ok(()),
+        }
     }
 
     /// Reads losses and gradients: whether an update would leave the weights finite.

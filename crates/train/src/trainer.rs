@@ -25,8 +25,9 @@ pub enum NonFinite {
     /// End the run with an error that names the step. Losses are looked at when they are read, every
     /// [`TrainOptions::read_every`] batches; nothing is saved in between.
     Stop,
-    /// Leave the weights as they are and go on with the next batch; more than `in_a_row` such steps one after the
-    /// other end the run. Loss and gradients are looked at before every update, which waits for the device each time.
+    /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
+    /// batch; more than `in_a_row` such steps one after the other end the run. Loss and gradients are looked at before
+    /// every update, which waits for the device each time.
     Skip {
         /// Steps in a row that may be skipped.
         in_a_row: u64,

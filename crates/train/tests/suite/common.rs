@@ -70,7 +70,7 @@ pub(crate) fn loader(data: Arc<dyn Dataset>, batch_size: usize, shuffle: bool, w
 }
 
 /// Everything a model holds, as the bytes of a weights file.
-pub(crate) fn bytes(model: &Net<Cpu>) -> Vec<u8> {
+pub(crate) fn bytes(model: &impl Module<Cpu>) -> Vec<u8> {
     encode(&StateDict::of(model), &Metadata::new()).unwrap()
 }
 

@@ -1,11 +1,13 @@
 //! NaN and infinity: the step is named, and good weights stay.
 
-use crate::common::{Net, all_finite, images, loader, step};
+use crate::common::{Net, all_finite, bytes, images, loader, step};
 use kiln_core::Shape;
 use kiln_cpu::Cpu;
 use kiln_data::{Arrays, Dataset, Labels};
+use kiln_nn::layers::{BatchNorm, Dropout, Flatten, Linear};
 use kiln_nn::optim::{Schedule, Sgd};
-use kiln_train::{NonFinite, RunFolder, TrainError, TrainOptions, Trainer};
+use kiln_nn::{Init, Layer, Sequential};
+use kiln_train::{Batch, NonFinite, Output, RunFolder, TrainError, TrainOptions, Trainer};
 use std::sync::Arc;
 
 /// 24 images of which one, the 14th, holds a NaN.
@@ -135,6 +137,47 @@ fn bad_steps_can_be_skipped() {
         );
         assert!(all_finite(&model));
     }
+}
+
+/// The model after a run over 24 images in batches of 4, those of some batches NaN or left out.
+fn with_batch_norm(accumulate: usize, nan: &[usize], left_out: &[usize]) -> Vec<u8> {
+    let cpu = Cpu::new();
+    let (mut inputs, mut classes) = (Vec::new(), Vec::new());
+    for i in (0..24).filter(|i| !left_out.contains(&(i / 4))) {
+        let bad = nan.contains(&(i / 4));
+        inputs.extend((0..64).map(|j| if bad { f32::NAN } else { ((i * 64 + j) as f32).sin() }));
+        classes.push(i as i32 % 4);
+    }
+    let data = Arrays::new(Shape::new(&[8, 8, 1]).unwrap(), inputs, Labels::Classes(classes, 4)).unwrap();
+    let init = &mut Init::new(&cpu, 0);
+    let mut model = Sequential::new()
+        .push(BatchNorm::new(init, 1).unwrap())
+        .push(Flatten::default())
+        .push(Dropout::new(init, 0.3).unwrap())
+        .push(Linear::new(init, 64, 4).unwrap());
+    let options = TrainOptions {
+        epochs: 2,
+        accumulate,
+        non_finite: NonFinite::Skip { in_a_row: 1 },
+        ..Default::default()
+    };
+    let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+        let logits = model.forward(&batch.inputs)?;
+        Ok(Output::new(logits.cross_entropy(&batch.labels)?))
+    };
+    let data = loader(Arc::new(data), 4, false, 0);
+    let report = Trainer::new(&cpu, options).fit(&mut model, &mut Sgd::new(0.01), step, &data, None);
+    let skipped = u64::from(!nan.is_empty());
+    assert!(report.unwrap().history.epochs().iter().all(|e| e.skipped == skipped));
+    bytes(&model)
+}
+
+#[test]
+fn a_skipped_step_leaves_running_statistics_and_counters_alone() {
+    assert!(with_batch_norm(1, &[3], &[]) == with_batch_norm(1, &[], &[3]));
+    // The third batch is sound, but its step is the fourth's too.
+    assert!(with_batch_norm(2, &[3], &[]) == with_batch_norm(2, &[], &[2, 3]));
+    assert!(with_batch_norm(1, &[], &[]) != with_batch_norm(1, &[], &[3]));
 }
 
 #[test]
