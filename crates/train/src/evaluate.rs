@@ -75,12 +75,10 @@ where
     M: Module<B>,
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
+    metrics.iter_mut().for_each(|m| m.reset());
     let (mut losses, mut samples, mut worst) = (Losses::new(), 0, None);
     for host in loader.epoch(0)? {
         if stop.is_requested() {
-            for metric in metrics.iter_mut() {
-                metric.finish()?;
-            }
             return Ok(None);
         }
         let batch = host?.to_device(backend)?;

@@ -138,6 +138,7 @@ where
     /// One pass over the training data.
     fn train(&mut self, loader: &Loader) -> Result<Epoch> {
         self.model.train();
+        self.trainer.metrics.iter_mut().for_each(|m| m.reset());
         let began = Instant::now();
         let mut losses = Losses::new();
         let mut group = Group::empty();

@@ -37,6 +37,10 @@ impl<B: Backend> Metric<B> for Accuracy<B> {
         "accuracy".to_string()
     }
 
+    fn reset(&mut self) {
+        *self = Accuracy::default();
+    }
+
     fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
         let right = scores.argmax(-1, false)?.eq(&batch.labels)?;
         self.right.add(right.to_float(DType::F32)?.sum(&[], false)?)?;
@@ -70,6 +74,10 @@ impl<B: Backend> TopK<B> {
 impl<B: Backend> Metric<B> for TopK<B> {
     fn name(&self) -> String {
         format!("top{}", self.k)
+    }
+
+    fn reset(&mut self) {
+        *self = TopK::new(self.k);
     }
 
     fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {

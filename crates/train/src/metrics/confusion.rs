@@ -74,6 +74,10 @@ impl<B: Backend> Metric<B> for ConfusionMatrix<B> {
         "balanced_accuracy".to_string()
     }
 
+    fn reset(&mut self) {
+        self.running = DeviceSum::default();
+    }
+
     fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
         let predicted = scores.argmax(-1, false)?.one_hot(self.classes, DType::F32)?;
         let labels = batch.labels.one_hot(self.classes, DType::F32)?;

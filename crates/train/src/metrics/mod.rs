@@ -18,13 +18,17 @@ pub trait Metric<B: Backend> {
     /// The name in the history: `accuracy`.
     fn name(&self) -> String;
 
+    /// Forgets the batches so far. Every pass over data begins with it, because the one before may have ended with an
+    /// error, short of [`finish`](Metric::finish).
+    fn reset(&mut self);
+
     /// Takes a batch with the model's scores `[N, classes]`, untracked.
     ///
     /// # Errors
     /// Scores of another shape.
     fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()>;
 
-    /// The value over all batches since the last call, then starts anew. NaN without batches.
+    /// The value over all batches since the last call or [`reset`](Metric::reset), then starts anew. NaN without batches.
     ///
     /// # Errors
     /// The device.

@@ -1,9 +1,12 @@
 //! Metrics against counting on the host.
 
+use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
+use kiln_nn::optim::Sgd;
 use kiln_nn::{Indices, Tensor};
-use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, TopK};
+use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, TopK, TrainOptions, Trainer, evaluate};
 use proptest::prelude::*;
+use std::cell::Cell;
 
 fn batch(scores: &[f32], labels: &[i32], classes: usize) -> (Tensor<Cpu>, Batch<Cpu>) {
     let cpu = Cpu::new();
@@ -87,4 +90,37 @@ fn scores_of_another_shape_are_refused() {
     let (_, other) = batch(&[0.0; 9], &[0, 1, 2], 3);
     assert!(Metric::<Cpu>::update(&mut Accuracy::new(), &scores, &other).is_err());
     assert!(Metric::<Cpu>::update(&mut ConfusionMatrix::new(3), &scores, &other).is_err());
+}
+
+#[test]
+fn a_pass_that_failed_leaves_no_counts_behind() {
+    let cpu = Cpu::new();
+    let data = loader(images(40, 0), 8, false, 0);
+    let calls = Cell::new(0);
+    // The third batch ends the first pass.
+    let failing = |model: &Net<Cpu>, batch: &Batch<Cpu>| {
+        calls.set(calls.get() + 1);
+        if calls.get() == 3 {
+            batch.labels.reshape(&[3usize])?;
+        }
+        step(model, batch)
+    };
+    let mut model = Net::new(&cpu, 0);
+    let (mut accuracy, mut top, mut confusion) = (Accuracy::new(), TopK::new(2), ConfusionMatrix::new(4));
+    let mut measure = || {
+        let metrics: &mut [&mut dyn Metric<Cpu>] = &mut [&mut accuracy, &mut top, &mut confusion];
+        evaluate(&cpu, &mut model, &failing, &data, metrics)
+    };
+    assert!(measure().is_err());
+    let (second, third) = (measure().unwrap(), measure().unwrap());
+    assert_eq!(second, third);
+    assert_eq!(confusion.counts().unwrap().rows().flatten().sum::<u64>(), 40);
+
+    calls.set(0);
+    let mut trainer = Trainer::new(&cpu, TrainOptions::default()).metric(Accuracy::new());
+    // Nothing changes at rate 0.
+    let mut fit = || trainer.fit(&mut Net::new(&cpu, 0), &mut Sgd::new(0.0), failing, &data, None);
+    assert!(fit().is_err());
+    let report = fit().unwrap();
+    assert_eq!(report.history.epochs()[0].train["accuracy"], second.values["accuracy"]);
 }

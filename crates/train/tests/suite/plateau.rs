@@ -17,6 +17,8 @@ impl Metric<Cpu> for Moving {
         "moving".to_string()
     }
 
+    fn reset(&mut self) {}
+
     fn update(&mut self, _: &Tensor<Cpu>, _: &Batch<Cpu>) -> Result<()> {
         Ok(())
     }
