@@ -24,7 +24,7 @@ pub struct StepInfo {
     pub epoch: u64,
     /// The batch of the epoch, counted from 1.
     pub batch: u64,
-    /// Optimizer steps done over the whole run.
+    /// Optimizer steps done over the whole run; those skipped are not counted.
     pub step: u64,
     /// Samples of this epoch trained on.
     pub samples: u64,

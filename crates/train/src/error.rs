@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 /// The result of anything in this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
-/// An error of the training loop or of the files it keeps.
+/// An error of the training loop or of the files it keeps. A step that is named by its number is one that was asked
+/// for: steps skipped before it count.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -43,7 +44,7 @@ pub enum TrainError {
     /// A weight became NaN or infinite though every loss was finite. It was not saved.
     #[error("after step {step} (epoch {epoch}): parameter `{name}` holds values that are not finite; {advice}")]
     NonFiniteWeights {
-        /// Steps done so far over the whole run.
+        /// The last step, counted from 1 over the whole run.
         step: u64,
         /// The epoch, counted from 1.
         epoch: u64,

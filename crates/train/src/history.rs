@@ -15,7 +15,7 @@ pub type Values = BTreeMap<String, f64>;
 pub struct EpochRecord {
     /// The epoch, counted from 1.
     pub epoch: u64,
-    /// Optimizer steps done over the whole run.
+    /// Optimizer steps done over the whole run; those skipped are not counted.
     pub step: u64,
     /// Steps of this epoch that were skipped because their loss or gradient was not finite.
     pub skipped: u64,

@@ -60,6 +60,8 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     epoch: u64,
     /// Updates asked for so far, those skipped included: what messages call the step.
     step: u64,
+    /// Updates made so far: what reports call steps.
+    updates: u64,
     /// Updates skipped since the last that was not.
     skipped_in_a_row: u64,
 }
@@ -89,6 +91,7 @@ where
             plateau,
             epoch: 0,
             step: 0,
+            updates: 0,
             skipped_in_a_row: 0,
         }
     }
@@ -121,7 +124,7 @@ where
         }
         Ok(Report {
             end,
-            steps: self.step,
+            steps: self.updates,
             history: self.history,
         })
     }
@@ -170,7 +173,7 @@ where
             let info = StepInfo {
                 epoch: self.epoch,
                 batch: number,
-                step: self.step,
+                step: self.updates,
                 samples,
                 seconds: began.elapsed().as_secs_f64(),
                 lr: self.optimizer.lr(),
@@ -245,6 +248,7 @@ where
         }
         let result = self.descend(grads, samples);
         self.at(result)?;
+        self.updates += 1;
         Ok(true)
     }
 
@@ -326,7 +330,7 @@ where
     fn finish_epoch(&mut self, done: Epoch, valid: Option<Values>) -> Result<bool> {
         let mut record = EpochRecord {
             epoch: self.epoch,
-            step: self.step,
+            step: self.updates,
             skipped: done.skipped,
             lr: self.optimizer.lr(),
             train: done.values,

@@ -110,7 +110,7 @@ pub enum End {
 pub struct Report {
     /// Why it ended.
     pub end: End,
-    /// Optimizer steps done.
+    /// Optimizer steps done; those skipped are not counted.
     pub steps: u64,
     /// Every whole epoch.
     pub history: History,
@@ -169,7 +169,8 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Sets the learning rate of every update from `schedule`, which counts updates from 0.
+    /// Sets the learning rate of every update from `schedule`, which counts updates from 0, those skipped included: it
+    /// ends with the run.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = Some(schedule);
         self

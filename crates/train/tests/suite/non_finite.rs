@@ -7,8 +7,8 @@ use kiln_data::{Arrays, Dataset, Labels};
 use kiln_nn::layers::{BatchNorm, Dropout, Flatten, Linear};
 use kiln_nn::optim::{Schedule, Sgd};
 use kiln_nn::{Init, Layer, Sequential};
-use kiln_train::{Batch, NonFinite, Output, RunFolder, TrainError, TrainOptions, Trainer};
-use std::sync::Arc;
+use kiln_train::{Batch, Callback, Flow, NonFinite, Output, RunFolder, StepInfo, TrainError, TrainOptions, Trainer};
+use std::sync::{Arc, Mutex};
 
 /// 24 images of which one, the 14th, holds a NaN.
 fn poisoned() -> Arc<dyn Dataset> {
@@ -108,6 +108,16 @@ fn a_bad_sample_is_named_as_the_cause() {
     assert!(value.is_nan(), "{error}");
 }
 
+/// Keeps the step it was told last.
+struct LastStep(Arc<Mutex<u64>>);
+
+impl Callback for LastStep {
+    fn on_step(&mut self, info: &StepInfo) -> kiln_train::Result<Flow> {
+        *self.0.lock().unwrap() = info.step;
+        Ok(Flow::Continue)
+    }
+}
+
 #[test]
 fn bad_steps_can_be_skipped() {
     let cpu = Cpu::new();
@@ -119,7 +129,9 @@ fn bad_steps_can_be_skipped() {
             non_finite: NonFinite::Skip { in_a_row: 1 },
             ..Default::default()
         };
+        let told = Arc::default();
         let report = Trainer::new(&cpu, options)
+            .callback(LastStep(Arc::clone(&told)))
             .fit(
                 &mut model,
                 &mut Sgd::new(0.01),
@@ -128,6 +140,10 @@ fn bad_steps_can_be_skipped() {
                 None,
             )
             .unwrap();
+        let made = if accumulate == 1 { 5 } else { 2 };
+        let steps: Vec<u64> = report.history.epochs().iter().map(|e| e.step).collect();
+        assert_eq!((report.steps, steps), (2 * made, vec![made, 2 * made]));
+        assert_eq!(*told.lock().unwrap(), 2 * made);
         assert!(
             report
                 .history
