@@ -355,10 +355,14 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
                 return Err(refuse(entry, "a parameter and a field"));
             };
             if field != "step" {
-                if names.contains(&field) {
-                    continue;
+                if !names.contains(&field) {
+                    return Err(refuse(entry, &format!("one of {names:?} or step")));
                 }
-                return Err(refuse(entry, &format!("one of {names:?} or step")));
+                let steps = format!("{parameter}.step");
+                if state.get(&steps).is_none() {
+                    return Err(refuse(&steps, &format!("the steps that `{entry}` comes from")));
+                }
+                continue;
             }
             let steps = match value {
                 Value::Int(i) if i.size() == 1 => i.to_vec::<i32>()?[0],
