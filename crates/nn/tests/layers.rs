@@ -168,7 +168,14 @@ fn every_layer_goes_through_its_dictionary() {
 #[test]
 fn embeddings_look_up_and_learn() {
     let cpu = Cpu::poisoned();
-    let embedding = Embedding::new(&mut Init::new(&cpu, 1), 5, 3).unwrap().padding_id(2);
+    let made = || Embedding::new(&mut Init::new(&cpu, 1), 5, 3).unwrap();
+    let embedding = made().padding_id(2).unwrap();
+    // The row is zero, the others are what they were.
+    let (plain, padded) = (made().weight.to_vec::<f32>(), embedding.weight.to_vec::<f32>());
+    let (mut plain, padded) = (plain.unwrap(), padded.unwrap());
+    plain[6..9].fill(0.0);
+    assert_eq!(padded, plain);
+    assert_eq!(refused(made().padding_id(5)), ("embedding", "padding_id"));
     let ids = Indices::from_slice(&cpu, &[4i32, 2, 4], &[1, 3]).unwrap();
     let y = embedding.forward(&ids).unwrap();
     assert_eq!(y.shape().dims(), [1, 3, 3]);

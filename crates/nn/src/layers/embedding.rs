@@ -27,10 +27,26 @@ impl<B: Backend> Embedding<B> {
         })
     }
 
-    /// Keeps the vector of one token as it is: it receives no gradient.
-    pub fn padding_id(mut self, id: usize) -> Self {
+    /// Sets the vector of one token to zero and keeps it: it receives no gradient (`padding_idx` in PyTorch).
+    ///
+    /// # Errors
+    /// An id outside of the table, memory.
+    pub fn padding_id(mut self, id: usize) -> Result<Self> {
+        let (count, backend) = (self.weight.shape()[0], self.weight.backend().clone());
+        if id >= count {
+            return Err(Error::invalid(
+                "embedding",
+                "padding_id",
+                id,
+                format!("an id below {count}"),
+            ));
+        }
+        let padding: Vec<u8> = (0..count).map(|row| u8::from(row == id)).collect();
+        let padding = Indices::from_slice(&backend, &padding, &[count, 1])?;
+        let values = self.weight.detach().masked_fill(&padding, 0.0)?;
+        self.weight.assign(&values)?;
         self.padding_id = Some(id);
-        self
+        Ok(self)
     }
 
     /// The vectors of `ids`.
