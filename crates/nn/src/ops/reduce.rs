@@ -221,10 +221,10 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The vector norm of order `p` over `axes` (`torch.linalg.vector_norm`): `p` = 2 is √Σx², with gradient 0 where it
-    /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|.
+    /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|; any other `p` > 0 is (Σ|x|ᵖ)^(1/p), with gradient 0 where `x` is 0.
     ///
     /// # Errors
-    /// Another order; an axis out of range or named twice; an empty maximum.
+    /// An order that is NaN, 0 or less; an axis out of range or named twice; an empty maximum.
     pub fn norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
         match p {
             2.0 => {
@@ -235,8 +235,20 @@ impl<B: Backend> Tensor<B> {
             }
             1.0 => self.abs()?.sum(axes, keep_dim),
             f64::INFINITY => self.abs()?.max(axes, keep_dim),
-            _ => Err(Error::invalid("norm", "p", p, "1, 2 or infinity")),
+            p if p > 0.0 => self.power_norm(p, axes, keep_dim),
+            _ => Err(Error::invalid("norm", "p", p, "a number above 0 or infinity")),
         }
+    }
+
+    /// (Σ|x|ᵖ)^(1/p). Zeros stand aside as ones: there a power has no slope, or one that gives 0·∞.
+    fn power_norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
+        let power = |x: &Tensor<B>, exponent: f64| -> Result<Tensor<B>> {
+            let zero = x.eq_scalar(0.0)?;
+            x.masked_fill(&zero, 1.0)?.powf(exponent)?.masked_fill(&zero, 0.0)
+        };
+        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let sum = power(&x.abs()?, p)?.sum(axes, keep_dim)?;
+        power(&sum, 1.0 / p)?.to_dtype(self.dtype())
     }
 
     /// ln Σeˣ over `axes` (`torch.logsumexp`), without overflow.

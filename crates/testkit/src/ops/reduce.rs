@@ -90,7 +90,8 @@ impl Case for Reduction {
                 Kind::Std(c) => var(c).sqrt(),
                 Kind::Norm(2.0) => sum(&|x| x * x).sqrt(),
                 Kind::Norm(1.0) => sum(&|x| x.abs()),
-                Kind::Norm(_) => v.iter().fold(0.0, |m, x| x.abs().max(m)),
+                Kind::Norm(f64::INFINITY) => v.iter().fold(0.0, |m, x| x.abs().max(m)),
+                Kind::Norm(p) => sum(&|x| x.abs().powf(p)).powf(p.recip()),
                 Kind::LogSumExp => sum(&f64::exp).ln(),
             }
         });
@@ -179,6 +180,10 @@ pub fn norms<B: Backend>(backend: &B) {
             Kind::Norm(f64::INFINITY),
             Kind::LogSumExp,
         ]),
+    );
+    check(
+        backend,
+        reductions(vec![Kind::Norm(0.5), Kind::Norm(1.5), Kind::Norm(3.0)]),
     );
 }
 
@@ -293,7 +298,12 @@ pub fn ties_and_limits<B: Backend>(backend: &B) {
         let x = of(&[3.0, 1.0, 1.0])?;
         assert_eq!(slope(&x.min(&[], false)?, &x)?, [0.0, 0.5, 0.5]);
         let x = of(&[0.0, 0.0])?;
-        assert_eq!(slope(&x.norm(2.0, &[], false)?, &x)?, [0.0, 0.0]);
+        for p in [0.5, 1.5, 2.0, 3.0] {
+            let y = x.norm(p, &[], false)?;
+            assert_eq!((y.item()?, slope(&y, &x)?), (0.0, vec![0.0, 0.0]), "norm {p}");
+            let one = of(&[0.0, -4.0])?;
+            assert_eq!(slope(&one.norm(p, &[], false)?, &one)?[0], 0.0, "norm {p}");
+        }
         let x = of(&[1.0, f64::NAN, 3.0, f64::NAN])?;
         for y in [x.max(&[], false)?, x.min(&[], false)?, x.logsumexp(&[], false)?] {
             assert!(y.item()?.is_nan());
@@ -356,7 +366,7 @@ pub fn refused<B: Backend>(backend: &B) {
     refused(empty.logsumexp(&[-1], false));
     refused(empty.norm(f64::INFINITY, &[1], false));
     refused(empty.argmax(1, false).and_then(|i| i.to_float(DType::F32)));
-    for p in [0.0, 3.0, -1.0, f64::NAN] {
+    for p in [0.0, -1.0, f64::NEG_INFINITY, f64::NAN] {
         assert!(matches!(
             empty.norm(p, &[], false),
             Err(Error::InvalidArgument { argument: "p", .. })
