@@ -145,6 +145,69 @@ fn every_parameter_of_every_layer_gets_a_gradient() {
     }
 }
 
+/// The slopes of Σ weights·y along every value of one entry of the layer's dictionary, by central differences.
+fn slopes(
+    layer: &mut dyn Layer<Cpu>,
+    start: &StateDict<Cpu>,
+    name: &str,
+    x: &Tensor<Cpu>,
+    w: &Tensor<Cpu>,
+) -> Vec<f64> {
+    const STEP: f64 = 1e-6;
+    let (cpu, entry) = (x.backend(), start.float(name).unwrap());
+    let at = entry.to_f64().unwrap();
+    let mut loss = |i: usize, step: f64| {
+        let mut moved = at.clone();
+        moved[i] += step;
+        let mut dict = start.clone();
+        let moved = Tensor::from_f64(cpu, &moved, entry.shape(), DType::F64).unwrap();
+        dict.insert(name, Value::Float(moved));
+        layer.load_state_dict(&dict, LoadOptions::strict()).unwrap();
+        let y = layer.forward(x).unwrap();
+        y.mul(w).unwrap().sum(&[], false).unwrap().item().unwrap()
+    };
+    (0..at.len())
+        .map(|i| (loss(i, STEP) - loss(i, -STEP)) / (2.0 * STEP))
+        .collect()
+}
+
+#[test]
+fn gradients_of_parameters_equal_central_differences() {
+    let cpu = Cpu::poisoned();
+    let init = &mut Init::new(&cpu, 3).dtype(DType::F64);
+    let mut checked = 0;
+    for (i, (mut layer, input, output)) in layers(init).into_iter().enumerate() {
+        let double = |shape: &[usize], seed| Tensor::randn(&cpu, shape, DType::F64, seed, 0).unwrap();
+        let (x, w) = (double(&input, i as u64), double(&output, 1000 + i as u64));
+        let start = layer.state_dict();
+        let y = layer.forward(&x).unwrap();
+        let loss = y.mul(&w).unwrap().sum(&[], false).unwrap();
+        let named: Vec<_> = layer.named_parameters().iter().map(|(n, _)| n.clone()).collect();
+        if named.is_empty() {
+            continue;
+        }
+        let grads = loss.backward().unwrap();
+        let found = layer.named_parameters();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(_, p)| grads.get(p).unwrap().to_f64().unwrap())
+            .collect();
+        for (name, found) in named.iter().zip(found) {
+            let want = slopes(&mut *layer, &start, name, &x, &w);
+            assert_eq!(found.len(), want.len());
+            for (j, (g, s)) in found.iter().zip(&want).enumerate() {
+                let what = format!("{} {name}[{j}]", layer.kind());
+                assert!(
+                    (g - s).abs() <= 1e-6 * s.abs().max(1.0),
+                    "{what}: {g}, differences give {s}"
+                );
+            }
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
+}
+
 #[test]
 fn every_layer_goes_through_its_dictionary() {
     let cpu = Cpu::poisoned();
