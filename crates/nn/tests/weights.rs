@@ -113,6 +113,28 @@ fn every_dtype_goes_through_a_file() {
 }
 
 #[test]
+fn the_same_weights_and_metadata_give_the_same_bytes() {
+    let cpu = Cpu::poisoned();
+    let metadata: BTreeMap<_, _> = (0..40)
+        .map(|i| (format!("key {i}"), format!("\"{i}\" \\ \n é")))
+        .collect();
+    for dict in [StateDict::new(), model(&cpu, 1).state_dict()] {
+        let bytes = weights::encode(&dict, &metadata).unwrap();
+        for _ in 0..4 {
+            assert!(bytes == weights::encode(&dict, &metadata).unwrap());
+        }
+        let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        assert_eq!(header % 8, 0);
+        let plain = weights::encode(&dict, &BTreeMap::new()).unwrap();
+        assert!(plain.ends_with(&bytes[header..]));
+        let (back, read) = weights::decode(&bytes, &cpu).unwrap();
+        assert_eq!(read, metadata);
+        assert!(back.names().eq(dict.names()));
+        assert_eq!(back.len(), dict.len());
+    }
+}
+
+#[test]
 fn reports_name_what_does_not_fit() {
     let cpu = Cpu::poisoned();
     let mut target = model(&cpu, 1);

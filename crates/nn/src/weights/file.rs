@@ -6,7 +6,7 @@ use crate::{Backend, DType, Indices, Tensor};
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub type Metadata = BTreeMap<String, String>;
 
 type Result<T> = std::result::Result<T, WeightsError>;
 
-/// The bytes of a safetensors file.
+/// The bytes of a safetensors file; the same for the same entries, whatever order they were made in.
 ///
 /// # Errors
 /// A device error while reading the values.
@@ -33,8 +33,44 @@ pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Ve
             TensorView::new(*dtype, shape.clone(), bytes).map_err(format_error)?,
         ));
     }
-    let info: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    safetensors::serialize(views, (!info.is_empty()).then_some(info)).map_err(format_error)
+    let file = safetensors::serialize(views, None).map_err(format_error)?;
+    if metadata.is_empty() {
+        Ok(file)
+    } else {
+        with_metadata(&file, metadata)
+    }
+}
+
+/// The file with metadata in its header, in the order of the names: `safetensors` takes a `HashMap`, whose order would
+/// differ from one file to the next.
+fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
+    /// What `safetensors` accepts when it reads.
+    const MAX_HEADER: usize = 100_000_000;
+    let broken = |reason: &str| WeightsError::Format {
+        reason: reason.to_string(),
+    };
+    let split = || {
+        let (length, rest) = file.split_first_chunk::<8>()?;
+        rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+    };
+    let (header, data) = split().ok_or_else(|| broken("a header that ends early"))?;
+    let entries = header
+        .strip_prefix(b"{")
+        .ok_or_else(|| broken("a header that is no object"))?;
+    let info = serde_json::to_string(metadata).map_err(|e| broken(&e.to_string()))?;
+    let comma = if entries.starts_with(b"}") { "" } else { "," };
+    let mut header = format!("{{\"__metadata__\":{info}{comma}").into_bytes();
+    header.extend_from_slice(entries);
+    // Data starts at a multiple of 8.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    if header.len() > MAX_HEADER {
+        return Err(broken("more metadata than a header may hold"));
+    }
+    let mut file = Vec::with_capacity(8 + header.len() + data.len());
+    file.extend_from_slice(&(header.len() as u64).to_le_bytes());
+    file.extend_from_slice(&header);
+    file.extend_from_slice(data);
+    Ok(file)
 }
 
 /// Tensors and metadata from the bytes of a safetensors file, on `backend`.
