@@ -140,7 +140,7 @@ pub(crate) struct TrainArgs {
     pub(crate) weight_decay: Option<f64>,
 
     /// Clip the norm of all gradients to this
-    #[arg(long, value_name = "NORM", value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) clip_norm: Option<f64>,
 
     /// Batches whose gradients are averaged for one update
@@ -293,6 +293,15 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A finite number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err("expected a finite number above 0".to_string()),
+        Err(_) => Err("expected a number".to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,6 +317,9 @@ mod tests {
         assert_eq!(rate("1e-3"), Ok(1e-3));
         for wrong in ["-1", "nan", "inf", "fast", ""] {
             assert!(rate(wrong).is_err(), "{wrong}");
+            assert!(positive(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((rate("0"), positive("0.5")), (Ok(0.0), Ok(0.5)));
+        assert!(positive("0").is_err());
     }
 }

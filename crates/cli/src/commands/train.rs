@@ -17,6 +17,7 @@ use kiln_train::{
     Accuracy, Clip, End, Goal, NonFinite, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
 };
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The options with the model's defaults filled in.
 struct Settings {
@@ -105,7 +106,6 @@ struct Train<'a> {
     args: &'a TrainArgs,
     settings: Settings,
     data: Data,
-    folder: RunFolder,
     stop: StopHandle,
 }
 
@@ -117,14 +117,11 @@ impl Task for Train<'_> {
             args,
             settings,
             data,
-            folder,
             stop,
         } = self;
-        folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
         let mut model = args.model.build(backend, args.seed)?;
         let mut optimizer = settings.optimizer::<B>(args.weight_decay);
         let parameters = model.num_parameters() as u64;
-        announce(args, &settings, &data, &folder, &backend.name(), parameters);
 
         let train = LoaderOptions {
             batch_size: settings.batch,
@@ -152,7 +149,11 @@ impl Task for Train<'_> {
             watch: Watch::new("accuracy", Goal::Max),
             patience: args.patience,
         };
+        // The folder last: one of a run that cannot start helps nobody.
+        let folder = create_folder(args)?;
         let path = folder.path().to_path_buf();
+        folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
+        announce(args, &settings, &data, &path, &backend.name(), parameters);
         let report = Trainer::new(backend, options)
             .metric(Accuracy::new())
             .callback(Progress::new(args.json))
@@ -198,8 +199,23 @@ impl Task for Train<'_> {
     }
 }
 
+/// Makes the folder that the run writes into.
+fn create_folder(args: &TrainArgs) -> Result<RunFolder> {
+    let folder = match &args.out {
+        Some(path) => RunFolder::create(path),
+        None => RunFolder::numbered("runs", &format!("{}-{}", args.model, args.seed)),
+    };
+    folder.map_err(|e| {
+        let help = match &e {
+            TrainError::Occupied { .. } => "name another folder with --out, or leave --out out for a numbered one",
+            _ => "name a folder that can be written with --out",
+        };
+        Error::from(e).help(help)
+    })
+}
+
 /// Says what is about to happen.
-fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &RunFolder, device: &str, parameters: u64) {
+fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, device: &str, parameters: u64) {
     if args.json {
         let start = json!({
             "event": "start",
@@ -207,7 +223,7 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &RunFold
             "train_samples": data.train.len(),
             "valid_samples": data.test.len(),
             "skipped_records": data.skipped(),
-            "folder": folder.path().display().to_string(),
+            "folder": folder.display().to_string(),
             "config": settings.config(args, device),
         });
         return line(&start.to_string());
@@ -227,11 +243,11 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &RunFold
     if data.skipped() > 0 {
         line(&format!("{} bad records left out", thousands(data.skipped())));
     }
-    line(&format!("run folder: {}", folder.path().display()));
+    line(&format!("run folder: {}", folder.display()));
 }
 
 /// Adds what a user of this command can do.
-fn advised(error: TrainError, folder: &std::path::Path) -> Error {
+fn advised(error: TrainError, folder: &Path) -> Error {
     let saved = folder.join(RunFolder::LAST);
     let kept = match saved.exists() {
         true => format!("; the weights of the last whole epoch are in {}", saved.display()),
@@ -249,25 +265,12 @@ fn advised(error: TrainError, folder: &std::path::Path) -> Error {
 
 pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     let settings = Settings::of(&args)?;
-    // The data first: a folder for a run that cannot start helps nobody.
     let data = data::load(args.model, &args.data, args.seed)?;
-    let folder = match &args.out {
-        Some(path) => RunFolder::create(path),
-        None => RunFolder::numbered("runs", &format!("{}-{}", args.model, args.seed)),
-    };
-    let folder = folder.map_err(|e| {
-        let help = match &e {
-            TrainError::Occupied { .. } => "name another folder with --out, or leave --out out for a numbered one",
-            _ => "name a folder that can be written with --out",
-        };
-        Error::from(e).help(help)
-    })?;
     let signals = Signals::install()?;
     let task = Train {
         args: &args,
         settings,
         data,
-        folder,
         stop: signals.stop_handle(),
     };
     let done = with_device(args.device.device, args.device.threads, task)?;

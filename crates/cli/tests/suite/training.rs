@@ -141,6 +141,10 @@ fn wrong_command_lines_say_what_would_be_right() {
         (&["train", "lenet", "--batch", "0"], &["--batch"]),
         (&["train", "lenet", "--lr", "-1"], &["--lr"]),
         (&["train", "lenet", "--lr", "nan"], &["finite"]),
+        (
+            &["train", "lenet", "--synthetic", "8", "--clip-norm", "0"],
+            &["--clip-norm", "above 0"],
+        ),
         (&["train", "lenet", "--optimizer", "adm"], &["adam"]),
         (&["train", "lenet", "--threads", "0"], &["--threads"]),
         (&["train", "lenet", "--device", "tpu"], &["auto, cpu, cuda"]),
@@ -161,6 +165,8 @@ fn wrong_command_lines_say_what_would_be_right() {
         &["train", "lenet", "--synthetic", "8", "--device", "cuda", "--out", "run"],
     );
     cuda.fails(1, &["no CUDA", "--device cpu"]);
+    run(dir.path(), &["train", "lenet", "--synthetic", "8", "--device", "cuda"]).fails(1, &["no CUDA"]);
+    assert_eq!(names(dir.path()), [""; 0], "a run that cannot start leaves nothing");
     let help = succeeds(dir.path(), &["train", "--help"]);
     assert!(
         help.stdout.contains("Examples:") && help.stdout.contains("--synthetic"),
