@@ -13,23 +13,40 @@ mod weights;
 
 use args::{Cli, Command};
 use clap::Parser;
+use error::{Result, code};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Reports usage errors itself, with code 2; `--help` and `--version` end with 0.
-    let cli = Cli::parse();
-    let result = match cli.command {
+    let code = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        // `--help` and `--version` end with 0, a wrong command line with 2.
+        Err(usage) => {
+            let printed = usage.print();
+            if !usage.use_stderr() {
+                output::written(printed);
+            }
+            Ok(u8::try_from(usage.exit_code()).unwrap_or(code::USAGE))
+        }
+    };
+    let code = code.unwrap_or_else(|error| {
+        output::report(&error);
+        error.code
+    });
+    match output::check_written() {
+        Err(error) if code == 0 => {
+            output::report(&error);
+            ExitCode::from(error.code)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+fn run(command: Command) -> Result<u8> {
+    match command {
         Command::Train(args) => commands::train::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Devices(args) => commands::devices::run(args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(error.code)
-        }
     }
 }

@@ -1,4 +1,43 @@
-//! How numbers and tables look.
+//! How numbers and tables look, and where they go.
+
+use crate::error::{Error, Result};
+use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
+
+/// Why a line of standard output was lost, if one was.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Writes a line to standard output at once. A line that is lost does not end the work, it ends the program with an
+/// error ([`check_written`]): the weights of a long run are worth more than its log.
+pub(crate) fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    written(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Keeps the first error of writing to standard output. A reader that went away has seen what it wanted.
+pub(crate) fn written(result: std::io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        LOST.get_or_init(|| error.to_string());
+    }
+}
+
+/// Whether all of standard output was written.
+///
+/// # Errors
+/// A line was lost.
+pub(crate) fn check_written() -> Result<()> {
+    match LOST.get() {
+        Some(error) => Err(Error::failure(format!("cannot write to standard output: {error}"))),
+        None => Ok(()),
+    }
+}
+
+/// Writes an error to standard error. There is nowhere to tell that this failed.
+pub(crate) fn report(error: &Error) {
+    let _ = writeln!(std::io::stderr(), "{error}");
+}
 
 /// A whole number with thousands separated by commas.
 pub(crate) fn thousands(n: u64) -> String {

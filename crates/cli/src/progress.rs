@@ -1,10 +1,10 @@
 //! What a training run shows while it goes: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
 
-use crate::output::{percent, thousands};
+use crate::output::{line, percent, thousands};
 use indicatif::{ProgressBar, ProgressStyle};
 use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 /// Where progress goes.
 enum Show {
@@ -42,12 +42,6 @@ impl Progress {
     fn epochs(&self) -> u64 {
         self.plan.map_or(0, |p| p.epochs)
     }
-}
-
-/// Writes a line to standard output at once. A reader that went away is no reason to lose a run.
-pub(crate) fn line(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
 impl Callback for Progress {

@@ -3,8 +3,7 @@
 use crate::args::DevicesArgs;
 use crate::device::list;
 use crate::error::Result;
-use crate::output::table;
-use crate::progress::line;
+use crate::output::{line, table};
 use serde_json::json;
 
 pub(crate) fn run(args: DevicesArgs) -> Result<u8> {

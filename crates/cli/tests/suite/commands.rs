@@ -1,7 +1,9 @@
 //! `kiln eval`, `predict`, `summary`, `devices`.
 
-use crate::common::{run, succeeds};
+use crate::common::{Ran, kiln, run, succeeds};
 use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::process::Stdio;
 
 fn train(dir: &Path, model: &str) {
     succeeds(
@@ -146,4 +148,43 @@ fn devices_are_listed() {
         (&"cpu".into(), &true.into())
     );
     assert!(succeeds(dir.path(), &["devices"]).stdout.contains("threads"));
+}
+
+/// `/dev/full` refuses every byte, as a full disk does.
+#[cfg(target_os = "linux")]
+fn full() -> Stdio {
+    Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_is_lost_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = ["train", "lenet", "--synthetic", "8", "--epochs", "1", "--out", "run"];
+    for args in [
+        &["devices"][..],
+        &["summary", "lenet", "--json"],
+        &["--help"],
+        &[&train[..], &["--json"]].concat()[..],
+    ] {
+        let output = kiln(dir.path(), args).stdout(full()).output().unwrap();
+        Ran::of(output).fails(1, &["cannot write to standard output"]);
+    }
+    // The run itself is whole.
+    assert!(dir.path().join("run/last.safetensors").is_file());
+    for (args, code) in [(&["eval", "-w", "missing"][..], 1), (&["eval"], 2)] {
+        let status = kiln(dir.path(), args).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = kiln(dir.path(), &["devices"]).stdout(writer).output().unwrap();
+    let ran = Ran::of(output);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
 }
