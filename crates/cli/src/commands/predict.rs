@@ -4,55 +4,82 @@ use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
 use crate::error::Result;
 use crate::models::ModelName;
-use crate::output::{line, percent};
+use crate::output::{line, percent, report};
 use crate::{data, weights};
 use kiln_core::{Backend, Shape};
-use kiln_data::{Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
+use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
 use kiln_nn::{Layer, Tensor, no_grad};
 use serde_json::json;
-use std::path::{Path, PathBuf};
-
-/// One image's classes, the likeliest first.
-struct Prediction {
-    image: PathBuf,
-    classes: Vec<(String, f64)>,
-}
+use std::path::Path;
 
 struct Predict<'a>(&'a PredictArgs);
 
 impl Task for Predict<'_> {
-    type Output = (ModelName, Vec<Prediction>);
+    /// The exit code.
+    type Output = u8;
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+    fn run<B: Backend>(self, backend: &B) -> Result<u8> {
         let args = self.0;
         let (model, net) = weights::load(&args.weights, backend)?;
-        let spec = model.spec();
         let names: Vec<String> = match model {
-            ModelName::MnistCnn => (0..spec.classes).map(|c| c.to_string()).collect(),
+            ModelName::MnistCnn => (0..model.spec().classes).map(|c| c.to_string()).collect(),
             ModelName::Lenet => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
         };
         let transform = data::transform(model)?;
-        let mut predictions = Vec::new();
+        let mut exit = 0;
+        // One image that cannot be read is no reason to keep the others from the user.
         for path in &args.images {
-            let image = match model {
-                ModelName::MnistCnn => digit(path, args.invert)?,
-                ModelName::Lenet => resize_bilinear(&decode(path, 3)?, spec.input[0], spec.input[1])?,
-            };
-            let mut sample = Sample::default();
-            sample.fill(Shape::new(&spec.input)?, image.pixels.iter().map(|&p| f32::from(p)))?;
-            transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
-            let [h, w, c] = spec.input;
-            let input = Tensor::from_slice(backend, &sample.input, &[1, h, w, c])?;
-            let shares = no_grad(|| net.forward(&input)?.softmax(-1)?.to_f64())?;
-            let mut classes: Vec<(String, f64)> = names.iter().cloned().zip(shares).collect();
-            classes.sort_by(|a, b| b.1.total_cmp(&a.1));
-            classes.truncate(usize::from(args.top));
-            predictions.push(Prediction {
-                image: path.clone(),
-                classes,
-            });
+            let shares = input(path, model, args.invert, &transform)
+                .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
+                .and_then(|image| Ok(no_grad(|| net.forward(&image)?.softmax(-1)?.to_f64())?));
+            match shares {
+                Ok(shares) => {
+                    let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
+                    classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+                    classes.truncate(usize::from(args.top));
+                    show(path, model, &classes, args.json);
+                }
+                Err(error) => {
+                    report(&error);
+                    exit = error.code;
+                }
+            }
         }
-        Ok((model, predictions))
+        Ok(exit)
+    }
+}
+
+/// The model's input that a file holds, and its shape `[1, H, W, C]`.
+fn input(path: &Path, model: ModelName, invert: Invert, transform: &Compose) -> Result<(Vec<f32>, [usize; 4])> {
+    let [h, w, c] = model.spec().input;
+    let image = match model {
+        ModelName::MnistCnn => digit(path, invert)?,
+        ModelName::Lenet => resize_bilinear(&decode(path, c)?, h, w)?,
+    };
+    let mut sample = Sample::default();
+    sample.fill(Shape::new(&[h, w, c])?, image.pixels.iter().map(|&p| f32::from(p)))?;
+    transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
+    Ok((sample.input, [1, h, w, c]))
+}
+
+/// Prints one image's classes, the likeliest first.
+fn show(path: &Path, model: ModelName, classes: &[(&str, f64)], json: bool) {
+    if json {
+        let each: Vec<_> = classes
+            .iter()
+            .map(|(name, share)| json!({"class": name, "probability": share}))
+            .collect();
+        let text = json!({
+            "image": path.display().to_string(),
+            "model": model.name(),
+            "class": classes.first().map(|(name, _)| name),
+            "probability": classes.first().map(|(_, share)| share),
+            "top": each,
+        });
+        line(&text.to_string());
+    } else {
+        let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
+        line(&format!("{}: {}", path.display(), each.join(", ")));
     }
 }
 
@@ -142,27 +169,7 @@ fn centred(image: &Decoded) -> Result<Decoded> {
 }
 
 pub(crate) fn run(args: PredictArgs) -> Result<u8> {
-    let (model, predictions) = with_device(args.device.device, args.device.threads, Predict(&args))?;
-    for Prediction { image, classes } in &predictions {
-        if args.json {
-            let each: Vec<_> = classes
-                .iter()
-                .map(|(name, share)| json!({"class": name, "probability": share}))
-                .collect();
-            let text = json!({
-                "image": image.display().to_string(),
-                "model": model.name(),
-                "class": classes.first().map(|(name, _)| name),
-                "probability": classes.first().map(|(_, share)| share),
-                "top": each,
-            });
-            line(&text.to_string());
-        } else {
-            let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
-            line(&format!("{}: {}", image.display(), each.join(", ")));
-        }
-    }
-    Ok(0)
+    with_device(args.device.device, args.device.threads, Predict(&args))
 }
 
 #[cfg(test)]

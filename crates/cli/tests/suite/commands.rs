@@ -79,6 +79,10 @@ fn saved_weights_are_measured_and_predict() {
     assert_eq!(lines[0]["top"], lines[1]["top"], "one stroke, two files");
 
     run(dir.path(), &["predict", "-w", weights, "missing.png"]).fails(1, &["missing.png"]);
+    let some = run(dir.path(), &["predict", "-w", weights, "a.png", "missing.png", "b.png"]);
+    some.fails(1, &["missing.png"]);
+    let shown: Vec<&str> = some.stdout.lines().map(|l| &l[..7]).collect();
+    assert_eq!(shown, ["a.png: ", "b.png: "]);
     std::fs::write(dir.path().join("c.png"), b"no image").unwrap();
     run(dir.path(), &["predict", "-w", weights, "c.png"]).fails(1, &["c.png", "PNG", "JPEG"]);
     run(dir.path(), &["predict", "-w", weights]).fails(2, &["<IMAGE>"]);
