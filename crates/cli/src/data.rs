@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::models::ModelName;
 use crate::output::thousands;
 use kiln_data::{BadRecords, ByteImages, Compose, Dataset, Normalise, Split, Synthetic, ToFloat, cifar, mnist};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A training set and the set held back from it.
@@ -16,83 +17,117 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    fn of(split: Split<ByteImages>, about: String) -> Self {
-        Data {
-            train: Arc::new(split.train),
-            test: Arc::new(split.test),
-            about,
-        }
-    }
-
     /// Bad records that were left out.
     pub(crate) fn skipped(&self) -> u64 {
-        let count = |d: &Arc<dyn Dataset>| d.skipped().map_or(0, |s| s.count());
-        count(&self.train) + count(&self.test)
+        skipped(&self.train) + skipped(&self.test)
     }
+}
+
+/// Bad records of a dataset that were left out.
+pub(crate) fn skipped(data: &Arc<dyn Dataset>) -> u64 {
+    data.skipped().map_or(0, |s| s.count())
 }
 
 /// Reads the dataset of `model` that the command line asks for.
 pub(crate) fn load(model: ModelName, args: &DataArgs, seed: u64) -> Result<Data> {
-    let bad = match args.skip_bad {
-        true => BadRecords::Skip,
-        false => BadRecords::Refuse,
+    let (source, bad) = (Source::of(model, args)?, policy(args));
+    let (train, test) = match &source {
+        Source::Synthetic(n) => (synthetic(model, *n, 0, seed)?, synthetic(model, *n, 1, seed)?),
+        Source::Mnist(dir) => both(mnist::folder(dir, bad)?),
+        Source::Cifar(dir) => both(cifar::folder(dir, bad)?),
+        Source::Digits => both(mnist::embedded()?),
     };
-    let data = match (&args.data, args.synthetic, model) {
-        (_, Some(n), _) => synthetic(model, n as usize, seed)?,
-        (Some(dir), _, ModelName::MnistCnn) => {
-            Data::of(mnist::folder(dir, bad)?, format!("MNIST files of {}", dir.display()))
-        }
-        (Some(dir), _, ModelName::Lenet) => {
-            Data::of(cifar::folder(dir, bad)?, format!("CIFAR-10 of {}", dir.display()))
-        }
-        (None, None, ModelName::MnistCnn) => Data::of(mnist::embedded()?, "the MNIST digits inside kiln".to_string()),
-        (None, None, ModelName::Lenet) => {
-            return Err(Error::usage("lenet needs CIFAR-10, which kiln does not ship").help(
-                "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it and pass \
-                 --data cifar-10-batches-bin; or try the model on made-up images with --synthetic",
-            ));
-        }
-    };
-    check(model, &data)?;
+    check(model, &train, &source)?;
+    check(model, &test, &source)?;
+    let (n, held) = (thousands(train.len() as u64), thousands(test.len() as u64));
     Ok(Data {
-        about: format!(
-            "{}: {} to train, {} held back",
-            data.about,
-            thousands(data.train.len() as u64),
-            thousands(data.test.len() as u64)
-        ),
-        ..data
+        train,
+        test,
+        about: format!("{source}: {n} to train, {held} held back"),
     })
 }
 
-fn synthetic(model: ModelName, n: usize, seed: u64) -> Result<Data> {
-    let spec = model.spec();
-    let part = |count: usize, part: u32| -> Result<Arc<dyn Dataset>> {
-        Ok(Arc::new(
-            Synthetic::images(count, &spec.input, spec.classes, seed)?.part(part),
-        ))
+/// Reads the half of that dataset that is held back from training, and says what it is. The other half need not exist.
+pub(crate) fn load_test(model: ModelName, args: &DataArgs, seed: u64) -> Result<(Arc<dyn Dataset>, String)> {
+    let (source, bad) = (Source::of(model, args)?, policy(args));
+    let test: Arc<dyn Dataset> = match &source {
+        Source::Synthetic(n) => synthetic(model, *n, 1, seed)?,
+        Source::Mnist(dir) => Arc::new(mnist::test_folder(dir, bad)?),
+        Source::Cifar(dir) => Arc::new(cifar::test_folder(dir, bad)?),
+        Source::Digits => Arc::new(mnist::embedded()?.test),
     };
-    Ok(Data {
-        train: part(n, 0)?,
-        test: part(n.div_ceil(5), 1)?,
-        about: "made-up images".to_string(),
-    })
+    check(model, &test, &source)?;
+    Ok((test, format!("{source}, the images held back")))
+}
+
+/// Where samples come from.
+enum Source<'a> {
+    /// That many made-up images to train on.
+    Synthetic(usize),
+    Mnist(&'a Path),
+    Cifar(&'a Path),
+    /// The digits inside this program.
+    Digits,
+}
+
+impl<'a> Source<'a> {
+    fn of(model: ModelName, args: &'a DataArgs) -> Result<Self> {
+        Ok(match (&args.data, args.synthetic, model) {
+            (_, Some(n), _) => Source::Synthetic(n as usize),
+            (Some(dir), None, ModelName::MnistCnn) => Source::Mnist(dir),
+            (Some(dir), None, ModelName::Lenet) => Source::Cifar(dir),
+            (None, None, ModelName::MnistCnn) => Source::Digits,
+            (None, None, ModelName::Lenet) => {
+                return Err(Error::usage("lenet needs CIFAR-10, which kiln does not ship").help(
+                    "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it and pass \
+                     --data cifar-10-batches-bin; or try the model on made-up images with --synthetic",
+                ));
+            }
+        })
+    }
+}
+
+impl std::fmt::Display for Source<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Synthetic(_) => f.write_str("made-up images"),
+            Source::Mnist(dir) => write!(f, "MNIST files of {}", dir.display()),
+            Source::Cifar(dir) => write!(f, "CIFAR-10 of {}", dir.display()),
+            Source::Digits => f.write_str("the MNIST digits inside kiln"),
+        }
+    }
+}
+
+fn policy(args: &DataArgs) -> BadRecords {
+    match args.skip_bad {
+        true => BadRecords::Skip,
+        false => BadRecords::Refuse,
+    }
+}
+
+fn both(split: Split<ByteImages>) -> (Arc<dyn Dataset>, Arc<dyn Dataset>) {
+    (Arc::new(split.train), Arc::new(split.test))
+}
+
+/// Made-up images: `n` to train on as part 0, a fifth as many to measure on as part 1.
+fn synthetic(model: ModelName, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset>> {
+    let spec = model.spec();
+    let count = if part == 0 { n } else { n.div_ceil(5) };
+    Ok(Arc::new(
+        Synthetic::images(count, &spec.input, spec.classes, seed)?.part(part),
+    ))
 }
 
 /// Refuses images that the model does not take.
-fn check(model: ModelName, data: &Data) -> Result<()> {
+fn check(model: ModelName, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<()> {
     let spec = model.spec();
-    for set in [&data.train, &data.test] {
-        if let Some(shape) = set.shape()
-            && shape.dims() != spec.input
-        {
-            return Err(Error::failure(format!(
-                "{}: images are {shape:?}, {model} takes {:?}",
-                data.about, spec.input
-            )));
-        }
+    match data.shape() {
+        Some(shape) if shape.dims() != spec.input => Err(Error::failure(format!(
+            "{source}: images are {shape:?}, {model} takes {:?}",
+            spec.input
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What turns raw pixels into the model's input.

@@ -17,6 +17,7 @@ struct Eval<'a>(&'a EvalArgs);
 struct Measured {
     model: ModelName,
     about: String,
+    skipped: u64,
     evaluation: Evaluation,
     confusion: Option<Confusion>,
     names: Vec<String>,
@@ -28,9 +29,9 @@ impl Task for Eval<'_> {
     fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
         let args = self.0;
         let (model, mut net) = weights::load(&args.weights, backend)?;
-        let data = data::load(model, &args.data, args.seed)?;
+        let (data, about) = data::load_test(model, &args.data, args.seed)?;
         let classes = model.spec().classes;
-        let names = match data.test.class_names() {
+        let names = match data.class_names() {
             [] => (0..classes).map(|c| c.to_string()).collect(),
             names => names.to_vec(),
         };
@@ -38,7 +39,7 @@ impl Task for Eval<'_> {
             batch_size: args.batch as usize,
             ..Default::default()
         };
-        let loader = Loader::new(data.test.clone(), options)?.with_transform(data::transform(model)?);
+        let loader = Loader::new(data.clone(), options)?.with_transform(data::transform(model)?);
         let (mut accuracy, mut top) = (Accuracy::new(), TopK::new(3));
         let mut confusion = ConfusionMatrix::new(classes);
         let evaluation = evaluate(
@@ -50,7 +51,8 @@ impl Task for Eval<'_> {
         )?;
         Ok(Measured {
             model,
-            about: data.about,
+            about,
+            skipped: data::skipped(&data),
             evaluation,
             confusion: confusion.counts().cloned(),
             names,
@@ -71,6 +73,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
             "model": measured.model.name(),
             "weights": args.weights.weights.display().to_string(),
             "samples": measured.evaluation.samples,
+            "skipped_records": measured.skipped,
             "loss": values.get("loss"),
             "accuracy": values.get("accuracy"),
             "top3": values.get("top3"),
@@ -83,6 +86,9 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
     }
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
     line(&format!("{} on {}", measured.model, measured.about));
+    if measured.skipped > 0 {
+        line(&format!("{} bad records left out", thousands(measured.skipped)));
+    }
     line(&format!(
         "{} samples  loss {:.4}  accuracy {}  top-3 {}  balanced accuracy {}",
         thousands(measured.evaluation.samples),

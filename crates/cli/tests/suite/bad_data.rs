@@ -71,7 +71,20 @@ fn broken_files_are_named() {
         ran.stdout
     );
 
+    // Measuring needs the test files alone, broken ones are refused and counted there too.
     std::fs::remove_file(data.join(images)).unwrap();
+    std::fs::remove_file(data.join(labels)).unwrap();
+    let eval = ["eval", "-w", "good/last.safetensors", "--data", "mnist", "--json"];
+    assert_eq!(succeeds(dir.path(), &eval).json()[0]["samples"], 12);
+    let wrong: Vec<u8> = (0..12).map(|i| i + 1).collect();
+    std::fs::write(data.join("t10k-labels-idx1-ubyte.gz"), gzip(&idx(&[12], &wrong))).unwrap();
+    run(dir.path(), &eval).fails(1, &["t10k-labels", "label 10"]);
+    let skipped = &succeeds(dir.path(), &[&eval[..], &["--skip-bad"]].concat()).json()[0];
+    assert_eq!(
+        (&skipped["samples"], &skipped["skipped_records"]),
+        (&9.into(), &3.into())
+    );
+
     run(dir.path(), &train).fails(1, &["train-images-idx3-ubyte", "not found"]);
     assert_eq!(names(dir.path()), ["good", "mnist", "skipped"]);
 }
@@ -105,6 +118,17 @@ fn cifar_is_read_and_its_faults_are_named() {
     }
     std::fs::write(data.join("test_batch.bin"), record(3)).unwrap();
     succeeds(dir.path(), &train);
+    std::fs::rename(data.join("data_batch_5.bin"), dir.path().join("away")).unwrap();
+    let eval = [
+        "eval",
+        "-w",
+        "runs/lenet-0/last.safetensors",
+        "--data",
+        "cifar",
+        "--json",
+    ];
+    assert_eq!(succeeds(dir.path(), &eval).json()[0]["samples"], 1);
+    std::fs::rename(dir.path().join("away"), data.join("data_batch_5.bin")).unwrap();
     std::fs::write(data.join("data_batch_3.bin"), [record(1), record(12)].concat()).unwrap();
     run(dir.path(), &train).fails(1, &["data_batch_3.bin", "label 12", "record 1"]);
     std::fs::write(data.join("data_batch_3.bin"), &record(1)[..2000]).unwrap();

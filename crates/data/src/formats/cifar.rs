@@ -7,7 +7,7 @@ use super::input::Input;
 use crate::error::reserve;
 use crate::{BadRecords, ByteImages, DataError, Place, Result, Skipped, Split};
 use kiln_core::Shape;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
@@ -37,13 +37,25 @@ pub const CLASS_NAMES: [&str; 10] = [
 /// [`DataError::Empty`], [`DataError::Io`].
 pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImages>> {
     let path = path.as_ref();
-    let nested = path.join("cifar-10-batches-bin");
-    let path = if nested.is_dir() { nested.as_path() } else { path };
     let train: Vec<String> = (1..=5).map(|i| format!("data_batch_{i}.bin")).collect();
     Ok(Split {
-        train: files(path, &train, bad)?,
-        test: files(path, &["test_batch.bin".to_string()], bad)?,
+        train: files(&nested(path), &train, bad)?,
+        test: test_folder(path, bad)?,
     })
+}
+
+/// As [`folder`], the test images alone: `test_batch.bin` is the only file that is read.
+///
+/// # Errors
+/// As [`folder`].
+pub fn test_folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<ByteImages> {
+    files(&nested(path.as_ref()), &["test_batch.bin".to_string()], bad)
+}
+
+/// The folder that holds the files: `path` or one in it.
+fn nested(path: &Path) -> PathBuf {
+    let nested = path.join("cifar-10-batches-bin");
+    if nested.is_dir() { nested } else { path.to_path_buf() }
 }
 
 fn files(folder: &Path, names: &[String], bad: BadRecords) -> Result<ByteImages> {

@@ -63,18 +63,27 @@ pub fn embedded() -> Result<Split<ByteImages>> {
 /// other dimensions, [`DataError::CountMismatch`], [`DataError::Label`], [`DataError::Empty`].
 pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImages>> {
     let path = path.as_ref();
+    Ok(Split {
+        train: half(path, TRAIN, bad)?,
+        test: half(path, TEST, bad)?,
+    })
+}
+
+/// As [`folder`], the test images alone: the two `train` files are not read and need not be there.
+///
+/// # Errors
+/// As [`folder`].
+pub fn test_folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<ByteImages> {
+    half(path.as_ref(), TEST, bad)
+}
+
+fn half(path: &Path, [images, labels]: [&str; 2], bad: BadRecords) -> Result<ByteImages> {
     let nested = path.join("MNIST").join("raw");
     let path = if nested.is_dir() { nested.as_path() } else { path };
-    let load = |[images, labels]: [&str; 2]| {
-        let images = find(path, images, "idx3")?;
-        let labels = find(path, labels, "idx1")?;
-        let (i, l) = (Idx::read(&images)?, Idx::read(&labels)?);
-        pair((images, i), (labels, l), bad)
-    };
-    Ok(Split {
-        train: load(TRAIN)?,
-        test: load(TEST)?,
-    })
+    let images = find(path, images, "idx3")?;
+    let labels = find(path, labels, "idx1")?;
+    let (i, l) = (Idx::read(&images)?, Idx::read(&labels)?);
+    pair((images, i), (labels, l), bad)
 }
 
 fn find(folder: &Path, stem: &str, kind: &str) -> Result<PathBuf> {

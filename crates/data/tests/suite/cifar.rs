@@ -33,6 +33,13 @@ fn reads_records_channels_last() {
             let (y, col, c) = (i / 96, i / 3 % 32, i % 3);
             assert_eq!(x, (c * 80 + (y + col) % 60) as f32);
         }
+        let at = if nested { "cifar-10-batches-bin/" } else { "" };
+        std::fs::remove_file(folder.path().join(format!("{at}data_batch_1.bin"))).unwrap();
+        let test = cifar::test_folder(folder.path(), BadRecords::Refuse).unwrap();
+        assert_eq!(
+            (test.labels(), test.pixels()),
+            (split.test.labels(), split.test.pixels())
+        );
     }
 }
 

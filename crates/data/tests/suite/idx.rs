@@ -255,6 +255,15 @@ fn mnist_layout() {
 }
 
 #[test]
+fn mnist_test_images_need_no_training_files() {
+    let folder = mnist_folder(&[3, 1, 4], &[9], false);
+    let both = mnist::folder(folder.path(), BadRecords::Refuse).unwrap();
+    std::fs::remove_file(folder.path().join("train-images-idx3-ubyte")).unwrap();
+    let test = mnist::test_folder(folder.path(), BadRecords::Refuse).unwrap();
+    assert_eq!((test.labels(), test.pixels()), (both.test.labels(), both.test.pixels()));
+}
+
+#[test]
 fn label_ten_of_ten_classes() {
     let folder = mnist_folder(&[3, 10, 4, 255], &[9], true);
     let error = mnist::folder(folder.path(), BadRecords::Refuse).unwrap_err();
