@@ -1,6 +1,7 @@
 //! Choosing a device: the one place that knows which backends are in this build.
 
 use crate::error::{Error, Result};
+use crate::output::counted;
 use clap::ValueEnum;
 use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
@@ -31,7 +32,8 @@ pub(crate) fn with_device<T: Task>(choice: DeviceChoice, threads: Option<u16>, t
             if let Some(threads) = threads {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
                 let started = pool.build_global();
-                started.map_err(|e| Error::failure(format!("cannot start {threads} threads: {e}")))?;
+                started
+                    .map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
             }
             task.run(&Cpu::new())
         }
@@ -62,8 +64,8 @@ pub(crate) fn list() -> Vec<Listed> {
             name: Cpu::new().name(),
             usable: true,
             about: format!(
-                "{} threads, {}{units}",
-                rayon::current_num_threads(),
+                "{}, {}{units}",
+                counted(rayon::current_num_threads() as u64, "thread"),
                 std::env::consts::ARCH
             ),
         },

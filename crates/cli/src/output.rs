@@ -52,6 +52,18 @@ pub(crate) fn thousands(n: u64) -> String {
     out
 }
 
+/// `1 epoch`, `2 epochs`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", thousands(n))
+}
+
+/// The shortest text that reads back as the same number: `0.001`, `1e30`, `2`.
+pub(crate) fn number(value: f64) -> String {
+    let text = format!("{value:?}");
+    text.strip_suffix(".0").unwrap_or(&text).to_string()
+}
+
 /// A size in bytes with a binary unit.
 pub(crate) fn bytes(n: u64) -> String {
     scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
@@ -120,6 +132,14 @@ mod tests {
             ["0 B", "1023 B", "1.5 KiB", "3.0 MiB"]
         );
         assert_eq!([12, 16_800_000].map(operations), ["12", "16.8 M"]);
+        assert_eq!(
+            [0, 1, 1000].map(|n| counted(n, "epoch")),
+            ["0 epochs", "1 epoch", "1,000 epochs"]
+        );
+        assert_eq!(
+            [1e30, 1e-3, 2.0, 0.0, 1e-7].map(number),
+            ["1e30", "0.001", "2", "0", "1e-7"]
+        );
         assert_eq!(percent(0.97649), "97.65 %");
     }
 

@@ -1,6 +1,6 @@
 //! What a training run shows while it goes: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
 
-use crate::output::{line, percent, thousands};
+use crate::output::{counted, line, percent, thousands};
 use indicatif::{ProgressBar, ProgressStyle};
 use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values};
 use serde_json::json;
@@ -100,7 +100,7 @@ impl Callback for Progress {
                 let valid = record.valid.as_ref().map(|v| format!("  validation {}", values(v)));
                 let skipped = match record.skipped {
                     0 => String::new(),
-                    n => format!("  {n} steps skipped"),
+                    n => format!("  {} skipped", counted(n, "step")),
                 };
                 format!(
                     "epoch {}/{}  {}{}  {} images/s  {:.1} s{skipped}",

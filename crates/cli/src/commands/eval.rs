@@ -5,7 +5,7 @@ use crate::args::EvalArgs;
 use crate::device::{Task, with_device};
 use crate::error::Result;
 use crate::models::ModelName;
-use crate::output::{line, percent, table, thousands};
+use crate::output::{counted, line, percent, table};
 use crate::{data, weights};
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
@@ -87,11 +87,11 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
     line(&format!("{} on {}", measured.model, measured.about));
     if measured.skipped > 0 {
-        line(&format!("{} bad records left out", thousands(measured.skipped)));
+        line(&format!("{} left out", counted(measured.skipped, "bad record")));
     }
     line(&format!(
-        "{} samples  loss {:.4}  accuracy {}  top-3 {}  balanced accuracy {}",
-        thousands(measured.evaluation.samples),
+        "{}  loss {:.4}  accuracy {}  top-3 {}  balanced accuracy {}",
+        counted(measured.evaluation.samples, "sample"),
         get("loss"),
         percent(get("accuracy")),
         percent(get("top3")),

@@ -5,7 +5,7 @@ use crate::args::{OptimizerName, TrainArgs};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
-use crate::output::{line, percent, thousands};
+use crate::output::{counted, line, number, percent, thousands};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::weights;
@@ -229,19 +229,19 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
         return line(&start.to_string());
     }
     line(&format!(
-        "{}: {} parameters, {} {}, batch {}, {} epochs, seed {}, {device} with {} threads",
+        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device} with {}",
         args.model,
         thousands(parameters),
         settings.optimizer.name(),
-        settings.lr,
+        number(settings.lr),
         settings.batch,
-        settings.epochs,
+        counted(settings.epochs, "epoch"),
         args.seed,
-        rayon::current_num_threads(),
+        counted(rayon::current_num_threads() as u64, "thread"),
     ));
     line(&data.about);
     if data.skipped() > 0 {
-        line(&format!("{} bad records left out", thousands(data.skipped())));
+        line(&format!("{} left out", counted(data.skipped(), "bad record")));
     }
     line(&format!("run folder: {}", folder.display()));
 }

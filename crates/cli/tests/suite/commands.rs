@@ -151,7 +151,7 @@ fn devices_are_listed() {
         (&devices[0]["name"], &devices[0]["usable"]),
         (&"cpu".into(), &true.into())
     );
-    assert!(succeeds(dir.path(), &["devices"]).stdout.contains("threads"));
+    assert!(succeeds(dir.path(), &["devices"]).stdout.contains("thread"));
 }
 
 /// `/dev/full` refuses every byte, as a full disk does.

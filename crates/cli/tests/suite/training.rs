@@ -22,7 +22,7 @@ fn a_run_keeps_to_its_folder_and_never_takes_another() {
     let first = succeeds(dir.path(), &args);
     assert!(first.stderr.is_empty(), "{}", first.stderr);
     for part in [
-        "lenet: 62,006 parameters",
+        "lenet: 62,006 parameters, sgd 0.001, batch 4, 1 epoch, seed 7",
         "made-up images: 40 to train, 8 held back",
         "batch 3/10",
         "epoch 1/1  loss",
