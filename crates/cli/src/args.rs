@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Classify image files with saved weights
     Predict(PredictArgs),
-    /// Show a model's layers, shapes, parameters, FLOPs and memory
+    /// Show a model's layers, shapes, parameters, FLOPs and output sizes
     Summary(SummaryArgs),
     /// List the devices this build can use
     Devices(DevicesArgs),
@@ -268,7 +268,7 @@ pub(crate) struct SummaryArgs {
     #[arg(value_enum)]
     pub(crate) model: ModelName,
 
-    /// Samples of the batch that shapes, FLOPs and memory are given for
+    /// Samples of the batch that shapes, FLOPs and sizes are given for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
 

@@ -55,7 +55,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
     let top = seen.calls.iter().filter(|c| c.depth == 0);
     let flops: u64 = top.map(|c| c.flops).sum();
     let leaves = seen.calls.iter().filter(|c| !c.container);
-    let activations: u64 = leaves.map(|c| c.output_bytes as u64).sum();
+    let outputs: u64 = leaves.map(|c| c.output_bytes as u64).sum();
     if args.json {
         let layers: Vec<_> = seen
             .calls
@@ -81,7 +81,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
             "parameter_bytes": seen.parameter_bytes,
             "forward_flops": flops,
             "input_bytes": seen.input_bytes,
-            "activation_bytes": activations,
+            "layer_output_bytes": outputs,
         });
         line(&text.to_string());
         return Ok(0);
@@ -99,7 +99,10 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
             ]
         })
         .collect();
-    line(&table(&["layer", "output", "parameters", "FLOPs", "memory"], &rows));
+    line(&table(
+        &["layer", "output", "parameters", "FLOPs", "output size"],
+        &rows,
+    ));
     line("");
     line(&format!(
         "{} parameters ({} trainable), {}",
@@ -114,8 +117,8 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
         operations(flops.saturating_mul(3))
     ));
     line(&format!(
-        "activations kept for the backward pass: {} with an input of {}",
-        bytes(activations),
+        "outputs of all layers: {} with an input of {}",
+        bytes(outputs),
         bytes(seen.input_bytes)
     ));
     Ok(0)

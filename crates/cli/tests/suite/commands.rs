@@ -135,7 +135,13 @@ fn summaries_add_up() {
     assert_eq!(layers[0]["output"], serde_json::json!([1, 26, 26, 32]));
     let parameters: u64 = layers.iter().map(|l| l["parameters"].as_u64().unwrap()).sum();
     assert_eq!(parameters, 93_322);
+    let values = 26 * 26 * 32 + 13 * 13 * 32 + 11 * 11 * 64 + 5 * 5 * 64 + 3 * 3 * 64 + 576 + 64 + 10;
+    assert_eq!(lines[0]["layer_output_bytes"], 4 * values);
     let text = succeeds(dir.path(), &["summary", "lenet", "--batch", "4"]).stdout;
+    assert!(
+        text.contains("outputs of all layers: ") && !text.contains("backward"),
+        "{text}"
+    );
     assert!(
         text.contains("conv1 (Conv2d)") && text.contains("[4, 28, 28, 6]") && text.contains("62,006"),
         "{text}"
