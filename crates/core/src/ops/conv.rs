@@ -77,8 +77,11 @@ impl Window {
         self
     }
 
-    /// Checks that no kernel, stride or dilation is zero, that extents do not overflow, and that dimensions which do
-    /// not exist have a window of one element.
+    /// Checks that no kernel, stride or dilation is zero, that neither extents nor the number of taps exceed 2³¹ − 1, and
+    /// that dimensions which do not exist have a window of one element.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the argument that does not fit.
     pub fn check(&self, op: &'static str) -> Result<()> {
         for i in 0..3usize.saturating_sub(self.rank) {
             let pad = matches!(self.padding, Padding::Explicit(pad) if pad[i] != 0);
@@ -111,6 +114,12 @@ impl Window {
         }
         for (&k, &d) in self.kernel.iter().zip(&self.dilation) {
             dim32(op, "kernel", (k - 1).saturating_mul(d).saturating_add(1))?;
+        }
+        // Kernels count taps and divisors, which must not overflow there.
+        let taps = self.kernel.iter().try_fold(1usize, |n, &k| n.checked_mul(k));
+        if taps.is_none_or(|n| n > i32::MAX as usize) {
+            let found = format!("{:?}", &self.kernel[3usize.saturating_sub(self.rank)..]);
+            return Err(Error::invalid(op, "kernel", found, "at most 2147483647 taps"));
         }
         Ok(())
     }

@@ -122,6 +122,23 @@ impl Geometry {
         (at >= 0 && (at as usize) < self.input[i]).then_some(at as usize)
     }
 
+    /// The taps inside the input of the window that starts at `first`: a kernel may be far larger than its input.
+    #[inline(always)]
+    pub(crate) fn inside(&self, i: usize, first: isize) -> Range<usize> {
+        let before = first.min(0).unsigned_abs();
+        let left = (self.input[i] as isize - first).max(0) as usize;
+        before.div_ceil(self.dilation[i])..left.div_ceil(self.dilation[i]).min(self.kernel[i])
+    }
+
+    /// The taps with which some window can read input `at` of dimension `i`.
+    #[inline(always)]
+    pub(crate) fn reading(&self, i: usize, at: usize) -> Range<usize> {
+        let reach = at + self.padding[i];
+        let last = self.output[i].saturating_sub(1) * self.stride[i];
+        let from = reach.saturating_sub(last).div_ceil(self.dilation[i]);
+        from..(reach / self.dilation[i] + 1).min(self.kernel[i])
+    }
+
     /// The output whose tap `k` reads input `at` of dimension `i`, when there is one.
     #[inline(always)]
     pub(crate) fn reader(&self, i: usize, at: usize, k: usize) -> Option<usize> {
@@ -158,16 +175,25 @@ pub(crate) fn positions(size: [usize; 3], range: Range<usize>, mut f: impl FnMut
 
 /// Calls `f(tap, [d, h, w])` for the taps where `at` has an index in all three dimensions.
 #[inline(always)]
-pub(crate) fn taps(g: &Geometry, at: impl Fn(usize, usize) -> Option<usize>, mut f: impl FnMut(usize, [usize; 3])) {
-    let mut tap = 0;
-    for i in 0..g.kernel[0] {
-        for j in 0..g.kernel[1] {
-            let line = tap;
-            tap += g.kernel[2];
-            let (Some(d), Some(h)) = (at(0, i), at(1, j)) else {
-                continue;
-            };
-            for k in 0..g.kernel[2] {
+pub(crate) fn taps(g: &Geometry, at: impl Fn(usize, usize) -> Option<usize>, f: impl FnMut(usize, [usize; 3])) {
+    taps_within(g, g.kernel.map(|k| 0..k), at, f);
+}
+
+/// As [`taps`], of the taps in `within` alone.
+#[inline(always)]
+pub(crate) fn taps_within(
+    g: &Geometry,
+    within: [Range<usize>; 3],
+    at: impl Fn(usize, usize) -> Option<usize>,
+    mut f: impl FnMut(usize, [usize; 3]),
+) {
+    let [planes, lines, columns] = within;
+    for i in planes {
+        let Some(d) = at(0, i) else { continue };
+        for j in lines.clone() {
+            let Some(h) = at(1, j) else { continue };
+            let line = (i * g.kernel[1] + j) * g.kernel[2];
+            for k in columns.clone() {
                 if let Some(w) = at(2, k) {
                     f(line + k, [d, h, w]);
                 }

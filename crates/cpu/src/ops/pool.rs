@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::conv::geometry::{Geometry, positions, start, taps};
+use crate::conv::geometry::{Geometry, positions, start, taps_within};
 use crate::parallel::{GRAIN, pair_chunks_mut, try_chunks_mut};
 use crate::scalar::{Scalar, vectorized};
 use crate::wide::{Wide, write_wide};
@@ -77,8 +77,9 @@ fn max_pool<T: Float>(g: &Geometry, x: &[T], y: &mut [T], index: &mut [i32]) {
                         let (y, index) = (&mut y[range.clone()], &mut index[range]);
                         let o = [g.first(0, d), g.first(1, h), g.first(2, w)];
                         let mut seen = false;
-                        taps(
+                        taps_within(
                             g,
+                            [g.inside(0, o[0]), g.inside(1, o[1]), g.inside(2, o[2])],
                             #[inline(always)]
                             |i, k| g.tap(i, o[i], k),
                             #[inline(always)]
@@ -129,8 +130,9 @@ fn max_pool_grad<A: Scalar>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) 
                         let dx = &mut dx[(r - first) * c..][..c];
                         let at = [d, h, w];
                         let position = start(p.input, 0, at, 1) as i32;
-                        taps(
+                        taps_within(
                             p,
+                            [p.reading(0, d), p.reading(1, h), p.reading(2, w)],
                             #[inline(always)]
                             |i, k| p.reader(i, at[i], k),
                             #[inline(always)]

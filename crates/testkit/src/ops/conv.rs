@@ -289,6 +289,20 @@ pub fn refused<B: Backend>(backend: &B) {
             "weight of rank {rank}"
         );
     }
+    // Kernels whose taps cannot be counted in 31 bits, each dimension of which can.
+    let (volume, w5) = (zeros(&[1, 2, 2, 2, 4]), zeros(&[6, 1, 1, 1, 4]));
+    for k in [i32::MAX as usize, i32::MAX as usize - 1] {
+        for window in [Window::new([k, k]), Window::new([2, k])] {
+            invalid(call(&x, &w, &window, 1), "kernel");
+            invalid(call(&x, &w, &window.same(), 1), "kernel");
+            invalid(call(&x, &w, &window.padding([k / 2, k / 2]), 1), "kernel");
+            invalid(back(&w, &window, [0; 3], 1), "kernel");
+        }
+        let window = Window::new([k, k, k]);
+        for window in [window, window.same(), window.padding([k / 2, k / 2, k / 2])] {
+            invalid(call(&volume, &w5, &window, 1), "kernel");
+        }
+    }
     let w = zeros(&[4, 3, 3, 2]);
     invalid(back(&w, &plain, [0, 1, 0], 1), "output_padding");
     invalid(back(&w, &plain, [1, 0, 0], 1), "output_padding");

@@ -247,12 +247,53 @@ pub fn ties_and_nan<B: Backend>(backend: &B) {
     run().expect("valid calls");
 }
 
+/// Kernels far larger than their input see all of it and take no longer; those whose taps cannot be counted are refused.
+fn huge_kernels<B: Backend>(backend: &B) -> Result<()> {
+    let x = Tensor::from_slice(backend, &[3f32, -1.0, 2.0, 8.0, 4.0, 2.0], &[1, 3, 2, 1])?.requires_grad();
+    let volume = Tensor::zeros(backend, &[1, 2, 2, 2, 1], DType::F32)?;
+    for k in [i32::MAX as usize, i32::MAX as usize - 1] {
+        for (window, rows) in [
+            (Window::new([k, 1]).same(), 3),
+            (Window::new([k, 1]).padding([k / 2, 0]), 3 + (k + 1) % 2),
+        ] {
+            let y = x.max_pool(&window, false)?;
+            assert_eq!(y.to_vec::<f32>()?, [4.0, 8.0].repeat(rows), "{window:?}");
+            let seed = Tensor::from_slice(backend, &vec![1f32; 2 * rows], &[1, rows, 2, 1])?;
+            let grads = kiln_nn::grad(&y, &[&x], Some(&seed), false)?;
+            let g = grads[0].as_ref().expect("max pooling has a gradient").to_vec::<f32>()?;
+            let all = rows as f32;
+            assert_eq!(g, [0.0, 0.0, 0.0, all, all, 0.0], "{window:?}");
+            let y = x.avg_pool(&window, false, false)?;
+            assert_eq!(y.to_vec::<f32>()?, [3.0, 3.0].repeat(rows), "{window:?}");
+            let y = x.avg_pool(&window, false, true)?.to_vec::<f32>()?;
+            assert!(y.iter().all(|y| (0.0..1e-8).contains(y)), "{window:?}: {y:?}");
+        }
+        let uncounted = |found: Result<Tensor<B>>| match found {
+            Err(Error::InvalidArgument { argument, .. }) => assert_eq!(argument, "kernel"),
+            other => panic!("kernel {k}: {other:?}"),
+        };
+        for window in [Window::new([k, k]), Window::new([k, 2])] {
+            for window in [window, window.same(), window.padding([k / 2, 1])] {
+                uncounted(x.max_pool(&window, false));
+                uncounted(x.avg_pool(&window, false, true));
+            }
+        }
+        let cube = Window::new([k, k, k]);
+        for window in [cube, cube.same(), cube.padding([k / 2, k / 2, k / 2])] {
+            uncounted(volume.max_pool(&window, true));
+            uncounted(volume.avg_pool(&window, true, true));
+        }
+    }
+    Ok(())
+}
+
 /// Arguments that do not fit are typed errors that name them.
 ///
 /// # Panics
 /// When one is accepted, or answered with another error.
 pub fn refused<B: Backend>(backend: &B) {
     let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
+    huge_kernels(backend).expect("valid calls");
     let x = zeros(&[1, 5, 5, 2]);
     let plain = Window::new([2, 2]);
     let invalid = |window: &Window, name: &str| {
