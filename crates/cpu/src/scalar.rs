@@ -47,8 +47,8 @@ impl Scalar for f64 {
 }
 
 /// A stored float whose accumulator is a [`Scalar`]: every float there is.
-pub(crate) trait Real: Float<Acc: Scalar> {}
-impl<T: Float<Acc: Scalar>> Real for T {}
+pub(crate) trait Stored: Float<Acc: Scalar> {}
+impl<T: Float<Acc: Scalar>> Stored for T {}
 
 /// Runs `f` compiled for the widest vector units of this machine. What `f` calls must be `#[inline(always)]`, and so
 /// must `f` itself.

@@ -2,7 +2,7 @@
 //! results rounded once at the end.
 
 use crate::parallel::chunks_mut;
-use crate::scalar::Real;
+use crate::scalar::Stored;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::{Element, Result};
 
@@ -14,7 +14,7 @@ pub(crate) enum Wide<'a, A> {
 
 impl<'a, A: Element> Wide<'a, A> {
     /// Widens `x` where its type is not the accumulating one already.
-    pub(crate) fn new<T: Real<Acc = A>>(cpu: &Cpu, x: &'a CpuBuffer) -> Result<Self> {
+    pub(crate) fn new<T: Stored<Acc = A>>(cpu: &Cpu, x: &'a CpuBuffer) -> Result<Self> {
         let x = x.as_slice::<T>();
         if T::DTYPE == A::DTYPE {
             return Ok(Wide::Same(bytemuck::cast_slice(x)));
@@ -37,7 +37,7 @@ impl<'a, A: Element> Wide<'a, A> {
 }
 
 /// Lets `f` write `y` in the accumulating type, then rounds once where `y` is narrower.
-pub(crate) fn write_wide<T: Real>(
+pub(crate) fn write_wide<T: Stored>(
     cpu: &Cpu,
     y: &mut CpuBuffer,
     f: impl FnOnce(&mut [T::Acc]) -> Result<()>,

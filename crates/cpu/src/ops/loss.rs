@@ -32,7 +32,7 @@ where
     /// The loss of a row with label `t`; its gradient goes to `dx`.
     fn row(&self, x: &[T], t: usize, dx: &mut [T]) -> T::Acc {
         let m = max_row(x);
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).fast_exp());
+        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp());
         let log_s = s.ln();
         let log_p = |i: usize| x[i].wide() - m - log_s;
         let label = self.hard * self.weight(t);
@@ -55,7 +55,7 @@ where
                 T::Acc::ZERO
             };
             let pull = if i == t { pull + label } else { pull };
-            *dx = T::narrow((x.wide() - m).fast_exp() * scale - pull);
+            *dx = T::narrow((x.wide() - m).exp() * scale - pull);
         }
         loss
     }

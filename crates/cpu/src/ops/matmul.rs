@@ -5,7 +5,7 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{BLOCK_WORK, blocks, gemm, matrix, matrix_mut, sum_parts};
-use crate::scalar::{Real, Scalar};
+use crate::scalar::{Scalar, Stored};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{MatmulOps, MatmulParams, Strides};
@@ -30,7 +30,7 @@ impl MatmulOps for Cpu {
     }
 }
 
-fn run<T: Real>(
+fn run<T: Stored>(
     cpu: &Cpu,
     p: &MatmulParams,
     a: &CpuBuffer,

@@ -27,22 +27,22 @@ where
 {
     let m = max_row(x);
     if log {
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).fast_exp()).ln();
+        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp()).ln();
         for (y, &x) in y.iter_mut().zip(x) {
             *y = T::narrow(x.wide() - m - s);
         }
     } else if exact::<T>() {
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = T::narrow((x.wide() - m).fast_exp());
+            *y = T::narrow((x.wide() - m).exp());
         }
         let s = sum_row(y.len(), |i| y[i].wide());
         for y in y {
             *y = T::narrow(y.wide() / s);
         }
     } else {
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).fast_exp());
+        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp());
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = T::narrow((x.wide() - m).fast_exp() / s);
+            *y = T::narrow((x.wide() - m).exp() / s);
         }
     }
 }
@@ -54,7 +54,7 @@ where
     if log {
         let s = sum_row(g.len(), |i| g[i].wide());
         for ((dx, &y), &g) in dx.iter_mut().zip(y).zip(g) {
-            *dx = T::narrow(g.wide() - y.wide().fast_exp() * s);
+            *dx = T::narrow(g.wide() - y.wide().exp() * s);
         }
     } else {
         let s = sum_row(g.len(), |i| g[i].wide() * y[i].wide());
@@ -120,14 +120,14 @@ where
     let m = &*m;
     let mut s = cpu.scratch(T::Acc::DTYPE, columns_of)?;
     let s = s.as_mut_slice::<T::Acc>();
-    columns(p, T::Acc::default(), s, |a, at, c| a + (x[at].wide() - m[c]).fast_exp());
+    columns(p, T::Acc::default(), s, |a, at, c| a + (x[at].wide() - m[c]).exp());
     if log {
         s.iter_mut().for_each(|s| *s = s.ln());
         let s = &*s;
         spread(p, y, |at, c| T::narrow(x[at].wide() - m[c] - s[c]));
     } else {
         let s = &*s;
-        spread(p, y, |at, c| T::narrow((x[at].wide() - m[c]).fast_exp() / s[c]));
+        spread(p, y, |at, c| T::narrow((x[at].wide() - m[c]).exp() / s[c]));
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ where
     if log {
         columns(p, T::Acc::default(), s, |a, at, _| a + g[at].wide());
         let s = &*s;
-        spread(p, dx, |at, c| T::narrow(g[at].wide() - y[at].wide().fast_exp() * s[c]));
+        spread(p, dx, |at, c| T::narrow(g[at].wide() - y[at].wide().exp() * s[c]));
     } else {
         columns(p, T::Acc::default(), s, |a, at, _| a + g[at].wide() * y[at].wide());
         let s = &*s;
