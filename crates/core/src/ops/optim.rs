@@ -94,7 +94,8 @@ pub trait OptimOps: Runtime {
     /// State: `[m, v]`, and `[m, v, v_max]` with AMSGrad.
     fn adam(&self, p: &AdamParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()>;
 
-    /// `s = α·s + (1−α)·g²; d = √(s − a²) + eps (a the mean gradient, when centered); b = μ·b + g/d; p −= lr·b`.
+    /// `s = α·s + (1−α)·g²; d = √max(s − a², 0) + eps (a the mean gradient, when centered); b = μ·b + g/d; p −= lr·b`.
+    /// Of a steady gradient `s − a²` is zero and can come out below it by rounding, hence the maximum; a NaN stays NaN.
     /// State: `[s]`, then `[b]` with momentum, then `[a]` when centered.
     fn rmsprop(
         &self,

@@ -141,6 +141,11 @@ fn rmsprop<T: Float<Acc = A>, A: Math>(p: &RmspropParams, s: &CpuBuffer, slots: 
         (g, alpha * s + fresh * (g * g))
     };
     let mean = move |a: A, g: A| alpha * a + fresh * g;
+    // The variance, which rounding can put below zero; NaN fails the comparison and stays.
+    let variance = move |s: A, a: A| {
+        let v = s - a * a;
+        if v < A::ZERO { A::ZERO } else { v }
+    };
     match (p.momentum != 0.0, p.centered != 0) {
         (false, false) => each::<T, A, 1>(slots, |w, g, [s]| {
             let (g, s) = square(w, g, s);
@@ -154,12 +159,12 @@ fn rmsprop<T: Float<Acc = A>, A: Math>(p: &RmspropParams, s: &CpuBuffer, slots: 
         (false, true) => each::<T, A, 2>(slots, |w, g, [s, a]| {
             let (g, s) = square(w, g, s);
             let a = mean(a, g);
-            (w - lr * (g / ((s - a * a).sqrt() + eps)), [s, a])
+            (w - lr * (g / (variance(s, a).sqrt() + eps)), [s, a])
         }),
         (true, true) => each::<T, A, 3>(slots, |w, g, [s, b, a]| {
             let (g, s) = square(w, g, s);
             let a = mean(a, g);
-            let b = momentum * b + g / ((s - a * a).sqrt() + eps);
+            let b = momentum * b + g / (variance(s, a).sqrt() + eps);
             (w - lr * b, [s, b, a])
         }),
     }

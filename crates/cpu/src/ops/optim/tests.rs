@@ -209,6 +209,49 @@ fn rmsprop_follows_its_formula() {
     }
 }
 
+/// A steady gradient has no variance, and rounding puts `s − a²` on either side of zero.
+#[test]
+fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
+    let cpu = Cpu::new();
+    let grads = [0.1f32, -0.3, 0.7, 1.0, 13.7, 1e-3];
+    let scalars = cpu.upload(&[1e-3f32, 0.0, 0.0, 1.0]).unwrap();
+    for momentum in [0.0, 0.9] {
+        let p = RmspropParams {
+            alpha: 0.99,
+            eps: 1e-2,
+            weight_decay: 0.0,
+            momentum,
+            centered: 1,
+            pad: 0,
+        };
+        let (mut param, grad) = (cpu.upload(&[0f32; 6]).unwrap(), cpu.upload(&grads).unwrap());
+        let states = 2 + usize::from(momentum != 0.0);
+        let mut state: Vec<_> = (0..states).map(|_| cpu.upload(&[0f32; 6]).unwrap()).collect();
+        let mut negative = false;
+        for _ in 0..2000 {
+            cpu.rmsprop(
+                &p,
+                &scalars,
+                &mut [OptimSlot {
+                    param: &mut param,
+                    grad: &grad,
+                    state: state.iter_mut().collect(),
+                }],
+            )
+            .unwrap();
+            let (s, a) = (state[0].as_slice::<f32>(), state[states - 1].as_slice::<f32>());
+            negative |= s.iter().zip(a).any(|(s, a)| s - a * a < 0.0);
+        }
+        assert!(negative, "no difference was below zero: the clamp is not tested");
+        for (w, g) in param.as_slice::<f32>().iter().zip(grads) {
+            assert!(
+                w.is_finite() && w * g < 0.0,
+                "momentum {momentum}, gradient {g}: parameter {w}"
+            );
+        }
+    }
+}
+
 #[test]
 fn adagrad_follows_its_formula() {
     let p = AdagradParams {
