@@ -380,6 +380,9 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             slots.insert(parameter.to_string(), Slot { steps, state });
         }
         if let Some((_, value)) = state.iter().next() {
+            if state.get("lr").is_none() {
+                return Err(refuse("lr", "two i32"));
+            }
             self.backend = Some(value.backend().clone());
         }
         (self.lr, self.slots) = (lr, slots);
