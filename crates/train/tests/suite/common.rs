@@ -6,7 +6,7 @@ use kiln_data::{Dataset, Loader, LoaderOptions, Synthetic, ToFloat};
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, encode};
-use kiln_nn::{Backend, Init, Layer, Module, Result, Tensor};
+use kiln_nn::{Backend, Init, Layer, Module, Result, Scheme, Sequential, Tensor};
 use kiln_train::{Batch, Output};
 use std::sync::Arc;
 
@@ -48,7 +48,28 @@ impl<B: Backend> Layer<B> for Net<B> {
     }
 }
 
-pub(crate) fn step(model: &Net<Cpu>, batch: &Batch<Cpu>) -> Result<Output<Cpu>> {
+/// Three convolutions and two dense layers for images `[28, 28, 1]` of ten classes: the `mnist-cnn` of the command
+/// line.
+pub(crate) fn mnist_cnn(cpu: &Cpu, seed: u64) -> Sequential<Cpu> {
+    let init = &mut Init::new(cpu, seed).scheme(Scheme::Keras);
+    let mut conv = |inputs, outputs| {
+        let builder = Conv2d::<Cpu>::builder(inputs, outputs, 3).activation(Activation::Relu);
+        builder.build(init).unwrap()
+    };
+    let (conv1, conv2, conv3) = (conv(1, 32), conv(32, 64), conv(64, 64));
+    let dense = Linear::<Cpu>::builder(576, 64).activation(Activation::Relu);
+    Sequential::new()
+        .push(conv1)
+        .push(MaxPool2d::new(2))
+        .push(conv2)
+        .push(MaxPool2d::new(2))
+        .push(conv3)
+        .push(Flatten::default())
+        .push(dense.build(init).unwrap())
+        .push(Linear::new(init, 64, 10).unwrap())
+}
+
+pub(crate) fn step<M: Layer<Cpu>>(model: &M, batch: &Batch<Cpu>) -> Result<Output<Cpu>> {
     let logits = model.forward(&batch.inputs)?;
     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
 }
@@ -56,6 +77,11 @@ pub(crate) fn step(model: &Net<Cpu>, batch: &Batch<Cpu>) -> Result<Output<Cpu>> 
 /// Learnable images, `part` 0 to train on and 1 to measure on.
 pub(crate) fn images(count: usize, part: u32) -> Arc<dyn Dataset> {
     Arc::new(Synthetic::images(count, &[8, 8, 1], 4, 5).unwrap().part(part))
+}
+
+/// Learnable images of the size of digits.
+pub(crate) fn digits(count: usize) -> Arc<dyn Dataset> {
+    Arc::new(Synthetic::images(count, &[28, 28, 1], 10, 5).unwrap())
 }
 
 pub(crate) fn loader(data: Arc<dyn Dataset>, batch_size: usize, shuffle: bool, workers: usize) -> Loader {
