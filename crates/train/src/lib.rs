@@ -34,7 +34,10 @@
 //!
 //! A run is a pure function of its seeds, with the same bits on any number of threads. Nothing is read back from the
 //! device inside of a step: losses and metrics stay there and are read together, every
-//! [`TrainOptions::read_every`] batches and at the end of an epoch.
+//! [`TrainOptions::read_every`] batches and at the end of an epoch. Steps that repeat take no new buffers from the
+//! backend's allocator, which holds every tensor, beyond those that threads work in: of these there are as many as were
+//! ever needed at once. The host's own memory, such as the nodes of the graph or the panels that a matrix product packs
+//! into, is not part of that.
 
 mod buffers;
 mod callback;

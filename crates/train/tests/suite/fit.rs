@@ -1,16 +1,12 @@
 //! What a run learns, measures and leaves behind.
 
 use crate::common::{Net, all_finite, bytes, images, loader, step};
-use kiln_core::Runtime;
 use kiln_cpu::Cpu;
-use kiln_data::{Arrays, Labels, Loader};
+use kiln_data::{Arrays, Labels};
 use kiln_nn::optim::{Adam, ReduceOnPlateau, Schedule, Sgd};
 use kiln_nn::{Module, weights};
-use kiln_train::{
-    Accuracy, Callback, Clip, End, Flow, Goal, RunFolder, StepInfo, TopK, TrainError, TrainOptions, Trainer, Watch,
-    evaluate,
-};
-use std::sync::{Arc, Mutex};
+use kiln_train::{Accuracy, Clip, End, Goal, RunFolder, TopK, TrainError, TrainOptions, Trainer, Watch, evaluate};
+use std::sync::Arc;
 
 fn epochs(epochs: u64) -> TrainOptions {
     TrainOptions {
@@ -169,52 +165,6 @@ fn schedules_set_the_rate() {
     let rates: Vec<f64> = report.history.epochs().iter().map(|e| e.lr).collect();
     assert_eq!(rates[..2], [1e-6, 1e-6]);
     assert!((rates[2] - 1e-7).abs() < 1e-12, "{rates:?}");
-}
-
-/// Notes the allocator's count after each batch: epoch, batch, blocks taken from the system so far.
-struct Allocations(Cpu, Arc<Mutex<Vec<(u64, u64, u64)>>>);
-
-impl Callback for Allocations {
-    fn on_step(&mut self, info: &StepInfo) -> kiln_train::Result<Flow> {
-        let taken = self.0.memory().allocations;
-        self.1.lock().unwrap().push((info.epoch, info.batch, taken));
-        Ok(Flow::Continue)
-    }
-}
-
-#[test]
-fn a_steady_state_allocates_nothing() {
-    let run = |samples, valid: Option<&Loader>| {
-        let (cpu, seen) = (Cpu::new(), Arc::default());
-        let options = TrainOptions {
-            read_every: 3,
-            ..epochs(5)
-        };
-        Trainer::new(&cpu, options)
-            .metric(Accuracy::new())
-            .callback(Allocations(cpu.clone(), Arc::clone(&seen)))
-            .fit(
-                &mut Net::with_dropout(&cpu, 0, 0.2),
-                &mut Adam::new(1e-3),
-                step,
-                &loader(images(samples, 0), 16, true, 0),
-                valid,
-            )
-            .unwrap();
-        seen.lock().unwrap().clone()
-    };
-    let seen = run(96, None);
-    let warm = seen[5].2;
-    assert!(warm > 0 && seen.len() == 5 * 6);
-    assert!(seen[6..].iter().all(|s| s.2 == warm), "{seen:?}");
-
-    // A short last batch and a validation of another size may push each other's blocks out at an epoch's edges; the
-    // steps between allocate nothing.
-    let seen = run(100, Some(&loader(images(20, 1), 10, false, 0)));
-    let taken = |epoch, batch| seen.iter().find(|s| (s.0, s.1) == (epoch, batch)).unwrap().2;
-    for epoch in 2..=5 {
-        assert_eq!(taken(epoch, 3), taken(epoch, 6), "{seen:?}");
-    }
 }
 
 #[test]

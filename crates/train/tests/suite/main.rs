@@ -6,4 +6,5 @@ mod metrics;
 mod non_finite;
 mod plateau;
 mod reproducible;
+mod steady;
 mod stopping;
