@@ -40,6 +40,18 @@ pub trait Case: Debug {
         Tolerance::F32
     }
 
+    /// How often a result in half precision is rounded on its way: 1 for an op that computes in f32 and stores once,
+    /// more for one that is composed of several. 0 leaves half precision out.
+    fn roundings(&self) -> f64 {
+        1.0
+    }
+
+    /// Where there is more than one rounding: the size of intermediate results, which may be larger than what is left
+    /// of them.
+    fn magnitude(&self) -> f64 {
+        1.0
+    }
+
     /// Floating-point operations and bytes moved by one call, for benches; zero where nobody asks.
     fn cost(&self) -> (u64, u64) {
         (0, 0)

@@ -32,7 +32,8 @@ impl Tolerance {
 
     /// Whether `got` is close to `want`; NaN equals NaN and infinities equal themselves.
     pub fn accepts(self, got: f64, want: f64) -> bool {
-        got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= self.atol + self.rtol * want.abs()
+        let near = want.is_finite() && (got - want).abs() <= self.atol + self.rtol * want.abs();
+        got == want || (got.is_nan() && want.is_nan()) || near
     }
 }
 

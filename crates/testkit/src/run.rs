@@ -3,6 +3,7 @@
 use crate::gradcheck::{gradients, leaves};
 use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradgradcheck, layouts};
 use kiln_core::{Backend, DType, Result};
+use kiln_nn::no_grad;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -47,6 +48,11 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
         if backend.supports(DType::F64) {
             forward(backend, case, &inputs, &want, DType::F64, Tolerance::F64)?;
         }
+        for dtype in [DType::F16, DType::BF16] {
+            if backend.supports(dtype) && case.roundings() > 0.0 {
+                half(backend, case, &inputs, dtype)?;
+            }
+        }
         if case.proof() != Proof::Forward {
             gradients(backend, case, &leaves(backend, &inputs, DType::F32)?, false)?;
             if backend.supports(DType::F64) && inputs.iter().map(Array::size).sum::<usize>() <= NUMERIC_LIMIT {
@@ -73,5 +79,44 @@ fn forward<B: Backend, C: Case>(
     assert_eq!(y.shape().dims(), want.shape, "shape of {case:?}");
     assert_eq!(y.dtype(), dtype, "dtype of {case:?}");
     assert_close(&format!("{dtype} {case:?}"), &y.to_f64()?, &want.data, tolerance);
+    Ok(())
+}
+
+/// Half precision: arithmetic in f32 on inputs that were rounded, and a result rounded once, or as often as the case
+/// says.
+fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<()> {
+    let (unit, largest) = match dtype {
+        DType::F16 => (2f64.powi(-11), 65504.0),
+        _ => (2f64.powi(-8), (2.0 - 2f64.powi(-7)) * 2f64.powi(127)),
+    };
+    let inputs = leaves(backend, inputs, dtype)?;
+    let rounded: Vec<Array> = inputs
+        .iter()
+        .map(|x| Ok(Array::new(x.shape().dims(), x.to_f64()?)))
+        .collect::<Result<_>>()?;
+    let want = case.oracle(&rounded);
+    let y = no_grad(|| case.call(backend, &inputs))?;
+    assert_eq!(y.shape().dims(), want.shape, "shape of {case:?}");
+    assert_eq!(y.dtype(), dtype, "dtype of {case:?}");
+    let (roundings, single) = (case.roundings(), case.tolerance());
+    for (i, (got, &want)) in y.to_f64()?.into_iter().zip(&want.data).enumerate() {
+        // Beyond the largest value of the dtype a result may be infinite.
+        if want.is_finite() && want.abs() * (1.0 + roundings * unit) > largest {
+            continue;
+        }
+        let scale = if roundings > 1.0 {
+            want.abs().max(case.magnitude())
+        } else {
+            want.abs()
+        };
+        let bound = Tolerance {
+            atol: single.atol + roundings * unit * scale,
+            rtol: single.rtol,
+        };
+        assert!(
+            bound.accepts(got, want),
+            "{dtype} {case:?}: element {i} is {got:e}, expected {want:e} ({bound:?})"
+        );
+    }
     Ok(())
 }

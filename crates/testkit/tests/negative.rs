@@ -1,9 +1,10 @@
-//! The checks themselves: a wrong gradient must not pass.
+//! The checks themselves: a wrong gradient must not pass, nor a rounding too many.
 
 use kiln_core::{Backend, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::Tensor;
-use kiln_testkit::{Array, Case, gradcheck, gradgradcheck};
+use kiln_testkit::{Array, Case, Proof, Tolerance, check_with, gradcheck, gradgradcheck};
+use proptest::strategy::Just;
 
 /// x² whose gradient forgets one of the two factors.
 #[derive(Debug)]
@@ -39,6 +40,38 @@ impl Case for FrozenSecond {
     fn oracle(&self, x: &[Array]) -> Array {
         x[0].map(|v| v * v * v)
     }
+}
+
+/// x by way of a tenth of it, stored in between.
+#[derive(Clone, Debug)]
+struct ThereAndBack;
+
+impl Case for ThereAndBack {
+    fn inputs(&self) -> Vec<Array> {
+        vec![Array::from_fn(&[64], |i| 1.0 + i[0] as f64 / 128.0)]
+    }
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        x[0].mul_scalar(0.1)?.mul_scalar(10.0)
+    }
+    fn oracle(&self, x: &[Array]) -> Array {
+        x[0].clone()
+    }
+    fn proof(&self) -> Proof {
+        Proof::Forward
+    }
+}
+
+#[test]
+#[should_panic(expected = "f16 ThereAndBack")]
+fn a_second_rounding_is_caught() {
+    check_with(1, &Cpu::new(), Just(ThereAndBack));
+}
+
+#[test]
+fn an_infinity_is_near_nothing_else() {
+    assert!(Tolerance::F32.accepts(f64::INFINITY, f64::INFINITY));
+    assert!(!Tolerance::F32.accepts(1.0, f64::INFINITY) && !Tolerance::F32.accepts(f64::INFINITY, 1.0));
+    assert!(!Tolerance::F32.accepts(f64::NEG_INFINITY, f64::INFINITY));
 }
 
 #[test]

@@ -97,6 +97,14 @@ impl Case for Conv {
         x[0].conv_transpose(&x[1], x.get(2), &window, extra, self.groups, self.f)
     }
 
+    /// A transposed convolution rounds before its bias (at most 1, so that the sum before it may be larger by that) and
+    /// again before its activation, whose slope may exceed 1.
+    fn roundings(&self) -> f64 {
+        let steps = [self.bias.is_some(), self.f != Activation::None];
+        let extra = steps.into_iter().filter(|&s| s && self.transposed).count();
+        1.0 + 2.0 * extra as f64
+    }
+
     fn oracle(&self, x: &[Array]) -> Array {
         let (input, w, rank) = (&x[0], &x[1], self.axes.len());
         let output = self.output();

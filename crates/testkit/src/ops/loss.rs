@@ -9,6 +9,11 @@ fn reduction() -> impl Strategy<Value = Reduction> {
     prop::sample::select(vec![Reduction::Mean, Reduction::Sum, Reduction::None])
 }
 
+/// Weights that half precision holds exactly: they are options, which the oracle does not see rounded.
+fn sixteenths(w: &Array) -> Array {
+    w.map(|v| (v * 16.0).round() / 16.0)
+}
+
 /// Reduces losses of `shape`, the mean dividing by `weight`.
 fn reduced(r: Reduction, losses: Vec<f64>, shape: &[usize], weight: f64) -> Array {
     match r {
@@ -69,6 +74,29 @@ impl Case for Labelled {
         }
     }
 
+    /// Logits have a fused kernel; the other forms gather, scale and take logarithms. A sum rounds once more, a mean
+    /// also its weights, their sum and the quotient.
+    fn roundings(&self) -> f64 {
+        let rows = if self.from == Given::Logits { 1.0 } else { 4.0 };
+        let reduction = match self.reduction {
+            Reduction::None => 0.0,
+            Reduction::Sum => 1.0,
+            Reduction::Mean => 4.0,
+        };
+        rows + reduction
+    }
+
+    /// Log-probabilities up to 3, of either sign, times weights up to 2; the rows of a sum add their errors.
+    fn magnitude(&self) -> f64 {
+        let row = if self.from == Given::LogProbabilities { 6.0 } else { 1.0 };
+        let rows = if self.reduction == Reduction::Sum {
+            self.labels.len()
+        } else {
+            1
+        };
+        row * rows.max(1) as f64
+    }
+
     fn oracle(&self, x: &[Array]) -> Array {
         let shape = &x[0].shape;
         let c = shape[shape.len() - 1];
@@ -112,7 +140,7 @@ fn labelled(from: Given) -> impl Strategy<Value = Labelled> {
         (
             shapes::values(&shape, low, high),
             labels,
-            shapes::values(&[classes], 0.1, 2.0),
+            shapes::values(&[classes], 0.1, 2.0).prop_map(|w| sixteenths(&w)),
         )
             .prop_map(move |(x, mut labels, w)| {
                 // The first row counts, or a mean would have nothing to divide by.
@@ -203,6 +231,27 @@ impl Case for Paired {
         }
     }
 
+    /// Composed of elementwise steps; the longest, binary cross-entropy with logits and weights, takes eight.
+    fn roundings(&self) -> f64 {
+        8.0
+    }
+
+    /// Logits up to 4 with weights up to 2 cancel, and so do target and input of the divergence; the elements of a sum
+    /// add their errors.
+    fn magnitude(&self) -> f64 {
+        let one = match self.f {
+            Pointwise::BceWithLogits(_) => 8.0,
+            Pointwise::KlDiv(_) => 6.0,
+            _ => 1.0,
+        };
+        let count = if self.reduction == Reduction::Sum {
+            self.x.size()
+        } else {
+            1
+        };
+        one * count.max(1) as f64
+    }
+
     fn oracle(&self, inputs: &[Array]) -> Array {
         let shape = &inputs[0].shape;
         if let Pointwise::Soft(smoothing, w) = &self.f {
@@ -269,7 +318,7 @@ pub fn pointwise<B: Backend>(backend: &B) {
             // The target starts as a distance from x.
             _ => ((-2.0, 2.0), (0.05, 2.0)),
         };
-        let weights = shapes::values(&last, 0.3, 2.0);
+        let weights = shapes::values(&last, 0.3, 2.0).prop_map(|w| sixteenths(&w));
         (
             shapes::values(&shape, x.0, x.1),
             shapes::values(&shape, t.0, t.1),

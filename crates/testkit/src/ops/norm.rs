@@ -53,7 +53,13 @@ impl Case for Norm {
         match &self.kind {
             Kind::Batch => Ok(x.batch_norm(scale, shift, self.eps)?.0),
             Kind::Eval(mean, var) => {
-                let of = |a: &Array| Tensor::from_f64(backend, &a.data, &a.shape, x.dtype());
+                // Statistics are kept in the accumulation dtype.
+                let wide = if x.dtype() == DType::F64 {
+                    DType::F64
+                } else {
+                    DType::F32
+                };
+                let of = |a: &Array| Tensor::from_f64(backend, &a.data, &a.shape, wide);
                 x.batch_norm_eval(&of(mean)?, &of(var)?, scale, shift, self.eps)
             }
             Kind::Layer(k) => x.layer_norm(tail(*k), scale, shift, self.eps),

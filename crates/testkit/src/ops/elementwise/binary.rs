@@ -170,6 +170,10 @@ pub fn comparisons<B: Backend>(backend: &B) {
         fn proof(&self) -> crate::Proof {
             crate::Proof::Forward
         }
+        /// Twelve bits do not fit the eight and eleven of the halves.
+        fn roundings(&self) -> f64 {
+            0.0
+        }
     }
     let few = |shape: &[usize]| {
         let shape = shape.to_vec();
