@@ -12,7 +12,7 @@ const CASES: u32 = 48;
 /// Elements of all inputs together above which numeric gradients are left to smaller cases.
 const NUMERIC_LIMIT: usize = 160;
 
-/// Runs [`CASES`] cases of `strategy` through every proof.
+/// Runs 48 cases of `strategy` through every proof.
 ///
 /// # Panics
 /// With the smallest failing case.
