@@ -1,0 +1,59 @@
+//! What goes wrong in a running kernel, with the place where it did.
+
+use std::fmt;
+
+/// The class of a fault; it decides the driver's error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// An address outside every allocation, or one that was freed (CUDA 700).
+    IllegalAddress,
+    /// An address that is not a multiple of the access's size (CUDA 716).
+    Misaligned,
+    /// `trap`, or an assertion of the kernel (CUDA 710 for `assert`, 719 otherwise).
+    Trap,
+    /// Threads of one block wait at barriers that the others never reach.
+    Barrier,
+    /// A warp-wide instruction whose mask names lanes that do not take part.
+    Warp,
+    /// Two threads touch the same byte without order, and one writes.
+    Race,
+    /// A read of memory that nothing wrote.
+    Uninitialised,
+    /// An instruction, or a form of one, that the emulator does not have.
+    Unsupported,
+    /// Arguments that do not fit the kernel.
+    Launch,
+}
+
+/// One finding. `Display` is one line that names kernel, line, block and thread.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The class.
+    pub kind: FaultKind,
+    /// The kernel's name.
+    pub kernel: String,
+    /// The source file, as `-lineinfo` has it; empty when unknown.
+    pub file: String,
+    /// The line in `file`; 0 when unknown.
+    pub line: u32,
+    /// The block's index in the grid.
+    pub block: [u32; 3],
+    /// The thread's index in its block.
+    pub thread: [u32; 3],
+    /// What happened, without its place.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
+        write!(f, "{} in {}", self.message, self.kernel)?;
+        if self.line > 0 {
+            let name = self.file.rsplit('/').next().unwrap_or(&self.file);
+            write!(f, " at {name}:{}", self.line)?;
+        }
+        write!(f, ", block ({bx},{by},{bz}) thread ({tx},{ty},{tz})")
+    }
+}
+
+impl std::error::Error for Fault {}

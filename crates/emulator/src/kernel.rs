@@ -1,0 +1,75 @@
+//! What the driver says of a kernel and a launch.
+
+use thiserror::Error;
+
+/// One parameter of a kernel, in the block of bytes that holds all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Where it starts, in bytes.
+    pub offset: u32,
+    /// Its size in bytes.
+    pub size: u32,
+    /// Its alignment in bytes.
+    pub align: u32,
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_shared: u32,
+    /// The parameters' bytes, laid out as the kernel's `params` say.
+    pub params: &'a [u8],
+    /// The device address of each of the program's variables, in their order.
+    pub variables: &'a [u64],
+}
+
+/// How launches run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether the checker watches (slower).
+    pub check: bool,
+    /// The compute capability, ten times: 80 for 8.0.
+    pub sm: u32,
+    /// The number of multiprocessors that `%nsmid` says.
+    pub multiprocessors: u32,
+}
+
+/// Why a program cannot be loaded.
+#[derive(Clone, Debug, Error)]
+pub enum LoadError {
+    /// The text is not PTX that the parser reads.
+    #[error("PTX line {line}: {message}")]
+    Syntax {
+        /// The line in the PTX text.
+        line: u32,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// An instruction, or a form of one, that the emulator does not have.
+    #[error("{kernel}: `{opcode}` is not implemented (PTX line {line}{place})")]
+    Unsupported {
+        /// The kernel or function that holds it.
+        kernel: String,
+        /// The instruction as written.
+        opcode: String,
+        /// The line in the PTX text.
+        line: u32,
+        /// The line in the source, when the PTX says it.
+        place: String,
+    },
+    /// A name that nothing declares.
+    #[error("{kernel}: `{name}` is not declared (PTX line {line})")]
+    Undeclared {
+        /// The kernel or function that uses it.
+        kernel: String,
+        /// The name.
+        name: String,
+        /// The line in the PTX text.
+        line: u32,
+    },
+}

@@ -1,0 +1,11 @@
+//! A CUDA driver on the CPU: it implements `libcuda` and runs **the PTX that nvcc made**.
+//!
+//! A program becomes a [`Program`] once per module; [`Kernel`]s are decoded at their first launch and run by [`run`].
+//! Device memory is host memory that [`memory::Memory`] knows: every access of a kernel is checked against it.
+
+mod fault;
+mod kernel;
+pub mod memory;
+
+pub use fault::{Fault, FaultKind};
+pub use kernel::{Launch, LoadError, Options, Param};
