@@ -125,6 +125,22 @@ pub enum Error {
         /// Dotted name of the parameter.
         parameter: String,
     },
+    /// A device that cannot be used: no driver, no such device.
+    #[error("{device} cannot be used: {reason}")]
+    DeviceUnavailable {
+        /// The device that was asked for.
+        device: String,
+        /// Why, and what to do about it.
+        reason: String,
+    },
+    /// Something that waits for the device or reads host memory was called inside a captured step.
+    #[error("{device}: {what} cannot be part of a captured step; do it before or after the step")]
+    NotCapturable {
+        /// The device that captures.
+        device: String,
+        /// What was called.
+        what: &'static str,
+    },
     /// A backend's own call failed.
     #[error("{device}: {call} failed with code {code}: {meaning}")]
     Device {

@@ -1,0 +1,134 @@
+//! Runs nvcc on every source, in parallel, and only where something changed since the last build.
+
+use crate::toolkit::Nvcc;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A compiled source.
+pub(crate) struct Image {
+    /// The source's stem.
+    pub(crate) name: String,
+    /// Where the fatbin is.
+    pub(crate) path: PathBuf,
+}
+
+/// Compiles `sources`; the first failure is the error, with what nvcc printed.
+pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> Result<Vec<Image>, String> {
+    println!("cargo::rerun-if-env-changed=KILN_CUDA_ARCHS");
+    let flags = flags(&std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()))?;
+    let headers = headers(src)?;
+    let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(message) = one(nvcc, &flags, headers, source, out) {
+                        let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
+                        failure.get_or_insert(message);
+                        next.store(sources.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    if let Some(message) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        return Err(message);
+    }
+    Ok(sources
+        .iter()
+        .map(|source| Image {
+            name: stem(source),
+            path: fatbin(source, out),
+        })
+        .collect())
+}
+
+/// Machine code for each architecture (`80`, `90`, …) and PTX of the first, which later cards compile for themselves.
+/// `ptx` alone leaves the machine code out.
+fn flags(archs: &str) -> Result<Vec<String>, String> {
+    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo", "-no-compress"]
+        .map(String::from)
+        .to_vec();
+    // A spilled register or an unused variable is a mistake here.
+    flags.extend(["-Werror", "all-warnings", "-Xptxas", "-warn-spills"].map(String::from));
+    let named: Vec<&str> = archs.split(',').map(str::trim).filter(|a| !a.is_empty()).collect();
+    let (mut lowest, valid) = ("80", |a: &str| {
+        a.len() >= 2 && a.starts_with(|c: char| c.is_ascii_digit())
+    });
+    if named != ["ptx"] {
+        if named.is_empty() || !named.iter().all(|a| valid(a)) {
+            return Err(format!(
+                "KILN_CUDA_ARCHS={archs}: expected numbers such as 80,90, or ptx"
+            ));
+        }
+        lowest = named[0];
+        for arch in &named {
+            flags.push(format!("-gencode=arch=compute_{arch},code=sm_{arch}"));
+        }
+    }
+    flags.push(format!("-gencode=arch=compute_{lowest},code=compute_{lowest}"));
+    Ok(flags)
+}
+
+fn one(nvcc: &Nvcc, flags: &[String], headers: u64, source: &Path, out: &Path) -> Result<(), String> {
+    let text = std::fs::read(source).map_err(|e| format!("cannot read {}: {e}", source.display()))?;
+    let mut hasher = DefaultHasher::new();
+    (&nvcc.version, flags, headers, &text, source).hash(&mut hasher);
+    let key = hasher.finish().to_string();
+    let (image, stamp) = (fatbin(source, out), out.join(stem(source) + ".stamp"));
+    if image.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|old| old == key) {
+        return Ok(());
+    }
+    // The file is given by its name in its folder: line information then names `softmax.cu` on every machine.
+    let (folder, name) = (source.parent(), source.file_name());
+    let (Some(folder), Some(name)) = (folder, name) else {
+        return Err(format!("{} is not a file in a folder", source.display()));
+    };
+    let output = Command::new(&nvcc.path)
+        .current_dir(folder)
+        .args(flags)
+        .arg("-o")
+        .arg(&image)
+        .arg(name)
+        .output()
+        .map_err(|e| format!("cannot run {}: {e}", nvcc.path.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    let warned = said.contains("spill") || said.contains("C7510");
+    if !output.status.success() || warned {
+        let _ = std::fs::remove_file(&stamp);
+        return Err(format!("nvcc on {}: {}\n{said}", source.display(), output.status));
+    }
+    std::fs::write(&stamp, key).map_err(|e| format!("cannot write {}: {e}", stamp.display()))
+}
+
+/// A hash of every header: a changed one recompiles all sources.
+fn headers(src: &Path) -> Result<u64, String> {
+    let mut hasher = DefaultHasher::new();
+    let mut folders = vec![src.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "cuh") {
+                let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+                (path, text).hash(&mut hasher);
+            }
+        }
+    }
+    Ok(hasher.finish())
+}
+
+fn stem(source: &Path) -> String {
+    source.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn fatbin(source: &Path, out: &Path) -> PathBuf {
+    out.join(stem(source) + ".fatbin")
+}

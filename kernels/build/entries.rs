@@ -1,0 +1,65 @@
+//! Reads the kernels of an image from the PTX inside it.
+
+/// A `__global__` function as its PTX declares it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    /// Bytes of each parameter.
+    pub(crate) params: Vec<u32>,
+    /// Threads of a block at most (`__launch_bounds__`), if it says so.
+    pub(crate) max_threads: Option<u32>,
+}
+
+/// The entries of the first PTX in `image`, in their order.
+pub(crate) fn read(image: &[u8]) -> Result<Vec<Entry>, String> {
+    let text = ptx(image).ok_or("no PTX in the image")?;
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(".visible .entry ") {
+        rest = &rest[at + ".visible .entry ".len()..];
+        let open = rest.find('(').ok_or("an entry without parameters")?;
+        let close = rest
+            .find("\n)")
+            .or_else(|| rest.find(')'))
+            .ok_or("an entry that does not end")?;
+        let name = rest[..open].trim().to_string();
+        let declared = rest.get(open + 1..close).unwrap_or("");
+        let params = declared
+            .split(",\n")
+            .filter(|p| p.contains(".param"))
+            .map(|p| size(p).ok_or_else(|| format!("{name}: cannot read the parameter `{}`", p.trim())))
+            .collect::<Result<_, _>>()?;
+        let body = rest.find("\n{").ok_or("an entry without a body")?;
+        let max_threads = rest[close..body].split(".maxntid").nth(1).map(|list| {
+            let numbers = list.split_whitespace().map(|n| n.trim_end_matches(','));
+            numbers.map_while(|n| n.parse::<u32>().ok()).product()
+        });
+        rest = &rest[body..];
+        entries.push(Entry {
+            name,
+            params,
+            max_threads,
+        });
+    }
+    Ok(entries)
+}
+
+/// The text of the first PTX: from its version to the zero that ends it.
+fn ptx(image: &[u8]) -> Option<&str> {
+    let start = image.windows(9).position(|w| w == b".version ")?;
+    let text = &image[start..];
+    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+    std::str::from_utf8(&text[..end]).ok()
+}
+
+/// Bytes of `.param .align 8 .b8 name[32]` or `.param .u64 name`.
+fn size(param: &str) -> Option<u32> {
+    let kind = param
+        .split_whitespace()
+        .find(|w| w.len() > 2 && w.starts_with(['.']) && w[2..].chars().all(|c| c.is_ascii_digit()))?;
+    let one = kind[2..].parse::<u32>().ok()? / 8;
+    match param.split_once('[') {
+        Some((_, count)) => Some(one * count.trim_end().trim_end_matches(']').parse::<u32>().ok()?),
+        None => Some(one),
+    }
+}

@@ -1,0 +1,49 @@
+//! Compiles every `src/*.cu` with nvcc into an image for several architectures, and writes a Rust constant for each
+//! kernel in it: a misspelt kernel is a compile error.
+
+mod compile;
+mod entries;
+mod generate;
+mod toolkit;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=build");
+    println!("cargo::rerun-if-changed=src");
+    let root = PathBuf::from(env("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env("OUT_DIR")?);
+    let nvcc = toolkit::find(&root)?;
+    let mut sources = cuda_files(&root.join("src"))?;
+    sources.sort();
+    let images = compile::all(&nvcc, &root.join("src"), &sources, &out)?;
+    let text = generate::module(&images)?;
+    let path = out.join("generated.rs");
+    std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// The translation units of a folder; headers end in `.cuh`.
+fn cuda_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let paths = entries.map(|entry| entry.map(|e| e.path()).map_err(|e| e.to_string()));
+    let files: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
+    Ok(files
+        .into_iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "cu"))
+        .collect())
+}
+
+fn env(name: &str) -> Result<String, String> {
+    std::env::var(name).map_err(|_| format!("{name} is not set: this program is run by cargo"))
+}

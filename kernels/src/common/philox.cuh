@@ -1,0 +1,31 @@
+// Philox4x32-10 (Salmon et al., SC 2011), bit for bit what core/src/philox.rs computes: a draw is a function of
+// (seed, stream, step, element), element i taking word i % 4 of block i / 4.
+#pragma once
+
+#include "types.cuh"
+
+struct PhiloxKey {
+    u64 seed;
+    u32 stream;
+    u32 step;
+};
+
+// The four words of elements 4·block .. 4·block + 4.
+__device__ __forceinline__ uint4 philox_block(const PhiloxKey &key, u64 block) {
+    uint4 c = make_uint4((u32)block, (u32)(block >> 32), key.step, key.stream);
+    u32 k0 = (u32)key.seed, k1 = (u32)(key.seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        if (round > 0) {
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        u64 a = (u64)0xD2511F53u * c.x;
+        u64 b = (u64)0xCD9E8D57u * c.z;
+        c = make_uint4((u32)(b >> 32) ^ c.y ^ k0, (u32)b, (u32)(a >> 32) ^ c.w ^ k1, (u32)a);
+    }
+    return c;
+}
+
+// Uniform on [0, 1) with 24 bits.
+__device__ __forceinline__ float philox_uniform(u32 word) { return __uint2float_rn(word >> 8) * (1.0f / 16777216.0f); }

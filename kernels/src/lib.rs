@@ -1,0 +1,47 @@
+//! Kiln's CUDA C kernels, compiled by nvcc when this crate is built, as constants.
+//!
+//! One `.cu` file per op family, one module here for each. An [`Image`] holds machine code for several architectures
+//! and PTX for later ones; any program that can load a module through the CUDA driver can use it, with or without the
+//! rest of Kiln. Each file opens with its formulas, layouts, contract and launch geometry.
+//!
+//! `KILN_CUDA_ARCHS` (default `80,90`) names the architectures; PTX of the first is always there, and `ptx` alone leaves
+//! the machine code out.
+
+/// A compiled `.cu` file: a fatbin for `cuModuleLoadData`.
+#[derive(Debug)]
+pub struct Image {
+    /// The file's stem.
+    pub name: &'static str,
+    /// The image.
+    pub fatbin: &'static [u8],
+}
+
+/// A kernel of an image.
+#[derive(Debug)]
+pub struct Kernel {
+    /// The name of its entry.
+    pub name: &'static str,
+    /// Where it is.
+    pub image: &'static Image,
+    /// Bytes of each parameter, in order.
+    pub params: &'static [u32],
+    /// Threads a block may have (its `__launch_bounds__`).
+    pub max_threads: u32,
+}
+
+/// The instances of a kernel for the float dtypes.
+#[derive(Debug)]
+pub struct PerFloat {
+    /// IEEE binary32.
+    pub f32: &'static Kernel,
+    /// bfloat16.
+    pub bf16: &'static Kernel,
+    /// IEEE binary16.
+    pub f16: &'static Kernel,
+}
+
+/// Puts an image where a driver may read it by words.
+#[repr(C, align(64))]
+struct Aligned<T: ?Sized>(T);
+
+include!(concat!(env!("OUT_DIR"), "/generated.rs"));
