@@ -24,6 +24,13 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=src");
     let root = PathBuf::from(env("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env("OUT_DIR")?);
+    for name in ["NVCC", "PATH", "VIRTUAL_ENV"].iter().chain(toolkit::HOMES) {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let environment = toolkit::own(&root).join("pyvenv.cfg");
+    if environment.exists() {
+        println!("cargo::rerun-if-changed={}", environment.display());
+    }
     let nvcc = toolkit::find(&root)?;
     let mut sources = cuda_files(&root.join("src"))?;
     sources.sort();

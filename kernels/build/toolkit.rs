@@ -33,10 +33,12 @@ pub(crate) fn find(manifest: &Path) -> Result<Nvcc, String> {
     ))
 }
 
+/// The environment that `cargo xtask toolkit` makes, beside the folder of the kernels.
+pub(crate) fn own(manifest: &Path) -> PathBuf {
+    manifest.parent().unwrap_or(manifest).join(".venv-cuda")
+}
+
 fn candidates(manifest: &Path) -> Vec<(String, PathBuf)> {
-    for name in ["NVCC", "PATH", "VIRTUAL_ENV"].iter().chain(HOMES) {
-        println!("cargo::rerun-if-env-changed={name}");
-    }
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let mut all = Vec::new();
     if let Some(path) = var("NVCC") {
@@ -54,15 +56,12 @@ fn candidates(manifest: &Path) -> Vec<(String, PathBuf)> {
     if let Some(venv) = var("VIRTUAL_ENV") {
         all.extend(in_venv(&venv).map(|nvcc| ("VIRTUAL_ENV".to_string(), nvcc)));
     }
-    if let Some(root) = manifest.parent() {
-        let venv = root.join(".venv-cuda");
-        println!("cargo::rerun-if-changed={}", venv.join("pyvenv.cfg").display());
-        all.extend(in_venv(&venv).map(|nvcc| (".venv-cuda".to_string(), nvcc)));
-    }
+    all.extend(in_venv(&own(manifest)).map(|nvcc| (".venv-cuda".to_string(), nvcc)));
     all
 }
 
-const HOMES: &[&str] = &["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"];
+/// Variables that name a toolkit's folder.
+pub(crate) const HOMES: &[&str] = &["CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR"];
 
 /// The usual system folders, the newest version first.
 fn installed() -> Vec<PathBuf> {

@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: what a change must pass before it lands.
 
 use crate::test;
+use crate::toolkit;
 use crate::workspace::{Outcome, cargo, passes};
 
 #[derive(clap::Args)]
@@ -17,23 +18,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    let selection = test::selection(&toolkit::ensure());
+    let chosen = || selection.iter().map(String::as_str);
+    let clippy = ["clippy", "--all-targets"].into_iter().chain(chosen());
+    let clippy = clippy.chain(["--", "-D", "warnings"]);
+    let doc = ["doc", "--no-deps"].into_iter().chain(chosen());
     let mut results = vec![
         ("fmt", passes(&mut cargo(["fmt", "--all", "--check"]))?),
-        (
-            "clippy",
-            passes(&mut cargo([
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ]))?,
-        ),
-        (
-            "doc",
-            passes(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?,
-        ),
+        ("clippy", passes(&mut cargo(clippy))?),
+        ("doc", passes(cargo(doc).env("RUSTDOCFLAGS", "-D warnings"))?),
     ];
     if !args.lints {
         let args = test::Args {

@@ -7,6 +7,7 @@ mod ci;
 mod new_op;
 mod test;
 mod tidy;
+mod toolkit;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -41,6 +42,8 @@ enum Task {
     Tidy,
     /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
     Bench(bench::Args),
+    /// Get nvcc, if there is none, from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
+    Toolkit,
     /// Scaffold a new op family in its room on every floor
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Toolkit => toolkit::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
     };

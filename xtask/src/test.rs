@@ -1,14 +1,18 @@
 //! `cargo xtask test`: tidy, then every test of the workspace, and one closing line that adds them up.
 
 use crate::tidy;
+use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, line};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::time::Instant;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-`cargo xtask test` runs on every machine and needs nothing but a Rust toolchain: no GPU, no Python, no network
-once the dependencies are there. What follows `--` goes to `cargo test`:
+`cargo xtask test` runs on every machine and needs a Rust toolchain, and no GPU: the CUDA kernels run on the emulated
+driver, once plain and once in its checker mode. They need nvcc to compile; where there is none, Python gets it (see
+`cargo xtask toolkit`), and where there is no Python either, the CUDA crates are left out and the output says so.
+What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
     /// Test what users run: optimised, with the release profile
@@ -58,28 +62,68 @@ impl std::str::FromStr for Seed {
     }
 }
 
+/// What to build: everything, or everything but what nvcc compiles.
+pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
+    let words: &[&str] = match toolkit {
+        Toolkit::Ready => &["--workspace", "--features", "kiln-cli/cuda"],
+        Toolkit::Missing(_) => &["--workspace", "--exclude", "kiln-kernels", "--exclude", "kiln-cuda"],
+    };
+    words.iter().map(|w| w.to_string()).collect()
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
     let tidy = tidy::run()?;
-    let mut words = vec!["test"];
+    let mut total = Total::default();
+    let mut well = true;
     if args.cargo.is_empty() {
-        words.extend(["--workspace", "--no-fail-fast"]);
+        let toolkit = toolkit::ensure();
+        let mut words = vec!["--no-fail-fast".to_string()];
+        words.extend(selection(&toolkit));
+        well &= cargo_test(args, &words, &[], &mut total)?;
+        match &toolkit {
+            Toolkit::Ready => {
+                // Every kernel once more, watched by the emulated driver's checker.
+                let words = ["--no-fail-fast", "-p", "kiln-cuda", "--test", "emulated"].map(String::from);
+                well &= cargo_test(args, &words, &[("KILN_EMULATOR_CHECK", "1")], &mut total)?;
+            }
+            Toolkit::Missing(why) => println!("CUDA was left out: {why}"),
+        }
+    } else {
+        well &= cargo_test(args, &args.cargo, &[], &mut total)?;
     }
+
+    println!();
+    println!("tidy: {}", if tidy { "ok" } else { "FAILED (see above)" });
+    if well && total.passed == 0 {
+        println!("no test ran");
+    }
+    println!(
+        "{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    Ok(tidy && well && total.passed > 0)
+}
+
+/// Runs `cargo test WORDS`; its output passes through as it comes, and libtest's own result lines are added up.
+fn cargo_test(args: &Args, words: &[String], env: &[(&str, &str)], total: &mut Total) -> Outcome {
+    let mut all = vec!["test"];
     if args.release {
-        words.push("--release");
+        all.push("--release");
     }
-    words.extend(args.cargo.iter().map(String::as_str));
-    let mut command = cargo(words);
+    all.extend(words.iter().map(String::as_str));
+    let mut command = cargo(all);
+    command.envs(env.iter().copied());
     if let Seed::Fixed(seed) = args.seed {
         command.env("PROPTEST_RNG_SEED", seed.to_string());
     }
-    println!("$ {}", line(&command));
-
-    // The tests' output passes through as it comes; only libtest's own result lines are read.
+    let shown: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    println!("$ {shown}{}", line(&command));
+    let start = Instant::now();
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("cannot run `{}`: {e}", line(&command)))?;
-    let (mut total, mut out) = (Total::default(), std::io::stdout());
+    let (failed, mut out) = (total.failed, std::io::stdout());
     if let Some(stdout) = child.stdout.take() {
         for text in BufReader::new(stdout).split(b'\n') {
             let text = text.map_err(|e| format!("cannot read the tests' output: {e}"))?;
@@ -89,20 +133,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     let status = child.wait().map_err(|e| format!("cannot wait for the tests: {e}"))?;
-
-    println!();
-    println!("tidy: {}", if tidy { "ok" } else { "FAILED (see above)" });
-    if !status.success() && total.failed == 0 {
+    if !status.success() && total.failed == failed {
         println!("cargo test did not finish: {status}");
     }
-    if status.success() && total.passed == 0 {
-        println!("no test ran");
-    }
-    println!(
-        "{} passed, {} failed, {} skipped",
-        total.passed, total.failed, total.skipped
-    );
-    Ok(tidy && status.success() && total.passed > 0)
+    println!("took {:.0} s, building included", start.elapsed().as_secs_f64());
+    Ok(status.success())
 }
 
 /// The sum of libtest's result lines.
