@@ -21,7 +21,6 @@ fn main() -> ExitCode {
 
 fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build");
-    println!("cargo::rerun-if-changed=src");
     let root = PathBuf::from(env("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env("OUT_DIR")?);
     for name in ["NVCC", "PATH", "VIRTUAL_ENV"].iter().chain(toolkit::HOMES) {
@@ -32,12 +31,20 @@ fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed={}", environment.display());
     }
     let nvcc = toolkit::find(&root)?;
-    let mut sources = cuda_files(&root.join("src"))?;
-    sources.sort();
-    let images = compile::all(&nvcc, &root.join("src"), &sources, &out)?;
-    let text = generate::module(&images)?;
-    let path = out.join("generated.rs");
-    std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+    let mut folders = vec![("src", "generated.rs")];
+    if std::env::var_os("CARGO_FEATURE_NEGATIVE").is_some() {
+        folders.push(("negative", "negative.rs"));
+    }
+    for (folder, written) in folders {
+        println!("cargo::rerun-if-changed={folder}");
+        let mut sources = cuda_files(&root.join(folder))?;
+        sources.sort();
+        let images = compile::all(&nvcc, &root.join("src"), &sources, &out)?;
+        let path = out.join(written);
+        std::fs::write(&path, generate::module(&images)?)
+            .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The translation units of a folder; headers end in `.cuh`.

@@ -45,3 +45,9 @@ pub struct PerFloat {
 struct Aligned<T: ?Sized>(T);
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
+
+/// Kernels that are wrong on purpose: what the checks must catch.
+#[cfg(feature = "negative")]
+pub mod negative {
+    include!(concat!(env!("OUT_DIR"), "/negative.rs"));
+}

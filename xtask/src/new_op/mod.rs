@@ -17,12 +17,19 @@ pub(crate) struct Args {
 }
 
 /// The files of a new family and what goes into them.
-const ROOMS: &[(&str, &str)] = &[
-    ("crates/core/src/ops", include_str!("templates/core.rs.txt")),
-    ("crates/cpu/src/ops", include_str!("templates/cpu.rs.txt")),
-    ("crates/nn/src/ops", include_str!("templates/nn.rs.txt")),
-    ("crates/testkit/src/ops", include_str!("templates/testkit.rs.txt")),
-    ("crates/testkit/tests/cpu", include_str!("templates/test.rs.txt")),
+const ROOMS: &[(&str, &str, &str)] = &[
+    ("crates/core/src/ops", "rs", include_str!("templates/core.rs.txt")),
+    ("crates/cpu/src/ops", "rs", include_str!("templates/cpu.rs.txt")),
+    ("kernels/src", "cu", include_str!("templates/kernel.cu.txt")),
+    ("crates/cuda/src/ops", "rs", include_str!("templates/cuda.rs.txt")),
+    ("crates/nn/src/ops", "rs", include_str!("templates/nn.rs.txt")),
+    ("crates/testkit/src/ops", "rs", include_str!("templates/testkit.rs.txt")),
+    ("crates/testkit/tests/cpu", "rs", include_str!("templates/test.rs.txt")),
+    (
+        "crates/cuda/tests/emulated",
+        "rs",
+        include_str!("templates/cuda_test.rs.txt"),
+    ),
 ];
 
 /// The files that name every family, and the line that a new one adds.
@@ -31,6 +38,8 @@ const LISTS: &[(&str, &str)] = &[
     ("crates/core/src/ops/mod.rs", "pub use @name@::*;"),
     ("crates/core/src/backend.rs", "+ @Name@Ops"),
     ("crates/cpu/src/ops/mod.rs", "mod @name@;"),
+    ("crates/cuda/src/ops/mod.rs", "mod @name@;"),
+    ("crates/cuda/tests/emulated/main.rs", "mod @name@;"),
     ("crates/nn/src/ops/mod.rs", "mod @name@;"),
     ("crates/testkit/src/ops/mod.rs", "pub mod @name@;"),
     ("crates/testkit/tests/cpu/main.rs", "mod @name@;"),
@@ -40,19 +49,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for path in scaffold(&root(), &args.name)? {
         println!("{path}");
     }
+    let name = &args.name;
     println!(
-        "\nIt compiles and its tests pass: cargo test -p kiln-testkit {}",
-        args.name
+        "\nIt compiles and its tests pass:\n  cargo test -p kiln-testkit {name}\n  cargo test -p kiln-cuda {name}"
     );
     println!("Now put the op's formula where the scaffold has `y = factor·x`, from core down.");
-    for (folder, file) in [("kernels/src", "cu"), ("crates/cuda/src/ops", "rs")] {
-        if root().join(folder).is_dir() {
-            println!(
-                "{folder}/{}.{file} is yours to write: a kernel has no scaffold.",
-                args.name
-            );
-        }
-    }
     Ok(true)
 }
 
@@ -60,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn scaffold(root: &Path, name: &str) -> Result<Vec<String>, String> {
     check_name(name)?;
     let mut written: Vec<(String, String)> = Vec::new();
-    for (folder, template) in ROOMS {
-        let path = format!("{folder}/{name}.rs");
+    for (folder, extension, template) in ROOMS {
+        let path = format!("{folder}/{name}.{extension}");
         if root.join(&path).exists() || root.join(folder).join(name).exists() {
             return Err(format!("{path} exists: an op of that family goes into its files"));
         }
@@ -115,6 +116,7 @@ fn fill(template: &str, name: &str) -> String {
         .replace("@title@", &capital(&lower))
         .replace("@title_lower@", &lower)
         .replace("@Name@", &camel)
+        .replace("@NAME@", &name.to_uppercase())
         .replace("@name@", name)
 }
 
