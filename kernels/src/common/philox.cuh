@@ -20,9 +20,9 @@ __device__ __forceinline__ uint4 philox_block(const PhiloxKey &key, u64 block) {
             k0 += 0x9E3779B9u;
             k1 += 0xBB67AE85u;
         }
-        u64 a = (u64)0xD2511F53u * c.x;
-        u64 b = (u64)0xCD9E8D57u * c.z;
-        c = make_uint4((u32)(b >> 32) ^ c.y ^ k0, (u32)b, (u32)(a >> 32) ^ c.w ^ k1, (u32)a);
+        u32 high_a = __umulhi(0xD2511F53u, c.x), low_a = 0xD2511F53u * c.x;
+        u32 high_b = __umulhi(0xCD9E8D57u, c.z), low_b = 0xCD9E8D57u * c.z;
+        c = make_uint4(high_b ^ c.y ^ k0, low_b, high_a ^ c.w ^ k1, low_a);
     }
     return c;
 }

@@ -1,0 +1,63 @@
+// Neighbouring elements as floats, moved by accesses of up to 16 bytes.
+#pragma once
+
+#include "types.cuh"
+
+// The word that holds BYTES bytes, and its store. The compiler tears a store of several elements into the order in
+// which they are computed; an instruction of our own keeps it whole.
+template <int BYTES> struct WordOf;
+template <> struct WordOf<2> {
+    using Word = unsigned short;
+    static __device__ __forceinline__ void store(void *p, Word w) { *reinterpret_cast<Word *>(p) = w; }
+};
+template <> struct WordOf<4> {
+    using Word = u32;
+    static __device__ __forceinline__ void store(void *p, Word w) { *reinterpret_cast<Word *>(p) = w; }
+};
+template <> struct WordOf<8> {
+    using Word = uint2;
+    static __device__ __forceinline__ void store(void *p, Word w) {
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(w.x), "r"(w.y)
+                     : "memory");
+    }
+};
+template <> struct WordOf<16> {
+    using Word = uint4;
+    static __device__ __forceinline__ void store(void *p, Word w) {
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(w.x), "r"(w.y),
+                     "r"(w.z), "r"(w.w)
+                     : "memory");
+    }
+};
+
+// Elements of T that one access moves when V are wanted.
+template <typename T, int V> constexpr int ACCESS = V < LANES<T> ? V : LANES<T>;
+
+// x = p[0 .. V], V a power of two and p aligned to the smaller of V elements and 16 bytes.
+template <int V, typename T> __device__ __forceinline__ void load(const T *__restrict__ p, float (&x)[V]) {
+    constexpr int N = ACCESS<T, V>;
+    using Word = typename WordOf<N * sizeof(T)>::Word;
+#pragma unroll
+    for (int i = 0; i < V; i += N) {
+        Word word = *reinterpret_cast<const Word *>(p + i);
+        T v[N];
+        memcpy(v, &word, sizeof word);
+#pragma unroll
+        for (int j = 0; j < N; ++j) x[i + j] = wide(v[j]);
+    }
+}
+
+// p[0 .. V] = x rounded, under the same contract; p in global memory.
+template <int V, typename T> __device__ __forceinline__ void store(T *__restrict__ p, const float (&x)[V]) {
+    constexpr int N = ACCESS<T, V>;
+    using Bytes = WordOf<N * sizeof(T)>;
+#pragma unroll
+    for (int i = 0; i < V; i += N) {
+        T v[N];
+#pragma unroll
+        for (int j = 0; j < N; ++j) v[j] = narrow<T>(x[i + j]);
+        typename Bytes::Word word;
+        memcpy(&word, v, sizeof word);
+        Bytes::store(p + i, word);
+    }
+}

@@ -1,0 +1,391 @@
+// Norms whose values lie in columns: batch norm, and group and instance norm over several positions.
+//
+//   mean, var over a sample's positions and a group's channels; rstd = 1/√(var + eps); x̂ = (x − mean)·rstd
+//   y  = x̂·scale + shift
+//   dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n);   dscale = Σ g·x̂;   dshift = Σ g
+//   RMS norm: mean = 0, rstd = 1/√(mean(x²) + eps), no second term in dx
+//
+// x is [samples, positions, channels], channels = groups·width, statistics [samples, groups]. Batch norm is one sample
+// with a group per channel. Rows of layer norm (positions = 1) have kernels of their own in norm_rows.cu; their dscale
+// and dshift are made here.
+//
+// Sums go in two stages without atomics, in an order that only the sizes decide. Stage 1 gives every block a tile of
+// columns and a stretch of rows (struct Cut) and writes a partial result per column; stage 2 combines them in order.
+//
+// Contract: x, g, y and dx are aligned to 16 bytes; scale and shift have a value per channel, or are null; fewer than
+//   2^32 channels.
+// Geometry of tiled kernels: blocks of (tx, 256/tx), tx a power of two up to 32; grid tiles·outer·chunks, tiles =
+//   ⌈channels / (tx·V)⌉, where V is the elements of 16 bytes if they divide the channels, else 1.
+#include "norm.cuh"
+
+// `outer` times `rows` rows, each outer part cut into `chunks` of `step` rows.
+struct Cut {
+    u64 outer, rows, step, chunks;
+};
+static_assert(sizeof(Cut) == 32, "cuda::ops::norm::Cut");
+
+constexpr int TILED = 256;
+constexpr int REDUCE = 128;
+
+// The columns and rows of a block's thread: V columns from `column`, rows begin + threadIdx.y, + blockDim.y, … < end.
+template <int V> struct Place {
+    u64 channels, column, begin, end;
+    u32 chunk, outer;
+
+    __device__ __forceinline__ Place(const GroupNormParams &p, const Cut &cut) {
+        channels = p.groups * p.width;
+        // A grid has fewer than 2^31 blocks: its parts fit 32 bits.
+        u32 tiles = ((u32)channels - 1) / (blockDim.x * V) + 1, chunks = (u32)cut.chunks;
+        chunk = blockIdx.x / tiles;
+        outer = chunk / chunks;
+        column = ((u64)(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * V;
+        u64 first = (chunk % chunks) * cut.step, size = cut.rows - first;
+        begin = outer * cut.rows + first;
+        end = begin + (size < cut.step ? size : cut.step);
+    }
+    __device__ __forceinline__ bool inside() const { return column < channels; }
+};
+
+// The groups of V columns.
+template <int V> struct Groups {
+    u32 of[V];
+
+    __device__ __forceinline__ Groups(const GroupNormParams &p, u64 column) {
+        u32 width = (u32)p.width, group = (u32)column / width, rest = (u32)column % width;
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            of[j] = group;
+            if (++rest == width) {
+                rest = 0;
+                ++group;
+            }
+        }
+    }
+    // v[j] = stats[sample, group of column j]
+    __device__ __forceinline__ void load(const GroupNormParams &p, const float *__restrict__ stats, u64 sample,
+                                         float (&v)[V]) const {
+#pragma unroll
+        for (int j = 0; j < V; ++j) v[j] = stats[sample * p.groups + of[j]];
+    }
+};
+
+// v[j] = vector[column + j], or `otherwise` where there is no vector
+template <int V, typename T>
+__device__ __forceinline__ void of_channels(const T *__restrict__ vector, u64 column, float otherwise, float (&v)[V]) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) v[j] = vector ? wide(vector[column + j]) : otherwise;
+}
+
+// Stage 1: partial[chunk, {mean, m2}, channel] of the rows of each chunk.
+template <typename T, int V>
+__device__ __forceinline__ void moments(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                        float *__restrict__ partial) {
+    constexpr int ROWS = 4;
+    __shared__ float counts[TILED], means[V * TILED], squares[V * TILED];
+    Place<V> at(p, cut);
+    int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    Moments m[V] = {};
+    for (u64 row = at.begin + threadIdx.y; at.inside() && row < at.end; row += ROWS * blockDim.y) {
+        // Several rows in registers: their mean first, then the deviations from it.
+        float v[ROWS][V];
+        int n = 0;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            u64 here = row + r * blockDim.y;
+            if (here < at.end) {
+                load<V>(x + here * at.channels + at.column, v[r]);
+                n = r + 1;
+            }
+        }
+        float inverse = 1.0f / n;
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            Moments b = {(float)n, 0.0f, 0.0f};
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) b.mean += r < n ? v[r][j] : 0.0f;
+            b.mean *= inverse;
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) b.m2 += r < n ? (v[r][j] - b.mean) * (v[r][j] - b.mean) : 0.0f;
+            m[j].add(b);
+        }
+    }
+    auto put = [&] {
+        counts[thread] = m[0].count;
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            means[j * TILED + thread] = m[j].mean;
+            squares[j * TILED + thread] = m[j].m2;
+        }
+    };
+    put();
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y >= half) continue;
+        int other = thread + half * blockDim.x;
+#pragma unroll
+        for (int j = 0; j < V; ++j)
+            m[j].add(Moments{counts[other], means[j * TILED + other], squares[j * TILED + other]});
+        put();
+    }
+    if (threadIdx.y > 0 || !at.inside()) return;
+    partial += at.chunk * 2 * at.channels + at.column;
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+        partial[j] = m[j].mean;
+        partial[at.channels + j] = m[j].m2;
+    }
+}
+
+// Stage 2: the statistics of each (sample, group) from the partial results of its chunks and channels.
+// Geometry: a block of 128 per (sample, group), the grid strides.
+extern "C" __global__ void __launch_bounds__(REDUCE)
+    norm_stats(GroupNormParams p, Cut cut, const float *__restrict__ partial, float *__restrict__ mean,
+               float *__restrict__ rstd) {
+    __shared__ Moments warps[REDUCE / WARP];
+    u64 channels = p.groups * p.width;
+    for (Walk at(blockIdx.x, gridDim.x, p.groups); at.quotient < p.samples; at.next()) {
+        Moments m = {};
+        for (Walk i(threadIdx.x, REDUCE, p.width); i.quotient < cut.chunks; i.next()) {
+            u64 part = at.quotient * cut.chunks + i.quotient, left = cut.rows - i.quotient * cut.step;
+            const float *from = partial + part * 2 * channels + at.remainder * p.width + i.remainder;
+            m.add(Moments{(float)(left < cut.step ? left : cut.step), from[0], from[channels]});
+        }
+        m = warp_moments(m);
+        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = m;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (int w = 1; w < REDUCE / WARP; ++w) m.add(warps[w]);
+            float var = m.m2 / m.count;
+            u64 to = at.quotient * p.groups + at.remainder;
+            mean[to] = p.rms ? 0.0f : m.mean;
+            rstd[to] = rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
+        }
+        __syncthreads();
+    }
+}
+
+// y = (x − mean)·rstd·scale + shift; with EVAL `rstd` holds variances.
+template <typename T, int V, bool EVAL>
+__device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                      const T *__restrict__ scale, const T *__restrict__ shift,
+                                      const float *__restrict__ mean, const float *__restrict__ rstd,
+                                      T *__restrict__ y) {
+    Place<V> at(p, cut);
+    if (!at.inside()) return;
+    Groups<V> groups(p, at.column);
+    float m[V], a[V], b[V], s[V];
+    groups.load(p, mean, at.outer, m);
+    groups.load(p, rstd, at.outer, a);
+    of_channels(scale, at.column, 1.0f, s);
+    of_channels(shift, at.column, 0.0f, b);
+#pragma unroll
+    for (int j = 0; j < V; ++j) a[j] = (EVAL ? rstd_of(a[j], p.eps) : a[j]) * s[j];
+#pragma unroll 4
+    for (u64 row = at.begin + threadIdx.y; row < at.end; row += blockDim.y) {
+        float v[V];
+        load<V>(x + row * at.channels + at.column, v);
+#pragma unroll
+        for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j];
+        store<V>(y + row * at.channels + at.column, v);
+    }
+}
+
+// Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel]. The statistics are those of the sample `outer`, or of
+// the row itself where every row is a sample (positions = 1).
+template <typename T, int V>
+__device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                     const float *__restrict__ mean, const float *__restrict__ rstd,
+                                     const T *__restrict__ g, float *__restrict__ partial) {
+    __shared__ float dots[V * TILED], totals[V * TILED];
+    Place<V> at(p, cut);
+    Groups<V> groups(p, at.column);
+    int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    float dot[V] = {}, total[V] = {}, m[V] = {}, k[V] = {};
+    if (at.inside() && p.positions > 1) {
+        groups.load(p, mean, at.outer, m);
+        groups.load(p, rstd, at.outer, k);
+    }
+#pragma unroll 2
+    for (u64 row = at.begin + threadIdx.y; at.inside() && row < at.end; row += blockDim.y) {
+        if (p.positions == 1) {
+            groups.load(p, mean, row, m);
+            groups.load(p, rstd, row, k);
+        }
+        float v[V], d[V];
+        load<V>(x + row * at.channels + at.column, v);
+        load<V>(g + row * at.channels + at.column, d);
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            dot[j] += d[j] * ((v[j] - m[j]) * k[j]);
+            total[j] += d[j];
+        }
+    }
+    auto put = [&] {
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            dots[j * TILED + thread] = dot[j];
+            totals[j * TILED + thread] = total[j];
+        }
+    };
+    put();
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y >= half) continue;
+        int other = thread + half * blockDim.x;
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+            dot[j] += dots[j * TILED + other];
+            total[j] += totals[j * TILED + other];
+        }
+        put();
+    }
+    if (threadIdx.y > 0 || !at.inside()) return;
+    partial += at.chunk * 2 * at.channels + at.column;
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+        partial[j] = dot[j];
+        partial[at.channels + j] = total[j];
+    }
+}
+
+// Stage 2 for dx: factors[{Σ g·scale / n, Σ g·scale·x̂ / n}, sample, group].
+// Geometry: a block of 128 per (sample, group), the grid strides.
+template <typename T>
+__device__ __forceinline__ void factors_of(const GroupNormParams &p, const Cut &cut, const float *__restrict__ partial,
+                                           const T *__restrict__ scale, float *__restrict__ factors) {
+    __shared__ float scratch[REDUCE / WARP];
+    u64 channels = p.groups * p.width, all = p.samples * p.groups;
+    float n = (float)(p.positions * p.width);
+    for (Walk at(blockIdx.x, gridDim.x, p.groups); at.quotient < p.samples; at.next()) {
+        float dot = 0.0f, total = 0.0f;
+        for (Walk i(threadIdx.x, REDUCE, p.width); i.quotient < cut.chunks; i.next()) {
+            u64 part = at.quotient * cut.chunks + i.quotient, column = at.remainder * p.width + i.remainder;
+            const float *from = partial + part * 2 * channels + column;
+            float s = scale ? wide(scale[column]) : 1.0f;
+            dot += s * from[0];
+            total += s * from[channels];
+        }
+        dot = block_sum<REDUCE>(dot, scratch);
+        total = block_sum<REDUCE>(total, scratch);
+        if (threadIdx.x == 0) {
+            u64 to = at.quotient * p.groups + at.remainder;
+            factors[to] = p.rms ? 0.0f : total / n;
+            factors[all + to] = dot / n;
+        }
+    }
+}
+
+// Stage 2 for dscale and dshift: the sums of `parts` partial results, zero if there are none.
+// Geometry: blocks of (32, 8), 32 channels each.
+template <typename T>
+__device__ __forceinline__ void totals_of(u64 channels, u64 parts, const float *__restrict__ partial,
+                                          T *__restrict__ dscale, T *__restrict__ dshift) {
+    __shared__ float dots[8][WARP], totals[8][WARP];
+    u64 column = (u64)blockIdx.x * WARP + threadIdx.x;
+    float dot = 0.0f, total = 0.0f;
+    for (u64 i = threadIdx.y; column < channels && i < parts; i += 8) {
+        dot += partial[i * 2 * channels + column];
+        total += partial[i * 2 * channels + channels + column];
+    }
+    dots[threadIdx.y][threadIdx.x] = dot;
+    totals[threadIdx.y][threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= channels) return;
+    for (int y = 1; y < 8; ++y) {
+        dot += dots[y][threadIdx.x];
+        total += totals[y][threadIdx.x];
+    }
+    dscale[column] = narrow<T>(dot);
+    dshift[column] = narrow<T>(total);
+}
+
+// dx = rstd·(g·scale − factors₀ − x̂·factors₁)
+template <typename T, int V>
+__device__ __forceinline__ void input_gradient(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                               const T *__restrict__ scale, const float *__restrict__ mean,
+                                               const float *__restrict__ rstd, const T *__restrict__ g,
+                                               const float *__restrict__ factors, T *__restrict__ dx) {
+    Place<V> at(p, cut);
+    if (!at.inside()) return;
+    Groups<V> groups(p, at.column);
+    float m[V], k[V], s[V], total[V], dot[V];
+    groups.load(p, mean, at.outer, m);
+    groups.load(p, rstd, at.outer, k);
+    groups.load(p, factors, at.outer, total);
+    groups.load(p, factors + p.samples * p.groups, at.outer, dot);
+    of_channels(scale, at.column, 1.0f, s);
+#pragma unroll 2
+    for (u64 row = at.begin + threadIdx.y; row < at.end; row += blockDim.y) {
+        float v[V], d[V];
+        load<V>(x + row * at.channels + at.column, v);
+        load<V>(g + row * at.channels + at.column, d);
+#pragma unroll
+        for (int j = 0; j < V; ++j) d[j] = k[j] * (d[j] * s[j] - total[j] - (v[j] - m[j]) * k[j] * dot[j]);
+        store<V>(dx + row * at.channels + at.column, d);
+    }
+}
+
+// A body with 16-byte accesses where they divide the channels, else with single elements.
+#define BY_WIDTH(body, ...)                                                                                            \
+    if (p.groups * p.width % LANES<T> == 0) body<T, LANES<T>>(__VA_ARGS__);                                            \
+    else body<T, 1>(__VA_ARGS__);
+
+template <typename T, int V>
+__device__ __forceinline__ void train(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                      const T *__restrict__ scale, const T *__restrict__ shift,
+                                      const float *__restrict__ mean, const float *__restrict__ rstd,
+                                      T *__restrict__ y) {
+    apply<T, V, false>(p, cut, x, scale, shift, mean, rstd, y);
+}
+template <typename T, int V>
+__device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, const T *__restrict__ x,
+                                     const T *__restrict__ scale, const T *__restrict__ shift,
+                                     const float *__restrict__ mean, const float *__restrict__ var,
+                                     T *__restrict__ y) {
+    apply<T, V, true>(p, cut, x, scale, shift, mean, var, y);
+}
+
+#define NORM(suffix, type)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_moments_##suffix(                                         \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, float *__restrict__ partial) {                         \
+        using T = type;                                                                                                \
+        BY_WIDTH(moments, p, cut, x, partial)                                                                          \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_apply_##suffix(                                           \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,                        \
+        const type *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ rstd,                \
+        type *__restrict__ y) {                                                                                        \
+        using T = type;                                                                                                \
+        BY_WIDTH(train, p, cut, x, scale, shift, mean, rstd, y)                                                        \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_eval_##suffix(                                            \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,                        \
+        const type *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ var,                 \
+        type *__restrict__ y) {                                                                                        \
+        using T = type;                                                                                                \
+        BY_WIDTH(eval, p, cut, x, scale, shift, mean, var, y)                                                          \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED) norm_sums_##suffix(                                            \
+        GroupNormParams p, Cut cut, const type *__restrict__ x, const float *__restrict__ mean,                        \
+        const float *__restrict__ rstd, const type *__restrict__ g, float *__restrict__ partial) {                     \
+        using T = type;                                                                                                \
+        BY_WIDTH(sums, p, cut, x, mean, rstd, g, partial)                                                              \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(REDUCE)                                                               \
+        norm_factors_##suffix(GroupNormParams p, Cut cut, const float *__restrict__ partial,                           \
+                              const type *__restrict__ scale, float *__restrict__ factors) {                           \
+        factors_of<type>(p, cut, partial, scale, factors);                                                             \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        norm_totals_##suffix(GroupNormParams p, const float *__restrict__ partial, type *__restrict__ dscale,          \
+                             type *__restrict__ dshift, u64 parts) {                                                   \
+        totals_of<type>(p.groups * p.width, parts, partial, dscale, dshift);                                           \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(TILED)                                                                \
+        norm_grad_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,     \
+                           const float *__restrict__ mean, const float *__restrict__ rstd,                             \
+                           const type *__restrict__ g, const float *__restrict__ factors, type *__restrict__ dx) {     \
+        using T = type;                                                                                                \
+        BY_WIDTH(input_gradient, p, cut, x, scale, mean, rstd, g, factors, dx)                                         \
+    }
+FOR_FLOATS(NORM)

@@ -1,0 +1,184 @@
+// Optimizer updates: one launch for every parameter of a group.
+//
+// The list of parameters travels by value in the launch's own parameters (a replayed graph keeps it), in flat words:
+// a record per tensor [param, grad, state × N, elements, first chunk], where a chunk is 4096 elements and a tensor's
+// chunks follow those of the tensor before it. A block takes one chunk and finds its tensor by bisection. PyTorch's
+// multi_tensor_apply cuts work the same way, with the search done on the host. Formulas: core/src/ops/optim.rs.
+//
+// scalars = [lr, c1, c2, scale] lies on the device, for it changes from step to step; gradients are multiplied by scale.
+//
+// Contract: pointers at multiples of 16 bytes; params and grads of T, state of f32; no tensor without elements.
+// Geometry: 256 threads, a block per chunk; a thread moves 16 bytes of the parameter at a time.
+#include "common/vector.cuh"
+
+struct SgdParams {
+    double momentum, dampening, weight_decay;
+    u32 nesterov, maximize;
+};
+static_assert(sizeof(SgdParams) == 32, "core::ops::SgdParams");
+
+struct AdamParams {
+    double beta1, beta2, eps, weight_decay;
+    u32 decoupled, amsgrad;
+};
+static_assert(sizeof(AdamParams) == 40, "core::ops::AdamParams");
+
+struct RmspropParams {
+    double alpha, eps, weight_decay, momentum;
+    u32 centered, pad;
+};
+static_assert(sizeof(RmspropParams) == 40, "core::ops::RmspropParams");
+
+struct AdagradParams {
+    double eps, weight_decay;
+};
+static_assert(sizeof(AdagradParams) == 16, "core::ops::AdagradParams");
+
+// The tensors of one launch.
+struct Tensors {
+    u64 count;
+    u64 words[500];
+};
+static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the other parameters below 4096 bytes");
+
+constexpr int THREADS = 256;
+constexpr u32 CHUNK = 4096;
+
+// w = update(w, g, state) for every element of this block's chunk, the gradient already scaled.
+template <typename T, int N, typename Update>
+__device__ __forceinline__ void each(const Tensors &tensors, float scale, const Update &update) {
+    constexpr int V = LANES<T>, RECORD = N + 4;
+    // The last tensor whose first chunk is not after this one.
+    u32 low = 0, high = (u32)tensors.count;
+    while (high - low > 1) {
+        u32 middle = (low + high) / 2;
+        if (tensors.words[middle * RECORD + N + 3] <= blockIdx.x) low = middle;
+        else high = middle;
+    }
+    const u64 *record = tensors.words + low * RECORD;
+    u64 begin = (blockIdx.x - record[N + 3]) * CHUNK;
+    u64 left = record[N + 2] - begin;
+    u32 n = left < CHUNK ? (u32)left : CHUNK;
+    T *__restrict__ param = reinterpret_cast<T *>(record[0]) + begin;
+    const T *__restrict__ grad = reinterpret_cast<const T *>(record[1]) + begin;
+    float *state[N > 0 ? N : 1];
+#pragma unroll
+    for (int k = 0; k < N; ++k) state[k] = reinterpret_cast<float *>(record[2 + k]) + begin;
+
+    for (u32 i = threadIdx.x * V; i < n; i += THREADS * V) {
+        if (i + V <= n) {
+            float w[V], g[V], s[N > 0 ? N : 1][V];
+            load<V>(param + i, w);
+            load<V>(grad + i, g);
+#pragma unroll
+            for (int k = 0; k < N; ++k) load<V>(state[k] + i, s[k]);
+#pragma unroll
+            for (int j = 0; j < V; ++j) {
+                float one[N > 0 ? N : 1];
+#pragma unroll
+                for (int k = 0; k < N; ++k) one[k] = s[k][j];
+                w[j] = update(w[j], scale * g[j], one);
+#pragma unroll
+                for (int k = 0; k < N; ++k) s[k][j] = one[k];
+            }
+            store<V>(param + i, w);
+#pragma unroll
+            for (int k = 0; k < N; ++k) store<V>(state[k] + i, s[k]);
+        } else {
+#pragma unroll 1
+            for (u32 j = i; j < n; ++j) {
+                float one[N > 0 ? N : 1];
+#pragma unroll
+                for (int k = 0; k < N; ++k) one[k] = state[k][j];
+                param[j] = narrow<T>(update(wide(param[j]), scale * wide(grad[j]), one));
+#pragma unroll
+                for (int k = 0; k < N; ++k) state[k][j] = one[k];
+            }
+        }
+    }
+}
+
+// state: [v] with momentum
+template <typename T, bool MOMENTUM>
+__device__ __forceinline__ void sgd(const SgdParams &p, const Tensors &tensors, const float *__restrict__ scalars) {
+    float lr = scalars[0], decay = (float)p.weight_decay, momentum = (float)p.momentum;
+    float fresh = (float)(1.0 - p.dampening);
+    bool first = scalars[1] == 1.0f;
+    float scale = p.maximize ? -scalars[3] : scalars[3];
+    each<T, MOMENTUM>(tensors, scale, [=](float w, float g, float (&s)[1]) {
+        g += decay * w;
+        if constexpr (!MOMENTUM) return w - lr * g;
+        s[0] = first ? g : momentum * s[0] + fresh * g;
+        return w - lr * (p.nesterov ? g + momentum * s[0] : s[0]);
+    });
+}
+
+// state: [m, v], and the largest v with AMSGrad
+template <typename T, int N>
+__device__ __forceinline__ void adam(const AdamParams &p, const Tensors &tensors, const float *__restrict__ scalars) {
+    float lr = scalars[0], rate = lr / scalars[1], c2 = scalars[2];
+    float beta1 = (float)p.beta1, fresh1 = (float)(1.0 - p.beta1);
+    float beta2 = (float)p.beta2, fresh2 = (float)(1.0 - p.beta2);
+    float eps = (float)p.eps, decay = (float)p.weight_decay;
+    float shrink = p.decoupled ? 1.0f - lr * decay : 1.0f, penalty = p.decoupled ? 0.0f : decay;
+    each<T, N>(tensors, scalars[3], [=](float w, float g, float (&s)[N]) {
+        g += penalty * w;
+        s[0] = beta1 * s[0] + fresh1 * g;
+        s[1] = beta2 * s[1] + fresh2 * (g * g);
+        if constexpr (N == 3) s[2] = s[1] <= s[2] ? s[2] : s[1];
+        return shrink * w - rate * (s[0] / (sqrtf(s[N - 1]) / c2 + eps));
+    });
+}
+
+// state: [s], then [b] with momentum, then the mean gradient [a] when centered
+template <typename T, bool MOMENTUM, bool CENTERED>
+__device__ __forceinline__ void rmsprop(const RmspropParams &p, const Tensors &tensors,
+                                        const float *__restrict__ scalars) {
+    constexpr int N = 1 + MOMENTUM + CENTERED;
+    float lr = scalars[0], alpha = (float)p.alpha, fresh = (float)(1.0 - p.alpha);
+    float eps = (float)p.eps, decay = (float)p.weight_decay, momentum = (float)p.momentum;
+    each<T, N>(tensors, scalars[3], [=](float w, float g, float (&s)[N]) {
+        g += decay * w;
+        s[0] = alpha * s[0] + fresh * (g * g);
+        float variance = s[0];
+        if constexpr (CENTERED) {
+            float mean = alpha * s[N - 1] + fresh * g;
+            s[N - 1] = mean;
+            variance -= mean * mean;
+            // Rounding can put it below zero; NaN fails the comparison and stays.
+            if (variance < 0.0f) variance = 0.0f;
+        }
+        float step = g / (sqrtf(variance) + eps);
+        if constexpr (MOMENTUM) step = s[1] = momentum * s[1] + step;
+        return w - lr * step;
+    });
+}
+
+// state: [s]
+template <typename T>
+__device__ __forceinline__ void adagrad(const AdagradParams &p, const Tensors &tensors,
+                                        const float *__restrict__ scalars) {
+    float lr = scalars[0], eps = (float)p.eps, decay = (float)p.weight_decay;
+    each<T, 1>(tensors, scalars[3], [=](float w, float g, float (&s)[1]) {
+        g += decay * w;
+        s[0] += g * g;
+        return w - lr * (g / (sqrtf(s[0]) + eps));
+    });
+}
+
+#define UPDATE(name, Params, body)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        name(Params p, Tensors tensors, const float *__restrict__ scalars) {                                           \
+        body(p, tensors, scalars);                                                                                     \
+    }
+#define UPDATES(suffix, T)                                                                                             \
+    UPDATE(sgd_##suffix, SgdParams, (sgd<T, false>))                                                                   \
+    UPDATE(sgd_momentum_##suffix, SgdParams, (sgd<T, true>))                                                           \
+    UPDATE(adam_##suffix, AdamParams, (adam<T, 2>))                                                                    \
+    UPDATE(adam_amsgrad_##suffix, AdamParams, (adam<T, 3>))                                                            \
+    UPDATE(rmsprop_##suffix, RmspropParams, (rmsprop<T, false, false>))                                                \
+    UPDATE(rmsprop_momentum_##suffix, RmspropParams, (rmsprop<T, true, false>))                                        \
+    UPDATE(rmsprop_centered_##suffix, RmspropParams, (rmsprop<T, false, true>))                                        \
+    UPDATE(rmsprop_momentum_centered_##suffix, RmspropParams, (rmsprop<T, true, true>))                                \
+    UPDATE(adagrad_##suffix, AdagradParams, (adagrad<T>))
+FOR_FLOATS(UPDATES)

@@ -1,0 +1,123 @@
+// Random numbers, dropout and the counters they draw from.
+//
+//   random:   y[i] of a distribution with parameters a, b
+//   dropout:  y[i] = u[i] < a ? 0 : x[i]·scale, scale = 1/(1 − a)
+//   tick:     ticket = counter; counter += 1 (wrapping)
+//
+// Element i takes word i % 4 of Philox block i / 4 under the key (seed, stream, *step): the bits do not depend on the
+// grid, and are those of the CPU. A product and the sum after it round apart (__fmul_rn, __fadd_rn).
+//
+// Contract: x and y have p.n elements and start at a multiple of 16 bytes; step, counter and ticket are one i32 each.
+// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick: one thread.
+#include "common/normal.cuh"
+#include "common/philox.cuh"
+#include "common/vector.cuh"
+
+struct RandomParams {
+    u64 n, seed;
+    double a, b;
+    u32 stream, distribution;
+};
+static_assert(sizeof(RandomParams) == 40, "core::ops::RandomParams");
+
+// Codes of core's Distribution.
+enum Distribution : u32 { UNIFORM, NORMAL, TRUNCATED_NORMAL, BERNOULLI };
+
+__device__ __forceinline__ PhiloxKey key_of(const RandomParams &p, const i32 *__restrict__ step) {
+    return PhiloxKey{p.seed, p.stream, (u32)*step};
+}
+
+// a + b·v
+__device__ __forceinline__ float affine(float a, float b, float v) { return __fadd_rn(a, __fmul_rn(b, v)); }
+
+// Uniform on a ≤ x < b; the sum may round up to the excluded bound.
+__device__ __forceinline__ float uniform_between(float a, float b, u32 word) {
+    float v = affine(a, __fsub_rn(b, a), philox_uniform(word));
+    return v < b ? v : a;
+}
+
+// The four numbers of one Philox block.
+__device__ __forceinline__ void draw(u32 distribution, float a, float b, uint4 w, float (&v)[4]) {
+    u32 words[4] = {w.x, w.y, w.z, w.w};
+    if (distribution == NORMAL) {
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+            float2 pair = normal_pair(words[j], words[j + 1]);
+            v[j] = affine(a, b, pair.x);
+            v[j + 1] = affine(a, b, pair.y);
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        switch (distribution) {
+        case UNIFORM: v[j] = uniform_between(a, b, words[j]); break;
+        case TRUNCATED_NORMAL: v[j] = affine(a, b, truncated_normal(words[j])); break;
+        default: v[j] = philox_uniform(words[j]) < a ? 1.0f : 0.0f; break;
+        }
+    }
+}
+
+// y[0 .. 4], or what is left of it.
+template <typename T> __device__ __forceinline__ void put(T *__restrict__ y, u64 left, const float (&v)[4]) {
+    if (left >= 4) {
+        store<4>(y, v);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 3; ++j)
+        if (j < left) y[j] = narrow<T>(v[j]);
+}
+
+template <typename T>
+__device__ __forceinline__ void fill(const RandomParams &p, const i32 *__restrict__ step, T *__restrict__ y) {
+    PhiloxKey key = key_of(p, step);
+    float a = (float)p.a, b = (float)p.b;
+    for (u64 block = global_thread(); block * 4 < p.n; block += global_threads()) {
+        float v[4];
+        draw(p.distribution, a, b, philox_block(key, block), v);
+        put(y + block * 4, p.n - block * 4, v);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void drop(const RandomParams &p, const i32 *__restrict__ step, const T *__restrict__ x,
+                                     T *__restrict__ y, float scale) {
+    PhiloxKey key = key_of(p, step);
+    float a = (float)p.a;
+    for (u64 block = global_thread(); block * 4 < p.n; block += global_threads()) {
+        u64 at = block * 4, left = p.n - at;
+        uint4 w = philox_block(key, block);
+        u32 words[4] = {w.x, w.y, w.z, w.w};
+        float v[4] = {};
+        if (left >= 4) {
+            load<4>(x + at, v);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 3; ++j)
+                if (j < left) v[j] = wide(x[at + j]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[j] = philox_uniform(words[j]) < a ? 0.0f : v[j] * scale;
+        put(y + at, left, v);
+    }
+}
+
+#define RANDOM(suffix, T)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(256) random_##suffix(RandomParams p, const i32 *__restrict__ step,    \
+                                                                      T *__restrict__ y) {                             \
+        fill<T>(p, step, y);                                                                                           \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) dropout_##suffix(RandomParams p, const i32 *__restrict__ step,   \
+                                                                       const T *__restrict__ x, T *__restrict__ y,     \
+                                                                       float scale) {                                  \
+        drop<T>(p, step, x, y, scale);                                                                                 \
+    }
+FOR_FLOATS(RANDOM)
+
+extern "C" __global__ void __launch_bounds__(32) tick(i32 *__restrict__ counter, i32 *__restrict__ ticket) {
+    if (global_thread() != 0) return;
+    u32 now = (u32)*counter;
+    *ticket = (i32)now;
+    *counter = (i32)(now + 1);
+}
