@@ -5,6 +5,7 @@ use super::{Finding, House};
 
 /// The crates that may contain `unsafe`, and for what.
 const ROOMS: &[(&str, &str)] = &[
+    ("link", "the way to the CUDA driver"),
     ("device", "calls into the CUDA driver"),
     ("cuda", "kernel launches"),
     ("emulator", "the driver's C interface"),

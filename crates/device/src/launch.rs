@@ -1,0 +1,154 @@
+//! Launches of kernels.
+
+use crate::codes;
+use crate::error::{Error, Result};
+use crate::ffi;
+use crate::module::Function;
+use crate::stream::Stream;
+use bytemuck::NoUninit;
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Blocks along x, y and z; none may be zero.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+}
+
+impl Geometry {
+    /// As many blocks of `threads` as cover `n` elements along x, at least one, without dynamic shared memory.
+    pub fn linear(n: u32, threads: u32) -> Self {
+        Self {
+            grid: [n.div_ceil(threads.max(1)).max(1), 1, 1],
+            block: [threads.max(1), 1, 1],
+            shared: 0,
+        }
+    }
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
+        write!(
+            f,
+            "grid {gx}x{gy}x{gz}, block {bx}x{by}x{bz}, {} bytes of shared memory",
+            self.shared
+        )
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg<'a>(Kind<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind<'a> {
+    Value(&'a [u8]),
+    Pointer(u64),
+}
+
+impl<'a> Arg<'a> {
+    /// A value: its bytes are copied when the kernel is launched.
+    pub fn value<T: NoUninit>(value: &'a T) -> Self {
+        Self(Kind::Value(bytemuck::bytes_of(value)))
+    }
+
+    /// An address on the device, such as a block's; zero is the null pointer.
+    pub fn ptr(address: u64) -> Self {
+        Self(Kind::Pointer(address))
+    }
+
+    /// The bytes that the argument has.
+    pub fn size(&self) -> usize {
+        match self.0 {
+            Kind::Value(bytes) => bytes.len(),
+            Kind::Pointer(_) => size_of::<u64>(),
+        }
+    }
+
+    /// Where the bytes are, to be read by the driver before the launch returns.
+    fn address(&self) -> *mut c_void {
+        match &self.0 {
+            Kind::Value(bytes) => bytes.as_ptr().cast_mut().cast(),
+            Kind::Pointer(address) => ptr::from_ref(address).cast_mut().cast(),
+        }
+    }
+}
+
+impl Stream {
+    /// Launches a kernel behind the work that the stream has now. While the stream is captured, the launch becomes part
+    /// of the graph.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel expects, in type and order; every address among them is of memory that
+    /// the kernel may read and write as it does, at the time when it runs; and the kernel does nothing else that is
+    /// undefined. For a launch in a capture this holds for every launch of a graph that is made from the capture. Where
+    /// the driver can tell, number and sizes are checked here; the rest is the caller's word.
+    ///
+    /// # Errors
+    /// [`Error::Arguments`]; [`Error::Launch`] with the driver's code; [`Error::DeviceMismatch`].
+    pub unsafe fn launch(&self, function: &Function, geometry: Geometry, args: &[Arg<'_>]) -> Result<()> {
+        self.context().expect("launch", function.module().context())?;
+        if let Some(expected) = function.parameters() {
+            let fits = expected.len() == args.len() && expected.iter().zip(args).all(|(e, a)| *e == a.size());
+            if !fits {
+                return Err(Error::Arguments {
+                    kernel: function.name().to_string(),
+                    expected: expected.to_vec(),
+                    found: args.iter().map(Arg::size).collect(),
+                });
+            }
+        }
+        const FEW: usize = 32;
+        let mut few = [ptr::null_mut(); FEW];
+        let mut many;
+        let addresses: &mut [*mut c_void] = if args.len() <= FEW {
+            &mut few[..args.len()]
+        } else {
+            many = vec![ptr::null_mut(); args.len()];
+            &mut many
+        };
+        for (slot, arg) in addresses.iter_mut().zip(args) {
+            *slot = arg.address();
+        }
+        self.context().bind()?;
+        let ([gx, gy, gz], [bx, by, bz]) = (geometry.grid, geometry.block);
+        // SAFETY: function and stream are borrowed, so alive. The driver reads every argument before it returns, and
+        // they are borrowed until then. That they are what the kernel expects is the caller's promise.
+        let code = unsafe {
+            ffi::cuLaunchKernel(
+                function.handle(),
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                geometry.shared,
+                self.handle(),
+                addresses.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        match code {
+            0 => Ok(()),
+            900..=908 => Err(Error::driver("cuLaunchKernel", code)),
+            code => {
+                let (name, meaning) = codes::describe(code);
+                Err(Error::Launch {
+                    kernel: function.name().to_string(),
+                    geometry,
+                    code,
+                    name,
+                    meaning,
+                })
+            }
+        }
+    }
+}

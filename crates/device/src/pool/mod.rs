@@ -1,0 +1,214 @@
+//! A caching allocator: memory that is given back is kept for the next request, since the driver's own calls wait for
+//! the device.
+
+mod arena;
+mod room;
+
+use crate::context::Context;
+use crate::error::Result;
+use room::Room;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+/// A caching allocator of a device. Clones are the same pool.
+///
+/// Sizes are rounded up to 512 bytes. Requests up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from
+/// segments of 20 MiB, larger ones have segments of their own size (rounded to 2 MiB) that later ones may share. Of the
+/// free parts the smallest that fits is taken, of equal ones the lowest: equal sequences of requests and returns give
+/// equal addresses.
+///
+/// A block goes back to its pool when it is dropped, while kernels that use it may still be queued. That is sound
+/// because the next owner's work is queued behind them, on the one stream that computes: **work on a pool's blocks is
+/// ordered on one stream**. What another stream does with a block, such as copies, is ordered by events before the block
+/// is dropped.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    main: Arc<Room>,
+    /// Who has entered which private pool, the latest last.
+    entered: Mutex<Vec<(ThreadId, Arc<Room>)>>,
+    direct: bool,
+}
+
+/// What a pool has and has done, in bytes and calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes in blocks.
+    pub live: usize,
+    /// Bytes that the driver gave and that are in no block.
+    pub cached: usize,
+    /// The most bytes that were live at once.
+    pub peak: usize,
+    /// Allocations of the driver.
+    pub allocations: usize,
+    /// Allocations that the driver has back.
+    pub releases: usize,
+    /// Requests for a block.
+    pub requests: usize,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(context: &Context) -> Self {
+        Self::with(context, false)
+    }
+
+    /// A pool without a cache: every block is an allocation of the driver of exactly its size, and goes back to the driver
+    /// when it is dropped (those of a private pool: with the pool). It is slow, and for checkers: they see a kernel step
+    /// over the end of a block only where the driver's memory ends too.
+    pub fn direct(context: &Context) -> Self {
+        Self::with(context, true)
+    }
+
+    fn with(context: &Context, direct: bool) -> Self {
+        Self(Arc::new(Shared {
+            main: Arc::new(Room::new(context, Arc::default(), direct, false)),
+            entered: Mutex::default(),
+            direct,
+        }))
+    }
+
+    /// A block of this many bytes, with whatever they hold. Zero bytes are a block too.
+    ///
+    /// If the driver has no memory left, cached memory goes back to it and it is asked again; not while a private pool is
+    /// entered, since a capture forbids to wait.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), after which the pool is as before; the driver's.
+    pub fn alloc(&self, bytes: usize) -> Result<Block> {
+        let room = self.room();
+        let ptr = match room.take(bytes) {
+            Err(crate::Error::OutOfMemory { .. }) if Arc::ptr_eq(&room, &self.0.main) => {
+                self.0.main.context().synchronize()?;
+                self.release_cached()?;
+                room.take(bytes)?
+            }
+            ptr => ptr?,
+        };
+        Ok(Block { ptr, len: bytes, room })
+    }
+
+    /// A pool of its own for a captured graph: see [`enter`](Self::enter).
+    pub fn private(&self) -> PrivatePool {
+        let main = &self.0.main;
+        PrivatePool(Arc::new(Room::new(main.context(), main.tally(), self.0.direct, true)))
+    }
+
+    /// Until the guard is dropped, what this thread allocates comes from the private pool, and goes back to it. Blocks of
+    /// a graph stay reserved for it that way: no one else is given memory that the graph will write again.
+    pub fn enter(&self, private: &PrivatePool) -> Entered<'_> {
+        let room = private.0.clone();
+        self.entered().push((thread::current().id(), room.clone()));
+        Entered {
+            pool: self,
+            room,
+            thread: PhantomData,
+        }
+    }
+
+    /// What this pool and its private pools have and have done.
+    pub fn stats(&self) -> PoolStats {
+        self.0.main.tally().read()
+    }
+
+    /// Gives segments without a block back to the driver, after it has waited for the device. Private pools keep theirs.
+    ///
+    /// # Errors
+    /// The driver's, among them those of kernels that ran earlier.
+    pub fn release_cached(&self) -> Result<()> {
+        self.0.main.release()
+    }
+
+    /// The context that the memory is of.
+    pub fn context(&self) -> &Context {
+        self.0.main.context()
+    }
+
+    fn entered(&self) -> MutexGuard<'_, Vec<(ThreadId, Arc<Room>)>> {
+        self.0.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where this thread's requests go.
+    fn room(&self) -> Arc<Room> {
+        let entered = self.entered();
+        if entered.is_empty() {
+            return self.0.main.clone();
+        }
+        let me = thread::current().id();
+        let mine = entered.iter().rev().find(|(thread, _)| *thread == me);
+        mine.map_or_else(|| self.0.main.clone(), |(_, room)| room.clone())
+    }
+}
+
+/// Memory of a captured graph. It lives as long as this handle or a block of it does: keep it beside the graph.
+#[derive(Clone, Debug)]
+pub struct PrivatePool(Arc<Room>);
+
+impl PrivatePool {
+    /// The bytes that the driver gave for it.
+    pub fn reserved(&self) -> usize {
+        self.0.reserved()
+    }
+}
+
+/// While it lives, its thread allocates from a private pool.
+#[derive(Debug)]
+#[must_use = "the private pool is left when the guard is dropped"]
+pub struct Entered<'a> {
+    pool: &'a Pool,
+    room: Arc<Room>,
+    /// It stays on its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let me = thread::current().id();
+        let mut entered = self.pool.entered();
+        let mine = entered
+            .iter()
+            .rposition(|(thread, room)| *thread == me && Arc::ptr_eq(room, &self.room));
+        if let Some(at) = mine {
+            entered.remove(at);
+        }
+    }
+}
+
+/// Memory of a device; it goes back to its pool when it is dropped.
+#[derive(Debug)]
+pub struct Block {
+    ptr: u64,
+    len: usize,
+    room: Arc<Room>,
+}
+
+impl Block {
+    /// Its address on the device.
+    pub fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    /// The bytes that were asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no bytes were asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The context that the memory is of.
+    pub fn context(&self) -> &Context {
+        self.room.context()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.room.give(self.ptr);
+    }
+}

@@ -1,0 +1,196 @@
+//! An arena with a driver behind it: the main part of a pool, or a private one.
+
+use super::PoolStats;
+use super::arena::{Arena, plan};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::ffi::{self, call};
+use crate::graph::CaptureMode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a pool and its private pools have and have done together.
+#[derive(Debug, Default)]
+pub(super) struct Tally(Mutex<(PoolStats, usize)>);
+
+impl Tally {
+    pub(super) fn read(&self) -> PoolStats {
+        let (stats, reserved) = *self.lock();
+        PoolStats {
+            cached: reserved - stats.live,
+            ..stats
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (PoolStats, usize)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn taken(&self, bytes: usize) {
+        let (stats, _) = &mut *self.lock();
+        stats.live += bytes;
+        stats.peak = stats.peak.max(stats.live);
+    }
+
+    fn given(&self, bytes: usize) {
+        self.lock().0.live -= bytes;
+    }
+
+    fn allocated(&self, bytes: usize) {
+        let (stats, reserved) = &mut *self.lock();
+        stats.allocations += 1;
+        *reserved += bytes;
+    }
+
+    fn released(&self, bytes: usize) {
+        let (stats, reserved) = &mut *self.lock();
+        stats.releases += 1;
+        *reserved -= bytes;
+    }
+}
+
+/// Segments of one owner. It is alive as long as its pool or one of its blocks.
+#[derive(Debug)]
+pub(super) struct Room {
+    context: Context,
+    arena: Mutex<Arena>,
+    tally: Arc<Tally>,
+    /// A segment for each block.
+    direct: bool,
+    /// Of a captured graph: segments stay until the room goes.
+    private: bool,
+}
+
+impl Room {
+    pub(super) fn new(context: &Context, tally: Arc<Tally>, direct: bool, private: bool) -> Self {
+        Self {
+            context: context.clone(),
+            arena: Mutex::default(),
+            tally,
+            direct,
+            private,
+        }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(super) fn tally(&self) -> Arc<Tally> {
+        self.tally.clone()
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.arena().segments().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// A part of at least this many bytes.
+    pub(super) fn take(&self, bytes: usize) -> Result<u64> {
+        let mut arena = self.arena();
+        self.tally.lock().0.requests += 1;
+        let plan = plan(bytes, self.direct)
+            .ok_or(())
+            .or_else(|()| Err(self.exhausted(bytes)?))?;
+        let at = match arena.take(plan) {
+            Some(at) => at,
+            None => {
+                let Some(segment) = allocate(&self.context, plan.segment)? else {
+                    drop(arena);
+                    return Err(self.exhausted(bytes)?);
+                };
+                arena.add(plan, segment);
+                self.tally.allocated(plan.segment);
+                // A new segment fits what it was made for.
+                arena.take(plan).unwrap_or(segment)
+            }
+        };
+        self.tally.taken(arena.size(at));
+        Ok(at)
+    }
+
+    /// Takes back a part.
+    pub(super) fn give(&self, at: u64) {
+        let mut arena = self.arena();
+        self.tally.given(arena.size(at));
+        arena.give(at);
+        if self.direct && !self.private {
+            self.free(arena.release());
+        }
+    }
+
+    /// Gives the driver back what is free as a whole.
+    pub(super) fn release(&self) -> Result<()> {
+        let mut arena = self.arena();
+        // Before anything is forgotten: an error of an earlier kernel shows here.
+        self.context.synchronize()?;
+        self.free(arena.release());
+        Ok(())
+    }
+
+    fn free(&self, segments: impl IntoIterator<Item = (u64, usize)>) {
+        let _ = self.context.bind();
+        let _relaxed = Relaxed::enter();
+        for (at, bytes) in segments {
+            self.tally.released(bytes);
+            // SAFETY: the address is a segment's, from `allocate`, and no block is left in it; the driver waits for
+            // kernels that still use it. The result does not matter: it could only tell of earlier kernels.
+            let _ = unsafe { ffi::cuMemFree_v2(at) };
+        }
+    }
+
+    /// The error for a request that cannot be served.
+    fn exhausted(&self, requested: usize) -> Result<Error> {
+        let (free, total) = self.context.memory()?;
+        Ok(Error::OutOfMemory {
+            ordinal: self.context.ordinal(),
+            requested,
+            free,
+            total,
+        })
+    }
+
+    fn arena(&self) -> MutexGuard<'_, Arena> {
+        self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let segments: Vec<(u64, usize)> = self.arena().segments().collect();
+        self.free(segments);
+    }
+}
+
+/// Memory from the driver; `None` if it has not enough.
+fn allocate(context: &Context, bytes: usize) -> Result<Option<u64>> {
+    context.bind()?;
+    let _relaxed = Relaxed::enter();
+    let mut address = 0;
+    // SAFETY: `address` is a place for what the function writes; the context is current.
+    match unsafe { ffi::cuMemAlloc_v2(&mut address, bytes) } {
+        ffi::OUT_OF_MEMORY => Ok(None),
+        code => crate::error::check("cuMemAlloc_v2", code).map(|()| Some(address)),
+    }
+}
+
+/// While it lives, this thread may allocate although it captures a stream: a capture has no part in it.
+struct Relaxed(i32);
+
+impl Relaxed {
+    fn enter() -> Self {
+        let mut mode = CaptureMode::Relaxed as i32;
+        Self::exchange(&mut mode);
+        Self(mode)
+    }
+
+    fn exchange(mode: &mut i32) {
+        // SAFETY: `mode` is a place for the integer that the function reads and writes. An error leaves it as it is:
+        // the mode then stays, and the call that follows answers for itself.
+        let _ = unsafe { call!(cuThreadExchangeStreamCaptureMode(mode)) };
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        Self::exchange(&mut self.0);
+    }
+}

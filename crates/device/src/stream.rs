@@ -1,0 +1,190 @@
+//! Queues of work on a device.
+
+use crate::context::Context;
+use crate::copies::Staging;
+use crate::error::{Result, check};
+use crate::event::Event;
+use crate::ffi::{self, call};
+use crate::graph::{CaptureMode, Graph};
+use std::sync::Mutex;
+
+/// Whose work goes first where the device has to choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// After the others.
+    Low,
+    /// Between the two: what a stream without a wish has.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
+
+/// A queue of work on a device: its work runs in order, and beside that of other streams. It does not order itself with
+/// the NULL stream.
+#[derive(Debug)]
+pub struct Stream {
+    raw: ffi::CUstream,
+    context: Context,
+    pub(crate) staging: Mutex<Staging>,
+}
+
+// SAFETY: the driver takes calls with a stream from any thread; the pointer is never dereferenced here.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the staging area has a lock.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of this device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(context: &Context, priority: Priority) -> Result<Self> {
+        let (least, greatest) = context.priorities()?;
+        // Numbers fall as priority rises, and zero lies between where the device has three.
+        let priority = match priority {
+            Priority::Low => least,
+            Priority::Normal => 0i32.clamp(greatest.min(least), least.max(greatest)),
+            Priority::High => greatest,
+        };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: `raw` is a place for the handle that the function writes; the context is current since `priorities`.
+        unsafe { call!(cuStreamCreateWithPriority(&mut raw, ffi::STREAM_NON_BLOCKING, priority))? };
+        Ok(Self {
+            raw,
+            context: context.clone(),
+            staging: Mutex::new(Staging::default()),
+        })
+    }
+
+    /// The context that the stream was made in.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Waits until the stream's work is done.
+    ///
+    /// # Errors
+    /// The driver's, among them those of kernels that ran earlier; [`Error::Capture`](crate::Error::Capture) while the
+    /// stream is captured.
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive as long as `self`.
+        unsafe { call!(cuStreamSynchronize(self.raw)) }
+    }
+
+    /// Whether the stream's work is done.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize).
+    pub fn is_idle(&self) -> Result<bool> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive as long as `self`.
+        match unsafe { ffi::cuStreamQuery(self.raw) } {
+            ffi::NOT_READY => Ok(false),
+            code => check("cuStreamQuery", code).map(|()| true),
+        }
+    }
+
+    /// Makes later work of this stream wait for the event, on the device. In a capture this makes the stream part of it,
+    /// if the event is.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: stream and event are borrowed, so alive.
+        unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }
+    }
+
+    /// Sets the event behind the work that the stream has now. It forgets an earlier recording.
+    ///
+    /// # Errors
+    /// The driver's; the event must be of this stream's device.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.context.expect("record", event.context())?;
+        self.context.bind()?;
+        // SAFETY: stream and event are borrowed, so alive.
+        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+    }
+
+    /// From here on work goes into a graph instead of the device, until [`end_capture`](Self::end_capture) on the same
+    /// thread. [`capture`](Self::capture) also ends it when something fails.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn begin_capture(&self) -> Result<()> {
+        self.begin_capture_with(CaptureMode::ThreadLocal)
+    }
+
+    /// As [`begin_capture`](Self::begin_capture), with a choice of what is forbidden meanwhile.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn begin_capture_with(&self, mode: CaptureMode) -> Result<()> {
+        self.context.bind()?;
+        // SAFETY: the stream is alive as long as `self`.
+        unsafe { call!(cuStreamBeginCapture_v2(self.raw, mode as i32)) }
+    }
+
+    /// Ends a capture and gives what was captured.
+    ///
+    /// # Errors
+    /// [`Error::Capture`](crate::Error::Capture) if something in it could not be captured or a branch was not joined.
+    pub fn end_capture(&self) -> Result<Graph> {
+        self.context.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the stream is alive as long as `self`; `raw` is a place for the handle that the function writes.
+        unsafe { call!(cuStreamEndCapture(self.raw, &mut raw))? };
+        Graph::of_capture(raw, &self.context)
+    }
+
+    /// Captures the work that `f` gives to this stream. The capture ends when `f` does, whatever it returns.
+    ///
+    /// # Errors
+    /// Those of `f`, of the driver, and those of [`end_capture`](Self::end_capture).
+    pub fn capture<E: From<crate::Error>>(&self, f: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
+        struct End<'a>(Option<&'a Stream>);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                // After an error or a panic of `f`: what was captured so far is of no use.
+                let _ = self.0.map(Stream::end_capture);
+            }
+        }
+        self.begin_capture()?;
+        let mut end = End(Some(self));
+        f()?;
+        end.0 = None;
+        Ok(self.end_capture()?)
+    }
+
+    /// Whether work goes into a graph; also after something has made the capture worthless.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn capturing(&self) -> Result<bool> {
+        self.context.bind()?;
+        let mut status = 0;
+        // SAFETY: the stream is alive as long as `self`; `status` is a place for the integer that the function writes.
+        unsafe { call!(cuStreamIsCapturing(self.raw, &mut status))? };
+        Ok(status != 0)
+    }
+
+    /// The driver's handle, for libraries that work on a stream. It is valid as long as this stream is.
+    pub fn raw(&self) -> *mut std::ffi::c_void {
+        self.raw.cast()
+    }
+
+    pub(crate) fn handle(&self) -> ffi::CUstream {
+        self.raw
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.context.bind();
+        // SAFETY: this was the only handle. The driver finishes the stream's work first, on its own time. The result
+        // does not matter: it could only tell of earlier kernels.
+        let _ = unsafe { ffi::cuStreamDestroy_v2(self.raw) };
+    }
+}

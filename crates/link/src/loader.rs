@@ -1,0 +1,213 @@
+//! Which driver, and how it is opened.
+
+use crate::DRIVER_VARIABLE;
+use crate::trampolines::{NAMES, TABLE, absent};
+use std::ffi::{CStr, CString, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Who said which file the driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The environment variable `KILN_CUDA_DRIVER`.
+    Variable,
+    /// [`set_driver`].
+    Program,
+    /// Nobody: `libcuda.so.1`, as the system finds it.
+    System,
+}
+
+/// A driver that is loaded.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    /// The file, as the loader found it.
+    pub path: PathBuf,
+    /// Who asked for it.
+    pub origin: Origin,
+    /// The functions that it lacks: they answer `CUDA_ERROR_NOT_SUPPORTED`.
+    pub missing: Vec<&'static str>,
+}
+
+/// Why no driver is loaded, or not this one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The file could not be opened.
+    #[error("cannot open {}{}: {reason}", path.display(), by(origin))]
+    Open {
+        /// What was to be opened.
+        path: PathBuf,
+        /// Who asked for it.
+        origin: Origin,
+        /// The dynamic linker's words.
+        reason: String,
+    },
+    /// The file has no `cuInit`.
+    #[error("{}{} is no CUDA driver: it has no `cuInit`", path.display(), by(origin))]
+    NoDriver {
+        /// What was opened.
+        path: PathBuf,
+        /// Who asked for it.
+        origin: Origin,
+    },
+    /// Another driver is in use, and stays.
+    #[error("cannot take {} as the driver: {} is loaded already", asked.display(), loaded.display())]
+    Loaded {
+        /// The driver that was asked for.
+        asked: PathBuf,
+        /// The one in use.
+        loaded: PathBuf,
+    },
+    /// There is no dynamic loading of drivers here.
+    #[error("CUDA drivers are loaded on Linux alone")]
+    Unsupported,
+}
+
+fn by(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Variable => " (from the environment variable KILN_CUDA_DRIVER)",
+        Origin::Program => " (set by the program)",
+        Origin::System => "",
+    }
+}
+
+/// The path of `set_driver`; held while a driver is being loaded, so that it happens once.
+static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// The driver in use and its handle's address.
+static LOADED: OnceLock<(Driver, usize)> = OnceLock::new();
+
+fn chosen() -> MutexGuard<'static, Option<PathBuf>> {
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names the file to load as the driver. It has effect before the first call of a driver function, and when
+/// `KILN_CUDA_DRIVER` is not set: the person at the machine has the last word.
+///
+/// # Errors
+/// [`LoadError::Loaded`] if another file is the driver already, unless the environment variable named it.
+pub fn set_driver(path: impl AsRef<Path>) -> Result<(), LoadError> {
+    let path = path.as_ref();
+    let mut chosen = chosen();
+    if let Some((driver, _)) = LOADED.get() {
+        let same = chosen.as_deref() == Some(path) || driver.path == path;
+        if !same && driver.origin != Origin::Variable {
+            return Err(LoadError::Loaded {
+                asked: path.to_path_buf(),
+                loaded: driver.path.clone(),
+            });
+        }
+        return Ok(());
+    }
+    *chosen = Some(path.to_path_buf());
+    Ok(())
+}
+
+/// The driver in use, if one has been loaded.
+pub fn loaded() -> Option<&'static Driver> {
+    LOADED.get().map(|(driver, _)| driver)
+}
+
+/// Loads the driver, unless one is loaded. This is not yet `cuInit`, which does the same first. After an error it may be
+/// tried again.
+///
+/// # Errors
+/// Why there is no driver.
+pub fn load() -> Result<&'static Driver, LoadError> {
+    if let Some((driver, _)) = LOADED.get() {
+        return Ok(driver);
+    }
+    let chosen = chosen();
+    if let Some((driver, _)) = LOADED.get() {
+        return Ok(driver);
+    }
+    let (path, origin) = match (std::env::var_os(DRIVER_VARIABLE), &*chosen) {
+        (Some(path), _) if !path.is_empty() => (PathBuf::from(path), Origin::Variable),
+        (_, Some(path)) => (path.clone(), Origin::Program),
+        (_, None) => (PathBuf::from("libcuda.so.1"), Origin::System),
+    };
+    let handle = open(&path, origin)?;
+    let Some(init) = find(handle, "cuInit") else {
+        return Err(LoadError::NoDriver { path, origin });
+    };
+    let mut missing = Vec::new();
+    for (name, slot) in NAMES.iter().zip(&TABLE) {
+        slot.set(find(handle, name).unwrap_or_else(|| {
+            missing.push(*name);
+            absent()
+        }));
+    }
+    let path = file_of(init).unwrap_or(path);
+    let (driver, _) = LOADED.get_or_init(|| (Driver { path, origin, missing }, handle as usize));
+    Ok(driver)
+}
+
+/// The driver's function of this name; loads the driver first.
+pub(crate) fn real(name: &str) -> Option<*mut c_void> {
+    load().ok()?;
+    let (_, handle) = LOADED.get()?;
+    find(*handle as *mut c_void, name)
+}
+
+#[cfg(target_os = "linux")]
+fn open(path: &Path, origin: Origin) -> Result<*mut c_void, LoadError> {
+    use std::os::unix::ffi::OsStrExt;
+    let refuse = |reason: String| LoadError::Open {
+        path: path.to_path_buf(),
+        origin,
+        reason,
+    };
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refuse(e.to_string()))?;
+    // SAFETY: the name ends with NUL and outlives the call. The library's initialisers run: that it is a driver is the
+    // word of who named it. `dlerror` is per thread, and its text is copied before another call.
+    unsafe {
+        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if handle.is_null() {
+            let text = libc::dlerror();
+            let text = match text.is_null() {
+                true => "no reason given".into(),
+                false => CStr::from_ptr(text).to_string_lossy().into_owned(),
+            };
+            return Err(refuse(text));
+        }
+        Ok(handle)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn find(handle: *mut c_void, name: &str) -> Option<*mut c_void> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the handle comes from `open` and is never closed; the name ends with NUL and outlives the call.
+    let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// The file that the function at `address` came from.
+#[cfg(target_os = "linux")]
+fn file_of(address: *mut c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: Dl_info is plain data, for which zeros are a value; its name is NUL-terminated and lives as long as the
+    // library, which is never unloaded.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        let name = CStr::from_ptr(info.dli_fname).to_bytes();
+        Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(_: &Path, _: Origin) -> Result<*mut c_void, LoadError> {
+    Err(LoadError::Unsupported)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn find(_: *mut c_void, _: &str) -> Option<*mut c_void> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn file_of(_: *mut c_void) -> Option<PathBuf> {
+    None
+}
