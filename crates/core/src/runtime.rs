@@ -62,14 +62,25 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Repeats a captured step.
     fn replay(&self, graph: &mut Self::Graph) -> Result<()>;
 
+    /// Kernels that one replay of a captured step runs; 0 where the backend does not count them.
+    fn launches(&self, graph: &Self::Graph) -> usize {
+        let _ = graph;
+        0
+    }
+
     /// Allocator statistics.
     fn memory(&self) -> MemoryStats;
 
     /// A buffer holding `values`.
     fn upload<T: Element>(&self, values: &[T]) -> Result<Self::Buffer> {
         let mut buffer = self.alloc(T::DTYPE, values.len())?;
-        self.upload_bytes(bytemuck::cast_slice(values), &mut buffer)?;
+        self.write(values, &mut buffer)?;
         Ok(buffer)
+    }
+
+    /// Overwrites a buffer of dtype `T` and of as many elements; the caller has compared both.
+    fn write<T: Element>(&self, values: &[T], buffer: &mut Self::Buffer) -> Result<()> {
+        self.upload_bytes(bytemuck::cast_slice(values), buffer)
     }
 
     /// The elements of a buffer of dtype `T`; the caller has compared the dtypes.

@@ -1,6 +1,8 @@
 //! Integer tensors: labels, token ids, gather indices (i32) and masks (u8).
 
 use crate::Tensor;
+use crate::memory::{Memory, own};
+use crate::tensor::check_write;
 use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 /// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
 pub struct Indices<B: Backend> {
     backend: B,
-    buffer: Arc<B::Buffer>,
+    buffer: Arc<Memory<B::Buffer>>,
     shape: Shape,
 }
 
@@ -27,7 +29,7 @@ impl<B: Backend> Indices<B> {
         debug_assert_eq!(buffer.len(), shape.size());
         Indices {
             backend: backend.clone(),
-            buffer: Arc::new(buffer),
+            buffer: Memory::new(buffer),
             shape,
         }
     }
@@ -127,12 +129,33 @@ impl<B: Backend> Indices<B> {
 
     /// The memory for writing in place; others that share it keep the old values.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
-        if Arc::get_mut(&mut self.buffer).is_none() {
-            let mut copy = self.backend.alloc(self.dtype(), self.size())?;
-            self.backend.copy(&self.buffer, &mut copy)?;
-            self.buffer = Arc::new(copy);
-        }
-        Ok(Arc::get_mut(&mut self.buffer).unwrap_or_else(|| unreachable!("the copy above is not shared")))
+        own(&self.backend, &mut self.buffer)
+    }
+
+    /// The memory with its number.
+    pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
+        &self.buffer
+    }
+
+    /// Overwrites the values in place with `values` from the host, row-major. `T` must be the dtype. This is how new
+    /// labels reach a captured step.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype, another number of values.
+    pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
+        check_write(T::DTYPE, self.dtype(), values.len(), &self.shape)?;
+        let backend = self.backend.clone();
+        backend.write(values, self.buffer_mut()?)
+    }
+
+    /// The same values in memory of their own. (A clone shares the memory.)
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn copy(&self) -> Result<Self> {
+        let mut buffer = self.backend.alloc(self.dtype(), self.size())?;
+        self.backend.copy(&self.buffer, &mut buffer)?;
+        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
     }
 
     /// Refuses a dtype other than `dtype`.

@@ -1,6 +1,7 @@
 //! The differentiable tensor: a shared buffer, a shape, and where its gradient goes.
 
 use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
+use crate::memory::{Memory, own};
 use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape};
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// [`Tensor::backward`] follows that memory back.
 pub struct Tensor<B: Backend> {
     backend: B,
-    buffer: Arc<B::Buffer>,
+    buffer: Arc<Memory<B::Buffer>>,
     shape: Shape,
     node: Option<Arc<Node<B>>>,
 }
@@ -33,7 +34,7 @@ impl<B: Backend> Tensor<B> {
         debug_assert_eq!(buffer.len(), shape.size());
         Tensor {
             backend: backend.clone(),
-            buffer: Arc::new(buffer),
+            buffer: Memory::new(buffer),
             shape,
             node: None,
         }
@@ -251,12 +252,12 @@ impl<B: Backend> Tensor<B> {
 
     /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
-        if Arc::get_mut(&mut self.buffer).is_none() {
-            let mut copy = self.backend.alloc(self.dtype(), self.size())?;
-            self.backend.copy(&self.buffer, &mut copy)?;
-            self.buffer = Arc::new(copy);
-        }
-        Ok(Arc::get_mut(&mut self.buffer).unwrap_or_else(|| unreachable!("the copy above is not shared")))
+        own(&self.backend, &mut self.buffer)
+    }
+
+    /// The memory with its number.
+    pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
+        &self.buffer
     }
 
     /// A buffer of this tensor's dtype for an output of `shape`.
@@ -283,6 +284,44 @@ impl<B: Backend> Tensor<B> {
         }
         backend.copy(&source.buffer, self.buffer_mut()?)
     }
+
+    /// Overwrites the values in place with `values` from the host, row-major; the place in the graph stays. `T` must be
+    /// the tensor's dtype. This is how new inputs reach a captured step.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype, another number of values.
+    pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
+        check_write(T::DTYPE, self.dtype(), values.len(), &self.shape)?;
+        let backend = self.backend.clone();
+        backend.write(values, self.buffer_mut()?)
+    }
+
+    /// The same values in memory of their own, untracked. (A clone shares the memory.)
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn copy(&self) -> Result<Self> {
+        let mut buffer = self.alloc_like(self.shape)?;
+        self.backend.copy(&self.buffer, &mut buffer)?;
+        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
+    }
+}
+
+/// Refuses values of another dtype or number than a tensor's.
+pub(crate) fn check_write(values: DType, dtype: DType, len: usize, shape: &Shape) -> Result<()> {
+    const OP: &str = "write";
+    if values != dtype {
+        return Err(Error::DTypeMismatch {
+            op: OP,
+            lhs: dtype,
+            rhs: values,
+        });
+    }
+    if len != shape.size() {
+        let expected = format!("{} for shape {shape}", shape.size());
+        return Err(Error::invalid(OP, "values", format!("{len} values"), expected));
+    }
+    Ok(())
 }
 
 pub(crate) fn require_float<B: Backend>(op: &'static str, backend: &B, dtype: DType) -> Result<()> {

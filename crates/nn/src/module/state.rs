@@ -33,6 +33,35 @@ impl<B: Backend> State<B> {
         locked(&self.0).assign(values)
     }
 
+    /// Adds others in place, nothing recorded: a running sum.
+    ///
+    /// # Errors
+    /// A tensor of another shape or dtype.
+    pub fn add(&self, values: &Tensor<B>) -> Result<()> {
+        let mut present = locked(&self.0);
+        if present.shape() != values.shape() || present.dtype() != values.dtype() {
+            // The refusal of `assign`.
+            return present.assign(values);
+        }
+        let backend = present.backend().clone();
+        backend.accumulate(values.buffer(), present.buffer_mut()?)
+    }
+
+    /// Sets every value in place.
+    ///
+    /// # Errors
+    /// The device.
+    pub fn fill(&self, value: f64) -> Result<()> {
+        let mut present = locked(&self.0);
+        let backend = present.backend().clone();
+        backend.fill(value, present.buffer_mut()?)
+    }
+
+    /// Looks at the tensor without sharing it.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&Tensor<B>) -> R) -> R {
+        look(&locked(&self.0))
+    }
+
     /// Moves the values towards others: `s = (1 − rate)·s + rate·values`, nothing recorded.
     ///
     /// # Errors
@@ -93,6 +122,11 @@ impl<B: Backend> Counter<B> {
     /// The present count, `[]` of i32. The memory is shared until the next tick.
     pub fn get(&self) -> Indices<B> {
         locked(&self.0).clone()
+    }
+
+    /// Looks at the count without sharing it.
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
+        look(&locked(&self.0))
     }
 
     /// Sets the count.

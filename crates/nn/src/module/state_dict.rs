@@ -1,7 +1,7 @@
 //! State dictionaries: everything a model holds, by dotted name.
 
 use super::{Entry, Module, Walk};
-use crate::{Backend, DType, Indices, Shape, Tensor};
+use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
 /// An entry of a state dictionary.
@@ -41,6 +41,9 @@ impl<B: Backend> Value<B> {
 
 /// Tensors by dotted name, in the order of the names. It shares memory with the model it came from until that model
 /// changes: a snapshot without a copy.
+///
+/// A model that changes while a snapshot is held moves to new memory, which a captured step does not know of: steps
+/// beside a snapshot that is kept, such as an average of weights, take a [`copy`](StateDict::copy).
 #[derive(Clone, Debug)]
 pub struct StateDict<B: Backend> {
     entries: BTreeMap<String, Value<B>>,
@@ -70,6 +73,21 @@ impl<B: Backend> StateDict<B> {
             Entry::Mode(_) => {}
         }));
         dict
+    }
+
+    /// The same values in memory of their own.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn copy(&self) -> Result<Self> {
+        let copied = |value: &Value<B>| match value {
+            Value::Float(t) => t.copy().map(Value::Float),
+            Value::Int(i) => i.copy().map(Value::Int),
+        };
+        let entries = self.entries.iter().map(|(name, v)| Ok((name.clone(), copied(v)?)));
+        Ok(StateDict {
+            entries: entries.collect::<Result<_>>()?,
+        })
     }
 
     /// Adds an entry or replaces the one of that name.

@@ -1,9 +1,8 @@
 //! What all optimizers share: matching parameters with gradients and state, groups, and the calls to the backend.
 
-use super::{Optimizer, check_positive};
+use super::{Applied, Optimizer, check_positive};
 use crate::module::{StateDict, Value};
-use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, Tensor};
-use kiln_core::Buffer;
+use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Places, Result, Tensor};
 use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -85,10 +84,29 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The optimizer state of one parameter.
+/// What the optimizer keeps of one parameter.
 struct Slot<B: Backend> {
     steps: u64,
-    state: Vec<Tensor<B>>,
+    /// Made where the parameter first meets a gradient.
+    state: Option<Vec<Tensor<B>>>,
+    /// Which block of scalars the step to come reads; set for every parameter that trains.
+    block: Option<usize>,
+}
+
+impl<B: Backend> Default for Slot<B> {
+    fn default() -> Self {
+        Slot {
+            steps: 0,
+            state: None,
+            block: None,
+        }
+    }
+}
+
+/// The scalars of parameters that share group, number of steps and dtype: those of one call to the backend.
+struct Block<B: Backend> {
+    group: usize,
+    scalars: Tensor<B>,
 }
 
 /// One parameter of a step, with all that its update takes.
@@ -96,19 +114,12 @@ struct Work<'a, B: Backend> {
     name: String,
     param: &'a mut Param<B>,
     grad: &'a Tensor<B>,
-    group: usize,
-    slot: Slot<B>,
+    block: usize,
+    state: Vec<Tensor<B>>,
 }
 
 /// A parameter's name, the parameter, and its gradient.
 type Pair<'a, B> = (String, &'a mut Param<B>, &'a Tensor<B>);
-
-impl<B: Backend> Work<'_, B> {
-    /// Parameters of one call share these.
-    fn key(&self) -> (usize, u64, DType) {
-        (self.group, self.slot.steps, self.param.dtype())
-    }
-}
 
 /// An optimizer: an [`Algorithm`] with its groups and the state of every parameter.
 pub struct Optim<B: Backend, A: Algorithm> {
@@ -117,14 +128,15 @@ pub struct Optim<B: Backend, A: Algorithm> {
     groups: Vec<Group>,
     skip_missing: bool,
     slots: BTreeMap<String, Slot<B>>,
-    scalars: Vec<B::Buffer>,
+    blocks: Vec<Block<B>>,
     /// Where the parameters are, known from the first step or a loaded state on.
     backend: Option<B>,
 }
 
 impl<B: Backend, A: Algorithm> fmt::Debug for Optim<B, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}(lr {}, {} parameters)", A::NAME, self.lr, self.slots.len())
+        let known = self.slots.values().filter(|s| s.state.is_some()).count();
+        write!(f, "{}(lr {}, {known} parameters)", A::NAME, self.lr)
     }
 }
 
@@ -142,7 +154,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             groups: Vec::new(),
             skip_missing: false,
             slots: BTreeMap::new(),
-            scalars: Vec::new(),
+            blocks: Vec::new(),
             backend: None,
         }
     }
@@ -177,78 +189,76 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         self.algorithm.check()
     }
 
-    /// The state of a parameter, taken out of the map or new.
-    fn take_slot(&mut self, name: &str, param: &Param<B>) -> Result<Slot<B>> {
+    /// The block and the state of a parameter, taken out of its slot or new.
+    fn take(&mut self, name: &str, param: &Param<B>) -> Result<(usize, Vec<Tensor<B>>)> {
         let dtype = state_dtype(param.dtype());
-        if let Some(slot) = self.slots.remove(name) {
-            let wrong = slot
-                .state
-                .iter()
-                .find(|s| s.shape() != param.shape() || s.dtype() != dtype);
-            let Some(wrong) = wrong else { return Ok(slot) };
-            let e = Error::ShapeMismatch {
-                op: A::NAME,
-                lhs: *param.shape(),
-                rhs: *wrong.shape(),
-            };
+        let slot = self.slots.get_mut(name);
+        let Some((slot, block)) = slot.and_then(|s| s.block.map(|block| (s, block))) else {
+            return Err(Error::invalid(
+                A::NAME,
+                "parameter",
+                name,
+                "one that `prepare` has seen",
+            ));
+        };
+        let Some(state) = &slot.state else {
+            let initial = self.algorithm.initial();
+            let new = |_: &&str| Tensor::full(param.backend(), param.shape(), dtype, initial);
+            let state = self.algorithm.states().iter().map(new).collect::<Result<_>>()?;
+            return Ok((block, state));
+        };
+        let wrong = |s: &&Tensor<B>| s.shape() != param.shape() || s.dtype() != dtype;
+        if let Some(wrong) = state.iter().find(wrong) {
+            let op = A::NAME;
             let e = if wrong.dtype() != dtype {
-                Error::DTypeMismatch {
-                    op: A::NAME,
-                    lhs: dtype,
-                    rhs: wrong.dtype(),
-                }
+                let (lhs, rhs) = (dtype, wrong.dtype());
+                Error::DTypeMismatch { op, lhs, rhs }
             } else {
-                e
+                let (lhs, rhs) = (*param.shape(), *wrong.shape());
+                Error::ShapeMismatch { op, lhs, rhs }
             };
-            self.slots.insert(name.to_string(), slot);
             return Err(e.within(name, "optimizer state"));
         }
-        let state = self.algorithm.states();
-        let initial = self.algorithm.initial();
-        let state = state
-            .iter()
-            .map(|_| Tensor::full(param.backend(), param.shape(), dtype, initial));
-        Ok(Slot {
-            steps: 0,
-            state: state.collect::<Result<_>>()?,
-        })
+        Ok((block, slot.state.take().unwrap_or_default()))
     }
 
-    /// Updates the parameters of one call, all of one key; `block` counts the calls of this step.
-    fn update(&mut self, block: usize, work: &mut [Work<'_, B>]) -> Result<()> {
-        let Some(first) = work.first() else { return Ok(()) };
-        let (group, steps, dtype) = first.key();
-        let backend = first.param.backend().clone();
-        let (lr, weight_decay) = self.options(group);
-        let scalars = self.algorithm.scalars(lr, steps + 1);
+    /// Writes the scalars of a block, into the memory they had in the step before.
+    fn write(&mut self, block: usize, backend: &B, (group, steps, dtype): (usize, u64, DType)) -> Result<()> {
+        let (lr, _) = self.options(group);
+        let values = self.algorithm.scalars(lr, steps + 1);
         let dtype = state_dtype(dtype);
-        if self.scalars.get(block).is_none_or(|s| s.dtype() != dtype) {
-            self.scalars.truncate(block);
-            self.scalars.push(backend.alloc(dtype, scalars.len())?);
+        if self.blocks.get(block).is_none_or(|b| b.scalars.dtype() != dtype) {
+            self.blocks.truncate(block);
+            let scalars = Tensor::from_f64(backend, &values, &[values.len()], dtype)?;
+            self.blocks.push(Block { group, scalars });
+            return Ok(());
         }
-        let buffer = &mut self.scalars[block];
-        if dtype == DType::F64 {
-            let bytes: Vec<u8> = scalars.iter().flat_map(|s| s.to_ne_bytes()).collect();
-            backend.upload_bytes(&bytes, buffer)?;
-        } else {
-            let bytes: Vec<u8> = scalars.iter().flat_map(|&s| (s as f32).to_ne_bytes()).collect();
-            backend.upload_bytes(&bytes, buffer)?;
+        let to = &mut self.blocks[block];
+        to.group = group;
+        match dtype {
+            DType::F64 => to.scalars.write(&values),
+            _ => to.scalars.write(&values.map(|v| v as f32)),
         }
+    }
+
+    /// Updates the parameters of one block.
+    fn update(&self, work: &mut [Work<'_, B>]) -> Result<()> {
+        let Some(first) = work.first() else { return Ok(()) };
+        let block = &self.blocks[first.block];
+        let backend = first.param.backend().clone();
+        let (_, weight_decay) = self.options(block.group);
         let slots: Result<Vec<_>> = work
             .iter_mut()
             .map(|w| {
                 Ok(OptimSlot {
                     param: w.param.buffer_mut()?,
                     grad: w.grad.buffer(),
-                    state: w.slot.state.iter_mut().map(Tensor::buffer_mut).collect::<Result<_>>()?,
+                    state: w.state.iter_mut().map(Tensor::buffer_mut).collect::<Result<_>>()?,
                 })
             })
             .collect();
-        self.algorithm.update(weight_decay, &backend, buffer, &mut slots?)?;
-        for w in work {
-            w.slot.steps += 1;
-        }
-        Ok(())
+        self.algorithm
+            .update(weight_decay, &backend, block.scalars.buffer(), &mut slots?)
     }
 
     /// Pairs parameters with gradients, checking all before anything changes.
@@ -277,20 +287,55 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
 }
 
 impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
-    fn step(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<()> {
+    fn prepare(&mut self, model: &dyn Module<B>) -> Result<()> {
         self.check()?;
+        let mut keyed = Vec::new();
+        for (name, param) in model.named_parameters() {
+            if !param.is_trainable() {
+                continue;
+            }
+            self.backend.get_or_insert_with(|| param.backend().clone());
+            let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
+            let steps = self.slots.get(&name).map_or(0, |s| s.steps);
+            keyed.push(((group, steps, param.dtype()), name));
+        }
+        self.slots.values_mut().for_each(|s| s.block = None);
+        let Some(backend) = self.backend.clone() else {
+            return Ok(());
+        };
+        keyed.sort_by_key(|(key, _)| *key);
+        for (block, shared) in keyed.chunk_by(|a, b| a.0 == b.0).enumerate() {
+            self.write(block, &backend, shared[0].0)?;
+            for (_, name) in shared {
+                match self.slots.get_mut(name) {
+                    Some(slot) => slot.block = Some(block),
+                    None => {
+                        let block = Some(block);
+                        self.slots.insert(
+                            name.clone(),
+                            Slot {
+                                block,
+                                ..Slot::default()
+                            },
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied> {
         let mut work = Vec::new();
         let mut result = Ok(());
         for (name, param, grad) in self.pair(model, grads)? {
-            self.backend.get_or_insert_with(|| param.backend().clone());
-            let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
-            match self.take_slot(&name, param) {
-                Ok(slot) => work.push(Work {
+            match self.take(&name, param) {
+                Ok((block, state)) => work.push(Work {
                     name,
                     param,
                     grad,
-                    group,
-                    slot,
+                    block,
+                    state,
                 }),
                 Err(e) => {
                     result = Err(e);
@@ -299,12 +344,38 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             }
         }
         if result.is_ok() {
-            work.sort_by_key(Work::key);
-            let calls = work.chunk_by_mut(|a, b| a.key() == b.key());
-            result = calls.enumerate().try_for_each(|(block, call)| self.update(block, call));
+            work.sort_by_key(|w| w.block);
+            let mut calls = work.chunk_by_mut(|a, b| a.block == b.block);
+            result = calls.try_for_each(|call| self.update(call));
         }
-        self.slots.extend(work.into_iter().map(|w| (w.name, w.slot)));
-        result
+        let mut names = Vec::with_capacity(work.len());
+        for w in work {
+            if let Some(slot) = self.slots.get_mut(&w.name) {
+                slot.state = Some(w.state);
+            }
+            names.push(w.name);
+        }
+        result.map(|()| Applied::new(names))
+    }
+
+    fn count(&mut self, applied: &Applied) {
+        for name in applied.names() {
+            if let Some(slot) = self.slots.get_mut(name) {
+                slot.steps += 1;
+            }
+        }
+    }
+
+    fn places(&self, places: &mut Places) {
+        for slot in self.slots.values() {
+            let block = slot.block.map_or(0, |b| b as u64 + 1);
+            places.numbers(&[block, u64::from(slot.state.is_some())]);
+            slot.state.iter().flatten().for_each(|s| places.tensor(s));
+        }
+        for block in &self.blocks {
+            places.numbers(&[block.group as u64]);
+            places.tensor(&block.scalars);
+        }
     }
 
     fn lr(&self) -> f64 {
@@ -325,10 +396,11 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
         let halves = [bits as u32 as i32, (bits >> 32) as u32 as i32];
         dict.insert("lr", Value::Int(Indices::from_slice(backend, &halves, &[2])?));
         for (parameter, slot) in &self.slots {
+            let Some(state) = &slot.state else { continue };
             let steps = [i32::try_from(slot.steps).unwrap_or(i32::MAX)];
             let steps = Indices::from_slice(backend, &steps, &[])?;
             dict.insert(format!("{parameter}.step"), Value::Int(steps));
-            for (name, tensor) in names.iter().zip(&slot.state) {
+            for (name, tensor) in names.iter().zip(state) {
                 dict.insert(format!("{parameter}.{name}"), Value::Float(tensor.clone()));
             }
         }
@@ -376,8 +448,9 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
                     .cloned()
                     .ok_or_else(|| refuse(&full, "a tensor of that name"))
             });
-            let state = state.collect::<Result<Vec<_>>>()?;
-            slots.insert(parameter.to_string(), Slot { steps, state });
+            let state = Some(state.collect::<Result<Vec<_>>>()?);
+            let block = None;
+            slots.insert(parameter.to_string(), Slot { steps, state, block });
         }
         if let Some((_, value)) = state.iter().next() {
             if state.get("lr").is_none() {

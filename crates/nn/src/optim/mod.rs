@@ -21,9 +21,31 @@ pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
 
 use crate::module::StateDict;
-use crate::{Backend, Gradients, Module, Result};
+use crate::{Backend, Gradients, Module, Places, Result};
+
+/// Which parameters an update changed: those whose steps are to be counted, each time that it is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    names: Vec<String>,
+}
+
+impl Applied {
+    /// The parameters of these dotted names.
+    pub fn new(names: Vec<String>) -> Self {
+        Applied { names }
+    }
+
+    /// Their dotted names.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+}
 
 /// Something that changes a model's parameters by their gradients.
+///
+/// [`step`](Optimizer::step) is all that most callers need. It does three things that a captured step takes apart:
+/// [`prepare`](Optimizer::prepare) on the host before it, [`apply`](Optimizer::apply) on the device, which is recorded
+/// once and replayed, and [`count`](Optimizer::count) on the host after it.
 pub trait Optimizer<B: Backend>: Send {
     /// Updates every trainable parameter of `model` in place.
     ///
@@ -31,7 +53,32 @@ pub trait Optimizer<B: Backend>: Send {
     /// [`Error::MissingGradient`](crate::Error::MissingGradient) for a trainable parameter without a gradient, unless
     /// the optimizer was told to skip those; hyper-parameters outside their domain; a gradient of another shape or
     /// dtype. Nothing has changed then.
-    fn step(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<()>;
+    fn step(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<()> {
+        self.prepare(model)?;
+        let applied = self.apply(model, grads)?;
+        self.count(&applied);
+        Ok(())
+    }
+
+    /// Writes what changes from step to step (learning rate, bias corrections) to the device, in place, for the step to
+    /// come.
+    ///
+    /// # Errors
+    /// Hyper-parameters outside their domain; the device.
+    fn prepare(&mut self, model: &dyn Module<B>) -> Result<()>;
+
+    /// Updates the parameters by device work alone; tells which. Once it has been called for all of them it writes in
+    /// place: state is made where a parameter first meets a gradient.
+    ///
+    /// # Errors
+    /// As [`step`](Optimizer::step); a parameter that was not there in [`prepare`](Optimizer::prepare).
+    fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied>;
+
+    /// Counts a step of the parameters that an [`apply`](Optimizer::apply), or a replay of it, has updated.
+    fn count(&mut self, applied: &Applied);
+
+    /// Adds where the state lies, and what else a captured [`apply`](Optimizer::apply) depends on.
+    fn places(&self, places: &mut Places);
 
     /// The learning rate.
     fn lr(&self) -> f64;
@@ -57,6 +104,18 @@ pub trait Optimizer<B: Backend>: Send {
 impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
     fn step(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<()> {
         (**self).step(model, grads)
+    }
+    fn prepare(&mut self, model: &dyn Module<B>) -> Result<()> {
+        (**self).prepare(model)
+    }
+    fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied> {
+        (**self).apply(model, grads)
+    }
+    fn count(&mut self, applied: &Applied) {
+        (**self).count(applied);
+    }
+    fn places(&self, places: &mut Places) {
+        (**self).places(places);
     }
     fn lr(&self) -> f64 {
         (**self).lr()
