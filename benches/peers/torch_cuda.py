@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""PyTorch on a GPU, on the work of `kiln-cuda-bench`: one JSON line per measurement, under the same id.
+
+    {"id": "gemm/bf16/4096x4096x4096", "variant": "cublas", "seconds": 0.0002}
+
+Products run on cuBLAS, convolutions on cuDNN (contiguous and channels-last, autotuned), training steps eagerly, in
+channels-last, and as one CUDA graph of the whole step. f32 is f32: TF32 is on under the dtype `tf32` alone. Each figure
+is the median of samples; a sample repeats the work on the device until it takes long enough for its clock.
+
+    python benches/peers/torch_cuda.py --quick step gemm
+"""
+
+import argparse
+import json
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from torch_bench import lenet
+from torch_mnist import mnist_cnn
+
+# The same lists as benches/cuda: m, k, n of C[m, n] = A[m, k] B[k, n] …
+GEMMS = [(n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)] + [(512, 576, 64), (64, 512, 576), (8192, 768, 3072)]
+# … and (name, batch, in, size, out, kernel, stride, padding).
+CONVS = [
+    ("mnist2-b128", 128, 32, 13, 64, 3, 1, 0),
+    ("lenet1-b128", 128, 3, 32, 6, 5, 1, 0),
+    ("resnet-64-b128", 128, 64, 32, 64, 3, 1, 1),
+    ("resnet-128-b128", 128, 128, 16, 128, 3, 1, 1),
+    ("resnet-down-b128", 128, 64, 32, 128, 3, 2, 1),
+    ("resnet50-256-b64", 64, 256, 14, 256, 3, 1, 1),
+    ("resnet50-1x1-b64", 64, 1024, 14, 256, 1, 1, 0),
+]
+BATCHES = [4, 32, 128, 512]
+DTYPES = {"f32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def with_tf32(on, work):
+    def run():
+        torch.backends.cuda.matmul.allow_tf32 = on
+        torch.backends.cudnn.allow_tf32 = on
+        return work()
+
+    return run
+
+
+def copies():
+    for mib in (64, 1024):
+        x = torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+        y = torch.empty_like(x)
+        yield f"copy/{mib}MiB", "torch", lambda x=x, y=y: y.copy_(x)
+
+
+def gemms():
+    for name, dtype in DTYPES.items():
+        for m, k, n in GEMMS:
+            a = torch.randn(m, k, device="cuda").to(dtype)
+            b = torch.randn(k, n, device="cuda").to(dtype)
+            c = torch.empty(m, n, device="cuda", dtype=dtype)
+            work = with_tf32(name == "tf32", lambda a=a, b=b, c=c: torch.mm(a, b, out=c))
+            yield f"gemm/{name}/{m}x{k}x{n}", "cublas", work
+
+
+def convs():
+    torch.backends.cudnn.benchmark = True
+    for dtype_name, dtype in DTYPES.items():
+        for name, batch, cin, size, cout, kernel, stride, padding in CONVS:
+            for variant, layout in [("cudnn", torch.contiguous_format), ("cudnn channels-last", torch.channels_last)]:
+                x = torch.randn(batch, cin, size, size, device="cuda").to(dtype).to(memory_format=layout)
+                w = torch.randn(cout, cin, kernel, kernel, device="cuda").to(dtype).to(memory_format=layout)
+                y = F.conv2d(x, w, stride=stride, padding=padding)
+                g = torch.randn_like(y)
+
+                def backward(mask, x=x, w=w, g=g, stride=stride, padding=padding):
+                    s, p = [stride] * 2, [padding] * 2
+                    return torch.ops.aten.convolution_backward(g, x, w, [0], s, p, [1, 1], False, [0, 0], 1, mask)
+
+                def forward(x=x, w=w, stride=stride, padding=padding):
+                    return F.conv2d(x, w, stride=stride, padding=padding)
+
+                tf32 = dtype_name == "tf32"
+                place = f"{dtype_name}/{name}"
+                yield f"conv-forward/{place}", variant, with_tf32(tf32, forward)
+                yield f"conv-data-grad/{place}", variant, with_tf32(tf32, lambda f=backward: f([True, False, False]))
+                yield f"conv-weight-grad/{place}", variant, with_tf32(tf32, lambda f=backward: f([False, True, False]))
+
+
+def steps():
+    nets = [
+        ("mnist-cnn", mnist_cnn, (1, 28, 28), lambda p, c: torch.optim.Adam(p, lr=1e-3, capturable=c, fused=True)),
+        ("lenet", lenet, (3, 32, 32), lambda p, c: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True)),
+    ]
+    for name, net, shape, optimizer_of in nets:
+        for batch in BATCHES:
+            for variant in ("eager", "channels-last", "graph", "graph channels-last"):
+                graph, last = variant.startswith("graph"), variant.endswith("channels-last")
+                model = net().cuda()
+                x, t = torch.rand(batch, *shape, device="cuda"), torch.randint(10, (batch,), device="cuda")
+                if last:
+                    model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+                optimizer = optimizer_of(model.parameters(), graph)
+
+                def step(model=model, optimizer=optimizer, x=x, t=t):
+                    optimizer.zero_grad(set_to_none=True)
+                    F.cross_entropy(model(x), t).backward()
+                    optimizer.step()
+
+                work = with_tf32(False, captured(step) if graph else step)
+                yield f"step/f32/{name}-b{batch}", variant, work
+
+
+def captured(step):
+    """The whole step as one CUDA graph."""
+    with_tf32(False, lambda: None)()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def median_seconds(work, quick):
+    """The median device time of one call."""
+    samples, floor = (7, 2.0) if quick else (15, 10.0)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def timed(repeats):
+        start.record()
+        for _ in range(repeats):
+            work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+
+    timed(3)
+    repeats = 1
+    while timed(repeats) < floor and repeats < 1 << 16:
+        repeats *= 2
+    return statistics.median(timed(repeats) / repeats for _ in range(samples)) * 1e-3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("filters", nargs="*", help="run benches whose id contains one of these")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("PyTorch sees no CUDA device")
+    torch.manual_seed(0)
+
+    about = {"peer": f"torch {torch.__version__}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    print(json.dumps(about | {"device": torch.cuda.get_device_name()}), flush=True)
+    for family in (copies, gemms, convs, steps):
+        for name, variant, work in family():
+            if not args.filters or any(f in name for f in args.filters):
+                seconds = median_seconds(work, args.quick)
+                print(json.dumps({"id": name, "variant": variant, "seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
