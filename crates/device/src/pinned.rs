@@ -93,6 +93,12 @@ impl Pinned {
         self.bytes.as_ptr()
     }
 
+    /// The address by which kernels of every device reach the memory (unified addressing: the host's own). What a kernel
+    /// writes there is to be read after its stream was synchronised.
+    pub fn address(&self) -> u64 {
+        self.bytes.as_ptr() as u64
+    }
+
     /// The bytes, without a look at them.
     pub fn len(&self) -> usize {
         self.len

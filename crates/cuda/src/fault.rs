@@ -1,0 +1,39 @@
+//! What kernels report: the host's side of `kernels/src/common/fault.cuh`.
+
+use bytemuck::{Pod, Zeroable};
+use kiln_core::Error;
+
+/// A report as the kernels write it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Fault {
+    code: u32,
+    pad: u32,
+    index: i64,
+    position: u64,
+    size: u64,
+}
+const _: () = assert!(size_of::<Fault>() == 32);
+
+/// The ops that check indices, by their codes.
+const OPS: [&str; 7] = [
+    "",
+    "gather",
+    "scatter_add",
+    "index_select",
+    "index_add",
+    "one_hot",
+    "cross_entropy",
+];
+
+impl Fault {
+    /// The error that was reported, if any.
+    pub(crate) fn error(&self) -> Option<Error> {
+        (self.code != 0).then(|| Error::IndexOutOfRange {
+            op: OPS.get(self.code as usize).copied().unwrap_or("a kernel"),
+            index: self.index,
+            position: self.position as usize,
+            size: self.size as usize,
+        })
+    }
+}

@@ -1,0 +1,36 @@
+//! One file per op family: which kernel, how many threads.
+
+mod conv;
+mod elementwise;
+mod index;
+mod loss;
+mod matmul;
+mod norm;
+mod optim;
+mod pool;
+mod random;
+mod reduce;
+mod softmax;
+
+use kiln_core::{DType, Error, Result};
+use kiln_kernels::{Kernel, PerFloat};
+
+/// The instance of a kernel for a float dtype. Core refuses other dtypes before an op is called, and
+/// [`supports`](kiln_core::Runtime::supports) leaves out f64.
+pub(crate) fn instance(kernels: &PerFloat, dtype: DType) -> &'static Kernel {
+    match dtype {
+        DType::BF16 => kernels.bf16,
+        DType::F16 => kernels.f16,
+        _ => kernels.f32,
+    }
+}
+
+/// An op whose kernel is not there yet.
+pub(crate) fn pending(call: &'static str) -> Result<()> {
+    Err(Error::Device {
+        device: "cuda".to_string(),
+        call,
+        code: 801,
+        meaning: "not there yet".to_string(),
+    })
+}
