@@ -29,7 +29,7 @@ pub(super) struct Plan {
 enum Class {
     Small,
     Large,
-    /// A segment for each request.
+    /// A segment for each request, and of exactly its size.
     Own,
 }
 

@@ -3,6 +3,8 @@
 
 mod arena;
 mod room;
+#[cfg(test)]
+mod tests;
 
 use crate::context::Context;
 use crate::error::Result;
