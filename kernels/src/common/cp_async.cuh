@@ -15,7 +15,7 @@
 //   }
 //
 // BYTES is 4, 8 or 16, and both addresses are aligned to it. Only the first `valid` bytes are read; the rest of the
-// BYTES written are zero. With `valid` = 0 nothing is read, but `src` should still point into the operand.
+// BYTES written are zero. With `valid` = 0 nothing is read, wherever `src` points.
 #pragma once
 
 #include "mma.cuh"

@@ -1,0 +1,117 @@
+// What the rungs of the matrix product share: parameters, which part of the result a block computes, and the epilogue.
+//
+//   C[b] = f(op(A[b])·op(B[b]) + bias),  A [m, k] (stored [k, m] when trans_a), B [k, n] (stored [n, k] when trans_b),
+//   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end.
+#pragma once
+
+#include "common/activation.cuh"
+#include "common/types.cuh"
+
+struct MatmulParams {
+    u64 batch[8];   // batch dimensions of C
+    i64 a_batch[8]; // strides of A's batches in elements, 0 where broadcast
+    i64 b_batch[8];
+    u64 m, n, k;
+    u32 batch_rank, trans_a, trans_b, activation;
+};
+static_assert(sizeof(MatmulParams) == 232, "core::ops::MatmulParams");
+
+// How the host cut the work: `blocks` thread blocks in all; the k dimension in `splits` parts of `part` (the last one
+// may be shorter). With more than one part, block results are partial sums, written in f32 to
+// parts [splits, batches, m, n] and added up by matmul_reduce.
+struct Cut {
+    u64 blocks, part;
+    u32 splits, pad;
+};
+static_assert(sizeof(Cut) == 24, "cuda::ops::matmul::Cut");
+
+// The number of this block in a grid of two dimensions, which holds more blocks than one of one.
+__device__ __forceinline__ u64 block_number() { return (u64)blockIdx.y * gridDim.x + blockIdx.x; }
+
+// The same, read again: for what is needed at both ends of a kernel and not worth registers in between.
+__device__ __forceinline__ u64 block_number_again() {
+    u32 x, y;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
+    return (u64)y * gridDim.x + x;
+}
+
+// Where batch number `batch` starts.
+__device__ __forceinline__ i64 batch_offset(const MatmulParams &p, const i64 (&strides)[8], u64 batch) {
+    i64 at = 0;
+    for (int i = (int)p.batch_rank - 1; i >= 0; --i) {
+        at += (i64)(batch % p.batch[i]) * strides[i];
+        batch /= p.batch[i];
+    }
+    return at;
+}
+
+// The tile of C, and the part of k, that a block works on.
+struct Place {
+    u64 batch, row, col; // the tile's first element
+    u64 from, to;        // of k
+    u64 out;             // where the tile's matrix starts in C, or in the partial sums
+};
+
+// Neighbouring blocks run at about the same time, so their tiles are made to lie in a patch GROUP tiles high instead of
+// in one long row of tiles: what they read of A and B together is then less, and more of it is found in L2.
+template <int ROWS, int COLS> __device__ __forceinline__ Place place(const MatmulParams &p, const Cut &cut, u64 number) {
+    constexpr u64 GROUP = 8;
+    u64 rows = (p.m + ROWS - 1) / ROWS, cols = (p.n + COLS - 1) / COLS;
+    u64 tile = number % (rows * cols);
+    number /= rows * cols;
+    u64 split = number % cut.splits, batch = number / cut.splits;
+    u64 first = tile / (GROUP * cols) * GROUP, within = tile % (GROUP * cols);
+    u64 height = min(rows - first, GROUP);
+    u64 batches = cut.blocks / (rows * cols) / cut.splits;
+    u64 from = split * cut.part;
+    return Place{batch,
+                 (first + within % height) * ROWS,
+                 within / height * COLS,
+                 from,
+                 min(from + cut.part, p.k),
+                 (split * batches + batch) * p.m * p.n};
+}
+
+// Four elements that are moved at once.
+template <typename T> struct alignas(4 * sizeof(T)) Quad {
+    T v[4];
+};
+
+// Whether rows of `ld` elements from `p` on can be accessed BYTES at a time.
+template <typename T> __device__ __forceinline__ bool rows_aligned(const T *p, u64 ld, int bytes) {
+    return (((u64)p | (ld * sizeof(T))) & (u64)(bytes - 1)) == 0;
+}
+
+// Bias and activation of a tile, and its way to memory. `stage` [HEIGHT][STRIDE] in shared memory holds WIDTH columns of
+// sums; row r of it is row `row_of(r)` of the tile. Going through shared memory makes whole rows of neighbouring
+// addresses, whatever layout the sums had in registers, and keeps the activations' code in one place instead of one per
+// register. The caller puts a __syncthreads() before and after.
+template <typename T, int HEIGHT, int WIDTH, int STRIDE, int THREADS, typename RowOf>
+__device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const Place &at, const T *__restrict__ bias,
+                                      T *__restrict__ c, float *__restrict__ parts, RowOf row_of) {
+    const bool vector = p.n % 4 == 0; // C's and the parts' allocations start aligned
+#pragma unroll 1
+    for (int i = threadIdx.x; i < HEIGHT * WIDTH / 4; i += THREADS) {
+        int r = i / (WIDTH / 4), q = i % (WIDTH / 4) * 4;
+        u64 row = at.row + row_of(r), col = at.col + q;
+        if (row >= p.m || col >= p.n) continue;
+        float *v = stage + r * STRIDE + q;
+        int count = (int)min(p.n - col, (u64)4);
+        if (!parts && (bias || p.activation != ACT_NONE)) {
+#pragma unroll 1
+            for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? wide(bias[col + e]) : 0.0f));
+        }
+        u64 to = at.out + row * p.n + col;
+        if (parts) {
+            if (vector) *reinterpret_cast<float4 *>(parts + to) = *reinterpret_cast<const float4 *>(v);
+            else
+                for (int e = 0; e < count; ++e) parts[to + e] = v[e];
+        } else if (vector) {
+            float4 x = *reinterpret_cast<const float4 *>(v);
+            *reinterpret_cast<Quad<T> *>(c + to) = {narrow<T>(x.x), narrow<T>(x.y), narrow<T>(x.z), narrow<T>(x.w)};
+        } else {
+            for (int e = 0; e < count; ++e) c[to + e] = narrow<T>(v[e]);
+        }
+    }
+}
