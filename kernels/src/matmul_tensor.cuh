@@ -160,7 +160,7 @@ __device__ __forceinline__ void tensor(const MatmulParams &p, const T *__restric
         }
         cp_async_commit();
     };
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < STAGES - 1; ++s) copy(base + s * STAGE, left - s * DEPTH);
 
     float acc[MS][2 * NS][4] = {};
