@@ -1,77 +1,333 @@
-//! The norm family.
+//! Batch, layer, RMS, group and instance norm.
+//!
+//! Layer and RMS norm have rows of contiguous values, by width:
+//!
+//! | width  | kernel        | where a row is              |
+//! |--------|---------------|-----------------------------|
+//! | ≤ 1024 | `norm_warps`  | in the registers of a warp  |
+//! | ≤ 8192 | `norm_blocks` | in the registers of a block |
+//! | more   | `norm_long`   | read again for each pass    |
+//!
+//! The others reduce columns of `[rows, channels]` in two stages ([`Tiles`]); batch norm is a group norm of one sample
+//! with a group per channel.
 
-use super::pending;
+use super::instance;
+use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::Result;
+use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::{Buffer, DType, Error, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::{PerFloat, norm as columns, norm_rows as rows};
+
+/// Blocks that stage 1 aims at, enough for any device to hide latency, and the chunks of one sample at most.
+const BLOCKS: u64 = 1024;
+const CHUNKS: u64 = 256;
+/// Rows that a thread of a tile visits at least.
+const VISITS: u64 = 8;
+/// Blocks of a grid at most.
+const GRID: u64 = i32::MAX as u64;
+
+/// `outer` times `rows` rows, each outer part cut into `chunks` of `step` rows; as in `norm.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Cut {
+    outer: u64,
+    rows: u64,
+    step: u64,
+    chunks: u64,
+}
+const _: () = assert!(size_of::<Cut>() == 32);
+
+/// How blocks of 256 cover `outer·rows` rows of `channels`: tiles of columns by chunks of rows. Sizes alone decide, so
+/// the same call adds in the same order on every device.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    cut: Cut,
+    geometry: Geometry,
+}
+
+impl Tiles {
+    fn new(dtype: DType, outer: u64, rows: u64, channels: u64) -> Result<Self> {
+        let lanes = 16 / dtype.size() as u64;
+        let packs = if channels.is_multiple_of(lanes) {
+            channels / lanes
+        } else {
+            channels
+        };
+        let across = packs.min(32).next_power_of_two();
+        let (down, tiles) = (256 / across, packs.div_ceil(across));
+        let wanted = (BLOCKS / (tiles * outer).max(1)).clamp(1, CHUNKS);
+        let step = rows.div_ceil(wanted).max(down * VISITS);
+        let chunks = rows.div_ceil(step);
+        let grid = tiles
+            .checked_mul(outer * chunks)
+            .filter(|&n| n <= GRID && channels < 1 << 32);
+        let grid = grid.ok_or_else(|| Error::TooLarge {
+            op: "norm",
+            dims: [outer, rows, channels].map(|d| d as usize).into(),
+        })?;
+        Ok(Tiles {
+            cut: Cut {
+                outer,
+                rows,
+                step,
+                chunks,
+            },
+            geometry: Geometry {
+                grid: [grid as u32, 1, 1],
+                block: [across as u32, down as u32, 1],
+                shared: 0,
+            },
+        })
+    }
+
+    /// Partial results of stage 1: one for each outer part and chunk.
+    fn parts(&self) -> u64 {
+        self.cut.outer * self.cut.chunks
+    }
+}
+
+/// A grid that strides over `n` items, `each` a block.
+fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
+    Geometry {
+        grid: [n.div_ceil(each).min(GRID) as u32, 1, 1],
+        block,
+        shared: 0,
+    }
+}
+
+/// The kernel for rows of `width`, and how many of them a block takes.
+fn by_width<'k>(width: u64, [warps, blocks, long]: [&'k PerFloat; 3]) -> (&'k PerFloat, u64) {
+    match width {
+        0..=1024 => (warps, 8),
+        1025..=8192 => (blocks, 1),
+        _ => (long, 1),
+    }
+}
+
+/// Batch norm as a group norm.
+fn grouped(p: &BatchNormParams) -> GroupNormParams {
+    GroupNormParams {
+        samples: 1,
+        positions: p.rows,
+        groups: p.channels,
+        width: 1,
+        eps: p.eps,
+        rms: 0,
+        pad: 0,
+    }
+}
+
+type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
+
+impl Cuda {
+    fn tiles(&self, p: &GroupNormParams, dtype: DType) -> Result<Tiles> {
+        Tiles::new(dtype, p.samples, p.positions, p.groups * p.width)
+    }
+
+    fn norm_columns(
+        &self,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        (scale, shift): Affine<'_>,
+        y: &mut CudaBuffer,
+        mean: &mut CudaBuffer,
+        rstd: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
+        let channels = p.groups * p.width;
+        let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * channels) as usize)?;
+        let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
+        let kernel = instance(&columns::NORM_MOMENTS, dtype);
+        self.launch(kernel, tiles.geometry, &[p, cut, x.arg(), partial.out()])?;
+        let stats = striding(mean.len() as u64, 1, [128, 1, 1]);
+        let args = [p, cut, partial.arg(), mean.out(), rstd.out()];
+        self.launch(&columns::NORM_STATS, stats, &args)?;
+        let (scale, shift) = (maybe(scale), maybe(shift));
+        let args = [p, cut, x.arg(), scale, shift, mean.arg(), rstd.arg(), y.out()];
+        self.launch(instance(&columns::NORM_APPLY, dtype), tiles.geometry, &args)
+    }
+
+    fn norm_columns_grad(
+        &self,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        (mean, rstd): (&CudaBuffer, &CudaBuffer),
+        g: &CudaBuffer,
+        dx: &mut CudaBuffer,
+        (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
+    ) -> Result<()> {
+        let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
+        let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
+        self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
+        let mut factors = self.scratch(DType::F32, 2 * mean.len())?;
+        let (p, cut, scale) = (Arg::value(p), Arg::value(&tiles.cut), maybe(scale));
+        let groups = striding(mean.len() as u64, 1, [128, 1, 1]);
+        let kernel = instance(&columns::NORM_FACTORS, dtype);
+        self.launch(kernel, groups, &[p, cut, partial.arg(), scale, factors.out()])?;
+        let stats = [mean.arg(), rstd.arg()];
+        let args = [
+            p,
+            cut,
+            x.arg(),
+            scale,
+            stats[0],
+            stats[1],
+            g.arg(),
+            factors.arg(),
+            dx.out(),
+        ];
+        self.launch(instance(&columns::NORM_GRAD, dtype), tiles.geometry, &args)
+    }
+
+    /// Stage 1 of `dscale` and `dshift`: per part and channel `[Σ g·x̂, Σ g]`.
+    fn norm_sums(
+        &self,
+        p: &GroupNormParams,
+        tiles: &Tiles,
+        x: &CudaBuffer,
+        (mean, rstd): (&CudaBuffer, &CudaBuffer),
+        g: &CudaBuffer,
+    ) -> Result<CudaBuffer> {
+        let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * p.groups * p.width) as usize)?;
+        let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
+        let args = [p, cut, x.arg(), mean.arg(), rstd.arg(), g.arg(), partial.out()];
+        self.launch(instance(&columns::NORM_SUMS, x.dtype()), tiles.geometry, &args)?;
+        Ok(partial)
+    }
+
+    /// Stage 2; of no samples the sums are zero.
+    fn norm_totals(
+        &self,
+        p: &GroupNormParams,
+        tiles: &Tiles,
+        partial: &CudaBuffer,
+        (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
+    ) -> Result<()> {
+        let parts = tiles.parts();
+        let geometry = striding(p.groups * p.width, 32, [32, 8, 1]);
+        let kernel = instance(&columns::NORM_TOTALS, dscale.dtype());
+        let args = [
+            Arg::value(p),
+            partial.arg(),
+            dscale.out(),
+            dshift.out(),
+            Arg::value(&parts),
+        ];
+        self.launch(kernel, geometry, &args)
+    }
+}
 
 impl NormOps for Cuda {
     fn batch_norm(
         &self,
-        _p: &BatchNormParams,
-        _x: &CudaBuffer,
-        _scale: Option<&CudaBuffer>,
-        _shift: Option<&CudaBuffer>,
-        _y: &mut CudaBuffer,
-        _mean: &mut CudaBuffer,
-        _rstd: &mut CudaBuffer,
+        p: &BatchNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        shift: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+        mean: &mut CudaBuffer,
+        rstd: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("batch_norm")
+        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
+        self.norm_columns(&grouped(p), x, (scale, shift), y, mean, rstd)
     }
 
     fn batch_norm_eval(
         &self,
-        _p: &BatchNormParams,
-        _x: &CudaBuffer,
-        _scale: Option<&CudaBuffer>,
-        _shift: Option<&CudaBuffer>,
-        _mean: &CudaBuffer,
-        _var: &CudaBuffer,
-        _y: &mut CudaBuffer,
+        p: &BatchNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        shift: Option<&CudaBuffer>,
+        mean: &CudaBuffer,
+        var: &CudaBuffer,
+        y: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("batch_norm_eval")
+        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
+        let p = grouped(p);
+        let tiles = self.tiles(&p, x.dtype())?;
+        let (p, cut) = (Arg::value(&p), Arg::value(&tiles.cut));
+        let (scale, shift) = (maybe(scale), maybe(shift));
+        let args = [p, cut, x.arg(), scale, shift, mean.arg(), var.arg(), y.out()];
+        self.launch(instance(&columns::NORM_EVAL, x.dtype()), tiles.geometry, &args)
     }
 
     fn batch_norm_grad(
         &self,
-        _p: &BatchNormParams,
-        _x: &CudaBuffer,
-        _scale: Option<&CudaBuffer>,
-        _mean: &CudaBuffer,
-        _rstd: &CudaBuffer,
-        _g: &CudaBuffer,
-        _dx: &mut CudaBuffer,
-        _dscale: &mut CudaBuffer,
-        _dshift: &mut CudaBuffer,
+        p: &BatchNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        mean: &CudaBuffer,
+        rstd: &CudaBuffer,
+        g: &CudaBuffer,
+        dx: &mut CudaBuffer,
+        dscale: &mut CudaBuffer,
+        dshift: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("batch_norm_grad")
+        debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
+        self.norm_columns_grad(&grouped(p), x, scale, (mean, rstd), g, dx, (dscale, dshift))
     }
 
     fn group_norm(
         &self,
-        _p: &GroupNormParams,
-        _x: &CudaBuffer,
-        _scale: Option<&CudaBuffer>,
-        _shift: Option<&CudaBuffer>,
-        _y: &mut CudaBuffer,
-        _mean: &mut CudaBuffer,
-        _rstd: &mut CudaBuffer,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        shift: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+        mean: &mut CudaBuffer,
+        rstd: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("group_norm")
+        debug_assert_eq!((y.len(), mean.len() as u64), (x.len(), p.samples * p.groups));
+        if x.is_empty() {
+            return Ok(());
+        }
+        if p.positions > 1 {
+            return self.norm_columns(p, x, (scale, shift), y, mean, rstd);
+        }
+        let all = [&rows::NORM_WARPS, &rows::NORM_BLOCKS, &rows::NORM_LONG];
+        let (kernels, each) = by_width(p.width, all);
+        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
+        let (scale, shift) = (maybe(scale), maybe(shift));
+        let args = [Arg::value(p), x.arg(), scale, shift, y.out(), mean.out(), rstd.out()];
+        self.launch(instance(kernels, x.dtype()), geometry, &args)
     }
 
     fn group_norm_grad(
         &self,
-        _p: &GroupNormParams,
-        _x: &CudaBuffer,
-        _scale: Option<&CudaBuffer>,
-        _mean: &CudaBuffer,
-        _rstd: &CudaBuffer,
-        _g: &CudaBuffer,
-        _dx: &mut CudaBuffer,
-        _dscale: &mut CudaBuffer,
-        _dshift: &mut CudaBuffer,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        mean: &CudaBuffer,
+        rstd: &CudaBuffer,
+        g: &CudaBuffer,
+        dx: &mut CudaBuffer,
+        dscale: &mut CudaBuffer,
+        dshift: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("group_norm_grad")
+        debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
+        if p.positions > 1 && !x.is_empty() {
+            return self.norm_columns_grad(p, x, scale, (mean, rstd), g, dx, (dscale, dshift));
+        }
+        // Every sample is a row of the sums that give dscale and dshift.
+        let tiles = Tiles::new(x.dtype(), 1, p.samples, p.groups * p.width)?;
+        let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
+        self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
+        let all = [&rows::NORM_GRAD_WARPS, &rows::NORM_GRAD_BLOCKS, &rows::NORM_GRAD_LONG];
+        let (kernels, each) = by_width(p.width, all);
+        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
+        let stats = [mean.arg(), rstd.arg()];
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            maybe(scale),
+            stats[0],
+            stats[1],
+            g.arg(),
+            dx.out(),
+        ];
+        self.launch(instance(kernels, x.dtype()), geometry, &args)
     }
 }

@@ -1,20 +1,35 @@
-//! The random family.
+//! Random numbers and dropout: the bits of `kiln_core::philox`.
 
-use super::pending;
+use super::instance;
+use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};
-use kiln_core::Result;
 use kiln_core::ops::{RandomOps, RandomParams};
+use kiln_core::{Buffer, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::random as kernels;
+
+/// A thread per Philox block of four elements; four waves of blocks at most, which then stride.
+fn geometry(cuda: &Cuda, n: u64) -> Geometry {
+    linear(n.div_ceil(4), THREADS, cuda.multiprocessors() * 32)
+}
 
 impl RandomOps for Cuda {
-    fn random(&self, _p: &RandomParams, _step: &CudaBuffer, _y: &mut CudaBuffer) -> Result<()> {
-        pending("random")
+    fn random(&self, p: &RandomParams, step: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        debug_assert_eq!(p.n as usize, y.len());
+        let kernel = instance(&kernels::RANDOM, y.dtype());
+        self.launch(kernel, geometry(self, p.n), &[Arg::value(p), step.arg(), y.out()])
     }
 
-    fn tick(&self, _counter: &mut CudaBuffer, _ticket: &mut CudaBuffer) -> Result<()> {
-        pending("tick")
+    fn tick(&self, counter: &mut CudaBuffer, ticket: &mut CudaBuffer) -> Result<()> {
+        debug_assert_eq!((counter.len(), ticket.len()), (1, 1));
+        self.launch(&kernels::TICK, linear(1, 32, 1), &[counter.out(), ticket.out()])
     }
 
-    fn dropout(&self, _p: &RandomParams, _step: &CudaBuffer, _x: &CudaBuffer, _y: &mut CudaBuffer) -> Result<()> {
-        pending("dropout")
+    fn dropout(&self, p: &RandomParams, step: &CudaBuffer, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
+        let kernel = instance(&kernels::DROPOUT, y.dtype());
+        let scale = (1.0 / (1.0 - p.a)) as f32;
+        let args = [Arg::value(p), step.arg(), x.arg(), y.out(), Arg::value(&scale)];
+        self.launch(kernel, geometry(self, p.n), &args)
     }
 }
