@@ -3,15 +3,16 @@
 //   y = e^(x − m) / Σ e^(x − m), m = max x;   log: y = x − m − ln Σ e^(x − m)
 //   dx = y·(g − Σ g·y);                       log: dx = g − e^y·Σ g
 //
-// Rows (inner = 1) that fit 32 lanes by 32 registers are held in registers: one read and one write of memory. Longer
-// rows take a block each and read the row from memory (or cache) in three passes. Other axes (inner > 1) take one
-// thread per (outer, inner), so that neighbouring threads read neighbouring addresses.
+// Rows (inner = 1) of up to 1024 elements are held in the registers of a warp: one read and one write of memory. Longer
+// rows take a block each, which reads the row twice: the largest and the sum together (a running sum is scaled when a
+// larger element turns up), then the results. Other axes (inner > 1) take one thread per (outer, inner), so that
+// neighbouring threads read neighbouring addresses.
 //
-// Geometry: softmax_rows and its gradient: a warp per row, 8 rows a block of 256, grid ceil(outer / 8).
-//           softmax_blocks: a block of 256 per row, grid min(outer, 2^31 − 1) with a stride.
-//           softmax_columns: 256 threads, grid ceil(outer·inner / 256).
-#include "common/types.cuh"
-#include "common/warp.cuh"
+// Geometry: softmax_rows<N> and its gradient: rows of at most 32·N elements, a warp each, 8 a block of 256,
+//           grid ceil(outer / 8).
+//           softmax_blocks and its gradient: a block of 256 per row, grid outer.
+//           softmax_columns and its gradient: 256 threads, grid ceil(outer·inner / 256).
+#include "common/softmax.cuh"
 
 struct SoftmaxParams {
     u64 outer, n, inner;
@@ -19,38 +20,126 @@ struct SoftmaxParams {
 };
 static_assert(sizeof(SoftmaxParams) == 32, "core::ops::SoftmaxParams");
 
-// Rows of at most 32·VALUES elements, a warp each.
-constexpr int VALUES = 32;
-
-template <typename T>
+template <int N, typename T>
 __device__ __forceinline__ void rows(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
-    u64 row = (u64)blockIdx.x * 8 + threadIdx.x / WARP;
+    u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
     if (row >= p.outer) return;
-    int lane = threadIdx.x % WARP, n = (int)p.n;
     x += row * p.n;
     y += row * p.n;
-    float v[VALUES], m = -INFINITY, sum = 0.0f;
+    WarpRow<N> v;
+    v.load(x, (int)p.n);
+    float m, sum;
+    v.statistics(m, sum);
+    float log_sum = logf(sum);
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) {
-        int at = i * WARP + lane;
-        v[i] = at < n ? wide(x[at]) : -INFINITY;
-        m = max_nan(m, v[i]);
-    }
-    m = warp_max(m);
-#pragma unroll
-    for (int i = 0; i < VALUES; ++i) sum += i * WARP + lane < n ? expf(v[i] - m) : 0.0f;
-    sum = warp_sum(sum);
-    float shift = p.log ? m + logf(sum) : m, scale = 1.0f / sum;
-#pragma unroll
-    for (int i = 0; i < VALUES; ++i) {
-        int at = i * WARP + lane;
-        if (at < n) y[at] = narrow<T>(p.log ? v[i] - shift : expf(v[i] - m) * scale);
+    for (int i = 0; i < N; ++i) {
+        int at = i * WARP + v.lane;
+        if (at < v.n) y[at] = narrow<T>(p.log ? v.v[i] - m - log_sum : expf(v.v[i] - m) / sum);
     }
 }
 
-#define ROWS(suffix, T)                                                                                                \
-    extern "C" __global__ void __launch_bounds__(256) softmax_rows_##suffix(SoftmaxParams p, const T *__restrict__ x,  \
-                                                                            T *__restrict__ y) {                       \
-        rows<T>(p, x, y);                                                                                              \
+template <int N, typename T>
+__device__ __forceinline__ void rows_grad(const SoftmaxParams &p, const T *__restrict__ y, const T *__restrict__ g,
+                                          T *__restrict__ dx) {
+    u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
+    if (row >= p.outer) return;
+    y += row * p.n;
+    g += row * p.n;
+    dx += row * p.n;
+    WarpRow<N> vy, vg;
+    vy.load(y, (int)p.n);
+    vg.load(g, (int)p.n);
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (i * WARP + vy.lane < vy.n) sum += p.log ? vg.v[i] : vg.v[i] * vy.v[i];
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        int at = i * WARP + vy.lane;
+        float a = p.log ? vg.v[i] - expf(vy.v[i]) * sum : vy.v[i] * (vg.v[i] - sum);
+        if (at < vy.n) dx[at] = narrow<T>(a);
     }
-FOR_FLOATS(ROWS)
+}
+
+template <typename T>
+__device__ __forceinline__ void blocks(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
+    __shared__ float scratch[256 / WARP];
+    x += blockIdx.x * p.n;
+    y += blockIdx.x * p.n;
+    float m, sum;
+    block_statistics(x, p.n, m, sum, scratch);
+    float log_sum = logf(sum);
+    map_row(x, y, p.n, [&](float v, u64) { return p.log ? v - m - log_sum : expf(v - m) / sum; });
+}
+
+template <typename T>
+__device__ __forceinline__ void blocks_grad(const SoftmaxParams &p, const T *__restrict__ y, const T *__restrict__ g,
+                                            T *__restrict__ dx) {
+    __shared__ float scratch[256 / WARP];
+    y += blockIdx.x * p.n;
+    g += blockIdx.x * p.n;
+    dx += blockIdx.x * p.n;
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < p.n; i += 256) sum += p.log ? wide(g[i]) : wide(g[i]) * wide(y[i]);
+    sum = block_sum<256>(sum, scratch);
+    for (u64 i = threadIdx.x; i < p.n; i += 256) {
+        float vy = wide(y[i]), vg = wide(g[i]);
+        dx[i] = narrow<T>(p.log ? vg - expf(vy) * sum : vy * (vg - sum));
+    }
+}
+
+// Where column `i` of outer·inner begins.
+__device__ __forceinline__ u64 column(const SoftmaxParams &p, u64 i) {
+    u64 outer, inner;
+    divide(i, p.inner, outer, inner);
+    return outer * p.n * p.inner + inner;
+}
+
+template <typename T>
+__device__ __forceinline__ void columns(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
+    u64 i = global_thread();
+    if (i >= p.outer * p.inner) return;
+    u64 from = column(p, i);
+    Running r;
+    for (u64 j = 0; j < p.n; ++j) r.add(wide(x[from + j * p.inner]));
+    float m = r.m, sum = r.sum, log_sum = logf(sum);
+    for (u64 j = 0; j < p.n; ++j) {
+        u64 at = from + j * p.inner;
+        float v = wide(x[at]);
+        y[at] = narrow<T>(p.log ? v - m - log_sum : expf(v - m) / sum);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void columns_grad(const SoftmaxParams &p, const T *__restrict__ y, const T *__restrict__ g,
+                                             T *__restrict__ dx) {
+    u64 i = global_thread();
+    if (i >= p.outer * p.inner) return;
+    u64 from = column(p, i);
+    float sum = 0.0f;
+    for (u64 j = 0; j < p.n; ++j) {
+        u64 at = from + j * p.inner;
+        sum += p.log ? wide(g[at]) : wide(g[at]) * wide(y[at]);
+    }
+    for (u64 j = 0; j < p.n; ++j) {
+        u64 at = from + j * p.inner;
+        float vy = wide(y[at]), vg = wide(g[at]);
+        dx[at] = narrow<T>(p.log ? vg - expf(vy) * sum : vy * (vg - sum));
+    }
+}
+
+#define ENTRY(name, body, suffix, T)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        softmax_##name##_##suffix(SoftmaxParams p, const T *__restrict__ x, T *__restrict__ y) {                       \
+        body(p, x, y);                                                                                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) softmax_grad_##name##_##suffix(                                  \
+        SoftmaxParams p, const T *__restrict__ y, const T *__restrict__ g, T *__restrict__ dx)
+#define ENTRIES(suffix, T)                                                                                             \
+    ENTRY(rows1, rows<1>, suffix, T) { rows_grad<1>(p, y, g, dx); }                                                    \
+    ENTRY(rows4, rows<4>, suffix, T) { rows_grad<4>(p, y, g, dx); }                                                    \
+    ENTRY(rows32, rows<32>, suffix, T) { rows_grad<32>(p, y, g, dx); }                                                 \
+    ENTRY(blocks, blocks, suffix, T) { blocks_grad(p, y, g, dx); }                                                     \
+    ENTRY(columns, columns, suffix, T) { columns_grad(p, y, g, dx); }
+FOR_FLOATS(ENTRIES)

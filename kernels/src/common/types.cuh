@@ -48,5 +48,17 @@ __device__ __forceinline__ bool aligned16(const void *p) { return (reinterpret_c
 __device__ __forceinline__ u64 global_thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 
+// Quotient and remainder; in 32 bits where both fit, which is several times faster.
+__device__ __forceinline__ void divide(u64 x, u64 by, u64 &quotient, u64 &remainder) {
+    if (((x | by) >> 32) == 0) {
+        u32 q = (u32)x / (u32)by;
+        quotient = q;
+        remainder = (u32)x - q * (u32)by;
+    } else {
+        quotient = x / by;
+        remainder = x - quotient * by;
+    }
+}
+
 // Instances of a macro for every float dtype: M(suffix, type).
 #define FOR_FLOATS(M) M(f32, f32) M(bf16, bf16) M(f16, f16)

@@ -1,0 +1,141 @@
+// Functions and comparisons of two tensors, and selection, under broadcasting: y[i] = f(a[i·sa], b[i·sb]).
+//
+// y is contiguous of shape p.shape (rank dimensions, adjacent ones merged by core); an operand has a stride per dimension,
+// 0 where it is broadcast. Operands are contiguous, so that the innermost stride is 1 or 0 and every other one is 0 or a
+// multiple of the innermost dimension. Hence packs of 16 bytes of y read a pack or one repeated value of each operand
+// whenever the innermost dimension is a whole number of packs; with rank 0 or 1 (equal shapes, or a scalar) for any size.
+// The rest goes element by element.
+//
+// Geometry: 256 threads, a grid of any size striding over the packs.
+#include "common/broadcast.cuh"
+
+enum BinaryCode : u32 { BINARY_ADD, BINARY_SUB, BINARY_MUL, BINARY_DIV, BINARY_POW, BINARY_MAXIMUM, BINARY_MINIMUM };
+enum CompareCode : u32 { COMPARE_EQ, COMPARE_NE, COMPARE_LT, COMPARE_LE, COMPARE_GT, COMPARE_GE };
+
+template <u32 OP> struct Binary {
+    template <typename T> __device__ __forceinline__ T operator()(T x, T y) const {
+        float a = wide(x), b = wide(y);
+        if constexpr (OP == BINARY_ADD) return narrow<T>(a + b);
+        if constexpr (OP == BINARY_SUB) return narrow<T>(a - b);
+        if constexpr (OP == BINARY_MUL) return narrow<T>(a * b);
+        if constexpr (OP == BINARY_DIV) return narrow<T>(a / b);
+        if constexpr (OP == BINARY_POW) return narrow<T>(powf(a, b));
+        // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
+        if constexpr (OP == BINARY_MAXIMUM) return a > b || a != a ? x : y;
+        if constexpr (OP == BINARY_MINIMUM) return a < b || a != a ? x : y;
+    }
+    static constexpr bool LIGHT = OP != BINARY_POW && OP != BINARY_DIV;
+};
+
+__device__ __forceinline__ i32 wide(i32 x) { return x; }
+__device__ __forceinline__ i32 wide(u8 x) { return x; }
+
+// A comparison as the set of relations it holds for, so that all six share one loop.
+struct Compare {
+    enum : u32 { LESS = 1, EQUAL = 2, GREATER = 4, UNORDERED = 8 };
+    u32 holds;
+
+    __device__ __forceinline__ explicit Compare(u32 op)
+        : holds(op == COMPARE_EQ   ? EQUAL
+                : op == COMPARE_NE ? LESS | GREATER | UNORDERED
+                : op == COMPARE_LT ? LESS
+                : op == COMPARE_LE ? LESS | EQUAL
+                : op == COMPARE_GT ? GREATER
+                                   : GREATER | EQUAL) {}
+
+    template <typename T> __device__ __forceinline__ u8 operator()(T x, T y) const {
+        auto a = wide(x), b = wide(y);
+        u32 relation = a < b ? LESS : a == b ? EQUAL : a > b ? GREATER : UNORDERED;
+        return (holds & relation) != 0;
+    }
+    static constexpr bool LIGHT = true;
+};
+
+template <typename F, typename T, typename Y>
+__device__ __forceinline__ void zip(const BroadcastParams &p, const F &f, const T *__restrict__ a, const T *__restrict__ b,
+                                    Y *__restrict__ y) {
+    constexpr int L = LANES<T>;
+    const bool one_a = innermost(p, p.a) == 0, one_b = innermost(p, p.b) == 0;
+    const u64 packs = whole_packs<L>(p) && aligned16(a) && aligned16(b) && aligned16(y) ? p.n / L : 0;
+    for (u64 i = global_thread(); i < packs; i += global_threads()) {
+        Offsets at = locate(p, i * L);
+        Group<T, L> x = load_group<T, L>(a, at.a, one_a), z = load_group<T, L>(b, at.b, one_b);
+        Group<Y, L> r;
+        // Long functions run lane by lane over packs that turn, so that there is one copy of their code.
+        constexpr int STEPS = F::LIGHT ? L : 1;
+#pragma unroll STEPS
+        for (int k = 0; k < L; ++k) {
+            Y v = f(x.v[0], z.v[0]);
+            x.turn(x.v[0]);
+            z.turn(z.v[0]);
+            r.turn(v);
+        }
+        *reinterpret_cast<Group<Y, L> *>(y + i * L) = r;
+    }
+    for (u64 i = packs * L + global_thread(); i < p.n; i += global_threads()) {
+        Offsets at = locate(p, i);
+        y[i] = f(a[at.a], b[at.b]);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void binary(const BroadcastParams &p, const T *__restrict__ a, const T *__restrict__ b,
+                                       T *__restrict__ y) {
+    switch (p.op) {
+    case BINARY_ADD: return zip(p, Binary<BINARY_ADD>(), a, b, y);
+    case BINARY_SUB: return zip(p, Binary<BINARY_SUB>(), a, b, y);
+    case BINARY_MUL: return zip(p, Binary<BINARY_MUL>(), a, b, y);
+    case BINARY_DIV: return zip(p, Binary<BINARY_DIV>(), a, b, y);
+    case BINARY_POW: return zip(p, Binary<BINARY_POW>(), a, b, y);
+    case BINARY_MAXIMUM: return zip(p, Binary<BINARY_MAXIMUM>(), a, b, y);
+    case BINARY_MINIMUM: return zip(p, Binary<BINARY_MINIMUM>(), a, b, y);
+    }
+}
+
+// y = mask ? a : b. Moves bits, so one instance per element size.
+template <typename T>
+__device__ __forceinline__ void select(const BroadcastParams &p, const u8 *__restrict__ mask, const T *__restrict__ a,
+                                       const T *__restrict__ b, T *__restrict__ y) {
+    constexpr int L = LANES<T>;
+    const bool one_a = innermost(p, p.a) == 0, one_b = innermost(p, p.b) == 0, one_m = innermost(p, p.mask) == 0;
+    const bool aligned = aligned16(mask) && aligned16(a) && aligned16(b) && aligned16(y);
+    const u64 packs = whole_packs<L>(p) && aligned ? p.n / L : 0;
+    for (u64 i = global_thread(); i < packs; i += global_threads()) {
+        Offsets at = locate(p, i * L);
+        Group<u8, L> m = load_group<u8, L>(mask, at.mask, one_m);
+        Group<T, L> x = load_group<T, L>(a, at.a, one_a), z = load_group<T, L>(b, at.b, one_b);
+#pragma unroll
+        for (int k = 0; k < L; ++k) x.v[k] = m.v[k] ? x.v[k] : z.v[k];
+        *reinterpret_cast<Group<T, L> *>(y + i * L) = x;
+    }
+    for (u64 i = packs * L + global_thread(); i < p.n; i += global_threads()) {
+        Offsets at = locate(p, i);
+        y[i] = mask[at.mask] ? a[at.a] : b[at.b];
+    }
+}
+
+#define BINARY(suffix, T)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        binary_##suffix(BroadcastParams p, const T *__restrict__ a, const T *__restrict__ b, T *__restrict__ y) {      \
+        binary<T>(p, a, b, y);                                                                                         \
+    }
+FOR_FLOATS(BINARY)
+
+#define COMPARE(suffix, T)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        compare_##suffix(BroadcastParams p, const T *__restrict__ a, const T *__restrict__ b, u8 *__restrict__ mask) { \
+        zip(p, Compare(p.op), a, b, mask);                                                                                     \
+    }
+FOR_FLOATS(COMPARE)
+COMPARE(i32, i32)
+COMPARE(u8, u8)
+
+#define SELECT(suffix, T)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        select_##suffix(BroadcastParams p, const u8 *__restrict__ mask, const T *__restrict__ a,                       \
+                        const T *__restrict__ b, T *__restrict__ y) {                                                  \
+        select<T>(p, mask, a, b, y);                                                                                   \
+    }
+SELECT(b8, u8)
+SELECT(b16, uint16_t)
+SELECT(b32, u32)
