@@ -3,10 +3,9 @@
 use crate::measure;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput};
+use kiln_benches::nets::{lenet, mnist_cnn};
 use kiln_core::Result;
-use kiln_core::ops::Activation;
 use kiln_cpu::Cpu;
-use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
 use kiln_nn::optim::{Adam, Sgd};
 use kiln_nn::{Indices, Init, Layer, Optimizer, Scheme, Sequential, Tensor};
 
@@ -27,40 +26,6 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     }
     group.finish();
     Ok(())
-}
-
-fn conv(init: &mut Init<Cpu>, inputs: usize, outputs: usize, kernel: usize) -> Result<Conv2d<Cpu>> {
-    let builder = Conv2d::builder(inputs, outputs, kernel).activation(Activation::Relu);
-    builder.build(init)
-}
-
-fn dense(init: &mut Init<Cpu>, inputs: usize, outputs: usize) -> Result<Linear<Cpu>> {
-    let builder = Linear::builder(inputs, outputs).activation(Activation::Relu);
-    builder.build(init)
-}
-
-fn mnist_cnn(init: &mut Init<Cpu>) -> Result<Sequential<Cpu>> {
-    Ok(Sequential::new()
-        .push(conv(init, 1, 32, 3)?)
-        .push(MaxPool2d::new(2))
-        .push(conv(init, 32, 64, 3)?)
-        .push(MaxPool2d::new(2))
-        .push(conv(init, 64, 64, 3)?)
-        .push(Flatten::default())
-        .push(dense(init, 576, 64)?)
-        .push(Linear::new(init, 64, 10)?))
-}
-
-fn lenet(init: &mut Init<Cpu>) -> Result<Sequential<Cpu>> {
-    Ok(Sequential::new()
-        .push(conv(init, 3, 6, 5)?)
-        .push(MaxPool2d::new(2))
-        .push(conv(init, 6, 16, 5)?)
-        .push(MaxPool2d::new(2))
-        .push(Flatten::default())
-        .push(dense(init, 400, 120)?)
-        .push(dense(init, 120, 84)?)
-        .push(Linear::new(init, 84, 10)?))
 }
 
 fn step(

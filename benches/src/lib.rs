@@ -3,6 +3,8 @@
 //! Every bench has the same id as the same work in `benches/peers/torch_bench.py`; `cargo xtask bench` puts both in
 //! one table.
 
+pub mod nets;
+
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{DType, Result, Runtime};
 use kiln_cpu::{Cpu, CpuBuffer};

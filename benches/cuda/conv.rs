@@ -1,0 +1,66 @@
+//! Convolutions and their gradients: every algorithm that takes them, and what the backend chooses.
+
+use crate::measure::{Bench, Cost, random};
+use kiln_core::ops::{ConvOps, ConvParams, Window};
+use kiln_core::{DType, Result, Runtime, Shape};
+use kiln_cuda::Cuda;
+
+/// Name, batch, in, size, out, kernel, stride, padding, as in benches/peers/torch_cuda.py.
+const SIZES: [(&str, [usize; 7]); 7] = [
+    ("mnist2-b128", [128, 32, 13, 64, 3, 1, 0]),
+    ("lenet1-b128", [128, 3, 32, 6, 5, 1, 0]),
+    ("resnet-64-b128", [128, 64, 32, 64, 3, 1, 1]),
+    ("resnet-128-b128", [128, 128, 16, 128, 3, 1, 1]),
+    ("resnet-down-b128", [128, 64, 32, 128, 3, 2, 1]),
+    ("resnet50-256-b64", [64, 256, 14, 256, 3, 1, 1]),
+    ("resnet50-1x1-b64", [64, 1024, 14, 256, 1, 1, 0]),
+];
+
+pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
+    let kinds = [
+        ("f32", DType::F32, exact),
+        ("tf32", DType::F32, tf32),
+        ("bf16", DType::BF16, exact),
+        ("f16", DType::F16, exact),
+    ];
+    for (kind, dtype, cuda) in kinds {
+        for (name, size) in SIZES {
+            one(bench, cuda, dtype, &format!("{kind}/{name}"), size)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) -> Result<()> {
+    let [batch, input, side, output, kernel, stride, padding] = size;
+    let x_shape = Shape::new(&[batch, side, side, input])?;
+    let w_shape = Shape::new(&[output, kernel, kernel, input])?;
+    let window = Window::new([kernel; 2]).stride([stride; 2]).padding([padding; 2]);
+    let (p, y_shape) = ConvParams::new("conv", &x_shape, &w_shape, &window, 1)?;
+    let cost = Cost {
+        flops: 2 * (y_shape.size() * kernel * kernel * input) as u64,
+        ..Cost::default()
+    };
+    let id = |pass: &str| format!("{pass}/{place}");
+    if !["conv-forward", "conv-data-grad", "conv-weight-grad"]
+        .iter()
+        .any(|pass| bench.wants(&id(pass), cost))
+    {
+        return Ok(());
+    }
+    let x = random(cuda, 0, dtype, x_shape.size())?;
+    let w = random(cuda, 1, dtype, w_shape.size())?;
+    let g = random(cuda, 2, dtype, y_shape.size())?;
+    let mut y = cuda.alloc(dtype, y_shape.size())?;
+    let mut dx = cuda.alloc(dtype, x_shape.size())?;
+    let mut dw = cuda.alloc(dtype, w_shape.size())?;
+    bench.measure(cuda, &id("conv-forward"), "auto", cost, || {
+        cuda.conv(&p, &x, &w, None, &mut y)
+    })?;
+    bench.measure(cuda, &id("conv-data-grad"), "auto", cost, || {
+        cuda.conv_data_grad(&p, &g, &w, &mut dx)
+    })?;
+    bench.measure(cuda, &id("conv-weight-grad"), "auto", cost, || {
+        cuda.conv_weight_grad(&p, &g, &x, &mut dw)
+    })
+}

@@ -1,0 +1,45 @@
+//! Matrix products: every rung of the ladder, and what the backend chooses.
+
+use crate::measure::{Bench, Cost, random};
+use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::{DType, Result, Runtime, Shape};
+use kiln_cuda::Cuda;
+
+/// m, k, n of C[m, n] = A[m, k] B[k, n], as in benches/peers/torch_cuda.py.
+const SIZES: [(usize, usize, usize); 9] = [
+    (256, 256, 256),
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (512, 576, 64),
+    (64, 512, 576),
+    (8192, 768, 3072),
+];
+
+pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
+    let kinds = [
+        ("f32", DType::F32, exact),
+        ("tf32", DType::F32, tf32),
+        ("bf16", DType::BF16, exact),
+        ("f16", DType::F16, exact),
+    ];
+    for (name, dtype, cuda) in kinds {
+        for (m, k, n) in SIZES {
+            let id = format!("gemm/{name}/{m}x{k}x{n}");
+            let cost = Cost {
+                flops: 2 * (m * k * n) as u64,
+                ..Cost::default()
+            };
+            if !bench.wants(&id, cost) {
+                continue;
+            }
+            let (p, shape) = MatmulParams::new("matmul", &Shape::new(&[m, k])?, &Shape::new(&[k, n])?, false, false)?;
+            let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
+            let mut c = cuda.alloc(dtype, shape.size())?;
+            bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
+        }
+    }
+    Ok(())
+}

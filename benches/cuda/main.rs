@@ -1,0 +1,89 @@
+//! `kiln-cuda-bench`: Kiln's kernels and training steps on a GPU, one JSON line per measurement, and the table that puts
+//! them beside PyTorch's.
+
+mod conv;
+mod copy;
+mod gemm;
+mod measure;
+mod report;
+mod step;
+
+use clap::{Parser, Subcommand};
+use kiln_core::Result;
+use kiln_cuda::{Cuda, Options};
+use measure::Bench;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    about = "Measures Kiln on a CUDA device",
+    after_help = "\
+  kiln-cuda-bench run                        everything, as JSON lines
+  kiln-cuda-bench run --quick gemm/f32       one family, a first impression
+  kiln-cuda-bench report kiln.jsonl torch.jsonl --out results.json
+Ids are family/dtype/size, such as gemm/bf16/4096x4096x4096; `variant` is the kernel or the way of training. The same
+work in PyTorch is benches/peers/torch_cuda.py."
+)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Measure, and print one JSON line per measurement
+    Run(Run),
+    /// Put measurements side by side: a table, and JSON for the record
+    Report(report::Args),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Benches whose id contains one of these; all when none is given
+    filters: Vec<String>,
+    /// Fewer and shorter samples
+    #[arg(long)]
+    quick: bool,
+    /// Which device
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    device: usize,
+    /// Products and convolutions of at most this many floating-point operations: for slow devices
+    #[arg(long, value_name = "FLOPS")]
+    max_flops: Option<u64>,
+    /// Append the lines to a file as well
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Run(args) => run(&args).map_err(|e| e.to_string()),
+        Task::Report(args) => report::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("kiln-cuda-bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Run) -> Result<()> {
+    let exact = Cuda::new(args.device)?;
+    let tf32 = Cuda::with_options(
+        args.device,
+        Options {
+            tf32: true,
+            ..Options::default()
+        },
+    )?;
+    let bench = Bench::new(args);
+    bench.about(&exact);
+    copy::run(&bench, &exact)?;
+    gemm::run(&bench, &exact, &tf32)?;
+    conv::run(&bench, &exact, &tf32)?;
+    step::run(&bench, &exact)?;
+    Ok(())
+}

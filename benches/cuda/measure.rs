@@ -1,0 +1,140 @@
+//! Device time of repeated work, and the lines it is written in.
+
+use crate::Run;
+use kiln_core::ops::{Distribution, RandomOps, RandomParams};
+use kiln_core::{DType, Error, Result, Runtime};
+use kiln_cuda::{Cuda, CudaBuffer};
+use kiln_device::Event;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+
+/// What is measured, how long, and where the lines go.
+pub(crate) struct Bench {
+    filters: Vec<String>,
+    quick: bool,
+    max_flops: u64,
+    out: Option<RefCell<File>>,
+}
+
+/// What one call of the work does, for rates; zero where it says nothing.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cost {
+    pub(crate) flops: u64,
+    pub(crate) bytes: u64,
+    pub(crate) images: u64,
+}
+
+impl Bench {
+    pub(crate) fn new(args: &Run) -> Self {
+        let open = |path| OpenOptions::new().create(true).append(true).open(path);
+        let out = args.out.as_ref().and_then(|path| match open(path) {
+            Ok(file) => Some(RefCell::new(file)),
+            Err(e) => {
+                eprintln!("kiln-cuda-bench: {} is not written: {e}", path.display());
+                None
+            }
+        });
+        Bench {
+            filters: args.filters.clone(),
+            quick: args.quick,
+            max_flops: args.max_flops.unwrap_or(u64::MAX),
+            out,
+        }
+    }
+
+    /// Whether a bench was asked for.
+    pub(crate) fn wants(&self, id: &str, cost: Cost) -> bool {
+        let named = self.filters.is_empty() || self.filters.iter().any(|f| id.contains(f.as_str()));
+        named && cost.flops <= self.max_flops
+    }
+
+    /// The first line: what is measured on.
+    pub(crate) fn about(&self, cuda: &Cuda) {
+        let info = cuda.context().info();
+        let driver = kiln_device::driver()
+            .map(|d| format!("{}.{}", d.version.0, d.version.1))
+            .unwrap_or_default();
+        let (major, minor) = info.compute_capability;
+        self.print(&json!({
+            "kiln": env!("CARGO_PKG_VERSION"),
+            "device": info.name,
+            "compute_capability": format!("{major}.{minor}"),
+            "multiprocessors": info.multiprocessors,
+            "driver": driver,
+        }));
+    }
+
+    /// Measures `work` on the device, after a run that loads its kernels.
+    pub(crate) fn measure(
+        &self,
+        cuda: &Cuda,
+        id: &str,
+        variant: &str,
+        cost: Cost,
+        mut work: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        if !self.wants(id, cost) {
+            return Ok(());
+        }
+        let device = |e: kiln_device::Error| Error::DeviceUnavailable {
+            device: cuda.name(),
+            reason: e.to_string(),
+        };
+        let start = Event::timed(cuda.context()).map_err(device)?;
+        let end = Event::timed(cuda.context()).map_err(device)?;
+        let mut timed = |repeats: u32| -> Result<f64> {
+            cuda.stream().record(&start).map_err(device)?;
+            for _ in 0..repeats {
+                work()?;
+            }
+            cuda.stream().record(&end).map_err(device)?;
+            end.synchronize().map_err(device)?;
+            Ok(f64::from(end.elapsed_since(&start).map_err(device)?) * 1e-3)
+        };
+        let (samples, floor) = if self.quick { (7, 2e-3) } else { (15, 1e-2) };
+        timed(1)?;
+        let mut repeats = 1;
+        while timed(repeats)? < floor && repeats < 1 << 16 {
+            repeats *= 2;
+        }
+        let times: Result<Vec<f64>> = (0..samples).map(|_| Ok(timed(repeats)? / f64::from(repeats))).collect();
+        cuda.sync()?;
+        self.line(id, variant, median(times?), cost);
+        Ok(())
+    }
+
+    fn line(&self, id: &str, variant: &str, seconds: f64, cost: Cost) {
+        let mut line = json!({ "id": id, "variant": variant, "seconds": seconds });
+        for (name, amount) in [("flops", cost.flops), ("bytes", cost.bytes), ("images", cost.images)] {
+            if amount > 0 {
+                line[name] = json!(amount);
+            }
+        }
+        self.print(&line);
+    }
+
+    fn print(&self, line: &Value) {
+        println!("{line}");
+        if let Some(out) = &self.out
+            && let Err(e) = writeln!(out.borrow_mut(), "{line}")
+        {
+            eprintln!("kiln-cuda-bench: a line was not written: {e}");
+        }
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// `len` numbers from −1 to 1 on the device, the same for the same `stream`.
+pub(crate) fn random(cuda: &Cuda, stream: u32, dtype: DType, len: usize) -> Result<CudaBuffer> {
+    let p = RandomParams::new("random", Distribution::Uniform, len, (-1.0, 1.0), 0, stream)?;
+    let step = cuda.upload(&[0i32])?;
+    let mut x = cuda.alloc(dtype, len)?;
+    RandomOps::random(cuda, &p, &step, &mut x)?;
+    Ok(x)
+}

@@ -1,0 +1,67 @@
+//! Whole training steps of both nets on a fixed batch, eagerly and as one graph launch.
+
+use crate::measure::{Bench, Cost};
+use kiln_benches::nets::{lenet, mnist_cnn};
+use kiln_core::{Result, Runtime};
+use kiln_cuda::Cuda;
+use kiln_nn::optim::{Adam, Sgd};
+use kiln_nn::{Indices, Init, Layer, Optimizer, Scheme, Sequential, Tensor};
+
+const BATCHES: [usize; 4] = [4, 32, 128, 512];
+
+pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
+    for batch in BATCHES {
+        let net = mnist_cnn(&mut Init::new(cuda, 0).scheme(Scheme::Keras))?;
+        step(bench, cuda, "mnist-cnn", net, &mut Adam::new(1e-3), &[batch, 28, 28, 1])?;
+    }
+    for batch in BATCHES {
+        let net = lenet(&mut Init::new(cuda, 0))?;
+        let optimizer = &mut Sgd::new(1e-3).momentum(0.9);
+        step(bench, cuda, "lenet", net, optimizer, &[batch, 32, 32, 3])?;
+    }
+    Ok(())
+}
+
+fn step(
+    bench: &Bench,
+    cuda: &Cuda,
+    name: &str,
+    mut model: Sequential<Cuda>,
+    optimizer: &mut dyn Optimizer<Cuda>,
+    shape: &[usize; 4],
+) -> Result<()> {
+    let id = format!("step/f32/{name}-b{}", shape[0]);
+    let cost = Cost {
+        images: shape[0] as u64,
+        ..Cost::default()
+    };
+    if !bench.wants(&id, cost) {
+        return Ok(());
+    }
+    let pixels: Vec<f32> = (0..shape.iter().product()).map(|i| (i % 255) as f32 / 255.0).collect();
+    let labels: Vec<i32> = (0..shape[0] as i32).map(|i| 7 * i % 10).collect();
+    let x = Tensor::from_slice(cuda, &pixels, shape)?;
+    let labels = Indices::from_slice(cuda, &labels, &shape[..1])?;
+    bench.measure(cuda, &id, "eager", cost, || {
+        let gradients = model.forward(&x)?.cross_entropy(&labels)?.backward()?;
+        optimizer.step(&mut model, &gradients)
+    })?;
+
+    let mut applied = None;
+    optimizer.prepare(&mut model)?;
+    let graph = cuda.capture(&mut || {
+        let gradients = model.forward(&x)?.cross_entropy(&labels)?.backward()?;
+        applied = Some(optimizer.apply(&mut model, &gradients)?);
+        Ok(())
+    })?;
+    let (Some(mut graph), Some(applied)) = (graph, applied) else {
+        return Ok(());
+    };
+    optimizer.count(&applied);
+    bench.measure(cuda, &id, "graph", cost, || {
+        optimizer.prepare(&mut model)?;
+        cuda.replay(&mut graph)?;
+        optimizer.count(&applied);
+        Ok(())
+    })
+}
