@@ -48,7 +48,7 @@ fn step(
     })?;
 
     let mut applied = None;
-    optimizer.prepare(&mut model)?;
+    optimizer.prepare(&model)?;
     let graph = cuda.capture(&mut || {
         let gradients = model.forward(&x)?.cross_entropy(&labels)?.backward()?;
         applied = Some(optimizer.apply(&mut model, &gradients)?);
@@ -59,7 +59,7 @@ fn step(
     };
     optimizer.count(&applied);
     bench.measure(cuda, &id, "graph", cost, || {
-        optimizer.prepare(&mut model)?;
+        optimizer.prepare(&model)?;
         cuda.replay(&mut graph)?;
         optimizer.count(&applied);
         Ok(())

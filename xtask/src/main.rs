@@ -3,6 +3,7 @@
 //! Exit codes: 0 when everything asked for is well, 1 when a check or a test failed, 2 when the command line is wrong.
 
 mod bench;
+mod bundle;
 mod ci;
 mod new_op;
 mod test;
@@ -42,6 +43,8 @@ enum Task {
     Tidy,
     /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
     Bench(bench::Args),
+    /// Make a folder of programs for a machine that has a GPU and no cargo
+    Bundle(bundle::Args),
     /// Get nvcc, if there is none, from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
     Toolkit,
     /// Scaffold a new op family in its room on every floor
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),

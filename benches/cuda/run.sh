@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs everything that a machine with an NVIDIA GPU can show, and writes it to a folder.
+#
+#   ./run.sh                    all of it: conformance, sanitizer, benches beside PyTorch, a training run
+#   ./run.sh --quick            fewer and shorter samples, no sanitizer
+#   ./run.sh --out FOLDER       where the results go (default: results)
+#   ./run.sh conformance bench  some of it: devices conformance sanitizer bench train
+#
+# Needs an NVIDIA driver; compute-sanitizer and a Python with PyTorch are used where they are. Exit code: 0 when every
+# part that ran is well, 1 otherwise; summary.json says which.
+set -uo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+out=results quick=() parts=() status=0
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --quick) quick=(--quick) ;;
+    --out) out="$2" && shift ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -*) echo "run.sh: unknown option $1; see --help" >&2 && exit 2 ;;
+    *) parts+=("$1") ;;
+    esac
+    shift
+done
+mkdir -p "$out" || exit 1
+out="$(cd "$out" && pwd)"
+# The tests of the conformance binary run on an emulated driver unless another is named.
+export KILN_CUDA_DRIVER="${KILN_CUDA_DRIVER:-libcuda.so.1}"
+: >"$out/summary.txt"
+
+wants() { [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $1 "* ]]; }
+
+# part NAME FILE COMMAND…: runs it with its output in FILE, and notes how it ended and how long it took.
+part() {
+    local name="$1" file="$out/$2" start=$SECONDS code
+    shift 2
+    echo "== $name: $*"
+    "$@" >"$file" 2>&1
+    code=$?
+    tail -n 4 "$file"
+    echo "$name $code $((SECONDS - start))" >>"$out/summary.txt"
+    [ $code -eq 0 ] || status=1
+}
+
+python="${PYTHON:-}"
+[ -n "$python" ] || { [ -x "$here/.venv-peers/bin/python" ] && python="$here/.venv-peers/bin/python"; } || python=python3
+
+wants devices && part devices devices.txt "$here/bin/kiln" devices
+wants conformance && part conformance conformance.txt "$here/bin/conformance"
+if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck initcheck synccheck; do
+            part "sanitizer-$tool" "sanitizer-$tool.txt" env KILN_CUDA_EXACT=1 PROPTEST_CASES=4 timeout 900 \
+                compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/bin/conformance" --test-threads 1
+        done
+    else
+        echo "== sanitizer: compute-sanitizer is not on PATH"
+    fi
+fi
+if wants bench; then
+    part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}"
+    lines=("$out/kiln.jsonl")
+    if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+        part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}"
+        lines+=("$out/torch.jsonl")
+    else
+        echo "== bench-torch: $python has no PyTorch that sees a GPU"
+    fi
+    part report report.txt "$here/bin/kiln-cuda-bench" report "${lines[@]}" --out "$out/results.json" --date "$(date -u +%F)"
+fi
+wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda --out "$out/mnist-cnn"
+
+{
+    echo '{'
+    echo "  \"date\": \"$(date -u +%FT%TZ)\","
+    echo "  \"card\": \"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)\","
+    echo '  "parts": ['
+    awk '{ printf "%s    { \"part\": \"%s\", \"exit\": %s, \"seconds\": %s }", (NR > 1 ? ",\n" : ""), $1, $2, $3 } END { print "" }' \
+        "$out/summary.txt"
+    echo '  ]'
+    echo '}'
+} >"$out/summary.json"
+cat "$out/summary.json"
+exit $status
