@@ -1,23 +1,188 @@
-//! The matmul family.
+//! Matrix products: a ladder of kernels, from a thread an element to tensor cores, and the choice between them.
+//!
+//! Every rung computes every product: any sizes, either side transposed, batches, bias and activation, f32, bf16 and f16.
+//! [`Cuda::matmul_plan`] says which one an op takes; [`Cuda::matmul_with`] takes the one it is told, for benches, tests
+//! and whoever wants to learn from the steps between them (docs/gpu-guide.md).
 
-use super::pending;
+mod plan;
+
+pub use plan::{Algorithm, Plan};
+
+use super::instance;
+use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
-use kiln_core::Result;
+use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::{Buffer, DType, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::{
+    Kernel, matmul as plain, matmul_registers as registers, matmul_tensor_bf16 as bf16, matmul_tensor_f16 as f16,
+    matmul_tensor_tf32 as tf32,
+};
+
+/// How the work is cut into blocks: `Cut` of kernels/src/matmul.cuh.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Cut {
+    blocks: u64,
+    part: u64,
+    splits: u32,
+    pad: u32,
+}
+const _: () = assert!(size_of::<Cut>() == 24);
+
+/// Threads of a block of the kernels with a thread an element.
+const THREADS: u64 = 256;
 
 impl MatmulOps for Cuda {
-    fn matmul(&self, _p: &MatmulParams, _a: &CudaBuffer, _b: &CudaBuffer, _c: &mut CudaBuffer) -> Result<()> {
-        pending("matmul")
+    fn matmul(&self, p: &MatmulParams, a: &CudaBuffer, b: &CudaBuffer, c: &mut CudaBuffer) -> Result<()> {
+        self.matmul_with(self.matmul_plan(p, c.dtype()), p, a, b, None, c)
     }
 
     fn linear(
         &self,
-        _p: &MatmulParams,
-        _x: &CudaBuffer,
-        _w: &CudaBuffer,
-        _bias: Option<&CudaBuffer>,
-        _y: &mut CudaBuffer,
+        p: &MatmulParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("linear")
+        self.matmul_with(self.matmul_plan(p, y.dtype()), p, x, w, bias, y)
     }
+}
+
+impl Cuda {
+    /// The plan that [`matmul`](MatmulOps::matmul) and [`linear`](MatmulOps::linear) follow on this device.
+    pub fn matmul_plan(&self, p: &MatmulParams, dtype: DType) -> Plan {
+        Plan::choose(p, dtype, u64::from(self.multiprocessors()), self.options().tf32)
+    }
+
+    /// `C[b] = f(op(A[b])·op(B[b]) + bias)` by `plan`, with the buffers that [`MatmulOps`] takes. The tensor-core rungs
+    /// round operands of f32 to TF32.
+    ///
+    /// # Errors
+    /// Those of a launch, and no memory for the partial sums of a split product.
+    pub fn matmul_with(
+        &self,
+        plan: Plan,
+        p: &MatmulParams,
+        a: &CudaBuffer,
+        b: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        c: &mut CudaBuffer,
+    ) -> Result<()> {
+        let dtype = c.dtype();
+        let len = p.batches() as u64 * p.m * p.n;
+        debug_assert_eq!(len, c.len() as u64);
+        debug_assert!(
+            [Some(a), Some(b), bias]
+                .into_iter()
+                .flatten()
+                .all(|x| x.dtype() == dtype)
+        );
+        if len == 0 {
+            return Ok(());
+        }
+        let kernel = kernel(plan.algorithm(), p, dtype);
+        if plan.algorithm() == Algorithm::Naive {
+            let args = [Arg::value(p), a.arg(), b.arg(), maybe(bias), c.out(), Arg::value(&len)];
+            return self.launch(kernel, grid(len.div_ceil(THREADS), THREADS), &args);
+        }
+        let (part, splits) = plan.parts(p.k);
+        let cut = Cut {
+            blocks: plan.algorithm().tiles(p) * u64::from(splits),
+            part,
+            splits,
+            pad: 0,
+        };
+        let geometry = grid(cut.blocks, u64::from(kernel.max_threads));
+        if plan.algorithm() == Algorithm::Tiled {
+            let args = [Arg::value(p), a.arg(), b.arg(), maybe(bias), c.out(), Arg::value(&cut)];
+            return self.launch(kernel, geometry, &args);
+        }
+        if splits == 1 {
+            let args = [
+                Arg::value(p),
+                a.arg(),
+                b.arg(),
+                maybe(bias),
+                c.out(),
+                maybe(None),
+                Arg::value(&cut),
+            ];
+            return self.launch(kernel, geometry, &args);
+        }
+        // Each part of k writes its sums; a second kernel adds them up in order, so that the result does not depend on
+        // which block was the first.
+        let mut parts = self.scratch(DType::F32, len as usize * splits as usize)?;
+        let args = [
+            Arg::value(p),
+            a.arg(),
+            b.arg(),
+            maybe(None),
+            maybe(None),
+            parts.out(),
+            Arg::value(&cut),
+        ];
+        self.launch(kernel, geometry, &args)?;
+        let reduce = instance(&plain::MATMUL_REDUCE, dtype);
+        let args = [
+            Arg::value(p),
+            parts.arg(),
+            maybe(bias),
+            c.out(),
+            Arg::value(&len),
+            Arg::value(&splits),
+        ];
+        self.launch(reduce, grid(len.div_ceil(THREADS), THREADS), &args)
+    }
+}
+
+/// Blocks of `threads`, in two dimensions where one does not hold them.
+fn grid(blocks: u64, threads: u64) -> Geometry {
+    const LONGEST: u64 = (1 << 31) - 1;
+    let rows = blocks.div_ceil(LONGEST);
+    debug_assert!(rows < 1 << 16, "{blocks} blocks: more than any memory has elements for");
+    Geometry {
+        grid: [blocks.div_ceil(rows.max(1)) as u32, rows as u32, 1],
+        block: [threads as u32, 1, 1],
+        shared: 0,
+    }
+}
+
+/// The tensor-core kernels of a dtype and tile, by `[trans_a][trans_b]`.
+type ByTransposition = [[&'static Kernel; 2]; 2];
+
+fn kernel(algorithm: Algorithm, p: &MatmulParams, dtype: DType) -> &'static Kernel {
+    let tensor: &ByTransposition = match (algorithm, dtype) {
+        (Algorithm::Naive, _) => return instance(&plain::MATMUL_NAIVE, dtype),
+        (Algorithm::Tiled, _) => return instance(&plain::MATMUL_TILED, dtype),
+        (Algorithm::Registers64, _) => return instance(&registers::MATMUL_REGISTERS_64, dtype),
+        (Algorithm::Registers128, _) => return instance(&registers::MATMUL_REGISTERS_128, dtype),
+        (Algorithm::Tensor64, DType::BF16) => &[
+            [&bf16::MATMUL_TENSOR_64_NN_BF16, &bf16::MATMUL_TENSOR_64_NT_BF16],
+            [&bf16::MATMUL_TENSOR_64_TN_BF16, &bf16::MATMUL_TENSOR_64_TT_BF16],
+        ],
+        (Algorithm::Tensor64, DType::F16) => &[
+            [&f16::MATMUL_TENSOR_64_NN_F16, &f16::MATMUL_TENSOR_64_NT_F16],
+            [&f16::MATMUL_TENSOR_64_TN_F16, &f16::MATMUL_TENSOR_64_TT_F16],
+        ],
+        (Algorithm::Tensor64, _) => &[
+            [&tf32::MATMUL_TENSOR_64_NN_TF32, &tf32::MATMUL_TENSOR_64_NT_TF32],
+            [&tf32::MATMUL_TENSOR_64_TN_TF32, &tf32::MATMUL_TENSOR_64_TT_TF32],
+        ],
+        (Algorithm::Tensor128, DType::BF16) => &[
+            [&bf16::MATMUL_TENSOR_128_NN_BF16, &bf16::MATMUL_TENSOR_128_NT_BF16],
+            [&bf16::MATMUL_TENSOR_128_TN_BF16, &bf16::MATMUL_TENSOR_128_TT_BF16],
+        ],
+        (Algorithm::Tensor128, DType::F16) => &[
+            [&f16::MATMUL_TENSOR_128_NN_F16, &f16::MATMUL_TENSOR_128_NT_F16],
+            [&f16::MATMUL_TENSOR_128_TN_F16, &f16::MATMUL_TENSOR_128_TT_F16],
+        ],
+        (Algorithm::Tensor128, _) => &[
+            [&tf32::MATMUL_TENSOR_128_NN_TF32, &tf32::MATMUL_TENSOR_128_NT_TF32],
+            [&tf32::MATMUL_TENSOR_128_TN_TF32, &tf32::MATMUL_TENSOR_128_TT_TF32],
+        ],
+    };
+    tensor[usize::from(p.trans_a == 1)][usize::from(p.trans_b == 1)]
 }

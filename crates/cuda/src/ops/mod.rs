@@ -4,7 +4,7 @@ mod conv;
 mod elementwise;
 mod index;
 mod loss;
-mod matmul;
+pub mod matmul;
 mod norm;
 mod optim;
 mod pool;

@@ -1,0 +1,210 @@
+//! Which rung of the ladder computes a product, and in how many parts.
+
+use kiln_core::DType;
+use kiln_core::ops::MatmulParams;
+
+/// A rung of the ladder of matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// A thread per element of the result.
+    Naive,
+    /// Tiles of 32×32 in shared memory.
+    Tiled,
+    /// Tiles of 64×64, 8×4 a thread in registers, shared memory double.
+    Registers64,
+    /// Tiles of 128×128, 8×8 a thread in registers, shared memory double.
+    Registers128,
+    /// Tiles of 64×64 on tensor cores, fed by asynchronous copies.
+    Tensor64,
+    /// Tiles of 128×128 on tensor cores, fed by asynchronous copies.
+    Tensor128,
+}
+
+impl Algorithm {
+    /// All rungs, the lowest first.
+    pub const ALL: [Algorithm; 6] = [
+        Algorithm::Naive,
+        Algorithm::Tiled,
+        Algorithm::Registers64,
+        Algorithm::Registers128,
+        Algorithm::Tensor64,
+        Algorithm::Tensor128,
+    ];
+
+    /// A name for benches: `naive`, `tiled`, `registers64`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "naive",
+            Algorithm::Tiled => "tiled",
+            Algorithm::Registers64 => "registers64",
+            Algorithm::Registers128 => "registers128",
+            Algorithm::Tensor64 => "tensor64",
+            Algorithm::Tensor128 => "tensor128",
+        }
+    }
+
+    /// Rows and columns of the result that a block computes.
+    pub fn side(self) -> u64 {
+        match self {
+            Algorithm::Naive => 1,
+            Algorithm::Tiled => 32,
+            Algorithm::Registers64 | Algorithm::Tensor64 => 64,
+            Algorithm::Registers128 | Algorithm::Tensor128 => 128,
+        }
+    }
+
+    /// Whether it can cut the summed dimension into parts.
+    pub fn splits(self) -> bool {
+        !matches!(self, Algorithm::Naive | Algorithm::Tiled)
+    }
+
+    /// Tiles of all results of a product.
+    pub(super) fn tiles(self, p: &MatmulParams) -> u64 {
+        p.batches() as u64 * p.m.div_ceil(self.side()) * p.n.div_ceil(self.side())
+    }
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    algorithm: Algorithm,
+    splits: u32,
+}
+
+/// Parts of k are multiples of this: of a step of every kernel, and of the widest copies.
+const STEP: u64 = 32;
+/// A part of k is at least so long: below, writing and reading partial sums costs more than the parts save.
+const SHORTEST_PART: u64 = 256;
+/// Blocks for each multiprocessor that a split product aims at: small tiles leave room for several.
+const BLOCKS_EACH: u64 = 2;
+
+impl Plan {
+    /// By `algorithm`, in one part.
+    pub fn new(algorithm: Algorithm) -> Self {
+        Self { algorithm, splits: 1 }
+    }
+
+    /// With the summed dimension in up to `splits` parts, of at least 32 each. The rungs that do not split ignore it.
+    #[must_use]
+    pub fn split(self, splits: u32) -> Self {
+        let splits = if self.algorithm.splits() { splits.max(1) } else { 1 };
+        Self { splits, ..self }
+    }
+
+    /// The rung.
+    pub fn algorithm(self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Parts of the summed dimension at most.
+    pub fn splits(self) -> u32 {
+        self.splits
+    }
+
+    /// The plan for a product on a device with so many multiprocessors.
+    ///
+    /// | product | rung |
+    /// |---|---|
+    /// | k < 8 | naive: nothing is used often enough to be worth a tile |
+    /// | f32; at most 32×32; short k or many in a batch | tiled: larger tiles would be mostly empty |
+    /// | f32; 128×128 tiles for every multiprocessor | registers128 |
+    /// | f32, else | registers64 |
+    /// | bf16, f16, or f32 as TF32; rows of 16 bytes; 128×128 tiles for every multiprocessor | tensor128 |
+    /// | bf16, f16, or f32 as TF32; else | tensor64 |
+    ///
+    /// Rows that are no multiple of 16 bytes arrive by narrower copies, more of which have to be under way: that takes
+    /// the small tiles, of which more blocks run beside each other. Tiles of 64×64 that leave multiprocessors idle are
+    /// split along k. Every device that the kernels load on (compute capability 8.0) has the tensor cores they use.
+    pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
+        let tensor = dtype != DType::F32 || tf32;
+        let fills = |a: Algorithm| a.tiles(p) >= multiprocessors;
+        let algorithm = if p.k < 8 {
+            Algorithm::Naive
+        } else if tensor {
+            let large = rows_aligned(p, dtype) && fills(Algorithm::Tensor128);
+            if large {
+                Algorithm::Tensor128
+            } else {
+                Algorithm::Tensor64
+            }
+        } else if p.m.max(p.n) <= 32 && (p.k <= 2 * SHORTEST_PART || fills(Algorithm::Tiled)) {
+            Algorithm::Tiled
+        } else if fills(Algorithm::Registers128) {
+            Algorithm::Registers128
+        } else {
+            Algorithm::Registers64
+        };
+        let tiles = algorithm.tiles(p).max(1);
+        let splits = (BLOCKS_EACH * multiprocessors / tiles).min(p.k / SHORTEST_PART);
+        Self::new(algorithm).split(splits as u32)
+    }
+
+    /// The length of a part of `k`, and the number of parts.
+    pub(super) fn parts(self, k: u64) -> (u64, u32) {
+        let part = k.div_ceil(u64::from(self.splits)).next_multiple_of(STEP).max(STEP);
+        (part, k.div_ceil(part).max(1) as u32)
+    }
+}
+
+/// Whether the rows of both operands are multiples of 16 bytes.
+fn rows_aligned(p: &MatmulParams, dtype: DType) -> bool {
+    let a = if p.trans_a == 1 { p.m } else { p.k };
+    let b = if p.trans_b == 1 { p.k } else { p.n };
+    [a, b].iter().all(|row| (row * dtype.size() as u64).is_multiple_of(16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_core::Shape;
+
+    fn product(batch: usize, m: usize, n: usize, k: usize) -> MatmulParams {
+        let shape = |dims: &[usize]| Shape::new(dims).expect("a small shape");
+        let (p, _) = MatmulParams::new("matmul", &shape(&[batch, m, k]), &shape(&[batch, k, n]), false, false)
+            .expect("they fit");
+        p
+    }
+
+    #[test]
+    fn a_plan_fits_the_product() {
+        use Algorithm::*;
+        let cases = [
+            (product(1, 4096, 4096, 4096), DType::F32, false, Registers128, 1),
+            (product(1, 4096, 4096, 4096), DType::F32, true, Tensor128, 1),
+            (product(1, 4096, 4096, 4096), DType::BF16, false, Tensor128, 1),
+            (product(1, 4096, 4097, 4096), DType::F16, false, Tensor64, 1),
+            (product(1, 64, 4096, 4), DType::BF16, false, Naive, 1),
+            (product(1, 32, 10, 128), DType::F32, false, Tiled, 1),
+            (product(1, 32, 10, 65536), DType::F32, false, Registers64, 216),
+            (product(512, 32, 10, 65536), DType::F32, false, Tiled, 1),
+            (product(1, 512, 512, 65536), DType::F16, false, Tensor64, 3),
+            (product(1, 512, 512, 64), DType::F16, false, Tensor64, 1),
+            (product(1, 128, 784, 60000), DType::F32, false, Registers64, 8),
+            (product(0, 128, 784, 60000), DType::F32, false, Registers64, 216),
+        ];
+        for (p, dtype, tf32, algorithm, splits) in cases {
+            let plan = Plan::choose(&p, dtype, 108, tf32);
+            assert_eq!(
+                (plan.algorithm(), plan.splits()),
+                (algorithm, splits),
+                "{p:?} {dtype:?} {tf32}"
+            );
+        }
+    }
+
+    #[test]
+    fn parts_cover_k_and_none_is_empty() {
+        for splits in [1, 2, 3, 7, 1000, u32::MAX] {
+            for k in [0, 1, 31, 32, 33, 95, 96, 97, 1000, 1 << 40] {
+                let (part, parts) = Plan::new(Algorithm::Tensor64).split(splits).parts(k);
+                assert_eq!(part % STEP, 0);
+                assert!(parts <= splits.max(1), "k {k}: {parts} parts of {splits}");
+                assert!(u64::from(parts) * part >= k);
+                assert!(
+                    k == 0 || u64::from(parts - 1) * part < k,
+                    "k {k}, {splits} splits: {part} {parts}"
+                );
+            }
+        }
+    }
+}
