@@ -7,6 +7,7 @@ use crate::ffi::{self, call};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
+const INVALID_IMAGE: i32 = 200;
 const NOT_FOUND: i32 = 500;
 
 /// Loaded kernels. Clones are the same module; it is unloaded with the last of them and of its functions.
@@ -30,6 +31,7 @@ impl Module {
     /// # Errors
     /// [`Error::Image`] with the log of the driver's compiler.
     pub fn load(context: &Context, image: &[u8]) -> Result<Self> {
+        check_size(image)?;
         context.bind()?;
         // PTX is read up to a NUL. A fatbin's header is read in words, so the copy is aligned.
         let mut words = vec![0u64; image.len() / 8 + 2];
@@ -40,8 +42,9 @@ impl Module {
         let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
         let mut raw = std::ptr::null_mut();
         // SAFETY: the image ends with NUL and outlives the call, as do both lists of two and the log, whose size the
-        // second option gives; `raw` is a place for the handle that the function writes. That the image is one, and
-        // that its headers tell its true size, is the caller's word, as it is with any code that is loaded.
+        // second option gives; `raw` is a place for the handle that the function writes. A fatbin's header tells a size
+        // that is there, as `check_size` has seen. The driver checks the rest, and what it takes for code is the
+        // caller's word, as with any code that is loaded.
         let code = unsafe {
             ffi::cuModuleLoadDataEx(
                 &mut raw,
@@ -121,6 +124,32 @@ fn found(call: &'static str, code: i32, what: &'static str, name: &str) -> Resul
         }),
         code => check(call, code),
     }
+}
+
+/// That a fatbin is as long as its header says: the driver takes its word.
+fn check_size(image: &[u8]) -> Result<()> {
+    const MAGIC: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
+    if !image.starts_with(&MAGIC) {
+        return Ok(());
+    }
+    // Magic, version, the header's bytes (u16 at 6), and the bytes behind it (u64 at 8).
+    let field = |at: usize, bytes: usize| {
+        let bytes = image.get(at..at + bytes)?;
+        Some(bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)))
+    };
+    let size = field(6, 2)
+        .zip(field(8, 8))
+        .and_then(|(header, rest)| header.checked_add(rest));
+    if size.is_some_and(|size| size <= image.len() as u64) {
+        return Ok(());
+    }
+    let (name, meaning) = codes::describe(INVALID_IMAGE);
+    Err(Error::Image {
+        code: INVALID_IMAGE,
+        name,
+        meaning,
+        log: format!("a fatbin of {} bytes is cut short", image.len()),
+    })
 }
 
 /// The bytes of each argument that the function declares, if this driver can tell.

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 pub enum Priority {
     /// After the others.
     Low,
-    /// Between the two: what a stream without a wish has.
+    /// What a stream without a wish has; on devices of two priorities the same as low.
     #[default]
     Normal,
     /// Before the others.

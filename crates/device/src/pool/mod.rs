@@ -38,7 +38,7 @@ struct Shared {
 /// What a pool has and has done, in bytes and calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes in blocks.
+    /// Bytes in blocks, each rounded up.
     pub live: usize,
     /// Bytes that the driver gave and that are in no block.
     pub cached: usize,
