@@ -15,6 +15,14 @@ pub(crate) struct Fault {
 }
 const _: () = assert!(size_of::<Fault>() == 32);
 
+/// Codes that are arguments of kernels which serve several ops.
+pub(crate) mod code {
+    pub(crate) const SCATTER_ADD: u32 = 2;
+    pub(crate) const INDEX_SELECT: u32 = 3;
+    pub(crate) const INDEX_ADD: u32 = 4;
+    pub(crate) const ONE_HOT: u32 = 5;
+}
+
 /// The ops that check indices, by their codes.
 const OPS: [&str; 7] = [
     "",

@@ -19,6 +19,24 @@ pub(crate) fn linear(n: u64, threads: u32, max_blocks: u32) -> Geometry {
     }
 }
 
+/// A grid of `blocks` blocks of [`THREADS`], each with work of its own: the kernel does not stride.
+///
+/// # Errors
+/// [`Error::TooLarge`] beyond the blocks that a grid can have.
+pub(crate) fn blocks(op: &'static str, blocks: u64) -> Result<Geometry> {
+    if blocks > i32::MAX as u64 {
+        return Err(Error::TooLarge {
+            op,
+            dims: vec![blocks as usize, THREADS as usize],
+        });
+    }
+    Ok(Geometry {
+        grid: [blocks as u32, 1, 1],
+        block: [THREADS, 1, 1],
+        shared: 0,
+    })
+}
+
 impl Cuda {
     /// Queues `kernel` on the compute stream. A grid with no blocks is no launch.
     ///

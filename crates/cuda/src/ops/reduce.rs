@@ -1,24 +1,181 @@
-//! The reduce family.
+//! Reductions, arg-reductions, running sums and top-k.
 
-use super::pending;
+use super::instance;
+use crate::launch::{THREADS, blocks, linear};
 use crate::{Cuda, CudaBuffer};
-use kiln_core::Result;
-use kiln_core::ops::{AxisParams, ReduceOps, ReduceParams};
+use bytemuck::Zeroable;
+use kiln_core::ops::{AxisParams, ElementwiseOps, Reduce, ReduceOps, ReduceParams};
+use kiln_core::{Buffer, DType, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::{PerFloat, reduce as kernels, reduce_axis as axis, reduce_top_k as top};
+
+/// Blocks that a reduction aims at: enough for any device to hide latency.
+const BLOCKS: u64 = 1024;
+/// Elements that the threads of a block fold at least before a fold is cut.
+const VISITS: u64 = 16;
+/// Rows up to this length are a warp's.
+const WARP_ROW: u64 = 512;
+
+/// Which kernel folds, and in how many segments. Sizes alone decide, so that the same call adds in the same order on
+/// every device.
+///
+/// | last dimension | kernel           | segments                                                |
+/// |----------------|------------------|---------------------------------------------------------|
+/// | reduced, ≤ 512 | `reduce_warps`   | 1                                                       |
+/// | reduced        | `reduce_blocks`  | as many as make 1024 blocks, of 4096 elements at least  |
+/// | kept           | `reduce_columns` | as many as make 1024 blocks, of 16 visits at least      |
+struct Plan {
+    kernel: &'static PerFloat,
+    segment: u64,
+    segments: u64,
+    blocks: u64,
+}
+
+impl Plan {
+    fn new(p: &ReduceParams, cut: bool) -> Self {
+        let last = p.rank.checked_sub(1);
+        let kept = last.filter(|&i| (p.reduced >> i) & 1 == 0);
+        let segments = |blocks: u64, least: u64| match cut {
+            true => (BLOCKS / blocks.max(1)).clamp(1, p.count.div_ceil(least)),
+            false => 1,
+        };
+        let (kernel, base, wanted) = match kept {
+            None if p.count <= WARP_ROW => (&kernels::REDUCE_WARPS, p.outputs.div_ceil(8), 1),
+            None => {
+                let least = VISITS * u64::from(THREADS);
+                (&kernels::REDUCE_BLOCKS, p.outputs, segments(p.outputs, least))
+            }
+            Some(i) => {
+                let c = p.shape[i as usize];
+                let width = c.next_power_of_two().min(32);
+                let base = c.div_ceil(width) * (p.outputs / c);
+                let height = u64::from(THREADS) / width;
+                (&kernels::REDUCE_COLUMNS, base, segments(base, VISITS * height))
+            }
+        };
+        // Segments begin at whole packs.
+        let segment = p.count.div_ceil(wanted).next_multiple_of(8);
+        let segments = if wanted == 1 { 1 } else { p.count.div_ceil(segment) };
+        Plan {
+            kernel,
+            segment: if segments == 1 { p.count } else { segment },
+            segments,
+            blocks: base * segments,
+        }
+    }
+}
+
+/// What a second pass over the results of the first does, and over which shape.
+fn second(p: &ReduceParams, segments: u64) -> ReduceParams {
+    let mut q = ReduceParams::zeroed();
+    q.op = match p.op() {
+        Reduce::Max => Reduce::Max,
+        Reduce::Min => Reduce::Min,
+        Reduce::Sum | Reduce::Mean | Reduce::SumSquares => Reduce::Sum,
+    } as u32;
+    q.shape = [1; 8];
+    q.shape[0] = segments;
+    q.shape[1] = p.outputs;
+    (q.reduced, q.rank) = (1, if p.outputs == 1 { 1 } else { 2 });
+    (q.outputs, q.count) = (p.outputs, segments);
+    q
+}
+
+impl Cuda {
+    fn fold(&self, p: &ReduceParams, plan: &Plan, x: &CudaBuffer, y: &mut CudaBuffer, divisor: f32) -> Result<()> {
+        let dtype: u32 = match y.dtype() {
+            DType::BF16 => 1,
+            DType::F16 => 2,
+            _ => 0,
+        };
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            y.out(),
+            Arg::value(&plan.segment),
+            Arg::value(&divisor),
+            Arg::value(&dtype),
+        ];
+        self.launch(instance(plan.kernel, x.dtype()), blocks("reduce", plan.blocks)?, &args)
+    }
+}
 
 impl ReduceOps for Cuda {
-    fn reduce(&self, _p: &ReduceParams, _x: &CudaBuffer, _y: &mut CudaBuffer) -> Result<()> {
-        pending("reduce")
+    fn reduce(&self, p: &ReduceParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        if p.outputs == 0 {
+            return Ok(());
+        }
+        if p.count == 0 {
+            return self.fill(if p.op() == Reduce::Mean { f64::NAN } else { 0.0 }, y);
+        }
+        let divisor = if p.op() == Reduce::Mean { p.count as f32 } else { 1.0 };
+        let plan = Plan::new(p, true);
+        if plan.segments == 1 {
+            return self.fold(p, &plan, x, y, divisor);
+        }
+        let mut partial = self.scratch(DType::F32, (plan.segments * p.outputs) as usize)?;
+        self.fold(p, &plan, x, &mut partial, 1.0)?;
+        let q = second(p, plan.segments);
+        self.fold(&q, &Plan::new(&q, false), &partial, y, divisor)
     }
 
-    fn arg_reduce(&self, _p: &AxisParams, _x: &CudaBuffer, _index: &mut CudaBuffer) -> Result<()> {
-        pending("arg_reduce")
+    fn arg_reduce(&self, p: &AxisParams, x: &CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
+        let (kernel, geometry) = along(
+            p,
+            [&axis::ARG_WARPS, &axis::ARG_BLOCKS, &axis::ARG_COLUMNS],
+            "arg_reduce",
+        )?;
+        let args = [Arg::value(p), x.arg(), index.out()];
+        self.launch(instance(kernel, x.dtype()), geometry, &args)
     }
 
-    fn cumsum(&self, _p: &AxisParams, _x: &CudaBuffer, _y: &mut CudaBuffer) -> Result<()> {
-        pending("cumsum")
+    fn cumsum(&self, p: &AxisParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        if x.len() == 0 {
+            return Ok(());
+        }
+        let (kernel, geometry) = match p.inner {
+            1 => (&axis::CUMSUM_BLOCKS, blocks("cumsum", p.outer)?),
+            _ => (&axis::CUMSUM_COLUMNS, linear(p.outer * p.inner, THREADS, u32::MAX)),
+        };
+        let args = [Arg::value(p), x.arg(), y.out()];
+        self.launch(instance(kernel, x.dtype()), geometry, &args)
     }
 
-    fn top_k(&self, _p: &AxisParams, _x: &CudaBuffer, _values: &mut CudaBuffer, _index: &mut CudaBuffer) -> Result<()> {
-        pending("top_k")
+    fn top_k(&self, p: &AxisParams, x: &CudaBuffer, values: &mut CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
+        if values.len() == 0 {
+            return Ok(());
+        }
+        let rows = p.outer * p.inner;
+        // Shared memory holds 2048 keys: all, or twice the best so far.
+        if p.k <= 1024 || p.n <= 2048 {
+            let args = [Arg::value(p), x.arg(), values.out(), index.out()];
+            return self.launch(instance(&top::TOP_K_SELECT, x.dtype()), blocks("top_k", rows)?, &args);
+        }
+        let size = p.n.next_power_of_two();
+        let sorted = rows.min(2 * u64::from(self.multiprocessors()));
+        // Keys are of 64 bits.
+        let scratch = self.scratch(DType::I32, (2 * sorted * size) as usize)?;
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            values.out(),
+            index.out(),
+            scratch.arg(),
+            Arg::value(&size),
+        ];
+        self.launch(instance(&top::TOP_K_SORT, x.dtype()), blocks("top_k", sorted)?, &args)
     }
+}
+
+/// A warp for each short row, a block for each long one, a thread for each column.
+fn along(
+    p: &AxisParams,
+    [warps, rows, columns]: [&'static PerFloat; 3],
+    op: &'static str,
+) -> Result<(&'static PerFloat, Geometry)> {
+    Ok(match p.inner {
+        1 if p.n <= WARP_ROW => (warps, blocks(op, p.outer.div_ceil(8))?),
+        1 => (rows, blocks(op, p.outer)?),
+        _ => (columns, linear(p.outer * p.inner, THREADS, u32::MAX)),
+    })
 }
