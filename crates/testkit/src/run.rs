@@ -20,13 +20,14 @@ pub fn check<B: Backend, C: Case + 'static>(backend: &B, strategy: impl Strategy
     check_with(CASES, backend, strategy);
 }
 
-/// As [`check`], with a number of cases.
+/// As [`check`], with a number of cases; `PROPTEST_CASES` can make it smaller, for slow devices and sanitizers.
 ///
 /// # Panics
 /// With the smallest failing case.
 pub fn check_with<B: Backend, C: Case + 'static>(cases: u32, backend: &B, strategy: impl Strategy<Value = C>) {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let config = Config {
-        cases,
+        cases: asked.map_or(cases, |n: u32| n.min(cases)),
         failure_persistence: None,
         ..Config::default()
     };
