@@ -3,6 +3,8 @@
 //! A program becomes a [`Program`] once per module; [`Kernel`]s are decoded at their first launch and run by [`run`].
 //! Device memory is host memory that [`memory::Memory`] knows: every access of a kernel is checked against it.
 
+pub mod driver;
+mod fatbin;
 mod fault;
 mod kernel;
 pub mod memory;

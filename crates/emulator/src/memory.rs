@@ -179,7 +179,10 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Inner {
     live: BTreeMap<u64, Entry>,
+    /// The newest first.
     freed: VecDeque<(Range, Mapping)>,
+    /// How many of them still have their pages.
+    uncollected: usize,
     used: HashMap<u32, u64>,
     /// (who, whose): who may touch whose memory.
     peers: HashSet<(u32, u32)>,
@@ -288,10 +291,11 @@ impl Memory {
         Ok(range)
     }
 
-    /// Frees the allocation that begins at `base`. Nothing may be running that uses it.
+    /// Frees the allocation that begins at `base`. Its pages stay until [`Memory::collect`], so that what runs
+    /// meanwhile and uses it by mistake reads stale bytes and no hole.
     ///
     /// # Errors
-    /// When none does.
+    /// When none begins there.
     pub fn free(&self, base: u64) -> Result<Freed, MemoryError> {
         let mut inner = self.lock();
         let entry = inner.live.remove(&base).ok_or(MemoryError::Unknown { address: base })?;
@@ -304,14 +308,31 @@ impl Memory {
             return Ok(Freed { range, damaged: None });
         };
         let damaged = mapping.damaged();
-        mapping.retire();
-        let gone = Range {
-            shadow: None,
-            ..range.clone()
-        };
-        inner.freed.push_front((gone, mapping));
-        inner.freed.truncate(QUARANTINE);
+        inner.freed.push_front((
+            Range {
+                shadow: None,
+                ..range.clone()
+            },
+            mapping,
+        ));
+        inner.uncollected += 1;
         Ok(Freed { range, damaged })
+    }
+
+    /// Gives the pages of freed allocations back. Nothing may be running.
+    pub fn collect(&self) {
+        let mut inner = self.lock();
+        let fresh = std::mem::take(&mut inner.uncollected);
+        inner.freed.iter().take(fresh).for_each(|(_, mapping)| mapping.retire());
+        if inner.freed.len() > QUARANTINE {
+            inner.changed();
+            inner.freed.truncate(QUARANTINE);
+        }
+    }
+
+    /// Whether the address lies in an allocation that was freed lately.
+    pub fn was_freed(&self, address: u64) -> bool {
+        self.lock().freed.iter().any(|(range, _)| range.contains(address))
     }
 
     /// The live allocation that holds the address, whichever device owns it.

@@ -96,6 +96,7 @@ fn snapshots_are_sorted_cached_and_remember_what_was_freed() {
     let later = memory.snapshot();
     assert!(later.find(gone.base).is_none());
     assert!(later.describe(gone.base + 3).contains("freed"));
+    assert!(memory.was_freed(gone.base) && !memory.was_freed(ranges[0].base));
     assert!(
         later
             .describe(ranges[0].base + ranges[0].len + 4)
@@ -113,6 +114,7 @@ fn the_quarantine_is_bounded() {
     for _ in 0..3 * QUARANTINE {
         let range = memory.allocate(0, 100, Kind::Device).unwrap();
         memory.free(range.base).unwrap();
+        memory.collect();
     }
     assert_eq!(memory.snapshot().freed.len(), QUARANTINE);
 }

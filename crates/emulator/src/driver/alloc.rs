@@ -1,0 +1,231 @@
+//! Device memory, managed memory, and stream-ordered memory.
+
+use super::state::{Driver, driver};
+use super::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, In, Out};
+use super::work::Work;
+use super::{Code, Outcome};
+use crate::memory::{Kind, MemoryError, Range};
+
+/// What a driver rounds a pitch up to.
+const PITCH: usize = 512;
+
+impl Driver {
+    /// Frees what begins at `base`; bytes written beside it are a finding.
+    pub(crate) fn release(&self, base: u64, context: CUcontext) -> Outcome {
+        let freed = self.memory.free(base).map_err(|_| Code::INVALID_VALUE)?;
+        if let Some(at) = freed.damaged {
+            let Range { id, len, .. } = freed.range;
+            self.report(format_args!(
+                "something wrote at byte {at} of allocation #{id}, which has {len} bytes"
+            ));
+            self.lock().fail(context, Code::LAUNCH_FAILED);
+            return Err(Code::LAUNCH_FAILED);
+        }
+        Ok(())
+    }
+}
+
+fn code(error: MemoryError) -> Code {
+    match error {
+        MemoryError::OutOfMemory { .. } | MemoryError::Host { .. } => Code::OUT_OF_MEMORY,
+        MemoryError::Unknown { .. } => Code::INVALID_VALUE,
+        MemoryError::Overlap { .. } => Code::HOST_MEMORY_ALREADY_REGISTERED,
+    }
+}
+
+/// Allocates for the current context; when memory is short, waits for pending frees first.
+pub(crate) fn allocate(bytes: usize, kind: Kind) -> Outcome<u64> {
+    let driver = driver()?;
+    let mut state = driver.lock();
+    let device = state.current_device()?;
+    state.refuse_unsafe()?;
+    if bytes == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    match driver.memory.allocate(device, bytes as u64, kind) {
+        Err(MemoryError::OutOfMemory { .. }) => {
+            let state = driver.quiet(state)?;
+            let again = driver.memory.allocate(device, bytes as u64, kind).map_err(code);
+            drop(state);
+            Ok(again?.base)
+        }
+        other => Ok(other.map_err(code)?.base),
+    }
+}
+
+/// Frees memory of one of these kinds, after everything that might use it.
+pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
+    let driver = driver()?;
+    let mut state = driver.lock();
+    let context = state.current()?;
+    state.refuse_unsafe()?;
+    let state = driver.quiet(state)?;
+    let range = driver
+        .memory
+        .find(base)
+        .filter(|r| r.base == base && kinds.contains(&r.kind));
+    range.ok_or(Code::INVALID_VALUE)?;
+    // Other threads cannot start work before the pages are gone, because that takes the lock.
+    let freed = driver.memory.free(base).map_err(code)?;
+    driver.memory.collect();
+    drop(state);
+    if let Some(at) = freed.damaged {
+        let Range { id, len, .. } = freed.range;
+        driver.report(format_args!(
+            "something wrote at byte {at} of allocation #{id}, which has {len} bytes"
+        ));
+        driver.lock().fail(context, Code::LAUNCH_FAILED);
+        return Err(Code::LAUNCH_FAILED);
+    }
+    Ok(())
+}
+
+fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Outcome {
+    let driver = driver()?;
+    let mut state = driver.lock();
+    let stream = state.stream(stream)?;
+    if state.streams[&stream].capture.is_some() {
+        state.refuse_captured(stream).ok();
+        return Err(super::missing::unsupported("stream-ordered allocation in a capture"));
+    }
+    let device = state.contexts[&state.streams[&stream].context].device;
+    if bytes == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let mut made = driver.memory.allocate(device, bytes as u64, Kind::Device);
+    if matches!(made, Err(MemoryError::OutOfMemory { .. })) {
+        let state = driver.quiet(state)?;
+        made = driver.memory.allocate(device, bytes as u64, Kind::Device);
+        drop(state);
+    }
+    out.put(made.map_err(code)?.base)
+}
+
+export! {
+    fn cuMemAlloc_v2(pointer: Out<CUdeviceptr>, bytes: usize) {
+        pointer.put(allocate(bytes, Kind::Device)?)
+    }
+
+    fn cuMemAllocPitch_v2(
+        pointer: Out<CUdeviceptr>,
+        pitch: Out<usize>,
+        width: usize,
+        height: usize,
+        element: u32,
+    ) {
+        if !matches!(element, 4 | 8 | 16) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let row = width.checked_next_multiple_of(PITCH).ok_or(Code::INVALID_VALUE)?;
+        let base = allocate(row.checked_mul(height).ok_or(Code::INVALID_VALUE)?, Kind::Device)?;
+        pitch.put(row)?;
+        pointer.put(base)
+    }
+
+    fn cuMemAllocManaged(pointer: Out<CUdeviceptr>, bytes: usize, flags: u32) {
+        if !matches!(flags, 1 | 2) {
+            return Err(Code::INVALID_VALUE);
+        }
+        pointer.put(allocate(bytes, Kind::Managed)?)
+    }
+
+    fn cuMemFree_v2(pointer: CUdeviceptr) {
+        if pointer == 0 {
+            return driver().map(|_| ());
+        }
+        free(pointer, &[Kind::Device, Kind::Managed])
+    }
+
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let driver = driver()?;
+        let device = driver.lock().current_device()?;
+        let (left, all) = driver.memory.info(device);
+        free.put(left as usize)?;
+        total.put(all as usize)
+    }
+
+    fn cuMemGetAddressRange_v2(base: Out<CUdeviceptr>, size: Out<usize>, pointer: CUdeviceptr) {
+        let range = driver()?.memory.find(pointer).ok_or(Code::NOT_FOUND)?;
+        base.put_if(range.base);
+        size.put_if(range.len as usize);
+        Ok(())
+    }
+
+    fn cuMemAllocAsync(pointer: Out<CUdeviceptr>, bytes: usize, stream: CUstream) {
+        allocate_async(pointer, bytes, stream)
+    }
+
+    fn cuMemAllocFromPoolAsync(pointer: Out<CUdeviceptr>, bytes: usize, _pool: CUmemoryPool, stream: CUstream) {
+        allocate_async(pointer, bytes, stream)
+    }
+
+    fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) {
+        let driver = driver()?;
+        let mut state = driver.lock();
+        let stream = state.stream(stream)?;
+        if state.streams[&stream].capture.is_some() {
+            state.refuse_captured(stream).ok();
+            return Err(super::missing::unsupported("stream-ordered freeing in a capture"));
+        }
+        let known = driver.memory.find(pointer).filter(|r| r.base == pointer && r.kind == Kind::Device);
+        known.ok_or(Code::INVALID_VALUE)?;
+        state.refuse_implicit(stream)?;
+        let state = driver.submit(state, stream, Work::Free(pointer))?;
+        if state.streams.values().all(|s| s.running.is_none()) {
+            driver.memory.collect();
+        }
+        Ok(())
+    }
+
+    fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {
+        pool.put(pool_of(driver()?.device(device)?))
+    }
+
+    fn cuDeviceGetMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {
+        pool.put(pool_of(driver()?.device(device)?))
+    }
+
+    fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) {
+        let device = driver()?.device(device)?;
+        if pool == pool_of(device) { Ok(()) } else { Err(Code::INVALID_VALUE) }
+    }
+
+    fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) {
+        device_of(pool).map(|_| ())
+    }
+
+    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: i32, value: In<u64>) {
+        let device = device_of(pool)?;
+        let value = match attribute {
+            1..=3 => u64::from(In::<u32>::from_raw(value.raw().cast()).get()? != 0),
+            4 => value.get()?,
+            // The high-water marks may be set back to zero.
+            6 | 8 if value.get()? == 0 => 0,
+            _ => return Err(Code::INVALID_VALUE),
+        };
+        driver()?.lock().pools.insert((device, attribute), value);
+        Ok(())
+    }
+
+    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: i32, value: Out<u64>) {
+        let device = device_of(pool)?;
+        let driver = driver()?;
+        let set = driver.lock().pools.get(&(device, attribute)).copied();
+        match attribute {
+            1..=3 => Out::<u32>::from_raw(value.raw().cast()).put(set.unwrap_or(1) as u32),
+            4 => value.put(set.unwrap_or(0)),
+            5..=8 => value.put(driver.memory.of_device(device).iter().map(|r| r.len).sum()),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+}
+
+/// The handle of a device's default pool.
+fn pool_of(device: u32) -> CUmemoryPool {
+    CUmemoryPool(0x00c0_da01_0000_0000 | u64::from(device) << 4)
+}
+
+fn device_of(pool: CUmemoryPool) -> Outcome<u32> {
+    let devices = driver()?.config.devices;
+    (0..devices).find(|d| pool_of(*d) == pool).ok_or(Code::INVALID_VALUE)
+}

@@ -1,0 +1,149 @@
+//! Options, from environment variables, read once.
+
+use std::env;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// When work on streams is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// In the call that issues it.
+    Eager,
+    /// When something waits for it, and no more than that needs.
+    Lazy,
+    /// When something waits, in an order that the seed chooses among all that streams and events allow.
+    Random(u64),
+}
+
+/// The options.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `KILN_EMULATOR_DEVICES`: how many devices there are.
+    pub devices: u32,
+    /// `KILN_EMULATOR_CHECK`: whether kernels are watched.
+    pub check: bool,
+    /// `KILN_EMULATOR_STREAMS`: when work is done.
+    pub order: Order,
+    /// `KILN_EMULATOR_MEMORY`: bytes on each device.
+    pub memory: u64,
+    /// `KILN_EMULATOR_SM`: the compute capability, ten times.
+    pub sm: u32,
+    /// `KILN_EMULATOR_LOG`: where findings go, rather than to stderr.
+    pub log: Option<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            check: false,
+            order: Order::Eager,
+            memory: 4 << 30,
+            sm: 80,
+            log: None,
+        }
+    }
+}
+
+impl Config {
+    /// What the environment says, and a line for each variable that cannot be read.
+    pub fn from_env() -> (Self, Vec<String>) {
+        Self::from(|name| env::var(name).ok().filter(|v| !v.is_empty()))
+    }
+
+    fn from(var: impl Fn(&str) -> Option<String>) -> (Self, Vec<String>) {
+        let mut config = Self::default();
+        let mut wrong = Vec::new();
+        let mut read = |name: &str, wants: &str, set: &mut dyn FnMut(&str) -> Option<()>| {
+            if let Some(text) = var(name)
+                && set(text.trim()).is_none()
+            {
+                wrong.push(format!("{name} is `{text}`: {wants}"));
+            }
+        };
+        let c = &mut config;
+        read("KILN_EMULATOR_DEVICES", "a number of devices from 0 to 64", &mut |t| {
+            c.devices = t.parse().ok().filter(|n| *n <= 64)?;
+            Some(())
+        });
+        read("KILN_EMULATOR_CHECK", "0 or 1", &mut |t| {
+            c.check = match t {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            };
+            Some(())
+        });
+        read("KILN_EMULATOR_STREAMS", "eager, lazy or random:SEED", &mut |t| {
+            c.order = match t {
+                "eager" => Order::Eager,
+                "lazy" => Order::Lazy,
+                _ => Order::Random(t.strip_prefix("random:")?.parse().ok()?),
+            };
+            Some(())
+        });
+        read("KILN_EMULATOR_MEMORY", "bytes for each device", &mut |t| {
+            c.memory = t.parse().ok()?;
+            Some(())
+        });
+        read(
+            "KILN_EMULATOR_SM",
+            "a compute capability from 50 to 129, as 80 for 8.0",
+            &mut |t| {
+                c.sm = t.parse().ok().filter(|n| (50..130).contains(n))?;
+                Some(())
+            },
+        );
+        c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
+        (config, wrong)
+    }
+
+    /// Writes one line to the log.
+    pub fn say(&self, line: impl fmt::Display) {
+        let line = format!("kiln-emulator: {line}\n");
+        let file = self
+            .log
+            .as_ref()
+            .map(|path| std::fs::OpenOptions::new().create(true).append(true).open(path));
+        if file.is_none_or(|f| f.and_then(|mut f| f.write_all(line.as_bytes())).is_err()) {
+            // A program whose stderr is closed has nowhere to read it.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, value: &str) -> (Config, Vec<String>) {
+        Config::from(|n| (n == name).then(|| value.to_string()))
+    }
+
+    #[test]
+    fn variables_are_read() {
+        assert_eq!(with("KILN_EMULATOR_DEVICES", "3").0.devices, 3);
+        assert_eq!(with("KILN_EMULATOR_STREAMS", "random:17").0.order, Order::Random(17));
+        assert_eq!(with("KILN_EMULATOR_STREAMS", "lazy").0.order, Order::Lazy);
+        assert_eq!(with("KILN_EMULATOR_MEMORY", "1048576").0.memory, 1 << 20);
+        assert!(with("KILN_EMULATOR_CHECK", "1").0.check);
+        assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (name, value) in [
+            ("KILN_EMULATOR_DEVICES", "-1"),
+            ("KILN_EMULATOR_DEVICES", "65"),
+            ("KILN_EMULATOR_CHECK", "yes"),
+            ("KILN_EMULATOR_STREAMS", "random"),
+            ("KILN_EMULATOR_STREAMS", "random:x"),
+            ("KILN_EMULATOR_MEMORY", "4G"),
+            ("KILN_EMULATOR_SM", "8.0"),
+        ] {
+            let (_, wrong) = with(name, value);
+            assert!(wrong.len() == 1 && wrong[0].starts_with(name), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Launches of kernels.
+
+use std::ffi::c_void;
+
+use super::device::{self, MAX_BLOCK, MAX_GRID, MAX_THREADS};
+use super::module::Function;
+use super::state::{Driver, State, driver};
+use super::types::{CUcontext, CUfunction, CUstream, In};
+use super::work::Work;
+use super::{Code, Outcome};
+use crate::{Fault, FaultKind, Launch, Options};
+
+/// A kernel with everything that a launch gives it.
+pub(crate) struct Kernel {
+    pub(crate) handle: CUfunction,
+    pub(crate) function: Function,
+    pub(crate) device: u32,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) params: Box<[u8]>,
+    /// Where each parameter stands in `params`, for a graph's node that is asked for them.
+    pub(crate) pointers: Box<[usize]>,
+}
+
+/// How a launch is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) function: CUfunction,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) params: In<*const c_void>,
+    pub(crate) extra: In<*const c_void>,
+    pub(crate) cooperative: bool,
+}
+
+/// `CUlaunchConfig`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct LaunchConfig {
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// The stream.
+    pub stream: CUstream,
+    /// Attributes.
+    pub attributes: In<LaunchAttribute>,
+    /// How many.
+    pub count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct LaunchAttribute {
+    /// A `CUlaunchAttributeID`.
+    pub id: i32,
+    /// Zero.
+    pub pad: i32,
+    /// What it is set to.
+    pub value: [u32; 16],
+}
+
+impl Kernel {
+    /// Runs it now.
+    pub(crate) fn run(&self, driver: &Driver) -> Outcome {
+        let launch = Launch {
+            grid: self.grid,
+            block: self.block,
+            dynamic_shared: self.shared,
+            params: &self.params,
+            variables: &self.function.variables,
+        };
+        let options = Options {
+            check: driver.config.check,
+            sm: driver.config.sm,
+            multiprocessors: device::MULTIPROCESSORS as u32,
+        };
+        let view = driver.memory.view(self.device);
+        self.function
+            .program
+            .run(self.function.entry, &launch, &view, &options)
+            .map_err(|fault| {
+                driver.report(&fault);
+                code(&fault)
+            })
+    }
+}
+
+/// The error that a fault leaves in its context.
+fn code(fault: &Fault) -> Code {
+    match fault.kind {
+        FaultKind::IllegalAddress => Code::ILLEGAL_ADDRESS,
+        FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
+        FaultKind::Unsupported => Code::ILLEGAL_INSTRUCTION,
+        FaultKind::Trap if fault.message.contains("assert") => Code::ASSERT,
+        FaultKind::Trap
+        | FaultKind::Barrier
+        | FaultKind::Warp
+        | FaultKind::Race
+        | FaultKind::Uninitialised
+        | FaultKind::Launch => Code::LAUNCH_FAILED,
+    }
+}
+
+/// Marks in the list of `extra`.
+const END: usize = 0;
+const BUFFER: usize = 1;
+const BUFFER_SIZE: usize = 2;
+
+/// The bytes of a kernel's parameters, from an array of pointers to each or from one buffer.
+fn gather(function: &Function, params: In<*const c_void>, extra: In<*const c_void>) -> Outcome<Box<[u8]>> {
+    let entry = function.entry();
+    let size = entry
+        .params
+        .iter()
+        .map(|p| (p.offset + p.size) as usize)
+        .max()
+        .unwrap_or(0);
+    let mut bytes = vec![0u8; size];
+    if !params.raw().is_null() {
+        for (param, from) in entry.params.iter().zip(params.list(entry.params.len())?) {
+            let to = &mut bytes[param.offset as usize..][..param.size as usize];
+            let from = In::<u8>::from_raw(from.cast()).list(to.len())?;
+            to.copy_from_slice(&from);
+        }
+    } else if !extra.raw().is_null() {
+        let (mut buffer, mut len) = (None, None);
+        for at in (0..).step_by(2) {
+            // SAFETY: the API asks for pairs of a mark and a pointer, closed by the mark for the end.
+            let (mark, value) = unsafe { (*extra.raw().add(at) as usize, || *extra.raw().add(at + 1)) };
+            match mark {
+                END => break,
+                BUFFER => buffer = Some(value()),
+                BUFFER_SIZE => len = Some(In::<usize>::from_raw(value().cast()).get()?),
+                _ => return Err(Code::INVALID_VALUE),
+            }
+        }
+        let (buffer, len) = buffer.zip(len).ok_or(Code::INVALID_VALUE)?;
+        if len < size {
+            return Err(Code::INVALID_VALUE);
+        }
+        bytes.copy_from_slice(&In::<u8>::from_raw(buffer.cast()).list(size)?);
+    } else if !entry.params.is_empty() {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(bytes.into())
+}
+
+impl State {
+    /// Checks a launch against the limits of device and kernel, and reads its parameters.
+    pub(crate) fn kernel(&self, driver: &Driver, request: &Request, context: CUcontext) -> Outcome<Kernel> {
+        let function = self
+            .functions
+            .get(&request.function)
+            .ok_or(Code::INVALID_HANDLE)?
+            .clone();
+        if function.context != context {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let Request {
+            grid, block, shared, ..
+        } = *request;
+        let entry = function.entry();
+        let refuse = |code: Code, why: std::fmt::Arguments<'_>| {
+            driver.config.say(format_args!("{} is not launched: {why}", entry.name));
+            Err(code)
+        };
+        let outside = |n: [u32; 3], max: [u32; 3]| (0..3).any(|d| n[d] == 0 || n[d] > max[d]);
+        if outside(grid, MAX_GRID) {
+            return refuse(
+                Code::INVALID_VALUE,
+                format_args!("a grid of {grid:?} blocks; 1 to {MAX_GRID:?} can be"),
+            );
+        }
+        let threads = block.iter().map(|n| u64::from(*n)).product::<u64>();
+        if outside(block, MAX_BLOCK) || threads > u64::from(MAX_THREADS) {
+            let why = format_args!("a block of {block:?} threads; 1 to {MAX_BLOCK:?} and {MAX_THREADS} in all can be");
+            return refuse(Code::INVALID_VALUE, why);
+        }
+        if let Some(max) = entry.max_threads.filter(|max| threads > u64::from(*max)) {
+            let why = format_args!("{threads} threads in a block; its launch bounds allow {max}");
+            return refuse(Code::INVALID_VALUE, why);
+        }
+        if shared > function.max_dynamic {
+            let (max, fixed) = (function.max_dynamic, entry.static_shared);
+            let why = format_args!(
+                "{shared} bytes of dynamic shared memory; {max} are allowed beside {fixed} static ones \
+                 (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)"
+            );
+            return refuse(Code::INVALID_VALUE, why);
+        }
+        let registers = u64::from(entry.registers.next_multiple_of(8)) * threads.next_multiple_of(32);
+        if registers > u64::from(device::REGISTERS) {
+            let why = format_args!("{registers} registers in a block; there are {}", device::REGISTERS);
+            return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);
+        }
+        if request.cooperative {
+            let each = u64::from(super::function::blocks_per_multiprocessor(
+                &function,
+                threads as u32,
+                shared,
+                driver,
+            ));
+            let blocks = grid.iter().map(|n| u64::from(*n)).product::<u64>();
+            if blocks > each * device::MULTIPROCESSORS as u64 {
+                return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+            if blocks > 1 {
+                return Err(super::missing::unsupported(
+                    "a cooperative launch of more than one block",
+                ));
+            }
+        }
+        let params = gather(&function, request.params, request.extra)?;
+        let pointers = entry
+            .params
+            .iter()
+            .map(|p| params.as_ptr() as usize + p.offset as usize)
+            .collect();
+        let device = self.contexts[&context].device;
+        Ok(Kernel {
+            handle: request.function,
+            function,
+            device,
+            grid,
+            block,
+            shared,
+            params,
+            pointers,
+        })
+    }
+}
+
+fn launch(request: Request, stream: CUstream) -> Outcome {
+    let driver = driver()?;
+    let mut state = driver.lock();
+    let current = state.current()?;
+    let stream = state.stream(stream)?;
+    if state.streams[&stream].context != current {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    let kernel = state.kernel(driver, &request, current)?;
+    driver.run_or_capture(state, stream, Work::Kernel(kernel.into()))
+}
+
+export! {
+    fn cuLaunchKernel(
+        function: CUfunction,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared: u32,
+        stream: CUstream,
+        params: In<*const c_void>,
+        extra: In<*const c_void>,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        if !params.raw().is_null() && !extra.raw().is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        launch(Request { function, grid, block, shared, params, extra, cooperative: false }, stream)
+    }
+
+    fn cuLaunchKernelEx(
+        config: In<LaunchConfig>,
+        function: CUfunction,
+        params: In<*const c_void>,
+        extra: In<*const c_void>,
+    ) {
+        let LaunchConfig { grid, block, shared, stream, attributes, count } = config.get()?;
+        let mut cooperative = false;
+        for attribute in attributes.list(count as usize)? {
+            match (attribute.id, &attribute.value) {
+                (2, value) => cooperative = value[0] != 0,
+                (4, value) if value[..3] != [1; 3] => return Err(super::missing::unsupported("clusters of blocks")),
+                // Hints about caches, priorities and overlap change no result.
+                _ => {}
+            }
+        }
+        launch(Request { function, grid, block, shared, params, extra, cooperative }, stream)
+    }
+
+    fn cuLaunchCooperativeKernel(
+        function: CUfunction,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared: u32,
+        stream: CUstream,
+        params: In<*const c_void>,
+    ) {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(Request { function, grid, block, shared, params, extra: In::NULL, cooperative: true }, stream)
+    }
+}

@@ -1,0 +1,63 @@
+//! The driver API: what `libcuda.so.1` exports.
+//!
+//! Every exported function passes through `boundary`, which catches panics. The state of the driver is one value behind
+//! a mutex (`state`); work runs without it (`schedule`).
+
+#[macro_use]
+mod boundary;
+
+mod alloc;
+mod capture;
+mod config;
+mod context;
+mod copy;
+mod device;
+mod error;
+mod event;
+mod function;
+mod graph;
+mod graph_exec;
+mod graph_nodes;
+mod host;
+mod launch;
+mod missing;
+mod module;
+mod peer;
+mod pointer;
+mod proc;
+mod program;
+mod schedule;
+mod shaped;
+mod state;
+mod stream;
+mod types;
+mod work;
+
+pub use alloc::*;
+pub use capture::*;
+pub use config::{Config, Order};
+pub use context::*;
+pub use copy::*;
+pub use device::*;
+pub use error::*;
+pub use event::*;
+pub use function::*;
+pub use graph::*;
+pub use graph_exec::*;
+pub use graph_nodes::*;
+pub use host::*;
+pub use launch::*;
+pub use module::*;
+pub use peer::*;
+pub use pointer::*;
+pub use proc::*;
+pub use shaped::*;
+pub use stream::*;
+pub use types::*;
+
+/// How many findings there were since the driver started: faults of kernels and what the checker saw.
+#[allow(non_snake_case, reason = "named as the functions of C are")]
+#[unsafe(no_mangle)]
+pub extern "C" fn kilnEmulatorFindings() -> u64 {
+    state::driver().map_or(0, state::Driver::findings)
+}

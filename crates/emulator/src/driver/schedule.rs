@@ -1,0 +1,214 @@
+//! When work runs: at once, as late as can be, or in an order that a seed chooses.
+//!
+//! Each stream is a queue. The head of a queue may run when nothing orders it after something else: an event that is
+//! not recorded yet, or earlier work that the legacy stream's rules put before it. Whoever waits for something runs
+//! work until that is done; work itself runs without the driver's lock, so that several threads can.
+
+use std::sync::{Arc, MutexGuard};
+
+use super::config::Order;
+use super::state::{Driver, State};
+use super::stream::Op;
+use super::types::{CUcontext, CUstream};
+use super::work::{Record, Work};
+use super::{Code, Outcome};
+
+/// What is waited for.
+#[derive(Clone, Debug)]
+pub(crate) enum Goal {
+    /// Everything in a stream up to a piece of work.
+    Stream(CUstream, u64),
+    /// Everything in all streams of a context.
+    Context(CUcontext),
+    /// One recording of an event.
+    Record(Arc<Record>),
+}
+
+impl Driver {
+    /// Puts work at the end of a stream, and does it if that is the mode.
+    pub(crate) fn submit<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        stream: CUstream,
+        work: Work,
+    ) -> Outcome<MutexGuard<'a, State>> {
+        let seq = state.issue(stream, work)?;
+        if self.config.order == Order::Eager {
+            return self.wait(state, &Goal::Stream(stream, seq));
+        }
+        Ok(state)
+    }
+
+    /// Runs work until the goal is met; then says whether the current context is still well.
+    pub(crate) fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
+        while !state.met(goal) {
+            state = self.step(state, Some(goal))?;
+        }
+        state.sweep();
+        state.current()?;
+        Ok(state)
+    }
+
+    /// Runs one piece of work that the goal needs, or that the seed chooses; waits when other threads run all there is.
+    pub(crate) fn step<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        goal: Option<&Goal>,
+    ) -> Outcome<MutexGuard<'a, State>> {
+        let pick = match (self.config.order, goal) {
+            (Order::Random(_), _) | (_, None) => {
+                let ready: Vec<CUstream> = state.streams.keys().copied().filter(|s| state.ready(*s)).collect();
+                (!ready.is_empty()).then(|| ready[state.draw(ready.len())])
+            }
+            (_, Some(goal)) => state.needed(goal),
+        };
+        let Some(stream) = pick else {
+            if state.streams.values().all(|s| s.running.is_none()) {
+                self.config.say(format_args!(
+                    "nothing can run and {goal:?} is not met: a bug of the emulator's"
+                ));
+                return Err(Code::UNKNOWN);
+            }
+            return Ok(self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner()));
+        };
+        let Some((op, context, failed)) = state.start(stream) else {
+            return Ok(state);
+        };
+        drop(state);
+        // After a fault nothing more is done in the context, but waiters must be let go.
+        let outcome = match &op.work {
+            Work::Record(_) => op.work.run(self, context),
+            _ if failed => Ok(()),
+            work => work.run(self, context),
+        };
+        let mut state = self.lock();
+        if let Some(stream) = state.streams.get_mut(&stream) {
+            stream.running = None;
+        }
+        if let Err(code) = outcome {
+            state.fail(context, code);
+        }
+        self.changed.notify_all();
+        Ok(state)
+    }
+
+    /// Waits for everything in the current context, and for whatever other threads run; then nothing is running until
+    /// the lock is released.
+    pub(crate) fn quiet<'a>(&'a self, state: MutexGuard<'a, State>) -> Outcome<MutexGuard<'a, State>> {
+        let context = state.current()?;
+        let mut state = self.wait(state, &Goal::Context(context))?;
+        while state.streams.values().any(|s| s.running.is_some()) {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        self.memory.collect();
+        Ok(state)
+    }
+}
+
+impl State {
+    /// Puts work at the end of a stream's queue.
+    pub(crate) fn issue(&mut self, stream: CUstream, work: Work) -> Outcome<u64> {
+        self.seq += 1;
+        let seq = self.seq;
+        let stream = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        stream.queue.push_back(Op { seq, work });
+        stream.last = seq;
+        Ok(seq)
+    }
+
+    fn start(&mut self, stream: CUstream) -> Option<(Op, CUcontext, bool)> {
+        let s = self.streams.get_mut(&stream)?;
+        let op = s.queue.pop_front()?;
+        s.running = Some(op.seq);
+        let failed = self.contexts.get(&s.context).is_none_or(|c| c.sticky.is_some());
+        Some((op, s.context, failed))
+    }
+
+    /// Makes an error of the context's permanent.
+    pub(crate) fn fail(&mut self, context: CUcontext, code: Code) {
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.sticky.get_or_insert(code);
+        }
+    }
+
+    /// Whether there is nothing left to wait for.
+    pub(crate) fn met(&self, goal: &Goal) -> bool {
+        match goal {
+            Goal::Stream(stream, seq) => !self.pending(*stream, *seq),
+            Goal::Context(context) => self.streams.values().all(|s| s.context != *context || s.idle()),
+            Goal::Record(record) => record.done.get().is_some(),
+        }
+    }
+
+    /// Whether a stream has work up to `seq` that is not done.
+    fn pending(&self, stream: CUstream, seq: u64) -> bool {
+        self.streams
+            .get(&stream)
+            .and_then(|s| s.first())
+            .is_some_and(|first| first <= seq)
+    }
+
+    /// What must be done before the head of a stream may run: everything in another stream up to some point.
+    fn before(&self, stream: CUstream) -> Option<(CUstream, u64)> {
+        let s = self.streams.get(&stream)?;
+        let head = s.queue.front()?;
+        if let Work::Wait(record) = &head.work
+            && record.done.get().is_none()
+        {
+            return Some((record.stream, record.seq));
+        }
+        let earlier = |other: &CUstream| self.pending(*other, head.seq - 1).then_some((*other, head.seq - 1));
+        if s.legacy {
+            let blocking = self
+                .streams
+                .iter()
+                .filter(|(_, o)| o.context == s.context && o.blocking && !o.legacy);
+            return blocking.map(|(id, _)| id).find_map(earlier);
+        }
+        let legacy = self.contexts.get(&s.context)?.legacy;
+        if s.blocking { earlier(&legacy) } else { None }
+    }
+
+    fn ready(&self, stream: CUstream) -> bool {
+        let s = &self.streams[&stream];
+        s.running.is_none() && !s.queue.is_empty() && self.before(stream).is_none()
+    }
+
+    /// A stream whose head the goal needs and that may run now; None when another thread runs what is needed.
+    fn needed(&self, goal: &Goal) -> Option<CUstream> {
+        match goal {
+            Goal::Stream(stream, _) => self.unblock(*stream),
+            Goal::Context(context) => {
+                let ours = self.streams.iter().filter(|(_, s)| s.context == *context && !s.idle());
+                ours.map(|(id, _)| *id).find_map(|stream| self.unblock(stream))
+            }
+            Goal::Record(record) => self.unblock(record.stream),
+        }
+    }
+
+    /// Follows what a stream's head waits for to something that may run now. Each step goes to work issued earlier, so
+    /// it ends.
+    fn unblock(&self, mut stream: CUstream) -> Option<CUstream> {
+        loop {
+            let s = self.streams.get(&stream)?;
+            if s.running.is_some() || s.queue.is_empty() {
+                return None;
+            }
+            match self.before(stream) {
+                None => return Some(stream),
+                Some((other, _)) => stream = other,
+            }
+        }
+    }
+
+    /// Forgets destroyed streams whose work is done.
+    fn sweep(&mut self) {
+        self.streams.retain(|_, s| !(s.destroyed && s.idle()));
+    }
+}

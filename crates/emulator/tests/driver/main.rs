@@ -1,0 +1,10 @@
+//! The driver through its exported functions. Options are read once in a process, so each test runs in one of its own.
+
+#[macro_use]
+mod harness;
+
+mod capture;
+mod errors;
+mod graphs;
+mod memory;
+mod streams;
