@@ -5,10 +5,11 @@
 //   dx[n, q, i] = Σ_k Σ_c g[n, o, c] · w[c, k, i]   over the o with o·stride + k·dilation − padding = q
 //   dw[c, k, i] = Σ_n Σ_o g[n, o, c] · x[n, o·stride + k·dilation − padding, i]
 //
-// The first rung of the ladder, the definition that the others are compared with, and what runs where no other rung fits:
-// any groups, any sizes, any padding. A thread computes one element and reads everything from global memory; neighbours
-// share most of what they read through the caches alone. Sums are in f32, in the order of the loops; the weight
-// gradient, whose sums are the longest, adds up lines of the image first.
+// The first rung of the ladder, the definition that the others are compared with, and what runs where no other rung
+// fits: any groups, any sizes, any padding. A thread computes one element and reads everything from global memory;
+// neighbours share most of what they read through the caches alone. Sums are in f32, in the order of the loops; the
+// weight gradient, whose sums are the longest, adds up lines of the image first.
+// `conv_sum_parts` ends the weight gradients of all other rungs: it adds the sums of their splits in order.
 //
 // Geometry: 256 threads, a grid of one dimension with a stride over the elements of the result.
 #include "conv.cuh"
@@ -113,18 +114,32 @@ __device__ __forceinline__ void weight_grad(const ConvParams &p, const T *__rest
     }
 }
 
+// dw = Σ_s parts[s, ·], the splits of a weight gradient in their order.
+template <typename T>
+__device__ __forceinline__ void sum_parts(u64 n, u32 splits, const f32 *__restrict__ parts, T *__restrict__ dw) {
+    for (u64 at = global_thread(); at < n; at += global_threads()) {
+        float sum = parts[at];
+        for (u32 s = 1; s < splits; ++s) sum += parts[s * n + at];
+        dw[at] = narrow<T>(sum);
+    }
+}
+
 #define NAIVE(suffix, T)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2)                                                               \
         conv_naive_##suffix(ConvParams p, const T *__restrict__ x, const T *__restrict__ w,                            \
                             const T *__restrict__ bias, T *__restrict__ y) {                                           \
         forward<T>(p, x, w, bias, y);                                                                                  \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2) conv_naive_data_grad_##suffix(                                   \
+    extern "C" __global__ void __launch_bounds__(256, 2) conv_naive_data_grad_##suffix(                                \
         ConvParams p, const T *__restrict__ g, const T *__restrict__ w, T *__restrict__ dx) {                          \
         data_grad<T>(p, g, w, dx);                                                                                     \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2) conv_naive_weight_grad_##suffix(                                 \
+    extern "C" __global__ void __launch_bounds__(256, 2) conv_naive_weight_grad_##suffix(                              \
         ConvParams p, const T *__restrict__ g, const T *__restrict__ x, T *__restrict__ dw) {                          \
         weight_grad<T>(p, g, x, dw);                                                                                   \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        conv_sum_parts_##suffix(u64 n, u32 splits, const f32 *__restrict__ parts, T *__restrict__ dw) {                \
+        sum_parts<T>(n, splits, parts, dw);                                                                            \
     }
 FOR_FLOATS(NAIVE)

@@ -135,15 +135,15 @@ __device__ __forceinline__ void max_pool_gather(const PoolParams &p, const T *__
 }
 
 #define MAX_POOL(suffix, T, V)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(256, 2) max_pool##suffix(                                                \
+    extern "C" __global__ void __launch_bounds__(256, 2) max_pool##suffix(                                             \
         PoolParams p, const T *__restrict__ x, T *__restrict__ y, i32 *__restrict__ index) {                           \
         max_pool<T, V>(p, x, y, index);                                                                                \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2) max_pool_grad##suffix(                                           \
+    extern "C" __global__ void __launch_bounds__(256, 2) max_pool_grad##suffix(                                        \
         PoolParams p, const T *__restrict__ g, const i32 *__restrict__ index, T *__restrict__ dx) {                    \
         max_pool_grad<T, V>(p, g, index, dx);                                                                          \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2) max_pool_gather##suffix(                                         \
+    extern "C" __global__ void __launch_bounds__(256, 2) max_pool_gather##suffix(                                      \
         PoolParams p, const T *__restrict__ x, const i32 *__restrict__ index, T *__restrict__ y) {                     \
         max_pool_gather<T, V>(p, x, index, y);                                                                         \
     }

@@ -159,16 +159,16 @@ __device__ __forceinline__ void average_grad(const Boxes &boxes, const T *__rest
 }
 
 #define AVERAGE(name, Params, Boxes, suffix, T, V)                                                                     \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2)                                                               \
         name##suffix(Params p, const T *__restrict__ x, T *__restrict__ y) {                                           \
         average<T, V>(Boxes{p}, x, y);                                                                                 \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2)                                                               \
         name##_grad##suffix(Params p, const T *__restrict__ g, T *__restrict__ dx) {                                   \
         average_grad<T, V>(Boxes{p}, g, dx);                                                                           \
     }
 #define AVERAGE_BLOCK(name, Params, Boxes, suffix, T)                                                                  \
-    extern "C" __global__ void __launch_bounds__(256, 2)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2)                                                               \
         name##_block_##suffix(Params p, const T *__restrict__ x, T *__restrict__ y) {                                  \
         average_block<T>(Boxes{p}, x, y);                                                                              \
     }

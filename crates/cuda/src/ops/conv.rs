@@ -1,27 +1,142 @@
-//! The conv family.
+//! Convolution and its two gradients: a ladder of kernels, and the table that chooses among them.
 
-use super::pending;
+mod choose;
+mod rungs;
+
+pub use choose::choose;
+
 use crate::{Cuda, CudaBuffer};
-use kiln_core::Result;
 use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::{Buffer, DType, Error, Result};
+
+/// The three ops of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// [`ConvOps::conv`].
+    Forward,
+    /// [`ConvOps::conv_data_grad`].
+    DataGrad,
+    /// [`ConvOps::conv_weight_grad`].
+    WeightGrad,
+}
+
+/// The size of a tile of the products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tile {
+    /// 64 × 64: for results with few tiles.
+    Small,
+    /// 128 × 128: each element read makes more products.
+    Large,
+}
+
+/// The rungs of the ladder, each a way to compute the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// A thread per element, everything from global memory: the definition, and what runs where nothing else fits.
+    Naive,
+    /// Products of gathered tiles in shared memory and registers.
+    Tiled(Tile),
+    /// Products of gathered tiles on tensor cores: bf16 and f16, and f32 with [`Options::tf32`](crate::Options::tf32).
+    Tensor(Tile),
+    /// Direct, for at most 4 input channels.
+    Shallow,
+    /// Direct, for one input channel a group.
+    Depthwise,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 7] = [
+        Algorithm::Naive,
+        Algorithm::Tiled(Tile::Small),
+        Algorithm::Tiled(Tile::Large),
+        Algorithm::Tensor(Tile::Small),
+        Algorithm::Tensor(Tile::Large),
+        Algorithm::Shallow,
+        Algorithm::Depthwise,
+    ];
+}
+
+impl Cuda {
+    /// [`ConvOps::conv`] by `algorithm`, for tests and benches.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the algorithm cannot compute this convolution ([`Algorithm::fits`]).
+    pub fn conv_with(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        self.fitting("conv", algorithm, Pass::Forward, p, x.dtype())?;
+        self.forward(algorithm, p, x, w, bias, y)
+    }
+
+    /// [`ConvOps::conv_data_grad`] by `algorithm`, for tests and benches.
+    ///
+    /// # Errors
+    /// As [`Cuda::conv_with`].
+    pub fn conv_data_grad_with(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        w: &CudaBuffer,
+        dx: &mut CudaBuffer,
+    ) -> Result<()> {
+        self.fitting("conv_data_grad", algorithm, Pass::DataGrad, p, g.dtype())?;
+        self.data_grad(algorithm, p, g, w, dx)
+    }
+
+    /// [`ConvOps::conv_weight_grad`] by `algorithm`, for tests and benches.
+    ///
+    /// # Errors
+    /// As [`Cuda::conv_with`].
+    pub fn conv_weight_grad_with(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        x: &CudaBuffer,
+        dw: &mut CudaBuffer,
+    ) -> Result<()> {
+        self.fitting("conv_weight_grad", algorithm, Pass::WeightGrad, p, g.dtype())?;
+        self.weight_grad(algorithm, p, g, x, dw)
+    }
+
+    fn fitting(&self, op: &'static str, algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Result<()> {
+        if algorithm.fits(pass, p, dtype) {
+            return Ok(());
+        }
+        let found = format!("{algorithm:?}");
+        Err(Error::invalid(op, "algorithm", found, "one that fits the convolution"))
+    }
+
+    fn chosen(&self, pass: Pass, p: &ConvParams, dtype: DType) -> Algorithm {
+        choose(pass, p, dtype, self.options().tf32, self.multiprocessors())
+    }
+}
 
 impl ConvOps for Cuda {
     fn conv(
         &self,
-        _p: &ConvParams,
-        _x: &CudaBuffer,
-        _w: &CudaBuffer,
-        _bias: Option<&CudaBuffer>,
-        _y: &mut CudaBuffer,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
     ) -> Result<()> {
-        pending("conv")
+        self.forward(self.chosen(Pass::Forward, p, x.dtype()), p, x, w, bias, y)
     }
 
-    fn conv_data_grad(&self, _p: &ConvParams, _g: &CudaBuffer, _w: &CudaBuffer, _dx: &mut CudaBuffer) -> Result<()> {
-        pending("conv_data_grad")
+    fn conv_data_grad(&self, p: &ConvParams, g: &CudaBuffer, w: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        self.data_grad(self.chosen(Pass::DataGrad, p, g.dtype()), p, g, w, dx)
     }
 
-    fn conv_weight_grad(&self, _p: &ConvParams, _g: &CudaBuffer, _x: &CudaBuffer, _dw: &mut CudaBuffer) -> Result<()> {
-        pending("conv_weight_grad")
+    fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {
+        self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw)
     }
 }

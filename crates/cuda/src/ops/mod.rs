@@ -1,6 +1,6 @@
 //! One file per op family: which kernel, how many threads.
 
-mod conv;
+pub mod conv;
 mod elementwise;
 mod index;
 mod loss;
@@ -12,7 +12,7 @@ mod random;
 mod reduce;
 mod softmax;
 
-use kiln_core::{DType, Error, Result};
+use kiln_core::DType;
 use kiln_kernels::{Kernel, PerFloat};
 
 /// The instance of a kernel for a float dtype. Core refuses other dtypes before an op is called, and
@@ -23,14 +23,4 @@ pub(crate) fn instance(kernels: &PerFloat, dtype: DType) -> &'static Kernel {
         DType::F16 => kernels.f16,
         _ => kernels.f32,
     }
-}
-
-/// An op whose kernel is not there yet.
-pub(crate) fn pending(call: &'static str) -> Result<()> {
-    Err(Error::Device {
-        device: "cuda".to_string(),
-        call,
-        code: 801,
-        meaning: "not there yet".to_string(),
-    })
 }

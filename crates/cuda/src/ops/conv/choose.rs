@@ -1,0 +1,168 @@
+//! Which rung of the ladder a convolution takes, by its shape, its dtype and the device.
+
+use super::{Algorithm, Pass, Tile};
+use kiln_core::DType;
+use kiln_core::ops::ConvParams;
+
+/// Coordinates of the gathers are 32-bit numbers that may pass the border by a window.
+const COORDINATE: u64 = 1 << 30;
+/// Grids have at most this many blocks in y and z.
+pub(super) const GRID_YZ: u64 = 65535;
+/// Input channels per group of the direct kernels for first layers (`conv_shallow.cu`).
+const SHALLOW_CHANNELS: u32 = 4;
+/// Longest windows (taps·channels) of those, forward and weight gradient, and taps of the data gradient.
+const SHALLOW_FORWARD: u64 = 512;
+const SHALLOW_WEIGHT: u64 = 256;
+const SHALLOW_TAPS: u64 = 2048;
+/// Taps, times the multiplier for the data gradient, of `conv_depthwise.cu`.
+const DEPTHWISE_TAPS: u64 = 128;
+/// Groups narrower than this leave most of a tile's columns empty.
+const NARROW_GROUP: usize = 8;
+
+/// Sizes of one pass seen as a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub(super) rows: u64,
+    pub(super) columns: u64,
+    /// Products of the same size beside each other: groups, and classes of the data gradient.
+    pub(super) parts: u64,
+}
+
+pub(super) fn product(pass: Pass, p: &ConvParams) -> Product {
+    let count = |size: [u32; 3]| {
+        size.iter()
+            .fold(u64::from(p.batch), |n, &v| n.saturating_mul(u64::from(v)))
+    };
+    let groups = u64::from(p.groups);
+    match pass {
+        Pass::Forward => Product {
+            rows: count(p.output),
+            columns: p.group_out() as u64,
+            parts: groups,
+        },
+        Pass::DataGrad => Product {
+            rows: count([0, 1, 2].map(|i| p.input[i].div_ceil(p.stride[i]))),
+            columns: p.group_in() as u64,
+            parts: p.stride.iter().fold(groups, |n, &s| n.saturating_mul(u64::from(s))),
+        },
+        Pass::WeightGrad => Product {
+            rows: p.group_out() as u64,
+            columns: (p.taps() * p.group_in()) as u64,
+            parts: groups,
+        },
+    }
+}
+
+/// Whether all coordinates fit the 32-bit arithmetic of the gathers (`conv_gather.cuh`).
+fn small(p: &ConvParams) -> bool {
+    let reach = (0..3).all(|i| {
+        let spans = [
+            u64::from(p.input[i]) + 2 * u64::from(p.padding[i]),
+            u64::from(p.output[i]) * u64::from(p.stride[i]),
+            u64::from(p.kernel[i]) * u64::from(p.dilation[i]),
+        ];
+        spans.iter().sum::<u64>() < COORDINATE
+    });
+    let volume = |size: [u32; 3]| size.iter().fold(1, |n: u64, &v| n.saturating_mul(u64::from(v)));
+    let channels = u64::from(p.in_channels.max(p.out_channels));
+    reach
+        && volume(p.input) < COORDINATE
+        && volume(p.output) < COORDINATE
+        && (p.taps() as u64).saturating_mul(channels) < COORDINATE
+        && p.stride.iter().all(|&s| s <= 4096)
+}
+
+impl Algorithm {
+    /// Whether this rung can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
+    /// rounds its operands.
+    pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
+        let (taps, depth) = (p.taps() as u64, (p.taps() * p.group_in()) as u64);
+        let Product { rows, columns, parts } = product(pass, p);
+        // Rows are blocks of x, of which there are 2³¹ − 1; columns of y and parts of z.
+        let tiles = |edge: u64| match pass {
+            Pass::WeightGrad => rows.div_ceil(edge) <= GRID_YZ && parts <= GRID_YZ,
+            _ => rows.div_ceil(edge) < 1 << 31 && columns.div_ceil(edge) <= GRID_YZ && parts <= GRID_YZ,
+        };
+        match self {
+            Algorithm::Naive => true,
+            Algorithm::Tiled(tile) => {
+                let large = dtype == DType::F32 && fours(p);
+                small(p) && tiles(64) && (tile == Tile::Small || large)
+            }
+            Algorithm::Tensor(_) => {
+                let chunk = 16 / dtype.size();
+                let (inner, outer) = (p.group_in().is_multiple_of(chunk), p.group_out().is_multiple_of(chunk));
+                let whole = match pass {
+                    Pass::Forward => inner && p.group_out().is_multiple_of(2),
+                    _ => inner && outer,
+                };
+                small(p) && tiles(64) && whole
+            }
+            Algorithm::Shallow => {
+                let short = match pass {
+                    Pass::Forward => depth <= SHALLOW_FORWARD,
+                    Pass::DataGrad => taps <= SHALLOW_TAPS,
+                    Pass::WeightGrad => depth <= SHALLOW_WEIGHT,
+                };
+                small(p)
+                    && p.groups == 1
+                    && p.in_channels <= SHALLOW_CHANNELS
+                    && short
+                    && rows.div_ceil(64) < 1 << 31
+                    && u64::from(p.out_channels).div_ceil(16) <= GRID_YZ
+            }
+            Algorithm::Depthwise => {
+                let short = match pass {
+                    Pass::Forward => taps <= DEPTHWISE_TAPS,
+                    Pass::DataGrad => taps.saturating_mul(p.group_out() as u64) <= DEPTHWISE_TAPS,
+                    Pass::WeightGrad => taps <= GRID_YZ,
+                };
+                small(p)
+                    && p.group_in() == 1
+                    && short
+                    && rows.div_ceil(32) < 1 << 31
+                    && u64::from(p.out_channels.max(p.in_channels)).div_ceil(32) <= GRID_YZ
+            }
+        }
+    }
+}
+
+/// Whether channels can be fetched four at a time.
+pub(super) fn fours(p: &ConvParams) -> bool {
+    p.group_in().is_multiple_of(4) && p.group_out().is_multiple_of(4)
+}
+
+/// The rung for `pass` of `p`, the first that fits of:
+///
+/// | rung | where |
+/// |---|---|
+/// | depthwise | one input channel a group, several groups |
+/// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
+/// | shallow | at most 4 input channels, one group |
+/// | tiled | groups of at least 8 output (for the data gradient input) channels, or one group |
+/// | naive | the rest |
+///
+/// Products take large tiles when there are enough of them for every multiprocessor.
+pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocessors: u32) -> Algorithm {
+    let product = product(pass, p);
+    let large = product
+        .rows
+        .div_ceil(128)
+        .saturating_mul(product.columns.div_ceil(128))
+        .saturating_mul(product.parts);
+    let wide = product.rows > 64 && product.columns > 64;
+    let tile = match wide && large >= u64::from(multiprocessors) {
+        true => Tile::Large,
+        false => Tile::Small,
+    };
+    let narrow = p.groups > 1 && p.group_in().min(p.group_out()) < NARROW_GROUP;
+    let candidates = [
+        (Algorithm::Depthwise, p.groups > 1),
+        (Algorithm::Tensor(tile), tf32 || dtype != DType::F32),
+        (Algorithm::Shallow, true),
+        (Algorithm::Tiled(tile), !narrow),
+        (Algorithm::Tiled(Tile::Small), !narrow),
+    ];
+    let found = candidates.iter().find(|(a, wanted)| *wanted && a.fits(pass, p, dtype));
+    found.map_or(Algorithm::Naive, |&(a, _)| a)
+}

@@ -1,0 +1,295 @@
+//! The launches of each rung.
+
+use super::choose::{GRID_YZ, fours, product};
+use super::{Algorithm, Pass, Tile};
+use crate::buffer::maybe;
+use crate::launch::{THREADS, linear};
+use crate::ops::instance;
+use crate::{Cuda, CudaBuffer};
+use kiln_core::ops::ConvParams;
+use kiln_core::{Buffer, DType, Result};
+use kiln_device::{Arg, Geometry};
+use kiln_kernels::{Kernel, PerFloat, conv, conv_depthwise as depthwise, conv_shallow as shallow};
+use kiln_kernels::{conv_tensor_bf16, conv_tensor_f16, conv_tensor_f32};
+use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
+
+/// Blocks per multiprocessor of kernels that stride over their elements.
+const WAVES: u32 = 32;
+/// A weight gradient is split until every multiprocessor has this many blocks, …
+const SPLIT_BLOCKS: u64 = 4;
+/// … but a split has at least this many positions, …
+const SPLIT_POSITIONS: u64 = 128;
+/// … and the parts take no more than this many elements of scratch.
+const SPLIT_SCRATCH: u64 = 1 << 24;
+
+fn geometry(x: u64, y: u64, z: u64, threads: u32) -> Geometry {
+    Geometry {
+        grid: [x as u32, y as u32, z as u32],
+        block: [threads, 1, 1],
+        shared: 0,
+    }
+}
+
+/// The kernel named `$stem_$dtype` of the files `$file_$dtype`.
+macro_rules! by_dtype {
+    ($dtype:expr, $f32:path, $bf16:path, $f16:path) => {
+        match $dtype {
+            DType::BF16 => &$bf16,
+            DType::F16 => &$f16,
+            _ => &$f32,
+        }
+    };
+}
+
+/// The kernel of a tiled product.
+fn tiled(pass: Pass, tile: Tile, packed: bool, dtype: DType) -> &'static Kernel {
+    use {conv_tiled_bf16 as b, conv_tiled_f16 as h, conv_tiled_f32 as f};
+    match (pass, tile, packed) {
+        (Pass::Forward, Tile::Large, _) => &f::CONV_TILED_PACKED_LARGE_F32,
+        (Pass::DataGrad, Tile::Large, _) => &f::CONV_TILED_DATA_GRAD_PACKED_LARGE_F32,
+        (Pass::WeightGrad, Tile::Large, _) => &f::CONV_TILED_WEIGHT_PARTS_PACKED_LARGE_F32,
+        (Pass::Forward, Tile::Small, true) => by_dtype!(
+            dtype,
+            f::CONV_TILED_PACKED_F32,
+            b::CONV_TILED_PACKED_BF16,
+            h::CONV_TILED_PACKED_F16
+        ),
+        (Pass::DataGrad, Tile::Small, true) => by_dtype!(
+            dtype,
+            f::CONV_TILED_DATA_GRAD_PACKED_F32,
+            b::CONV_TILED_DATA_GRAD_PACKED_BF16,
+            h::CONV_TILED_DATA_GRAD_PACKED_F16
+        ),
+        (Pass::WeightGrad, Tile::Small, true) => by_dtype!(
+            dtype,
+            f::CONV_TILED_WEIGHT_PARTS_PACKED_F32,
+            b::CONV_TILED_WEIGHT_PARTS_PACKED_BF16,
+            h::CONV_TILED_WEIGHT_PARTS_PACKED_F16
+        ),
+        (Pass::Forward, Tile::Small, false) => {
+            by_dtype!(dtype, f::CONV_TILED_F32, b::CONV_TILED_BF16, h::CONV_TILED_F16)
+        }
+        (Pass::DataGrad, Tile::Small, false) => by_dtype!(
+            dtype,
+            f::CONV_TILED_DATA_GRAD_F32,
+            b::CONV_TILED_DATA_GRAD_BF16,
+            h::CONV_TILED_DATA_GRAD_F16
+        ),
+        (Pass::WeightGrad, Tile::Small, false) => by_dtype!(
+            dtype,
+            f::CONV_TILED_WEIGHT_PARTS_F32,
+            b::CONV_TILED_WEIGHT_PARTS_BF16,
+            h::CONV_TILED_WEIGHT_PARTS_F16
+        ),
+    }
+}
+
+/// The kernel of a product on tensor cores.
+fn tensor(pass: Pass, tile: Tile, dtype: DType) -> &'static Kernel {
+    use {conv_tensor_bf16 as b, conv_tensor_f16 as h, conv_tensor_f32 as f};
+    match (pass, tile) {
+        (Pass::Forward, Tile::Large) => by_dtype!(
+            dtype,
+            f::CONV_TENSOR_LARGE_F32,
+            b::CONV_TENSOR_LARGE_BF16,
+            h::CONV_TENSOR_LARGE_F16
+        ),
+        (Pass::DataGrad, Tile::Large) => by_dtype!(
+            dtype,
+            f::CONV_TENSOR_DATA_GRAD_LARGE_F32,
+            b::CONV_TENSOR_DATA_GRAD_LARGE_BF16,
+            h::CONV_TENSOR_DATA_GRAD_LARGE_F16
+        ),
+        (Pass::WeightGrad, Tile::Large) => by_dtype!(
+            dtype,
+            f::CONV_TENSOR_WEIGHT_PARTS_LARGE_F32,
+            b::CONV_TENSOR_WEIGHT_PARTS_LARGE_BF16,
+            h::CONV_TENSOR_WEIGHT_PARTS_LARGE_F16
+        ),
+        (Pass::Forward, Tile::Small) => {
+            by_dtype!(dtype, f::CONV_TENSOR_F32, b::CONV_TENSOR_BF16, h::CONV_TENSOR_F16)
+        }
+        (Pass::DataGrad, Tile::Small) => by_dtype!(
+            dtype,
+            f::CONV_TENSOR_DATA_GRAD_F32,
+            b::CONV_TENSOR_DATA_GRAD_BF16,
+            h::CONV_TENSOR_DATA_GRAD_F16
+        ),
+        (Pass::WeightGrad, Tile::Small) => by_dtype!(
+            dtype,
+            f::CONV_TENSOR_WEIGHT_PARTS_F32,
+            b::CONV_TENSOR_WEIGHT_PARTS_BF16,
+            h::CONV_TENSOR_WEIGHT_PARTS_F16
+        ),
+    }
+}
+
+/// The kernel of a rung that multiplies tiles, the edge of a tile, and the threads of a block.
+fn tiles(algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, u64, u32)> {
+    match algorithm {
+        Algorithm::Tiled(Tile::Small) => Some((tiled(pass, Tile::Small, fours(p), dtype), 64, 256)),
+        Algorithm::Tiled(Tile::Large) => Some((tiled(pass, Tile::Large, true, dtype), 128, 256)),
+        Algorithm::Tensor(Tile::Small) => Some((tensor(pass, Tile::Small, dtype), 64, 128)),
+        Algorithm::Tensor(Tile::Large) => Some((tensor(pass, Tile::Large, dtype), 128, 256)),
+        _ => None,
+    }
+}
+
+/// One of two instances of the depthwise kernels, and the channels of a block.
+fn depthwise_lanes(
+    p: &ConvParams,
+    dtype: DType,
+    single: &'static PerFloat,
+    packed: &'static PerFloat,
+) -> (&'static Kernel, u64) {
+    let pairs = p.in_channels == p.out_channels && p.in_channels.is_multiple_of(2);
+    match pairs {
+        true => (instance(packed, dtype), 64),
+        false => (instance(single, dtype), 32),
+    }
+}
+
+impl Cuda {
+    pub(super) fn forward(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        x: &CudaBuffer,
+        w: &CudaBuffer,
+        bias: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (len, dtype) = (y.len() as u64, x.dtype());
+        let args = [Arg::value(p), x.arg(), w.arg(), maybe(bias), y.out()];
+        if len == 0 {
+            return Ok(());
+        }
+        let size = product(Pass::Forward, p);
+        if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::Forward, p, dtype) {
+            let (rows, columns) = (size.rows.div_ceil(edge), size.columns.div_ceil(edge));
+            return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
+        }
+        match algorithm {
+            Algorithm::Shallow => {
+                let outputs = u64::from(p.out_channels).div_ceil(16);
+                let grid = geometry(size.rows.div_ceil(256), outputs, 1, 128);
+                self.launch(instance(&shallow::CONV_SHALLOW, dtype), grid, &args)
+            }
+            Algorithm::Depthwise => {
+                let (kernel, channels) =
+                    depthwise_lanes(p, dtype, &depthwise::CONV_DEPTHWISE, &depthwise::CONV_DEPTHWISE_PACKED);
+                let outputs = u64::from(p.out_channels).div_ceil(channels);
+                self.launch(kernel, geometry(size.rows.div_ceil(32), outputs, 1, 256), &args)
+            }
+            _ => self.launch(instance(&conv::CONV_NAIVE, dtype), self.elements(len), &args),
+        }
+    }
+
+    pub(super) fn data_grad(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        w: &CudaBuffer,
+        dx: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (len, dtype) = (dx.len() as u64, g.dtype());
+        let args = [Arg::value(p), g.arg(), w.arg(), dx.out()];
+        if len == 0 {
+            return Ok(());
+        }
+        let size = product(Pass::DataGrad, p);
+        if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::DataGrad, p, dtype) {
+            let (rows, columns) = (size.rows.div_ceil(edge), size.columns.div_ceil(edge));
+            return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
+        }
+        let positions = len / u64::from(p.in_channels);
+        match algorithm {
+            Algorithm::Shallow => {
+                let kernel = instance(&shallow::CONV_SHALLOW_DATA_GRAD, dtype);
+                self.launch(kernel, geometry(positions.div_ceil(128), 1, 1, 128), &args)
+            }
+            Algorithm::Depthwise => {
+                let (kernel, channels) = depthwise_lanes(
+                    p,
+                    dtype,
+                    &depthwise::CONV_DEPTHWISE_DATA_GRAD,
+                    &depthwise::CONV_DEPTHWISE_DATA_GRAD_PACKED,
+                );
+                let inputs = u64::from(p.in_channels).div_ceil(channels);
+                let blocks = positions.div_ceil(8).min(u64::from(self.multiprocessors() * WAVES));
+                self.launch(kernel, geometry(blocks, inputs, 1, 256), &args)
+            }
+            _ => self.launch(instance(&conv::CONV_NAIVE_DATA_GRAD, dtype), self.elements(len), &args),
+        }
+    }
+
+    pub(super) fn weight_grad(
+        &self,
+        algorithm: Algorithm,
+        p: &ConvParams,
+        g: &CudaBuffer,
+        x: &CudaBuffer,
+        dw: &mut CudaBuffer,
+    ) -> Result<()> {
+        let (len, dtype) = (dw.len() as u64, g.dtype());
+        if len == 0 {
+            return Ok(());
+        }
+        let size = product(Pass::WeightGrad, p);
+        let outputs = u64::from(p.out_channels);
+        // The kernel, its threads, and its grid for one split: the splits go to y or z.
+        let (kernel, threads, grid, along) =
+            if let Some((kernel, edge, threads)) = tiles(algorithm, Pass::WeightGrad, p, dtype) {
+                let grid = [size.columns.div_ceil(edge), size.rows.div_ceil(edge), size.parts];
+                (kernel, threads, grid, 2)
+            } else if algorithm == Algorithm::Shallow {
+                let kernel = instance(&shallow::CONV_SHALLOW_WEIGHT_PARTS, dtype);
+                (kernel, 256, [outputs.div_ceil(32), 1, 1], 1)
+            } else if algorithm == Algorithm::Depthwise {
+                let (single, packed) = (
+                    &depthwise::CONV_DEPTHWISE_WEIGHT_PARTS,
+                    &depthwise::CONV_DEPTHWISE_WEIGHT_PARTS_PACKED,
+                );
+                let (kernel, channels) = depthwise_lanes(p, dtype, single, packed);
+                (kernel, 256, [outputs.div_ceil(channels), p.taps() as u64, 1], 2)
+            } else {
+                let args = [Arg::value(p), g.arg(), x.arg(), dw.out()];
+                return self.launch(
+                    instance(&conv::CONV_NAIVE_WEIGHT_GRAD, dtype),
+                    self.elements(len),
+                    &args,
+                );
+            };
+        let splits = self.splits(p, grid, grid[along], len);
+        let mut scratch = match splits == 1 && dtype == DType::F32 {
+            true => None,
+            false => Some(self.scratch(DType::F32, (splits * len) as usize)?),
+        };
+        let mut grid = grid;
+        grid[along] *= splits;
+        let parts = scratch.as_mut().map_or_else(|| dw.out(), CudaBuffer::out);
+        let count = splits as u32;
+        let args = [Arg::value(p), g.arg(), x.arg(), parts, Arg::value(&count)];
+        self.launch(kernel, geometry(grid[0], grid[1], grid[2], threads), &args)?;
+        let Some(parts) = scratch else { return Ok(()) };
+        let args = [Arg::value(&len), Arg::value(&count), parts.arg(), dw.out()];
+        self.launch(instance(&conv::CONV_SUM_PARTS, dtype), self.elements(len), &args)
+    }
+
+    /// Into how many parts the positions of a weight gradient are split.
+    fn splits(&self, p: &ConvParams, grid: [u64; 3], along: u64, len: u64) -> u64 {
+        let positions = p.out_positions() as u64 * u64::from(p.batch);
+        let blocks: u64 = grid.iter().product();
+        let wanted = (u64::from(self.multiprocessors()) * SPLIT_BLOCKS).div_ceil(blocks);
+        let most = (positions / SPLIT_POSITIONS)
+            .min(SPLIT_SCRATCH / len)
+            .min(GRID_YZ / along);
+        wanted.min(most).max(1)
+    }
+
+    /// A grid over the elements of a result.
+    fn elements(&self, len: u64) -> Geometry {
+        linear(len, THREADS, self.multiprocessors() * WAVES)
+    }
+}

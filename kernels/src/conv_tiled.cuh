@@ -1,0 +1,287 @@
+// Convolutions as products of gathered tiles on the ordinary arithmetic units. V = 4 fetches four neighbouring channels
+// at once and needs channels per group (in and out) that are multiples of 4; V = 1 takes anything.
+#pragma once
+
+#include "conv_gather.cuh"
+#include "conv_tile.cuh"
+
+// Left operand of forward and data gradient: rows are positions.
+template <typename T, int V, bool DATA, typename Tile> struct GatheredRows {
+    using Place = AlongK<Tile::ROWS, Tile::DEPTH>;
+    const Gather<DATA> &g;
+    Row<T> row;
+    Inner k;
+
+    __device__ __forceinline__ GatheredRows(const Gather<DATA> &g, const T *__restrict__ source, u64 first)
+        : g(g), row(g, source, first + Place::line()), k(g, Place::k()) {}
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        if constexpr (V == 4) {
+            const T *at = row.at(g, k);
+            v[0] = v[1] = v[2] = v[3] = 0.0f;
+            if (at != nullptr) fetch4(at, v);
+            k.advance(g, Tile::DEPTH);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const T *at = row.at(g, k);
+                v[i] = at != nullptr ? wide(*at) : 0.0f;
+                k.advance(g, 1);
+            }
+            k.advance(g, Tile::DEPTH - 4);
+        }
+    }
+};
+
+// Right operand of forward: columns are output channels, whose weights lie along the inner dimension.
+template <typename T, int V, typename Tile> struct WeightOfOutputs {
+    using Place = AlongK<Tile::COLUMNS, Tile::DEPTH>;
+    const T *w;
+    int k, depth;
+
+    __device__ __forceinline__ WeightOfOutputs(const ConvParams &p, const Gather<false> &g, const T *__restrict__ w,
+                                               u32 first) {
+        u32 c = first + Place::line();
+        k = Place::k();
+        depth = c < group_out(p) ? g.depth : 0;
+        this->w = w + ((u64)g.group * group_out(p) + c) * g.depth;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        v[0] = v[1] = v[2] = v[3] = 0.0f;
+        if constexpr (V == 4) {
+            if (k < depth) fetch4(w + k, v);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (k + i < depth) v[i] = wide(w[k + i]);
+        }
+        k += Tile::DEPTH;
+    }
+};
+
+// Right operand of the data gradient: columns are input channels, next to each other for one (tap, output channel).
+template <typename T, int V, typename Tile> struct WeightOfInputs {
+    using Place = AlongLine<Tile::COLUMNS, Tile::DEPTH>;
+    const ConvParams &p;
+    const Gather<true> &g;
+    const T *w;
+    Inner k;
+    int left; // columns from this one on
+
+    __device__ __forceinline__ WeightOfInputs(const ConvParams &p, const Gather<true> &g, const T *__restrict__ w,
+                                              u32 first)
+        : p(p), g(g), k(g, Place::k()) {
+        int c = (int)first + Place::line();
+        left = (int)group_in(p) - c;
+        this->w = w + (u64)g.group * g.per * taps_of(p) * group_in(p) + c;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        v[0] = v[1] = v[2] = v[3] = 0.0f;
+        if (k.d < g.d.taps) {
+            const T *at = w + ((u64)k.c * taps_of(p) + k.tap(p, g)) * group_in(p);
+            if constexpr (V == 4) {
+                if (left > 0) fetch4(at, v);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (i < left) v[i] = wide(at[i]);
+            }
+        }
+        k.advance(g, Tile::DEPTH);
+    }
+};
+
+// Output positions of all images, in steps: the inner dimension of the weight gradient.
+struct Positions {
+    u64 image;
+    int d, h, w;
+
+    __device__ __forceinline__ Positions(const ConvParams &p, u64 n) {
+        Position o = position_of(n, p.output);
+        image = o.image;
+        d = (int)o.at[0], h = (int)o.at[1], w = (int)o.at[2];
+    }
+    __device__ __forceinline__ void advance(const ConvParams &p, int by) {
+        w += by;
+        while (w >= (int)p.output[2]) {
+            w -= (int)p.output[2];
+            if (++h == (int)p.output[1]) {
+                h = 0;
+                if (++d == (int)p.output[0]) {
+                    d = 0;
+                    ++image;
+                }
+            }
+        }
+    }
+};
+
+// Left operand of the weight gradient: rows are output channels.
+template <typename T, int V, typename Tile> struct GradOfOutputs {
+    using Place = AlongLine<Tile::ROWS, Tile::DEPTH>;
+    const T *g;
+    u64 step;
+    i64 at, end; // positions
+    int left;    // channels from this one on
+
+    __device__ __forceinline__ GradOfOutputs(const ConvParams &p, const T *__restrict__ g, u32 group, u32 first,
+                                             u64 from, u64 to) {
+        int c = (int)first + Place::line();
+        at = (i64)from + Place::k();
+        end = (i64)to;
+        left = (int)group_out(p) - c;
+        this->g = g + (u64)at * p.out_channels + (u64)group * group_out(p) + c;
+        step = (u64)Tile::DEPTH * p.out_channels;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        v[0] = v[1] = v[2] = v[3] = 0.0f;
+        if (at < end) {
+            if constexpr (V == 4) {
+                if (left > 0) fetch4(g, v);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (i < left) v[i] = wide(g[i]);
+            }
+        }
+        at += Tile::DEPTH;
+        g += step;
+    }
+};
+
+// Right operand of the weight gradient: columns are (tap, input channel).
+template <typename T, int V, typename Tile> struct GatheredTaps {
+    using Place = AlongLine<Tile::COLUMNS, Tile::DEPTH>;
+    const ConvParams &p;
+    const T *x;
+    Positions o;
+    i64 left; // positions
+    int d[4 / V], h[4 / V], w[4 / V], c[4 / V]; // of each column: source of window 0, and channel; c < 0: no column
+
+    __device__ __forceinline__ GatheredTaps(const ConvParams &p, const T *__restrict__ x, u32 group, u32 first,
+                                            u64 from, u64 to)
+        : p(p), o(p, from + Place::k()), left((i64)to - (i64)from - Place::k()) {
+        u32 per = group_in(p), columns = taps_of(p) * per;
+        this->x = x + (u64)group * per;
+#pragma unroll
+        for (int i = 0; i < 4 / V; ++i) {
+            u32 n = first + Place::line() + i, channel;
+            Position tap = position_of(split(n < columns ? n : 0, per, channel), p.kernel);
+            d[i] = (int)tap.at[0] * (int)p.dilation[0] - (int)p.padding[0];
+            h[i] = (int)tap.at[1] * (int)p.dilation[1] - (int)p.padding[1];
+            w[i] = (int)tap.at[2] * (int)p.dilation[2] - (int)p.padding[2];
+            c[i] = n < columns ? (int)channel : -1;
+        }
+    }
+    __device__ __forceinline__ const T *at(int i) const {
+        int sd = o.d * (int)p.stride[0] + d[i], sh = o.h * (int)p.stride[1] + h[i], sw = o.w * (int)p.stride[2] + w[i];
+        bool inside = left > 0 && c[i] >= 0 && (u32)sd < p.input[0] && (u32)sh < p.input[1] && (u32)sw < p.input[2];
+        u64 q = o.image * volume(p.input) + ((u32)sd * p.input[1] + (u32)sh) * p.input[2] + (u32)sw;
+        return inside ? x + q * p.in_channels + c[i] : nullptr;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        if constexpr (V == 4) {
+            const T *from = at(0);
+            v[0] = v[1] = v[2] = v[3] = 0.0f;
+            if (from != nullptr) fetch4(from, v);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const T *from = at(i);
+                v[i] = from != nullptr ? wide(*from) : 0.0f;
+            }
+        }
+        left -= Tile::DEPTH;
+        o.advance(p, Tile::DEPTH);
+    }
+};
+
+// Four neighbouring elements of a row of the result, `left` of which exist.
+template <typename T, int V>
+__device__ __forceinline__ void put4(T *__restrict__ to, const float (&v)[4], int left) {
+    if constexpr (V == 4) {
+        Few<T, 4> out;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out.v[i] = narrow<T>(v[i]);
+        if (left > 0) *reinterpret_cast<Few<T, 4> *>(to) = out;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i < left) to[i] = narrow<T>(v[i]);
+    }
+}
+
+// Forward (DATA false: source x, result y) and data gradient (DATA true: source g, result dx).
+template <typename T, int V, bool DATA, typename Tile>
+__device__ __forceinline__ void gathered(const ConvParams &p, const T *__restrict__ source, const T *__restrict__ w,
+                                         const T *__restrict__ bias, T *__restrict__ result) {
+    Gather<DATA> g(p, blockIdx.z);
+    u64 first = (u64)blockIdx.x * Tile::ROWS;
+    if (first >= g.rows) return; // classes of remainders differ in size
+    u32 column = blockIdx.y * Tile::COLUMNS;
+    GatheredRows<T, V, DATA, Tile> a(g, source, first);
+    float sums[Tile::HIGH][Tile::WIDE] = {};
+    int steps = (g.depth + Tile::DEPTH - 1) / Tile::DEPTH;
+    if constexpr (DATA) {
+        WeightOfInputs<T, V, Tile> b(p, g, w, column);
+        product<Tile>(a, b, steps, sums);
+    } else {
+        WeightOfOutputs<T, V, Tile> b(p, g, w, column);
+        product<Tile>(a, b, steps, sums);
+    }
+    u32 per = DATA ? group_in(p) : group_out(p), channels = DATA ? p.in_channels : p.out_channels;
+    int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < Tile::HIGH; ++i) {
+        u64 row = first + owned<Tile::HIGH>(ty, i);
+        if (row >= g.rows) continue;
+        T *to = result + g.target(p, row) * channels + (u64)g.group * per;
+#pragma unroll
+        for (int j = 0; j < Tile::WIDE; j += 4) {
+            int c = (int)column + owned<Tile::WIDE>(tx, j), left = (int)per - c;
+            float v[4];
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                v[n] = sums[i][j + n];
+                if constexpr (!DATA) {
+                    if (bias != nullptr && n < left) v[n] += wide(bias[g.group * per + c + n]);
+                    v[n] = activate(p.activation, v[n]);
+                }
+            }
+            put4<T, V>(to + c, v, left);
+        }
+    }
+}
+
+// The weight gradient's sums over the positions of one split.
+template <typename T, int V, typename Tile>
+__device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__restrict__ grad, const T *__restrict__ x,
+                                             f32 *__restrict__ result, u32 splits) {
+    u32 group = blockIdx.z / splits, part = blockIdx.z % splits;
+    u64 positions = p.batch * volume(p.output);
+    u64 share = (positions + splits - 1) / splits;
+    u64 from = min(part * share, positions), to = min(from + share, positions);
+    u32 row = blockIdx.y * Tile::ROWS, column = blockIdx.x * Tile::COLUMNS;
+    u32 columns = taps_of(p) * group_in(p);
+    float sums[Tile::HIGH][Tile::WIDE] = {};
+    if (from < to) {
+        GradOfOutputs<T, V, Tile> a(p, grad, group, row, from, to);
+        GatheredTaps<T, V, Tile> b(p, x, group, column, from, to);
+        product<Tile>(a, b, (int)((to - from + Tile::DEPTH - 1) / Tile::DEPTH), sums);
+    }
+    result += (u64)part * p.out_channels * columns;
+    int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < Tile::HIGH; ++i) {
+        u32 c = row + owned<Tile::HIGH>(ty, i);
+        if (c >= group_out(p)) continue;
+        f32 *to = result + (u64)(group * group_out(p) + c) * columns;
+#pragma unroll
+        for (int j = 0; j < Tile::WIDE; j += 4) {
+            u32 n = column + owned<Tile::WIDE>(tx, j);
+            float v[4];
+#pragma unroll
+            for (int m = 0; m < 4; ++m) v[m] = sums[i][j + m];
+            put4<f32, V>(to + n, v, (int)columns - (int)n);
+        }
+    }
+}
