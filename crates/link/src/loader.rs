@@ -2,7 +2,7 @@
 
 use crate::DRIVER_VARIABLE;
 use crate::trampolines::{NAMES, TABLE, absent};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -150,6 +150,7 @@ pub(crate) fn real(name: &str) -> Option<*mut c_void> {
 
 #[cfg(target_os = "linux")]
 fn open(path: &Path, origin: Origin) -> Result<*mut c_void, LoadError> {
+    use std::ffi::{CStr, CString};
     use std::os::unix::ffi::OsStrExt;
     let refuse = |reason: String| LoadError::Open {
         path: path.to_path_buf(),
@@ -175,7 +176,7 @@ fn open(path: &Path, origin: Origin) -> Result<*mut c_void, LoadError> {
 
 #[cfg(target_os = "linux")]
 fn find(handle: *mut c_void, name: &str) -> Option<*mut c_void> {
-    let name = CString::new(name).ok()?;
+    let name = std::ffi::CString::new(name).ok()?;
     // SAFETY: the handle comes from `open` and is never closed; the name ends with NUL and outlives the call.
     let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
     (!found.is_null()).then_some(found)
@@ -192,7 +193,7 @@ fn file_of(address: *mut c_void) -> Option<PathBuf> {
         if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
             return None;
         }
-        let name = CStr::from_ptr(info.dli_fname).to_bytes();
+        let name = std::ffi::CStr::from_ptr(info.dli_fname).to_bytes();
         Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
     }
 }

@@ -71,11 +71,10 @@ impl Arena {
     /// and returns on equal segments give equal addresses.
     pub(super) fn take(&mut self, plan: Plan) -> Option<u64> {
         let from = (plan.class, plan.bytes, 0);
-        let &(class, bytes, at) = self
-            .free
-            .range(from..)
-            .next()
-            .filter(|(class, ..)| *class == plan.class)?;
+        let fits = |(class, bytes, _): &&(Class, usize, u64)| {
+            *class == plan.class && (*class != Class::Own || *bytes == plan.bytes)
+        };
+        let &(class, bytes, at) = self.free.range(from..).next().filter(fits)?;
         self.free.remove(&(class, bytes, at));
         let rest = bytes - plan.bytes;
         let keep = match class {
