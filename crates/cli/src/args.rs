@@ -151,6 +151,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) patience: Option<u64>,
 
+    /// End after N updates, wherever in an epoch that is; the weights are measured and saved as after a whole epoch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_steps: Option<u64>,
+
     /// Skip steps whose loss or gradient is NaN or infinite, up to N in a row, instead of ending with an error
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) skip_nan: Option<u64>,
@@ -165,6 +169,10 @@ pub(crate) struct TrainArgs {
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+
+    /// Launch every kernel of every step by itself instead of recording a step and replaying it (GPU); same results
+    #[arg(long)]
+    pub(crate) no_capture: bool,
 
     /// Folder of the run, new or empty [default: runs/MODEL-SEED, numbered when taken]
     #[arg(long, value_name = "DIR")]

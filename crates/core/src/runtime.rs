@@ -62,11 +62,8 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Repeats a captured step.
     fn replay(&self, graph: &mut Self::Graph) -> Result<()>;
 
-    /// Kernels that one replay of a captured step runs; 0 where the backend does not count them.
-    fn launches(&self, graph: &Self::Graph) -> usize {
-        let _ = graph;
-        0
-    }
+    /// Kernels that one replay of a captured step runs.
+    fn launches(&self, graph: &Self::Graph) -> usize;
 
     /// Allocator statistics.
     fn memory(&self) -> MemoryStats;

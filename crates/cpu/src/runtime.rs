@@ -89,6 +89,10 @@ impl Runtime for Cpu {
         match *graph {}
     }
 
+    fn launches(&self, graph: &Infallible) -> usize {
+        match *graph {}
+    }
+
     fn memory(&self) -> MemoryStats {
         self.pool.stats()
     }

@@ -268,6 +268,10 @@ impl Runtime for Cuda {
         self.check(graph.exec.launch(&self.0.stream))
     }
 
+    fn launches(&self, graph: &CudaGraph) -> usize {
+        graph.launches()
+    }
+
     fn memory(&self) -> MemoryStats {
         let stats = self.0.pool.stats();
         MemoryStats {

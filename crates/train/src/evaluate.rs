@@ -1,7 +1,7 @@
 //! Measuring a model on a dataset without changing it.
 
 use crate::losses::Losses;
-use crate::{Batch, Metric, Output, Result, StopHandle, TrainError, Values};
+use crate::{Batch, Metric, Output, Result, Running, StopHandle, TrainError, Values};
 use kiln_core::Backend;
 use kiln_data::Loader;
 use kiln_nn::{Module, no_grad};
@@ -75,7 +75,7 @@ where
     M: Module<B>,
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
-    metrics.iter_mut().for_each(|m| m.reset());
+    let mut running: Vec<Running<B>> = metrics.iter().map(|_| Running::new()).collect();
     let (mut losses, mut samples, mut worst) = (Losses::new(), 0, None);
     for host in loader.epoch(0)? {
         if stop.is_requested() {
@@ -86,8 +86,8 @@ where
         losses.push(&output.loss, batch.labels.size(), 0);
         samples += batch.labels.size() as u64;
         if let Some(scores) = &output.scores {
-            for metric in metrics.iter_mut() {
-                metric.update(scores, &batch)?;
+            for (metric, running) in metrics.iter().zip(&mut running) {
+                running.add(&**metric, scores, &batch)?;
             }
         }
         if losses.unreported() == READ_EVERY {
@@ -98,8 +98,8 @@ where
     worst = worst.or(losses.read()?);
     let loss = worst.map_or(losses.mean(), |w| w.value);
     let mut values = Values::from([("loss".to_string(), loss)]);
-    for metric in metrics.iter_mut() {
-        values.insert(metric.name(), metric.finish()?);
+    for (metric, mut running) in metrics.iter_mut().zip(running) {
+        values.insert(metric.name(), running.finish(&mut **metric)?);
     }
     Ok(Some(Evaluation { values, samples }))
 }

@@ -10,7 +10,38 @@ use std::path::{Path, PathBuf};
 /// Measured values by name: `loss`, `accuracy`, …
 pub type Values = BTreeMap<String, f64>;
 
-/// One epoch. Everything but the times is a pure function of the seed.
+/// How the steps of an epoch or of a run were made.
+///
+/// On a backend that captures, a step that repeats is recorded once and then replayed: one launch of the whole step
+/// instead of one for each of its kernels, on the same memory each time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Execution {
+    /// Steps made op by op.
+    pub eager: u64,
+    /// Steps recorded while they were made.
+    pub recorded: u64,
+    /// Steps replayed.
+    pub replayed: u64,
+    /// Kernels in one replay, the last if there were several recordings; 0 without one.
+    pub launches: u64,
+    /// Blocks that replayed steps took from the device's memory. In a steady state there are none.
+    pub allocations: u64,
+}
+
+impl Execution {
+    /// Adds what came after.
+    pub(crate) fn add(&mut self, later: &Execution) {
+        self.eager += later.eager;
+        self.recorded += later.recorded;
+        self.replayed += later.replayed;
+        self.allocations += later.allocations;
+        if later.launches > 0 {
+            self.launches = later.launches;
+        }
+    }
+}
+
+/// One epoch. Everything but the times and the execution is a pure function of the seed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochRecord {
     /// The epoch, counted from 1.
@@ -33,6 +64,8 @@ pub struct EpochRecord {
     pub seconds: f64,
     /// Samples trained on in a second.
     pub samples_per_second: f64,
+    /// How its steps were made.
+    pub execution: Execution,
 }
 
 /// The epochs of a run so far.
@@ -113,6 +146,7 @@ mod tests {
                 samples: 320,
                 seconds: 0.5,
                 samples_per_second: 640.0,
+                execution: Execution::default(),
             };
             history.push(record).unwrap();
         }

@@ -34,13 +34,15 @@
 //!
 //! A run is a pure function of its seeds, with the same bits on any number of threads. Nothing is read back from the
 //! device inside of a step: losses and metrics stay there and are read together, every
-//! [`TrainOptions::read_every`] batches and at the end of an epoch. Steps that repeat take no new buffers from the
+//! [`TrainOptions::read_every`] batches and at the end of an epoch. A backend that can record a step and replay it does
+//! so ([`TrainOptions::capture`]): forward, backward, clipping, update and metrics are one launch then. Steps that repeat take no new buffers from the
 //! backend's allocator, which holds every tensor, beyond those that threads work in: of these there are as many as were
 //! ever needed at once. The host's own memory, such as the nodes of the graph or the panels that a matrix product packs
 //! into, is not part of that.
 
 mod buffers;
 mod callback;
+mod capture;
 mod error;
 mod evaluate;
 mod files;
@@ -59,9 +61,9 @@ pub use error::{Result, TrainError};
 pub use evaluate::{Evaluation, evaluate};
 pub use files::write_atomic;
 pub use folder::RunFolder;
-pub use history::{EpochRecord, History, Values};
+pub use history::{EpochRecord, Execution, History, Values};
 pub use kiln_data::Batch;
-pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, TopK};
+pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Running, TopK};
 pub use output::Output;
 pub use trainer::{Clip, End, NonFinite, Report, TrainOptions, Trainer};
 pub use watch::{Goal, Watch};

@@ -31,6 +31,8 @@ pub(crate) struct NonFiniteAt {
 
 struct Pending<B: Backend> {
     loss: Tensor<B>,
+    /// Whether the memory is one of the spares.
+    copied: bool,
     samples: usize,
     step: u64,
 }
@@ -38,6 +40,8 @@ struct Pending<B: Backend> {
 /// The losses of an epoch: kept on the device one by one, so that the first bad one can be named, and read together.
 pub(crate) struct Losses<B: Backend> {
     pending: Vec<Pending<B>>,
+    /// Memory for losses that have to be copied, kept from read to read.
+    spare: Vec<Tensor<B>>,
     epoch: Mean,
     window: Mean,
     unreported: usize,
@@ -47,20 +51,52 @@ impl<B: Backend> Losses<B> {
     pub(crate) fn new() -> Self {
         Losses {
             pending: Vec::new(),
+            spare: Vec::new(),
             epoch: Mean::default(),
             window: Mean::default(),
             unreported: 0,
         }
     }
 
+    /// Starts another epoch.
+    pub(crate) fn reset(&mut self) {
+        let copies = self.pending.drain(..).filter(|p| p.copied);
+        self.spare.extend(copies.map(|p| p.loss));
+        (self.epoch, self.window, self.unreported) = (Mean::default(), Mean::default(), 0);
+    }
+
     /// Files the loss of a batch that belongs to `step`. Nothing is read.
     pub(crate) fn push(&mut self, loss: &Tensor<B>, samples: usize, step: u64) {
+        self.file(loss.detach(), false, samples, step);
+    }
+
+    fn file(&mut self, loss: Tensor<B>, copied: bool, samples: usize, step: u64) {
         self.unreported += 1;
         self.pending.push(Pending {
-            loss: loss.detach(),
+            loss,
+            copied,
             samples,
             step,
         });
+    }
+
+    /// As [`push`](Losses::push), for a loss that the next replay overwrites: it is copied on the device.
+    pub(crate) fn push_copy(&mut self, loss: &Tensor<B>, samples: usize, step: u64) -> Result<()> {
+        let same = |t: &Tensor<B>| (t.dtype(), t.shape()) == (loss.dtype(), loss.shape());
+        let copy = match self.spare.pop().filter(same) {
+            Some(mut copy) => copy.assign(loss).map(|()| copy)?,
+            None => loss.copy()?,
+        };
+        self.file(copy, true, samples, step);
+        Ok(())
+    }
+
+    /// Makes room for `count` copies of losses like `loss`.
+    pub(crate) fn reserve(&mut self, count: usize, loss: &Tensor<B>) -> Result<()> {
+        while self.spare.len() < count {
+            self.spare.push(loss.copy()?);
+        }
+        Ok(())
     }
 
     /// Batches since the last [`report`](Losses::report).
@@ -80,6 +116,7 @@ impl<B: Backend> Losses<B> {
             .map(|p| p.loss.reshape(&[1usize]))
             .collect::<Result<_>>()?;
         let values = Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)?.to_f64()?;
+        drop(flat);
         for (pending, value) in self.pending.drain(..).zip(values) {
             if value.is_finite() {
                 self.window.add(value, pending.samples);
@@ -87,6 +124,9 @@ impl<B: Backend> Losses<B> {
             } else if bad.is_none() {
                 let step = pending.step;
                 bad = Some(NonFiniteAt { step, value });
+            }
+            if pending.copied {
+                self.spare.push(pending.loss);
             }
         }
         Ok(bad)

@@ -1,19 +1,24 @@
 //! The training loop's inside.
 //!
-//! What one update does on the device ([`Run::accumulate`], [`Run::update`]) reads nothing back unless the run skips
-//! bad steps, so that a backend can capture it: losses and metrics stay on the device until they are read together.
+//! A step of one batch is made in `capture.rs`, where a backend may record and replay it: nothing is read back inside.
+//! A step of several batches, or one that may be skipped for what its gradients hold, is made here, op by op. In both
+//! losses and metrics stay on the device until they are read together.
 
 use crate::buffers::Buffers;
+use crate::capture::Recorder;
 use crate::evaluate::evaluate_until;
 use crate::losses::{Losses, NonFiniteAt};
 use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
 use crate::watch::Progress;
 use crate::weights::{first_non_finite, save_weights};
-use crate::{Batch, EpochRecord, Goal, History, Metric, Output, Result, RunFolder, StepInfo, TrainError, Values};
+use crate::{
+    Batch, EpochRecord, Execution, Goal, History, Metric, Output, Result, RunFolder, Running, StepInfo, TrainError,
+    Values,
+};
 use kiln_core::Backend;
-use kiln_data::Loader;
+use kiln_data::{HostBatch, Loader};
 use kiln_nn::optim::ReduceOnPlateau;
-use kiln_nn::{Gradients, Module, Optimizer, Tensor, no_grad};
+use kiln_nn::{Gradients, Module, Optimizer};
 use std::time::Instant;
 
 const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
@@ -44,14 +49,20 @@ struct Epoch {
     skipped: u64,
     seconds: f64,
     values: Values,
+    execution: Execution,
     stopped: bool,
 }
 
 pub(crate) struct Run<'a, B: Backend, M, S> {
-    trainer: &'a mut Trainer<B>,
-    model: &'a mut M,
-    optimizer: &'a mut dyn Optimizer<B>,
-    closure: &'a S,
+    pub(crate) trainer: &'a mut Trainer<B>,
+    pub(crate) model: &'a mut M,
+    pub(crate) optimizer: &'a mut dyn Optimizer<B>,
+    pub(crate) closure: &'a S,
+    pub(crate) recorder: Recorder<B>,
+    pub(crate) losses: Losses<B>,
+    /// What the metrics have measured in training, in their order.
+    pub(crate) running: Vec<Running<B>>,
+    execution: Execution,
     history: History,
     progress: Progress,
     /// The trainer's, as it was given: what it sees in this run is not carried into the next.
@@ -59,9 +70,9 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     /// The epoch in progress, counted from 1.
     epoch: u64,
     /// Updates asked for so far, those skipped included: what messages call the step.
-    step: u64,
+    pub(crate) step: u64,
     /// Updates made so far: what reports call steps.
-    updates: u64,
+    pub(crate) updates: u64,
     /// Updates skipped since the last that was not.
     skipped_in_a_row: u64,
 }
@@ -81,7 +92,13 @@ where
     ) -> Self {
         let maximize = trainer.options.watch.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
+        let options = &trainer.options;
+        let alone = options.accumulate == 1 && options.non_finite == NonFinite::Stop;
         Run {
+            recorder: Recorder::new(options.capture && alone),
+            losses: Losses::new(),
+            running: trainer.metrics.iter().map(|_| Running::new()).collect(),
+            execution: Execution::default(),
             trainer,
             model,
             optimizer,
@@ -117,6 +134,9 @@ where
                 end = End::Stopped;
                 break;
             }
+            if self.all_steps_done() {
+                break;
+            }
             if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
                 end = End::Stale;
                 break;
@@ -125,12 +145,14 @@ where
         Ok(Report {
             end,
             steps: self.updates,
+            execution: self.execution,
+            not_captured: self.recorder.obstacle,
             history: self.history,
         })
     }
 
     /// Adds an error's place in the run.
-    fn at<T>(&self, result: kiln_core::Result<T>) -> Result<T> {
+    pub(crate) fn at<T>(&self, result: kiln_core::Result<T>) -> Result<T> {
         result.map_err(|source| TrainError::Step {
             step: self.step,
             epoch: self.epoch,
@@ -138,37 +160,41 @@ where
         })
     }
 
+    /// Whether the run has made all updates that it was allowed.
+    fn all_steps_done(&self) -> bool {
+        self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
+    }
+
+    /// Whether each batch is a step of its own that reads nothing back.
+    fn alone(&self) -> bool {
+        self.trainer.options.accumulate == 1 && self.trainer.options.non_finite == NonFinite::Stop
+    }
+
     /// One pass over the training data.
     fn train(&mut self, loader: &Loader) -> Result<Epoch> {
         self.model.train();
-        self.trainer.metrics.iter_mut().for_each(|m| m.reset());
+        let reset = self.running.iter_mut().try_for_each(Running::reset);
+        self.at(reset)?;
+        self.losses.reset();
         let began = Instant::now();
-        let mut losses = Losses::new();
         let mut group = Group::empty();
         let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
         let mut batches = loader.epoch(self.epoch - 1)?;
         while let Some(host) = batches.next() {
-            if group.batches == 0 {
-                self.step += 1;
-                let skips = matches!(self.trainer.options.non_finite, NonFinite::Skip { .. });
-                group.before = skips.then(|| Buffers::of(self.model));
-            }
-            let batch = host?.to_device(&self.trainer.backend)?;
+            let host = host?;
             number += 1;
-            samples += batch.labels.size() as u64;
-            let output = self.accumulate(&batch, &mut group);
-            let output = self.at(output)?;
-            losses.push(&output.loss, batch.labels.size(), self.step);
-            self.measure(&output, &batch)?;
-            drop(output);
-            let last = batches.len() == 0;
-            if last || group.batches == self.trainer.options.accumulate {
-                skipped += u64::from(!self.update(&mut group, &mut losses)?);
+            samples += host.len() as u64;
+            let mut last = batches.len() == 0;
+            if self.alone() {
+                self.single(&host)?;
+            } else {
+                skipped += u64::from(!self.grouped(&host, &mut group, last)?);
             }
+            last |= group.batches == 0 && self.all_steps_done();
             stopped = self.trainer.stop.is_requested();
             let mut loss = None;
-            if last || stopped || losses.unreported() >= self.trainer.options.read_every {
-                loss = self.read(&mut losses, &batch)?;
+            if last || stopped || self.losses.unreported() >= self.trainer.options.read_every {
+                loss = self.read(&host)?;
             }
             let info = StepInfo {
                 epoch: self.epoch,
@@ -181,26 +207,54 @@ where
             };
             stopped |= self.trainer.tell(|c| c.on_step(&info))?;
             if stopped {
-                self.read(&mut losses, &batch)?;
+                self.read(&host)?;
                 // Gradients that wait for the rest of their group are dropped: that step was not made.
                 self.step -= u64::from(group.batches > 0);
                 self.take_back(group.before.take())?;
+            }
+            if stopped || last {
                 break;
             }
         }
         self.trainer.backend.sync()?;
         let seconds = began.elapsed().as_secs_f64();
-        let mut values = Values::from([("loss".to_string(), losses.mean())]);
-        for metric in &mut self.trainer.metrics {
-            values.insert(metric.name(), metric.finish()?);
+        let mut values = Values::from([("loss".to_string(), self.losses.mean())]);
+        for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
+            values.insert(metric.name(), running.finish(&mut **metric)?);
         }
+        let execution = std::mem::take(&mut self.recorder.execution);
+        self.execution.add(&execution);
         Ok(Epoch {
             samples,
             skipped,
             seconds,
             values,
+            execution,
             stopped,
         })
+    }
+
+    /// One batch of a step of several, or of one that may be skipped; the `last` batch ends its step. Returns false
+    /// when a step was skipped.
+    fn grouped(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<bool> {
+        if group.batches == 0 {
+            self.step += 1;
+            let skips = matches!(self.trainer.options.non_finite, NonFinite::Skip { .. });
+            group.before = skips.then(|| Buffers::of(self.model));
+        }
+        let batch = host.to_device(&self.trainer.backend)?;
+        let output = self.accumulate(&batch, group);
+        let output = self.at(output)?;
+        self.losses.push(&output.loss, host.len(), self.step);
+        if let Some(scores) = &output.scores {
+            let scored = self.score(scores, &batch);
+            self.at(scored)?;
+            self.count_scored(host.len())?;
+        }
+        if last || group.batches == self.trainer.options.accumulate {
+            return self.update(group);
+        }
+        Ok(true)
     }
 
     /// Forward and backward of one batch: adds its gradients to the group.
@@ -225,13 +279,13 @@ where
     }
 
     /// Clips and descends. Returns false when the step was skipped.
-    fn update(&mut self, group: &mut Group<B>, losses: &mut Losses<B>) -> Result<bool> {
+    fn update(&mut self, group: &mut Group<B>) -> Result<bool> {
         let Group {
             grads, samples, before, ..
         } = std::mem::replace(group, Group::empty());
         let Some(grads) = grads else { return Ok(true) };
         if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
-            if !self.all_finite(&grads, losses)? {
+            if !self.all_finite(&grads)? {
                 self.take_back(before)?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {
@@ -249,6 +303,7 @@ where
         let result = self.descend(grads, samples);
         self.at(result)?;
         self.updates += 1;
+        self.recorder.execution.eager += 1;
         Ok(true)
     }
 
@@ -261,48 +316,44 @@ where
     }
 
     /// Reads losses and gradients: whether an update would leave the weights finite.
-    fn all_finite(&self, grads: &Gradients<B>, losses: &mut Losses<B>) -> Result<bool> {
-        let bad = losses.read()?;
+    fn all_finite(&mut self, grads: &Gradients<B>) -> Result<bool> {
+        let bad = self.losses.read()?;
         Ok(bad.is_none() && self.at(grads.norm().and_then(|n| n.item()))?.is_finite())
     }
 
     fn descend(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        let options = &self.trainer.options;
-        if options.accumulate > 1 {
+        if self.trainer.options.accumulate > 1 {
             grads.scale(1.0 / samples as f64)?;
         }
-        match options.clip {
-            Some(Clip::Norm(limit)) => drop(grads.clip_norm(limit)?),
-            Some(Clip::Value(limit)) => grads.clip_value(limit)?,
-            None => {}
-        }
+        self.clip(&mut grads)?;
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
         }
         self.optimizer.step(self.model, &grads)
     }
 
-    /// Gives a batch to the metrics.
-    fn measure(&mut self, output: &Output<B>, batch: &Batch<B>) -> Result<()> {
-        let Some(scores) = &output.scores else { return Ok(()) };
-        let metrics = &mut self.trainer.metrics;
-        let result = no_grad(|| metrics.iter_mut().try_for_each(|m| m.update(scores, batch)));
-        self.at(result)
+    /// Keeps gradients small, if that was asked for.
+    pub(crate) fn clip(&self, grads: &mut Gradients<B>) -> kiln_core::Result<()> {
+        match self.trainer.options.clip {
+            Some(Clip::Norm(limit)) => grads.clip_norm(limit).map(drop),
+            Some(Clip::Value(limit)) => grads.clip_value(limit),
+            None => Ok(()),
+        }
     }
 
     /// Reads the losses that wait; the mean since the last time, if there is one.
-    fn read(&mut self, losses: &mut Losses<B>, batch: &Batch<B>) -> Result<Option<f64>> {
-        match (losses.read()?, self.trainer.options.non_finite) {
-            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, &batch.inputs)?),
-            _ => Ok(losses.report()),
+    fn read(&mut self, host: &HostBatch) -> Result<Option<f64>> {
+        match (self.losses.read()?, self.trainer.options.non_finite) {
+            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, &host.inputs)?),
+            _ => Ok(self.losses.report()),
         }
     }
 
     /// The error for a bad loss, with what can still be found out about its cause.
-    fn non_finite(&self, bad: NonFiniteAt, inputs: &Tensor<B>) -> Result<TrainError> {
+    fn non_finite(&self, bad: NonFiniteAt, inputs: &[f32]) -> Result<TrainError> {
         let cause = match first_non_finite(self.model)? {
             Some(name) => Some(format!("`{name}` holds values that are not finite")),
-            None if inputs.to_f64()?.iter().any(|x| !x.is_finite()) => {
+            None if inputs.iter().any(|x| !x.is_finite()) => {
                 Some("the batch holds inputs that are not finite".to_string())
             }
             None => None,
@@ -339,6 +390,7 @@ where
             samples: done.samples,
             seconds: done.seconds,
             samples_per_second: done.samples as f64 / done.seconds,
+            execution: done.execution,
         };
         let watch = &self.trainer.options.watch;
         let value = watch.value(&record)?;

@@ -3,7 +3,7 @@
 use crate::callback::{Callback, Flow, Plan};
 use crate::evaluate::check_watch;
 use crate::run::Run;
-use crate::{Batch, EpochRecord, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Watch};
+use crate::{Batch, EpochRecord, Execution, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Watch};
 use kiln_core::Backend;
 use kiln_data::Loader;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
@@ -22,12 +22,12 @@ pub enum Clip {
 /// What to do about a loss or a gradient that is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
-    /// End the run with an error that names the step. Losses are looked at when they are read, every
-    /// [`TrainOptions::read_every`] batches; nothing is saved in between.
+    /// End the run with an error that names the step. The loss of every step is kept, and looked at when losses are read,
+    /// every [`TrainOptions::read_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
     Stop,
     /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
     /// batch; more than `in_a_row` such steps one after the other end the run. Loss and gradients are looked at before
-    /// every update, which waits for the device each time.
+    /// every update, which waits for the device each time: such steps are not captured.
     Skip {
         /// Steps in a row that may be skipped.
         in_a_row: u64,
@@ -52,6 +52,15 @@ pub struct TrainOptions {
     pub watch: Watch,
     /// Ends the run after this many epochs without improvement.
     pub patience: Option<u64>,
+    /// Ends the run after this many updates, those skipped included. The epoch in progress ends with it, and is measured
+    /// and saved as a whole one is.
+    pub max_steps: Option<u64>,
+    /// Lets a backend that can record a step do so and replay it: the same results with fewer launches. The first
+    /// batch of each shape runs op by op, the second is recorded, the others are replayed; two shapes are kept, a short
+    /// last batch and any other shape run op by op. See [`Trainer::fit`] for what the closure must not do then.
+    ///
+    /// Steps run op by op as well with [`accumulate`](TrainOptions::accumulate) above 1 and with [`NonFinite::Skip`].
+    pub capture: bool,
 }
 
 impl Default for TrainOptions {
@@ -64,6 +73,8 @@ impl Default for TrainOptions {
             non_finite: NonFinite::Stop,
             watch: Watch::default(),
             patience: None,
+            max_steps: None,
+            capture: true,
         }
     }
 }
@@ -78,6 +89,7 @@ impl TrainOptions {
         positive("accumulate", self.accumulate as u64)?;
         positive("read_every", self.read_every as u64)?;
         positive("patience", self.patience.unwrap_or(1))?;
+        positive("max_steps", self.max_steps.unwrap_or(1))?;
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
             && !(limit.is_finite() && limit > 0.0)
         {
@@ -97,7 +109,7 @@ impl TrainOptions {
 /// Why a run came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All epochs are done.
+    /// All epochs are done, or [`TrainOptions::max_steps`] updates.
     Finished,
     /// The watched metric has not improved for [`TrainOptions::patience`] epochs.
     Stale,
@@ -112,6 +124,10 @@ pub struct Report {
     pub end: End,
     /// Optimizer steps done; those skipped are not counted.
     pub steps: u64,
+    /// How they were made.
+    pub execution: Execution,
+    /// Why steps were not captured though that was wanted and the backend can: what stood in the way.
+    pub not_captured: Option<String>,
     /// Every whole epoch.
     pub history: History,
 }
@@ -207,6 +223,12 @@ impl<B: Backend> Trainer<B> {
     ///
     /// `step` computes the mean loss of a batch, in training and in validation: usually the model's forward pass and
     /// a loss function, with the scores added for metrics.
+    ///
+    /// On a backend that captures (CUDA), steps of one shape are recorded once and replayed ([`TrainOptions::capture`]).
+    /// Then `step` runs twice or thrice for all batches of a shape: what it decides on the host, such as a rate that
+    /// falls with the steps it has counted, stays as it was recorded. Reading from the device or writing to it inside of
+    /// `step` makes all steps run op by op ([`Report::not_captured`]). Random layers, learning rates and running
+    /// statistics change from step to step as they do without.
     ///
     /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
     /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.

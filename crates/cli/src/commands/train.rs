@@ -14,7 +14,7 @@ use kiln_data::{Loader, LoaderOptions};
 use kiln_nn::Module;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_train::{
-    Accuracy, Clip, End, Goal, NonFinite, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
+    Accuracy, Clip, End, Goal, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -88,6 +88,7 @@ impl Settings {
             "clip_norm": args.clip_norm,
             "accumulate": args.accumulate,
             "patience": args.patience,
+            "max_steps": args.max_steps,
             "skip_nan": args.skip_nan,
             "seed": args.seed,
             "device": device,
@@ -148,6 +149,8 @@ impl Task for Train<'_> {
             },
             watch: Watch::new("accuracy", Goal::Max),
             patience: args.patience,
+            max_steps: args.max_steps,
+            capture: !args.no_capture,
         };
         // The folder last: one of a run that cannot start helps nobody.
         let folder = create_folder(args)?;
@@ -173,6 +176,7 @@ impl Task for Train<'_> {
                 percent(accuracy)
             ));
         }
+        text.extend(executed(&report));
         let files = match best {
             Some(_) => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
             None => RunFolder::LAST.to_string(),
@@ -186,6 +190,8 @@ impl Task for Train<'_> {
                 End::Stopped => "stopped",
             },
             "steps": report.steps,
+            "execution": report.execution,
+            "not_captured": report.not_captured,
             "epochs": report.history.epochs().len(),
             "best_epoch": best.map(|b| b.epoch),
             "best_accuracy": accuracy,
@@ -197,6 +203,24 @@ impl Task for Train<'_> {
             text,
         })
     }
+}
+
+/// How steps were made, where there is something to tell: a backend that replays them, or one that could not.
+fn executed(report: &Report) -> Option<String> {
+    let done = &report.execution;
+    if let Some(obstacle) = &report.not_captured {
+        return Some(format!("steps ran op by op: {obstacle}"));
+    }
+    (done.replayed > 0).then(|| {
+        format!(
+            "steps: {} replayed with {} each and {}, {} recorded, {} op by op",
+            thousands(done.replayed),
+            counted(done.launches, "kernel"),
+            counted(done.allocations, "allocation"),
+            thousands(done.recorded),
+            thousands(done.eager),
+        )
+    })
 }
 
 /// Makes the folder that the run writes into.

@@ -2,7 +2,7 @@
 
 use super::HostBatch;
 use crate::Result;
-use kiln_core::Backend;
+use kiln_core::{Backend, Error, Shape};
 use kiln_nn::{Indices, Tensor};
 
 /// A batch on a backend's device.
@@ -33,5 +33,35 @@ impl HostBatch {
             labels: Indices::from_slice(backend, &self.labels, &[n])?,
             targets,
         })
+    }
+
+    /// Copies the batch over another of the same shapes that lies on a device, in place: how new inputs reach a step
+    /// that was captured.
+    ///
+    /// # Errors
+    /// [`DataError::Tensor`](crate::DataError::Tensor): shapes that differ, a batch with targets where the other has none
+    /// or the other way round.
+    pub fn write_to<B: Backend>(&self, batch: &mut Batch<B>) -> Result<()> {
+        let n = self.labels.len();
+        let differ = |lhs, rhs| Error::ShapeMismatch {
+            op: "write_to",
+            lhs,
+            rhs,
+        };
+        let targets = (self.target_width > 0).then_some(self.target_width);
+        let present = batch.targets.as_ref().and_then(|t| t.shape().last().copied());
+        if self.input_shape != *batch.inputs.shape() {
+            return Err(differ(self.input_shape, *batch.inputs.shape()).into());
+        }
+        if targets != present {
+            let shape = |width: Option<usize>| Shape::new(&[n, width.unwrap_or(0)]);
+            return Err(differ(shape(targets)?, shape(present)?).into());
+        }
+        batch.labels.write(&self.labels)?;
+        batch.inputs.write(&self.inputs)?;
+        if let Some(to) = &mut batch.targets {
+            to.write(&self.targets)?;
+        }
+        Ok(())
     }
 }

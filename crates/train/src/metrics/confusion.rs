@@ -1,7 +1,6 @@
 //! Which class is taken for which.
 
 use super::Metric;
-use super::sum::DeviceSum;
 use crate::Batch;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
@@ -47,45 +46,37 @@ impl Confusion {
 
 /// Counts, on the device, which class is taken for which: the product of one-hot labels and one-hot predictions.
 /// As a metric it is the balanced accuracy.
-pub struct ConfusionMatrix<B: Backend> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfusionMatrix {
     classes: usize,
-    running: DeviceSum<B>,
     last: Option<Confusion>,
 }
 
-impl<B: Backend> ConfusionMatrix<B> {
+impl ConfusionMatrix {
     /// Named `balanced_accuracy`, over `classes` classes.
     pub fn new(classes: usize) -> Self {
-        ConfusionMatrix {
-            classes,
-            running: DeviceSum::default(),
-            last: None,
-        }
+        ConfusionMatrix { classes, last: None }
     }
 
-    /// The counts that the last [`finish`](Metric::finish) read.
+    /// The counts of the last pass over data.
     pub fn counts(&self) -> Option<&Confusion> {
         self.last.as_ref()
     }
 }
 
-impl<B: Backend> Metric<B> for ConfusionMatrix<B> {
+impl<B: Backend> Metric<B> for ConfusionMatrix {
     fn name(&self) -> String {
         "balanced_accuracy".to_string()
     }
 
-    fn reset(&mut self) {
-        self.running = DeviceSum::default();
-    }
-
-    fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
+    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>> {
         let predicted = scores.argmax(-1, false)?.one_hot(self.classes, DType::F32)?;
         let labels = batch.labels.one_hot(self.classes, DType::F32)?;
-        self.running.add(labels.matmul_t(&predicted, true, false)?)
+        labels.matmul_t(&predicted, true, false)
     }
 
-    fn finish(&mut self) -> Result<f64> {
-        let mut counts: Vec<u64> = self.running.take()?.into_iter().map(|c| c as u64).collect();
+    fn value(&mut self, sum: &[f64], _: u64) -> f64 {
+        let mut counts: Vec<u64> = sum.iter().map(|&c| c as u64).collect();
         counts.resize(self.classes * self.classes, 0);
         let confusion = Confusion {
             classes: self.classes,
@@ -93,6 +84,6 @@ impl<B: Backend> Metric<B> for ConfusionMatrix<B> {
         };
         let value = confusion.balanced_accuracy();
         self.last = Some(confusion);
-        Ok(value)
+        value
     }
 }

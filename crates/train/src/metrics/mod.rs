@@ -1,36 +1,31 @@
-//! Metrics: computed on the device batch by batch, read once.
+//! Metrics: computed on the device batch by batch, summed there, read once.
 
 mod accuracy;
 mod confusion;
-mod sum;
+mod running;
 
 pub use accuracy::{Accuracy, TopK};
 pub use confusion::{Confusion, ConfusionMatrix};
+pub use running::Running;
 
 use crate::Batch;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 
-/// Something measured over an epoch.
-///
-/// [`update`](Metric::update) must not read from the device: it runs once per batch, and reading waits.
+/// Something measured over an epoch: a function of sums over its batches.
 pub trait Metric<B: Backend> {
     /// The name in the history: `accuracy`.
     fn name(&self) -> String;
 
-    /// Forgets the batches so far. Every pass over data begins with it, because the one before may have ended with an
-    /// error, short of [`finish`](Metric::finish).
-    fn reset(&mut self);
-
-    /// Takes a batch with the model's scores `[N, classes]`, untracked.
+    /// What a batch adds to the sum, from the model's scores `[N, classes]`, untracked: a tensor of f32 of the same
+    /// shape for every batch. It is called by steps that may be recorded and replayed, so it must not read from the
+    /// device.
     ///
     /// # Errors
     /// Scores of another shape.
-    fn update(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()>;
+    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>>;
 
-    /// The value over all batches since the last call or [`reset`](Metric::reset), then starts anew. NaN without batches.
-    ///
-    /// # Errors
-    /// The device.
-    fn finish(&mut self) -> Result<f64>;
+    /// The value, given the sum of what all batches added, row-major, and their samples. NaN without batches, where the
+    /// sum is empty.
+    fn value(&mut self, sum: &[f64], samples: u64) -> f64;
 }

@@ -168,6 +168,42 @@ fn schedules_set_the_rate() {
 }
 
 #[test]
+fn a_run_ends_after_so_many_updates() {
+    let (cpu, dir) = (Cpu::new(), tempfile::tempdir().unwrap());
+    let data = loader(images(40, 0), 8, true, 0);
+    for (accumulate, most, epochs_seen, samples) in [(1, 7, 2, 16), (2, 2, 1, 32), (1, 10, 2, 40), (2, 3, 1, 40)] {
+        let folder = RunFolder::create(dir.path().join(format!("{accumulate}-{most}"))).unwrap();
+        let mut model = Net::new(&cpu, 0);
+        let options = TrainOptions {
+            accumulate,
+            max_steps: Some(most),
+            read_every: 100,
+            ..epochs(9)
+        };
+        let report = Trainer::new(&cpu, options)
+            .folder(folder.clone())
+            .fit(
+                &mut model,
+                &mut Sgd::new(0.01),
+                step,
+                &data,
+                Some(&loader(images(8, 1), 8, false, 0)),
+            )
+            .unwrap();
+        assert_eq!((report.end, report.steps), (End::Finished, most));
+        assert_eq!(report.history.epochs().len(), epochs_seen);
+        let last = report.history.last().unwrap();
+        assert_eq!((last.step, last.samples), (most, samples));
+        assert!(last.valid.is_some() && last.train["loss"].is_finite());
+        assert_eq!(std::fs::read(folder.file(RunFolder::LAST)).unwrap(), bytes(&model));
+        // The CPU has nothing to replay.
+        let made = report.execution;
+        assert_eq!((made.eager, made.recorded, made.replayed), (most, 0, 0));
+        assert_eq!(report.not_captured, None);
+    }
+}
+
+#[test]
 fn options_outside_their_domain_are_refused() {
     let cpu = Cpu::new();
     let data = loader(images(8, 0), 8, false, 0);
@@ -198,6 +234,13 @@ fn options_outside_their_domain_are_refused() {
                 ..epochs(1)
             },
             "patience",
+        ),
+        (
+            TrainOptions {
+                max_steps: Some(0),
+                ..epochs(1)
+            },
+            "max_steps",
         ),
         (
             TrainOptions {

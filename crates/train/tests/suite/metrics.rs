@@ -4,7 +4,7 @@ use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
 use kiln_nn::optim::Sgd;
 use kiln_nn::{Indices, Tensor};
-use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, TopK, TrainOptions, Trainer, evaluate};
+use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, Running, TopK, TrainOptions, Trainer, evaluate};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -46,12 +46,13 @@ proptest! {
     fn metrics_count_what_the_host_counts((classes, batches) in batches(), k in 1usize..4) {
         let (mut accuracy, mut top) = (Accuracy::new(), TopK::new(k));
         let mut confusion = ConfusionMatrix::new(classes);
+        let mut running = [Running::new(), Running::new(), Running::new()];
         let (mut right, mut hits, mut samples) = (0, 0, 0);
         let mut counts = vec![0u64; classes * classes];
         for (scores, labels) in &batches {
             let (tensor, batch) = batch(scores, labels, classes);
-            for metric in [&mut accuracy as &mut dyn Metric<Cpu>, &mut top, &mut confusion] {
-                metric.update(&tensor, &batch).unwrap();
+            for (metric, running) in [&accuracy as &dyn Metric<Cpu>, &top, &confusion].into_iter().zip(&mut running) {
+                running.add(metric, &tensor, &batch).unwrap();
             }
             for (row, &label) in scores.chunks(classes).zip(labels) {
                 let label = label as usize;
@@ -62,14 +63,18 @@ proptest! {
                 counts[label * classes + predicted] += 1;
             }
         }
-        prop_assert_eq!(accuracy.finish().unwrap(), right as f64 / samples as f64);
-        prop_assert_eq!(top.finish().unwrap(), hits as f64 / samples as f64);
-        let balanced = confusion.finish().unwrap();
+        prop_assert_eq!(running[0].finish(&mut accuracy).unwrap(), right as f64 / samples as f64);
+        prop_assert_eq!(running[1].finish(&mut top).unwrap(), hits as f64 / samples as f64);
+        let balanced = running[2].finish(&mut confusion).unwrap();
         let seen = confusion.counts().unwrap();
         prop_assert_eq!(seen.rows().flatten().copied().collect::<Vec<_>>(), counts);
         prop_assert_eq!(balanced, seen.balanced_accuracy());
         // A metric starts anew.
-        prop_assert!(accuracy.finish().unwrap().is_nan());
+        prop_assert!(running[0].finish(&mut accuracy).unwrap().is_nan());
+        let (scores, labels) = &batches[0];
+        let (tensor, batch) = batch(scores, labels, classes);
+        running[1].add(&top, &tensor, &batch).unwrap();
+        prop_assert!(running[1].finish(&mut top).unwrap() <= 1.0);
     }
 }
 
@@ -77,8 +82,9 @@ proptest! {
 fn a_class_without_samples_has_no_recall() {
     let (scores, batch) = batch(&[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], &[0, 2], 3);
     let mut confusion = ConfusionMatrix::new(3);
-    confusion.update(&scores, &batch).unwrap();
-    assert_eq!(confusion.finish().unwrap(), 0.5);
+    let mut running = Running::new();
+    running.add(&confusion, &scores, &batch).unwrap();
+    assert_eq!(running.finish(&mut confusion).unwrap(), 0.5);
     let counts = confusion.counts().unwrap();
     assert_eq!((counts.count(2, 0), counts.count(0, 0), counts.count(7, 0)), (1, 1, 0));
     assert!(counts.recall()[1].is_nan());
@@ -88,8 +94,8 @@ fn a_class_without_samples_has_no_recall() {
 fn scores_of_another_shape_are_refused() {
     let (scores, _) = batch(&[0.0; 6], &[0, 1], 3);
     let (_, other) = batch(&[0.0; 9], &[0, 1, 2], 3);
-    assert!(Metric::<Cpu>::update(&mut Accuracy::new(), &scores, &other).is_err());
-    assert!(Metric::<Cpu>::update(&mut ConfusionMatrix::new(3), &scores, &other).is_err());
+    assert!(Accuracy::new().measure(&scores, &other).is_err());
+    assert!(ConfusionMatrix::new(3).measure(&scores, &other).is_err());
 }
 
 #[test]

@@ -17,15 +17,13 @@ impl Metric<Cpu> for Moving {
         "moving".to_string()
     }
 
-    fn reset(&mut self) {}
-
-    fn update(&mut self, _: &Tensor<Cpu>, _: &Batch<Cpu>) -> Result<()> {
-        Ok(())
+    fn measure(&self, scores: &Tensor<Cpu>, _: &Batch<Cpu>) -> Result<Tensor<Cpu>> {
+        scores.sum(&[], false)
     }
 
-    fn finish(&mut self) -> Result<f64> {
+    fn value(&mut self, _: &[f64], _: u64) -> f64 {
         self.value += self.by;
-        Ok(self.value - self.by)
+        self.value - self.by
     }
 }
 
