@@ -7,8 +7,12 @@
 //
 // scalars = [lr, c1, c2, scale] lies on the device, for it changes from step to step; gradients are multiplied by scale.
 //
+// Every operation rounds once (Exact): parameters and state have the bits that the CPU computes. Memory is what limits
+// these kernels, so the products and sums that are not contracted cost nothing.
+//
 // Contract: pointers at multiples of 16 bytes; params and grads of T, state of f32; no tensor without elements.
 // Geometry: 256 threads, a block per chunk; a thread moves 16 bytes of the parameter at a time.
+#include "common/exact.cuh"
 #include "common/vector.cuh"
 
 struct SgdParams {
@@ -44,9 +48,12 @@ static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the othe
 constexpr int THREADS = 256;
 constexpr u32 CHUNK = 4096;
 
-// w = update(w, g, state) for every element of this block's chunk, the gradient already scaled.
+// N optimizer states of one element; never of size 0.
+template <int N> using States = Exact[N > 0 ? N : 1];
+
+// w = update(w, g, state) for every element of this block's chunk.
 template <typename T, int N, typename Update>
-__device__ __forceinline__ void each(const Tensors &tensors, float scale, const Update &update) {
+__device__ __forceinline__ void each(const Tensors &tensors, const Update &update) {
     constexpr int V = LANES<T>, RECORD = N + 4;
     // The last tensor whose first chunk is not after this one.
     u32 low = 0, high = (u32)tensors.count;
@@ -74,12 +81,12 @@ __device__ __forceinline__ void each(const Tensors &tensors, float scale, const 
             for (int k = 0; k < N; ++k) load<V>(state[k] + i, s[k]);
 #pragma unroll
             for (int j = 0; j < V; ++j) {
-                float one[N > 0 ? N : 1];
+                States<N> one;
 #pragma unroll
                 for (int k = 0; k < N; ++k) one[k] = s[k][j];
-                w[j] = update(w[j], scale * g[j], one);
+                w[j] = update(Exact(w[j]), Exact(g[j]), one).v;
 #pragma unroll
-                for (int k = 0; k < N; ++k) s[k][j] = one[k];
+                for (int k = 0; k < N; ++k) s[k][j] = one[k].v;
             }
             store<V>(param + i, w);
 #pragma unroll
@@ -87,12 +94,12 @@ __device__ __forceinline__ void each(const Tensors &tensors, float scale, const 
         } else {
 #pragma unroll 1
             for (u32 j = i; j < n; ++j) {
-                float one[N > 0 ? N : 1];
+                States<N> one;
 #pragma unroll
                 for (int k = 0; k < N; ++k) one[k] = state[k][j];
-                param[j] = narrow<T>(update(wide(param[j]), scale * wide(grad[j]), one));
+                param[j] = narrow<T>(update(Exact(wide(param[j])), Exact(wide(grad[j])), one).v);
 #pragma unroll
-                for (int k = 0; k < N; ++k) state[k][j] = one[k];
+                for (int k = 0; k < N; ++k) state[k][j] = one[k].v;
             }
         }
     }
@@ -101,32 +108,31 @@ __device__ __forceinline__ void each(const Tensors &tensors, float scale, const 
 // state: [v] with momentum
 template <typename T, bool MOMENTUM>
 __device__ __forceinline__ void sgd(const SgdParams &p, const Tensors &tensors, const float *__restrict__ scalars) {
-    float lr = scalars[0], decay = (float)p.weight_decay, momentum = (float)p.momentum;
-    float fresh = (float)(1.0 - p.dampening);
-    bool first = scalars[1] == 1.0f;
-    float scale = p.maximize ? -scalars[3] : scalars[3];
-    each<T, MOMENTUM>(tensors, scale, [=](float w, float g, float (&s)[1]) {
-        g += decay * w;
+    Exact lr = scalars[0], decay = (float)p.weight_decay, momentum = (float)p.momentum;
+    Exact fresh = (float)(1.0 - p.dampening), scale = p.maximize ? -scalars[3] : scalars[3];
+    bool first = scalars[1] == 1.0f, nesterov = p.nesterov;
+    each<T, MOMENTUM>(tensors, [=](Exact w, Exact g, States<MOMENTUM> &s) {
+        g = scale * g + decay * w;
         if constexpr (!MOMENTUM) return w - lr * g;
         s[0] = first ? g : momentum * s[0] + fresh * g;
-        return w - lr * (p.nesterov ? g + momentum * s[0] : s[0]);
+        return w - lr * (nesterov ? g + momentum * s[0] : s[0]);
     });
 }
 
 // state: [m, v], and the largest v with AMSGrad
 template <typename T, int N>
 __device__ __forceinline__ void adam(const AdamParams &p, const Tensors &tensors, const float *__restrict__ scalars) {
-    float lr = scalars[0], rate = lr / scalars[1], c2 = scalars[2];
-    float beta1 = (float)p.beta1, fresh1 = (float)(1.0 - p.beta1);
-    float beta2 = (float)p.beta2, fresh2 = (float)(1.0 - p.beta2);
-    float eps = (float)p.eps, decay = (float)p.weight_decay;
-    float shrink = p.decoupled ? 1.0f - lr * decay : 1.0f, penalty = p.decoupled ? 0.0f : decay;
-    each<T, N>(tensors, scalars[3], [=](float w, float g, float (&s)[N]) {
-        g += penalty * w;
+    Exact lr = scalars[0], rate = lr / scalars[1], c2 = scalars[2], scale = scalars[3];
+    Exact beta1 = (float)p.beta1, fresh1 = (float)(1.0 - p.beta1);
+    Exact beta2 = (float)p.beta2, fresh2 = (float)(1.0 - p.beta2);
+    Exact eps = (float)p.eps, decay = (float)p.weight_decay;
+    Exact shrink = p.decoupled ? 1.0f - lr * decay : Exact(1.0f), penalty = p.decoupled ? Exact(0.0f) : decay;
+    each<T, N>(tensors, [=](Exact w, Exact g, States<N> &s) {
+        g = scale * g + penalty * w;
         s[0] = beta1 * s[0] + fresh1 * g;
         s[1] = beta2 * s[1] + fresh2 * (g * g);
-        if constexpr (N == 3) s[2] = s[1] <= s[2] ? s[2] : s[1];
-        return shrink * w - rate * (s[0] / (sqrtf(s[N - 1]) / c2 + eps));
+        if constexpr (N == 3) s[2] = s[1].v <= s[2].v ? s[2] : s[1];
+        return shrink * w - rate * (s[0] / (sqrt(s[N - 1]) / c2 + eps));
     });
 }
 
@@ -135,20 +141,19 @@ template <typename T, bool MOMENTUM, bool CENTERED>
 __device__ __forceinline__ void rmsprop(const RmspropParams &p, const Tensors &tensors,
                                         const float *__restrict__ scalars) {
     constexpr int N = 1 + MOMENTUM + CENTERED;
-    float lr = scalars[0], alpha = (float)p.alpha, fresh = (float)(1.0 - p.alpha);
-    float eps = (float)p.eps, decay = (float)p.weight_decay, momentum = (float)p.momentum;
-    each<T, N>(tensors, scalars[3], [=](float w, float g, float (&s)[N]) {
-        g += decay * w;
+    Exact lr = scalars[0], scale = scalars[3], alpha = (float)p.alpha, fresh = (float)(1.0 - p.alpha);
+    Exact eps = (float)p.eps, decay = (float)p.weight_decay, momentum = (float)p.momentum;
+    each<T, N>(tensors, [=](Exact w, Exact g, States<N> &s) {
+        g = scale * g + decay * w;
         s[0] = alpha * s[0] + fresh * (g * g);
-        float variance = s[0];
+        Exact variance = s[0];
         if constexpr (CENTERED) {
-            float mean = alpha * s[N - 1] + fresh * g;
-            s[N - 1] = mean;
-            variance -= mean * mean;
+            Exact mean = s[N - 1] = alpha * s[N - 1] + fresh * g;
+            variance = variance - mean * mean;
             // Rounding can put it below zero; NaN fails the comparison and stays.
-            if (variance < 0.0f) variance = 0.0f;
+            if (variance.v < 0.0f) variance = 0.0f;
         }
-        float step = g / (sqrtf(variance) + eps);
+        Exact step = g / (sqrt(variance) + eps);
         if constexpr (MOMENTUM) step = s[1] = momentum * s[1] + step;
         return w - lr * step;
     });
@@ -158,11 +163,11 @@ __device__ __forceinline__ void rmsprop(const RmspropParams &p, const Tensors &t
 template <typename T>
 __device__ __forceinline__ void adagrad(const AdagradParams &p, const Tensors &tensors,
                                         const float *__restrict__ scalars) {
-    float lr = scalars[0], eps = (float)p.eps, decay = (float)p.weight_decay;
-    each<T, 1>(tensors, scalars[3], [=](float w, float g, float (&s)[1]) {
-        g += decay * w;
-        s[0] += g * g;
-        return w - lr * (g / (sqrtf(s[0]) + eps));
+    Exact lr = scalars[0], scale = scalars[3], eps = (float)p.eps, decay = (float)p.weight_decay;
+    each<T, 1>(tensors, [=](Exact w, Exact g, States<1> &s) {
+        g = scale * g + decay * w;
+        s[0] = s[0] + g * g;
+        return w - lr * (g / (sqrt(s[0]) + eps));
     });
 }
 

@@ -5,7 +5,7 @@
 //   tick:     ticket = counter; counter += 1 (wrapping)
 //
 // Element i takes word i % 4 of Philox block i / 4 under the key (seed, stream, *step): the bits do not depend on the
-// grid, and are those of the CPU. A product and the sum after it round apart (__fmul_rn, __fadd_rn).
+// grid, and are those of the CPU.
 //
 // Contract: x and y have p.n elements and start at a multiple of 16 bytes; step, counter and ticket are one i32 each.
 // Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick: one thread.
@@ -28,11 +28,11 @@ __device__ __forceinline__ PhiloxKey key_of(const RandomParams &p, const i32 *__
 }
 
 // a + b·v
-__device__ __forceinline__ float affine(float a, float b, float v) { return __fadd_rn(a, __fmul_rn(b, v)); }
+__device__ __forceinline__ float affine(Exact a, Exact b, float v) { return (a + b * v).v; }
 
 // Uniform on a ≤ x < b; the sum may round up to the excluded bound.
 __device__ __forceinline__ float uniform_between(float a, float b, u32 word) {
-    float v = affine(a, __fsub_rn(b, a), philox_uniform(word));
+    float v = affine(a, Exact(b) - a, philox_uniform(word));
     return v < b ? v : a;
 }
 

@@ -98,7 +98,7 @@ fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
 }
 
 /// The kernel for rows of `width`, and how many of them a block takes.
-fn by_width<'k>(width: u64, [warps, blocks, long]: [&'k PerFloat; 3]) -> (&'k PerFloat, u64) {
+fn by_width(width: u64, [warps, blocks, long]: [&PerFloat; 3]) -> (&PerFloat, u64) {
     match width {
         0..=1024 => (warps, 8),
         1025..=8192 => (blocks, 1),

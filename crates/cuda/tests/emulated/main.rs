@@ -1,0 +1,26 @@
+//! Every op of the CUDA backend, by the kernels that a GPU runs, on the emulated driver or on the one that
+//! `KILN_CUDA_DRIVER` names.
+
+mod norm;
+mod optim;
+mod random;
+mod runtime;
+mod twin;
+
+use kiln_cuda::{Cuda, Options};
+
+/// A device whose buffers are poisoned and as long as the driver's allocations, and whose errors name their op.
+pub(crate) fn cuda() -> Cuda {
+    with(Options {
+        blocking: true,
+        poison: true,
+        exact: true,
+        ..Options::default()
+    })
+}
+
+/// A device with other options.
+pub(crate) fn with(options: Options) -> Cuda {
+    kiln_device::emulator::use_beside().unwrap_or_else(|e| panic!("{e}"));
+    Cuda::with_options(0, options).unwrap_or_else(|e| panic!("{e}"))
+}

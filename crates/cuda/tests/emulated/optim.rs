@@ -1,0 +1,236 @@
+//! Optimizer updates against the CPU, bit for bit, over lists of many tensors.
+
+use crate::cuda;
+use crate::twin::{bits, buffer, read, upload};
+use half::{bf16, f16};
+use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::{Backend, Float, Runtime};
+use kiln_cpu::Cpu;
+use kiln_cuda::Cuda;
+
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    Sgd(SgdParams),
+    Adam(AdamParams),
+    Rmsprop(RmspropParams),
+    Adagrad(AdagradParams),
+}
+
+impl Rule {
+    fn states(&self) -> usize {
+        match self {
+            Rule::Sgd(p) => usize::from(p.momentum != 0.0),
+            Rule::Adam(p) => 2 + p.amsgrad as usize,
+            Rule::Rmsprop(p) => 1 + usize::from(p.momentum != 0.0) + p.centered as usize,
+            Rule::Adagrad(_) => 1,
+        }
+    }
+
+    fn step<B: Backend>(&self, backend: &B, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) {
+        let done = match self {
+            Rule::Sgd(p) => backend.sgd(p, scalars, slots),
+            Rule::Adam(p) => backend.adam(p, scalars, slots),
+            Rule::Rmsprop(p) => backend.rmsprop(p, scalars, slots),
+            Rule::Adagrad(p) => backend.adagrad(p, scalars, slots),
+        };
+        done.unwrap_or_else(|e| panic!("{self:?}: {e}"));
+    }
+}
+
+/// Every setting that chooses a kernel or a branch of one.
+fn rules() -> Vec<Rule> {
+    let sgd = |momentum, dampening, nesterov, maximize| {
+        Rule::Sgd(SgdParams {
+            momentum,
+            dampening,
+            weight_decay: 0.02,
+            nesterov,
+            maximize,
+        })
+    };
+    let adam = |decoupled, amsgrad| {
+        Rule::Adam(AdamParams {
+            beta1: 0.9,
+            beta2: 0.99,
+            eps: 1e-3,
+            weight_decay: 0.02,
+            decoupled,
+            amsgrad,
+        })
+    };
+    let rmsprop = |momentum, centered| {
+        Rule::Rmsprop(RmspropParams {
+            alpha: 0.9,
+            eps: 1e-2,
+            weight_decay: 0.02,
+            momentum,
+            centered,
+            pad: 0,
+        })
+    };
+    vec![
+        sgd(0.0, 0.0, 0, 0),
+        sgd(0.0, 0.0, 0, 1),
+        sgd(0.9, 0.1, 0, 0),
+        sgd(0.9, 0.0, 1, 1),
+        adam(0, 0),
+        adam(1, 0),
+        adam(0, 1),
+        adam(1, 1),
+        rmsprop(0.0, 0),
+        rmsprop(0.8, 0),
+        rmsprop(0.0, 1),
+        rmsprop(0.8, 1),
+        Rule::Adagrad(AdagradParams {
+            eps: 1e-3,
+            weight_decay: 0.02,
+        }),
+    ]
+}
+
+/// Parameters and states after three steps; the first is a first step to momentum.
+fn train<B: Backend, T: Float>(backend: &B, rule: &Rule, sizes: &[usize]) -> Vec<Vec<u8>> {
+    let states = rule.states();
+    let mut params: Vec<_> = (0..).zip(sizes).map(|(i, &n)| buffer::<B, T>(backend, n, i)).collect();
+    let zeros = |n: usize| upload(backend, &vec![0f32; n]);
+    let mut state: Vec<Vec<_>> = sizes.iter().map(|&n| (0..states).map(|_| zeros(n)).collect()).collect();
+    for step in 0..3u16 {
+        let scalars = [0.05 / f32::from(step + 1), f32::from(step + 1), 0.7, 0.5];
+        let scalars = upload(backend, &scalars);
+        let salt = 1000 * (u64::from(step) + 1);
+        let grads: Vec<_> = (salt..)
+            .zip(sizes)
+            .map(|(i, &n)| buffer::<B, T>(backend, n, i))
+            .collect();
+        let slots = params.iter_mut().zip(&grads).zip(&mut state);
+        let mut slots: Vec<_> = slots
+            .map(|((param, grad), state)| OptimSlot {
+                param,
+                grad,
+                state: state.iter_mut().collect(),
+            })
+            .collect();
+        rule.step(backend, &scalars, &mut slots);
+    }
+    let params = params.iter().map(|p| bits(&read::<B, T>(backend, p)).to_vec());
+    let state = state
+        .iter()
+        .flatten()
+        .map(|s| bits(&read::<B, f32>(backend, s)).to_vec());
+    params.chain(state).collect()
+}
+
+fn same_bits<T: Float>(cuda: &Cuda, rule: &Rule, sizes: &[usize]) {
+    let (got, want) = (
+        train::<_, T>(cuda, rule, sizes),
+        train::<_, T>(&Cpu::poisoned(), rule, sizes),
+    );
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!(
+            got == want,
+            "{} {rule:?}: buffer {i} of {} parameters differs",
+            T::DTYPE,
+            sizes.len()
+        );
+    }
+}
+
+/// `count` sizes, small ones around a vector and, every so often, one around a chunk.
+fn list(count: usize) -> Vec<usize> {
+    let small = [0, 1, 3, 4, 5, 7, 8, 9, 31, 33, 127, 0, 64];
+    let large = [4096, 1000, 4095, 8193, 4097];
+    let of = |i: usize| match i % 40 {
+        29 => large[i / 40 % large.len()],
+        k => small[k % small.len()],
+    };
+    (0..count).map(of).collect()
+}
+
+#[test]
+fn one_tensor_of_any_size() {
+    let cuda = cuda();
+    for rule in rules() {
+        for n in [0, 1, 3, 4, 1000, 4095, 4096, 4099] {
+            same_bits::<f32>(&cuda, &rule, &[n]);
+        }
+    }
+}
+
+#[test]
+fn f32_lists() {
+    let cuda = cuda();
+    for rule in rules() {
+        for count in [2, 31, 200] {
+            same_bits::<f32>(&cuda, &rule, &list(count));
+        }
+    }
+}
+
+#[test]
+fn bf16_lists() {
+    let cuda = cuda();
+    for rule in rules() {
+        for count in [2, 31] {
+            same_bits::<bf16>(&cuda, &rule, &list(count));
+        }
+    }
+}
+
+#[test]
+fn f16_lists() {
+    let cuda = cuda();
+    for rule in rules() {
+        for count in [2, 31] {
+            same_bits::<f16>(&cuda, &rule, &list(count));
+        }
+    }
+}
+
+/// What a launch's list holds is updated by one launch, and not one more tensor.
+#[test]
+fn launches_are_few() {
+    let cuda = cuda();
+    for (rule, most) in [(rules()[0], 125), (rules()[2], 100), (rules()[4], 83), (rules()[6], 71)] {
+        for (count, launches) in [(0, 0), (1, 1), (most, 1), (most + 1, 2), (2 * most + 1, 3)] {
+            let before = cuda.launches();
+            train::<_, f32>(&cuda, &rule, &vec![1; count]);
+            assert_eq!(cuda.launches() - before, 3 * launches, "{rule:?} of {count} tensors");
+        }
+        let before = cuda.launches();
+        train::<_, f32>(&cuda, &rule, &[0, 0]);
+        assert_eq!(cuda.launches(), before, "empty tensors are no work");
+    }
+}
+
+/// A steady gradient has no variance, and rounding puts `s − a²` on either side of zero.
+#[test]
+fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
+    let cuda = cuda();
+    let p = RmspropParams {
+        alpha: 0.99,
+        eps: 1e-2,
+        weight_decay: 0.0,
+        momentum: 0.0,
+        centered: 1,
+        pad: 0,
+    };
+    let grads = [0.1f32, -0.3, 0.7, 1.0, 13.7, 1e-3];
+    let scalars = upload(&cuda, &[1e-3f32, 0.0, 0.0, 1.0]);
+    let (mut param, grad) = (upload(&cuda, &[0f32; 6]), upload(&cuda, &grads));
+    // The fixed point of the averages, one rounding to either side of it.
+    let square = |up: bool| grads.map(|g| f32::from_bits(((g * g).to_bits() as i32 + if up { 1 } else { -1 }) as u32));
+    for up in [false, true] {
+        let (mut s, mut a) = (upload(&cuda, &square(up)), upload(&cuda, &grads));
+        let mut slots = [OptimSlot {
+            param: &mut param,
+            grad: &grad,
+            state: vec![&mut s, &mut a],
+        }];
+        for _ in 0..3 {
+            cuda.rmsprop(&p, &scalars, &mut slots).unwrap();
+        }
+    }
+    for (w, g) in cuda.download::<f32>(&param).unwrap().into_iter().zip(grads) {
+        assert!(w.is_finite() && w * g < 0.0, "gradient {g}: parameter {w}");
+    }
+}

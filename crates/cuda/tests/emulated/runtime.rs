@@ -1,0 +1,294 @@
+//! Memory, errors and captured steps.
+
+use crate::twin::{bits, buffer, read, upload};
+use crate::{cuda, with};
+use half::{bf16, f16};
+use kiln_core::ops::{BatchNormParams, Distribution, OptimSlot, RandomParams, SgdParams};
+use kiln_core::{Backend, DType, Element, Error, Result, Runtime};
+use kiln_cpu::Cpu;
+use kiln_cuda::{Cuda, Options};
+use kiln_nn::{Indices, Tensor};
+
+fn round_trip<T: Element>(cuda: &Cuda, of: impl Fn(usize) -> T) {
+    for n in [0, 1, 31, 33, 1000, 70_001] {
+        let values: Vec<T> = (0..n).map(&of).collect();
+        let buffer = cuda.upload(&values).unwrap();
+        let mut copy = cuda.alloc(T::DTYPE, n).unwrap();
+        cuda.copy(&buffer, &mut copy).unwrap();
+        assert_eq!(cuda.download::<T>(&buffer).unwrap(), values, "{n} of {}", T::DTYPE);
+        assert_eq!(cuda.download::<T>(&copy).unwrap(), values, "{n} of {}", T::DTYPE);
+    }
+}
+
+#[test]
+fn values_come_back() {
+    for cuda in [cuda(), with(Options::default())] {
+        round_trip(&cuda, |i| i as f32 + 0.5);
+        round_trip(&cuda, |i| bf16::from_f32(i as f32));
+        round_trip(&cuda, |i| f16::from_f32((i % 2048) as f32));
+        round_trip(&cuda, |i| i as i32 - 7);
+        round_trip(&cuda, |i| i as u8);
+    }
+}
+
+#[test]
+fn new_memory_is_poisoned_when_asked() {
+    let cuda = cuda();
+    let buffer = cuda.alloc(DType::F32, 37).unwrap();
+    assert!(cuda.download::<f32>(&buffer).unwrap().iter().all(|v| v.is_nan()));
+}
+
+#[test]
+fn memory_is_counted() {
+    let cuda = with(Options::default());
+    let before = cuda.memory();
+    let buffer = cuda.alloc(DType::F32, 10_000).unwrap();
+    assert!(cuda.memory().live >= before.live + 40_000);
+    drop(buffer);
+    assert_eq!(cuda.memory().live, before.live);
+    let allocations = cuda.memory().allocations;
+    for _ in 0..10 {
+        cuda.alloc(DType::F32, 10_000).unwrap();
+    }
+    assert_eq!(cuda.memory().allocations, allocations, "a freed block is used again");
+}
+
+/// More than there is: an error that says how much, and nothing is lost by it.
+#[test]
+fn out_of_memory_is_recoverable() {
+    let cuda = with(Options::default());
+    let free = cuda.context().free_memory().unwrap();
+    let live = cuda.memory().live;
+    for cycle in 0..100 {
+        match cuda.alloc(DType::U8, 2 * free) {
+            Err(Error::OutOfMemory {
+                device,
+                requested,
+                free: left,
+            }) => {
+                assert_eq!(device, "cuda:0");
+                assert!(requested >= 2 * free && left <= free, "{requested} of {left}");
+            }
+            other => panic!("cycle {cycle}: {other:?}"),
+        }
+        let small = cuda.upload(&[1f32, 2.0, 3.0]).unwrap();
+        assert_eq!(cuda.download::<f32>(&small).unwrap(), [1.0, 2.0, 3.0]);
+    }
+    assert_eq!(cuda.memory().live, live);
+    let now = cuda.context().free_memory().unwrap();
+    assert!(free - now <= 64 << 20, "{free} bytes were free, {now} are");
+    assert!(matches!(
+        cuda.alloc(DType::F32, usize::MAX / 2),
+        Err(Error::TooLarge { .. })
+    ));
+}
+
+fn select(cuda: &Cuda, index: i32) -> Result<Tensor<Cuda>> {
+    let x = Tensor::from_slice(cuda, &[1f32, 2.0, 3.0], &[3])?;
+    x.index_select(0, &Indices::from_slice(cuda, &[0, index], &[2])?)
+}
+
+/// An index that only a kernel sees: the next download reports it, once; with `blocking` the op does.
+#[test]
+fn faults_are_reported_once() {
+    let bad = |r: Result<Vec<f32>>| match r {
+        Err(Error::IndexOutOfRange {
+            op,
+            index,
+            position,
+            size,
+        }) => assert_eq!((op, index, position, size), ("index_select", 3, 1, 3)),
+        other => panic!("{other:?}"),
+    };
+    let later = with(Options::default());
+    let y = select(&later, 3).unwrap();
+    bad(y.to_vec());
+    assert_eq!(select(&later, 2).unwrap().to_vec::<f32>().unwrap(), [1.0, 3.0]);
+    let y = select(&later, 3).unwrap();
+    bad(later.sync().map(|()| Vec::new()));
+    later.sync().unwrap();
+    drop(y);
+
+    let blocking = with(Options {
+        blocking: true,
+        ..Options::default()
+    });
+    bad(select(&blocking, 3).map(|_| Vec::new()));
+    assert_eq!(select(&blocking, 2).unwrap().to_vec::<f32>().unwrap(), [1.0, 3.0]);
+}
+
+/// A small step: a ticket, dropout of what batch norm gives, and an update by its result.
+struct Step<B: Backend> {
+    backend: B,
+    counter: B::Buffer,
+    ticket: B::Buffer,
+    x: B::Buffer,
+    y: B::Buffer,
+    stats: [B::Buffer; 2],
+    dropped: B::Buffer,
+    weight: B::Buffer,
+    velocity: B::Buffer,
+    scalars: B::Buffer,
+}
+
+const ROWS: usize = 70;
+const CHANNELS: usize = 12;
+
+impl<B: Backend> Step<B> {
+    fn new(backend: &B) -> Self {
+        let n = ROWS * CHANNELS;
+        let int = |v: i32| backend.upload(&[v]).unwrap_or_else(|e| panic!("{e}"));
+        let floats = |n: usize| upload(backend, &vec![0f32; n]);
+        Step {
+            backend: backend.clone(),
+            counter: int(5),
+            ticket: int(0),
+            x: buffer::<B, f32>(backend, n, 1),
+            y: floats(n),
+            stats: [floats(CHANNELS), floats(CHANNELS)],
+            dropped: floats(n),
+            weight: buffer::<B, f32>(backend, n, 2),
+            velocity: floats(n),
+            scalars: upload(backend, &[0.1f32, 0.0, 0.0, 1.0]),
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let b = &self.backend;
+        b.tick(&mut self.counter, &mut self.ticket)?;
+        let p = BatchNormParams {
+            rows: ROWS as u64,
+            channels: CHANNELS as u64,
+            eps: 1e-5,
+        };
+        let [mean, rstd] = &mut self.stats;
+        // Scratch is taken inside: a captured step has memory of its own.
+        b.batch_norm(&p, &self.x, None, None, &mut self.y, mean, rstd)?;
+        let p = RandomParams::new("step", Distribution::Bernoulli, ROWS * CHANNELS, (0.4, 0.0), 11, 3)?;
+        b.dropout(&p, &self.ticket, &self.y, &mut self.dropped)?;
+        let p = SgdParams {
+            momentum: 0.9,
+            dampening: 0.0,
+            weight_decay: 0.01,
+            nesterov: 0,
+            maximize: 0,
+        };
+        let slot = OptimSlot {
+            param: &mut self.weight,
+            grad: &self.dropped,
+            state: vec![&mut self.velocity],
+        };
+        b.sgd(&p, &self.scalars, &mut [slot])?;
+        b.copy(&self.weight, &mut self.x)
+    }
+
+    fn result(&self) -> Vec<f32> {
+        read(&self.backend, &self.weight)
+    }
+}
+
+#[test]
+fn a_replayed_step_is_the_step() {
+    for options in [
+        Options::default(),
+        Options {
+            blocking: true,
+            poison: true,
+            ..Options::default()
+        },
+    ] {
+        let (cuda, plain) = (with(options), with(options));
+        let (mut captured, mut eager) = (Step::new(&cuda), Step::new(&plain));
+        let graph = cuda.capture(&mut || captured.run()).unwrap();
+        let mut graph = graph.expect("CUDA captures");
+        // tick, three of batch norm, dropout and the update
+        assert_eq!(graph.launches(), 6);
+        for replay in 0..4 {
+            if replay > 0 {
+                cuda.replay(&mut graph).unwrap();
+            }
+            // Other work between replays does not disturb the graph's memory.
+            let other = cuda.upload(&vec![7f32; ROWS * CHANNELS * 2]).unwrap();
+            eager.run().unwrap();
+            assert_eq!(
+                bits(&captured.result()),
+                bits(&eager.result()),
+                "replay {replay}, {options:?}"
+            );
+            assert_eq!(cuda.download::<f32>(&other).unwrap(), vec![7f32; ROWS * CHANNELS * 2]);
+        }
+        let ticket = cuda.download::<i32>(&captured.ticket).unwrap();
+        assert_eq!(ticket, [8], "a captured step counts on");
+    }
+}
+
+/// The same step on the CPU: the bits of random numbers and updates, the values of the norm.
+#[test]
+fn a_step_is_the_cpus() {
+    let (mut cuda, mut cpu) = (Step::new(&cuda()), Step::new(&Cpu::poisoned()));
+    for _ in 0..3 {
+        cuda.run().unwrap();
+        cpu.run().unwrap();
+    }
+    for (a, b) in cuda.result().into_iter().zip(cpu.result()) {
+        assert!((a - b).abs() <= 1e-4, "{a}, on the CPU {b}");
+    }
+}
+
+/// What would wait or read host memory is refused in a capture, by name, and the device goes on.
+#[test]
+fn captures_refuse_transfers() {
+    let cuda = with(Options::default());
+    let x = upload(&cuda, &[1f32; 40]);
+    let refused = |name: &str, result: Result<()>| match result {
+        Err(Error::NotCapturable { what, device }) => {
+            assert_eq!((what, device.as_str()), (name, "cuda:0"));
+        }
+        other => panic!("{name}: {other:?}"),
+    };
+    let attempts: [(&str, &dyn Fn() -> Result<()>); 4] = [
+        ("an upload", &|| cuda.upload(&[1f32]).map(|_| ())),
+        ("a download", &|| cuda.download::<f32>(&x).map(|_| ())),
+        ("waiting", &|| cuda.sync()),
+        ("a second capture", &|| cuda.capture(&mut || Ok(())).map(|_| ())),
+    ];
+    for (name, attempt) in attempts {
+        refused(name, cuda.capture(&mut || attempt()).map(|_| ()));
+        assert_eq!(read::<_, f32>(&cuda, &x), vec![1f32; 40], "after {name}");
+    }
+    let mut y = upload(&cuda, &[0f32; 40]);
+    let mut graph = cuda
+        .capture(&mut || cuda.copy(&x, &mut y))
+        .unwrap()
+        .expect("CUDA captures");
+    cuda.replay(&mut graph).unwrap();
+    assert_eq!(read::<_, f32>(&cuda, &y), vec![1f32; 40]);
+}
+
+/// An error in a capture is the body's, and nothing of the body ran.
+#[test]
+fn a_failed_capture_runs_nothing() {
+    let cuda = with(Options::default());
+    let (x, mut y) = (upload(&cuda, &[1f32; 40]), upload(&cuda, &[0f32; 40]));
+    let result = cuda.capture(&mut || {
+        cuda.copy(&x, &mut y)?;
+        Err(Error::invalid("step", "body", "it", "something else"))
+    });
+    assert!(
+        matches!(result, Err(Error::InvalidArgument { op: "step", .. })),
+        "{result:?}"
+    );
+    assert_eq!(read::<_, f32>(&cuda, &y), vec![0f32; 40]);
+}
+
+#[test]
+fn a_device_that_is_not_there() {
+    let _ = cuda();
+    match Cuda::new(99) {
+        Err(Error::DeviceUnavailable { device, reason }) => {
+            assert_eq!(device, "cuda:99");
+            assert!(reason.contains("99"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
