@@ -4,6 +4,7 @@ use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{MatmulOps, MatmulParams};
 use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::Cuda;
+use kiln_cuda::matmul::{Algorithm, Plan};
 
 /// m, k, n of C[m, n] = A[m, k] B[k, n], as in benches/peers/torch_cuda.py.
 const SIZES: [(usize, usize, usize); 9] = [
@@ -39,7 +40,28 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
             let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
             let mut c = cuda.alloc(dtype, shape.size())?;
             bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
+            for algorithm in rungs(name, cost.flops) {
+                let plan = Plan::new(algorithm);
+                bench.measure(cuda, &id, algorithm.name(), cost, || {
+                    cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
+                })?;
+            }
         }
     }
     Ok(())
+}
+
+/// The rungs that compute what `kind` says, in one part. The lowest two are measured where they take milliseconds.
+fn rungs(kind: &str, flops: u64) -> impl Iterator<Item = Algorithm> {
+    let tensor = match kind {
+        "f32" => [false, false],
+        "tf32" => [true, true],
+        _ => [false, true],
+    };
+    let patient = flops <= 2 * 2048 * 2048 * 2048;
+    Algorithm::ALL.into_iter().filter(move |&a| match a {
+        Algorithm::Naive | Algorithm::Tiled => patient && !tensor[0],
+        Algorithm::Registers64 | Algorithm::Registers128 => !tensor[0],
+        Algorithm::Tensor64 | Algorithm::Tensor128 => tensor[1],
+    })
 }
