@@ -21,10 +21,9 @@ using SmallTile = Tile<64, 64, 16>;
 // The row (or column) of sum `i` of a thread with coordinate `t` of 16: groups of four, so that reads are 16 bytes.
 template <int N> __device__ __forceinline__ int owned(int t, int i) { return i / 4 * 64 + t * 4 + i % 4; }
 
-// Four elements of an operand, by a thread.
-//
-// `Along::K`: four neighbouring k of one line (a row of A, a column of B); `Along::LINE`: four neighbouring lines at
-// one k. Which is cheaper depends on how the operand lies in memory.
+// Which four elements of an operand a thread fetches, and where they go in shared memory. `AlongK`: four neighbouring k
+// of one line (a row of A, a column of B); `AlongLine`: four neighbouring lines at one k. An operand takes the one that
+// are neighbours in its memory.
 template <int LINES, int DEPTH> struct AlongK {
     static __device__ __forceinline__ int line() { return threadIdx.x / (DEPTH / 4); }
     static __device__ __forceinline__ int k() { return threadIdx.x % (DEPTH / 4) * 4; }
@@ -41,8 +40,8 @@ template <int LINES, int DEPTH> struct AlongLine {
     }
 };
 
-// sums += A·B over `steps` steps. `A::fetch(v)` and `B::fetch(v)` give this thread's four elements of the next step;
-// `Place` says where they go.
+// sums += A·B over `steps` steps. `fetch(v)` of an operand gives this thread's four elements of the next step, those that
+// its `Place` says.
 template <typename Tile, typename A, typename B>
 __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Tile::HIGH][Tile::WIDE]) {
     __shared__ __align__(16) float as[2][Tile::DEPTH][Tile::A_LINE];

@@ -19,6 +19,13 @@ const DEPTHWISE_TAPS: u64 = 128;
 /// Groups narrower than this leave most of a tile's columns empty.
 const NARROW_GROUP: usize = 8;
 
+/// Channels, in and out, from which Winograd's fewer products should pay for its transforms: the products saved grow with
+/// the square of the channels, the memory traffic added only with the channels. Estimated from the arithmetic and the
+/// bandwidth of an H100, not measured.
+const WINOGRAD_CHANNELS: u32 = 128;
+/// Positions below which its weight transform, which is done anew for every call, weighs too much.
+const WINOGRAD_POSITIONS: u64 = 1024;
+
 /// Sizes of one pass seen as a product.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
@@ -111,6 +118,17 @@ impl Algorithm {
                     && rows.div_ceil(64) < 1 << 31
                     && u64::from(p.out_channels).div_ceil(16) <= GRID_YZ
             }
+            Algorithm::Winograd(_) => {
+                let plane = p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.padding[0] == 0;
+                small(p)
+                    && pass != Pass::WeightGrad
+                    && dtype == DType::F32
+                    && p.groups == 1
+                    && plane
+                    && fours(p)
+                    && u64::from(p.batch) * u64::from(p.input[0]) < COORDINATE
+                    && u64::from(p.in_channels.max(p.out_channels)).div_ceil(64) <= GRID_YZ
+            }
             Algorithm::Depthwise => {
                 let short = match pass {
                     Pass::Forward => taps <= DEPTHWISE_TAPS,
@@ -139,6 +157,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | depthwise | one input channel a group, several groups |
 /// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
 /// | shallow | at most 4 input channels, one group |
+/// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out |
 /// | tiled | groups of at least 8 output (for the data gradient input) channels, or one group |
 /// | naive | the rest |
 ///
@@ -156,10 +175,12 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocess
         false => Tile::Small,
     };
     let narrow = p.groups > 1 && p.group_in().min(p.group_out()) < NARROW_GROUP;
+    let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && product.rows >= WINOGRAD_POSITIONS;
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
         (Algorithm::Tensor(tile), tf32 || dtype != DType::F32),
         (Algorithm::Shallow, true),
+        (Algorithm::Winograd(tile), many),
         (Algorithm::Tiled(tile), !narrow),
         (Algorithm::Tiled(Tile::Small), !narrow),
     ];

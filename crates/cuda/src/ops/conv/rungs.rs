@@ -14,7 +14,7 @@ use kiln_kernels::{conv_tensor_bf16, conv_tensor_f16, conv_tensor_f32};
 use kiln_kernels::{conv_tiled_bf16, conv_tiled_f16, conv_tiled_f32};
 
 /// Blocks per multiprocessor of kernels that stride over their elements.
-const WAVES: u32 = 32;
+pub(super) const WAVES: u32 = 32;
 /// A weight gradient is split until every multiprocessor has this many blocks, …
 const SPLIT_BLOCKS: u64 = 4;
 /// … but a split has at least this many positions, …
@@ -22,7 +22,7 @@ const SPLIT_POSITIONS: u64 = 128;
 /// … and the parts take no more than this many elements of scratch.
 const SPLIT_SCRATCH: u64 = 1 << 24;
 
-fn geometry(x: u64, y: u64, z: u64, threads: u32) -> Geometry {
+pub(super) fn geometry(x: u64, y: u64, z: u64, threads: u32) -> Geometry {
     Geometry {
         grid: [x as u32, y as u32, z as u32],
         block: [threads, 1, 1],
@@ -170,6 +170,7 @@ impl Cuda {
             return self.launch(kernel, geometry(rows, columns, size.parts, threads), &args);
         }
         match algorithm {
+            Algorithm::Winograd(tile) => self.winograd(Pass::Forward, tile, p, x, w, bias, y),
             Algorithm::Shallow => {
                 let outputs = u64::from(p.out_channels).div_ceil(16);
                 let grid = geometry(size.rows.div_ceil(256), outputs, 1, 128);
@@ -205,6 +206,7 @@ impl Cuda {
         }
         let positions = len / u64::from(p.in_channels);
         match algorithm {
+            Algorithm::Winograd(tile) => self.winograd(Pass::DataGrad, tile, p, g, w, None, dx),
             Algorithm::Shallow => {
                 let kernel = instance(&shallow::CONV_SHALLOW_DATA_GRAD, dtype);
                 self.launch(kernel, geometry(positions.div_ceil(128), 1, 1, 128), &args)

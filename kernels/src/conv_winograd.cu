@@ -1,0 +1,283 @@
+// Winograd's convolution F(2×2, 3×3) in f32 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+// 2016): windows of 3 × 3, stride 1, dilation 1, one group. A tile of 2 × 2 results needs 16 products a channel pair in
+// place of 36:
+//
+//   Y = Aᵀ [ (G w Gᵀ) ⊙ (Bᵀ d B) ] A, summed over channels before the outer transform, with
+//   Bᵀ = ⎡1  0 −1  0⎤   G = ⎡ 1   0   0⎤   Aᵀ = ⎡1 1  1  0⎤
+//        ⎢0  1  1  0⎥       ⎢ ½   ½   ½⎥        ⎣0 1 −1 −1⎦
+//        ⎢0 −1  1  0⎥       ⎢ ½  −½   ½⎥
+//        ⎣0  1  0 −1⎦       ⎣ 0   0   1⎦
+//
+// The sum over channels is then, for each of the 16 points, a product of matrices: sums[point] = v[point] · u[point]ᵀ,
+// v [16, tiles, channels of the source], u [16, O, C], sums [16, tiles, channels of the result], all in f32.
+// The data gradient is the same with the weight turned by half a turn and 2 − padding zeros before.
+//
+// Error: |v| ≤ 4 max|x|, |u| ≤ 9/4 max|w|, and a result adds 9 of the 16 sums. To first order, with unit 2⁻²⁴ and n
+// source channels, every result is within (n + 12)·2⁻²⁴ · 81 · n · max|x| · max|w| of the exact one: up to nine times
+// the bound of the plain sum. crates/cuda/tests/emulated/conv.rs holds the kernels to it.
+//
+// Contract: C and O are multiples of 4; the bounds of conv_gather.cuh. A call takes the tiles first … first + tiles of
+// all (image, depth, row, column), so that the scratch has a limit.
+// Geometry: 256 threads; weight: one dimension with a stride over O·C/4; source and result: over tiles·channels/4 (128
+// threads); product: x ⌈tiles / tile⌉, y ⌈result channels / tile⌉, z 16.
+#include "conv_gather.cuh"
+#include "conv_tile.cuh"
+
+// One convolution by tiles: forward, or the data gradient seen as one.
+struct Tiles {
+    u32 source[2], result[2]; // rows and columns
+    int before[2];            // zeros before; may be negative
+    u32 images, channels_in, channels_out;
+    u32 count[2]; // tiles
+};
+
+template <bool DATA> __device__ __forceinline__ Tiles tiles_of(const ConvParams &p) {
+    Tiles t;
+    t.images = p.batch * p.input[0];
+    t.channels_in = DATA ? p.out_channels : p.in_channels;
+    t.channels_out = DATA ? p.in_channels : p.out_channels;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        t.source[i] = DATA ? p.output[i + 1] : p.input[i + 1];
+        t.result[i] = DATA ? p.input[i + 1] : p.output[i + 1];
+        t.before[i] = DATA ? 2 - (int)p.padding[i + 1] : (int)p.padding[i + 1];
+        t.count[i] = (t.result[i] + 1) / 2;
+    }
+    return t;
+}
+
+struct TileAt {
+    u64 image;
+    u32 row, column;
+};
+
+__device__ __forceinline__ TileAt tile_at(const Tiles &t, u64 n) {
+    TileAt at;
+    n = split(n, t.count[1], at.column);
+    at.image = split(n, t.count[0], at.row);
+    return at;
+}
+
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ __forceinline__ float4 sub(float4 a, float4 b) {
+    return make_float4(a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w);
+}
+__device__ __forceinline__ float4 scale(float4 a, float s) { return make_float4(a.x * s, a.y * s, a.z * s, a.w * s); }
+
+// G of a line of three.
+__device__ __forceinline__ void spread(float4 a, float4 b, float4 c, float4 (&to)[4]) {
+    float4 outer = add(a, c);
+    to[0] = a;
+    to[1] = scale(add(outer, b), 0.5f);
+    to[2] = scale(sub(outer, b), 0.5f);
+    to[3] = c;
+}
+
+template <bool DATA>
+__device__ __forceinline__ void weight(const ConvParams &p, const f32 *__restrict__ w, f32 *__restrict__ u) {
+    u64 plane = (u64)p.out_channels * p.in_channels, lanes = plane / 4;
+    for (u64 at = global_thread(); at < lanes; at += global_threads()) {
+        u32 c;
+        u64 o = split(at * 4, p.in_channels, c);
+        float4 rows[3][4];
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            float4 taps[3];
+#pragma unroll
+            for (int j = 0; j < 3; ++j) {
+                int tap = DATA ? 8 - (i * 3 + j) : i * 3 + j;
+                taps[j] = *reinterpret_cast<const float4 *>(w + (o * 9 + tap) * p.in_channels + c);
+            }
+            spread(taps[0], taps[1], taps[2], rows[i]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float4 column[4];
+            spread(rows[0][j], rows[1][j], rows[2][j], column);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) *reinterpret_cast<float4 *>(u + (i * 4 + j) * plane + at * 4) = column[i];
+        }
+    }
+}
+
+// Bᵀ of a line of four, in place.
+__device__ __forceinline__ void mix(float4 &a, float4 &b, float4 &c, float4 &d) {
+    float4 first = sub(a, c), second = add(b, c), third = sub(c, b), fourth = sub(b, d);
+    a = first, b = second, c = third, d = fourth;
+}
+
+template <bool DATA>
+__device__ __forceinline__ void source_tiles(const ConvParams &p, const f32 *__restrict__ x, f32 *__restrict__ v,
+                                             u64 first, u32 tiles) {
+    Tiles t = tiles_of<DATA>(p);
+    u32 lanes = t.channels_in / 4;
+    u64 plane = (u64)tiles * t.channels_in;
+    for (u64 n = global_thread(); n < (u64)tiles * lanes; n += global_threads()) {
+        u32 lane;
+        TileAt at = tile_at(t, first + split(n, lanes, lane));
+        int row = (int)at.row * 2 - t.before[0], column = (int)at.column * 2 - t.before[1];
+        const f32 *image = x + at.image * t.source[0] * t.source[1] * t.channels_in + lane * 4;
+        float4 d[4][4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                bool inside = (u32)(row + i) < t.source[0] && (u32)(column + j) < t.source[1];
+                u64 q = (u64)(u32)(row + i) * t.source[1] + (u32)(column + j);
+                d[i][j] = inside ? *reinterpret_cast<const float4 *>(image + q * t.channels_in)
+                                 : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) mix(d[0][j], d[1][j], d[2][j], d[3][j]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            mix(d[i][0], d[i][1], d[i][2], d[i][3]);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) *reinterpret_cast<float4 *>(v + (i * 4 + j) * plane + n * 4) = d[i][j];
+        }
+    }
+}
+
+// Rows of v: four channels of a tile at a time.
+template <typename Tile> struct PointRows {
+    using Place = AlongK<Tile::ROWS, Tile::DEPTH>;
+    const f32 *from;
+    int k, depth;
+
+    __device__ __forceinline__ PointRows(const f32 *v, u64 row, u64 rows, u32 channels) {
+        u64 line = row + Place::line();
+        k = Place::k();
+        depth = line < rows ? (int)channels : 0;
+        from = v + line * channels;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        v[0] = v[1] = v[2] = v[3] = 0.0f;
+        if (k < depth) fetch4(from + k, v);
+        k += Tile::DEPTH;
+    }
+};
+
+// Rows of u as columns of the product (forward: u [O, C], C along the inner dimension) …
+template <typename Tile> using PointColumns = PointRows<Tile>;
+// … and columns of u (data gradient: O along the inner dimension).
+template <typename Tile> struct PointLines {
+    using Place = AlongLine<Tile::COLUMNS, Tile::DEPTH>;
+    const f32 *from;
+    int k, depth;
+    u32 channels;
+
+    __device__ __forceinline__ PointLines(const f32 *u, u32 first, u32 rows, u32 channels) : channels(channels) {
+        u32 c = first + Place::line();
+        k = Place::k();
+        depth = c < channels ? (int)rows : 0;
+        from = u + (u64)k * channels + c;
+    }
+    __device__ __forceinline__ void fetch(float (&v)[4]) {
+        v[0] = v[1] = v[2] = v[3] = 0.0f;
+        if (k < depth) fetch4(from, v);
+        k += Tile::DEPTH;
+        from += (u64)Tile::DEPTH * channels;
+    }
+};
+
+template <bool DATA, typename Tile>
+__device__ __forceinline__ void points(const ConvParams &p, const f32 *__restrict__ v, const f32 *__restrict__ u,
+                                       f32 *__restrict__ result, u32 tiles) {
+    u32 inner = DATA ? p.out_channels : p.in_channels, outer = DATA ? p.in_channels : p.out_channels;
+    u64 first = (u64)blockIdx.x * Tile::ROWS, point = blockIdx.z;
+    u32 column = blockIdx.y * Tile::COLUMNS;
+    v += point * tiles * inner;
+    u += point * p.out_channels * p.in_channels;
+    result += point * tiles * outer;
+    float sums[Tile::HIGH][Tile::WIDE] = {};
+    int steps = ((int)inner + Tile::DEPTH - 1) / Tile::DEPTH;
+    PointRows<Tile> a(v, first, tiles, inner);
+    if constexpr (DATA) {
+        PointLines<Tile> b(u, column, inner, outer);
+        product<Tile>(a, b, steps, sums);
+    } else {
+        PointColumns<Tile> b(u, column, outer, inner);
+        product<Tile>(a, b, steps, sums);
+    }
+    int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+#pragma unroll
+    for (int i = 0; i < Tile::HIGH; ++i) {
+        u64 row = first + owned<Tile::HIGH>(ty, i);
+        if (row >= tiles) continue;
+#pragma unroll
+        for (int j = 0; j < Tile::WIDE; j += 4) {
+            u32 c = column + owned<Tile::WIDE>(tx, j);
+            float4 out = make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+            if (c < outer) *reinterpret_cast<float4 *>(result + row * outer + c) = out;
+        }
+    }
+}
+
+// Aᵀ of a line of four.
+__device__ __forceinline__ void gather_line(float4 a, float4 b, float4 c, float4 d, float4 &first, float4 &second) {
+    first = add(add(a, b), c);
+    second = sub(sub(b, c), d);
+}
+
+template <bool DATA>
+__device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__restrict__ sums,
+                                             const f32 *__restrict__ bias, f32 *__restrict__ y, u64 first, u32 tiles) {
+    Tiles t = tiles_of<DATA>(p);
+    u32 lanes = t.channels_out / 4;
+    u64 plane = (u64)tiles * t.channels_out;
+    for (u64 n = global_thread(); n < (u64)tiles * lanes; n += global_threads()) {
+        u32 lane;
+        TileAt at = tile_at(t, first + split(n, lanes, lane));
+        float4 rows[2][4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float4 m[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) m[i] = *reinterpret_cast<const float4 *>(sums + (i * 4 + j) * plane + n * 4);
+            gather_line(m[0], m[1], m[2], m[3], rows[0][j], rows[1][j]);
+        }
+        f32 *image = y + at.image * t.result[0] * t.result[1] * t.channels_out + lane * 4;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            float4 out[2];
+            gather_line(rows[i][0], rows[i][1], rows[i][2], rows[i][3], out[0], out[1]);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                u32 row = at.row * 2 + i, column = at.column * 2 + j, c = lane * 4;
+                if (row >= t.result[0] || column >= t.result[1]) continue;
+                float4 v = out[j];
+                if constexpr (!DATA)
+                    v = make_float4(finish(p, bias, c, v.x), finish(p, bias, c + 1, v.y), finish(p, bias, c + 2, v.z),
+                                    finish(p, bias, c + 3, v.w));
+                *reinterpret_cast<float4 *>(image + ((u64)row * t.result[1] + column) * t.channels_out) = v;
+            }
+        }
+    }
+}
+
+#define WINOGRAD(suffix, DATA)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        conv_winograd_weight##suffix(ConvParams p, const f32 *__restrict__ w, f32 *__restrict__ u) {                   \
+        weight<DATA>(p, w, u);                                                                                         \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128) conv_winograd_source##suffix(                                    \
+        ConvParams p, const f32 *__restrict__ x, f32 *__restrict__ v, u64 first, u32 tiles) {                          \
+        source_tiles<DATA>(p, x, v, first, tiles);                                                                     \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2) conv_winograd_product##suffix(                                \
+        ConvParams p, const f32 *__restrict__ v, const f32 *__restrict__ u, f32 *__restrict__ sums, u32 tiles) {       \
+        points<DATA, SmallTile>(p, v, u, sums, tiles);                                                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 1) conv_winograd_product_large##suffix(                          \
+        ConvParams p, const f32 *__restrict__ v, const f32 *__restrict__ u, f32 *__restrict__ sums, u32 tiles) {       \
+        points<DATA, LargeTile>(p, v, u, sums, tiles);                                                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(128)                                                                  \
+        conv_winograd_result##suffix(ConvParams p, const f32 *__restrict__ sums, const f32 *__restrict__ bias,         \
+                                     f32 *__restrict__ y, u64 first, u32 tiles) {                                      \
+        result_tiles<DATA>(p, sums, bias, y, first, tiles);                                                            \
+    }
+WINOGRAD(_f32, false)
+WINOGRAD(_data_grad_f32, true)
