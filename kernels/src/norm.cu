@@ -27,6 +27,10 @@ static_assert(sizeof(Cut) == 32, "cuda::ops::norm::Cut");
 constexpr int TILED = 256;
 constexpr int REDUCE = 128;
 
+template <int N> struct Count {
+    static constexpr int VALUE = N;
+};
+
 // The columns and rows of a block's thread: V columns from `column`, rows begin + threadIdx.y, + blockDim.y, … < end.
 template <int V> struct Place {
     u64 channels, column, begin, end;
@@ -44,6 +48,15 @@ template <int V> struct Place {
         end = begin + (size < cut.step ? size : cut.step);
     }
     __device__ __forceinline__ bool inside() const { return column < channels; }
+    // f(how many rows, the first) for all rows of this thread, `ROWS` at a time, as long as there are so many: their
+    // loads are then under way together.
+    template <int ROWS, typename F> __device__ __forceinline__ void visit(F f) const {
+        u64 row = begin + threadIdx.y;
+        for (; row + (ROWS - 1) * blockDim.y < end; row += ROWS * blockDim.y) f(Count<ROWS>(), row);
+        for (; row < end; row += blockDim.y) f(Count<1>(), row);
+    }
+    // Where V columns of the r-th row from `row` lie.
+    __device__ __forceinline__ u64 index(u64 row, int r) const { return (row + r * blockDim.y) * channels + column; }
 };
 
 // The groups of V columns.
@@ -180,14 +193,18 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
     of_channels(shift, at.column, 0.0f, b);
 #pragma unroll
     for (int j = 0; j < V; ++j) a[j] = (EVAL ? rstd_of(a[j], p.eps) : a[j]) * s[j];
-#pragma unroll 4
-    for (u64 row = at.begin + threadIdx.y; row < at.end; row += blockDim.y) {
-        float v[V];
-        load<V>(x + row * at.channels + at.column, v);
+    at.template visit<4>([&](auto count, u64 row) {
+        constexpr int ROWS = decltype(count)::VALUE;
+        float v[ROWS][V];
 #pragma unroll
-        for (int j = 0; j < V; ++j) v[j] = (v[j] - m[j]) * a[j] + b[j];
-        store<V>(y + row * at.channels + at.column, v);
-    }
+        for (int r = 0; r < ROWS; ++r) load<V>(x + at.index(row, r), v[r]);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+            for (int j = 0; j < V; ++j) v[r][j] = (v[r][j] - m[j]) * a[j] + b[j];
+            store<V>(y + at.index(row, r), v[r]);
+        }
+    });
 }
 
 // Stage 1 of gradients: partial[chunk, {Σ g·x̂, Σ g}, channel]. The statistics are those of the sample `outer`, or of
@@ -205,21 +222,28 @@ __device__ __forceinline__ void sums(const GroupNormParams &p, const Cut &cut, c
         groups.load(p, mean, at.outer, m);
         groups.load(p, rstd, at.outer, k);
     }
-#pragma unroll 2
-    for (u64 row = at.begin + threadIdx.y; at.inside() && row < at.end; row += blockDim.y) {
-        if (p.positions == 1) {
-            groups.load(p, mean, row, m);
-            groups.load(p, rstd, row, k);
-        }
-        float v[V], d[V];
-        load<V>(x + row * at.channels + at.column, v);
-        load<V>(g + row * at.channels + at.column, d);
+    auto add = [&](auto count, u64 row) {
+        constexpr int ROWS = decltype(count)::VALUE;
+        float v[ROWS][V], d[ROWS][V];
 #pragma unroll
-        for (int j = 0; j < V; ++j) {
-            dot[j] += d[j] * ((v[j] - m[j]) * k[j]);
-            total[j] += d[j];
+        for (int r = 0; r < ROWS; ++r) {
+            load<V>(x + at.index(row, r), v[r]);
+            load<V>(g + at.index(row, r), d[r]);
         }
-    }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            if (p.positions == 1) {
+                groups.load(p, mean, row + r * blockDim.y, m);
+                groups.load(p, rstd, row + r * blockDim.y, k);
+            }
+#pragma unroll
+            for (int j = 0; j < V; ++j) {
+                dot[j] += d[r][j] * ((v[r][j] - m[j]) * k[j]);
+                total[j] += d[r][j];
+            }
+        }
+    };
+    if (at.inside()) at.template visit<2>(add);
     auto put = [&] {
 #pragma unroll
         for (int j = 0; j < V; ++j) {
@@ -314,15 +338,22 @@ __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const C
     groups.load(p, factors, at.outer, total);
     groups.load(p, factors + p.samples * p.groups, at.outer, dot);
     of_channels(scale, at.column, 1.0f, s);
-#pragma unroll 2
-    for (u64 row = at.begin + threadIdx.y; row < at.end; row += blockDim.y) {
-        float v[V], d[V];
-        load<V>(x + row * at.channels + at.column, v);
-        load<V>(g + row * at.channels + at.column, d);
+    at.template visit<2>([&](auto count, u64 row) {
+        constexpr int ROWS = decltype(count)::VALUE;
+        float v[ROWS][V], d[ROWS][V];
 #pragma unroll
-        for (int j = 0; j < V; ++j) d[j] = k[j] * (d[j] * s[j] - total[j] - (v[j] - m[j]) * k[j] * dot[j]);
-        store<V>(dx + row * at.channels + at.column, d);
-    }
+        for (int r = 0; r < ROWS; ++r) {
+            load<V>(x + at.index(row, r), v[r]);
+            load<V>(g + at.index(row, r), d[r]);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+            for (int j = 0; j < V; ++j)
+                d[r][j] = k[j] * (d[r][j] * s[j] - total[j] - (v[r][j] - m[j]) * k[j] * dot[j]);
+            store<V>(dx + at.index(row, r), d[r]);
+        }
+    });
 }
 
 // A body with 16-byte accesses where they divide the channels, else with single elements.

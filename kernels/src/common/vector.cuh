@@ -4,7 +4,8 @@
 #include "types.cuh"
 
 // The word that holds BYTES bytes, and its store. The compiler tears a store of several elements into the order in
-// which they are computed; an instruction of our own keeps it whole.
+// which they are computed; an instruction of our own keeps it whole. Loads may be moved before it, so that a loop can
+// have several under way: a kernel does not read again what it has stored.
 template <int BYTES> struct WordOf;
 template <> struct WordOf<2> {
     using Word = unsigned short;
@@ -17,16 +18,14 @@ template <> struct WordOf<4> {
 template <> struct WordOf<8> {
     using Word = uint2;
     static __device__ __forceinline__ void store(void *p, Word w) {
-        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(w.x), "r"(w.y)
-                     : "memory");
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(w.x), "r"(w.y));
     }
 };
 template <> struct WordOf<16> {
     using Word = uint4;
     static __device__ __forceinline__ void store(void *p, Word w) {
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(w.x), "r"(w.y),
-                     "r"(w.z), "r"(w.w)
-                     : "memory");
+                     "r"(w.z), "r"(w.w));
     }
 };
 
