@@ -58,7 +58,7 @@ pub(crate) struct DataArgs {
 /// Where the work is done.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceArgs {
-    /// Device to compute on; see `kiln devices`
+    /// Device to compute on: auto, cpu, cuda or cuda:N; see `kiln devices`
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: DeviceChoice,
 

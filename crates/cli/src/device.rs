@@ -1,20 +1,46 @@
 //! Choosing a device: the one place that knows which backends are in this build.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "device/no_cuda.rs"]
+mod cuda;
+
+use crate::args::DeviceArgs;
 use crate::error::{Error, Result};
-use crate::output::counted;
-use clap::ValueEnum;
+use crate::output::{counted, line};
 use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
+use serde_json::{Map, Value};
+use std::str::FromStr;
 
 /// A device on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceChoice {
-    /// The fastest there is
+    /// The fastest there is.
     Auto,
-    /// The processor
+    /// The processor.
     Cpu,
-    /// An NVIDIA GPU
-    Cuda,
+    /// An NVIDIA GPU, the fastest or the one of that number.
+    Cuda(Option<usize>),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None => match text {
+                "auto" => Some(DeviceChoice::Auto),
+                "cpu" => Some(DeviceChoice::Cpu),
+                "cuda" => Some(DeviceChoice::Cuda(None)),
+                _ => None,
+            },
+            Some(("cuda", number)) => number.parse().ok().map(|n| DeviceChoice::Cuda(Some(n))),
+            Some(_) => None,
+        }
+        .ok_or_else(|| "expected one of auto, cpu, cuda, cuda:N".to_string())
+    }
 }
 
 /// Work that runs on any backend.
@@ -25,20 +51,29 @@ pub(crate) trait Task {
     fn run<B: Backend>(self, backend: &B) -> Result<Self::Output>;
 }
 
-/// Runs `task` on the chosen device, with that many threads when it is the processor.
-pub(crate) fn with_device<T: Task>(choice: DeviceChoice, threads: Option<u16>, task: T) -> Result<T::Output> {
-    match choice {
-        DeviceChoice::Auto | DeviceChoice::Cpu => {
-            if let Some(threads) = threads {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
-                let started = pool.build_global();
-                started
-                    .map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
+/// Runs `task` on the chosen device, with the chosen number of threads on the host. Unless it is to be `quiet`, a device
+/// that was chosen here is announced with the reason.
+pub(crate) fn with_device<T: Task>(args: &DeviceArgs, quiet: bool, task: T) -> Result<T::Output> {
+    if let Some(threads) = args.threads {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
+        let started = pool.build_global();
+        started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
+    }
+    let gpu = match args.device {
+        DeviceChoice::Cpu => None,
+        DeviceChoice::Cuda(number) => Some(cuda::find(number)?),
+        DeviceChoice::Auto => {
+            let (gpu, why) = cuda::look();
+            if !quiet {
+                let name = gpu.map_or_else(|| "cpu".to_string(), |n| format!("cuda:{n}"));
+                line(&format!("device: {name}, {why}"));
             }
-            task.run(&Cpu::new())
+            gpu
         }
-        DeviceChoice::Cuda => Err(Error::failure("device cuda: this build of kiln has no CUDA")
-            .help("use --device cpu, or leave the option out")),
+    };
+    match gpu {
+        Some(number) => cuda::run(number, task),
+        None => task.run(&Cpu::new()),
     }
 }
 
@@ -50,6 +85,8 @@ pub(crate) struct Listed {
     pub(crate) usable: bool,
     /// What it is, or why it is not usable.
     pub(crate) about: String,
+    /// The same in numbers.
+    pub(crate) details: Map<String, Value>,
 }
 
 /// Every device this program knows of.
@@ -59,22 +96,19 @@ pub(crate) fn list() -> Vec<Listed> {
         true => String::new(),
         false => format!(", {}", features.join(" ")),
     };
-    vec![
-        Listed {
-            name: Cpu::new().name(),
-            usable: true,
-            about: format!(
-                "{}, {}{units}",
-                counted(rayon::current_num_threads() as u64, "thread"),
-                std::env::consts::ARCH
-            ),
-        },
-        Listed {
-            name: "cuda".to_string(),
-            usable: false,
-            about: "not in this build".to_string(),
-        },
-    ]
+    let threads = rayon::current_num_threads();
+    let mut listed = vec![Listed {
+        name: Cpu::new().name(),
+        usable: true,
+        about: format!(
+            "{}, {}{units}",
+            counted(threads as u64, "thread"),
+            std::env::consts::ARCH
+        ),
+        details: Map::from_iter([("threads".to_string(), threads.into())]),
+    }];
+    listed.extend(cuda::list());
+    listed
 }
 
 /// The vector instructions of this processor that matter here.
@@ -97,4 +131,28 @@ fn vector_units() -> Vec<&'static str> {
         found.push("neon");
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DeviceChoice::{Auto, Cpu, Cuda};
+    use super::*;
+
+    #[test]
+    fn devices_are_named_with_and_without_a_number() {
+        for (text, choice) in [
+            ("auto", Auto),
+            ("cpu", Cpu),
+            ("cuda", Cuda(None)),
+            ("cuda:0", Cuda(Some(0))),
+            ("cuda:13", Cuda(Some(13))),
+        ] {
+            assert_eq!(text.parse(), Ok(choice));
+        }
+        for wrong in [
+            "", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "auto:1", "CUDA", "cuda:1:2",
+        ] {
+            assert!(wrong.parse::<DeviceChoice>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -11,7 +11,15 @@ pub(crate) fn run(args: DevicesArgs) -> Result<u8> {
     if args.json {
         let each: Vec<_> = devices
             .iter()
-            .map(|d| json!({"name": d.name, "usable": d.usable, "about": d.about}))
+            .map(|d| {
+                let mut each = d.details.clone();
+                each.extend([
+                    ("name".to_string(), json!(d.name)),
+                    ("usable".to_string(), json!(d.usable)),
+                    ("about".to_string(), json!(d.about)),
+                ]);
+                each
+            })
             .collect();
         line(&json!({ "devices": each }).to_string());
         return Ok(0);

@@ -61,7 +61,7 @@ impl Task for Eval<'_> {
 }
 
 pub(crate) fn run(args: EvalArgs) -> Result<u8> {
-    let measured = with_device(args.device.device, args.device.threads, Eval(&args))?;
+    let measured = with_device(&args.device, args.json, Eval(&args))?;
     let values = &measured.evaluation.values;
     let rows: Vec<Vec<u64>> = measured
         .confusion

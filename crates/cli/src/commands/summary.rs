@@ -1,6 +1,6 @@
 //! `kiln summary`: what a model is made of and what it costs.
 
-use crate::args::SummaryArgs;
+use crate::args::{DeviceArgs, SummaryArgs};
 use crate::device::{DeviceChoice, Task, with_device};
 use crate::error::Result;
 use crate::models::ModelName;
@@ -50,7 +50,11 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
         model: args.model,
         batch: args.batch as usize,
     };
-    let seen = with_device(DeviceChoice::Auto, None, task)?;
+    let processor = DeviceArgs {
+        device: DeviceChoice::Cpu,
+        threads: None,
+    };
+    let seen = with_device(&processor, true, task)?;
     // A layer made of layers reports their sum as well: count each FLOP once.
     let top = seen.calls.iter().filter(|c| c.depth == 0);
     let flops: u64 = top.map(|c| c.flops).sum();

@@ -252,8 +252,12 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
         });
         return line(&start.to_string());
     }
+    let threads = match device {
+        "cpu" => format!(" with {}", counted(rayon::current_num_threads() as u64, "thread")),
+        _ => String::new(),
+    };
     line(&format!(
-        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device} with {}",
+        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}",
         args.model,
         thousands(parameters),
         settings.optimizer.name(),
@@ -261,7 +265,6 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
         settings.batch,
         counted(settings.epochs, "epoch"),
         args.seed,
-        counted(rayon::current_num_threads() as u64, "thread"),
     ));
     line(&data.about);
     if data.skipped() > 0 {
@@ -297,7 +300,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         data,
         stop: signals.stop_handle(),
     };
-    let done = with_device(args.device.device, args.device.threads, task)?;
+    let done = with_device(&args.device, args.json, task)?;
     if args.json {
         line(&done.summary.to_string());
     } else {

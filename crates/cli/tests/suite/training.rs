@@ -164,7 +164,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         dir.path(),
         &["train", "lenet", "--synthetic", "8", "--device", "cuda", "--out", "run"],
     );
-    cuda.fails(1, &["no CUDA", "--device cpu"]);
+    cuda.fails(1, &["no CUDA", "--features cuda", "--device cpu"]);
     run(dir.path(), &["train", "lenet", "--synthetic", "8", "--device", "cuda"]).fails(1, &["no CUDA"]);
     assert_eq!(names(dir.path()), [""; 0], "a run that cannot start leaves nothing");
     let help = succeeds(dir.path(), &["train", "--help"]);

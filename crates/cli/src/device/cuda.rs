@@ -1,0 +1,137 @@
+//! NVIDIA GPUs.
+
+use super::{Listed, Task};
+use crate::error::{Error, Result};
+use crate::output::{bytes, counted};
+use kiln_cuda::Cuda;
+use kiln_device::DeviceInfo;
+use serde_json::{Map, json};
+
+/// What the kernels in this program are built for at least.
+const OLDEST: (u32, u32) = (8, 0);
+
+/// Why `device` cannot be used; `None` when it can.
+fn obstacle(device: &DeviceInfo) -> Option<String> {
+    let ((major, minor), (least, _)) = (device.compute_capability, OLDEST);
+    (device.compute_capability < OLDEST)
+        .then(|| format!("compute capability {major}.{minor} is less than {least}.0, which the kernels are built for"))
+}
+
+/// The device with the most multiprocessors times clock, the first of equal ones.
+fn fastest(devices: &[DeviceInfo]) -> Option<&DeviceInfo> {
+    let speed = |d: &DeviceInfo| u64::from(d.multiprocessors) * u64::from(d.clock_khz.max(1));
+    let usable = devices.iter().filter(|d| obstacle(d).is_none());
+    usable.min_by_key(|d| (std::cmp::Reverse(speed(d)), d.ordinal))
+}
+
+/// Why there is no device at all.
+fn absence() -> String {
+    match kiln_device::driver() {
+        Err(e) => e.to_string(),
+        Ok(driver) => format!("the driver {} has no device", driver.path.display()),
+    }
+}
+
+/// The GPU to take when none was asked for, and why it or none.
+pub(crate) fn look() -> (Option<usize>, String) {
+    let devices = match kiln_device::devices() {
+        Ok(devices) => devices,
+        Err(e) => return (None, e.to_string()),
+    };
+    match (fastest(&devices), devices.first()) {
+        (Some(device), _) => {
+            let why = match devices.len() {
+                1 => "the only GPU".to_string(),
+                n => format!("the fastest of {n} GPUs"),
+            };
+            (Some(device.ordinal), format!("{why}: {}", about(device)))
+        }
+        (None, Some(first)) => (None, format!("{}: {}", first.name, obstacle(first).unwrap_or_default())),
+        (None, None) => (None, absence()),
+    }
+}
+
+/// The number of the GPU that was asked for, or of the fastest.
+pub(crate) fn find(number: Option<usize>) -> Result<usize> {
+    let failed = |why: String| {
+        let name = number.map_or_else(|| "cuda".to_string(), |n| format!("cuda:{n}"));
+        Error::failure(format!("device {name}: {why}")).help("see `kiln devices`, or use --device cpu")
+    };
+    let devices = kiln_device::devices().map_err(|e| failed(e.to_string()))?;
+    let device = match number {
+        _ if devices.is_empty() => return Err(failed(absence())),
+        Some(number) => devices.get(number).ok_or_else(|| {
+            failed(format!(
+                "there is no such device among {}",
+                counted(devices.len() as u64, "GPU")
+            ))
+        })?,
+        None => fastest(&devices).unwrap_or(&devices[0]),
+    };
+    match obstacle(device) {
+        Some(obstacle) => Err(failed(format!("{}: {obstacle}", device.name))),
+        None => Ok(device.ordinal),
+    }
+}
+
+/// Runs `task` on that GPU.
+pub(crate) fn run<T: Task>(number: usize, task: T) -> Result<T::Output> {
+    task.run(&Cuda::new(number)?)
+}
+
+/// Every GPU, or why there is none.
+pub(crate) fn list() -> Vec<Listed> {
+    let none = |about: String| {
+        vec![Listed {
+            name: "cuda".to_string(),
+            usable: false,
+            about,
+            details: Map::new(),
+        }]
+    };
+    match kiln_device::devices() {
+        Err(e) => none(e.to_string()),
+        Ok(devices) if devices.is_empty() => none(absence()),
+        Ok(devices) => devices.iter().map(listed).collect(),
+    }
+}
+
+fn listed(device: &DeviceInfo) -> Listed {
+    let (major, minor) = device.compute_capability;
+    let details = [
+        ("description", json!(device.name)),
+        ("compute_capability", json!(format!("{major}.{minor}"))),
+        ("memory", json!(device.memory)),
+        ("multiprocessors", json!(device.multiprocessors)),
+        ("clock_khz", json!(device.clock_khz)),
+        ("memory_clock_khz", json!(device.memory_clock_khz)),
+        ("memory_bus_bits", json!(device.memory_bus_bits)),
+    ];
+    let obstacle = obstacle(device);
+    Listed {
+        name: format!("cuda:{}", device.ordinal),
+        usable: obstacle.is_none(),
+        about: match obstacle {
+            Some(obstacle) => format!("{}: {obstacle}", about(device)),
+            None => about(device),
+        },
+        details: details.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
+    }
+}
+
+/// `NVIDIA H200, compute capability 9.0, 139.8 GiB, 132 multiprocessors at 1980 MHz, memory at 3201 MHz`
+fn about(device: &DeviceInfo) -> String {
+    let (major, minor) = device.compute_capability;
+    let at = |khz: u32| match khz {
+        0 => "an unknown clock".to_string(),
+        khz => format!("{} MHz", khz / 1000),
+    };
+    format!(
+        "{}, compute capability {major}.{minor}, {}, {} at {}, memory at {}",
+        device.name,
+        bytes(device.memory as u64),
+        counted(device.multiprocessors.into(), "multiprocessor"),
+        at(device.clock_khz),
+        at(device.memory_clock_khz),
+    )
+}
