@@ -81,7 +81,11 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
         composed.extend(stems(house, floor).difference(&core).cloned());
     }
     for floor in FLOORS {
-        let own = stems(house, floor);
+        let mut own = stems(house, floor);
+        if floor.extension == ".cu" {
+            // A family's kernels may be several files, since each is compiled by itself: `conv_tiled.cu` is conv's.
+            own = own.into_iter().map(|stem| family(&stem, &core)).collect();
+        }
         if own.is_empty() {
             if !floor.optional {
                 found.push(Finding::new(floor.folder, "no op family here"));
@@ -110,6 +114,14 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// The family of core that a stem belongs to, `conv` for `conv_tiled`; the stem itself if there is none.
+fn family(stem: &str, core: &BTreeSet<String>) -> String {
+    let owner = core
+        .iter()
+        .find(|f| stem.strip_prefix(f.as_str()).is_some_and(|rest| rest.starts_with('_')));
+    owner.cloned().unwrap_or_else(|| stem.to_string())
 }
 
 /// The families of a floor: `conv` for `conv.rs`, and for files below `conv/`.
@@ -160,5 +172,9 @@ mod tests {
         // A floor that is not built yet is not missed; one that has been begun must be whole.
         let found = check_with(&[("kernels/src/pool.cu", "")]);
         assert_eq!(places(&found), ["kernels/src/conv.cu", "kernels/src/pool.cu"]);
+        // A family's kernels may be several files.
+        assert_eq!(places(&check_with(&[("kernels/src/conv_tiled.cu", "")])), [""; 0]);
+        let found = check_with(&[("kernels/src/conv.cu", ""), ("kernels/src/tiled_conv.cu", "")]);
+        assert_eq!(places(&found), ["kernels/src/tiled_conv.cu"]);
     }
 }
