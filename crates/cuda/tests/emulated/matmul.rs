@@ -70,7 +70,9 @@ impl Product {
 fn values(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let draw = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         ((state >> 33) % 256) as f64 / 128.0 - 1.0
     };
     std::iter::repeat_with(draw).take(len).collect()
@@ -89,7 +91,9 @@ fn download(cuda: &Cuda, x: &CudaBuffer) -> Vec<f64> {
     let read = match x.dtype() {
         DType::BF16 => cuda.download::<bf16>(x).map(|x| x.iter().map(|x| x.to_f64()).collect()),
         DType::F16 => cuda.download::<f16>(x).map(|x| x.iter().map(|x| x.to_f64()).collect()),
-        _ => cuda.download::<f32>(x).map(|x| x.iter().map(|&x| f64::from(x)).collect()),
+        _ => cuda
+            .download::<f32>(x)
+            .map(|x| x.iter().map(|&x| f64::from(x)).collect()),
     };
     read.expect("the kernel ran")
 }
@@ -175,7 +179,8 @@ fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
     let unit = (product.sizes[2] + 2) as f64 * 2f64.powi(-23);
     for (i, (found, exact)) in found.iter().zip(&expected).enumerate() {
         let y = activate(product.activation, exact.sum);
-        let bound = 1.2 * unit * exact.size + 8.0 * 2f64.powi(-24) * y.abs() + rounding(dtype) * y.abs() + 2f64.powi(-25);
+        let bound =
+            1.2 * unit * exact.size + 8.0 * 2f64.powi(-24) * y.abs() + rounding(dtype) * y.abs() + 2f64.powi(-25);
         assert!(
             (found - y).abs() <= bound,
             "{}: element {i} is {found}, not {y} ± {bound:e}",
@@ -192,7 +197,14 @@ const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
 /// Sizes on both sides of the tile of a rung, of a warp and of a step along k; rows of every alignment; empty sums.
 fn sizes(algorithm: Algorithm) -> Vec<[usize; 3]> {
-    let mut sizes = vec![[1, 1, 1], [31, 33, 31], [33, 65, 37], [8, 12, 36], [7, 64, 0], [48, 24, 72]];
+    let mut sizes = vec![
+        [1, 1, 1],
+        [31, 33, 31],
+        [33, 65, 37],
+        [8, 12, 36],
+        [7, 64, 0],
+        [48, 24, 72],
+    ];
     if algorithm.side() >= 64 {
         sizes.extend([[63, 66, 34], [65, 63, 64], [1, 127, 129]]);
     }
@@ -232,7 +244,13 @@ fn rungs_f16() {
 #[test]
 fn rungs_take_batches_that_broadcast() {
     let cuda = cuda();
-    let batches: [(&[usize], &[usize]); 5] = [(&[3], &[3]), (&[], &[2]), (&[2, 1], &[1, 3]), (&[2], &[1]), (&[0], &[1])];
+    let batches: [(&[usize], &[usize]); 5] = [
+        (&[3], &[3]),
+        (&[], &[2]),
+        (&[2, 1], &[1, 3]),
+        (&[2], &[1]),
+        (&[0], &[1]),
+    ];
     for (i, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         for (j, (a, b)) in batches.iter().enumerate() {
             let product = Product {
@@ -339,7 +357,11 @@ fn tf32_rounds_and_f32_does_not() {
 #[test]
 fn the_backend_follows_its_plan() {
     let cuda = cuda();
-    for (sizes, dtype) in [([40, 30, 600], DType::F32), ([3, 70, 9], DType::BF16), ([12, 5, 520], DType::F16)] {
+    for (sizes, dtype) in [
+        ([40, 30, 600], DType::F32),
+        ([3, 70, 9], DType::BF16),
+        ([12, 5, 520], DType::F16),
+    ] {
         let product = Product::of(sizes, [true, false]);
         let (p, [sa, sb, sc]) = product.params();
         let (a, b) = (
