@@ -8,7 +8,7 @@ mod cuda;
 
 use crate::args::DeviceArgs;
 use crate::error::{Error, Result};
-use crate::output::{counted, line};
+use crate::output::counted;
 use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use serde_json::{Map, Value};
@@ -47,13 +47,16 @@ impl FromStr for DeviceChoice {
 pub(crate) trait Task {
     /// What it gives.
     type Output;
+    /// Is told, before it is done, which device was chosen for it and why, if that was left to this program.
+    fn chosen(&mut self, why: String) {
+        let _ = why;
+    }
     /// Does it.
     fn run<B: Backend>(self, backend: &B) -> Result<Self::Output>;
 }
 
-/// Runs `task` on the chosen device, with the chosen number of threads on the host. Unless it is to be `quiet`, a device
-/// that was chosen here is announced with the reason.
-pub(crate) fn with_device<T: Task>(args: &DeviceArgs, quiet: bool, task: T) -> Result<T::Output> {
+/// Runs `task` on the chosen device, with the chosen number of threads on the host.
+pub(crate) fn with_device<T: Task>(args: &DeviceArgs, mut task: T) -> Result<T::Output> {
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
         let started = pool.build_global();
@@ -64,10 +67,8 @@ pub(crate) fn with_device<T: Task>(args: &DeviceArgs, quiet: bool, task: T) -> R
         DeviceChoice::Cuda(number) => Some(cuda::find(number)?),
         DeviceChoice::Auto => {
             let (gpu, why) = cuda::look();
-            if !quiet {
-                let name = gpu.map_or_else(|| "cpu".to_string(), |n| format!("cuda:{n}"));
-                line(&format!("device: {name}, {why}"));
-            }
+            let name = gpu.map_or_else(|| "cpu".to_string(), |n| format!("cuda:{n}"));
+            task.chosen(format!("device: {name}, {why}"));
             gpu
         }
     };

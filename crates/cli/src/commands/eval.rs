@@ -12,9 +12,11 @@ use kiln_data::{Loader, LoaderOptions};
 use kiln_train::{Accuracy, Confusion, ConfusionMatrix, Evaluation, TopK, evaluate};
 use serde_json::json;
 
-struct Eval<'a>(&'a EvalArgs);
+/// With why its device was chosen.
+struct Eval<'a>(&'a EvalArgs, Option<String>);
 
 struct Measured {
+    chosen: Option<String>,
     model: ModelName,
     about: String,
     skipped: u64,
@@ -25,6 +27,10 @@ struct Measured {
 
 impl Task for Eval<'_> {
     type Output = Measured;
+
+    fn chosen(&mut self, why: String) {
+        self.1 = Some(why);
+    }
 
     fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
         let args = self.0;
@@ -50,6 +56,7 @@ impl Task for Eval<'_> {
             &mut [&mut accuracy, &mut top, &mut confusion],
         )?;
         Ok(Measured {
+            chosen: self.1,
             model,
             about,
             skipped: data::skipped(&data),
@@ -61,7 +68,7 @@ impl Task for Eval<'_> {
 }
 
 pub(crate) fn run(args: EvalArgs) -> Result<u8> {
-    let measured = with_device(&args.device, args.json, Eval(&args))?;
+    let measured = with_device(&args.device, Eval(&args, None))?;
     let values = &measured.evaluation.values;
     let rows: Vec<Vec<u64>> = measured
         .confusion
@@ -85,6 +92,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
         return Ok(0);
     }
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
+    measured.chosen.iter().for_each(|why| line(why));
     line(&format!("{} on {}", measured.model, measured.about));
     if measured.skipped > 0 {
         line(&format!("{} left out", counted(measured.skipped, "bad record")));

@@ -169,7 +169,7 @@ fn centred(image: &Decoded) -> Result<Decoded> {
 }
 
 pub(crate) fn run(args: PredictArgs) -> Result<u8> {
-    with_device(&args.device, true, Predict(&args))
+    with_device(&args.device, Predict(&args))
 }
 
 #[cfg(test)]

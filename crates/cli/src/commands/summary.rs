@@ -54,7 +54,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
         device: DeviceChoice::Cpu,
         threads: None,
     };
-    let seen = with_device(&processor, true, task)?;
+    let seen = with_device(&processor, task)?;
     // A layer made of layers reports their sum as well: count each FLOP once.
     let top = seen.calls.iter().filter(|c| c.depth == 0);
     let flops: u64 = top.map(|c| c.flops).sum();

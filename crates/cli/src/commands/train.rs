@@ -108,10 +108,16 @@ struct Train<'a> {
     settings: Settings,
     data: Data,
     stop: StopHandle,
+    /// Why this device was chosen.
+    chosen: Option<String>,
 }
 
 impl Task for Train<'_> {
     type Output = Done;
+
+    fn chosen(&mut self, why: String) {
+        self.chosen = Some(why);
+    }
 
     fn run<B: Backend>(self, backend: &B) -> Result<Done> {
         let Train {
@@ -119,6 +125,7 @@ impl Task for Train<'_> {
             settings,
             data,
             stop,
+            chosen,
         } = self;
         let mut model = args.model.build(backend, args.seed)?;
         let mut optimizer = settings.optimizer::<B>(args.weight_decay);
@@ -156,6 +163,9 @@ impl Task for Train<'_> {
         let folder = create_folder(args)?;
         let path = folder.path().to_path_buf();
         folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
+        if !args.json {
+            chosen.iter().for_each(|why| line(why));
+        }
         announce(args, &settings, &data, &path, &backend.name(), parameters);
         let report = Trainer::new(backend, options)
             .metric(Accuracy::new())
@@ -299,8 +309,9 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         settings,
         data,
         stop: signals.stop_handle(),
+        chosen: None,
     };
-    let done = with_device(&args.device, args.json, task)?;
+    let done = with_device(&args.device, task)?;
     if args.json {
         line(&done.summary.to_string());
     } else {
