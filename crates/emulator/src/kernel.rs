@@ -2,6 +2,9 @@
 
 use thiserror::Error;
 
+use crate::memory::Snapshot;
+use crate::{Fault, FaultKind, Kernel};
+
 /// One parameter of a kernel, in the block of bytes that holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
@@ -72,4 +75,39 @@ pub enum LoadError {
         /// The line in the PTX text.
         line: u32,
     },
+}
+
+/// Runs a kernel to its end. The caller has checked the launch's limits, and keeps the memory mapped meanwhile.
+///
+/// The first fault ends the launch: of several blocks, that of the lowest.
+pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Options) -> Result<(), Fault> {
+    let refuse = |kind, message| {
+        let name = kernel.name().to_string();
+        Fault {
+            kind,
+            kernel: name,
+            file: String::new(),
+            line: 0,
+            block: [0; 3],
+            thread: [0; 3],
+            message,
+        }
+    };
+    let threads = launch.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d));
+    if !threads.is_some_and(|n| (1..=1024).contains(&n)) || launch.grid.contains(&0) {
+        let message = format!("a launch of {:?} blocks of {:?} threads", launch.grid, launch.block);
+        return Err(refuse(FaultKind::Launch, message));
+    }
+    if launch.params.len() != kernel.param_bytes() as usize {
+        let message = format!(
+            "{} bytes of parameters for a kernel that has {}",
+            launch.params.len(),
+            kernel.param_bytes()
+        );
+        return Err(refuse(FaultKind::Launch, message));
+    }
+    let code = kernel
+        .code(options.check)
+        .map_err(|e| refuse(FaultKind::Unsupported, e.to_string()))?;
+    crate::exec::run(code, kernel.name(), launch, memory, options)
 }

@@ -3,11 +3,16 @@
 //! A program becomes a [`Program`] once per module; [`Kernel`]s are decoded at their first launch and run by [`run`].
 //! Device memory is host memory that [`memory::Memory`] knows: every access of a kernel is checked against it.
 
+mod check;
+mod decode;
 pub mod driver;
+mod exec;
 mod fatbin;
 mod fault;
 mod kernel;
 pub mod memory;
+mod ptx;
 
+pub use decode::{Kernel, Program, Relocation, Variable};
 pub use fault::{Fault, FaultKind};
-pub use kernel::{Launch, LoadError, Options, Param};
+pub use kernel::{Launch, LoadError, Options, Param, run};

@@ -27,9 +27,9 @@ pub(crate) fn blocks_per_multiprocessor(function: &Function, threads: u32, dynam
     let warps = threads.div_ceil(WARP as u32);
     let by_threads = device::THREADS_PER_MULTIPROCESSOR / (warps * WARP as u32);
     // Registers are given out to warps by 256.
-    let per_warp = (entry.registers.max(1) * WARP as u32).next_multiple_of(256);
+    let per_warp = (entry.registers().max(1) * WARP as u32).next_multiple_of(256);
     let by_registers = device::REGISTERS / per_warp / warps;
-    let shared = (entry.static_shared + dynamic + device::SHARED_RESERVED).next_multiple_of(128);
+    let shared = (entry.static_shared() + dynamic + device::SHARED_RESERVED).next_multiple_of(128);
     let by_shared = device::shared_per_multiprocessor(driver.config.sm) / shared;
     by_threads
         .min(by_registers)
@@ -42,7 +42,7 @@ fn get(out: Out<i32>, attribute: i32, function: CUfunction) -> Outcome {
         let entry = function.entry();
         Ok(match attribute {
             0 => max_threads(function) as i32,
-            1 => entry.static_shared as i32,
+            1 => entry.static_shared() as i32,
             2 => function
                 .program
                 .variables
@@ -50,8 +50,8 @@ fn get(out: Out<i32>, attribute: i32, function: CUfunction) -> Outcome {
                 .filter(|v| v.constant)
                 .map(|v| v.size as i32)
                 .sum(),
-            3 => entry.local as i32,
-            4 => entry.registers as i32,
+            3 => entry.local() as i32,
+            4 => entry.registers() as i32,
             5 | 6 => driver.config.sm as i32,
             7 => 0,
             8 => function.max_dynamic as i32,
@@ -67,7 +67,7 @@ fn set(function: CUfunction, attribute: i32, value: i32) -> Outcome {
     with(function, |driver, function| {
         match attribute {
             8 => {
-                let room = device::shared_optin(driver.config.sm).saturating_sub(function.entry().static_shared);
+                let room = device::shared_optin(driver.config.sm).saturating_sub(function.entry().static_shared());
                 let wanted = u32::try_from(value).ok().filter(|v| *v <= room);
                 let Some(wanted) = wanted else {
                     let name = &function.entry().name;
@@ -210,8 +210,8 @@ export! {
                 return Err(Code::INVALID_VALUE);
             }
             let each = device::shared_per_multiprocessor(driver.config.sm) / blocks / 128 * 128;
-            let taken = f.entry().static_shared + device::SHARED_RESERVED;
-            Ok(each.saturating_sub(taken).min(device::shared_optin(driver.config.sm) - f.entry().static_shared))
+            let taken = f.entry().static_shared() + device::SHARED_RESERVED;
+            Ok(each.saturating_sub(taken).min(device::shared_optin(driver.config.sm) - f.entry().static_shared()))
         })?;
         dynamic.put(room as usize)
     }

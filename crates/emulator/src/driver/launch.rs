@@ -187,14 +187,14 @@ impl State {
             return refuse(Code::INVALID_VALUE, why);
         }
         if shared > function.max_dynamic {
-            let (max, fixed) = (function.max_dynamic, entry.static_shared);
+            let (max, fixed) = (function.max_dynamic, entry.static_shared());
             let why = format_args!(
                 "{shared} bytes of dynamic shared memory; {max} are allowed beside {fixed} static ones \
                  (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)"
             );
             return refuse(Code::INVALID_VALUE, why);
         }
-        let registers = u64::from(entry.registers.next_multiple_of(8)) * threads.next_multiple_of(32);
+        let registers = u64::from(entry.registers().next_multiple_of(8)) * threads.next_multiple_of(32);
         if registers > u64::from(device::REGISTERS) {
             let why = format_args!("{registers} registers in a block; there are {}", device::REGISTERS);
             return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);

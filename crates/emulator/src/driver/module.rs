@@ -181,7 +181,7 @@ fn function(out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) -> Ou
         program: found.program.clone(),
         entry,
         variables: found.variables.clone(),
-        max_dynamic: device::SHARED.saturating_sub(found.program.entries[entry].static_shared),
+        max_dynamic: device::SHARED.saturating_sub(found.program.entries[entry].static_shared()),
         carveout: -1,
     };
     let known = state

@@ -1,0 +1,296 @@
+//! The statements of a function's body.
+
+use super::lexer::{Lexer, Token, parse_float_bits, parse_integer};
+use super::module::{Variable, parse_variables, space_of};
+use super::{Result, error};
+
+/// An operand as written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Operand<'a> {
+    /// A register, a special register, a label or a variable.
+    Name(&'a str),
+    /// `!name`.
+    Not(&'a str),
+    /// An integer.
+    Integer(i64),
+    /// A floating-point number; f32 literals are widened, which keeps their value.
+    Float(f64),
+    /// `[base + offset]`; a missing base is an absolute address.
+    Address(Option<&'a str>, i64),
+    /// `name + offset` outside brackets.
+    Sum(&'a str, i64),
+    /// `{a, b, …}`.
+    Vector(Vec<Operand<'a>>),
+    /// `a|b`.
+    Pair(Box<Operand<'a>>, Box<Operand<'a>>),
+    /// `(a, b, …)` of a call.
+    List(Vec<Operand<'a>>),
+    /// `_`.
+    Sink,
+}
+
+/// One instruction as written.
+#[derive(Clone, Debug)]
+pub(crate) struct Instruction<'a> {
+    /// The predicate, and whether it is negated.
+    pub(crate) guard: Option<(&'a str, bool)>,
+    /// The whole opcode with its modifiers.
+    pub(crate) opcode: &'a str,
+    pub(crate) operands: Vec<Operand<'a>>,
+    /// The line in the PTX.
+    pub(crate) line: u32,
+}
+
+/// A place in the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+}
+
+/// One statement.
+#[derive(Clone, Debug)]
+pub(crate) enum Statement<'a> {
+    /// `.reg .type name` or `.reg .type name<count>`.
+    Register {
+        ty: &'a str,
+        name: &'a str,
+        count: Option<u32>,
+    },
+    /// A variable of the function.
+    Variable(Variable),
+    Label(&'a str),
+    Instruction(Instruction<'a>),
+    /// `.loc`: the place of what follows.
+    Place(Place),
+    Open,
+    Close,
+    /// `name: .branchtargets a, b, …;`
+    Targets {
+        name: &'a str,
+        labels: Vec<&'a str>,
+    },
+}
+
+/// Reads the statements in `text[start..end]`.
+pub(crate) fn parse_body(text: &str, (start, end, line): (usize, usize, u32)) -> Result<Vec<Statement<'_>>> {
+    let mut lexer = Lexer::new(text, start, end, line);
+    let mut statements = Vec::new();
+    loop {
+        let guard = match lexer.next()? {
+            Token::End => return Ok(statements),
+            Token::Mark(b';') => continue,
+            Token::Mark(b'{') => {
+                statements.push(Statement::Open);
+                continue;
+            }
+            Token::Mark(b'}') => {
+                statements.push(Statement::Close);
+                continue;
+            }
+            Token::Mark(b'@') => {
+                let negated = lexer.take(b'!')?;
+                Some((lexer.word()?, negated))
+            }
+            Token::Word(word) if word.starts_with('.') => {
+                parse_directive(&mut lexer, word, &mut statements)?;
+                continue;
+            }
+            Token::Word(word) => {
+                if lexer.take(b':')? {
+                    parse_label(&mut lexer, word, &mut statements)?;
+                } else {
+                    let instruction = parse_instruction(&mut lexer, None, word)?;
+                    statements.push(Statement::Instruction(instruction));
+                }
+                continue;
+            }
+            found => return error(lexer.line(), format!("expected a statement, found {found:?}")),
+        };
+        let opcode = lexer.word()?;
+        let instruction = parse_instruction(&mut lexer, guard, opcode)?;
+        statements.push(Statement::Instruction(instruction));
+    }
+}
+
+fn parse_label<'a>(lexer: &mut Lexer<'a>, name: &'a str, statements: &mut Vec<Statement<'a>>) -> Result<()> {
+    match lexer.peek()? {
+        Token::Word(".branchtargets") => {
+            lexer.next()?;
+            let mut labels = vec![lexer.word()?];
+            while lexer.take(b',')? {
+                labels.push(lexer.word()?);
+            }
+            lexer.expect(b';')?;
+            statements.push(Statement::Targets { name, labels });
+        }
+        Token::Word(".callprototype" | ".calltargets") => {
+            while !matches!(lexer.next()?, Token::Mark(b';') | Token::End) {}
+        }
+        _ => statements.push(Statement::Label(name)),
+    }
+    Ok(())
+}
+
+fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Vec<Statement<'a>>) -> Result<()> {
+    match word {
+        ".reg" => {
+            let mut ty = lexer.word()?;
+            if matches!(ty, ".v2" | ".v4") {
+                return error(lexer.line(), "a vector register");
+            }
+            if ty == ".align" {
+                lexer.integer()?;
+                ty = lexer.word()?;
+            }
+            loop {
+                let name = lexer.word()?;
+                let count = if lexer.take(b'<')? {
+                    let count = lexer.integer()?;
+                    lexer.expect(b'>')?;
+                    Some(u32::try_from(count).unwrap_or(0))
+                } else {
+                    None
+                };
+                statements.push(Statement::Register { ty, name, count });
+                if !lexer.take(b',')? {
+                    break;
+                }
+            }
+            lexer.expect(b';')
+        }
+        ".loc" => {
+            let file = lexer.integer()? as u32;
+            let line = lexer.integer()? as u32;
+            lexer.integer()?;
+            while lexer.take(b',')? {
+                let what = lexer.word()?;
+                if what == "inlined_at" {
+                    lexer.integer()?;
+                    lexer.integer()?;
+                    lexer.integer()?;
+                } else {
+                    lexer.word()?;
+                    if lexer.take(b'+')? {
+                        lexer.integer()?;
+                    }
+                }
+            }
+            statements.push(Statement::Place(Place { file, line }));
+            Ok(())
+        }
+        ".pragma" => {
+            while !matches!(lexer.next()?, Token::Mark(b';') | Token::End) {}
+            Ok(())
+        }
+        _ => {
+            let Some(space) = space_of(word) else {
+                return error(lexer.line(), format!("unknown directive `{word}`"));
+            };
+            let mut variables = Vec::new();
+            parse_variables(lexer, space, false, &mut variables)?;
+            statements.extend(variables.into_iter().map(Statement::Variable));
+            Ok(())
+        }
+    }
+}
+
+fn parse_instruction<'a>(
+    lexer: &mut Lexer<'a>,
+    guard: Option<(&'a str, bool)>,
+    opcode: &'a str,
+) -> Result<Instruction<'a>> {
+    let line = lexer.line();
+    let mut operands = Vec::new();
+    if !lexer.take(b';')? {
+        loop {
+            operands.push(parse_operand(lexer)?);
+            if lexer.take(b';')? {
+                break;
+            }
+            if !lexer.take(b',')? {
+                let found = lexer.peek()?;
+                return error(
+                    lexer.line(),
+                    format!("expected `,` or `;` after an operand of `{opcode}`, found {found:?}"),
+                );
+            }
+        }
+    }
+    Ok(Instruction {
+        guard,
+        opcode,
+        operands,
+        line,
+    })
+}
+
+fn parse_operand<'a>(lexer: &mut Lexer<'a>) -> Result<Operand<'a>> {
+    let operand = parse_single(lexer)?;
+    if lexer.take(b'|')? {
+        let second = parse_single(lexer)?;
+        return Ok(Operand::Pair(Box::new(operand), Box::new(second)));
+    }
+    Ok(operand)
+}
+
+fn parse_offset(lexer: &mut Lexer<'_>) -> Result<i64> {
+    let mut offset = 0i64;
+    loop {
+        // A minus sign is the number's own.
+        if !lexer.take(b'+')? && lexer.peek()? != Token::Mark(b'-') {
+            return Ok(offset);
+        }
+        offset = offset.wrapping_add(lexer.integer()? as i64);
+    }
+}
+
+fn parse_list<'a>(lexer: &mut Lexer<'a>, close: u8) -> Result<Vec<Operand<'a>>> {
+    let mut list = Vec::new();
+    while !lexer.take(close)? {
+        list.push(parse_operand(lexer)?);
+        lexer.take(b',')?;
+    }
+    Ok(list)
+}
+
+fn parse_single<'a>(lexer: &mut Lexer<'a>) -> Result<Operand<'a>> {
+    match lexer.next()? {
+        Token::Word("_") => Ok(Operand::Sink),
+        Token::Word(name) => match lexer.peek()? {
+            Token::Mark(b'+' | b'-') => Ok(Operand::Sum(name, parse_offset(lexer)?)),
+            _ => Ok(Operand::Name(name)),
+        },
+        Token::Number(text) => number(lexer, text, false),
+        Token::Mark(b'-') => match lexer.next()? {
+            Token::Number(text) => number(lexer, text, true),
+            found => error(lexer.line(), format!("expected a number after `-`, found {found:?}")),
+        },
+        Token::Mark(b'!') => Ok(Operand::Not(lexer.word()?)),
+        Token::Mark(b'{') => Ok(Operand::Vector(parse_list(lexer, b'}')?)),
+        Token::Mark(b'(') => Ok(Operand::List(parse_list(lexer, b')')?)),
+        Token::Mark(b'[') => {
+            let operand = match lexer.next()? {
+                Token::Word(name) => Operand::Address(Some(name), parse_offset(lexer)?),
+                Token::Number(text) => match parse_integer(text) {
+                    Some(value) => Operand::Address(None, (value as i64).wrapping_add(parse_offset(lexer)?)),
+                    None => return error(lexer.line(), format!("`{text}` is not an address")),
+                },
+                found => return error(lexer.line(), format!("expected an address, found {found:?}")),
+            };
+            lexer.expect(b']')?;
+            Ok(operand)
+        }
+        found => error(lexer.line(), format!("expected an operand, found {found:?}")),
+    }
+}
+
+fn number<'a>(lexer: &Lexer<'a>, text: &str, negative: bool) -> Result<Operand<'a>> {
+    if let Some(value) = parse_integer(text) {
+        return Ok(Operand::Integer(if negative { -value } else { value } as i64));
+    }
+    match parse_float_bits(text) {
+        Some(value) => Ok(Operand::Float(if negative { -value } else { value })),
+        None => error(lexer.line(), format!("`{text}` is not a number")),
+    }
+}

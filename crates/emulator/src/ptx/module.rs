@@ -1,0 +1,374 @@
+//! What a module declares: variables, functions and kernels. Bodies are left as spans of the text.
+
+use super::lexer::{Lexer, Token, parse_float_bits, parse_integer};
+use super::{Result, error};
+
+/// A state space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Generic,
+    Global,
+    Const,
+    Shared,
+    Local,
+    Param,
+}
+
+/// One element of an initialiser.
+#[derive(Clone, Debug)]
+pub(crate) enum Init {
+    /// Bits of the element's type.
+    Bits(u64),
+    /// The address of a variable, plus an offset; `generic` as `generic(name)` says.
+    Address { name: String, offset: i64 },
+}
+
+/// A variable with a state space, in a module or in a function.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) space: Space,
+    pub(crate) align: u32,
+    /// The size of one element.
+    pub(crate) element: u32,
+    /// The size in bytes; 0 for an array without bounds.
+    pub(crate) size: u64,
+    pub(crate) init: Vec<Init>,
+    pub(crate) external: bool,
+}
+
+/// A parameter or a return value of a function.
+#[derive(Clone, Debug)]
+pub(crate) struct ParamDecl {
+    pub(crate) name: String,
+    pub(crate) size: u32,
+    pub(crate) align: u32,
+}
+
+/// A kernel or a device function.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) entry: bool,
+    pub(crate) returns: Vec<ParamDecl>,
+    pub(crate) params: Vec<ParamDecl>,
+    /// Start, end and first line of the body; `None` for a declaration.
+    pub(crate) body: Option<(usize, usize, u32)>,
+    /// `.maxntid` or `.reqntid`, as a number of threads.
+    pub(crate) max_threads: Option<u32>,
+}
+
+/// A PTX module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Module {
+    pub(crate) files: Vec<(u32, String)>,
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) functions: Vec<Function>,
+}
+
+/// The size in bytes of a fundamental type such as `.b32`; `.pred` has none.
+pub(crate) fn type_size(ty: &str) -> Option<u32> {
+    Some(match ty.trim_start_matches('.') {
+        "b8" | "u8" | "s8" | "e4m3" | "e5m2" => 1,
+        "b16" | "u16" | "s16" | "f16" | "bf16" => 2,
+        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" | "tf32" => 4,
+        "b64" | "u64" | "s64" | "f64" | "f32x2" => 8,
+        "b128" => 16,
+        _ => return None,
+    })
+}
+
+/// Reads a whole module.
+pub(crate) fn parse_module(text: &str) -> Result<Module> {
+    let mut lexer = Lexer::new(text, 0, text.len(), 1);
+    let mut module = Module::default();
+    let mut external = false;
+    loop {
+        let word = match lexer.next()? {
+            Token::End => return Ok(module),
+            Token::Word(word) => word,
+            Token::Mark(b';') => continue,
+            found => return error(lexer.line(), format!("expected a directive, found {found:?}")),
+        };
+        match word {
+            ".version" | ".address_size" | ".alias" => skip_line(&mut lexer)?,
+            ".target" => loop {
+                lexer.word()?;
+                if !lexer.take(b',')? {
+                    break;
+                }
+            },
+            ".extern" | ".weak" | ".visible" | ".common" => external = word == ".extern",
+            ".file" => {
+                let number = lexer.integer()? as u32;
+                if let Token::Text(name) = lexer.next()? {
+                    module.files.push((number, name.to_string()));
+                }
+                while lexer.take(b',')? {
+                    lexer.integer()?;
+                }
+            }
+            ".section" => {
+                lexer.word()?;
+                lexer.expect(b'{')?;
+                lexer.skip_block()?;
+            }
+            ".pragma" => skip_to_semicolon(&mut lexer)?,
+            ".entry" | ".func" => {
+                let function = parse_function(&mut lexer, word == ".entry")?;
+                module.functions.push(function);
+                external = false;
+            }
+            ".global" | ".const" | ".shared" => {
+                let space = space_of(word).unwrap_or(Space::Global);
+                parse_variables(&mut lexer, space, external, &mut module.variables)?;
+                external = false;
+            }
+            _ => return error(lexer.line(), format!("unknown directive `{word}`")),
+        }
+    }
+}
+
+fn skip_line(lexer: &mut Lexer<'_>) -> Result<()> {
+    let line = lexer.line();
+    loop {
+        let mut ahead = lexer.clone();
+        if ahead.next()? == Token::End || ahead.line() != line {
+            return Ok(());
+        }
+        lexer.next()?;
+    }
+}
+
+fn skip_to_semicolon(lexer: &mut Lexer<'_>) -> Result<()> {
+    while !matches!(lexer.next()?, Token::Mark(b';') | Token::End) {}
+    Ok(())
+}
+
+/// The state space that a directive names.
+pub(crate) fn space_of(word: &str) -> Option<Space> {
+    Some(match word {
+        ".global" => Space::Global,
+        ".const" => Space::Const,
+        ".shared" => Space::Shared,
+        ".local" => Space::Local,
+        ".param" => Space::Param,
+        _ => return None,
+    })
+}
+
+/// Reads the rest of a variable directive, from after its space to its semicolon.
+pub(crate) fn parse_variables(
+    lexer: &mut Lexer<'_>,
+    space: Space,
+    external: bool,
+    into: &mut Vec<Variable>,
+) -> Result<()> {
+    let (mut align, mut element, mut vector) = (0, 0, 1);
+    while let Token::Word(word) = lexer.peek()? {
+        if !word.starts_with('.') {
+            break;
+        }
+        lexer.next()?;
+        match word {
+            ".align" => align = lexer.integer()? as u32,
+            ".v2" => vector = 2,
+            ".v4" => vector = 4,
+            ".attribute" => {
+                lexer.expect(b'(')?;
+                while !lexer.take(b')')? {
+                    lexer.next()?;
+                }
+            }
+            ".ptr" => {}
+            _ => match type_size(word) {
+                Some(size) => element = size,
+                None => return error(lexer.line(), format!("unknown type `{word}`")),
+            },
+        }
+    }
+    loop {
+        let (name, count, bounded) = parse_name_and_bounds(lexer)?;
+        let mut init = Vec::new();
+        if lexer.take(b'=')? {
+            parse_init(lexer, element, &mut init)?;
+        }
+        let count = if bounded { count } else { init.len() as u64 };
+        let size = count * u64::from(element * vector);
+        let align = if align == 0 { element * vector } else { align };
+        into.push(Variable {
+            name,
+            space,
+            align: align.max(1),
+            element,
+            size,
+            init,
+            external,
+        });
+        if !lexer.take(b',')? {
+            return lexer.expect(b';');
+        }
+    }
+}
+
+fn parse_name_and_bounds(lexer: &mut Lexer<'_>) -> Result<(String, u64, bool)> {
+    let name = lexer.word()?.to_string();
+    let (mut count, mut bounded) = (1u64, true);
+    while lexer.take(b'[')? {
+        if lexer.take(b']')? {
+            bounded = false;
+            continue;
+        }
+        let bound = lexer.integer()?;
+        count = match u64::try_from(bound).ok().and_then(|bound| count.checked_mul(bound)) {
+            Some(count) if count < 1 << 40 => count,
+            _ => return error(lexer.line(), format!("`{name}` has {bound} elements")),
+        };
+        lexer.expect(b']')?;
+    }
+    Ok((name, count, bounded))
+}
+
+fn parse_init(lexer: &mut Lexer<'_>, element: u32, into: &mut Vec<Init>) -> Result<()> {
+    if lexer.take(b'{')? {
+        loop {
+            if lexer.take(b'}')? {
+                return Ok(());
+            }
+            parse_init(lexer, element, into)?;
+            lexer.take(b',')?;
+        }
+    }
+    let negative = lexer.take(b'-')?;
+    let value = match lexer.next()? {
+        Token::Number(text) => match (parse_integer(text), parse_float_bits(text)) {
+            (Some(value), _) => Init::Bits(if negative { -value } else { value } as u64),
+            (None, Some(value)) => {
+                let value = if negative { -value } else { value };
+                Init::Bits(if element == 4 {
+                    u64::from((value as f32).to_bits())
+                } else {
+                    value.to_bits()
+                })
+            }
+            (None, None) => return error(lexer.line(), format!("`{text}` is not a number")),
+        },
+        Token::Word(word) => {
+            let name = if word == "generic" {
+                lexer.expect(b'(')?;
+                let name = lexer.word()?;
+                lexer.expect(b')')?;
+                name
+            } else {
+                word
+            };
+            let offset = if lexer.take(b'+')? { lexer.integer()? as i64 } else { 0 };
+            Init::Address {
+                name: name.to_string(),
+                offset,
+            }
+        }
+        found => return error(lexer.line(), format!("expected a value, found {found:?}")),
+    };
+    into.push(value);
+    Ok(())
+}
+
+fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
+    let mut params = Vec::new();
+    loop {
+        if lexer.take(b')')? {
+            return Ok(params);
+        }
+        let (mut size, mut align, mut explicit) = (0, 0, false);
+        while let Token::Word(word) = lexer.peek()? {
+            if !word.starts_with('.') {
+                break;
+            }
+            lexer.next()?;
+            match word {
+                ".align" => {
+                    // A pointer's `.align` follows `.ptr` and speaks of what it points to.
+                    let value = lexer.integer()? as u32;
+                    if !explicit {
+                        align = value;
+                    }
+                }
+                ".ptr" => explicit = true,
+                ".param" | ".reg" | ".global" | ".shared" | ".const" | ".local" => {}
+                _ => match type_size(word) {
+                    Some(bytes) => size = bytes,
+                    None => return error(lexer.line(), format!("unknown parameter type `{word}`")),
+                },
+            }
+        }
+        let (name, count, _) = parse_name_and_bounds(lexer)?;
+        let align = if align == 0 { size } else { align };
+        params.push(ParamDecl {
+            name,
+            size: size * count as u32,
+            align: align.max(1),
+        });
+        lexer.take(b',')?;
+    }
+}
+
+fn parse_function(lexer: &mut Lexer<'_>, entry: bool) -> Result<Function> {
+    let returns = if lexer.take(b'(')? {
+        parse_params(lexer)?
+    } else {
+        Vec::new()
+    };
+    let name = lexer.word()?.to_string();
+    let params = if lexer.take(b'(')? {
+        parse_params(lexer)?
+    } else {
+        Vec::new()
+    };
+    let mut function = Function {
+        name,
+        entry,
+        returns,
+        params,
+        body: None,
+        max_threads: None,
+    };
+    loop {
+        match lexer.next()? {
+            Token::Mark(b';') => return Ok(function),
+            Token::Mark(b'{') => {
+                function.body = Some(lexer.skip_block()?);
+                return Ok(function);
+            }
+            Token::Word(".maxntid" | ".reqntid") => {
+                let mut threads = lexer.integer()? as u32;
+                while lexer.take(b',')? {
+                    threads = threads.saturating_mul(lexer.integer()? as u32);
+                }
+                function.max_threads = Some(threads);
+            }
+            Token::Word(".pragma") => skip_to_semicolon(lexer)?,
+            Token::Word(".noreturn" | ".explicitcluster") => {}
+            Token::Word(
+                ".minnctapersm"
+                | ".maxnreg"
+                | ".maxnctapersm"
+                | ".maxclusterrank"
+                | ".reqnctapercluster"
+                | ".abi_preserve"
+                | ".abi_preserve_control",
+            ) => {
+                lexer.integer()?;
+                while lexer.take(b',')? {
+                    lexer.integer()?;
+                }
+            }
+            found => {
+                return error(
+                    lexer.line(),
+                    format!("expected the body of `{}`, found {found:?}", function.name),
+                );
+            }
+        }
+    }
+}
