@@ -1,11 +1,17 @@
 //! Every op of the CUDA backend, by the kernels that a GPU runs, on the emulated driver or on the one that
 //! `KILN_CUDA_DRIVER` names.
 
+mod both;
+mod elementwise;
+mod index;
+mod loss;
 mod matmul;
 mod norm;
 mod optim;
 mod random;
+mod reduce;
 mod runtime;
+mod softmax;
 mod twin;
 
 use kiln_cuda::{Cuda, Options};

@@ -1,0 +1,92 @@
+//! Cross-entropy: testkit's suites, and every kernel against the CPU on numbers of classes that choose it.
+
+use crate::both::{FLOATS, assert_near, both, indices, mixed, out, space, tensor};
+use crate::cuda;
+use kiln_core::ops::{CrossEntropyParams, LossOps};
+use kiln_core::{DType, Error, Runtime};
+use kiln_testkit::ops::loss;
+
+macro_rules! suite {
+    ($($name:ident),* $(,)?) => {$(
+        #[test]
+        fn $name() {
+            loss::$name(&cuda());
+        }
+    )*};
+}
+
+suite!(
+    cross_entropy,
+    cross_entropy_from_probabilities,
+    nll_loss,
+    pointwise,
+    limits,
+    refused
+);
+
+/// Around a warp, and around what each kernel holds; the first, the last and an ignored label among others.
+#[test]
+fn any_number_of_classes() {
+    let cuda = cuda();
+    for classes in [1usize, 2, 10, 32, 33, 128, 129, 512, 513, 520, 1031] {
+        let rows = if classes > 500 { 4 } else { 9 };
+        let labels: Vec<i32> = (0..rows as i32)
+            .map(|r| match r {
+                0 => classes as i32 - 1,
+                1 => -100,
+                r => (r - 2) * 7 % classes as i32,
+            })
+            .collect();
+        let (x, w) = (mixed(rows * classes, 1), mixed(classes, 2));
+        let weights: Vec<f64> = w.iter().map(|w| w.abs()).collect();
+        for (smoothing, weighted) in [(0.0, false), (0.1, false), (0.0, true), (0.25, true), (1.0, true)] {
+            let p = CrossEntropyParams {
+                rows: rows as u64,
+                classes: classes as u64,
+                smoothing,
+                ignore_index: -100,
+            };
+            for dtype in FLOATS {
+                let results = both!(&cuda, |b| {
+                    let (x, w) = (tensor(b, dtype, &x), tensor(b, dtype, &weights));
+                    let labels = indices(b, &labels);
+                    let (mut loss, mut weight) = (space(b, dtype, rows), space(b, dtype, rows));
+                    let mut dx = space(b, dtype, rows * classes);
+                    let w = weighted.then_some(&w);
+                    b.cross_entropy(&p, &x, &labels, w, &mut loss, &mut weight, &mut dx)?;
+                    out(b, &[&loss, &weight, &dx])
+                });
+                assert_near(&format!("{p:?}"), 8.0, &results);
+            }
+        }
+    }
+}
+
+/// A label that is no class is found by every kernel, names its place, and leaves the device in order.
+#[test]
+fn labels_out_of_range() {
+    let cuda = cuda();
+    for classes in [3usize, 40, 300, 600] {
+        for bad in [-1, classes as i32, i32::MAX, i32::MIN] {
+            let p = CrossEntropyParams {
+                rows: 3,
+                classes: classes as u64,
+                smoothing: 0.1,
+                ignore_index: -100,
+            };
+            let x = tensor(&cuda, DType::F32, &mixed(3 * classes, 1));
+            let labels = indices(&cuda, &[0, 2, bad]);
+            let [mut loss, mut weight] = [3, 3].map(|n| space(&cuda, DType::F32, n));
+            let mut dx = space(&cuda, DType::F32, 3 * classes);
+            let error = cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight, &mut dx);
+            let want = Error::IndexOutOfRange {
+                op: "cross_entropy",
+                index: i64::from(bad),
+                position: 2,
+                size: classes,
+            };
+            assert_eq!(error, Err(want));
+            assert_eq!(cuda.sync(), Ok(()));
+        }
+    }
+}
