@@ -22,6 +22,29 @@ fn memory_is_counted_and_comes_back() {
     private_memory_stays_apart(&b);
     a_direct_pool_keeps_nothing(&b);
     threads_share_a_pool(&b);
+    everything_made_is_given_back(&b);
+}
+
+fn everything_made_is_given_back(b: &Bench) {
+    let free = b.context.free_memory().unwrap();
+    for _ in 0..20 {
+        let other = Bench::new();
+        let mut x = other.block(&[1; 3000]);
+        let graph = other.stream.capture::<Error>(|| other.add(&mut x, 1)).unwrap();
+        let exec = graph.instantiate().unwrap();
+        exec.launch(&other.stream).unwrap();
+        // Dropped in another order than they were made in, with work under way.
+        drop(graph);
+        let Bench {
+            pool,
+            stream,
+            module,
+            context,
+        } = other;
+        drop((context, module, pool, stream));
+        drop((exec, x));
+    }
+    assert_free(b, free);
 }
 
 fn running_out_is_an_error_and_no_more(b: &Bench) {

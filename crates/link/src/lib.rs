@@ -5,7 +5,7 @@
 //!
 //! 1. the file that the environment variable `KILN_CUDA_DRIVER` names, else
 //! 2. the file given to [`set_driver`], else
-//! 3. `libcuda.so.1`, as the system finds it.
+//! 3. `libcuda.so.1`, as the system finds it, or where containers, WSL and NixOS have it.
 //!
 //! Without a driver `cuInit` answers `CUDA_ERROR_NO_DEVICE` (100), every other function `CUDA_ERROR_NOT_INITIALIZED`
 //! (3), and [`load`] says why. A function that the driver lacks answers `CUDA_ERROR_NOT_SUPPORTED` (801). A driver is

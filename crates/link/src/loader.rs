@@ -70,6 +70,13 @@ fn by(origin: &Origin) -> &'static str {
     }
 }
 
+/// Where the driver is on systems that do not put it where libraries are looked for: containers, WSL, NixOS.
+const ELSEWHERE: [&str; 3] = [
+    "/usr/local/nvidia/lib64/libcuda.so.1",
+    "/usr/lib/wsl/lib/libcuda.so.1",
+    "/run/opengl-driver/lib/libcuda.so.1",
+];
+
 /// The path of `set_driver`; held while a driver is being loaded, so that it happens once.
 static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
@@ -125,7 +132,13 @@ pub fn load() -> Result<&'static Driver, LoadError> {
         (_, Some(path)) => (path.clone(), Origin::Program),
         (_, None) => (PathBuf::from("libcuda.so.1"), Origin::System),
     };
-    let handle = open(&path, origin)?;
+    let handle = open(&path, origin).or_else(|error| {
+        let elsewhere = ELSEWHERE
+            .iter()
+            .map(Path::new)
+            .find(|f| origin == Origin::System && f.is_file());
+        elsewhere.map_or(Err(error), |file| open(file, origin))
+    })?;
     let Some(init) = find(handle, "cuInit") else {
         return Err(LoadError::NoDriver { path, origin });
     };
