@@ -93,6 +93,17 @@ pub(crate) fn ptx(image: &[u8], sm: u32) -> Result<&str, ImageError> {
     })
 }
 
+/// The machine code in an image that a real device would run, for what it says of its kernels.
+pub(crate) fn cubin(image: &[u8], sm: u32) -> Option<&[u8]> {
+    let entries = if word(image, 0) == Some(HEADER) {
+        entries(image).ok()?
+    } else {
+        return None;
+    };
+    let runs = |e: &&Entry<'_>| e.kind == CUBIN && !e.compressed && e.arch <= sm && e.arch / 10 == sm / 10;
+    entries.iter().filter(runs).max_by_key(|e| e.arch).map(|e| e.payload)
+}
+
 fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<&'a str, ImageError> {
     let usable = |e: &&Entry<'a>| e.kind == PTX && e.arch <= sm && (e.arch == sm || !tied(e));
     let Some(best) = entries.iter().filter(usable).max_by_key(|e| e.arch) else {
@@ -215,6 +226,7 @@ mod tests {
             assert!(ptx(&image, sm).unwrap().ends_with(&format!("// {chosen}")), "{sm}");
         }
         assert!(ptx(&image, 100).unwrap().ends_with("// 100a"));
+        assert_eq!((cubin(&image, 90), cubin(&image, 80)), (Some(&b"\x7fELF"[..]), None));
         let missing = ptx(&image, 61).unwrap_err();
         assert_eq!(
             missing,

@@ -4,6 +4,7 @@
 //! Device memory is host memory that [`memory::Memory`] knows: every access of a kernel is checked against it.
 
 mod check;
+mod cubin;
 mod decode;
 pub mod driver;
 mod exec;

@@ -15,21 +15,25 @@ fn with<T>(function: CUfunction, f: impl FnOnce(&Driver, &mut Function) -> Outco
 
 /// The largest block that a kernel may have.
 fn max_threads(function: &Function) -> u32 {
-    function.entry().max_threads.unwrap_or(MAX_THREADS).min(MAX_THREADS)
+    function.kernel.max_threads().unwrap_or(MAX_THREADS).min(MAX_THREADS)
+}
+
+/// The registers of a thread: what `ptxas` says, or a usual number where the image holds no machine code.
+fn registers(function: &Function) -> u32 {
+    function.resources.map_or(32, |r| r.registers)
 }
 
 /// How many blocks a multiprocessor holds at once, by threads, registers, shared memory and places for blocks.
 pub(crate) fn blocks_per_multiprocessor(function: &Function, threads: u32, dynamic: u32, driver: &Driver) -> u32 {
-    let entry = function.entry();
     if threads == 0 || threads > max_threads(function) || dynamic > function.max_dynamic {
         return 0;
     }
     let warps = threads.div_ceil(WARP as u32);
     let by_threads = device::THREADS_PER_MULTIPROCESSOR / (warps * WARP as u32);
     // Registers are given out to warps by 256.
-    let per_warp = (entry.registers().max(1) * WARP as u32).next_multiple_of(256);
+    let per_warp = (registers(function).max(1) * WARP as u32).next_multiple_of(256);
     let by_registers = device::REGISTERS / per_warp / warps;
-    let shared = (entry.static_shared() + dynamic + device::SHARED_RESERVED).next_multiple_of(128);
+    let shared = (function.static_shared + dynamic + device::SHARED_RESERVED).next_multiple_of(128);
     let by_shared = device::shared_per_multiprocessor(driver.config.sm) / shared;
     by_threads
         .min(by_registers)
@@ -39,19 +43,14 @@ pub(crate) fn blocks_per_multiprocessor(function: &Function, threads: u32, dynam
 
 fn get(out: Out<i32>, attribute: i32, function: CUfunction) -> Outcome {
     let value = with(function, |driver, function| {
-        let entry = function.entry();
         Ok(match attribute {
             0 => max_threads(function) as i32,
-            1 => entry.static_shared() as i32,
-            2 => function
-                .program
-                .variables
-                .iter()
-                .filter(|v| v.constant)
-                .map(|v| v.size as i32)
-                .sum(),
-            3 => entry.local() as i32,
-            4 => entry.registers() as i32,
+            1 => function.static_shared as i32,
+            2 => function.constants as i32,
+            3 => function
+                .resources
+                .map_or_else(|| function.kernel.local().unwrap_or(0), |r| r.local) as i32,
+            4 => registers(function) as i32,
             5 | 6 => driver.config.sm as i32,
             7 => 0,
             8 => function.max_dynamic as i32,
@@ -67,10 +66,10 @@ fn set(function: CUfunction, attribute: i32, value: i32) -> Outcome {
     with(function, |driver, function| {
         match attribute {
             8 => {
-                let room = device::shared_optin(driver.config.sm).saturating_sub(function.entry().static_shared());
+                let room = device::shared_optin(driver.config.sm).saturating_sub(function.static_shared);
                 let wanted = u32::try_from(value).ok().filter(|v| *v <= room);
                 let Some(wanted) = wanted else {
-                    let name = &function.entry().name;
+                    let name = function.kernel.name();
                     let line =
                         format_args!("{name} cannot have {value} bytes of dynamic shared memory; {room} are left");
                     driver.config.say(line);
@@ -159,7 +158,7 @@ export! {
     }
 
     fn cuFuncGetParamInfo(function: CUfunction, index: usize, offset: Out<usize>, size: Out<usize>) {
-        let param = with(function, |_, f| f.entry().params.get(index).copied().ok_or(Code::INVALID_VALUE))?;
+        let param = with(function, |_, f| f.kernel.params().get(index).copied().ok_or(Code::INVALID_VALUE))?;
         offset.put(param.offset as usize)?;
         size.put_if(param.size as usize);
         Ok(())
@@ -210,8 +209,8 @@ export! {
                 return Err(Code::INVALID_VALUE);
             }
             let each = device::shared_per_multiprocessor(driver.config.sm) / blocks / 128 * 128;
-            let taken = f.entry().static_shared() + device::SHARED_RESERVED;
-            Ok(each.saturating_sub(taken).min(device::shared_optin(driver.config.sm) - f.entry().static_shared()))
+            let taken = f.static_shared + device::SHARED_RESERVED;
+            Ok(each.saturating_sub(taken).min(device::shared_optin(driver.config.sm) - f.static_shared))
         })?;
         dynamic.put(room as usize)
     }

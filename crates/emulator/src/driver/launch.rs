@@ -8,7 +8,7 @@ use super::state::{Driver, State, driver};
 use super::types::{CUcontext, CUfunction, CUstream, In};
 use super::work::Work;
 use super::{Code, Outcome};
-use crate::{Fault, FaultKind, Launch, Options};
+use crate::{Fault, FaultKind, Launch, Options, run};
 
 /// A kernel with everything that a launch gives it.
 pub(crate) struct Kernel {
@@ -81,13 +81,10 @@ impl Kernel {
             multiprocessors: device::MULTIPROCESSORS as u32,
         };
         let view = driver.memory.view(self.device);
-        self.function
-            .program
-            .run(self.function.entry, &launch, &view, &options)
-            .map_err(|fault| {
-                driver.report(&fault);
-                code(&fault)
-            })
+        run(&self.function.kernel, &launch, &view, &options).map_err(|fault| {
+            driver.report(&fault);
+            code(&fault)
+        })
     }
 }
 
@@ -114,16 +111,11 @@ const BUFFER_SIZE: usize = 2;
 
 /// The bytes of a kernel's parameters, from an array of pointers to each or from one buffer.
 fn gather(function: &Function, params: In<*const c_void>, extra: In<*const c_void>) -> Outcome<Box<[u8]>> {
-    let entry = function.entry();
-    let size = entry
-        .params
-        .iter()
-        .map(|p| (p.offset + p.size) as usize)
-        .max()
-        .unwrap_or(0);
+    let wanted = function.kernel.params();
+    let size = function.kernel.param_bytes() as usize;
     let mut bytes = vec![0u8; size];
     if !params.raw().is_null() {
-        for (param, from) in entry.params.iter().zip(params.list(entry.params.len())?) {
+        for (param, from) in wanted.iter().zip(params.list(wanted.len())?) {
             let to = &mut bytes[param.offset as usize..][..param.size as usize];
             let from = In::<u8>::from_raw(from.cast()).list(to.len())?;
             to.copy_from_slice(&from);
@@ -141,11 +133,13 @@ fn gather(function: &Function, params: In<*const c_void>, extra: In<*const c_voi
             }
         }
         let (buffer, len) = buffer.zip(len).ok_or(Code::INVALID_VALUE)?;
-        if len < size {
+        // A program may leave the padding at the end away.
+        let used = wanted.last().map_or(0, |p| (p.offset + p.size) as usize);
+        if len < used {
             return Err(Code::INVALID_VALUE);
         }
-        bytes.copy_from_slice(&In::<u8>::from_raw(buffer.cast()).list(size)?);
-    } else if !entry.params.is_empty() {
+        bytes[..used].copy_from_slice(&In::<u8>::from_raw(buffer.cast()).list(used)?);
+    } else if !wanted.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
     Ok(bytes.into())
@@ -165,9 +159,9 @@ impl State {
         let Request {
             grid, block, shared, ..
         } = *request;
-        let entry = function.entry();
+        let name = function.kernel.name();
         let refuse = |code: Code, why: std::fmt::Arguments<'_>| {
-            driver.config.say(format_args!("{} is not launched: {why}", entry.name));
+            driver.config.say(format_args!("{name} is not launched: {why}"));
             Err(code)
         };
         let outside = |n: [u32; 3], max: [u32; 3]| (0..3).any(|d| n[d] == 0 || n[d] > max[d]);
@@ -182,21 +176,25 @@ impl State {
             let why = format_args!("a block of {block:?} threads; 1 to {MAX_BLOCK:?} and {MAX_THREADS} in all can be");
             return refuse(Code::INVALID_VALUE, why);
         }
-        if let Some(max) = entry.max_threads.filter(|max| threads > u64::from(*max)) {
+        if let Some(max) = function.kernel.max_threads().filter(|max| threads > u64::from(*max)) {
             let why = format_args!("{threads} threads in a block; its launch bounds allow {max}");
             return refuse(Code::INVALID_VALUE, why);
         }
         if shared > function.max_dynamic {
-            let (max, fixed) = (function.max_dynamic, entry.static_shared());
+            let (max, fixed) = (function.max_dynamic, function.static_shared);
             let why = format_args!(
                 "{shared} bytes of dynamic shared memory; {max} are allowed beside {fixed} static ones \
                  (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)"
             );
             return refuse(Code::INVALID_VALUE, why);
         }
-        let registers = u64::from(entry.registers().next_multiple_of(8)) * threads.next_multiple_of(32);
+        let each = function.resources.map_or(0, |r| r.registers).next_multiple_of(8);
+        let registers = u64::from(each) * threads.next_multiple_of(32);
         if registers > u64::from(device::REGISTERS) {
-            let why = format_args!("{registers} registers in a block; there are {}", device::REGISTERS);
+            let why = format_args!(
+                "{threads} threads of {each} registers; there are {} registers",
+                device::REGISTERS
+            );
             return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);
         }
         if request.cooperative {
@@ -217,8 +215,9 @@ impl State {
             }
         }
         let params = gather(&function, request.params, request.extra)?;
-        let pointers = entry
-            .params
+        let pointers = function
+            .kernel
+            .params()
             .iter()
             .map(|p| params.as_ptr() as usize + p.offset as usize)
             .collect();

@@ -25,7 +25,6 @@ mod module;
 mod peer;
 mod pointer;
 mod proc;
-mod program;
 mod schedule;
 mod shaped;
 mod state;

@@ -1,22 +1,25 @@
 //! Modules: images become programs, their variables get device memory, their kernels get handles.
 
+use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use super::program::Program;
 use super::state::{Driver, State, driver};
 use super::types::{CUcontext, CUdeviceptr, CUfunction, CUmodule, In, Out, name, put_text};
 use super::{Code, Outcome, device};
+use crate::cubin::{self, Resources};
 use crate::fatbin::{self, ImageError};
-use crate::memory::{Kind, Range};
+use crate::memory::Kind;
+use crate::{Kernel, Program};
 
 /// One module.
 pub(crate) struct Module {
     pub(crate) context: CUcontext,
-    pub(crate) program: Arc<Program>,
+    program: Program,
     /// The memory of each of the program's variables.
-    pub(crate) variables: Arc<[u64]>,
-    ranges: Vec<Range>,
+    variables: Arc<[u64]>,
+    /// What the machine code in the same image says of the kernels.
+    resources: HashMap<String, Resources>,
 }
 
 /// One kernel of a module, with what was set for it.
@@ -24,18 +27,16 @@ pub(crate) struct Module {
 pub(crate) struct Function {
     pub(crate) module: CUmodule,
     pub(crate) context: CUcontext,
-    pub(crate) program: Arc<Program>,
-    pub(crate) entry: usize,
+    pub(crate) kernel: Arc<Kernel>,
     pub(crate) variables: Arc<[u64]>,
+    /// What `ptxas` says, where the image holds machine code for this device.
+    pub(crate) resources: Option<Resources>,
+    pub(crate) static_shared: u32,
+    /// Bytes of the module's constants.
+    pub(crate) constants: u64,
     /// The dynamic shared memory that a launch may have, in bytes.
     pub(crate) max_dynamic: u32,
     pub(crate) carveout: i32,
-}
-
-impl Function {
-    pub(crate) fn entry(&self) -> &super::program::Entry {
-        &self.program.entries[self.entry]
-    }
 }
 
 /// The bytes of an image that C gives by its start alone.
@@ -78,43 +79,57 @@ impl Driver {
             (code, e.to_string())
         })?;
         let program = Program::load(text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
-        let mut ranges = Vec::new();
-        for variable in &program.variables {
-            let made = self.memory.allocate(device, variable.size.max(1), Kind::Variable);
-            ranges.push(made.map_err(|e| (Code::OUT_OF_MEMORY, e.to_string()))?);
-        }
-        let variables: Arc<[u64]> = ranges.iter().map(|r| r.base).collect();
-        for (variable, range) in program.variables.iter().zip(&ranges) {
-            let mut bytes = variable.bytes.clone();
-            bytes.resize(variable.size as usize, 0);
-            for (at, other, offset) in &variable.addresses {
-                let value = variables[*other].wrapping_add_signed(*offset);
-                bytes[*at as usize..][..8].copy_from_slice(&value.to_le_bytes());
-            }
-            // SAFETY: the range was allocated above with the variable's size, and nothing else knows of it yet.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), range.base as *mut u8, bytes.len()) };
-        }
+        let variables = self.place_variables(&program, device)?;
+        let resources = fatbin::cubin(image, self.config.sm)
+            .map(cubin::resources)
+            .unwrap_or_default();
         let mut state = self.lock();
         let handle = CUmodule(state.handle());
         state.modules.insert(
             handle,
             Module {
                 context,
-                program: Arc::new(program),
+                program,
                 variables,
-                ranges,
+                resources,
             },
         );
         Ok(handle)
     }
 
+    /// Gives a program's variables memory and their first values.
+    fn place_variables(&self, program: &Program, device: u32) -> Result<Arc<[u64]>, (Code, String)> {
+        let mut places = Vec::new();
+        for variable in program.variables() {
+            let made = self
+                .memory
+                .allocate(device, variable.size.max(1), Kind::Variable)
+                .map_err(|e| {
+                    places.iter().for_each(|base| drop(self.memory.free(*base)));
+                    (Code::OUT_OF_MEMORY, e.to_string())
+                })?;
+            places.push(made.base);
+        }
+        for (variable, base) in program.variables().iter().zip(&places) {
+            let mut bytes = variable.init.clone();
+            bytes.resize(variable.size as usize, 0);
+            for to in &variable.relocations {
+                let value = places[to.variable].wrapping_add_signed(to.addend);
+                bytes[to.offset as usize..][..8].copy_from_slice(&value.to_le_bytes());
+            }
+            // SAFETY: the range was allocated above with the variable's size, and nothing else knows of it yet.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), *base as *mut u8, bytes.len()) };
+        }
+        Ok(places.into())
+    }
+
     /// Takes a module and its functions away. Nothing that uses them is pending.
     pub(crate) fn unload(&self, state: &mut State, module: CUmodule) -> Outcome {
-        let module_state = state.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
+        let gone = state.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
         state.functions.retain(|_, f| f.module != module);
-        for range in module_state.ranges {
-            // Listed here alone, so it is live.
-            let _ = self.memory.free(range.base);
+        for base in gone.variables.iter() {
+            // Only its module frees a variable, so this one is live.
+            let _ = self.memory.free(*base);
         }
         Ok(())
     }
@@ -169,28 +184,34 @@ fn function(out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) -> Ou
     let mut state = driver.lock();
     state.current()?;
     let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-    let entry = found
-        .program
-        .entries
-        .iter()
-        .position(|e| e.name == wanted)
-        .ok_or(Code::NOT_FOUND)?;
+    let kernel = found.program.kernel(&wanted).ok_or(Code::NOT_FOUND)?;
+    let static_shared = kernel.static_shared().map_err(|e| {
+        driver.config.say(format_args!("kernel not loaded: {e}"));
+        Code::INVALID_PTX
+    })?;
+    let mut known = state.functions.iter();
+    if let Some((handle, _)) = known.find(|(_, f)| f.module == module && Arc::ptr_eq(&f.kernel, &kernel)) {
+        return out.put(*handle);
+    }
     let function = Function {
         module,
         context: found.context,
-        program: found.program.clone(),
-        entry,
+        resources: found.resources.get(&wanted).copied(),
+        kernel,
         variables: found.variables.clone(),
-        max_dynamic: device::SHARED.saturating_sub(found.program.entries[entry].static_shared()),
+        static_shared,
+        constants: found
+            .program
+            .variables()
+            .iter()
+            .filter(|v| v.constant)
+            .map(|v| v.size)
+            .sum(),
+        max_dynamic: device::SHARED.saturating_sub(static_shared),
         carveout: -1,
     };
-    let known = state
-        .functions
-        .iter()
-        .find(|(_, f)| f.module == module && f.entry == entry)
-        .map(|(id, _)| *id);
-    let handle = known.unwrap_or(CUfunction(state.handle()));
-    state.functions.entry(handle).or_insert(function);
+    let handle = CUfunction(state.handle());
+    state.functions.insert(handle, function);
     out.put(handle)
 }
 
@@ -236,7 +257,7 @@ export! {
     fn cuModuleGetFunctionCount(count: Out<u32>, module: CUmodule) {
         let state = driver()?.lock();
         let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        count.put(found.program.entries.len() as u32)
+        count.put(found.program.kernels().len() as u32)
     }
 
     fn cuModuleGetGlobal_v2(pointer: Out<CUdeviceptr>, size: Out<usize>, module: CUmodule, wanted: *const c_char) {
@@ -244,9 +265,10 @@ export! {
         let state = driver()?.lock();
         state.current()?;
         let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        let at = found.program.variables.iter().position(|v| v.name == wanted).ok_or(Code::NOT_FOUND)?;
+        let variables = found.program.variables();
+        let at = variables.iter().position(|v| v.name == wanted).ok_or(Code::NOT_FOUND)?;
         pointer.put_if(found.variables[at]);
-        size.put_if(found.program.variables[at].size as usize);
+        size.put_if(variables[at].size as usize);
         Ok(())
     }
 

@@ -34,7 +34,7 @@ fn symbol(name: &str) -> Option<*mut c_void> {
     // as the library; the name is a C string.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(super::device::cuInit as *const c_void, &raw mut info) == 0 {
+        if libc::dladdr(symbol as *const c_void, &raw mut info) == 0 {
             return None;
         }
         let library = libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD);

@@ -1,6 +1,6 @@
 //! A process for each test, and short names for what all of them do.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::process::Command;
 
 use kiln_emulator::driver::*;
@@ -113,4 +113,34 @@ pub(crate) fn set(at: u64, value: u32, stream: CUstream) {
 /// Copies one element of device memory in a stream.
 pub(crate) fn copy(dst: u64, src: u64, stream: CUstream) {
     cu!(cuMemcpyDtoDAsync_v2(dst, src, 4, stream));
+}
+
+/// Kernels for the tests of launches.
+pub(crate) const KERNELS: &str = include_str!("kernels.ptx");
+
+/// Loads the tests' kernels and gives one of them.
+pub(crate) fn kernel(name: &str) -> CUfunction {
+    let text = CString::new(KERNELS).unwrap();
+    let mut module = CUmodule::default();
+    cu!(cuModuleLoadData((&mut module).into(), text.as_ptr().cast()));
+    function(module, name)
+}
+
+pub(crate) fn function(module: CUmodule, name: &str) -> CUfunction {
+    let (name, mut function) = (CString::new(name).unwrap(), CUfunction::default());
+    cu!(cuModuleGetFunction((&mut function).into(), module, name.as_ptr()));
+    function
+}
+
+/// The pointers to parameters that are 64-bit words or smaller.
+pub(crate) fn pointers(params: &[u64]) -> Vec<*const c_void> {
+    params.iter().map(|p| (p as *const u64).cast()).collect()
+}
+
+/// Launches `blocks` blocks of `threads` threads.
+pub(crate) fn launch(f: CUfunction, blocks: u32, threads: u32, shared: u32, s: CUstream, params: &[u64]) -> Code {
+    let params = pointers(params);
+    let params = params[..].into();
+    // SAFETY: there are as many parameters as the kernels of the tests have, each 8 bytes long or shorter.
+    unsafe { cuLaunchKernel(f, blocks, 1, 1, threads, 1, 1, shared, s, params, In::NULL) }
 }

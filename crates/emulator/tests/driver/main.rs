@@ -6,5 +6,6 @@ mod harness;
 mod capture;
 mod errors;
 mod graphs;
+mod launches;
 mod memory;
 mod streams;
