@@ -4,7 +4,7 @@
 //! instructions are others, and the calls of rare instructions are behind one test. Everything that needs no history
 //! is checked by the interpreter itself: addresses, divergent barriers, warp-wide instructions with wrong masks.
 
-use crate::exec::{Space, Warp};
+use crate::exec::{Env, Space, Warp};
 
 /// How an access touches memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,18 @@ pub(crate) struct Access<'a> {
     /// Host addresses for global memory, offsets into the block's shared memory, offsets into the lane's local memory.
     /// Only those of the lanes in `mask` mean anything.
     pub(crate) addresses: &'a [u64; 32],
+}
+
+/// Watches one launch: what is shared by its blocks, which run on several threads.
+pub(crate) trait Watch: Sync {
+    /// The observer of the block with this index in the grid.
+    fn block(&self, index: [u32; 3]) -> Box<dyn Observer>;
+}
+
+/// What watches a launch in checker mode. `env.ranges` are the allocations, with the shadow of each.
+pub(crate) fn watch(env: &Env<'_>) -> Option<Box<dyn Watch>> {
+    debug_assert!(env.check);
+    None
 }
 
 /// Watches one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives

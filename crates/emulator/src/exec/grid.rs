@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::block::Block;
 use super::inst::{Code, Late, Line};
 use crate::Fault;
+use crate::check::{self, Observer};
 use crate::kernel::{Launch, Options};
 use crate::memory::Snapshot;
 
@@ -120,9 +121,11 @@ fn blocks(env: &Env<'_>) -> Result<(), Fault> {
     let [x, y, z] = env.grid.map(u64::from);
     let count = x * y * z;
     let index = |b: u64| [(b % x) as u32, (b / x % y) as u32, (b / x / y) as u32];
+    let watch = if env.check { check::watch(env) } else { None };
     let one = |block: &mut Block, b: u64| {
         block.prepare(env);
-        block.run(env, index(b), None)
+        let mut observer = watch.as_ref().map(|w| w.block(index(b)));
+        block.run(env, index(b), observer.as_deref_mut().map(|o| o as &mut dyn Observer))
     };
     // Most launches of small tests are over before another thread would have woken up.
     let start = Instant::now();

@@ -24,7 +24,7 @@ mod warp;
 pub(crate) mod warpwide;
 
 pub(crate) use block::barrier_flags;
-pub(crate) use grid::run;
+pub(crate) use grid::{Env, run};
 pub(crate) use inst::{CallSite, Code, Frame, Handler, Inst, Kind, Late, Line, Slot};
 pub(crate) use lanes::{Plan, Ty};
 pub(crate) use rounding::flags_of;
