@@ -139,6 +139,20 @@ fn change_edges(
     Ok(())
 }
 
+fn connect(node: &mut Node, from: CUgraphNode) -> Outcome {
+    if node.after.contains(&from) {
+        return Err(Code::INVALID_VALUE);
+    }
+    node.after.push(from);
+    Ok(())
+}
+
+fn disconnect(node: &mut Node, from: CUgraphNode) -> Outcome {
+    let at = node.after.iter().position(|a| *a == from).ok_or(Code::INVALID_VALUE)?;
+    node.after.remove(at);
+    Ok(())
+}
+
 fn edges(graph: CUgraph, from: Out<CUgraphNode>, to: Out<CUgraphNode>, count: Out<usize>) -> Outcome {
     let state = driver()?.lock();
     let edges = state.graph(graph)?.edges();
@@ -238,22 +252,36 @@ export! {
         neighbours(node, nodes, count, false)
     }
 
+    fn cuGraphNodeGetDependencies_v2(
+        node: CUgraphNode, nodes: Out<CUgraphNode>, _data: Out<u64>, count: Out<usize>,
+    ) {
+        neighbours(node, nodes, count, true)
+    }
+
+    fn cuGraphNodeGetDependentNodes_v2(
+        node: CUgraphNode, nodes: Out<CUgraphNode>, _data: Out<u64>, count: Out<usize>,
+    ) {
+        neighbours(node, nodes, count, false)
+    }
+
     fn cuGraphAddDependencies(graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize) {
-        change_edges(graph, from, to, count, |node, from| {
-            if node.after.contains(&from) {
-                return Err(Code::INVALID_VALUE);
-            }
-            node.after.push(from);
-            Ok(())
-        })
+        change_edges(graph, from, to, count, connect)
+    }
+
+    fn cuGraphAddDependencies_v2(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, _data: In<u64>, count: usize,
+    ) {
+        change_edges(graph, from, to, count, connect)
     }
 
     fn cuGraphRemoveDependencies(graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: usize) {
-        change_edges(graph, from, to, count, |node, from| {
-            let at = node.after.iter().position(|a| *a == from).ok_or(Code::INVALID_VALUE)?;
-            node.after.remove(at);
-            Ok(())
-        })
+        change_edges(graph, from, to, count, disconnect)
+    }
+
+    fn cuGraphRemoveDependencies_v2(
+        graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, _data: In<u64>, count: usize,
+    ) {
+        change_edges(graph, from, to, count, disconnect)
     }
 
     fn cuGraphDestroyNode(node: CUgraphNode) {

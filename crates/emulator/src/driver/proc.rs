@@ -16,11 +16,15 @@ const KEPT: &[(&str, i32, &str)] = &[
     ("cuEventElapsedTime", 12080, ""),
     ("cuGetProcAddress", 12000, ""),
     ("cuGraphAddKernelNode", 12000, ""),
+    ("cuGraphAddDependencies", 13000, ""),
     ("cuGraphExecKernelNodeSetParams", 12000, ""),
     ("cuGraphExecUpdate", 12000, ""),
     ("cuGraphGetEdges", 13000, ""),
     ("cuGraphKernelNodeGetParams", 12000, ""),
     ("cuGraphKernelNodeSetParams", 12000, ""),
+    ("cuGraphNodeGetDependencies", 13000, ""),
+    ("cuGraphNodeGetDependentNodes", 13000, ""),
+    ("cuGraphRemoveDependencies", 13000, ""),
     ("cuStreamGetCaptureInfo", 13000, "_v2"),
 ];
 
