@@ -34,7 +34,8 @@ impl Tensors {
             let state = slot.state.iter().map(|s| s.block.ptr());
             let addresses = [slot.param.block.ptr(), slot.grad.block.ptr()].into_iter().chain(state);
             let n = slot.param.len() as u64;
-            for (word, value) in words.by_ref().zip(addresses.chain([n, chunks])) {
+            // In this order a list of values that ends takes no word with it.
+            for (value, word) in addresses.chain([n, chunks]).zip(words.by_ref()) {
                 *word = value;
             }
             chunks += n.div_ceil(CHUNK);
