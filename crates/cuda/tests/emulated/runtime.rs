@@ -58,7 +58,7 @@ fn memory_is_counted() {
 fn out_of_memory_is_recoverable() {
     let cuda = with(Options::default());
     let free = cuda.context().free_memory().unwrap();
-    let live = cuda.memory().live;
+    let mut stats = None;
     for cycle in 0..100 {
         match cuda.alloc(DType::U8, 2 * free) {
             Err(Error::OutOfMemory {
@@ -67,16 +67,21 @@ fn out_of_memory_is_recoverable() {
                 free: left,
             }) => {
                 assert_eq!(device, "cuda:0");
-                assert!(requested >= 2 * free && left <= free, "{requested} of {left}");
+                assert!(requested >= 2 * free && left < requested, "{requested} of {left}");
             }
             other => panic!("cycle {cycle}: {other:?}"),
         }
         let small = cuda.upload(&[1f32, 2.0, 3.0]).unwrap();
         assert_eq!(cuda.download::<f32>(&small).unwrap(), [1.0, 2.0, 3.0]);
+        drop(small);
+        // The failure released what was cached, so each cycle allocates its small batch anew.
+        let now = cuda.memory();
+        let before = *stats.get_or_insert((now.live, now.cached));
+        assert_eq!((now.live, now.cached), before, "cycle {cycle} left something behind");
     }
-    assert_eq!(cuda.memory().live, live);
+    // Other tests of this process have memory too, but none so much.
     let now = cuda.context().free_memory().unwrap();
-    assert!(free - now <= 64 << 20, "{free} bytes were free, {now} are");
+    assert!(now + (256 << 20) >= free, "{free} bytes were free, {now} are");
     assert!(matches!(
         cuda.alloc(DType::F32, usize::MAX / 2),
         Err(Error::TooLarge { .. })
