@@ -88,20 +88,21 @@ both!(shared_plain, shared_vector, shared, [A: Address, const CHECK: bool], (A, 
 
 /// An address operand of 32 or 64 bits.
 pub(crate) trait Address: Copy {
-    fn wide(self) -> u64;
+    /// The address `offset` bytes on, which wraps at the operand's own width.
+    fn plus(self, offset: i64) -> u64;
 }
 
 impl Address for u32 {
     #[inline(always)]
-    fn wide(self) -> u64 {
-        u64::from(self)
+    fn plus(self, offset: i64) -> u64 {
+        u64::from(self.wrapping_add(offset as u32))
     }
 }
 
 impl Address for u64 {
     #[inline(always)]
-    fn wide(self) -> u64 {
-        self
+    fn plus(self, offset: i64) -> u64 {
+        self.wrapping_add(offset as u64)
     }
 }
 
@@ -232,7 +233,7 @@ unsafe fn shared<A: Address, const CHECK: bool>(w: &mut Warp, i: &Inst) -> bool 
     // SAFETY: `a` is a row of this width (`decode`).
     let a = unsafe { &*w.row::<[A; 32]>(i.a) };
     for (p, a) in w.pointers.iter_mut().zip(a) {
-        *p = a.wide().wrapping_add(i.imm as u64);
+        *p = a.plus(i.imm);
     }
     let (_, high, bits, pattern) = survey(&w.pointers, w.mask, size);
     w.pattern = pattern;
