@@ -58,6 +58,14 @@ pub(crate) enum ImageError {
         /// Architectures of the machine code that is there.
         cubin: Vec<u32>,
     },
+    /// PTX text for a newer device, or for exactly another one.
+    #[error("the PTX is for sm_{target}, which this device of sm_{sm} does not run")]
+    Target {
+        /// What the text asks for, with its suffix.
+        target: String,
+        /// The device's architecture.
+        sm: u32,
+    },
     /// The PTX is not text.
     #[error("the PTX is not UTF-8")]
     Text,
@@ -85,12 +93,18 @@ pub(crate) fn ptx(image: &[u8], sm: u32) -> Result<&str, ImageError> {
     }
     let text = text(image)?;
     let first = text.trim_start();
-    if first.starts_with(".version") || first.starts_with("//") || first.starts_with("/*") {
-        return Ok(text);
+    if !(first.starts_with(".version") || first.starts_with("//") || first.starts_with("/*")) {
+        return Err(ImageError::Unknown {
+            start: image[..image.len().min(8)].to_vec(),
+        });
     }
-    Err(ImageError::Unknown {
-        start: image[..image.len().min(8)].to_vec(),
-    })
+    match target(text) {
+        Some((arch, tied, name)) if arch > sm || (tied && arch != sm) => Err(ImageError::Target {
+            target: name.to_string(),
+            sm,
+        }),
+        _ => Ok(text),
+    }
 }
 
 /// The machine code in an image that a real device would run, for what it says of its kernels.
@@ -105,7 +119,10 @@ pub(crate) fn cubin(image: &[u8], sm: u32) -> Option<&[u8]> {
 }
 
 fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<&'a str, ImageError> {
-    let usable = |e: &&Entry<'a>| e.kind == PTX && e.arch <= sm && (e.arch == sm || !tied(e));
+    let usable = |e: &&Entry<'a>| {
+        let alone = || text(e.payload).ok().and_then(target).is_some_and(|(_, tied, _)| tied);
+        e.kind == PTX && e.arch <= sm && (e.arch == sm || !alone())
+    };
     let Some(best) = entries.iter().filter(usable).max_by_key(|e| e.arch) else {
         let of = |kind| entries.iter().filter(|e| e.kind == kind).map(|e| e.arch).collect();
         return Err(ImageError::NoPtx {
@@ -120,13 +137,12 @@ fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<&'a str, ImageError> {
     text(best.payload)
 }
 
-/// Whether the PTX runs on exactly its own architecture (`.target sm_90a`).
-fn tied(entry: &Entry<'_>) -> bool {
-    let text = text(entry.payload).unwrap_or_default();
-    let target = text.lines().find_map(|line| line.trim().strip_prefix(".target"));
-    target
-        .and_then(|t| t.trim().split(',').next())
-        .is_some_and(|t| t.trim_end().ends_with(['a', 'f']))
+/// What follows `.target sm_`: the architecture, whether it runs on that one alone (`90a`), and as it is written.
+fn target(text: &str) -> Option<(u32, bool, &str)> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(".target"))?;
+    let name = line.split([',', ';', '/']).next()?.trim().strip_prefix("sm_")?;
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    Some((digits.parse().ok()?, digits.len() < name.len(), name))
 }
 
 fn text(bytes: &[u8]) -> Result<&str, ImageError> {
@@ -266,6 +282,19 @@ mod tests {
                 .starts_with("\n.version")
         );
         assert!(ptx(b"// generated\n.version 8.0\n", 80).is_ok());
+        for (target, fits) in [
+            ("sm_75", true),
+            ("sm_80, debug", true),
+            ("sm_90", false),
+            ("sm_75a", false),
+        ] {
+            let text = format!(".version 8.0\n.target {target}\n.address_size 64\n");
+            let found = ptx(text.as_bytes(), 80);
+            assert!(
+                found.is_ok() == fits && (fits || matches!(found, Err(ImageError::Target { .. }))),
+                "{target}"
+            );
+        }
         assert_eq!(ptx(b"\x7fELF\x02", 80), Err(ImageError::Cubin));
         assert!(matches!(ptx(b"hello", 80), Err(ImageError::Unknown { .. })));
         assert!(matches!(ptx(b"", 80), Err(ImageError::Unknown { .. })));

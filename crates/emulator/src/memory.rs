@@ -5,15 +5,17 @@
 //! format), and keeps its addresses for a while after it was freed, so that a late access is named as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use thiserror::Error;
 
 mod mapping;
+mod shadow;
 mod transfer;
 
 use mapping::Mapping;
+pub use shadow::Shadow;
 pub use transfer::{copy, fill};
 
 /// How many freed allocations keep their addresses.
@@ -61,7 +63,7 @@ pub struct Range {
     pub kind: Kind,
     /// In checker mode, one byte of state for each byte of the allocation: 0 means never written. Memory that the host
     /// writes without the driver has none.
-    pub shadow: Option<Arc<[AtomicU8]>>,
+    pub shadow: Option<Arc<Shadow>>,
 }
 
 impl Range {
@@ -73,10 +75,7 @@ impl Range {
     /// Marks `len` bytes from `address` on as written.
     pub fn mark(&self, address: u64, len: u64) {
         if let Some(shadow) = &self.shadow {
-            let start = (address - self.base) as usize;
-            for byte in &shadow[start..start + len as usize] {
-                byte.store(1, Ordering::Relaxed);
-            }
+            shadow.mark(address - self.base, len);
         }
     }
 }
@@ -236,8 +235,7 @@ impl Memory {
             });
         }
         let mapping = Mapping::new(len).ok_or(MemoryError::Host { requested: len })?;
-        let shadow =
-            (self.check && kind == Kind::Device).then(|| (0..len).map(|_| AtomicU8::new(0)).collect::<Arc<[_]>>());
+        let shadow = (self.check && kind == Kind::Device).then(|| Arc::new(Shadow::new(len)));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let range = Range {
             base: mapping.base(),

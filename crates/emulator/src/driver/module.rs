@@ -74,6 +74,7 @@ impl Driver {
         let text = fatbin::ptx(image, self.config.sm).map_err(|e| {
             let code = match e {
                 ImageError::NoPtx { .. } | ImageError::Compressed { .. } | ImageError::Cubin => Code::NO_BINARY_FOR_GPU,
+                ImageError::Target { .. } => Code::INVALID_PTX,
                 ImageError::Unknown { .. } | ImageError::Truncated { .. } | ImageError::Text => Code::INVALID_IMAGE,
             };
             (code, e.to_string())

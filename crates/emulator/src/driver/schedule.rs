@@ -4,6 +4,7 @@
 //! not recorded yet, or earlier work that the legacy stream's rules put before it. Whoever waits for something runs
 //! work until that is done; work itself runs without the driver's lock, so that several threads can.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
 
 use super::config::Order;
@@ -82,7 +83,11 @@ impl Driver {
         let outcome = match &op.work {
             Work::Record(_) => op.work.run(self, context),
             _ if failed => Ok(()),
-            work => work.run(self, context),
+            // A panic is a bug of the emulator's; whoever waits for this stream must not wait for ever.
+            work => catch_unwind(AssertUnwindSafe(|| work.run(self, context))).unwrap_or_else(|_| {
+                self.report("work in a stream panicked, which is a bug of the emulator's");
+                Err(Code::UNKNOWN)
+            }),
         };
         let mut state = self.lock();
         if let Some(stream) = state.streams.get_mut(&stream) {

@@ -174,5 +174,15 @@ fn shadows_follow_copies_and_fills() {
     }
     assert_eq!(bytes(&b)[8..24], host);
     assert_eq!(bytes(&b)[32..40], [4, 3, 2, 1, 4, 3, 2, 1]);
+    // Copies inside one allocation, over themselves, to both sides.
+    // SAFETY: the spans lie in a live range.
+    unsafe {
+        copy(&memory, b.base + 20, b.base + 8, 32);
+        copy(&memory, b.base, b.base + 20, 16);
+    }
+    for at in 0..64 {
+        let written = (0..16).contains(&at) || (16..36).contains(&at) || (44..52).contains(&at);
+        assert_eq!(state(&b, at), u8::from(written), "{at}");
+    }
     assert!(memory.allocate(0, 8, Kind::Pinned).unwrap().shadow.is_none());
 }

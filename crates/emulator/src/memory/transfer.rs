@@ -1,7 +1,5 @@
 //! Copies and fills that the driver makes.
 
-use std::sync::atomic::Ordering;
-
 use super::Memory;
 
 /// Copies `len` bytes; the shadow of the source, where it has one, travels along.
@@ -17,19 +15,9 @@ pub unsafe fn copy(memory: &Memory, dst: u64, src: u64, len: u64) {
     unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len as usize) };
     let Some(to) = memory.find(dst) else { return };
     let Some(shadow) = &to.shadow else { return };
-    let from = memory.find(src).and_then(|r| Some((r.base, r.shadow?)));
-    match from {
+    match memory.find(src).and_then(|r| Some((r.base, r.shadow?))) {
         None => to.mark(dst, len),
-        Some((base, source)) => {
-            let start = (src - base) as usize;
-            let states: Vec<u8> = source[start..start + len as usize]
-                .iter()
-                .map(|b| b.load(Ordering::Relaxed))
-                .collect();
-            for (byte, state) in shadow[(dst - to.base) as usize..].iter().zip(states) {
-                byte.store(state, Ordering::Relaxed);
-            }
-        }
+        Some((base, from)) => shadow.copy(dst - to.base, &from, src - base, len),
     }
 }
 
