@@ -7,7 +7,7 @@
 use super::approx;
 use super::lanes::{Plan, binary, binary_flags, ternary, ternary_flags, unary, unary_flags};
 use super::rounding::{
-    FTZ, MODE, NAN, RM, RN, RP, RZ, finish32, flush, narrow32, odd, odd_div, odd_sqrt, odd_sum, sum_error,
+    FTZ, MODE, NAN, RM, RN, RP, RZ, finish32, flush, narrow32, odd_div, odd_sqrt, odd_sum, sum_error,
 };
 use crate::decode::Opcode;
 
@@ -123,18 +123,24 @@ fn f64s(op: &Opcode<'_>) -> Option<Plan> {
     let mode = flags & MODE;
     let plan = match op.name {
         "add" if mode == RN => binary(|a: f64, b: f64| a + b),
-        "add" => binary_flags(|m, a: f64, b: f64| direct(a + b, sum_error(a, b, a + b), m)),
+        "add" => {
+            binary_flags(|m, a: f64, b: f64| direct(a + b, sum_error(a, b, a + b), a.is_finite() && b.is_finite(), m))
+        }
         "sub" if mode == RN => binary(|a: f64, b: f64| a - b),
-        "sub" => binary_flags(|m, a: f64, b: f64| direct(a - b, sum_error(a, -b, a - b), m)),
+        "sub" => {
+            binary_flags(|m, a: f64, b: f64| direct(a - b, sum_error(a, -b, a - b), a.is_finite() && b.is_finite(), m))
+        }
         "mul" if mode == RN => binary(|a: f64, b: f64| a * b),
-        "mul" => binary_flags(|m, a: f64, b: f64| direct(a * b, a.mul_add(b, -(a * b)), m)),
+        "mul" => {
+            binary_flags(|m, a: f64, b: f64| direct(a * b, a.mul_add(b, -(a * b)), a.is_finite() && b.is_finite(), m))
+        }
         "fma" | "mad" if mode == RN => ternary(|a: f64, b: f64, c: f64| a.mul_add(b, c)),
         "fma" | "mad" => ternary_flags(|m, a: f64, b: f64, c: f64| fma_directed(a, b, c, m)),
         "div" if mode == RN => binary(|a: f64, b: f64| a / b),
         "div" => binary_flags(|m, a: f64, b: f64| {
             let q = a / b;
             let r = (-q).mul_add(b, a);
-            direct(q, if b < 0.0 { -r } else { r }, m)
+            direct(q, if b < 0.0 { -r } else { r }, a.is_finite() && b != 0.0, m)
         }),
         // The approximation flushes denormals and keeps the upper half alone.
         "rcp" if op.has("approx") => unary(|a: f64| upper(1.0 / flush64(a))),
@@ -142,10 +148,10 @@ fn f64s(op: &Opcode<'_>) -> Option<Plan> {
         "rcp" => unary_flags(|m, a: f64| {
             let q = 1.0 / a;
             let r = (-q).mul_add(a, 1.0);
-            direct(q, if a < 0.0 { -r } else { r }, m)
+            direct(q, if a < 0.0 { -r } else { r }, a != 0.0, m)
         }),
         "sqrt" if mode == RN => unary(|a: f64| a.sqrt()),
-        "sqrt" => unary_flags(|m, a: f64| direct(a.sqrt(), (-a.sqrt()).mul_add(a.sqrt(), a), m)),
+        "sqrt" => unary_flags(|m, a: f64| direct(a.sqrt(), (-a.sqrt()).mul_add(a.sqrt(), a), false, m)),
         "rsqrt" => unary(|a: f64| upper(1.0 / flush64(a).sqrt())),
         "neg" => unary(|a: f64| -a),
         "abs" => unary(f64::abs),
@@ -174,14 +180,11 @@ fn upper(a: f64) -> f64 {
     f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000)
 }
 
-/// Moves a result that was rounded to nearest by one unit where its error and the direction ask for it.
-fn direct(rounded: f64, error: f64, flags: u32) -> f64 {
-    if rounded.is_nan() || error == 0.0 || error.is_nan() {
-        return rounded;
-    }
+/// Moves a result that was rounded to nearest by one unit where its error and the direction ask for it. `finite` says
+/// that the exact result is.
+fn direct(rounded: f64, error: f64, finite: bool, flags: u32) -> f64 {
     if rounded.is_infinite() {
-        // The exact result is finite, or there would be no error.
-        return if inward(rounded, flags) {
+        return if finite && inward(rounded, flags) {
             f64::MAX.copysign(rounded)
         } else {
             rounded
@@ -208,8 +211,9 @@ fn inward(x: f64, flags: u32) -> bool {
 /// `a * b + c` in a direction. The error comes as the sum of two numbers (Boldo and Muller), whose sign is enough.
 fn fma_directed(a: f64, b: f64, c: f64, flags: u32) -> f64 {
     let r = a.mul_add(b, c);
+    let finite = a.is_finite() && b.is_finite() && c.is_finite();
     if !r.is_finite() {
-        return r;
+        return direct(r, 0.0, finite, flags);
     }
     let high = a * b;
     let low = a.mul_add(b, -high);
@@ -218,5 +222,5 @@ fn fma_directed(a: f64, b: f64, c: f64, flags: u32) -> f64 {
     let t = high + s;
     let t_error = sum_error(high, s, t);
     let error = ((t - r) + t_error) + s_error;
-    direct(r, odd(error, 0.0), flags)
+    direct(r, error, finite, flags)
 }
