@@ -7,6 +7,7 @@ use kiln_core::{Buffer, DType, Runtime, Shape};
 use kiln_cuda::matmul::{Algorithm, Plan};
 use kiln_cuda::{Cuda, CudaBuffer};
 use kiln_testkit::ops::matmul;
+use proptest::prelude::*;
 
 #[test]
 fn suite_matmul() {
@@ -301,6 +302,81 @@ fn splits_add_up_in_order() {
             check(&cuda, Plan::new(algorithm).split(splits), FLOATS[(i + j) % 3], &product);
         }
     }
+}
+
+/// Rows whose bytes are multiples of 16, 8, 4 and 2: every width of copy, in a pipeline that is full and drains, with
+/// the end of the operand inside a copy and inside a tile.
+#[test]
+fn rows_of_every_alignment() {
+    let cuda = cuda();
+    for algorithm in Algorithm::ALL {
+        for trans in TRANSPOSITIONS {
+            for (i, rows) in [[16, 104], [72, 100], [36, 102], [70, 101]].into_iter().enumerate() {
+                let [m, n] = if i % 2 == 0 { rows } else { [rows[1], rows[0]] };
+                for k in [rows[1], rows[0] + 64] {
+                    check(
+                        &cuda,
+                        Plan::new(algorithm),
+                        FLOATS[(i + k) % 3],
+                        &Product::of([m, n, k], trans),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Any product, by any rung, in any number of parts.
+fn any_product() -> impl Strategy<Value = (Algorithm, u32, DType, Product)> {
+    let side = || {
+        prop::sample::select(vec![
+            1usize, 2, 6, 8, 17, 31, 32, 33, 40, 63, 64, 65, 66, 101, 127, 128, 129,
+        ])
+    };
+    let depth = prop_oneof![1 => Just(0usize), 16 => side(), 1 => Just(257usize)];
+    let batches: Vec<[&[usize]; 2]> = vec![[&[], &[]], [&[], &[]], [&[], &[]], [&[2], &[]], [&[1, 2], &[2, 1]]];
+    let plan = (
+        prop::sample::select(Algorithm::ALL.to_vec()),
+        prop_oneof![2 => Just(1u32), 1 => 2u32..6],
+        prop::sample::select(FLOATS.to_vec()),
+    );
+    let activation = prop::sample::select(vec![
+        Activation::None,
+        Activation::Relu,
+        Activation::Silu,
+        Activation::Tanh,
+    ]);
+    (
+        plan,
+        (side(), side(), depth),
+        any::<[bool; 3]>(),
+        prop::sample::select(batches),
+        activation,
+    )
+        .prop_map(
+            |((algorithm, splits, dtype), (m, n, k), [trans_a, trans_b, bias], [a, b], activation)| {
+                let product = Product {
+                    batch_a: a.to_vec(),
+                    batch_b: b.to_vec(),
+                    bias,
+                    activation,
+                    ..Product::of([m, n, k], [trans_a, trans_b])
+                };
+                (algorithm, splits, dtype, product)
+            },
+        )
+}
+
+#[test]
+fn every_rung_computes_any_product() {
+    let cuda = cuda();
+    let config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |((algorithm, splits, dtype, product) in any_product())| {
+        check(&cuda, Plan::new(algorithm).split(splits), dtype, &product);
+    });
 }
 
 /// NaN and infinity reach the results that they belong to, and no others: padding is never multiplied into a result.
