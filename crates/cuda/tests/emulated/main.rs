@@ -12,6 +12,7 @@ mod random;
 mod reduce;
 mod runtime;
 mod softmax;
+mod step;
 mod twin;
 
 use kiln_cuda::{Cuda, Options};

@@ -1,0 +1,316 @@
+//! Whole training steps: recorded once and replayed, op by op, and on the CPU.
+
+use crate::with;
+use kiln_core::ops::Activation;
+use kiln_core::{Backend, Result};
+use kiln_cpu::Cpu;
+use kiln_cuda::{Cuda, Options};
+use kiln_data::{Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d};
+use kiln_nn::module::{StateDict, Value};
+use kiln_nn::optim::{Adam, AdamW, Group, Optimizer, Rmsprop, Schedule, Sgd};
+use kiln_nn::{Indices, Init, Layer, Module, Sequential, Tensor};
+use kiln_train::{Accuracy, Batch, Clip, ConfusionMatrix, NonFinite, Output, Report, TrainOptions, Trainer};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Convolutions with ReLU, pooling, batch norm, dropout and dense layers for images `[10, 10, 1]` of four classes.
+fn digits<B: Backend>(backend: &B) -> Sequential<B> {
+    let init = &mut Init::new(backend, 3);
+    let conv = Conv2d::<B>::builder(1, 4, 3).activation(Activation::Relu).build(init);
+    let second = Conv2d::<B>::builder(4, 5, 3).bias(false).build(init);
+    let dense = Linear::<B>::builder(5, 8).activation(Activation::Relu).build(init);
+    Sequential::new()
+        .push(conv.unwrap())
+        .push(MaxPool2d::new(2))
+        .push(second.unwrap())
+        .push(BatchNorm::new(init, 5).unwrap())
+        .push(MaxPool2d::new(2))
+        .push(Flatten::default())
+        .push(Dropout::new(init, 0.25).unwrap())
+        .push(dense.unwrap())
+        .push(Dropout::new(init, 0.1).unwrap())
+        .push(Linear::new(init, 8, 4).unwrap())
+}
+
+/// Two convolutions with pooling and two dense layers for images `[14, 14, 2]` of four classes.
+fn lenet<B: Backend>(backend: &B) -> Sequential<B> {
+    let init = &mut Init::new(backend, 4);
+    let first = Conv2d::<B>::builder(2, 3, 3).activation(Activation::Relu).build(init);
+    let second = Conv2d::<B>::builder(3, 4, 3).activation(Activation::Relu).build(init);
+    let dense = Linear::<B>::builder(16, 12).activation(Activation::Relu).build(init);
+    Sequential::new()
+        .push(first.unwrap())
+        .push(MaxPool2d::new(2))
+        .push(second.unwrap())
+        .push(MaxPool2d::new(2))
+        .push(Flatten::default())
+        .push(dense.unwrap())
+        .push(Linear::new(init, 12, 4).unwrap())
+}
+
+/// 22 images in batches of 4: five whole ones and a short one an epoch.
+fn data(shape: [usize; 3]) -> Loader {
+    let images = Arc::new(Synthetic::images(22, &shape, 4, 5).unwrap());
+    let options = LoaderOptions {
+        batch_size: 4,
+        shuffle: true,
+        seed: 3,
+        ..Default::default()
+    };
+    Loader::new(images, options).unwrap().with_transform(ToFloat)
+}
+
+fn step<B: Backend>(model: &Sequential<B>, batch: &Batch<B>) -> Result<Output<B>> {
+    let logits = model.forward(&batch.inputs)?;
+    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+}
+
+/// The values of a dictionary by name, as bits.
+fn bits<B: Backend>(dict: &StateDict<B>) -> Vec<(String, Vec<u64>)> {
+    let of = |value: &Value<B>| match value {
+        Value::Float(t) => t.to_f64().unwrap().into_iter().map(f64::to_bits).collect(),
+        Value::Int(i) => i.to_vec::<i32>().unwrap().into_iter().map(|v| v as u64).collect(),
+    };
+    dict.iter().map(|(name, value)| (name.to_string(), of(value))).collect()
+}
+
+/// All that a run leaves behind.
+struct Left<B: Backend> {
+    model: StateDict<B>,
+    optimizer: StateDict<B>,
+    report: Report,
+}
+
+impl<B: Backend> Left<B> {
+    /// Everything that has to be the same, however steps were made.
+    fn bits(&self) -> impl PartialEq + std::fmt::Debug + use<B> {
+        let epochs = self.report.history.epochs().iter();
+        let values: Vec<_> = epochs
+            .map(|e| (e.step, e.lr, e.train.clone(), e.valid.clone()))
+            .collect();
+        (bits(&self.model), bits(&self.optimizer), values)
+    }
+
+    /// Steps made op by op, recorded and replayed.
+    fn made(&self) -> (u64, u64, u64) {
+        let made = &self.report.execution;
+        (made.eager, made.recorded, made.replayed)
+    }
+}
+
+type Closure<'a, B> = &'a dyn Fn(&Sequential<B>, &Batch<B>) -> Result<Output<B>>;
+
+fn run<B: Backend>(
+    backend: &B,
+    mut model: Sequential<B>,
+    mut optimizer: impl Optimizer<B>,
+    data: &Loader,
+    options: TrainOptions,
+    closure: Closure<'_, B>,
+) -> Left<B> {
+    let schedule = Schedule::Cosine {
+        lr: optimizer.lr(),
+        min: 0.0,
+        steps: 30,
+    };
+    let report = Trainer::new(backend, options)
+        .metric(Accuracy::new())
+        .metric(ConfusionMatrix::new(4))
+        .schedule(schedule)
+        .fit(&mut model, &mut optimizer, closure, data, Some(data))
+        .unwrap_or_else(|e| panic!("{e}"));
+    Left {
+        model: StateDict::of(&model),
+        optimizer: optimizer.state_dict().unwrap(),
+        report,
+    }
+}
+
+fn options(capture: bool) -> TrainOptions {
+    TrainOptions {
+        epochs: 4,
+        read_every: 3,
+        capture,
+        ..Default::default()
+    }
+}
+
+/// Runs a net captured, op by op and on the CPU, and compares. (Adam's eps bounds what rounding does to an update.)
+fn agree(
+    net: (fn(&Cuda) -> Sequential<Cuda>, fn(&Cpu) -> Sequential<Cpu>),
+    optimizer: (
+        impl Fn() -> Box<dyn Optimizer<Cuda>>,
+        impl Fn() -> Box<dyn Optimizer<Cpu>>,
+    ),
+    shape: [usize; 3],
+    clip: Option<Clip>,
+) {
+    let (cuda, data) = (with(Options::default()), data(shape));
+    let on_cuda = |capture| {
+        let options = TrainOptions {
+            clip,
+            ..options(capture)
+        };
+        run(&cuda, net.0(&cuda), optimizer.0(), &data, options, &step)
+    };
+    let (captured, plain) = (on_cuda(true), on_cuda(false));
+    assert_eq!(captured.bits(), plain.bits());
+    // Of each shape the first batch is made op by op and the second recorded; there are four epochs of five and one.
+    assert_eq!((captured.made(), plain.made()), ((2, 2, 20), (24, 0, 0)));
+    let made = captured.report.execution;
+    assert_eq!((made.allocations, &captured.report.not_captured), (0, &None));
+    assert!(made.launches > 20, "{made:?}");
+
+    let options = TrainOptions { clip, ..options(true) };
+    let cpu = Cpu::new();
+    let on_cpu = run(&cpu, net.1(&cpu), optimizer.1(), &data, options, &step);
+    for ((name, a), (_, b)) in captured.model.iter().zip(on_cpu.model.iter()) {
+        match (a, b) {
+            (Value::Float(a), Value::Float(b)) => {
+                for (a, b) in a.to_f64().unwrap().into_iter().zip(b.to_f64().unwrap()) {
+                    assert!((a - b).abs() <= 2e-3 + 2e-3 * b.abs(), "{name}: {a}, on the CPU {b}");
+                }
+            }
+            (Value::Int(a), Value::Int(b)) => assert_eq!(a.to_vec::<i32>(), b.to_vec::<i32>(), "{name}"),
+            _ => panic!("{name}"),
+        }
+    }
+}
+
+#[test]
+fn a_net_with_dropout_and_batch_norm_is_replayed() {
+    let groups = || Group::new(|n| n.ends_with("bias")).lr_factor(2.0).weight_decay(0.0);
+    agree(
+        (digits, digits),
+        (
+            move || Box::new(Adam::new(1e-2).eps(1e-3).weight_decay(1e-3).group(groups())),
+            move || Box::new(Adam::new(1e-2).eps(1e-3).weight_decay(1e-3).group(groups())),
+        ),
+        [10, 10, 1],
+        Some(Clip::Norm(0.5)),
+    );
+}
+
+#[test]
+fn a_net_with_momentum_is_replayed() {
+    agree(
+        (lenet, lenet),
+        (
+            || Box::new(Sgd::new(0.05).momentum(0.9)),
+            || Box::new(Sgd::new(0.05).momentum(0.9)),
+        ),
+        [14, 14, 2],
+        Some(Clip::Value(0.05)),
+    );
+}
+
+#[test]
+fn other_optimizers_are_replayed() {
+    let (cuda, data) = (with(Options::default()), data([14, 14, 2]));
+    let one = |capture| TrainOptions {
+        max_steps: Some(5),
+        ..options(capture)
+    };
+    let both = |optimizer: &dyn Fn() -> Box<dyn Optimizer<Cuda>>| {
+        let run = |capture| run(&cuda, lenet(&cuda), optimizer(), &data, one(capture), &step);
+        let (captured, plain) = (run(true), run(false));
+        assert_eq!(captured.bits(), plain.bits());
+        assert_eq!(captured.made(), (1, 1, 3));
+    };
+    both(&|| Box::new(AdamW::new(1e-2).amsgrad(true)));
+    both(&|| Box::new(Rmsprop::new(1e-3).momentum(0.5).centered(true)));
+}
+
+/// A closure that sends something to the device, which a recording cannot repeat.
+#[test]
+fn a_step_that_cannot_be_recorded_runs_op_by_op() {
+    let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
+    let weighted = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+        let output = step(model, batch)?;
+        let half = Tensor::from_slice(&cuda, &[0.5f32], &[])?;
+        Ok(Output {
+            loss: output.loss.mul(&half)?,
+            ..output
+        })
+    };
+    let one = |capture| TrainOptions {
+        epochs: 1,
+        ..options(capture)
+    };
+    let run = |capture| run(&cuda, digits(&cuda), Adam::new(1e-2), &data, one(capture), &weighted);
+    let (tried, plain) = (run(true), run(false));
+    assert_eq!(tried.bits(), plain.bits());
+    assert_eq!(tried.made(), (6, 0, 0));
+    let obstacle = tried.report.not_captured.unwrap();
+    assert!(
+        obstacle.contains("an upload cannot be part of a captured step"),
+        "{obstacle}"
+    );
+}
+
+/// A closure that keeps what the model holds, so that it moves when it is next written: a recording is good for one step.
+#[test]
+fn values_that_are_held_are_not_overwritten() {
+    let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
+    let run = |capture| {
+        let held = RefCell::new(Vec::new());
+        let holding = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+            held.borrow_mut().push(StateDict::of(model));
+            step(model, batch)
+        };
+        let left = run(&cuda, digits(&cuda), Adam::new(1e-2), &data, options(capture), &holding);
+        let held: Vec<_> = held.into_inner().iter().map(bits).collect();
+        (left, held)
+    };
+    let ((tried, kept), (plain, expected)) = (run(true), run(false));
+    assert_eq!(tried.bits(), plain.bits());
+    assert!(kept == expected, "a value changed while it was held");
+    // After the first epoch the validation holds them, so that the eighth attempt is over before it begins.
+    assert_eq!(tried.made(), (17, 7, 0));
+    let obstacle = tried.report.not_captured.unwrap();
+    assert!(obstacle.contains("moved 8 times"), "{obstacle}");
+}
+
+/// Steps of several batches, and steps that may be skipped, look at the device in between.
+#[test]
+fn steps_that_read_run_op_by_op() {
+    let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
+    for (accumulate, non_finite) in [(2, NonFinite::Stop), (1, NonFinite::Skip { in_a_row: 1 })] {
+        let options = TrainOptions {
+            accumulate,
+            non_finite,
+            epochs: 1,
+            ..options(true)
+        };
+        let left = run(&cuda, digits(&cuda), Adam::new(1e-2), &data, options, &step);
+        assert_eq!(left.made(), (if accumulate == 2 { 3 } else { 6 }, 0, 0));
+    }
+}
+
+/// A label that only a kernel sees, in a replayed step: the run ends with it.
+#[test]
+fn a_bad_label_ends_a_replayed_run() {
+    let cuda = with(Options::default());
+    let data = data([10, 10, 1]);
+    let init = &mut Init::new(&cuda, 0);
+    let mut model = Sequential::new()
+        .push(Flatten::default())
+        .push(Linear::new(init, 100, 3).unwrap());
+    let shifted = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+        let logits = model.forward(&batch.inputs)?;
+        logits.cross_entropy(&batch.labels).map(Output::new)
+    };
+    let options = TrainOptions {
+        epochs: 4,
+        ..TrainOptions::default()
+    };
+    let error = Trainer::new(&cuda, options)
+        .fit(&mut model, &mut Sgd::new(0.1), shifted, &data, None)
+        .unwrap_err();
+    assert!(error.to_string().contains("index 3"), "{error}");
+    // The device goes on.
+    let labels = Indices::from_slice(&cuda, &[2i32], &[1]).unwrap();
+    assert_eq!(labels.to_vec::<i32>(), Ok(vec![2]));
+    assert!(model.named_parameters().iter().all(|(_, p)| p.to_f64().is_ok()));
+}
