@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::schedule::Goal;
 use super::state::{Driver, State, driver, stack};
 use super::stream::{PRIORITIES, Stream};
 use super::types::{CUcontext, CUdevice, CUstream, Out};
@@ -69,9 +68,11 @@ impl State {
 fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
     let mut state = driver.lock();
     state.contexts.get(&handle).ok_or(Code::INVALID_CONTEXT)?;
-    while !state.met(&Goal::Context(handle)) {
-        state = driver.step(state, Some(&Goal::Context(handle)))?;
+    let goal = state.everything(handle);
+    while !state.met(&goal) {
+        state = driver.step(state, Some(&goal))?;
     }
+    state = driver.drain(state);
     let context = state.contexts.remove(&handle).ok_or(Code::INVALID_CONTEXT)?;
     let device = context.device;
     state.streams.retain(|_, s| s.context != handle);
@@ -110,6 +111,7 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
         // It was listed under this lock, and nothing runs on the device any more.
         let _ = driver.memory.free(range.base);
     }
+    driver.memory.collect();
     Ok(())
 }
 
@@ -303,7 +305,8 @@ export! {
         let context = state.current()?;
         state.refuse_captured_context(context)?;
         state.refuse_unsafe()?;
-        driver.wait(state, &Goal::Context(context)).map(drop)
+        let goal = state.everything(context);
+        driver.wait(state, &goal).map(drop)
     }
 
     fn cuCtxSynchronize_v2(context: CUcontext) {
@@ -313,8 +316,9 @@ export! {
         state.healthy(context)?;
         state.refuse_captured_context(context)?;
         state.refuse_unsafe()?;
-        while !state.met(&Goal::Context(context)) {
-            state = driver.step(state, Some(&Goal::Context(context)))?;
+        let goal = state.everything(context);
+        while !state.met(&goal) {
+            state = driver.step(state, Some(&goal))?;
         }
         state.healthy(context)
     }

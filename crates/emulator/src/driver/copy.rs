@@ -155,7 +155,8 @@ fn peer_now(dst: u64, to: CUcontext, src: u64, from: CUcontext, bytes: usize) ->
     let mut state = driver.lock();
     for context in [to, from] {
         state.healthy(context)?;
-        state = driver.wait(state, &Goal::Context(context))?;
+        let goal = state.everything(context);
+        state = driver.wait(state, &goal)?;
     }
     drop(state);
     copy(dst, Side::Device, src, Side::Device, bytes, When::Now)

@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard};
 
 use super::config::Order;
 use super::state::{Driver, State};
-use super::stream::Op;
+use super::stream::{Op, Stream};
 use super::types::{CUcontext, CUstream};
 use super::work::{Record, Work};
 use super::{Code, Outcome};
@@ -19,8 +19,8 @@ use super::{Code, Outcome};
 pub(crate) enum Goal {
     /// Everything in a stream up to a piece of work.
     Stream(CUstream, u64),
-    /// Everything in all streams of a context.
-    Context(CUcontext),
+    /// Everything in all streams of a context up to a piece of work.
+    Context(CUcontext, u64),
     /// One recording of an event.
     Record(Arc<Record>),
 }
@@ -56,6 +56,12 @@ impl Driver {
         mut state: MutexGuard<'a, State>,
         goal: Option<&Goal>,
     ) -> Outcome<MutexGuard<'a, State>> {
+        if state.draining > 0 {
+            return Ok(self
+                .changed
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner()));
+        }
         let pick = match (self.config.order, goal) {
             (Order::Random(_), _) | (_, None) => {
                 let ready: Vec<CUstream> = state.streams.keys().copied().filter(|s| state.ready(*s)).collect();
@@ -103,16 +109,25 @@ impl Driver {
     /// Waits for everything in the current context, and for whatever other threads run; then nothing is running until
     /// the lock is released.
     pub(crate) fn quiet<'a>(&'a self, state: MutexGuard<'a, State>) -> Outcome<MutexGuard<'a, State>> {
-        let context = state.current()?;
-        let mut state = self.wait(state, &Goal::Context(context))?;
+        let goal = state.everything(state.current()?);
+        let state = self.wait(state, &goal)?;
+        Ok(self.drain(state))
+    }
+
+    /// Waits for whatever other threads run, and gives the pages of what was freed back.
+    pub(crate) fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // Nobody starts anything meanwhile, or there might always be something.
+        state.draining += 1;
         while state.streams.values().any(|s| s.running.is_some()) {
             state = self
                 .changed
                 .wait(state)
                 .unwrap_or_else(|poisoned| poisoned.into_inner());
         }
+        state.draining -= 1;
+        self.changed.notify_all();
         self.memory.collect();
-        Ok(state)
+        state
     }
 }
 
@@ -142,11 +157,19 @@ impl State {
         }
     }
 
+    /// What a context has been given so far.
+    pub(crate) fn everything(&self, context: CUcontext) -> Goal {
+        Goal::Context(context, self.seq)
+    }
+
     /// Whether there is nothing left to wait for.
     pub(crate) fn met(&self, goal: &Goal) -> bool {
         match goal {
             Goal::Stream(stream, seq) => !self.pending(*stream, *seq),
-            Goal::Context(context) => self.streams.values().all(|s| s.context != *context || s.idle()),
+            Goal::Context(context, seq) => {
+                let late = |s: &Stream| s.first().is_none_or(|first| first > *seq);
+                self.streams.values().all(|s| s.context != *context || late(s))
+            }
             Goal::Record(record) => record.done.get().is_some(),
         }
     }
@@ -189,9 +212,10 @@ impl State {
     fn needed(&self, goal: &Goal) -> Option<CUstream> {
         match goal {
             Goal::Stream(stream, _) => self.unblock(*stream),
-            Goal::Context(context) => {
-                let ours = self.streams.iter().filter(|(_, s)| s.context == *context && !s.idle());
-                ours.map(|(id, _)| *id).find_map(|stream| self.unblock(stream))
+            Goal::Context(context, seq) => {
+                let ours = self.streams.iter().filter(|(_, s)| s.context == *context);
+                let mut pending = ours.map(|(id, _)| *id).filter(|id| self.pending(*id, *seq));
+                pending.find_map(|stream| self.unblock(stream))
             }
             Goal::Record(record) => self.unblock(record.stream),
         }

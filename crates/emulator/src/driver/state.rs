@@ -33,6 +33,8 @@ pub(crate) struct State {
     next: u64,
     /// Counts what is issued, over all streams.
     pub(crate) seq: u64,
+    /// How many threads wait until nothing runs.
+    pub(crate) draining: u32,
     /// The state of the generator that chooses an order.
     random: u64,
     pub(crate) contexts: BTreeMap<CUcontext, Context>,
@@ -118,6 +120,7 @@ impl Driver {
         let state = State {
             next: 1,
             seq: 0,
+            draining: 0,
             random,
             contexts: BTreeMap::new(),
             primaries: (0..config.devices).map(|_| Primary::default()).collect(),

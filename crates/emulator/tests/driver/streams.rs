@@ -262,6 +262,9 @@ fn many_threads_share_the_driver() {
                             cu!(cuStreamSynchronize(s));
                             assert_eq!(peek(at + 32, 1), [t * 1000 + n]);
                             cu!(cuMemFree_v2(at));
+                            if n % 10 == 0 {
+                                cu!(cuCtxSynchronize());
+                            }
                         }
                     });
                 }
