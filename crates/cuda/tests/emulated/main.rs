@@ -2,12 +2,14 @@
 //! `KILN_CUDA_DRIVER` names.
 
 mod both;
+mod conv;
 mod elementwise;
 mod index;
 mod loss;
 mod matmul;
 mod norm;
 mod optim;
+mod pool;
 mod random;
 mod reduce;
 mod runtime;

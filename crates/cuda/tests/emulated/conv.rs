@@ -1,0 +1,373 @@
+//! Convolutions: testkit's suites, and every rung of the ladder against the f64 CPU on shapes that straddle its tiles.
+
+use crate::cuda;
+use crate::twin::{bits, empty, read, upload, values, wide};
+use half::{bf16, f16};
+use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
+use kiln_core::{DType, Error, Float, Shape};
+use kiln_cpu::Cpu;
+use kiln_cuda::Cuda;
+use kiln_cuda::conv::{Algorithm, Pass, Tile, choose};
+use kiln_testkit::ops::conv;
+use std::collections::BTreeSet;
+
+#[test]
+fn suite() {
+    conv::conv(&cuda());
+}
+
+#[test]
+fn transposed_suite() {
+    conv::conv_transpose(&cuda());
+}
+
+#[test]
+fn refused() {
+    conv::refused(&cuda());
+}
+
+/// A convolution to try: the input `[N, D, H, W, C]`, output channels, and the window.
+#[derive(Clone, Copy, Debug)]
+struct Shapes {
+    x: [usize; 5],
+    outputs: usize,
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    dilation: [usize; 3],
+    padding: [usize; 3],
+    groups: usize,
+}
+
+/// In two dimensions, stride and dilation 1.
+fn plane(x: [usize; 4], outputs: usize, kernel: usize, padding: usize) -> Shapes {
+    let [n, h, w, c] = x;
+    Shapes {
+        x: [n, 1, h, w, c],
+        outputs,
+        kernel: [1, kernel, kernel],
+        stride: [1; 3],
+        dilation: [1; 3],
+        padding: [0, padding, padding],
+        groups: 1,
+    }
+}
+
+impl Shapes {
+    fn stride(self, stride: usize) -> Self {
+        let stride = [1, stride, stride];
+        Shapes { stride, ..self }
+    }
+
+    fn dilation(self, dilation: usize) -> Self {
+        let dilation = [1, dilation, dilation];
+        Shapes { dilation, ..self }
+    }
+
+    fn groups(self, groups: usize) -> Self {
+        Shapes { groups, ..self }
+    }
+
+    fn params(&self) -> ConvParams {
+        let window = Window {
+            rank: 3,
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: Padding::Explicit(self.padding),
+            dilation: self.dilation,
+        };
+        let [d, h, w] = self.kernel;
+        let weight = Shape::new(&[self.outputs, d, h, w, self.x[4] / self.groups]).unwrap();
+        let x = Shape::new(&self.x).unwrap();
+        ConvParams::new("conv", &x, &weight, &window, self.groups).unwrap().0
+    }
+}
+
+/// Elements of x, w and y.
+fn lens(p: &ConvParams) -> [usize; 3] {
+    let n = p.batch as usize;
+    [
+        n * p.in_positions() * p.in_channels as usize,
+        p.out_channels as usize * p.taps() * p.group_in(),
+        n * p.out_positions() * p.out_channels as usize,
+    ]
+}
+
+/// The operands of a pass, in the order of its arguments, and how many elements it writes and adds up for each.
+fn operands(pass: Pass, p: &ConvParams) -> ([usize; 2], usize, usize) {
+    let [x, w, y] = lens(p);
+    match pass {
+        Pass::Forward => ([x, w], y, p.taps() * p.group_in()),
+        Pass::DataGrad => ([y, w], x, p.taps() * p.group_out()),
+        Pass::WeightGrad => ([y, x], w, p.batch as usize * p.out_positions()),
+    }
+}
+
+/// A pass in f64 on the CPU.
+fn exact(pass: Pass, p: &ConvParams, a: &[f64], b: &[f64], bias: Option<&[f64]>) -> Vec<f64> {
+    let cpu = Cpu::poisoned();
+    let (a, b, bias) = (upload(&cpu, a), upload(&cpu, b), bias.map(|bias| upload(&cpu, bias)));
+    let mut out = empty::<_, f64>(&cpu, operands(pass, p).1);
+    match pass {
+        Pass::Forward => cpu.conv(p, &a, &b, bias.as_ref(), &mut out),
+        Pass::DataGrad => cpu.conv_data_grad(p, &a, &b, &mut out),
+        Pass::WeightGrad => cpu.conv_weight_grad(p, &a, &b, &mut out),
+    }
+    .unwrap();
+    read(&cpu, &out)
+}
+
+/// A pass by one rung.
+fn by<T: Float>(
+    cuda: &Cuda,
+    algorithm: Algorithm,
+    pass: Pass,
+    p: &ConvParams,
+    [a, b]: [&[T]; 2],
+    bias: Option<&[T]>,
+) -> kiln_core::Result<Vec<T>> {
+    let (a, b, bias) = (upload(cuda, a), upload(cuda, b), bias.map(|bias| upload(cuda, bias)));
+    let mut out = empty::<_, T>(cuda, operands(pass, p).1);
+    match pass {
+        Pass::Forward => cuda.conv_with(algorithm, p, &a, &b, bias.as_ref(), &mut out),
+        Pass::DataGrad => cuda.conv_data_grad_with(algorithm, p, &a, &b, &mut out),
+        Pass::WeightGrad => cuda.conv_weight_grad_with(algorithm, p, &a, &b, &mut out),
+    }?;
+    Ok(read(cuda, &out))
+}
+
+const PASSES: [Pass; 3] = [Pass::Forward, Pass::DataGrad, Pass::WeightGrad];
+
+/// How far a result may be from the exact one: `n` products and additions in f32, each within 2⁻²⁴ of the sum of the
+/// absolute values; operands rounded to 11 bits for tf32; the bound of `conv_winograd.cu`; and one rounding to `T`.
+fn bound<T: Float>(algorithm: Algorithm, n: usize, absolute: f64, largest: f64, want: f64) -> f64 {
+    let (unit, n) = (2f64.powi(-24), n as f64);
+    let sum = match algorithm {
+        Algorithm::Winograd(_) => (n + 12.0) * unit * 81.0 * n * largest,
+        Algorithm::Tensor(_) if T::DTYPE == DType::F32 => (n + 2.0) * unit * absolute + 2f64.powi(-10) * absolute,
+        _ => (n + 2.0) * unit * absolute,
+    };
+    let store = match T::DTYPE {
+        DType::BF16 => 2f64.powi(-8),
+        DType::F16 => 2f64.powi(-11),
+        _ => unit,
+    };
+    // What f16 cannot hold in full precision.
+    sum + store * (want.abs() + sum) + 2f64.powi(-25)
+}
+
+/// Every rung that fits against the exact result; the others must say that they do not. Returns who ran.
+fn ladder<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)> {
+    let mut p = shapes.params();
+    let mut ran = Vec::new();
+    for pass in PASSES {
+        let ([first, second], _, n) = operands(pass, &p);
+        let (a, b) = (values::<T>(first, 1), values::<T>(second, 2));
+        let bias = (pass == Pass::Forward && shapes.outputs.is_multiple_of(2)).then(|| values::<T>(shapes.outputs, 3));
+        p.activation = if bias.is_some() { Activation::Relu as u32 } else { 0 };
+        let (wide_a, wide_b) = (wide(a.clone()), wide(b.clone()));
+        let wide_bias = bias.clone().map(wide);
+        let want = exact(pass, &p, &wide_a, &wide_b, wide_bias.as_deref());
+        let abs = |v: &[f64]| v.iter().map(|x| x.abs()).collect::<Vec<_>>();
+        let absolute = exact(
+            pass,
+            &p,
+            &abs(&wide_a),
+            &abs(&wide_b),
+            wide_bias.as_deref().map(abs).as_deref(),
+        );
+        let taps = match pass {
+            Pass::WeightGrad => n,
+            Pass::Forward => p.group_in(),
+            Pass::DataGrad => p.group_out(),
+        };
+        for algorithm in Algorithm::ALL {
+            let got = by(cuda, algorithm, pass, &p, [&a, &b], bias.as_deref());
+            if !algorithm.fits(pass, &p, T::DTYPE) {
+                assert!(
+                    matches!(got, Err(Error::InvalidArgument { .. })),
+                    "{algorithm:?} {pass:?} {shapes:?}"
+                );
+                continue;
+            }
+            let got = wide(got.unwrap_or_else(|e| panic!("{algorithm:?} {pass:?} {shapes:?}: {e}")));
+            let terms = if matches!(algorithm, Algorithm::Winograd(_)) {
+                taps
+            } else {
+                n
+            };
+            for (i, ((&got, &want), &absolute)) in got.iter().zip(&want).zip(&absolute).enumerate() {
+                let bound = bound::<T>(algorithm, terms, absolute, 1.0, want);
+                assert!(
+                    (got - want).abs() <= bound,
+                    "{} {algorithm:?} {pass:?} {shapes:?}: element {i} is {got:e}, expected {want:e} ± {bound:e}",
+                    T::DTYPE
+                );
+            }
+            ran.push((T::DTYPE.name(), format!("{algorithm:?} {pass:?}")));
+        }
+    }
+    ran
+}
+
+/// Around the edges of tiles and steps, every kind of window, and every way to be too odd for a rung.
+fn corpus() -> Vec<Shapes> {
+    vec![
+        // Rows, columns and inner dimension just past a tile: 130, 72, 40.
+        plane([2, 5, 13, 40], 72, 1, 0),
+        // Columns past a large tile.
+        plane([1, 3, 3, 136], 132, 1, 0),
+        plane([1, 9, 8, 8], 16, 3, 1),
+        plane([2, 7, 9, 16], 8, 3, 1).stride(2),
+        // Enough positions for two splits of the weight gradient.
+        plane([2, 13, 13, 8], 8, 3, 1),
+        // Fours but not eights; three dimensions, each its own way.
+        Shapes {
+            x: [1, 4, 6, 7, 12],
+            outputs: 20,
+            kernel: [2, 3, 3],
+            stride: [1, 2, 1],
+            dilation: [1, 1, 2],
+            padding: [1, 1, 2],
+            groups: 1,
+        },
+        plane([1, 8, 7, 16], 32, 3, 2).dilation(2).groups(2),
+        plane([2, 5, 6, 9], 15, 3, 1).groups(3),
+        // Strides and dilations with and without a common divisor; inputs that no window reads.
+        plane([1, 9, 10, 8], 8, 3, 3).stride(2).dilation(2),
+        plane([1, 11, 8, 8], 8, 3, 2).stride(3).dilation(2),
+        plane([1, 10, 9, 8], 8, 2, 0).stride(4),
+        // A window larger than its image.
+        plane([1, 2, 3, 8], 8, 5, 2),
+        // First layers.
+        plane([2, 11, 12, 3], 17, 5, 2).stride(2),
+        plane([1, 9, 17, 1], 36, 3, 1),
+        plane([1, 17, 8, 4], 64, 3, 1),
+        // Depthwise: pairs of channels, a multiplier, and too many taps for the direct kernel.
+        plane([2, 6, 5, 66], 66, 3, 1).groups(66),
+        plane([1, 7, 6, 33], 66, 3, 1).stride(2).groups(33),
+        plane([1, 13, 3, 2], 2, 12, 6).groups(2),
+        // Winograd: odd sizes, no padding and more than the window needs, a stack of images.
+        plane([2, 7, 6, 12], 68, 3, 1),
+        plane([1, 9, 9, 16], 8, 3, 0),
+        plane([1, 3, 4, 4], 132, 3, 3),
+        Shapes {
+            x: [1, 3, 5, 5, 4],
+            outputs: 4,
+            kernel: [1, 3, 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            padding: [0, 1, 1],
+            groups: 1,
+        },
+        // Nothing to do, or nothing but a bias.
+        plane([0, 5, 5, 8], 8, 3, 1),
+        plane([2, 0, 3, 8], 8, 1, 1),
+    ]
+}
+
+#[test]
+fn every_rung_in_f32() {
+    let cuda = cuda();
+    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| ladder::<f32>(&cuda, s)).collect();
+    // All rungs and passes, but Winograd has no weight gradient.
+    assert_eq!(ran.len(), 9 * 3 - 2, "{ran:?}");
+}
+
+#[test]
+fn every_rung_in_halves() {
+    let cuda = cuda();
+    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| ladder::<bf16>(&cuda, s)).collect();
+    // Neither Winograd nor the large tile without tensor cores.
+    assert_eq!(ran.len(), 6 * 3, "{ran:?}");
+    for shapes in corpus().iter().step_by(3) {
+        ladder::<f16>(&cuda, shapes);
+    }
+}
+
+/// The same call gives the same bits: parts are added in order, never in the order in which blocks finish.
+#[test]
+fn bits_repeat() {
+    for shapes in [plane([2, 13, 13, 8], 8, 3, 1), plane([3, 12, 11, 3], 8, 3, 1)] {
+        let p = shapes.params();
+        for algorithm in Algorithm::ALL
+            .into_iter()
+            .filter(|a| a.fits(Pass::WeightGrad, &p, DType::F32))
+        {
+            let ([first, second], ..) = operands(Pass::WeightGrad, &p);
+            let (g, x) = (values::<f32>(first, 1), values::<f32>(second, 2));
+            let run = || by(&cuda(), algorithm, Pass::WeightGrad, &p, [&g, &x], None).unwrap();
+            assert!(bits(&run()) == bits(&run()), "{algorithm:?} {shapes:?}");
+        }
+    }
+}
+
+/// What the table says for the layers of well-known models.
+#[test]
+fn the_table() {
+    use Algorithm::{Depthwise, Naive, Shallow, Tensor, Tiled, Winograd};
+    let sms = 132;
+    let check = |shapes: Shapes, dtype, tf32, want: [Algorithm; 3]| {
+        let p = shapes.params();
+        let got = PASSES.map(|pass| choose(pass, &p, dtype, tf32, sms));
+        assert_eq!(got, want, "{shapes:?} {dtype}");
+        for (pass, algorithm) in PASSES.into_iter().zip(got) {
+            assert!(algorithm.fits(pass, &p, dtype), "{algorithm:?} {pass:?} {shapes:?}");
+        }
+    };
+    let (small, large) = (Tile::Small, Tile::Large);
+    // ResNet: the stem, a 3 × 3, a 1 × 1 with a stride, the last stage.
+    let stem = plane([32, 224, 224, 3], 64, 7, 3).stride(2);
+    check(stem, DType::F32, false, [Shallow; 3]);
+    check(stem, DType::BF16, false, [Shallow; 3]);
+    let middle = plane([32, 28, 28, 128], 128, 3, 1);
+    check(
+        middle,
+        DType::BF16,
+        false,
+        [Tensor(large), Tensor(large), Tensor(small)],
+    );
+    check(
+        middle,
+        DType::F32,
+        false,
+        [Winograd(large), Winograd(large), Tiled(small)],
+    );
+    check(middle, DType::F32, true, [Tensor(large), Tensor(large), Tensor(small)]);
+    let down = plane([32, 56, 56, 256], 512, 1, 0).stride(2);
+    check(down, DType::F32, false, [Tiled(large), Tiled(large), Tiled(small)]);
+    // ResNeXt's groups of 4, MobileNet, EfficientNet's 5 × 5 with a stride.
+    check(
+        plane([8, 56, 56, 128], 128, 3, 1).groups(32),
+        DType::F32,
+        false,
+        [Naive; 3],
+    );
+    check(
+        plane([8, 56, 56, 128], 128, 3, 1).groups(8),
+        DType::F32,
+        false,
+        [Tiled(small); 3],
+    );
+    check(
+        plane([8, 112, 112, 32], 32, 3, 1).groups(32),
+        DType::F16,
+        false,
+        [Depthwise; 3],
+    );
+    check(
+        plane([8, 56, 56, 144], 144, 5, 2).stride(2).groups(144),
+        DType::F32,
+        false,
+        [Depthwise; 3],
+    );
+    // LeNet's second layer: channels that nothing divides.
+    check(plane([4, 14, 14, 6], 16, 5, 0), DType::F32, false, [Tiled(small); 3]);
+    check(plane([4, 14, 14, 6], 16, 5, 0), DType::BF16, false, [Tiled(small); 3]);
+    // Coordinates beyond the gathers.
+    let far = plane([1, 8, 8, 8], 8, 2, 1).dilation(1 << 29);
+    let far = Shapes {
+        padding: [0, 1 << 29, 1 << 29],
+        ..far
+    };
+    check(far, DType::F32, false, [Naive; 3]);
+}
