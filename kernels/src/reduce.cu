@@ -11,7 +11,10 @@
 // Contract: x holds the product of p.shape elements; y holds outputs elements, or segments·outputs f32 where segments > 1.
 // y = fold/divisor; the divisor is 1 but for means.
 //
-// Geometry: reduce_warps: rows of up to some hundred elements; a warp per output, 8 a block of 256.
+// sum_naive is the first rung of the ladder: one thread adds everything, an element at a time and in order.
+//
+// Geometry: sum_naive: one thread.
+//           reduce_warps: rows of up to some hundred elements; a warp per output, 8 a block of 256.
 //           reduce_blocks: rows; a block of 256 per output and segment, grid outputs·segments, output-major.
 //           reduce_columns: a block of 256 as tx = min(32, c rounded up to a power of 2) columns by 256/tx rows;
 //                           grid = (blocks of kept dimensions)·ceil(c/tx)·segments, segments fastest.
@@ -154,3 +157,16 @@ __device__ __forceinline__ void reduce(const ReduceParams &p, const X *__restric
     ENTRY(Blocks, blocks, suffix, T)                                                                                   \
     ENTRY(Columns, columns, suffix, T)
 FOR_FLOATS(ENTRIES)
+
+template <typename T> __device__ __forceinline__ void sum_naive(u64 n, const T *__restrict__ x, T *__restrict__ y) {
+    float sum = 0.0f;
+    for (u64 i = 0; i < n; ++i) sum += wide(x[i]);
+    *y = narrow<T>(sum);
+}
+
+#define NAIVE(suffix, T)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(1)                                                                    \
+        sum_naive_##suffix(u64 n, const T *__restrict__ x, T *__restrict__ y) {                                        \
+        sum_naive(n, x, y);                                                                                            \
+    }
+FOR_FLOATS(NAIVE)

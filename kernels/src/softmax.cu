@@ -8,7 +8,11 @@
 // larger element turns up), then the results. Other axes (inner > 1) take one thread per (outer, inner), so that
 // neighbouring threads read neighbouring addresses.
 //
-// Geometry: softmax_rows<N> and its gradient: rows of at most 32·N elements, a warp each, 8 a block of 256,
+// softmax_naive is the first rung of the ladder: rows by a thread each, in three passes. Neighbouring threads read
+// addresses a row apart, so that every access moves 32 bytes for one element.
+//
+// Geometry: softmax_naive: 256 threads, grid ceil(outer / 256).
+//           softmax_rows<N> and its gradient: rows of at most 32·N elements, a warp each, 8 a block of 256,
 //           grid ceil(outer / 8).
 //           softmax_blocks and its gradient: a block of 256 per row, grid outer.
 //           softmax_columns and its gradient: 256 threads, grid ceil(outer·inner / 256).
@@ -19,6 +23,21 @@ struct SoftmaxParams {
     u32 log, pad;
 };
 static_assert(sizeof(SoftmaxParams) == 32, "core::ops::SoftmaxParams");
+
+template <typename T>
+__device__ __forceinline__ void naive(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
+    u64 row = global_thread();
+    if (row >= p.outer) return;
+    x += row * p.n;
+    y += row * p.n;
+    float m = -INFINITY, sum = 0.0f;
+    for (u64 j = 0; j < p.n; ++j) m = max_nan(m, wide(x[j]));
+    for (u64 j = 0; j < p.n; ++j) sum += expf(wide(x[j]) - m);
+    for (u64 j = 0; j < p.n; ++j) {
+        float v = wide(x[j]) - m;
+        y[j] = narrow<T>(p.log ? v - logf(sum) : expf(v) / sum);
+    }
+}
 
 template <int N, typename T>
 __device__ __forceinline__ void rows(const SoftmaxParams &p, const T *__restrict__ x, T *__restrict__ y) {
@@ -80,13 +99,24 @@ __device__ __forceinline__ void blocks_grad(const SoftmaxParams &p, const T *__r
     y += blockIdx.x * p.n;
     g += blockIdx.x * p.n;
     dx += blockIdx.x * p.n;
+    constexpr int L = LANES<T>;
+    const u64 packs = aligned16(y) && aligned16(g) && aligned16(dx) ? p.n / L : 0;
     float sum = 0.0f;
-    for (u64 i = threadIdx.x; i < p.n; i += 256) sum += p.log ? wide(g[i]) : wide(g[i]) * wide(y[i]);
-    sum = block_sum<256>(sum, scratch);
-    for (u64 i = threadIdx.x; i < p.n; i += 256) {
-        float vy = wide(y[i]), vg = wide(g[i]);
-        dx[i] = narrow<T>(p.log ? vg - expf(vy) * sum : vy * (vg - sum));
+    for (u64 i = threadIdx.x; i < packs; i += 256) {
+        Pack<T> vy = load16(y + i * L), vg = load16(g + i * L);
+#pragma unroll
+        for (int k = 0; k < L; ++k) sum += p.log ? wide(vg.v[k]) : wide(vg.v[k]) * wide(vy.v[k]);
     }
+    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) sum += p.log ? wide(g[i]) : wide(g[i]) * wide(y[i]);
+    sum = block_sum<256>(sum, scratch);
+    const auto slope = [&](float vy, float vg) { return p.log ? vg - expf(vy) * sum : vy * (vg - sum); };
+    for (u64 i = threadIdx.x; i < packs; i += 256) {
+        Pack<T> vy = load16(y + i * L), vg = load16(g + i * L);
+#pragma unroll
+        for (int k = 0; k < L; ++k) vg.v[k] = narrow<T>(slope(wide(vy.v[k]), wide(vg.v[k])));
+        store16(dx + i * L, vg);
+    }
+    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) dx[i] = narrow<T>(slope(wide(y[i]), wide(g[i])));
 }
 
 // Where column `i` of outer·inner begins.
@@ -136,6 +166,13 @@ __device__ __forceinline__ void columns_grad(const SoftmaxParams &p, const T *__
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) softmax_grad_##name##_##suffix(                                  \
         SoftmaxParams p, const T *__restrict__ y, const T *__restrict__ g, T *__restrict__ dx)
+#define NAIVE(suffix, T)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        softmax_naive_##suffix(SoftmaxParams p, const T *__restrict__ x, T *__restrict__ y) {                          \
+        naive(p, x, y);                                                                                                \
+    }
+FOR_FLOATS(NAIVE)
+
 #define ENTRIES(suffix, T)                                                                                             \
     ENTRY(rows1, rows<1>, suffix, T) { rows_grad<1>(p, y, g, dx); }                                                    \
     ENTRY(rows4, rows<4>, suffix, T) { rows_grad<4>(p, y, g, dx); }                                                    \

@@ -9,8 +9,8 @@ mod norm;
 mod optim;
 mod pool;
 mod random;
-mod reduce;
-mod softmax;
+pub mod reduce;
+pub mod softmax;
 
 use kiln_core::DType;
 use kiln_kernels::{Kernel, PerFloat};

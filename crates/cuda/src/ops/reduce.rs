@@ -1,11 +1,12 @@
-//! Reductions, arg-reductions, running sums and top-k.
+//! Reductions, arg-reductions, running sums and top-k. [`Cuda::sum_with`] climbs the ladder of sums, for benches and
+//! tests.
 
 use super::instance;
 use crate::launch::{THREADS, blocks, linear};
 use crate::{Cuda, CudaBuffer};
 use bytemuck::Zeroable;
 use kiln_core::ops::{AxisParams, ElementwiseOps, Reduce, ReduceOps, ReduceParams};
-use kiln_core::{Buffer, DType, Result};
+use kiln_core::{Buffer, DType, Result, Shape};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, reduce as kernels, reduce_axis as axis, reduce_top_k as top};
 
@@ -13,15 +14,42 @@ use kiln_kernels::{PerFloat, reduce as kernels, reduce_axis as axis, reduce_top_
 const BLOCKS: u64 = 1024;
 /// Elements that the threads of a block fold at least before a fold is cut.
 const VISITS: u64 = 16;
-/// Rows up to this length are a warp's.
+/// Rows up to this length are a warp's; longer ones, up to the second, where there are as many as the third.
 const WARP_ROW: u64 = 512;
+const LONG_WARP_ROW: u64 = 4096;
+const MANY_ROWS: u64 = 4096;
+
+/// A rung of the ladder of sums of a whole tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// One thread adds everything.
+    Naive,
+    /// One block of 256 threads, by 16 bytes, joined by shuffles.
+    Block,
+    /// Many blocks, and a second pass over what they found.
+    Segments,
+}
+
+impl Algorithm {
+    /// All rungs, the lowest first.
+    pub const ALL: [Algorithm; 3] = [Algorithm::Naive, Algorithm::Block, Algorithm::Segments];
+
+    /// A name for benches: `naive`, `block`, `segments`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "naive",
+            Algorithm::Block => "block",
+            Algorithm::Segments => "segments",
+        }
+    }
+}
 
 /// Which kernel folds, and in how many segments. Sizes alone decide, so that the same call adds in the same order on
 /// every device.
 ///
 /// | last dimension | kernel           | segments                                                |
 /// |----------------|------------------|---------------------------------------------------------|
-/// | reduced, ≤ 512 | `reduce_warps`   | 1                                                       |
+/// | reduced, short | `reduce_warps`   | 1                                                       |
 /// | reduced        | `reduce_blocks`  | as many as make 1024 blocks, of 4096 elements at least  |
 /// | kept           | `reduce_columns` | as many as make 1024 blocks, of 16 visits at least      |
 struct Plan {
@@ -40,7 +68,9 @@ impl Plan {
             false => 1,
         };
         let (kernel, base, wanted) = match kept {
-            None if p.count <= WARP_ROW => (&kernels::REDUCE_WARPS, p.outputs.div_ceil(8), 1),
+            None if p.count <= WARP_ROW || (p.count <= LONG_WARP_ROW && p.outputs >= MANY_ROWS) => {
+                (&kernels::REDUCE_WARPS, p.outputs.div_ceil(8), 1)
+            }
             None => {
                 let least = VISITS * u64::from(THREADS);
                 (&kernels::REDUCE_BLOCKS, p.outputs, segments(p.outputs, least))
@@ -97,6 +127,38 @@ impl Cuda {
             Arg::value(&dtype),
         ];
         self.launch(instance(plan.kernel, x.dtype()), blocks("reduce", plan.blocks)?, &args)
+    }
+}
+
+impl Cuda {
+    /// `y[0] = Σ x` by `algorithm`.
+    ///
+    /// # Errors
+    /// Those of a launch, and no memory for partial sums.
+    pub fn sum_with(&self, algorithm: Algorithm, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        let n = x.len() as u64;
+        let (p, _) = ReduceParams::new("sum", Reduce::Sum, &Shape::new(&[x.len()])?, &[], false)?;
+        match algorithm {
+            Algorithm::Naive => {
+                let one = Geometry {
+                    grid: [1, 1, 1],
+                    block: [1, 1, 1],
+                    shared: 0,
+                };
+                let kernel = instance(&kernels::SUM_NAIVE, x.dtype());
+                self.launch(kernel, one, &[Arg::value(&n), x.arg(), y.out()])
+            }
+            Algorithm::Block if n > 0 => {
+                let plan = Plan {
+                    kernel: &kernels::REDUCE_BLOCKS,
+                    segment: n,
+                    segments: 1,
+                    blocks: 1,
+                };
+                self.fold(&p, &plan, x, y, 1.0)
+            }
+            Algorithm::Block | Algorithm::Segments => self.reduce(&p, x, y),
+        }
     }
 }
 

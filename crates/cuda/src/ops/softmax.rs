@@ -1,12 +1,14 @@
-//! Softmax and log-softmax.
+//! Softmax and log-softmax: a ladder of kernels for rows, and one for other axes.
 //!
-//! | axis                     | kernel            | where a row is               |
-//! |--------------------------|-------------------|------------------------------|
-//! | last, up to 32           | `softmax_rows1`   | a register for each lane     |
-//! | last, up to 128          | `softmax_rows4`   | 4 registers for each lane    |
-//! | last, up to 1024         | `softmax_rows32`  | 32 registers for each lane   |
-//! | last, longer             | `softmax_blocks`  | read twice by a block        |
-//! | any other                | `softmax_columns` | read twice by a thread       |
+//! | axis             | kernel            | where a row is                  |
+//! |------------------|-------------------|---------------------------------|
+//! | last, up to 32   | `softmax_rows1`   | a register of each lane         |
+//! | last, up to 128  | `softmax_rows4`   | 4 registers of each lane        |
+//! | last, up to 1024 | `softmax_rows32`  | 32 registers of each lane       |
+//! | last, longer     | `softmax_blocks`  | in memory, read twice           |
+//! | any other        | `softmax_columns` | in memory, read twice           |
+//!
+//! [`Cuda::softmax_with`] takes the rung it is told, for benches and tests.
 
 use super::instance;
 use crate::launch::{THREADS, blocks, linear};
@@ -16,43 +18,116 @@ use kiln_core::{Buffer, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, softmax as kernels};
 
-/// The kernel, its gradient, and their grid.
-fn choice(p: &SoftmaxParams) -> Result<(&'static PerFloat, &'static PerFloat, Geometry)> {
-    // Eight warps a block.
-    let warps = || blocks("softmax", p.outer.div_ceil(8));
-    Ok(match (p.inner, p.n) {
-        (1, 0..=32) => (&kernels::SOFTMAX_ROWS1, &kernels::SOFTMAX_GRAD_ROWS1, warps()?),
-        (1, 33..=128) => (&kernels::SOFTMAX_ROWS4, &kernels::SOFTMAX_GRAD_ROWS4, warps()?),
-        (1, 129..=1024) => (&kernels::SOFTMAX_ROWS32, &kernels::SOFTMAX_GRAD_ROWS32, warps()?),
-        (1, _) => (
-            &kernels::SOFTMAX_BLOCKS,
-            &kernels::SOFTMAX_GRAD_BLOCKS,
-            blocks("softmax", p.outer)?,
-        ),
-        _ => (
-            &kernels::SOFTMAX_COLUMNS,
-            &kernels::SOFTMAX_GRAD_COLUMNS,
-            linear(p.outer * p.inner, THREADS, u32::MAX),
-        ),
-    })
+/// Rows that a warp can hold.
+const WARP_ROW: u64 = 1024;
+
+/// A rung of the ladder of row softmax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// A thread per row, which reads it three times.
+    Naive,
+    /// A thread per row or column, which reads it twice: largest and sum in one pass.
+    Columns,
+    /// A block per row, which reads it twice, by 16 bytes.
+    Blocks,
+    /// A warp per row of at most 1024, which reads it once.
+    Warps,
+}
+
+impl Algorithm {
+    /// All rungs, the lowest first.
+    pub const ALL: [Algorithm; 4] = [
+        Algorithm::Naive,
+        Algorithm::Columns,
+        Algorithm::Blocks,
+        Algorithm::Warps,
+    ];
+
+    /// A name for benches: `naive`, `columns`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "naive",
+            Algorithm::Columns => "columns",
+            Algorithm::Blocks => "blocks",
+            Algorithm::Warps => "warps",
+        }
+    }
+
+    /// Whether it computes a softmax of this shape.
+    pub fn computes(self, p: &SoftmaxParams) -> bool {
+        match self {
+            Algorithm::Columns => true,
+            Algorithm::Naive | Algorithm::Blocks => p.inner == 1,
+            Algorithm::Warps => p.inner == 1 && p.n <= WARP_ROW,
+        }
+    }
+
+    /// The highest rung that computes it.
+    fn choose(p: &SoftmaxParams) -> Self {
+        let fits = |a: &Algorithm| a.computes(p);
+        Self::ALL.into_iter().rev().find(fits).unwrap_or(Algorithm::Columns)
+    }
+
+    fn grid(self, p: &SoftmaxParams) -> Result<Geometry> {
+        Ok(match self {
+            Algorithm::Naive | Algorithm::Columns => linear(p.outer * p.inner, THREADS, u32::MAX),
+            Algorithm::Blocks => blocks("softmax", p.outer)?,
+            // Eight warps a block.
+            Algorithm::Warps => blocks("softmax", p.outer.div_ceil(8))?,
+        })
+    }
+}
+
+impl Cuda {
+    /// Softmax by `algorithm`, or by the highest rung that computes it where this one does not.
+    ///
+    /// # Errors
+    /// Those of a launch.
+    pub fn softmax_with(
+        &self,
+        algorithm: Algorithm,
+        p: &SoftmaxParams,
+        x: &CudaBuffer,
+        y: &mut CudaBuffer,
+    ) -> Result<()> {
+        if x.len() == 0 {
+            return Ok(());
+        }
+        let algorithm = match algorithm.computes(p) {
+            true => algorithm,
+            false => Algorithm::choose(p),
+        };
+        let kernel: &PerFloat = match (algorithm, p.n) {
+            (Algorithm::Naive, _) => &kernels::SOFTMAX_NAIVE,
+            (Algorithm::Columns, _) => &kernels::SOFTMAX_COLUMNS,
+            (Algorithm::Blocks, _) => &kernels::SOFTMAX_BLOCKS,
+            (Algorithm::Warps, 0..=32) => &kernels::SOFTMAX_ROWS1,
+            (Algorithm::Warps, 33..=128) => &kernels::SOFTMAX_ROWS4,
+            (Algorithm::Warps, _) => &kernels::SOFTMAX_ROWS32,
+        };
+        let args = [Arg::value(p), x.arg(), y.out()];
+        self.launch(instance(kernel, x.dtype()), algorithm.grid(p)?, &args)
+    }
 }
 
 impl SoftmaxOps for Cuda {
     fn softmax(&self, p: &SoftmaxParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
-        if x.len() == 0 {
-            return Ok(());
-        }
-        let (kernel, _, geometry) = choice(p)?;
-        let args = [Arg::value(p), x.arg(), y.out()];
-        self.launch(instance(kernel, x.dtype()), geometry, &args)
+        self.softmax_with(Algorithm::choose(p), p, x, y)
     }
 
     fn softmax_grad(&self, p: &SoftmaxParams, y: &CudaBuffer, g: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
         if y.len() == 0 {
             return Ok(());
         }
-        let (_, kernel, geometry) = choice(p)?;
+        let algorithm = Algorithm::choose(p);
+        let kernel: &PerFloat = match (algorithm, p.n) {
+            (Algorithm::Naive | Algorithm::Columns, _) => &kernels::SOFTMAX_GRAD_COLUMNS,
+            (Algorithm::Blocks, _) => &kernels::SOFTMAX_GRAD_BLOCKS,
+            (Algorithm::Warps, 0..=32) => &kernels::SOFTMAX_GRAD_ROWS1,
+            (Algorithm::Warps, 33..=128) => &kernels::SOFTMAX_GRAD_ROWS4,
+            (Algorithm::Warps, _) => &kernels::SOFTMAX_GRAD_ROWS32,
+        };
         let args = [Arg::value(p), y.arg(), g.arg(), dx.out()];
-        self.launch(instance(kernel, y.dtype()), geometry, &args)
+        self.launch(instance(kernel, y.dtype()), algorithm.grid(p)?, &args)
     }
 }

@@ -10,6 +10,7 @@ pub(crate) const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 pub(crate) const ALL: [DType; 5] = [DType::F32, DType::BF16, DType::F16, DType::I32, DType::U8];
 
 /// A tensor as it was downloaded.
+#[derive(Clone)]
 pub(crate) struct Out {
     pub(crate) dtype: DType,
     pub(crate) bytes: Vec<u8>,

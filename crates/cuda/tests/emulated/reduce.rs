@@ -5,6 +5,7 @@ use crate::cuda;
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{DType, Shape};
 use kiln_cuda::Cuda;
+use kiln_cuda::reduce::Algorithm;
 use kiln_testkit::ops::reduce;
 
 macro_rules! suite {
@@ -115,6 +116,26 @@ fn special_values() {
     values[32 * 5 + 1] = f64::NAN;
     values[2] = f64::NEG_INFINITY;
     same(&cuda, &[33, 5], &[0], &OPS, &values);
+}
+
+/// Every rung of the ladder of sums.
+#[test]
+fn rungs() {
+    let cuda = cuda();
+    for n in [0, 1, 31, 257, 5003] {
+        let values = mixed(n, 1);
+        let sum: f64 = values.iter().sum();
+        for dtype in FLOATS {
+            let cpu = kiln_cpu::Cpu::new();
+            let want = out(&cpu, &[&tensor(&cpu, dtype, &[sum])]);
+            for algorithm in Algorithm::ALL {
+                let (x, mut y) = (tensor(&cuda, dtype, &values), space(&cuda, dtype, 1));
+                cuda.sum_with(algorithm, &x, &mut y).unwrap();
+                let name = format!("{} of {n}", algorithm.name());
+                assert_near(&name, (n as f64).sqrt(), &(out(&cuda, &[&y]), want.clone()));
+            }
+        }
+    }
 }
 
 /// The same call gives the same bits.

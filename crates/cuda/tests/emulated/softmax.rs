@@ -3,6 +3,8 @@
 use crate::both::{FLOATS, assert_near, both, mixed, out, space, tensor};
 use crate::cuda;
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
+use kiln_cpu::Cpu;
+use kiln_cuda::softmax::Algorithm;
 use kiln_testkit::ops::softmax;
 
 macro_rules! suite {
@@ -61,6 +63,42 @@ fn columns_of_any_length() {
     let cuda = cuda();
     for (outer, n, inner) in [(1, 1, 2), (3, 5, 7), (2, 129, 3), (1, 33, 40), (300, 2, 2)] {
         same(&cuda, [outer, n, inner], &mixed(outer * n * inner, n as u64));
+    }
+}
+
+/// Every rung of the ladder, on rows that it takes and on others.
+#[test]
+fn rungs() {
+    let cuda = cuda();
+    for (outer, n, inner) in [
+        (1, 1, 1),
+        (300, 3, 1),
+        (5, 33, 1),
+        (3, 129, 1),
+        (2, 1030, 1),
+        (2, 5, 3),
+        (0, 4, 1),
+    ] {
+        let size = outer * n * inner;
+        let values = mixed(size, 3);
+        for (algorithm, log) in Algorithm::ALL.into_iter().flat_map(|a| [(a, 0), (a, 1)]) {
+            let p = SoftmaxParams {
+                outer: outer as u64,
+                n: n as u64,
+                inner: inner as u64,
+                log,
+                pad: 0,
+            };
+            for dtype in FLOATS {
+                let (x, mut y) = (tensor(&cuda, dtype, &values), space(&cuda, dtype, size));
+                cuda.softmax_with(algorithm, &p, &x, &mut y).unwrap();
+                let cpu = Cpu::poisoned();
+                let (x, mut want) = (tensor(&cpu, dtype, &values), space(&cpu, dtype, size));
+                cpu.softmax(&p, &x, &mut want).unwrap();
+                let results = (out(&cuda, &[&y]), out(&cpu, &[&want]));
+                assert_near(&format!("{} {p:?}", algorithm.name()), 1.0, &results);
+            }
+        }
     }
 }
 
