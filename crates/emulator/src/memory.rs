@@ -373,6 +373,11 @@ impl Memory {
         }
     }
 
+    /// Whether kernels on `device` may touch the memory of `peer`.
+    pub fn is_peer(&self, device: u32, peer: u32) -> bool {
+        self.lock().peers.contains(&(device, peer))
+    }
+
     /// Free and total bytes of a device.
     pub fn info(&self, device: u32) -> (u64, u64) {
         let used = self.lock().used.get(&device).copied().unwrap_or(0);

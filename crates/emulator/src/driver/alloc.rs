@@ -1,7 +1,7 @@
 //! Device memory, managed memory, and stream-ordered memory.
 
 use super::state::{Driver, driver};
-use super::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, In, Out};
+use super::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 use super::work::Work;
 use super::{Code, Outcome};
 use crate::memory::{Kind, MemoryError, Range};
@@ -80,7 +80,13 @@ pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
     Ok(())
 }
 
-fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Outcome {
+/// Stream-ordered memory, of a pool or of the stream's device.
+pub(crate) fn allocate_async(
+    out: Out<CUdeviceptr>,
+    bytes: usize,
+    pool: Option<CUmemoryPool>,
+    stream: CUstream,
+) -> Outcome {
     let driver = driver()?;
     let mut state = driver.lock();
     let stream = state.stream(stream)?;
@@ -88,7 +94,10 @@ fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Outc
         state.refuse_captured(stream).ok();
         return Err(super::missing::unsupported("stream-ordered allocation in a capture"));
     }
-    let device = state.contexts[&state.streams[&stream].context].device;
+    let device = match pool {
+        Some(pool) => state.pool(driver, pool)?,
+        None => state.contexts[&state.streams[&stream].context].device,
+    };
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -152,11 +161,7 @@ export! {
     }
 
     fn cuMemAllocAsync(pointer: Out<CUdeviceptr>, bytes: usize, stream: CUstream) {
-        allocate_async(pointer, bytes, stream)
-    }
-
-    fn cuMemAllocFromPoolAsync(pointer: Out<CUdeviceptr>, bytes: usize, _pool: CUmemoryPool, stream: CUstream) {
-        allocate_async(pointer, bytes, stream)
+        allocate_async(pointer, bytes, None, stream)
     }
 
     fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) {
@@ -176,56 +181,4 @@ export! {
         }
         Ok(())
     }
-
-    fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {
-        pool.put(pool_of(driver()?.device(device)?))
-    }
-
-    fn cuDeviceGetMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {
-        pool.put(pool_of(driver()?.device(device)?))
-    }
-
-    fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) {
-        let device = driver()?.device(device)?;
-        if pool == pool_of(device) { Ok(()) } else { Err(Code::INVALID_VALUE) }
-    }
-
-    fn cuMemPoolTrimTo(pool: CUmemoryPool, _keep: usize) {
-        device_of(pool).map(|_| ())
-    }
-
-    fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: i32, value: In<u64>) {
-        let device = device_of(pool)?;
-        let value = match attribute {
-            1..=3 => u64::from(In::<u32>::from_raw(value.raw().cast()).get()? != 0),
-            4 => value.get()?,
-            // The high-water marks may be set back to zero.
-            6 | 8 if value.get()? == 0 => 0,
-            _ => return Err(Code::INVALID_VALUE),
-        };
-        driver()?.lock().pools.insert((device, attribute), value);
-        Ok(())
-    }
-
-    fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: i32, value: Out<u64>) {
-        let device = device_of(pool)?;
-        let driver = driver()?;
-        let set = driver.lock().pools.get(&(device, attribute)).copied();
-        match attribute {
-            1..=3 => Out::<u32>::from_raw(value.raw().cast()).put(set.unwrap_or(1) as u32),
-            4 => value.put(set.unwrap_or(0)),
-            5..=8 => value.put(driver.memory.of_device(device).iter().map(|r| r.len).sum()),
-            _ => Err(Code::INVALID_VALUE),
-        }
-    }
-}
-
-/// The handle of a device's default pool.
-fn pool_of(device: u32) -> CUmemoryPool {
-    CUmemoryPool(0x00c0_da01_0000_0000 | u64::from(device) << 4)
-}
-
-fn device_of(pool: CUmemoryPool) -> Outcome<u32> {
-    let devices = driver()?.config.devices;
-    (0..devices).find(|d| pool_of(*d) == pool).ok_or(Code::INVALID_VALUE)
 }

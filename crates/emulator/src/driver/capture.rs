@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 use super::event::Last;
 use super::graph::Graph;
 use super::state::{Driver, State, driver, thread, thread_mode};
-use super::types::{CUcontext, CUgraph, CUgraphNode, CUstream, Out};
+use super::types::{CUcontext, CUgraph, CUgraphNode, CUstream, In, Out};
 use super::work::Work;
 use super::{Code, Outcome};
 
@@ -283,6 +283,34 @@ impl State {
         }
     }
 
+    /// Adds to (0) or replaces (1) what the stream's next node comes after.
+    fn set_after(&mut self, stream: CUstream, nodes: Vec<CUgraphNode>, flags: u32) -> Outcome {
+        let stream = self.stream(stream)?;
+        let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
+        let capture = self
+            .captures
+            .get(&id)
+            .filter(|c| !c.invalid)
+            .ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
+        if flags > 1 || nodes.iter().any(|n| self.nodes.get(n) != Some(&capture.handle)) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let joined = self
+            .streams
+            .get_mut(&stream)
+            .and_then(|s| s.capture.as_mut())
+            .ok_or(Code::ILLEGAL_STATE)?;
+        if flags == 1 {
+            joined.after.clear();
+        }
+        for node in nodes {
+            if !joined.after.contains(&node) {
+                joined.after.push(node);
+            }
+        }
+        Ok(())
+    }
+
     /// 0 for none, 1 for active and 2 for invalidated, as the API has it, with the capture.
     fn status(&mut self, stream: CUstream) -> Outcome<(i32, Option<Joined>)> {
         let stream = self.stream(stream)?;
@@ -370,6 +398,16 @@ export! {
     ) {
         edges.put_if(0);
         info(stream, Info { status, id, graph, nodes: dependencies, count })
+    }
+
+    fn cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32) {
+        driver()?.lock().set_after(stream, nodes.list(count)?, flags)
+    }
+
+    fn cuStreamUpdateCaptureDependencies_v2(
+        stream: CUstream, nodes: In<CUgraphNode>, _data: In<u64>, count: usize, flags: u32,
+    ) {
+        driver()?.lock().set_after(stream, nodes.list(count)?, flags)
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) {

@@ -124,6 +124,11 @@ fn memset(params: &MemsetParams) -> Outcome<Work> {
     Ok(Work::Fill(fill))
 }
 
+fn host(params: HostParams) -> Outcome<Work> {
+    params.function.ok_or(Code::INVALID_VALUE)?;
+    Ok(Work::Host(HostCall::Func(params.function, params.data as usize)))
+}
+
 fn describe_copy(copy: &Copy) -> Memcpy3D {
     let side = |place: &Place, pitch: [u64; 2]| {
         let (memory, host, device) = match place {
@@ -331,9 +336,27 @@ export! {
     fn cuGraphAddHostNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<HostParams>,
     ) {
-        let HostParams { function, data } = params.get()?;
-        function.ok_or(Code::INVALID_VALUE)?;
-        add(node, graph, after, count, |_, _| Ok(Work::Host(HostCall::Func(function, data as usize))))
+        let params = params.get()?;
+        add(node, graph, after, count, |_, _| host(params))
+    }
+
+    fn cuGraphHostNodeGetParams(node: CUgraphNode, params: Out<HostParams>) {
+        params.put(read(node, |work| match work {
+            Work::Host(HostCall::Func(function, data)) => {
+                Some(HostParams { function: *function, data: *data as *mut c_void })
+            }
+            _ => None,
+        })?)
+    }
+
+    fn cuGraphHostNodeSetParams(node: CUgraphNode, params: In<HostParams>) {
+        let params = params.get()?;
+        set(node, |_, _| host(params))
+    }
+
+    fn cuGraphExecHostNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<HostParams>) {
+        let params = params.get()?;
+        set_step(exec, node, |_, _| host(params))
     }
 
     fn cuGraphAddEmptyNode(node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize) {

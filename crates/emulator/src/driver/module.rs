@@ -1,7 +1,7 @@
 //! Modules: images become programs, their variables get device memory, their kernels get handles.
 
 use std::collections::HashMap;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 
 use super::state::{Driver, State, driver};
@@ -28,6 +28,8 @@ pub(crate) struct Function {
     pub(crate) module: CUmodule,
     pub(crate) context: CUcontext,
     pub(crate) kernel: Arc<Kernel>,
+    /// The kernel's name for C, which lives as long as its module.
+    pub(crate) name: Arc<CStr>,
     pub(crate) variables: Arc<[u64]>,
     /// What `ptxas` says, where the image holds machine code for this device.
     pub(crate) resources: Option<Resources>,
@@ -58,7 +60,7 @@ unsafe fn image<'a>(start: *const c_void) -> &'a [u8] {
                 std::slice::from_raw_parts(bytes, size.saturating_add(fatbin::HEADER_SIZE))
             }
             _ if word.starts_with(b"\x7fELF") => std::slice::from_raw_parts(bytes, 4),
-            _ => std::ffi::CStr::from_ptr(start.cast()).to_bytes(),
+            _ => CStr::from_ptr(start.cast()).to_bytes(),
         }
     }
 }
@@ -186,6 +188,7 @@ fn function(out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) -> Ou
     state.current()?;
     let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
     let kernel = found.program.kernel(&wanted).ok_or(Code::NOT_FOUND)?;
+    let name = CString::new(wanted.as_str()).map_err(|_| Code::NOT_FOUND)?.into();
     let static_shared = kernel.static_shared().map_err(|e| {
         driver.config.say(format_args!("kernel not loaded: {e}"));
         Code::INVALID_PTX
@@ -199,6 +202,7 @@ fn function(out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) -> Ou
         context: found.context,
         resources: found.resources.get(&wanted).copied(),
         kernel,
+        name,
         variables: found.variables.clone(),
         static_shared,
         constants: found
@@ -253,6 +257,24 @@ export! {
 
     fn cuModuleGetFunction(function_out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) {
         function(function_out, module, wanted)
+    }
+
+    fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, count: u32, module: CUmodule) {
+        let names = {
+            let state = driver()?.lock();
+            state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?.program.kernels().to_vec()
+        };
+        for (n, kernel) in names.into_iter().take(count as usize).enumerate() {
+            let kernel = CString::new(kernel).map_err(|_| Code::UNKNOWN)?;
+            // The caller says with `count` how many handles the array holds.
+            function(Out::from_raw(functions.raw().wrapping_add(n)), module, kernel.as_ptr())?;
+        }
+        Ok(())
+    }
+
+    fn cuFuncGetName(text: Out<*const c_char>, function: CUfunction) {
+        let state = driver()?.lock();
+        text.put(state.functions.get(&function).ok_or(Code::INVALID_HANDLE)?.name.as_ptr())
     }
 
     fn cuModuleGetFunctionCount(count: Out<u32>, module: CUmodule) {

@@ -14,7 +14,9 @@ use super::graph::Graph;
 use super::graph_exec::GraphExec;
 use super::module::{Function, Module};
 use super::stream::Stream;
-use super::types::{CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream};
+use super::types::{
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool, CUmodule, CUstream,
+};
 use super::{Code, Outcome};
 use crate::memory::Memory;
 
@@ -50,8 +52,11 @@ pub(crate) struct State {
     pub(crate) captures: BTreeMap<u64, Capture>,
     /// The flags that page-locked memory was asked for with, by its first address.
     pub(crate) pinned: HashMap<u64, u32>,
-    /// The attributes that were set for each device's default pool.
-    pub(crate) pools: HashMap<(u32, i32), u64>,
+    /// The device of each pool that the program made.
+    pub(crate) made_pools: HashMap<CUmemoryPool, u32>,
+    /// The pool of each device, where it is not the default one.
+    pub(crate) device_pools: HashMap<u32, CUmemoryPool>,
+    pub(crate) pool_attributes: HashMap<(CUmemoryPool, i32), u64>,
 }
 
 static CONFIG: OnceLock<(Config, Vec<String>)> = OnceLock::new();
@@ -133,7 +138,9 @@ impl Driver {
             nodes: HashMap::new(),
             captures: BTreeMap::new(),
             pinned: HashMap::new(),
-            pools: HashMap::new(),
+            made_pools: HashMap::new(),
+            device_pools: HashMap::new(),
+            pool_attributes: HashMap::new(),
         };
         let memory = Memory::new(config.memory, config.check);
         Self {

@@ -330,3 +330,42 @@ fn captures_do_not_nest_and_modes_are_checked() {
         alloc(4);
     });
 }
+
+#[test]
+fn dependencies_of_a_capture_can_be_changed() {
+    test("dependencies_of_a_capture_can_be_changed", &[], || {
+        start(0);
+        let (s, at) = (begin(RELAXED), alloc(4));
+        set(at, 1, s);
+        let (mut status, mut nodes, mut count) = (0, std::ptr::null::<CUgraphNode>(), 0);
+        let mut info = || {
+            let (id, graph) = (Out::NULL, Out::NULL);
+            let list = (&mut nodes).into();
+            cu!(cuStreamGetCaptureInfo_v2(
+                s,
+                (&mut status).into(),
+                id,
+                graph,
+                list,
+                (&mut count).into()
+            ));
+            assert_eq!((status, count), (1, 1));
+            // SAFETY: the driver gives `count` nodes that live until the stream is used again.
+            unsafe { *nodes }
+        };
+        let first: CUgraphNode = info();
+        set(at, 2, s);
+        let second = info();
+        assert_ne!(first, second);
+        cu!(cuStreamUpdateCaptureDependencies(s, (&first).into(), 1, 1));
+        set(at, 3, s);
+        cu!(cuStreamUpdateCaptureDependencies(s, (&second).into(), 1, 0));
+        cu!(cuStreamUpdateCaptureDependencies(s, (&CUgraphNode(5)).into(), 1, 0) => INVALID_VALUE);
+        set(at, 4, s);
+        let graph = end(s);
+        let mut edges = 0;
+        cu!(cuGraphGetEdges(graph, Out::NULL, Out::NULL, (&mut edges).into()));
+        assert_eq!(edges, 4);
+        cu!(cuStreamUpdateCaptureDependencies(s, In::NULL, 0, 0) => ILLEGAL_STATE);
+    });
+}

@@ -280,6 +280,19 @@ fn children_clones_and_host_nodes_run() {
             assert_eq!(kind, 4);
             run(instantiate(clone));
             assert_eq!((number, peek(at, 2)), (42, vec![8, 4]));
+            let (exec, mut other) = (instantiate(clone), 5u32);
+            let mut params = HostParams {
+                function: None,
+                data: std::ptr::null_mut(),
+            };
+            cu!(cuGraphHostNodeGetParams(nodes[0], (&mut params).into()));
+            assert!(params.function.is_some());
+            params.data = (&raw mut other).cast();
+            cu!(cuGraphExecHostNodeSetParams(exec, nodes[0], (&params).into()));
+            run(exec);
+            assert_eq!((number, other), (42, 10));
+            params.function = None;
+            cu!(cuGraphHostNodeSetParams(nodes[0], (&params).into()) => INVALID_VALUE);
         });
     }
 }

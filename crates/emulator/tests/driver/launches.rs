@@ -333,3 +333,21 @@ fn kernels_are_captured_with_their_parameters() {
         );
     }
 }
+
+#[test]
+fn kernels_can_be_listed() {
+    test("kernels_can_be_listed", &[], || {
+        start(0);
+        let text = CString::new(KERNELS).unwrap();
+        let (mut module, mut count, mut name) = (CUmodule::default(), 0, std::ptr::null::<std::ffi::c_char>());
+        cu!(cuModuleLoadData((&mut module).into(), text.as_ptr().cast()));
+        cu!(cuModuleGetFunctionCount((&mut count).into(), module));
+        assert_eq!(count as usize, KERNELS.matches(".entry").count());
+        let mut all = vec![CUfunction::default(); count as usize];
+        cu!(cuModuleEnumerateFunctions((&mut all[0]).into(), count, module));
+        cu!(cuFuncGetName((&mut name).into(), all[1]));
+        // SAFETY: the driver's name ends with a NUL and lives as long as the module.
+        assert_eq!(unsafe { std::ffi::CStr::from_ptr(name) }, c"move");
+        assert_eq!(function(module, "move"), all[1]);
+    });
+}

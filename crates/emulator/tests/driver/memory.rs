@@ -278,3 +278,91 @@ fn what_is_absent_says_so_once() {
         "{said}"
     );
 }
+
+#[test]
+fn pools_belong_to_devices() {
+    test("pools_belong_to_devices", &[("DEVICES", "2")], || {
+        start(0);
+        let s = stream(1);
+        let (mut default, mut made, mut now) = (
+            CUmemoryPool::default(),
+            CUmemoryPool::default(),
+            CUmemoryPool::default(),
+        );
+        cu!(cuDeviceGetDefaultMemPool((&mut default).into(), 1));
+        let props = MemPoolProps {
+            allocation: 1,
+            handles: 0,
+            location: MemLocation { kind: 1, id: 1 },
+        };
+        cu!(cuMemPoolCreate((&mut made).into(), (&props).into()));
+        cu!(cuDeviceSetMemPool(0, made) => INVALID_VALUE);
+        cu!(cuDeviceSetMemPool(1, made));
+        cu!(cuDeviceGetMemPool((&mut now).into(), 1));
+        assert!(now == made && made != default);
+        let (mut at, mut owner, value) = (0, 9u32, u64::MAX);
+        cu!(cuMemAllocFromPoolAsync((&mut at).into(), 64, made, s));
+        cu!(cuPointerGetAttribute((&raw mut owner).cast(), 9, at));
+        assert_eq!(owner, 1);
+        cu!(cuMemPoolSetAttribute(made, 4, (&value).into()));
+        let mut read = 0;
+        cu!(cuMemPoolGetAttribute(made, 4, (&mut read).into()));
+        assert_eq!(read, value);
+        cu!(cuMemPoolGetAttribute(default, 4, (&mut read).into()));
+        assert_eq!(read, 0);
+        let (zero, mut flags) = (MemLocation { kind: 1, id: 0 }, 9);
+        cu!(cuMemPoolGetAccess((&mut flags).into(), made, (&zero).into()));
+        assert_eq!(flags, 0);
+        cu!(cuMemPoolSetAccess(
+            made,
+            (&MemAccess {
+                location: zero,
+                flags: 3
+            })
+                .into(),
+            1
+        ));
+        cu!(cuMemPoolGetAccess((&mut flags).into(), made, (&zero).into()));
+        assert_eq!(flags, 3);
+        cu!(cuMemFreeAsync(at, s));
+        cu!(cuMemPoolDestroy(made));
+        cu!(cuMemPoolDestroy(made) => INVALID_VALUE);
+        cu!(cuMemPoolDestroy(default) => INVALID_VALUE);
+        cu!(cuMemAllocFromPoolAsync((&mut at).into(), 64, made, s) => INVALID_VALUE);
+        cu!(cuStreamSynchronize(s));
+    });
+}
+
+#[test]
+fn hints_are_for_managed_memory() {
+    test("hints_are_for_managed_memory", &[], || {
+        start(0);
+        let (plain, mut managed) = (alloc(16), 0);
+        cu!(cuMemAllocManaged((&mut managed).into(), 16, 1));
+        cu!(cuMemAdvise(managed, 16, 1, 0));
+        cu!(cuMemPrefetchAsync(managed, 16, 0, CUstream(0)));
+        cu!(cuMemPrefetchAsync(managed, 17, 0, CUstream(0)) => INVALID_VALUE);
+        cu!(cuMemPrefetchAsync(plain, 16, 0, CUstream(0)) => INVALID_VALUE);
+    });
+}
+
+#[test]
+fn messages_go_to_the_log() {
+    let path = std::env::temp_dir().join(format!("kiln-emulator-{}.log", std::process::id()));
+    let path = std::env::var_os("KILN_EMULATOR_LOG")
+        .filter(|_| child())
+        .map_or(path, Into::into);
+    let said = test("messages_go_to_the_log", &[("LOG", path.to_str().unwrap())], || {
+        start(0);
+        alloc(4);
+        cu!(cuMemsetD32_v2(8, 0, 1) => INVALID_VALUE);
+    });
+    let log = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        child() || (log.starts_with("kiln-emulator: ") && log.contains("null") && !said.contains("kiln")),
+        "{log}"
+    );
+    if !child() {
+        std::fs::remove_file(path).unwrap();
+    }
+}
