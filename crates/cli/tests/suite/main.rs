@@ -3,5 +3,6 @@
 mod bad_data;
 mod commands;
 mod common;
+mod program;
 mod signals;
 mod training;

@@ -1,0 +1,189 @@
+//! The program on the emulated driver, or on the one that `KILN_CUDA_DRIVER` names.
+
+#[path = "../suite/program.rs"]
+mod program;
+
+use kiln_cpu::Cpu;
+use kiln_nn::module::Value;
+use kiln_nn::weights;
+use program::{Ran, kiln};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Runs the program with a GPU.
+fn run(dir: &Path, args: &[&str]) -> Ran {
+    let driver = std::env::var_os("KILN_CUDA_DRIVER").filter(|d| !d.is_empty());
+    let emulator = || kiln_device::emulator::beside().expect("cargo builds the emulator beside its tests");
+    run_with(dir, args, driver.unwrap_or_else(|| emulator().into()))
+}
+
+fn run_with(dir: &Path, args: &[&str], driver: OsString) -> Ran {
+    Ran::of(kiln(dir, args).env("KILN_CUDA_DRIVER", driver).output().unwrap())
+}
+
+fn succeeds(dir: &Path, args: &[&str]) -> Ran {
+    let ran = run(dir, args);
+    assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.stdout, ran.stderr);
+    ran
+}
+
+/// The values of a weights file by name.
+fn read(path: &Path) -> Vec<(String, Vec<f64>)> {
+    let (dict, _) = weights::read(path, &Cpu::new()).unwrap();
+    let values = dict.iter().map(|(name, value)| match value {
+        Value::Float(t) => (name.to_string(), t.to_f64().unwrap()),
+        Value::Int(_) => (name.to_string(), Vec::new()),
+    });
+    values.collect()
+}
+
+#[test]
+fn training_on_a_gpu_is_training_on_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = |model: &str, device: &str, more: &[&str]| {
+        let out = format!("{model}-{device}{}", more.concat());
+        let args = [
+            "train",
+            model,
+            "--synthetic",
+            "10",
+            "--batch",
+            "2",
+            "--max-steps",
+            "4",
+            "--optimizer",
+            "sgd",
+            "--lr",
+            "0.02",
+            "--momentum",
+            "0.9",
+            "--clip-norm",
+            "1",
+            "--seed",
+            "5",
+            "--json",
+            "--device",
+            device,
+            "--out",
+            &out,
+        ];
+        let lines = succeeds(dir.path(), &[&args[..], more].concat()).json();
+        let last = dir.path().join(&out).join("last.safetensors");
+        (lines, std::fs::read(&last).unwrap(), read(&last))
+    };
+    for model in ["mnist-cnn", "lenet"] {
+        let (lines, bytes, weights) = train(model, "cuda", &[]);
+        assert_eq!(lines[0]["config"]["device"], "cuda:0");
+        let end = lines.last().unwrap();
+        let made = &end["execution"];
+        assert_eq!(
+            (&made["eager"], &made["recorded"], &made["replayed"]),
+            (&1.into(), &1.into(), &2.into())
+        );
+        assert_eq!(
+            (&made["allocations"], &end["not_captured"]),
+            (&0.into(), &serde_json::Value::Null)
+        );
+        assert!(made["launches"].as_u64().unwrap() > 20, "{made}");
+
+        let (lines, plain, _) = train(model, "cuda", &["--no-capture"]);
+        assert!(plain == bytes, "{model}: recorded steps are the steps");
+        assert_eq!(lines.last().unwrap()["execution"]["eager"], 4);
+
+        // The same initial weights, order and batches: what is left is rounding.
+        let (_, _, on_cpu) = train(model, "cpu", &[]);
+        for ((name, a), (_, b)) in weights.iter().zip(&on_cpu) {
+            for (a, b) in a.iter().zip(b) {
+                assert!(
+                    (a - b).abs() <= 1e-5 + 1e-4 * b.abs(),
+                    "{model} {name}: {a}, on the CPU {b}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn saved_weights_are_measured_on_a_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = [
+        "train",
+        "lenet",
+        "--synthetic",
+        "40",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+    ];
+    succeeds(dir.path(), &train);
+    let eval = |device: &str| {
+        let args = [
+            "eval",
+            "-w",
+            "run/last.safetensors",
+            "--synthetic",
+            "40",
+            "--json",
+            "--device",
+            device,
+        ];
+        succeeds(dir.path(), &args).json().remove(0)
+    };
+    let (gpu, cpu) = (eval("cuda:0"), eval("cpu"));
+    assert_eq!(
+        (&gpu["accuracy"], &gpu["confusion"]),
+        (&cpu["accuracy"], &cpu["confusion"])
+    );
+    let loss = |v: &serde_json::Value| v["loss"].as_f64().unwrap();
+    assert!((loss(&gpu) - loss(&cpu)).abs() < 1e-5, "{gpu} {cpu}");
+}
+
+#[test]
+fn devices_are_listed_and_chosen_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let listed = succeeds(dir.path(), &["devices", "--json"]).json().remove(0);
+    let gpu = &listed["devices"][1];
+    assert_eq!((&gpu["name"], &gpu["usable"]), (&"cuda:0".into(), &true.into()));
+    for number in ["memory", "multiprocessors", "clock_khz", "memory_clock_khz"] {
+        assert!(gpu[number].as_u64().unwrap() > 0, "{number} of {gpu}");
+    }
+    let text = succeeds(dir.path(), &["devices"]).stdout;
+    for part in ["cuda:0", "compute capability", "GiB", "multiprocessor", "MHz"] {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
+    let missing = ["train", "lenet", "--synthetic", "4", "--device", "cuda:77"];
+    run(dir.path(), &missing).fails(1, &["cuda:77", "no such device", "kiln devices"]);
+}
+
+#[test]
+fn without_a_driver_the_cpu_is_taken_or_the_reason_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |device: &str| {
+        let args = [
+            "train",
+            "lenet",
+            "--synthetic",
+            "8",
+            "--epochs",
+            "1",
+            "--device",
+            device,
+            "--out",
+            "run",
+        ];
+        run_with(dir.path(), &args, "no/such/driver.so".into())
+    };
+    run("cuda").fails(1, &["no/such/driver.so", "--device cpu"]);
+    let ran = run("auto");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let first = ran.stdout.lines().next().unwrap();
+    assert!(
+        first.starts_with("device: cpu, ") && first.contains("no/such/driver.so"),
+        "{first}"
+    );
+    let listed = run_with(dir.path(), &["devices"], "no/such/driver.so".into());
+    assert!(listed.stdout.contains("no/such/driver.so"), "{}", listed.stdout);
+}
