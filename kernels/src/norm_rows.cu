@@ -3,16 +3,58 @@
 // x is [samples, groups, width]; every row of `width` is normalised, statistics are [samples, groups], scale and shift
 // have a value per (group, column). Formulas: norm.cu.
 //
-// Rows of up to 1024 elements are held in the registers of a warp, up to 8192 in those of a block: memory is read once.
-// Longer rows take a block that reads them again for each pass (the cache holds much of them).
+// The ladder: *_naive gives each row to a thread, so that the 32 threads of a warp read 32 places a row apart. *_long
+// gives it to a block, whose threads read neighbours, and reads it again for each pass. *_warps holds rows of up to 1024
+// elements in the registers of a warp, *_blocks up to 8192 in those of a block: memory is read once.
 //
 // Contract: x, g, y and dx are aligned to 16 bytes; where 16 bytes divide the width, rows move by 16 bytes.
-// Geometry: blocks of 256; *_warps: 8 rows a block; *_blocks and *_long: a row a block. The grid strides.
+// Geometry: blocks of 256; *_naive: 256 rows a block; *_warps: 8; *_blocks and *_long: one. The grid strides.
 #include "norm.cuh"
 
 constexpr int THREADS = 256;
 // Elements of a row that a thread holds.
 constexpr int HELD = 32;
+
+template <typename T>
+__device__ __forceinline__ void forward_naive(const GroupNormParams &p, const T *__restrict__ x,
+                                              const T *__restrict__ scale, const T *__restrict__ shift,
+                                              T *__restrict__ y, float *__restrict__ mean, float *__restrict__ rstd) {
+    u64 rows = p.samples * p.groups;
+    for (u64 row = global_thread(); row < rows; row += global_threads()) {
+        u64 first = row * p.width, channel = row % p.groups * p.width;
+        float n = (float)p.width, m = 0.0f, var = 0.0f;
+        for (u64 i = 0; !p.rms && i < p.width; ++i) m += wide(x[first + i]) / n;
+        for (u64 i = 0; i < p.width; ++i) var += (wide(x[first + i]) - m) * (wide(x[first + i]) - m) / n;
+        float k = rstd_of(var, p.eps);
+        for (u64 i = 0; i < p.width; ++i) {
+            float v = (wide(x[first + i]) - m) * k;
+            if (scale) v *= wide(scale[channel + i]);
+            if (shift) v += wide(shift[channel + i]);
+            y[first + i] = narrow<T>(v);
+        }
+        mean[row] = m;
+        rstd[row] = k;
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void backward_naive(const GroupNormParams &p, const T *__restrict__ x,
+                                               const T *__restrict__ scale, const float *__restrict__ mean,
+                                               const float *__restrict__ rstd, const T *__restrict__ g,
+                                               T *__restrict__ dx) {
+    u64 rows = p.samples * p.groups;
+    for (u64 row = global_thread(); row < rows; row += global_threads()) {
+        u64 first = row * p.width, channel = row % p.groups * p.width;
+        float n = (float)p.width, m = mean[row], k = rstd[row], total = 0.0f, dot = 0.0f;
+        auto scaled_g = [&](u64 i) { return wide(g[first + i]) * (scale ? wide(scale[channel + i]) : 1.0f); };
+        for (u64 i = 0; i < p.width; ++i) {
+            if (!p.rms) total += scaled_g(i) / n;
+            dot += scaled_g(i) * (wide(x[first + i]) - m) * k / n;
+        }
+        for (u64 i = 0; i < p.width; ++i)
+            dx[first + i] = narrow<T>(k * (scaled_g(i) - total - (wide(x[first + i]) - m) * k * dot));
+    }
+}
 
 // Sum over the TEAM threads that share a row.
 template <int TEAM> __device__ __forceinline__ float team_sum(float v, float *scratch) {
@@ -201,30 +243,38 @@ __device__ __forceinline__ void backward_long(const GroupNormParams &p, const T 
     }
 }
 
-// Bodies with 16-byte accesses where they divide the rows, else with single elements.
-#define FORWARD(name, type, body, ...)                                                                                 \
+// A body by 16-byte accesses where they divide the rows, else by single elements.
+#define BY_WIDTH(body, T, ...)                                                                                         \
+    if (p.width % LANES<T> == 0) body(T, LANES<T>)(__VA_ARGS__);                                                       \
+    else body(T, 1)(__VA_ARGS__);
+#define NAIVE(T, V) forward_naive<T>
+#define WARPS(T, V) forward<T, V, WARP>
+#define BLOCKS(T, V) forward<T, V, THREADS>
+#define LONG(T, V) forward_long<T, V>
+#define GRAD_NAIVE(T, V) backward_naive<T>
+#define GRAD_WARPS(T, V) backward<T, V, WARP>
+#define GRAD_BLOCKS(T, V) backward<T, V, THREADS>
+#define GRAD_LONG(T, V) backward_long<T, V>
+
+#define FORWARD(name, T, body)                                                                                         \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        name(GroupNormParams p, const type *__restrict__ x, const type *__restrict__ scale,                            \
-             const type *__restrict__ shift, type *__restrict__ y, float *__restrict__ mean,                           \
-             float *__restrict__ rstd) {                                                                               \
-        if (p.width % LANES<type> == 0)                                                                                \
-            body<type, LANES<type> __VA_ARGS__>(p, x, scale, shift, y, mean, rstd);                                    \
-        else body<type, 1 __VA_ARGS__>(p, x, scale, shift, y, mean, rstd);                                             \
+        name(GroupNormParams p, const T *__restrict__ x, const T *__restrict__ scale, const T *__restrict__ shift,     \
+             T *__restrict__ y, float *__restrict__ mean, float *__restrict__ rstd) {                                  \
+        BY_WIDTH(body, T, p, x, scale, shift, y, mean, rstd)                                                           \
     }
-#define BACKWARD(name, type, body, ...)                                                                                \
+#define BACKWARD(name, T, body)                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        name(GroupNormParams p, const type *__restrict__ x, const type *__restrict__ scale,                            \
-             const float *__restrict__ mean, const float *__restrict__ rstd, const type *__restrict__ g,               \
-             type *__restrict__ dx) {                                                                                  \
-        if (p.width % LANES<type> == 0)                                                                                \
-            body<type, LANES<type> __VA_ARGS__>(p, x, scale, mean, rstd, g, dx);                                       \
-        else body<type, 1 __VA_ARGS__>(p, x, scale, mean, rstd, g, dx);                                                \
+        name(GroupNormParams p, const T *__restrict__ x, const T *__restrict__ scale, const float *__restrict__ mean,  \
+             const float *__restrict__ rstd, const T *__restrict__ g, T *__restrict__ dx) {                            \
+        BY_WIDTH(body, T, p, x, scale, mean, rstd, g, dx)                                                              \
     }
-#define ROWS(suffix, type)                                                                                             \
-    FORWARD(norm_warps_##suffix, type, forward, , WARP)                                                                \
-    FORWARD(norm_blocks_##suffix, type, forward, , THREADS)                                                            \
-    FORWARD(norm_long_##suffix, type, forward_long)                                                                    \
-    BACKWARD(norm_grad_warps_##suffix, type, backward, , WARP)                                                         \
-    BACKWARD(norm_grad_blocks_##suffix, type, backward, , THREADS)                                                     \
-    BACKWARD(norm_grad_long_##suffix, type, backward_long)
+#define ROWS(suffix, T)                                                                                                \
+    FORWARD(norm_naive_##suffix, T, NAIVE)                                                                             \
+    FORWARD(norm_warps_##suffix, T, WARPS)                                                                             \
+    FORWARD(norm_blocks_##suffix, T, BLOCKS)                                                                           \
+    FORWARD(norm_long_##suffix, T, LONG)                                                                               \
+    BACKWARD(norm_grad_naive_##suffix, T, GRAD_NAIVE)                                                                  \
+    BACKWARD(norm_grad_warps_##suffix, T, GRAD_WARPS)                                                                  \
+    BACKWARD(norm_grad_blocks_##suffix, T, GRAD_BLOCKS)                                                                \
+    BACKWARD(norm_grad_long_##suffix, T, GRAD_LONG)
 FOR_FLOATS(ROWS)

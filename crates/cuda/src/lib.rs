@@ -21,5 +21,5 @@ mod ops;
 mod runtime;
 
 pub use buffer::CudaBuffer;
-pub use ops::{conv, matmul, reduce, softmax};
+pub use ops::{conv, matmul, norm, reduce, softmax};
 pub use runtime::{Cuda, CudaGraph, Options};

@@ -5,7 +5,7 @@ mod elementwise;
 mod index;
 mod loss;
 pub mod matmul;
-mod norm;
+pub mod norm;
 mod optim;
 mod pool;
 mod random;

@@ -1,12 +1,7 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
-//! Layer and RMS norm have rows of contiguous values, by width:
-//!
-//! | width  | kernel        | where a row is              |
-//! |--------|---------------|-----------------------------|
-//! | ≤ 1024 | `norm_warps`  | in the registers of a warp  |
-//! | ≤ 8192 | `norm_blocks` | in the registers of a block |
-//! | more   | `norm_long`   | read again for each pass    |
+//! Layer and RMS norm have rows of contiguous values, which a ladder of kernels normalises ([`Algorithm`]); a row's width
+//! chooses the rung, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
 //!
 //! The others reduce columns of `[rows, channels]` in two stages ([`Tiles`]); batch norm is a group norm of one sample
 //! with a group per channel.
@@ -97,12 +92,56 @@ fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
     }
 }
 
-/// The kernel for rows of `width`, and how many of them a block takes.
-fn by_width(width: u64, [warps, blocks, long]: [&PerFloat; 3]) -> (&PerFloat, u64) {
-    match width {
-        0..=1024 => (warps, 8),
-        1025..=8192 => (blocks, 1),
-        _ => (long, 1),
+/// The rungs of the ladder for rows, each a way to compute the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// A thread per row.
+    Naive,
+    /// A block per row, which it reads again for each pass.
+    Long,
+    /// A row of at most 8192 in the registers of a block.
+    Blocks,
+    /// A row of at most 1024 in the registers of a warp.
+    Warps,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Long, Algorithm::Blocks, Algorithm::Warps];
+
+    /// What the backend takes for rows of `width`: the highest rung that holds them.
+    pub fn choose(width: u64) -> Self {
+        let holds = |a: &Algorithm| a.widest() >= width;
+        Self::ALL.into_iter().rev().find(holds).unwrap_or(Algorithm::Long)
+    }
+
+    /// The widest row that it takes.
+    pub fn widest(self) -> u64 {
+        match self {
+            Algorithm::Naive | Algorithm::Long => u64::MAX,
+            Algorithm::Blocks => 8192,
+            Algorithm::Warps => 1024,
+        }
+    }
+
+    /// How benches call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "naive",
+            Algorithm::Long => "long",
+            Algorithm::Blocks => "blocks",
+            Algorithm::Warps => "warps",
+        }
+    }
+
+    /// The kernels of the norm and of its gradient, and the rows of one block.
+    fn kernels(self) -> (&'static PerFloat, &'static PerFloat, u64) {
+        match self {
+            Algorithm::Naive => (&rows::NORM_NAIVE, &rows::NORM_GRAD_NAIVE, 256),
+            Algorithm::Long => (&rows::NORM_LONG, &rows::NORM_GRAD_LONG, 1),
+            Algorithm::Blocks => (&rows::NORM_BLOCKS, &rows::NORM_GRAD_BLOCKS, 1),
+            Algorithm::Warps => (&rows::NORM_WARPS, &rows::NORM_GRAD_WARPS, 8),
+        }
     }
 }
 
@@ -119,7 +158,8 @@ fn grouped(p: &BatchNormParams) -> GroupNormParams {
     }
 }
 
-type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
+/// Scale and shift, where there are any.
+pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 
 impl Cuda {
     fn tiles(&self, p: &GroupNormParams, dtype: DType) -> Result<Tiles> {
@@ -220,6 +260,60 @@ impl Cuda {
     }
 }
 
+impl Cuda {
+    /// [`NormOps::group_norm`] of a single position by `algorithm`, for rows that it takes.
+    ///
+    /// # Errors
+    /// Those of a launch.
+    pub fn norm_rows_with(
+        &self,
+        algorithm: Algorithm,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        (scale, shift): Affine<'_>,
+        y: &mut CudaBuffer,
+        mean: &mut CudaBuffer,
+        rstd: &mut CudaBuffer,
+    ) -> Result<()> {
+        debug_assert!(p.positions == 1 && p.width <= algorithm.widest(), "{p:?}");
+        let (kernels, _, each) = algorithm.kernels();
+        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
+        let (scale, shift) = (maybe(scale), maybe(shift));
+        let args = [Arg::value(p), x.arg(), scale, shift, y.out(), mean.out(), rstd.out()];
+        self.launch(instance(kernels, x.dtype()), geometry, &args)
+    }
+
+    /// `dx` of [`NormOps::group_norm_grad`] of a single position by `algorithm`, for rows that it takes.
+    ///
+    /// # Errors
+    /// Those of a launch.
+    pub fn norm_rows_grad_with(
+        &self,
+        algorithm: Algorithm,
+        p: &GroupNormParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        (mean, rstd): (&CudaBuffer, &CudaBuffer),
+        g: &CudaBuffer,
+        dx: &mut CudaBuffer,
+    ) -> Result<()> {
+        debug_assert!(p.positions == 1 && p.width <= algorithm.widest(), "{p:?}");
+        let (_, kernels, each) = algorithm.kernels();
+        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
+        let stats = [mean.arg(), rstd.arg()];
+        let args = [
+            Arg::value(p),
+            x.arg(),
+            maybe(scale),
+            stats[0],
+            stats[1],
+            g.arg(),
+            dx.out(),
+        ];
+        self.launch(instance(kernels, x.dtype()), geometry, &args)
+    }
+}
+
 impl NormOps for Cuda {
     fn batch_norm(
         &self,
@@ -287,12 +381,7 @@ impl NormOps for Cuda {
         if p.positions > 1 {
             return self.norm_columns(p, x, (scale, shift), y, mean, rstd);
         }
-        let all = [&rows::NORM_WARPS, &rows::NORM_BLOCKS, &rows::NORM_LONG];
-        let (kernels, each) = by_width(p.width, all);
-        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
-        let (scale, shift) = (maybe(scale), maybe(shift));
-        let args = [Arg::value(p), x.arg(), scale, shift, y.out(), mean.out(), rstd.out()];
-        self.launch(instance(kernels, x.dtype()), geometry, &args)
+        self.norm_rows_with(Algorithm::choose(p.width), p, x, (scale, shift), y, mean, rstd)
     }
 
     fn group_norm_grad(
@@ -315,19 +404,10 @@ impl NormOps for Cuda {
         let tiles = Tiles::new(x.dtype(), 1, p.samples, p.groups * p.width)?;
         let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
         self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
-        let all = [&rows::NORM_GRAD_WARPS, &rows::NORM_GRAD_BLOCKS, &rows::NORM_GRAD_LONG];
-        let (kernels, each) = by_width(p.width, all);
-        let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
-        let stats = [mean.arg(), rstd.arg()];
-        let args = [
-            Arg::value(p),
-            x.arg(),
-            maybe(scale),
-            stats[0],
-            stats[1],
-            g.arg(),
-            dx.out(),
-        ];
-        self.launch(instance(kernels, x.dtype()), geometry, &args)
+        if x.is_empty() {
+            return Ok(());
+        }
+        let algorithm = Algorithm::choose(p.width);
+        self.norm_rows_grad_with(algorithm, p, x, scale, (mean, rstd), g, dx)
     }
 }

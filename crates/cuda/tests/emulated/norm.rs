@@ -7,6 +7,7 @@ use kiln_core::ops::{BatchNormParams, GroupNormParams};
 use kiln_core::{Backend, Float};
 use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
+use kiln_cuda::norm::Algorithm;
 use kiln_testkit::ops::norm;
 use kiln_testkit::{Tolerance, assert_close};
 
@@ -139,6 +140,53 @@ fn every_dtype(cuda: &Cuda, shape: [u64; 4], rms: u32, affine: Affine) {
     same_group::<f32>(cuda, shape, rms, affine);
     same_group::<bf16>(cuda, shape, rms, affine);
     same_group::<f16>(cuda, shape, rms, affine);
+}
+
+/// Every rung on rows that it takes, against what the backend chooses, which the tests below hold to the CPU.
+fn rungs<T: Float>(cuda: &Cuda, width: u64) {
+    let p = GroupNormParams {
+        samples: 3,
+        positions: 1,
+        groups: 1,
+        width,
+        eps: 0.01,
+        rms: (width % 2) as u32,
+        pad: 0,
+    };
+    let (n, channels) = (3 * width as usize, width as usize);
+    let want = group::<_, T>(cuda, &p, (true, true));
+    for algorithm in Algorithm::ALL.into_iter().filter(|a| a.widest() >= width) {
+        let (x, g) = (buffer::<_, T>(cuda, n, 1), buffer::<_, T>(cuda, n, 2));
+        let (scale, shift) = (buffer::<_, T>(cuda, channels, 3), buffer::<_, T>(cuda, channels, 4));
+        let (mut y, mut dx) = (empty::<_, T>(cuda, n), empty::<_, T>(cuda, n));
+        let (mut mean, mut rstd) = (empty::<_, f32>(cuda, 3), empty::<_, f32>(cuda, 3));
+        let affine = (Some(&scale), Some(&shift));
+        cuda.norm_rows_with(algorithm, &p, &x, affine, &mut y, &mut mean, &mut rstd)
+            .and_then(|()| cuda.norm_rows_grad_with(algorithm, &p, &x, Some(&scale), (&mean, &rstd), &g, &mut dx))
+            .unwrap_or_else(|e| panic!("{algorithm:?} {p:?}: {e}"));
+        let got = Written {
+            values: vec![("y", read(cuda, &y)), ("dx", read(cuda, &dx))],
+            stats: vec![("mean", read(cuda, &mean)), ("rstd", read(cuda, &rstd))],
+        };
+        let want = Written {
+            values: want.values[..2].to_vec(),
+            stats: want.stats.clone(),
+        };
+        compare::<T>(&format!("{algorithm:?}, rows of {width}"), got, want);
+    }
+}
+
+#[test]
+fn rungs_agree() {
+    let cuda = cuda();
+    for width in [1, 31, 32, 33, 129, 600, 1024, 1025, 2056, 8192] {
+        rungs::<f32>(&cuda, width);
+        rungs::<bf16>(&cuda, width);
+        rungs::<f16>(&cuda, width);
+    }
+    let chosen = [1, 1024, 1025, 8192, 8193].map(Algorithm::choose);
+    let (warps, blocks, long) = (Algorithm::Warps, Algorithm::Blocks, Algorithm::Long);
+    assert_eq!(chosen, [warps, warps, blocks, blocks, long]);
 }
 
 /// Rows of every kernel: around a warp, and around what a warp and a block hold in registers.
