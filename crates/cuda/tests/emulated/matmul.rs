@@ -1,12 +1,14 @@
 //! Matrix products: the testkit suites through the backend's own choice, and every rung of the ladder against f64.
 
+mod product;
+
 use crate::cuda;
-use half::{bf16, f16};
-use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
-use kiln_core::{Buffer, DType, Runtime, Shape};
+use kiln_core::ops::{Activation, MatmulOps};
+use kiln_core::{DType, Runtime};
+use kiln_cuda::CudaBuffer;
 use kiln_cuda::matmul::{Algorithm, Plan};
-use kiln_cuda::{Cuda, CudaBuffer};
 use kiln_testkit::ops::matmul;
+use product::{Product, check, download, upload, values};
 use proptest::prelude::*;
 
 #[test]
@@ -27,170 +29,6 @@ fn suite_linear() {
 #[test]
 fn suite_refused() {
     matmul::refused(&cuda());
-}
-
-/// A product: sizes, how the operands are stored, and what is fused to it.
-#[derive(Clone, Debug)]
-struct Product {
-    batch_a: Vec<usize>,
-    batch_b: Vec<usize>,
-    sizes: [usize; 3],
-    trans: [bool; 2],
-    bias: bool,
-    activation: Activation,
-}
-
-impl Product {
-    fn of(sizes: [usize; 3], trans: [bool; 2]) -> Self {
-        Self {
-            batch_a: vec![],
-            batch_b: vec![],
-            sizes,
-            trans,
-            bias: false,
-            activation: Activation::None,
-        }
-    }
-
-    /// Its parameters and the shapes of A, B and C.
-    fn params(&self) -> (MatmulParams, [Shape; 3]) {
-        let [m, n, k] = self.sizes;
-        let shape = |batch: &[usize], r: usize, c: usize, t: bool| {
-            let matrix = if t { [c, r] } else { [r, c] };
-            Shape::new(&[batch, &matrix].concat()).expect("a small shape")
-        };
-        let a = shape(&self.batch_a, m, k, self.trans[0]);
-        let b = shape(&self.batch_b, k, n, self.trans[1]);
-        let (mut p, c) = MatmulParams::new("matmul", &a, &b, self.trans[0], self.trans[1]).expect("they fit");
-        p.activation = self.activation as u32;
-        (p, [a, b, c])
-    }
-}
-
-/// Numbers in [-1, 1) with few enough bits for every dtype, different for every seed.
-fn values(len: usize, seed: u64) -> Vec<f64> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let draw = || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        ((state >> 33) % 256) as f64 / 128.0 - 1.0
-    };
-    std::iter::repeat_with(draw).take(len).collect()
-}
-
-fn upload(cuda: &Cuda, dtype: DType, x: &[f64]) -> CudaBuffer {
-    let buffer = match dtype {
-        DType::BF16 => cuda.upload(&x.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>()),
-        DType::F16 => cuda.upload(&x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>()),
-        _ => cuda.upload(&x.iter().map(|&x| x as f32).collect::<Vec<_>>()),
-    };
-    buffer.expect("room")
-}
-
-fn download(cuda: &Cuda, x: &CudaBuffer) -> Vec<f64> {
-    let read = match x.dtype() {
-        DType::BF16 => cuda.download::<bf16>(x).map(|x| x.iter().map(|x| x.to_f64()).collect()),
-        DType::F16 => cuda.download::<f16>(x).map(|x| x.iter().map(|x| x.to_f64()).collect()),
-        _ => cuda
-            .download::<f32>(x)
-            .map(|x| x.iter().map(|&x| f64::from(x)).collect()),
-    };
-    read.expect("the kernel ran")
-}
-
-/// One result in f64: the exact value before the activation, and the sum of absolute products.
-struct Exact {
-    sum: f64,
-    size: f64,
-}
-
-fn exact(product: &Product, a: &[f64], b: &[f64], bias: Option<&[f64]>) -> Vec<Exact> {
-    let (p, _) = product.params();
-    let [m, n, k] = product.sizes;
-    let start = |strides: &[i64], mut batch: usize| {
-        let mut at = 0;
-        for i in (0..p.batch_rank as usize).rev() {
-            at += batch % p.batch[i] as usize * strides[i] as usize;
-            batch /= p.batch[i] as usize;
-        }
-        at
-    };
-    let mut all = Vec::new();
-    for batch in 0..p.batches() {
-        let (a, b) = (&a[start(&p.a_batch, batch)..], &b[start(&p.b_batch, batch)..]);
-        for i in 0..m {
-            for j in 0..n {
-                let term = |l: usize| {
-                    let x = if product.trans[0] { a[l * m + i] } else { a[i * k + l] };
-                    x * if product.trans[1] { b[j * k + l] } else { b[l * n + j] }
-                };
-                let bias = bias.map_or(0.0, |bias| bias[j]);
-                all.push(Exact {
-                    sum: (0..k).map(term).sum::<f64>() + bias,
-                    size: (0..k).map(|l| term(l).abs()).sum::<f64>() + bias.abs(),
-                });
-            }
-        }
-    }
-    all
-}
-
-fn activate(f: Activation, x: f64) -> f64 {
-    match f {
-        Activation::Relu => x.max(0.0),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        _ => x,
-    }
-}
-
-/// Half of the distance between neighbours of 1.
-fn rounding(dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => 2f64.powi(-8),
-        DType::F16 => 2f64.powi(-11),
-        _ => 2f64.powi(-24),
-    }
-}
-
-/// Runs a product by a plan, twice, and compares it with f64.
-///
-/// A sum of k products and a bias in f32, in any order and cut off instead of rounded at each addition, is off by at most
-/// (k + 2)·2⁻²³ of the sum of their absolute values. The operands are exact in every dtype, TF32 included. An activation
-/// amplifies that by at most 1.2, and is itself good to 8 units of f32; then comes one rounding to the dtype (or to one
-/// of its subnormals).
-fn check(cuda: &Cuda, plan: Plan, dtype: DType, product: &Product) {
-    let (p, [sa, sb, sc]) = product.params();
-    let what = || format!("{plan:?} {dtype:?} {product:?}");
-    let (a, b) = (values(sa.size(), 1), values(sb.size(), 2));
-    let bias = product.bias.then(|| values(product.sizes[1], 3));
-    let (ua, ub) = (upload(cuda, dtype, &a), upload(cuda, dtype, &b));
-    let ubias = bias.as_ref().map(|bias| upload(cuda, dtype, bias));
-    let run = || {
-        let mut c = cuda.alloc(dtype, sc.size()).expect("room");
-        cuda.matmul_with(plan, &p, &ua, &ub, ubias.as_ref(), &mut c)
-            .unwrap_or_else(|e| panic!("{}: {e}", what()));
-        download(cuda, &c)
-    };
-    let found = run();
-    let expected = exact(product, &a, &b, bias.as_deref());
-    assert_eq!(found.len(), expected.len());
-    let unit = (product.sizes[2] + 2) as f64 * 2f64.powi(-23);
-    for (i, (found, exact)) in found.iter().zip(&expected).enumerate() {
-        let y = activate(product.activation, exact.sum);
-        let bound =
-            1.2 * unit * exact.size + 8.0 * 2f64.powi(-24) * y.abs() + rounding(dtype) * y.abs() + 2f64.powi(-25);
-        assert!(
-            (found - y).abs() <= bound,
-            "{}: element {i} is {found}, not {y} ± {bound:e}",
-            what()
-        );
-    }
-    let again = run();
-    let same = found.iter().zip(&again).all(|(x, y)| x.to_bits() == y.to_bits());
-    assert!(same, "{}: another run gave other bits", what());
 }
 
 const TRANSPOSITIONS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
