@@ -139,14 +139,18 @@ impl State {
         }
     }
 
+    /// The captures that a use of the legacy stream would depend on: of blocking streams in its context.
+    fn implicit(&self, stream: CUstream) -> Vec<u64> {
+        let Some(s) = self.streams.get(&stream).filter(|s| s.legacy) else {
+            return Vec::new();
+        };
+        let blocking = self.streams.values().filter(|o| o.context == s.context && o.blocking);
+        blocking.filter_map(|o| Some(o.capture.as_ref()?.capture)).collect()
+    }
+
     /// Refuses work in the legacy stream that would wait for a stream that is captured.
     pub(crate) fn refuse_implicit(&mut self, stream: CUstream) -> Outcome {
-        let Some(s) = self.streams.get(&stream).filter(|s| s.legacy) else {
-            return Ok(());
-        };
-        let context = s.context;
-        let blocking = self.streams.values().filter(|o| o.context == context && o.blocking);
-        let captures: Vec<u64> = blocking.filter_map(|o| Some(o.capture.as_ref()?.capture)).collect();
+        let captures = self.implicit(stream);
         captures.iter().for_each(|c| self.invalidate(*c));
         if captures.is_empty() {
             Ok(())
@@ -314,7 +318,10 @@ impl State {
     /// 0 for none, 1 for active and 2 for invalidated, as the API has it, with the capture.
     fn status(&mut self, stream: CUstream) -> Outcome<(i32, Option<Joined>)> {
         let stream = self.stream(stream)?;
-        self.refuse_implicit(stream)?;
+        // To ask does no harm to the capture.
+        if !self.implicit(stream).is_empty() {
+            return Err(Code::STREAM_CAPTURE_IMPLICIT);
+        }
         let joined = self.streams[&stream].capture.clone();
         let invalid = joined
             .as_ref()

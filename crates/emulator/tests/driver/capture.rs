@@ -278,6 +278,11 @@ fn the_legacy_stream_is_906() {
             cu!(cuMemcpyDtoH_v2((&raw mut host).cast(), at, 4) => STREAM_CAPTURE_IMPLICIT);
             invalid(s);
         }
+        // Asking does no harm.
+        let (s, mut status) = (stream(0), 9);
+        cu!(cuStreamBeginCapture_v2(s, RELAXED));
+        cu!(cuStreamIsCapturing(null, (&mut status).into()) => STREAM_CAPTURE_IMPLICIT);
+        end(s);
         // A non-blocking stream is not ordered with it.
         let s = begin(RELAXED);
         cu!(cuMemsetD32Async(at, 1, 1, null));

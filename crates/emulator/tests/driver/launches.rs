@@ -204,7 +204,7 @@ fn faults_stay_until_the_context_is_reset() {
 
 #[test]
 fn each_fault_has_its_code() {
-    test("each_fault_has_its_code", &[("DEVICES", "2")], || {
+    let said = test("each_fault_has_its_code", &[("DEVICES", "2")], || {
         start(1);
         let there = alloc(64);
         let other = start(0);
@@ -234,6 +234,16 @@ fn each_fault_has_its_code() {
         assert_eq!(kilnEmulatorFindings(), 6);
         assert_ne!(other.0, 0);
     });
+    for part in [
+        "null pointer",
+        "host pointer",
+        "peer access",
+        "was freed",
+        "in stop",
+        "in move",
+    ] {
+        assert!(child() || said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

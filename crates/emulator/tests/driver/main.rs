@@ -6,6 +6,7 @@ mod harness;
 mod capture;
 mod errors;
 mod graphs;
+mod images;
 mod launches;
 mod memory;
 mod streams;
