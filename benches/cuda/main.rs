@@ -5,6 +5,7 @@ mod conv;
 mod copy;
 mod gemm;
 mod measure;
+mod memory;
 mod report;
 mod step;
 
@@ -84,6 +85,7 @@ fn run(args: &Run) -> Result<()> {
     copy::run(&bench, &exact)?;
     gemm::run(&bench, &exact, &tf32)?;
     conv::run(&bench, &exact, &tf32)?;
+    memory::run(&bench, &exact)?;
     step::run(&bench, &exact)?;
     Ok(())
 }

@@ -87,6 +87,57 @@ def convs():
                 yield f"conv-weight-grad/{place}", variant, with_tf32(tf32, lambda f=backward: f([False, True, False]))
 
 
+def memory():
+    """Ops that memory bounds, as benches/cuda/memory.rs has them; the loss with its gradient."""
+    tokens, width, words = 8192, 768, 50257
+    for name in ("f32", "bf16"):
+        dtype = DTYPES[name]
+
+        def data(*shape, dtype=dtype):
+            return torch.randn(*shape, device="cuda").to(dtype)
+
+        x, row, y = data(tokens, 4 * width), data(4 * width), data(tokens, 4 * width)
+        place = f"{name}/{tokens}x{4 * width}"
+        yield f"relu/{place}", "torch", lambda x=x: torch.relu(x)
+        yield f"gelu/{place}", "torch", lambda x=x: F.gelu(x)
+        yield f"gelu_grad/{place}", "torch", lambda x=x: torch.ops.aten.gelu_backward(x, x)
+        yield f"add_row/{place}", "torch", lambda x=x, row=row: x + row
+        yield f"accumulate/{place}", "torch", lambda x=x, y=y: y.add_(x)
+        yield f"to_f16/{place}", "torch", lambda x=x: x.to(torch.float16)
+        x = data(1 << 24)
+        yield f"sum/{name}/{1 << 24}", "torch", lambda x=x: x.sum()
+        for rows, columns in [(tokens, width), (tokens, 4 * width), (32 * 56 * 56, 64)]:
+            x = data(rows, columns)
+            yield f"sum_rows/{name}/{rows}x{columns}", "torch", lambda x=x: x.sum(1)
+            yield f"sum_columns/{name}/{rows}x{columns}", "torch", lambda x=x: x.sum(0)
+        x = data(256, words)
+        yield f"argmax/{name}/256x{words}", "torch", lambda x=x: x.argmax(1)
+        yield f"cumsum/{name}/256x{words}", "torch", lambda x=x: x.cumsum(1)
+        yield f"top_k/{name}/256x{words}", "torch", lambda x=x: x.topk(50, 1)
+        for outer, n in [(96 * 1024, 128), (12 * 1024, 1024), (tokens, 4096)]:
+            x = data(outer, n)
+            y = x.softmax(1)
+            yield f"softmax/{name}/{outer}x{n}", "torch", lambda x=x: x.softmax(1)
+            grad = lambda x=x, y=y, dtype=dtype: torch.ops.aten._softmax_backward_data(x, y, 1, dtype)
+            yield f"softmax_grad/{name}/{outer}x{n}", "torch", grad
+        for rows, classes in [(16384, 10), (8192, 1000), (4096, words)]:
+            x = data(rows, classes).requires_grad_()
+            t = torch.randint(classes, (rows,), device="cuda")
+
+            def loss(x=x, t=t):
+                x.grad = None
+                F.cross_entropy(x, t, reduction="sum").backward()
+
+            yield f"cross_entropy/{name}/{rows}x{classes}", "torch", loss
+        table, y = data(words, width), data(tokens, width)
+        index = torch.tensor([int(words ** (i * 7919 % tokens / tokens) - 1) for i in range(tokens)], device="cuda")
+        place = f"{name}/{tokens}x{width}of{words}"
+        yield f"embedding/{place}", "torch", lambda w=table, i=index: F.embedding(i, w)
+        yield f"embedding_grad/{place}", "torch", lambda w=table, i=index, y=y: w.index_add_(0, i, y)
+        x = data(4096, 4096)
+        yield f"transpose/{name}/4096x4096", "torch", lambda x=x: x.t().contiguous()
+
+
 def steps():
     nets = [
         ("mnist-cnn", mnist_cnn, (1, 28, 28), lambda p, c: torch.optim.Adam(p, lr=1e-3, capturable=c, fused=True)),
@@ -157,7 +208,7 @@ def main():
 
     about = {"peer": f"torch {torch.__version__}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     print(json.dumps(about | {"device": torch.cuda.get_device_name()}), flush=True)
-    for family in (copies, gemms, convs, steps):
+    for family in (copies, gemms, convs, memory, steps):
         for name, variant, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 seconds = median_seconds(work, args.quick)
