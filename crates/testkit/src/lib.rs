@@ -20,6 +20,6 @@ pub use array::Array;
 pub use case::{Case, Proof};
 pub use compare::{Tolerance, assert_close};
 pub use conformance::conformance;
-pub use gradcheck::{gradcheck, gradgradcheck};
+pub use gradcheck::{gradcheck, gradcheck_by_oracle, gradgradcheck};
 pub use layout::layouts;
 pub use run::{check, check_with};

@@ -1,7 +1,7 @@
 //! The one door for properties: a strategy of cases, every proof a backend can give.
 
 use crate::gradcheck::{gradients, leaves};
-use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradgradcheck, layouts};
+use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradcheck_by_oracle, gradgradcheck, layouts};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::no_grad;
 use proptest::strategy::Strategy;
@@ -55,8 +55,13 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
             }
         }
         if case.proof() != Proof::Forward {
-            gradients(backend, case, &leaves(backend, &inputs, DType::F32)?, false)?;
-            if backend.supports(DType::F64) && inputs.iter().map(Array::size).sum::<usize>() <= NUMERIC_LIMIT {
+            if inputs.iter().map(Array::size).sum::<usize>() > NUMERIC_LIMIT {
+                // Too large for differences; it has to run at least.
+                gradients(backend, case, &leaves(backend, &inputs, DType::F32)?, false)?;
+                return Ok(());
+            }
+            gradcheck_by_oracle(backend, case);
+            if backend.supports(DType::F64) {
                 gradcheck(backend, case);
                 if case.proof() == Proof::SecondGradient {
                     gradgradcheck(backend, case);
