@@ -4,6 +4,7 @@ use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{ConvOps, ConvParams, Window};
 use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::Cuda;
+use kiln_cuda::conv::{Algorithm, Pass};
 
 /// Name, batch, in, size, out, kernel, stride, padding, as in benches/peers/torch_cuda.py.
 const SIZES: [(&str, [usize; 7]); 7] = [
@@ -62,5 +63,30 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) 
     })?;
     bench.measure(cuda, &id("conv-weight-grad"), "auto", cost, || {
         cuda.conv_weight_grad(&p, &g, &x, &mut dw)
-    })
+    })?;
+    for rung in Algorithm::ALL {
+        let wanted = |pass| rung.fits(pass, &p, dtype) && measured(rung, dtype, cuda.options().tf32);
+        if wanted(Pass::Forward) {
+            bench.measure(cuda, &id("conv-forward"), rung.name(), cost, || {
+                cuda.conv_with(rung, &p, &x, &w, None, &mut y)
+            })?;
+        }
+        if wanted(Pass::DataGrad) {
+            bench.measure(cuda, &id("conv-data-grad"), rung.name(), cost, || {
+                cuda.conv_data_grad_with(rung, &p, &g, &w, &mut dx)
+            })?;
+        }
+        if wanted(Pass::WeightGrad) {
+            bench.measure(cuda, &id("conv-weight-grad"), rung.name(), cost, || {
+                cuda.conv_weight_grad_with(rung, &p, &g, &x, &mut dw)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The rungs that compute what the dtype and the option say: tensor cores round f32 to TF32, all others do not.
+fn measured(rung: Algorithm, dtype: DType, tf32: bool) -> bool {
+    let tensor = matches!(rung, Algorithm::Tensor(_));
+    dtype != DType::F32 || tensor == tf32
 }

@@ -60,6 +60,21 @@ impl Algorithm {
         Algorithm::Winograd(Tile::Small),
         Algorithm::Winograd(Tile::Large),
     ];
+
+    /// A name for benches: `naive`, `tiled64`, `tiled128`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Naive => "naive",
+            Algorithm::Tiled(Tile::Small) => "tiled64",
+            Algorithm::Tiled(Tile::Large) => "tiled128",
+            Algorithm::Tensor(Tile::Small) => "tensor64",
+            Algorithm::Tensor(Tile::Large) => "tensor128",
+            Algorithm::Shallow => "shallow",
+            Algorithm::Depthwise => "depthwise",
+            Algorithm::Winograd(Tile::Small) => "winograd64",
+            Algorithm::Winograd(Tile::Large) => "winograd128",
+        }
+    }
 }
 
 impl Cuda {

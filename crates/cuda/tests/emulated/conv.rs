@@ -320,21 +320,16 @@ fn the_table() {
     check(stem, DType::F32, false, [Shallow; 3]);
     check(stem, DType::BF16, false, [Shallow; 3]);
     let middle = plane([32, 28, 28, 128], 128, 3, 1);
-    check(
-        middle,
-        DType::BF16,
-        false,
-        [Tensor(large), Tensor(large), Tensor(small)],
-    );
+    check(middle, DType::BF16, false, [Tensor(large); 3]);
     check(
         middle,
         DType::F32,
         false,
-        [Winograd(large), Winograd(large), Tiled(small)],
+        [Winograd(large), Winograd(large), Tiled(large)],
     );
-    check(middle, DType::F32, true, [Tensor(large), Tensor(large), Tensor(small)]);
+    check(middle, DType::F32, true, [Tensor(large); 3]);
     let down = plane([32, 56, 56, 256], 512, 1, 0).stride(2);
-    check(down, DType::F32, false, [Tiled(large), Tiled(large), Tiled(small)]);
+    check(down, DType::F32, false, [Tiled(large); 3]);
     // ResNeXt's groups of 4, MobileNet, EfficientNet's 5 × 5 with a stride.
     check(
         plane([8, 56, 56, 128], 128, 3, 1).groups(32),

@@ -26,6 +26,9 @@ const WINOGRAD_CHANNELS: u32 = 128;
 /// Positions below which its weight transform, which is done anew for every call, weighs too much.
 const WINOGRAD_POSITIONS: u64 = 1024;
 
+/// Positions of a split of a weight gradient that a large tile should have at least.
+const LONG_SPLIT: u64 = 512;
+
 /// Sizes of one pass seen as a product.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
@@ -163,19 +166,21 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 ///
 /// Products take large tiles when there are enough of them for every multiprocessor.
 pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocessors: u32) -> Algorithm {
-    let product = product(pass, p);
-    let large = product
-        .rows
-        .div_ceil(128)
-        .saturating_mul(product.columns.div_ceil(128))
-        .saturating_mul(product.parts);
-    let wide = product.rows > 64 && product.columns > 64;
-    let tile = match wide && large >= u64::from(multiprocessors) {
+    let size = product(pass, p);
+    let tiles = size.rows.div_ceil(128).saturating_mul(size.columns.div_ceil(128));
+    // A weight gradient has few tiles and long sums, which are split between blocks.
+    let splits = match pass {
+        Pass::WeightGrad => (product(Pass::Forward, p).rows / LONG_SPLIT).max(1),
+        _ => 1,
+    };
+    let blocks = tiles.saturating_mul(size.parts).saturating_mul(splits);
+    let wide = size.rows > 64 && size.columns > 64;
+    let tile = match wide && blocks >= u64::from(multiprocessors) {
         true => Tile::Large,
         false => Tile::Small,
     };
     let narrow = p.groups > 1 && p.group_in().min(p.group_out()) < NARROW_GROUP;
-    let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && product.rows >= WINOGRAD_POSITIONS;
+    let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && size.rows >= WINOGRAD_POSITIONS;
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
         (Algorithm::Tensor(tile), tf32 || dtype != DType::F32),

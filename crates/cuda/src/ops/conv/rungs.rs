@@ -281,7 +281,7 @@ impl Cuda {
 
     /// Into how many parts the positions of a weight gradient are split.
     fn splits(&self, p: &ConvParams, grid: [u64; 3], along: u64, len: u64) -> u64 {
-        let positions = p.out_positions() as u64 * u64::from(p.batch);
+        let positions = product(Pass::Forward, p).rows;
         let blocks: u64 = grid.iter().product();
         let wanted = (u64::from(self.multiprocessors()) * SPLIT_BLOCKS).div_ceil(blocks);
         let most = (positions / SPLIT_POSITIONS)
