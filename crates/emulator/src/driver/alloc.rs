@@ -4,7 +4,7 @@ use super::state::{Driver, driver};
 use super::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 use super::work::Work;
 use super::{Code, Outcome};
-use crate::memory::{Kind, MemoryError, Range};
+use crate::memory::{Freed, Kind, MemoryError, Range};
 
 /// What a driver rounds a pitch up to.
 const PITCH: usize = 512;
@@ -13,15 +13,22 @@ impl Driver {
     /// Frees what begins at `base`; bytes written beside it are a finding.
     pub(crate) fn release(&self, base: u64, context: CUcontext) -> Outcome {
         let freed = self.memory.free(base).map_err(|_| Code::INVALID_VALUE)?;
-        if let Some(at) = freed.damaged {
-            let Range { id, len, .. } = freed.range;
-            self.report(format_args!(
-                "something wrote at byte {at} of allocation #{id}, which has {len} bytes"
-            ));
+        if self.tell_damage(&freed) {
             self.lock().fail(context, Code::LAUNCH_FAILED);
             return Err(Code::LAUNCH_FAILED);
         }
         Ok(())
+    }
+
+    /// Reports what was written beside an allocation. Returns whether there was anything.
+    pub(crate) fn tell_damage(&self, freed: &Freed) -> bool {
+        let Range { id, len, .. } = freed.range;
+        if let Some(at) = freed.damaged {
+            self.report(format_args!(
+                "something wrote at byte {at} of allocation #{id}, which has {len} bytes"
+            ));
+        }
+        freed.damaged.is_some()
     }
 }
 
@@ -69,11 +76,7 @@ pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
     let freed = driver.memory.free(base).map_err(code)?;
     driver.memory.collect();
     drop(state);
-    if let Some(at) = freed.damaged {
-        let Range { id, len, .. } = freed.range;
-        driver.report(format_args!(
-            "something wrote at byte {at} of allocation #{id}, which has {len} bytes"
-        ));
+    if driver.tell_damage(&freed) {
         driver.lock().fail(context, Code::LAUNCH_FAILED);
         return Err(Code::LAUNCH_FAILED);
     }

@@ -109,7 +109,9 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
     }
     for range in left {
         // It was listed under this lock, and nothing runs on the device any more.
-        let _ = driver.memory.free(range.base);
+        if let Ok(freed) = driver.memory.free(range.base) {
+            driver.tell_damage(&freed);
+        }
     }
     driver.memory.collect();
     Ok(())

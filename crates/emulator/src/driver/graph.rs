@@ -1,8 +1,10 @@
 //! Graphs: nodes, and which come after which.
 
+use std::ffi::c_char;
+
 use super::graph_exec::Step;
 use super::state::{State, driver};
-use super::types::{CUcontext, CUgraph, CUgraphNode, In, Out, put_list};
+use super::types::{CUcontext, CUgraph, CUgraphNode, In, Out, name, put_list};
 use super::work::Work;
 use super::{Code, Outcome};
 
@@ -87,6 +89,26 @@ impl Graph {
             }
         };
         Some(order.iter().map(step).collect())
+    }
+
+    /// The graph in the language of Graphviz.
+    fn dot(&self) -> String {
+        let mut text = String::from("digraph {\n");
+        for node in &self.nodes {
+            let what = match &node.work {
+                Work::Kernel(k) => format!("{} {:?} x {:?}", k.function.kernel.name(), k.grid, k.block),
+                Work::Copy(c) => format!("copy of {} bytes", c.width * c.height * c.depth),
+                Work::Fill(f) => format!("fill of {} bytes", f.width * f.element * f.height),
+                Work::Host(_) => "host function".into(),
+                Work::Graph(steps) => format!("graph of {} nodes", steps.len()),
+                Work::Empty | Work::Record(_) | Work::Wait(_) | Work::Free(_) => "empty".into(),
+            };
+            text += &format!("  n{} [label=\"{what}\"];\n", node.handle.0);
+        }
+        for (from, to) in self.edges() {
+            text += &format!("  n{} -> n{};\n", from.0, to.0);
+        }
+        text + "}\n"
     }
 
     fn edges(&self) -> Vec<(CUgraphNode, CUgraphNode)> {
@@ -293,6 +315,11 @@ export! {
         }
         state.nodes.remove(&node);
         Ok(())
+    }
+
+    fn cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, _flags: u32) {
+        let text = driver()?.lock().graph(graph)?.dot();
+        std::fs::write(name(path)?, text).map_err(|_| Code::OPERATING_SYSTEM)
     }
 
     fn cuGraphNodeGetType(node: CUgraphNode, kind: Out<i32>) {

@@ -136,6 +136,16 @@ fn nodes_and_edges_can_be_asked_for_and_changed() {
         assert_eq!((n, from[0]), (1, a));
         run(instantiate(g));
         assert_eq!(peek(at, 1), [3]);
+        let path = std::env::temp_dir().join(format!("kiln-emulator-{}.dot", std::process::id()));
+        let text = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        cu!(cuGraphDebugDotPrint(g, text.as_ptr(), 0));
+        let dot = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(
+            (dot.matches("fill of 4 bytes").count(), dot.matches("->").count()),
+            (3, 2),
+            "{dot}"
+        );
         // A circle cannot be run.
         cu!(cuGraphAddDependencies(g, (&c).into(), (&a).into(), 1));
         let mut exec = CUgraphExec::default();

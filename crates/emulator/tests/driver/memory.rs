@@ -366,3 +366,30 @@ fn messages_go_to_the_log() {
         std::fs::remove_file(path).unwrap();
     }
 }
+
+#[test]
+fn bytes_written_beside_an_allocation_are_a_finding() {
+    let said = test("bytes_written_beside_an_allocation_are_a_finding", &[], || {
+        let wild = |by_reset: bool| {
+            start(0);
+            let at = alloc(5);
+            // SAFETY: the driver keeps pages of its own on both sides of what it gives out.
+            unsafe { *((at + 7) as *mut u8) = 0 };
+            if by_reset {
+                cu!(cuDevicePrimaryCtxReset_v2(0));
+                return;
+            }
+            cu!(cuMemFree_v2(at) => LAUNCH_FAILED);
+            cu!(cuCtxSynchronize() => LAUNCH_FAILED);
+            cu!(cuDevicePrimaryCtxReset_v2(0));
+        };
+        wild(false);
+        assert_eq!(kilnEmulatorFindings(), 1);
+        wild(true);
+        assert_eq!(kilnEmulatorFindings(), 2);
+    });
+    assert!(
+        child() || said.matches("wrote at byte 7 of allocation #").count() == 2,
+        "{said}"
+    );
+}
