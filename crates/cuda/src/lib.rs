@@ -19,6 +19,7 @@ mod fault;
 mod launch;
 mod ops;
 mod runtime;
+mod transfer;
 
 pub use buffer::CudaBuffer;
 pub use ops::{conv, matmul, norm, reduce, softmax};

@@ -3,6 +3,7 @@
 use crate::buffer::CudaBuffer;
 use crate::error::from_device;
 use crate::fault::Fault;
+use crate::transfer::Transfers;
 use kiln_core::{DType, Error, MemoryStats, Result, Runtime};
 use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
@@ -37,6 +38,7 @@ struct Inner {
     functions: Mutex<HashMap<&'static str, Function>>,
     fault: Mutex<Pinned>,
     fault_address: u64,
+    transfers: Mutex<Transfers>,
     pool: Pool,
     stream: Stream,
     context: Context,
@@ -84,6 +86,7 @@ impl Cuda {
                 functions: Mutex::default(),
                 fault_address: fault.address(),
                 fault: Mutex::new(fault),
+                transfers: Mutex::default(),
                 pool: match options.exact {
                     true => Pool::direct(&context),
                     false => Pool::new(&context),
@@ -221,7 +224,14 @@ impl Runtime for Cuda {
     fn upload_bytes(&self, src: &[u8], dst: &mut CudaBuffer) -> Result<()> {
         debug_assert_eq!(src.len(), dst.bytes());
         self.refuse_in_capture("an upload")?;
-        self.check(self.0.stream.upload(src, &mut dst.block, 0))
+        let Inner {
+            context, pool, stream, ..
+        } = &*self.0;
+        if Transfers::takes(src.len()) {
+            let mut transfers = lock(&self.0.transfers);
+            return self.check(transfers.upload(context, pool, stream, src, &mut dst.block));
+        }
+        self.check(stream.upload(src, &mut dst.block, 0))
     }
 
     fn download_bytes(&self, src: &CudaBuffer, dst: &mut [u8]) -> Result<()> {
@@ -243,6 +253,8 @@ impl Runtime for Cuda {
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<CudaGraph>> {
         self.refuse_in_capture("a second capture")?;
         self.wait()?;
+        // The recording gets memory of its own; what steps before it have left behind would only lie beside it.
+        self.check(self.0.pool.release_cached())?;
         let pool = self.0.pool.private();
         let entered = self.0.pool.enter(&pool);
         self.check(self.0.stream.begin_capture())?;

@@ -55,9 +55,10 @@ pub struct TrainOptions {
     /// Ends the run after this many updates, those skipped included. The epoch in progress ends with it, and is measured
     /// and saved as a whole one is.
     pub max_steps: Option<u64>,
-    /// Lets a backend that can record a step do so and replay it: the same results with fewer launches. The first
-    /// batch of each shape runs op by op, the second is recorded, the others are replayed; two shapes are kept, a short
-    /// last batch and any other shape run op by op. See [`Trainer::fit`] for what the closure must not do then.
+    /// Lets a backend that can record a step do so and replay it: the same results, bit for bit, in one launch a step. The
+    /// first batch of a shape runs op by op, the second is recorded, the others are replayed; the first two shapes that
+    /// come again are kept (whole batches, and the short one that ends an epoch), any other runs op by op. See
+    /// [`Trainer::fit`] for what the closure must not do then.
     ///
     /// Steps run op by op as well with [`accumulate`](TrainOptions::accumulate) above 1 and with [`NonFinite::Skip`].
     pub capture: bool,
@@ -225,10 +226,10 @@ impl<B: Backend> Trainer<B> {
     /// a loss function, with the scores added for metrics.
     ///
     /// On a backend that captures (CUDA), steps of one shape are recorded once and replayed ([`TrainOptions::capture`]).
-    /// Then `step` runs twice or thrice for all batches of a shape: what it decides on the host, such as a rate that
-    /// falls with the steps it has counted, stays as it was recorded. Reading from the device or writing to it inside of
-    /// `step` makes all steps run op by op ([`Report::not_captured`]). Random layers, learning rates and running
-    /// statistics change from step to step as they do without.
+    /// Then `step` runs twice for all training batches of a shape: what it decides on the host, such as a factor that
+    /// falls with the steps it has counted, stays as it was recorded, and tensors that it keeps are overwritten. Reading
+    /// from the device or writing to it inside of `step` makes all steps run op by op ([`Report::not_captured`]). Random
+    /// layers, learning rates and running statistics change from step to step as they do without.
     ///
     /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
     /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.

@@ -3,7 +3,7 @@
 use crate::twin::{bits, buffer, read, upload};
 use crate::{cuda, with};
 use half::{bf16, f16};
-use kiln_core::ops::{BatchNormParams, Distribution, OptimSlot, RandomParams, SgdParams};
+use kiln_core::ops::{BatchNormParams, Distribution, ElementwiseOps, OptimSlot, RandomParams, SgdParams};
 use kiln_core::{Backend, DType, Element, Error, Result, Runtime};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
@@ -28,6 +28,31 @@ fn values_come_back() {
         round_trip(&cuda, |i| f16::from_f32((i % 2048) as f32));
         round_trip(&cuda, |i| i as i32 - 7);
         round_trip(&cuda, |i| i as u8);
+    }
+}
+
+/// Uploads of several sizes, one behind the other and over the same buffer, each read by an op before the next.
+#[test]
+fn uploads_keep_their_order() {
+    for cuda in [cuda(), with(Options::default())] {
+        let sizes = [20_000usize, 70_000, 1000, 70_000, 40_000, 100_000, 16_384, 16_385];
+        let mut read = Vec::new();
+        for round in 0..3 {
+            for (i, &n) in sizes.iter().enumerate() {
+                let values: Vec<f32> = (0..n).map(|j| (round * 100 + i * 7 + j % 13) as f32).collect();
+                let mut buffer = cuda.upload(&vec![-1f32; n]).unwrap();
+                cuda.write(&values, &mut buffer).unwrap();
+                let mut sum = cuda.alloc(DType::F32, n).unwrap();
+                cuda.copy(&buffer, &mut sum).unwrap();
+                cuda.write(&vec![0.5f32; n], &mut buffer).unwrap();
+                cuda.accumulate(&buffer, &mut sum).unwrap();
+                read.push((sum, values));
+            }
+        }
+        for (sum, values) in read {
+            let expected: Vec<f32> = values.iter().map(|v| v + 0.5).collect();
+            assert!(cuda.download::<f32>(&sum).unwrap() == expected);
+        }
     }
 }
 
