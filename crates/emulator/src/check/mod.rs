@@ -1,9 +1,19 @@
 //! What checker mode watches.
 //!
+//! `order` says which accesses of a block come before others, `shared` and `global` remember the last accesses of each
+//! few bytes, `block` brings the two together, and `report` words the findings.
+//!
 //! The interpreter calls an [`Observer`] of each block, and only in checker mode: without it the handlers of memory
 //! instructions are others, and the calls of rare instructions are behind one test. Everything that needs no history
 //! is checked by the interpreter itself: addresses, divergent barriers, warp-wide instructions with wrong masks.
 
+mod block;
+mod global;
+mod order;
+mod report;
+mod shared;
+
+use crate::Fault;
 use crate::exec::{Env, Space, Warp};
 
 /// How an access touches memory.
@@ -23,7 +33,6 @@ pub(crate) enum AccessKind {
 
 /// One access of a warp; it was found in bounds and aligned.
 #[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "for the checks that keep a history")]
 pub(crate) struct Access<'a> {
     pub(crate) kind: AccessKind,
     /// Where the addresses lie: never `Generic`, which is split into what the lanes mean.
@@ -46,18 +55,19 @@ pub(crate) trait Watch: Sync {
 /// What watches a launch in checker mode. `env.ranges` are the allocations, with the shadow of each.
 pub(crate) fn watch(env: &Env<'_>) -> Option<Box<dyn Watch>> {
     debug_assert!(env.check);
-    None
+    Some(Box::new(block::LaunchWatch::new(env)))
 }
 
 /// Watches one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives
-/// `index`, `pc`, `block` and `thread(lane)`; a finding is reported with `warp.fail(kind, lane, message)`, which stops
+/// `index`, `pc`, `block` and `thread(lane)`; a finding is reported with `warp.stop(fault)`, which stops
 /// the launch.
 pub(crate) trait Observer: Send {
     /// Before the bytes are read or written.
     fn access(&mut self, warp: &mut Warp, access: &Access<'_>);
 
-    /// Every thread of the block that takes part in this barrier has arrived; all are released now.
-    fn barrier(&mut self, id: u32, threads: u32);
+    /// Every thread of the block that takes part in this barrier has arrived; all are released now, unless this finds a
+    /// fault.
+    fn barrier(&mut self) -> Option<Box<Fault>>;
 
     /// Lanes arrive at a `bar.warp.sync` with this member mask; those of `mask` are here, others may wait already.
     fn warp_barrier(&mut self, warp: &mut Warp, member: u32, mask: u32);
@@ -71,6 +81,6 @@ pub(crate) trait Observer: Send {
     /// A fence (`membar`, `fence`) of the active lanes.
     fn fence(&mut self, warp: &mut Warp);
 
-    /// All threads of the block have exited.
-    fn end(&mut self);
+    /// All threads of the block have exited, or a fault stopped them. Returns the fault that is to be told.
+    fn end(&mut self, fault: Option<Box<Fault>>) -> Option<Box<Fault>>;
 }

@@ -3,7 +3,9 @@
 use super::function::{Body, Symbol};
 use super::{Opcode, Result, blank};
 use crate::check::AccessKind;
-use crate::exec::{Inst, Late, Slot, Space, Ty, access_flags, async_copy, atomics, convert, locate, memory, select};
+use crate::exec::{
+    Inst, Late, ORDERED, STORED, Slot, Space, Ty, access_flags, async_copy, atomics, convert, locate, memory, select,
+};
 use crate::ptx::{Instruction, Operand, type_size};
 
 /// Modifiers that say how an access is ordered or cached, or where it goes.
@@ -55,6 +57,12 @@ fn space(op: &Opcode<'_>) -> Space {
         })
     });
     named.unwrap_or(Space::Generic)
+}
+
+/// The flag of an access that acquires or releases.
+fn ordered(op: &Opcode<'_>) -> u32 {
+    let orders = ["acquire", "release", "acq_rel"].iter().any(|m| op.has(m));
+    if orders { ORDERED } else { 0 }
 }
 
 fn width(ty: &str) -> Option<Ty> {
@@ -131,7 +139,15 @@ impl<'a> Body<'_, '_, 'a> {
         })
     }
 
-    fn set_address(&self, inst: &mut Inst, address: &Address, size: u32, kind: AccessKind) {
+    fn set_address(&mut self, inst: &mut Inst, address: &Address, size: u32, kind: AccessKind) {
+        let [shared, global] = &mut self.d.code.granules;
+        let least = |granule: &mut u32| *granule = if *granule == 0 { size.min(4) } else { size.min(*granule) };
+        if matches!(address.space, Space::Shared | Space::Generic) {
+            least(shared);
+        }
+        if matches!(address.space, Space::Global | Space::Const | Space::Generic) {
+            least(global);
+        }
         inst.a = address.base;
         inst.imm = address.offset;
         inst.flags = access_flags(size, kind);
@@ -209,6 +225,7 @@ impl<'a> Body<'_, '_, 'a> {
         };
         let mut inst = blank(run);
         self.set_address(&mut inst, &address, width.bytes() * targets.len() as u32, kind);
+        inst.flags |= ordered(op);
         if vector {
             let slots: Vec<Slot> = slots.iter().map(|s| s.map_or(Slot::NONE, |(slot, _)| slot)).collect();
             inst.list = self.list(&slots);
@@ -310,6 +327,7 @@ impl<'a> Body<'_, '_, 'a> {
         };
         let mut inst = blank(run);
         self.set_address(&mut inst, &address, width.bytes() * sources.len() as u32, kind);
+        inst.flags |= ordered(op) | register.bytes() << STORED;
         if vector {
             inst.list = self.list(&slots);
         } else {
@@ -347,6 +365,7 @@ impl<'a> Body<'_, '_, 'a> {
         }
         inst.d = d;
         self.set_address(&mut inst, &address, width.bytes(), AccessKind::Atomic);
+        inst.flags |= ordered(op);
         self.emit(inst);
         Ok(())
     }

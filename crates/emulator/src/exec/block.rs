@@ -147,13 +147,10 @@ impl Block {
             warp.observer = observer;
         }
         let result = self.turns(env, observer);
-        if result.is_ok()
-            && let Some(mut observer) = observer
-        {
-            // SAFETY: the observer was borrowed for this call.
-            unsafe { observer.as_mut() }.end();
-        }
-        result
+        let Some(mut observer) = observer else { return result };
+        // SAFETY: the observer was borrowed for this call.
+        let fault = unsafe { observer.as_mut() }.end(result.err());
+        fault.map_or(Ok(()), Err)
     }
 
     fn turns(&mut self, env: &Env<'_>, observer: Option<std::ptr::NonNull<dyn Observer>>) -> Result<(), Box<Fault>> {
@@ -324,7 +321,7 @@ impl Block {
         }
         if let Some(mut observer) = observer {
             // SAFETY: the observer was borrowed for the run of this block.
-            unsafe { observer.as_mut() }.barrier(id as u32, barrier.arrived);
+            return unsafe { observer.as_mut() }.barrier().map_or(Ok(()), Err);
         }
         Ok(())
     }

@@ -120,6 +120,8 @@ pub(crate) struct Code {
     /// Rows (offset, bytes of a lane) to be filled at launch.
     pub(crate) late: Vec<(u32, u32, Late)>,
     pub(crate) static_shared: u32,
+    /// The smallest access to shared and to global memory, in bytes, and at most 4; 0 when there is none.
+    pub(crate) granules: [u32; 2],
 }
 
 /// A cache line: rows start at its alignment.

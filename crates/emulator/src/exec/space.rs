@@ -21,6 +21,11 @@ pub(crate) const LOCAL: u64 = 2 << 56;
 pub(crate) const PARAM: u64 = 3 << 56;
 const WINDOW: u64 = 0xff << 56;
 
+/// The bit in an access's flags that says that it orders others: acquire, release or both.
+pub(crate) const ORDERED: u32 = 1 << 12;
+/// Where a store's flags hold the bytes of one register of what it stores.
+pub(crate) const STORED: u32 = 20;
+
 /// The size of an access is in the low byte of an instruction's flags; its kind is in the next four bits.
 pub(crate) fn access_flags(size: u32, kind: AccessKind) -> u32 {
     let kind = match kind {

@@ -204,18 +204,30 @@ impl Warp {
         if self.fault.is_some() {
             return;
         }
+        self.fault = Some(self.describe(kind, lane, message, pc));
+    }
+
+    /// What went wrong at `pc`, for a lane of this warp.
+    #[cold]
+    pub(crate) fn describe(&self, kind: FaultKind, lane: usize, message: String, pc: u32) -> Box<Fault> {
         let env = self.env();
         let (file, line) = env.code.source(pc);
-        let (block, thread) = (self.block, self.thread(lane.min(31)));
-        self.fault = Some(Box::new(Fault {
+        Box::new(Fault {
             kind,
             kernel: env.name.to_string(),
             file,
             line,
-            block,
-            thread,
+            block: self.block,
+            thread: self.thread(lane.min(31)),
             message,
-        }));
+        })
+    }
+
+    /// Stops the warp with a fault that was found.
+    #[cold]
+    pub(crate) fn stop(&mut self, fault: Box<Fault>) {
+        self.merge_pc = 0;
+        self.fault.get_or_insert(fault);
     }
 
     /// The slots of an instruction's list.

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod atomics;
 mod bits;
+mod checker;
 mod control;
 mod convert;
 mod faults;

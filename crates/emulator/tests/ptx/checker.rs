@@ -1,0 +1,420 @@
+//! Checker mode: each class of mistake is found and named, and what is right beside it is not.
+
+use kiln_emulator::memory::{Kind, Memory, Range, copy};
+use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, run};
+
+use crate::kernel::module;
+
+/// A device whose memory knows what was written.
+struct Rig {
+    memory: Memory,
+    x: Range,
+}
+
+impl Rig {
+    /// One allocation of `len` bytes, of which the first `written` are zeros.
+    fn new(len: u64, written: u64) -> Rig {
+        let memory = Memory::new(1 << 24, true);
+        let x = memory.allocate(0, len, Kind::Device).expect("memory");
+        let zeros = vec![0u8; written as usize];
+        // SAFETY: both spans have `written` bytes.
+        unsafe { copy(&memory, x.base, zeros.as_ptr() as u64, written) };
+        Rig { memory, x }
+    }
+
+    fn launch(&self, blocks: u32, threads: u32, body: &str) -> Result<(), Fault> {
+        let text = module(1, DECLARED, &format!("{STARTED}{body}"));
+        let program = Program::load(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let launch = Launch {
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            dynamic_shared: 0,
+            params: &self.x.base.to_le_bytes(),
+            variables: &[],
+        };
+        let options = Options {
+            check: true,
+            sm: 80,
+            multiprocessors: 4,
+        };
+        run(
+            &program.kernel("k").expect("a kernel named k"),
+            &launch,
+            &self.memory.snapshot(),
+            &options,
+        )
+    }
+}
+
+const DECLARED: &str = ".file 1 \"case.cu\"\n.shared .align 16 .b8 tile[2048];\n";
+
+/// `%rd10` = &x[place in the grid], `%r12` = &tile[t], `%r13` = &tile[t ^ 1], `%r14` = &tile[t ^ 32], `%r15` =
+/// &tile[t ^ 16], words all; `%r20` the block; `%p1`: t = 0.
+const STARTED: &str = "
+    mul.wide.u32 %rd10, %r0, 4;
+    add.u64 %rd10, %rd10, %rd0;
+    mov.u32 %r10, tile;
+    mad.lo.u32 %r12, %r2, 4, %r10;
+    xor.b32 %r13, %r2, 1;
+    mad.lo.u32 %r13, %r13, 4, %r10;
+    xor.b32 %r14, %r2, 32;
+    mad.lo.u32 %r14, %r14, 4, %r10;
+    xor.b32 %r15, %r2, 16;
+    mad.lo.u32 %r15, %r15, 4, %r10;
+    mov.u32 %r20, %ctaid.x;
+    setp.eq.u32 %p1, %r2, 0;
+";
+
+fn right(blocks: u32, threads: u32, body: &str) {
+    let rig = Rig::new(4096, 4096);
+    if let Err(fault) = rig.launch(blocks, threads, body) {
+        panic!("{fault}\n{body}");
+    }
+}
+
+fn wrong(blocks: u32, threads: u32, body: &str, kind: FaultKind, words: &[&str]) {
+    found(&Rig::new(4096, 4096), blocks, threads, body, kind, words);
+}
+
+fn found(rig: &Rig, blocks: u32, threads: u32, body: &str, kind: FaultKind, words: &[&str]) {
+    let fault = rig.launch(blocks, threads, body).expect_err(body);
+    let text = fault.to_string();
+    assert_eq!(fault.kind, kind, "{text}\n{body}");
+    for word in words.iter().chain(&["in k"]) {
+        assert!(text.contains(word), "{word} in: {text}\n{body}");
+    }
+}
+
+const PUT: &str = ".loc 1 7 0\nst.shared.u32 [%r12], %r2;\n";
+const NEXT: &str = ".loc 1 9 0\nld.shared.u32 %r30, [%r13];\n";
+const FAR: &str = ".loc 1 9 0\nld.shared.u32 %r30, [%r14];\n";
+
+#[test]
+fn shared_memory_needs_a_barrier() {
+    let both = [
+        "case.cu:7",
+        "case.cu:9",
+        "no __syncthreads between the read",
+        "this write of 4 bytes",
+    ];
+    wrong(1, 64, &format!("{PUT}{FAR}"), FaultKind::Race, &both);
+    for barrier in ["bar.sync 0;", "barrier.sync 0;", "bar.sync 3, 64;"] {
+        right(2, 64, &format!("{PUT}{barrier}\n{FAR}{barrier}\n{PUT}"));
+    }
+    // The next write must wait for the reads too.
+    let early = format!("{PUT}bar.sync 0;\n{FAR}.loc 1 11 0\nst.shared.u32 [%r12], 1;");
+    wrong(1, 64, &early, FaultKind::Race, &["race", "case.cu:9", "case.cu:11"]);
+    // A third reader's warp is not forgotten for the first two.
+    let broadcast = format!(
+        "{PUT}bar.sync 0;\n.loc 1 9 0\nld.shared.u32 %r30, [tile];\nbar.warp.sync -1;\n@%p1 st.shared.u32 [tile], 1;"
+    );
+    wrong(1, 96, &broadcast, FaultKind::Race, &["the read by thread", "case.cu:9"]);
+    right(1, 32, &broadcast);
+}
+
+#[test]
+fn lanes_of_a_warp_need_a_warp_barrier() {
+    let words = ["case.cu:7", "case.cu:9", "no __syncwarp or __syncthreads between"];
+    wrong(1, 32, &format!("{PUT}{NEXT}"), FaultKind::Race, &words);
+    for meeting in [
+        "bar.warp.sync -1;",
+        "shfl.sync.bfly.b32 %r31, %r2, 1, 31, -1;",
+        "vote.sync.ballot.b32 %r31, %p1, -1;",
+        "bar.sync 0;",
+    ] {
+        right(1, 96, &format!("{PUT}{meeting}\n{NEXT}{meeting}\n{PUT}"));
+    }
+    // Halves that meet apart know nothing of each other.
+    let halves = |address: &str| {
+        format!(
+            "{PUT}setp.lt.u32 %p2, %r2, 16;\n@%p2 bra LOW;\nbar.warp.sync 0xffff0000;\nbra JOIN;\n\
+             LOW:\nbar.warp.sync 0x0000ffff;\nJOIN:\n.loc 1 9 0\nld.shared.u32 %r30, [{address}];\n"
+        )
+    };
+    right(1, 32, &halves("%r13"));
+    wrong(1, 32, &halves("%r15"), FaultKind::Race, &words);
+    // What one lane knows, it passes on.
+    let chain = format!(
+        "{PUT}setp.eq.u32 %p2, %r2, 0;\nsetp.eq.u32 %p3, %r2, 1;\nsetp.eq.u32 %p4, %r2, 2;\nor.pred %p5, %p2, %p3;\n\
+         or.pred %p6, %p3, %p4;\n@%p5 bar.warp.sync 3;\n@%p6 bar.warp.sync 6;\n@%p4 ld.shared.u32 %r30, [tile];\n"
+    );
+    right(1, 32, &chain);
+    wrong(
+        1,
+        32,
+        &chain.replace("@%p4 ld", "@!%p5 ld"),
+        FaultKind::Race,
+        &["thread (3,0,0)"],
+    );
+}
+
+#[test]
+fn lanes_of_one_instruction_may_not_disagree() {
+    wrong(1, 32, "st.shared.u32 [tile], %r2;", FaultKind::Race, &["no __syncwarp"]);
+    right(
+        1,
+        32,
+        "mov.u32 %r30, 7;\nst.shared.u32 [tile], %r30;\nst.shared.v2.u32 [tile+8], {%r30, 4};",
+    );
+    wrong(
+        1,
+        32,
+        "st.shared.v2.u32 [tile], {5, %r2};",
+        FaultKind::Race,
+        &["byte 4"],
+    );
+    wrong(1, 32, "st.global.u32 [%rd0], %r2;", FaultKind::Race, &["allocation"]);
+    right(1, 32, "st.global.u8 [%rd0], 513;");
+    // Parts of a word.
+    right(
+        1,
+        64,
+        "cvt.u16.u32 %h0, %r2;\nadd.u32 %r30, %r10, %r2;\nst.shared.u8 [%r30], %h0;",
+    );
+}
+
+#[test]
+fn atomics_go_together_and_with_nothing_else() {
+    let start = "@%p1 st.shared.u32 [tile], 0;\nbar.sync 0;\n.loc 1 7 0\natom.shared.add.u32 %r30, [tile], 1;\n";
+    right(2, 64, &format!("{start}bar.sync 0;\nld.shared.u32 %r31, [tile];"));
+    wrong(
+        1,
+        64,
+        &format!("{start}.loc 1 9 0\nld.shared.u32 %r31, [tile];"),
+        FaultKind::Race,
+        &["case.cu:7"],
+    );
+    right(
+        3,
+        64,
+        "atom.global.add.u32 %r30, [%rd0], 1;\nred.global.add.u32 [%rd0], 1;",
+    );
+    wrong(
+        3,
+        64,
+        "atom.global.add.u32 %r30, [%rd0], 1;\nld.global.u32 %r31, [%rd0];",
+        FaultKind::Race,
+        &[],
+    );
+}
+
+#[test]
+fn what_nothing_wrote_is_not_read() {
+    let words = ["uninitialised read of 4 bytes", "shared memory", "case.cu:9"];
+    wrong(1, 32, NEXT, FaultKind::Uninitialised, &words);
+    wrong(
+        1,
+        32,
+        "atom.shared.add.u32 %r30, [%r12], 1;",
+        FaultKind::Uninitialised,
+        &[],
+    );
+    // The second block does not see what the first one left.
+    let once =
+        format!("setp.ne.u32 %p2, %r20, 0;\n@%p2 bra READ;\n{PUT}READ:\n.loc 1 9 0\nld.shared.u32 %r30, [%r12];");
+    right(1, 32, &once);
+    wrong(2, 32, &once, FaultKind::Uninitialised, &["block (1,0,0)"]);
+    let rig = || Rig::new(4096, 64);
+    let read = ".loc 1 5 0\nld.global.u32 %r30, [%rd10];";
+    rig().launch(1, 16, read).expect("all was written");
+    let words = [
+        "uninitialised read",
+        "byte 64 of allocation #1 (4096 bytes)",
+        "case.cu:5",
+        "thread (16,0,0)",
+    ];
+    found(&rig(), 1, 17, read, FaultKind::Uninitialised, &words);
+    found(
+        &rig(),
+        1,
+        17,
+        "red.global.add.u32 [%rd10], 1;",
+        FaultKind::Uninitialised,
+        &["atomic access"],
+    );
+    // Stores of a kernel count, for itself and for the next one; a part of a word is not the whole.
+    let shared = rig();
+    shared
+        .launch(2, 33, "st.global.u32 [%rd10], 1;\nld.global.u32 %r30, [%rd10];")
+        .expect("a thread's own");
+    shared.launch(1, 66, read).expect("the launch before wrote it");
+    shared
+        .launch(1, 64, "red.global.add.u32 [%rd10], 1;")
+        .expect("the launch before wrote it");
+    found(&shared, 1, 67, read, FaultKind::Uninitialised, &["byte 264"]);
+    found(
+        &rig(),
+        1,
+        32,
+        &format!("st.global.u16 [%rd10], 1;\n{read}"),
+        FaultKind::Uninitialised,
+        &["byte 64"],
+    );
+}
+
+#[test]
+fn blocks_need_order_too() {
+    // One thread of each block.
+    let one = "@!%p1 bra END;\n.loc 1 7 0\nst.global.u32 [%rd0], %r20;\nEND:";
+    right(1, 32, one);
+    wrong(
+        2,
+        32,
+        one,
+        FaultKind::Race,
+        &["write by thread (0,0,0) at case.cu:7 of block (0,0,0)", "block (1,0,0)"],
+    );
+    // Bytes of one word.
+    right(
+        5,
+        7,
+        "cvt.u64.u32 %rd11, %r0;\nadd.u64 %rd11, %rd11, %rd0;\nst.global.u8 [%rd11], 1;",
+    );
+    // Another block's element.
+    let other = ".loc 1 7 0\nst.global.u32 [%rd10], 1;\nxor.b32 %r30, %r0, 32;\nmul.wide.u32 %rd11, %r30, 4;\n\
+                 add.u64 %rd11, %rd11, %rd0;\nBARRIER\n.loc 1 9 0\nld.global.u32 %r31, [%rd11];";
+    wrong(
+        2,
+        32,
+        &other.replace("BARRIER", "bar.sync 0;"),
+        FaultKind::Race,
+        &["nothing orders", "case.cu:7"],
+    );
+    wrong(
+        1,
+        64,
+        &other.replace("BARRIER", ""),
+        FaultKind::Race,
+        &["case.cu:7", "case.cu:9", "no __syncthreads between"],
+    );
+    right(1, 64, &other.replace("BARRIER", "bar.sync 0;"));
+    // Reads by all, and a write by the last.
+    let late = "ld.global.u32 %r30, [%rd0+64];\nsetp.eq.u32 %p2, %r0, 95;\n@%p2 st.global.u32 [%rd0+64], 1;";
+    wrong(3, 32, late, FaultKind::Race, &["read by thread"]);
+}
+
+/// Every thread stores; the block that counts last reads what all stored.
+const LAST: &str = "
+    .loc 1 7 0
+    st.global.u32 [%rd10+64], 1;
+    FENCE
+    bar.sync 0;
+    @!%p1 bra WAIT;
+    atom.global.inc.u32 %r30, [%rd0], 2;
+    st.shared.u32 [tile], %r30;
+WAIT:
+    bar.sync 0;
+    ld.shared.u32 %r30, [tile];
+    setp.ne.u32 %p2, %r30, 2;
+    @%p2 bra END;
+    mov.u32 %r31, 0;
+LOOP:
+    mad.lo.u32 %r32, %r31, 32, %r2;
+    mul.wide.u32 %rd11, %r32, 4;
+    add.u64 %rd11, %rd11, %rd0;
+    .loc 1 9 0
+    ld.global.u32 %r33, [%rd11+64];
+    add.u32 %r31, %r31, 1;
+    setp.lt.u32 %p3, %r31, 3;
+    @%p3 bra LOOP;
+    @%p1 st.global.u32 [%rd0], 0;
+END:
+";
+
+#[test]
+fn the_last_block_may_read_what_the_others_published() {
+    right(3, 32, &LAST.replace("FENCE", "membar.gl;"));
+    right(
+        3,
+        32,
+        &LAST
+            .replace("FENCE", "")
+            .replace("atom.global", "atom.acq_rel.gpu.global"),
+    );
+    wrong(
+        3,
+        32,
+        &LAST.replace("FENCE", ""),
+        FaultKind::Race,
+        &["case.cu:7", "case.cu:9"],
+    );
+}
+
+/// Words go through two buffers, each filled while the other is read by other threads.
+const PIPELINE: &str = "
+    mov.u32 %r30, 0;
+    cp.async.ca.shared.global [%r12], [%rd10], 4;
+    cp.async.commit_group;
+NEXT:
+    add.u32 %r30, %r30, 1;
+    and.b32 %r31, %r30, 1;
+    mad.lo.u32 %r32, %r31, 1024, %r12;
+    setp.ge.u32 %p2, %r30, 5;
+    .loc 1 5 0
+    @!%p2 cp.async.ca.shared.global [%r32], [%rd10], 4;
+    cp.async.commit_group;
+    cp.async.wait_group 1;
+    FIRST
+    xor.b32 %r31, %r31, 1;
+    mad.lo.u32 %r32, %r31, 1024, %r14;
+    .loc 1 9 0
+    ld.shared.u32 %r33, [%r32];
+    SECOND
+    setp.lt.u32 %p2, %r30, 5;
+    @%p2 bra NEXT;
+";
+
+#[test]
+fn asynchronous_copies_are_waited_for() {
+    let copy = ".loc 1 5 0\ncp.async.ca.shared.global [%r12], [%rd10], 4;\n";
+    let all = "cp.async.wait_all;\n";
+    let mine = ".loc 1 9 0\nld.shared.u32 %r30, [%r12];\n";
+    let words = ["has not waited for its cp.async", "case.cu:5", "case.cu:9"];
+    wrong(1, 64, &format!("{copy}{mine}{all}"), FaultKind::Race, &words);
+    wrong(
+        1,
+        64,
+        &format!("{copy}bar.sync 0;\n{FAR}{all}"),
+        FaultKind::Race,
+        &words,
+    );
+    wrong(
+        1,
+        64,
+        &format!("{copy}{PUT}{all}"),
+        FaultKind::Race,
+        &["has not waited for its cp.async", "case.cu:7"],
+    );
+    wrong(
+        1,
+        64,
+        &format!("{copy}{all}{FAR}"),
+        FaultKind::Race,
+        &["no __syncthreads between", "case.cu:5", "case.cu:9"],
+    );
+    right(1, 64, &format!("{copy}{all}{mine}"));
+    right(1, 64, &format!("{copy}{all}bar.sync 0;\n{FAR}"));
+    // A source that nothing wrote.
+    found(
+        &Rig::new(4096, 64),
+        1,
+        32,
+        copy,
+        FaultKind::Uninitialised,
+        &["case.cu:5", "allocation"],
+    );
+}
+
+#[test]
+fn a_pipeline_of_copies_needs_both_its_barriers() {
+    let full = PIPELINE
+        .replace("FIRST", "bar.sync 0;")
+        .replace("SECOND", "bar.sync 0;");
+    right(2, 64, &full);
+    let first = PIPELINE.replace("FIRST", "").replace("SECOND", "bar.sync 0;");
+    wrong(1, 64, &first, FaultKind::Race, &["case.cu:9"]);
+    let second = PIPELINE.replace("FIRST", "bar.sync 0;").replace("SECOND", "");
+    wrong(1, 64, &second, FaultKind::Race, &["race", "case.cu:5", "case.cu:9"]);
+    let early = full.replace("wait_group 1", "wait_group 2");
+    wrong(1, 64, &early, FaultKind::Race, &["has not waited for its cp.async"]);
+}
