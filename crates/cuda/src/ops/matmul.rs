@@ -71,6 +71,7 @@ impl Cuda {
         bias: Option<&CudaBuffer>,
         c: &mut CudaBuffer,
     ) -> Result<()> {
+        let p = &plan::fold(p);
         let dtype = c.dtype();
         let len = p.batches() as u64 * p.m * p.n;
         debug_assert_eq!(len, c.len() as u64);

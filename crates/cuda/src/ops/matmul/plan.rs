@@ -101,7 +101,8 @@ impl Plan {
         self.splits
     }
 
-    /// The plan for a product on a device with so many multiprocessors.
+    /// The plan for a product on a device with so many multiprocessors. A batch of A times one B counts as one product
+    /// of all rows, which is how it is computed.
     ///
     /// | product | rung |
     /// |---|---|
@@ -116,6 +117,7 @@ impl Plan {
     /// the small tiles, of which more blocks run beside each other. Tiles of 64×64 that leave multiprocessors idle are
     /// split along k. Every device that the kernels load on (compute capability 8.0) has the tensor cores they use.
     pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
+        let p = &fold(p);
         let tensor = dtype != DType::F32 || tf32;
         let fills = |a: Algorithm| a.tiles(p) >= multiprocessors;
         let algorithm = if p.k < 8 {
@@ -143,6 +145,26 @@ impl Plan {
     pub(super) fn parts(self, k: u64) -> (u64, u32) {
         let part = k.div_ceil(u64::from(self.splits)).next_multiple_of(STEP).max(STEP);
         (part, k.div_ceil(part).max(1) as u32)
+    }
+}
+
+/// A batch of matrices A that lie one behind the other, times one B, is one product with all their rows: tiles then are
+/// full where single matrices are low. Other products stay as they are.
+pub(super) fn fold(p: &MatmulParams) -> MatmulParams {
+    let mut next = (p.m * p.k) as i64;
+    for i in (0..p.batch_rank as usize).rev() {
+        if p.batch[i] != 1 && (p.a_batch[i] != next || p.b_batch[i] != 0) {
+            return *p;
+        }
+        next *= p.batch[i] as i64;
+    }
+    if p.trans_a == 1 {
+        return *p;
+    }
+    MatmulParams {
+        m: p.batches() as u64 * p.m,
+        batch_rank: 0,
+        ..*p
     }
 }
 
@@ -190,6 +212,27 @@ mod tests {
                 "{p:?} {dtype:?} {tf32}"
             );
         }
+    }
+
+    #[test]
+    fn a_batch_over_one_matrix_is_one_product() {
+        let of = |a: &[usize], b: &[usize], trans_a: bool| {
+            let (a, b) = (Shape::new(a).expect("small"), Shape::new(b).expect("small"));
+            let (p, _) = MatmulParams::new("matmul", &a, &b, trans_a, false).expect("they fit");
+            let folded = fold(&p);
+            (folded.batches(), folded.m)
+        };
+        assert_eq!(of(&[6, 5], &[5, 7], false), (1, 6));
+        assert_eq!(of(&[2, 3, 4, 5], &[5, 7], false), (1, 24));
+        assert_eq!(of(&[2, 1, 4, 5], &[1, 5, 7], false), (1, 8));
+        assert_eq!(of(&[0, 4, 5], &[5, 7], false), (1, 0));
+        assert_eq!(of(&[3, 4, 0], &[0, 7], false), (1, 12));
+        // Every A has its own B; A is the broadcast one; A's columns lie apart.
+        assert_eq!(of(&[3, 4, 5], &[3, 5, 7], false), (3, 4));
+        assert_eq!(of(&[2, 3, 4, 5], &[3, 5, 7], false), (6, 4));
+        assert_eq!(of(&[2, 1, 4, 5], &[3, 5, 7], false), (6, 4));
+        assert_eq!(of(&[4, 5], &[3, 5, 7], false), (3, 4));
+        assert_eq!(of(&[3, 5, 4], &[5, 7], true), (3, 4));
     }
 
     #[test]
