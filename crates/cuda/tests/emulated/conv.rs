@@ -1,13 +1,13 @@
 //! Convolutions: testkit's suites, and every rung of the ladder against the f64 CPU on shapes that straddle its tiles.
 
-use crate::cuda;
 use crate::twin::{bits, empty, read, upload, values, wide};
+use crate::{cuda, with};
 use half::{bf16, f16};
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
 use kiln_core::{DType, Error, Float, Shape};
 use kiln_cpu::Cpu;
-use kiln_cuda::Cuda;
 use kiln_cuda::conv::{Algorithm, Pass, Tile, choose};
+use kiln_cuda::{Cuda, Options};
 use kiln_testkit::ops::conv;
 use std::collections::BTreeSet;
 
@@ -299,6 +299,29 @@ fn bits_repeat() {
             assert!(bits(&run()) == bits(&run()), "{algorithm:?} {shapes:?}");
         }
     }
+}
+
+/// f32 means f32, unless the options allow TF32.
+#[test]
+fn tf32_is_a_choice() {
+    let p = plane([1, 6, 5, 16], 16, 3, 1).params();
+    let ([first, second], ..) = operands(Pass::Forward, &p);
+    let (x, w) = (values::<f32>(first, 1), values::<f32>(second, 2));
+    let (small, mut seen) = (Tile::Small, Vec::new());
+    for (tf32, rung) in [(false, Algorithm::Tiled(small)), (true, Algorithm::Tensor(small))] {
+        let cuda = with(Options {
+            tf32,
+            ..Options::default()
+        });
+        let (a, b) = (upload(&cuda, &x), upload(&cuda, &w));
+        let mut y = empty::<_, f32>(&cuda, operands(Pass::Forward, &p).1);
+        cuda.conv(&p, &a, &b, None, &mut y).unwrap();
+        let y = read::<_, f32>(&cuda, &y);
+        let want = by(&cuda, rung, Pass::Forward, &p, [&x, &w], None).unwrap();
+        assert!(bits(&y) == bits(&want), "tf32 {tf32}");
+        seen.push(y);
+    }
+    assert!(seen[0] != seen[1], "TF32 rounds");
 }
 
 /// What the table says for the layers of well-known models.
