@@ -264,7 +264,6 @@ impl BlockWatch {
         let mut last = [u64::MAX; 2];
         let (reads, writes) = does(access.kind);
         let mut range: Option<&Range> = None;
-        let ranges = &warp.env().ranges.live;
         for lane in lanes(access.mask) {
             let address = access.addresses[lane];
             if !writes {
@@ -274,12 +273,7 @@ impl BlockWatch {
                 last = [last[1], address];
             }
             if !range.is_some_and(|r| r.contains(address)) {
-                let (base, end, at) = warp.last;
-                range = if address >= base && address < end {
-                    ranges.get(at)
-                } else {
-                    warp.env().ranges.find(address)
-                };
+                range = warp.env().ranges.find(address);
             }
             let Some(range) = range else { return };
             let found = if self.me.block == 0 {

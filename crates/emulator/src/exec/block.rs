@@ -4,7 +4,7 @@ use super::control::{Arrival, Stop};
 use super::grid::Env;
 use super::inst::{Inst, Line, Slot};
 use super::lanes::lanes;
-use super::warp::{Group, State, Warp};
+use super::warp::{Group, RECENT, State, Warp};
 use crate::check::Observer;
 use crate::{Fault, FaultKind};
 
@@ -105,7 +105,7 @@ impl Block {
             warp.env = unsafe { std::mem::transmute::<*const Env<'_>, *const Env<'static>>(env) };
             warp.constants = env.constants.as_ptr().cast();
             warp.shared_len = u64::from(env.shared);
-            warp.last = (1, 0, 0);
+            warp.recent = [(0, 0); RECENT];
         }
     }
 

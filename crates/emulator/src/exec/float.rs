@@ -7,7 +7,7 @@
 use super::approx;
 use super::lanes::{Plan, binary, binary_flags, ternary, ternary_flags, unary, unary_flags};
 use super::rounding::{
-    FTZ, MODE, NAN, RM, RN, RP, RZ, finish32, flush, narrow32, odd_div, odd_sqrt, odd_sum, sum_error,
+    FTZ, MODE, NAN, RM, RN, RP, RZ, finish32, flush, narrow32, odd_div, odd_sqrt, odd_sum, sum, sum_error,
 };
 use crate::decode::Opcode;
 
@@ -32,17 +32,19 @@ fn f32s(op: &Opcode<'_>) -> Option<Plan> {
     let plain = flags == 0;
     let plan = match op.name {
         "add" if plain => binary(|a: f32, b: f32| a + b),
-        "add" => binary_flags(|m, a: f32, b: f32| narrow32(odd_sum(f64::from(flush(a, m)), f64::from(flush(b, m))), m)),
+        "add" => {
+            binary_flags(|m, a: f32, b: f32| narrow32(odd_sum(f64::from(flush(a, m)), f64::from(flush(b, m)), m), m))
+        }
         "sub" if plain => binary(|a: f32, b: f32| a - b),
         "sub" => {
-            binary_flags(|m, a: f32, b: f32| narrow32(odd_sum(f64::from(flush(a, m)), -f64::from(flush(b, m))), m))
+            binary_flags(|m, a: f32, b: f32| narrow32(odd_sum(f64::from(flush(a, m)), -f64::from(flush(b, m)), m), m))
         }
         "mul" if plain => binary(|a: f32, b: f32| a * b),
         "mul" => binary_flags(|m, a: f32, b: f32| narrow32(f64::from(flush(a, m)) * f64::from(flush(b, m)), m)),
         "fma" | "mad" if plain => ternary(|a: f32, b: f32, c: f32| a.mul_add(b, c)),
         "fma" | "mad" => ternary_flags(|m, a: f32, b: f32, c: f32| {
             let product = f64::from(flush(a, m)) * f64::from(flush(b, m));
-            narrow32(odd_sum(product, f64::from(flush(c, m))), m)
+            narrow32(odd_sum(product, f64::from(flush(c, m)), m), m)
         }),
         "div" if plain => binary(|a: f32, b: f32| a / b),
         "div" => binary_flags(|m, a: f32, b: f32| narrow32(odd_div(f64::from(flush(a, m)), f64::from(flush(b, m))), m)),
@@ -123,13 +125,18 @@ fn f64s(op: &Opcode<'_>) -> Option<Plan> {
     let mode = flags & MODE;
     let plan = match op.name {
         "add" if mode == RN => binary(|a: f64, b: f64| a + b),
-        "add" => {
-            binary_flags(|m, a: f64, b: f64| direct(a + b, sum_error(a, b, a + b), a.is_finite() && b.is_finite(), m))
-        }
+        "add" => binary_flags(|m, a: f64, b: f64| {
+            direct(sum(a, b, m), sum_error(a, b, a + b), a.is_finite() && b.is_finite(), m)
+        }),
         "sub" if mode == RN => binary(|a: f64, b: f64| a - b),
-        "sub" => {
-            binary_flags(|m, a: f64, b: f64| direct(a - b, sum_error(a, -b, a - b), a.is_finite() && b.is_finite(), m))
-        }
+        "sub" => binary_flags(|m, a: f64, b: f64| {
+            direct(
+                sum(a, -b, m),
+                sum_error(a, -b, a - b),
+                a.is_finite() && b.is_finite(),
+                m,
+            )
+        }),
         "mul" if mode == RN => binary(|a: f64, b: f64| a * b),
         "mul" => {
             binary_flags(|m, a: f64, b: f64| direct(a * b, a.mul_add(b, -(a * b)), a.is_finite() && b.is_finite(), m))
@@ -222,5 +229,6 @@ fn fma_directed(a: f64, b: f64, c: f64, flags: u32) -> f64 {
     let t = high + s;
     let t_error = sum_error(high, s, t);
     let error = ((t - r) + t_error) + s_error;
+    let r = if r == 0.0 { sum(high, c, flags) } else { r };
     direct(r, error, finite, flags)
 }

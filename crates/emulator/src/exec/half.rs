@@ -43,11 +43,11 @@ fn input<H: Half>(flags: u32, a: H) -> f64 {
 }
 
 fn add<H: Half>(m: u32, a: H, b: H) -> H {
-    result(m, odd_sum(input(m, a), input(m, b)))
+    result(m, odd_sum(input(m, a), input(m, b), m))
 }
 
 fn sub<H: Half>(m: u32, a: H, b: H) -> H {
-    result(m, odd_sum(input(m, a), -input(m, b)))
+    result(m, odd_sum(input(m, a), -input(m, b), m))
 }
 
 fn mul<H: Half>(m: u32, a: H, b: H) -> H {
@@ -55,7 +55,7 @@ fn mul<H: Half>(m: u32, a: H, b: H) -> H {
 }
 
 fn fma<H: Half>(m: u32, a: H, b: H, c: H) -> H {
-    result(m, odd_sum(input(m, a) * input(m, b), input(m, c)))
+    result(m, odd_sum(input(m, a) * input(m, b), input(m, c), m))
 }
 
 fn result<H: Half>(m: u32, x: f64) -> H {

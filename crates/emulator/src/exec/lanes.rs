@@ -130,6 +130,7 @@ macro_rules! shape {
     };
 }
 
+/// Lanes that are worked on at a time.
 const STEP: usize = 8;
 
 /// Computes one part of a row lane by lane, in a loop that the compiler unrolls and makes vector code of.
@@ -144,15 +145,23 @@ macro_rules! part_of {
     }};
 }
 
+/// Reads eight lanes of a row.
+///
+/// # Safety
+/// The row holds 32 values and `step` is below 4.
 #[inline(always)]
 unsafe fn part<T: Copy>(row: *const T, step: usize) -> [T; STEP] {
-    // SAFETY: rows hold 32 values and `step` is below 4.
+    // SAFETY: the caller's.
     unsafe { row.add(step * STEP).cast::<[T; STEP]>().read() }
 }
 
+/// Writes eight lanes of a row.
+///
+/// # Safety
+/// The row holds 32 values and `step` is below 4.
 #[inline(always)]
 unsafe fn put<T: Copy>(row: *mut T, step: usize, value: [T; STEP]) {
-    // SAFETY: rows hold 32 values and `step` is below 4.
+    // SAFETY: the caller's.
     unsafe { row.add(step * STEP).cast::<[T; STEP]>().write(value) }
 }
 
@@ -242,15 +251,17 @@ shape!(
     /// (`flags`: 1 and, 2 or, 3 xor; 4 when it is negated).
     compare, compare_plain, compare_vector, <A: Lane>, Fn(A, A) -> bool, Some(Ty::Pred), [A::TY, A::TY], |w, i, f| {
         let (a, b) = (w.row::<A>(i.a), w.row::<A>(i.b));
-        let mut found = 0u32;
+        // Through memory: that is how the compiler comes to compare eight lanes at a time.
+        let bits = w.pointers.as_mut_ptr().cast::<u32>();
         for s in 0..4 {
             let (a, b) = (part(a, s), part(b, s));
-            let mut bits = 0u32;
+            let bits = bits.add(s * STEP);
             for l in 0..STEP {
-                bits |= u32::from(f(a[l], b[l])) << l;
+                bits.add(l).write(if f(a[l], b[l]) { 1 << (s * STEP + l) } else { 0 });
             }
-            found |= bits << (s * STEP);
         }
+        let bits = &*bits.cast::<[u32; 32]>();
+        let found = bits.iter().fold(0, |x, y| x | y);
         store_compare(w, i, found);
     }
 );

@@ -19,6 +19,7 @@ pub(crate) mod memory;
 mod rounding;
 mod space;
 pub(crate) mod special;
+mod survey;
 pub(crate) mod tensor;
 mod warp;
 pub(crate) mod warpwide;

@@ -38,11 +38,22 @@ pub(crate) fn odd(rounded: f64, error: f64) -> f64 {
     }
 }
 
-/// `a + b`, rounded to odd; with the error of the sum as Knuth gives it.
+/// `a + b`, rounded to odd; with the error of the sum as Knuth gives it. `flags` decide the sign of a zero.
 #[inline(always)]
-pub(crate) fn odd_sum(a: f64, b: f64) -> f64 {
-    let s = a + b;
+pub(crate) fn odd_sum(a: f64, b: f64, flags: u32) -> f64 {
+    let s = sum(a, b, flags);
     odd(s, sum_error(a, b, s))
+}
+
+/// `a + b`, rounded to nearest, but for a sum of zero: opposite numbers give -0 when rounding down.
+#[inline(always)]
+pub(crate) fn sum(a: f64, b: f64, flags: u32) -> f64 {
+    let s = a + b;
+    if s == 0.0 && flags & MODE == RM && (a.is_sign_negative() || b.is_sign_negative()) {
+        -0.0
+    } else {
+        s
+    }
 }
 
 /// `a + b - s`, exactly, where `s` is the rounded sum.

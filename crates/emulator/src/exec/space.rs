@@ -5,7 +5,8 @@
 
 use super::inst::Inst;
 use super::lanes::{lanes, vectors};
-use super::warp::{Pattern, Warp};
+use super::survey::{Address, Window, survey};
+use super::warp::{Pattern, RECENT, Warp};
 use crate::FaultKind;
 use crate::check::{Access, AccessKind};
 pub(crate) use crate::ptx::Space;
@@ -79,85 +80,24 @@ macro_rules! both {
     ($plain:ident, $vector:ident, $body:ident, [$($g:tt)*], ($($use:tt),*)) => {
         unsafe fn $plain<$($g)*>(w: &mut Warp, i: &Inst) -> bool {
             // SAFETY: the caller's (`Handler`).
-            unsafe { $body::<$($use),*>(w, i) }
+            unsafe { $body::<$($use,)* false>(w, i) }
         }
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt"))]
         unsafe fn $vector<$($g)*>(w: &mut Warp, i: &Inst) -> bool {
             // SAFETY: the caller's (`Handler`); `vectors` found the features.
-            unsafe { $body::<$($use),*>(w, i) }
+            unsafe { $body::<$($use,)* true>(w, i) }
         }
     };
 }
 both!(global_plain, global_vector, global, [const CHECK: bool], (CHECK));
 both!(shared_plain, shared_vector, shared, [A: Address, const CHECK: bool], (A, CHECK));
 
-/// An address operand of 32 or 64 bits.
-pub(crate) trait Address: Copy {
-    /// The address `offset` bytes on, which wraps at the operand's own width.
-    fn plus(self, offset: i64) -> u64;
-}
-
-impl Address for u32 {
-    #[inline(always)]
-    fn plus(self, offset: i64) -> u64 {
-        u64::from(self.wrapping_add(offset as u32))
-    }
-}
-
-impl Address for u64 {
-    #[inline(always)]
-    fn plus(self, offset: i64) -> u64 {
-        self.wrapping_add(offset as u64)
-    }
-}
-
-/// The lowest and the highest address, all bits that are set in any, and the pattern.
 #[inline(always)]
-fn survey(pointers: &[u64; 32], mask: u32, size: u64) -> (u64, u64, u64, Pattern) {
-    if mask == u32::MAX {
-        let first = pointers[0];
-        let (mut apart, mut differ) = (0u64, 0u64);
-        for (l, p) in pointers.iter().enumerate() {
-            apart |= p.wrapping_sub(first) ^ (l as u64).wrapping_mul(size);
-            differ |= p ^ first;
-        }
-        if apart == 0 {
-            return (first, first.wrapping_add(31 * size), first, Pattern::Contiguous);
-        }
-        if differ == 0 {
-            return (first, first, first, Pattern::Uniform);
-        }
-        let (mut low, mut high, mut bits) = (u64::MAX, 0u64, 0u64);
-        for &p in pointers {
-            low = if p < low { p } else { low };
-            high = if p > high { p } else { high };
-            bits |= p;
-        }
-        return (low, high, bits, Pattern::Scattered);
-    }
-    let (mut low, mut high, mut bits) = (u64::MAX, 0u64, 0u64);
-    for l in lanes(mask) {
-        let p = pointers[l];
-        low = low.min(p);
-        high = high.max(p);
-        bits |= p;
-    }
-    (low, high, bits, Pattern::Scattered)
-}
-
-#[inline(always)]
-unsafe fn global<const CHECK: bool>(w: &mut Warp, i: &Inst) -> bool {
-    let size = u64::from(i.flags & 0xff);
+unsafe fn global<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+    let (base, len) = w.recent[w.pc as usize % RECENT];
     // SAFETY: `a` is a row of u64 (`decode`).
-    let a = unsafe { &*w.row::<[u64; 32]>(i.a) };
-    for (p, a) in w.pointers.iter_mut().zip(a) {
-        *p = a.wrapping_add(i.imm as u64);
-    }
-    let (low, high, bits, pattern) = survey(&w.pointers, w.mask, size);
-    w.pattern = pattern;
-    let (base, end, _) = w.last;
-    let inside = low >= base && high < end && end - high >= size;
-    if (!inside || bits & (size - 1) != 0) && !global_slow(w, i) {
+    let fine = unsafe { survey::<u64, VECTOR>(w, i, Window { base, len, host: 0 }) };
+    if !fine && !global_slow(w, i) {
         return false;
     }
     if CHECK {
@@ -182,13 +122,12 @@ fn global_slow(w: &mut Warp, i: &Inst) -> bool {
 
 /// Whether a lane may touch `size` bytes at a global address; a fault when it may not.
 pub(crate) fn find_global(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {
-    let (base, end, _) = w.last;
-    if !(address >= base && address < end && end - address >= size) {
-        let ranges = &w.env().ranges.live;
-        let after = ranges.partition_point(|r| r.base <= address);
-        let range = after.checked_sub(1).map(|at| (at, &ranges[at]));
-        match range.filter(|(_, r)| address - r.base < r.len && r.len - (address - r.base) >= size) {
-            Some((at, r)) => w.last = (r.base, r.base + r.len, at),
+    let recent = w.pc as usize % RECENT;
+    let within = |(base, len): (u64, u64)| address.wrapping_sub(base) < len && len - (address - base) >= size;
+    if !within(w.recent[recent]) {
+        let range = w.env().ranges.find(address).map(|r| (r.base, r.len));
+        match range.filter(|r| within(*r)) {
+            Some(range) => w.recent[recent] = range,
             None => {
                 let message = describe(w, address, size, flags);
                 w.fail(FaultKind::IllegalAddress, lane, message);
@@ -233,35 +172,35 @@ fn describe(w: &Warp, address: u64, size: u64, flags: u32) -> String {
 }
 
 #[inline(always)]
-unsafe fn shared<A: Address, const CHECK: bool>(w: &mut Warp, i: &Inst) -> bool {
-    let size = u64::from(i.flags & 0xff);
+unsafe fn shared<A: Address, const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+    let host = w.shared as u64;
     // SAFETY: `a` is a row of this width (`decode`).
-    let a = unsafe { &*w.row::<[A; 32]>(i.a) };
-    for (p, a) in w.pointers.iter_mut().zip(a) {
-        *p = a.plus(i.imm);
-    }
-    let (_, high, bits, pattern) = survey(&w.pointers, w.mask, size);
-    w.pattern = pattern;
-    let len = w.shared_len;
-    let inside = high < len && len - high >= size;
-    if (!inside || bits & (size - 1) != 0) && !shared_slow(w, i) {
+    let fine = unsafe {
+        survey::<A, VECTOR>(
+            w,
+            i,
+            Window {
+                base: 0,
+                len: w.shared_len,
+                host,
+            },
+        )
+    };
+    if !fine && !shared_slow(w, i) {
         return false;
     }
-    if CHECK && !observe(w, i, Space::Shared, w.mask, 0) {
-        return false;
+    if CHECK {
+        observe(w, i, Space::Shared, w.mask, host)
+    } else {
+        true
     }
-    let base = w.shared as u64;
-    for p in &mut w.pointers {
-        *p = p.wrapping_add(base);
-    }
-    true
 }
 
 #[cold]
 #[inline(never)]
 fn shared_slow(w: &mut Warp, i: &Inst) -> bool {
-    let size = u64::from(i.flags & 0xff);
-    lanes(w.mask).all(|l| find_shared(w, l, w.pointers[l], size, i.flags))
+    let (size, host) = (u64::from(i.flags & 0xff), w.shared as u64);
+    lanes(w.mask).all(|l| find_shared(w, l, w.pointers[l].wrapping_sub(host), size, i.flags))
 }
 
 /// Whether a lane may touch `size` bytes of shared memory at an offset; a fault when it may not.
@@ -348,9 +287,9 @@ unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
         // SAFETY: as above.
         return unsafe {
             if check {
-                global::<true>(w, i)
+                global::<true, false>(w, i)
             } else {
-                global::<false>(w, i)
+                global::<false, false>(w, i)
             }
         };
     }

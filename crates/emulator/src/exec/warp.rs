@@ -59,6 +59,9 @@ pub(crate) enum Pattern {
     Uniform,
 }
 
+/// How many ranges a warp remembers: instructions that alternate between arrays each find theirs.
+pub(crate) const RECENT: usize = 32;
+
 /// See the module.
 pub(crate) struct Warp {
     /// The registers of the frame of `group`.
@@ -95,8 +98,8 @@ pub(crate) struct Warp {
     /// The host addresses that `locate` found.
     pub(crate) pointers: [u64; 32],
     pub(crate) pattern: Pattern,
-    /// The first address and the first address after the range that was hit last, and its place in the snapshot.
-    pub(crate) last: (u64, u64, usize),
+    /// The start and the length of the ranges that instructions hit last, by their pcs.
+    pub(crate) recent: [(u64, u64); RECENT],
     pub(crate) copies: Copies,
     pub(crate) fault: Option<Box<Fault>>,
     /// The checker of the block, in checker mode.
@@ -133,7 +136,7 @@ impl Warp {
             local_stride: 0,
             pointers: [0; 32],
             pattern: Pattern::Scattered,
-            last: (0, 0, 0),
+            recent: [(0, 0); RECENT],
             copies: Copies::default(),
             fault: None,
             observer: None,

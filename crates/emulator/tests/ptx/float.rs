@@ -88,9 +88,12 @@ fn directed_sum(a: f64, b: f64, mode: &str) -> f32 {
         return s as f32;
     }
     if s == 0.0 && e == 0.0 {
-        // Opposite numbers give +0.
-        return if a == 0.0 && b == 0.0 && a.is_sign_negative() == b.is_sign_negative() {
+        // Zeros of one sign keep it; what cancels is -0 when rounding down, +0 otherwise.
+        let same = a == 0.0 && b == 0.0 && a.is_sign_negative() == b.is_sign_negative();
+        return if same {
             a as f32
+        } else if mode == "rm" {
+            -0.0
         } else {
             0.0
         };
@@ -297,7 +300,7 @@ fn directed_f64() {
             (&add, "f64", &["f64", "f64"], &|x| {
                 let (s, e) = exact_sum(d(x[0]), d(x[1]));
                 if s.is_finite() {
-                    shift(s, e).to_bits()
+                    zeroed(shift(s, e), d(x[0]), d(x[1]), mode).to_bits()
                 } else {
                     overflow(s, d(x[0]), d(x[1]), mode).to_bits()
                 }
@@ -314,14 +317,21 @@ fn directed_f64() {
             // The product of two f32 is exact.
             (&fma, "f64", &["f32", "f32", "f32"], &|x| {
                 let (s, e) = exact_sum(wide(x[0]) * wide(x[1]), wide(x[2]));
+                let (p, c) = (wide(x[0]) * wide(x[1]), wide(x[2]));
                 if s.is_finite() {
-                    shift(s, e).to_bits()
+                    zeroed(shift(s, e), p, c, mode).to_bits()
                 } else {
                     s.to_bits()
                 }
             }),
         ]);
     }
+}
+
+/// The sign of a sum that is zero.
+fn zeroed(s: f64, a: f64, b: f64, mode: &str) -> f64 {
+    let plus = a.is_sign_positive() && b.is_sign_positive();
+    if s == 0.0 && mode == "rm" && !plus { -0.0 } else { s }
 }
 
 /// What a finite sum that overflows gives in a direction.
