@@ -361,3 +361,35 @@ fn kernels_can_be_listed() {
         assert_eq!(function(module, "move"), all[1]);
     });
 }
+#[test]
+fn the_checker_makes_a_race_an_error() {
+    let said = test("the_checker_makes_a_race_an_error", &[("CHECK", "1")], || {
+        start(0);
+        let (race, at) = (kernel("race"), alloc(4));
+        launch(race, 1, 64, 0, NULL, &[at]);
+        cu!(cuCtxSynchronize() => LAUNCH_FAILED);
+        assert!(kilnEmulatorFindings() > 0);
+    });
+    assert!(child() || said.contains("in race"), "{said}");
+    // Nothing else sees it.
+    test("the_checker_makes_a_race_an_error", &[("CHECK", "0")], || {
+        start(0);
+        let (race, at) = (kernel("race"), alloc(4));
+        assert_eq!(launch(race, 1, 64, 0, NULL, &[at]), Code::SUCCESS);
+        cu!(cuCtxSynchronize());
+    });
+}
+
+#[test]
+fn the_checker_sees_what_was_never_written() {
+    test("the_checker_sees_what_was_never_written", &[("CHECK", "1")], || {
+        start(0);
+        let (copy, at) = (kernel("move"), alloc(8));
+        upload(at, &[1]);
+        assert_eq!(launch(copy, 1, 1, 0, NULL, &[at + 4, at]), Code::SUCCESS);
+        assert_eq!(launch(copy, 1, 2, 0, NULL, &[at, at]), Code::SUCCESS);
+        let fresh = alloc(4);
+        launch(copy, 1, 1, 0, NULL, &[at, fresh]);
+        cu!(cuCtxSynchronize() => LAUNCH_FAILED);
+    });
+}
