@@ -140,6 +140,10 @@ impl Block {
                 mask: warp.lanes,
                 ..Group::default()
             });
+            // Lanes that exited inside a function left its frame behind.
+            for frame in &mut warp.frames {
+                frame.mask = 0;
+            }
             warp.frames[0].mask = warp.lanes;
             warp.carry = 0;
             warp.copies.clear();

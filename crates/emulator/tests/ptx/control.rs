@@ -158,3 +158,15 @@ fn guards_and_exits_take_single_lanes() {
     let wanted: Vec<u32> = (0..37).map(|k| if matches!(k % 4, 1 | 2) { 5 } else { 6 }).collect();
     assert_eq!(outcome::<u32>(shape(1, 37), 37, "", &body), wanted);
 }
+
+#[test]
+fn lanes_may_exit_inside_a_function() {
+    let leave = ".func leave(.param .b32 n)\n{\n.reg .pred %p<2>; .reg .b32 %r<4>;\nld.param.u32 %r1, [n];\nand.b32 %r2, %r1, 1;\n\
+                 setp.eq.u32 %p1, %r2, 1;\n@%p1 exit;\nret;\n}";
+    let body = format!(
+        "{MINE}mov.u32 %r9, 1;\nst.global.u32 [%rd1], %r9;\n{{\n.param .b32 a;\nst.param.b32 [a], %r0;\ncall leave, (a);\n}}\n\
+         add.u32 %r9, %r0, 2;\n{OUT}"
+    );
+    let wanted: Vec<u32> = (0..400).map(|k| if k % 2 == 1 { 1 } else { k + 2 }).collect();
+    assert_eq!(outcome::<u32>(shape(10, 40), 400, leave, &body), wanted);
+}
