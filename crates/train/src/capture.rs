@@ -1,8 +1,8 @@
 //! Steps that are recorded once and replayed.
 //!
 //! A recording repeats the same work on the same memory, so it stands for a step as long as everything that outlives a
-//! step lies where it lay ([`Places`]). What changes from step to step reaches it through memory: the batch, written
-//! over the one before; the optimizer's scalars; counters that count on the device. What the host counts (steps,
+//! step lies where it lay ([`Places`]). What changes from step to step reaches it through memory: batches, written
+//! over those before; the optimizer's scalars; counters that count on the device. What the host counts (steps,
 //! samples, losses to read) is counted beside each replay as it is beside a step that runs op by op.
 
 use crate::run::Run;
@@ -10,7 +10,7 @@ use crate::{Batch, Execution, Output, Result};
 use kiln_core::{Backend, Error, Shape};
 use kiln_data::HostBatch;
 use kiln_nn::optim::Applied;
-use kiln_nn::{Module, Places, Tensor, no_grad};
+use kiln_nn::{Gradients, Module, Places, Tensor, no_grad};
 
 /// Recordings kept at a time: whole batches and the short one that ends an epoch.
 const RECORDINGS: usize = 2;
@@ -24,36 +24,28 @@ const LOSSES: u32 = 8;
 /// Losses that a recording makes room for at once; more are made when needed.
 const ROOM: usize = 256;
 
-/// What batches have in common that one recording serves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    inputs: Shape,
-    labels: usize,
-    targets: usize,
-}
+/// What a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
+type Key = (Shape, usize, usize);
 
-impl Key {
-    fn of(host: &HostBatch) -> Self {
-        Key {
-            inputs: host.input_shape,
-            labels: host.labels.len(),
-            targets: host.target_width,
-        }
-    }
+/// The batches of one step.
+fn key(hosts: &[HostBatch]) -> Vec<Key> {
+    let of = |host: &HostBatch| (host.input_shape, host.len(), host.target_width);
+    hosts.iter().map(of).collect()
 }
 
 /// What one step leaves for the host.
 struct Made<B: Backend> {
-    loss: Tensor<B>,
+    /// A loss for each batch.
+    losses: Vec<Tensor<B>>,
     applied: Applied,
     scored: bool,
 }
 
 struct Recording<B: Backend> {
     graph: B::Graph,
-    key: Key,
-    /// The batch that the recording reads.
-    slots: Batch<B>,
+    key: Vec<Key>,
+    /// The batches that the recording reads.
+    slots: Vec<Batch<B>>,
     /// Where everything lay after it was recorded.
     places: Places,
     made: Made<B>,
@@ -62,7 +54,7 @@ struct Recording<B: Backend> {
 /// The recordings of a run.
 pub(crate) struct Recorder<B: Backend> {
     wanted: bool,
-    seen: Vec<Key>,
+    seen: Vec<Vec<Key>>,
     recordings: Vec<Recording<B>>,
     lost: u32,
     /// What stood in the way of recording.
@@ -92,18 +84,18 @@ impl<B: Backend> Recorder<B> {
     }
 
     /// The first batch of a shape runs op by op: it makes the optimizer's state and loads kernels. The second is recorded.
-    fn plan(&mut self, key: Key) -> Plan {
+    fn plan(&mut self, key: &Vec<Key>) -> Plan {
         if !self.wanted {
             return Plan::Eager;
         }
-        if let Some(at) = self.recordings.iter().position(|r| r.key == key) {
+        if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
             return Plan::Replay(at);
         }
-        if self.seen.contains(&key) && self.recordings.len() < RECORDINGS {
+        if self.seen.contains(key) && self.recordings.len() < RECORDINGS {
             return Plan::Record;
         }
-        if !self.seen.contains(&key) && self.seen.len() < SHAPES {
-            self.seen.push(key);
+        if !self.seen.contains(key) && self.seen.len() < SHAPES {
+            self.seen.push(key.clone());
         }
         Plan::Eager
     }
@@ -137,23 +129,28 @@ where
     M: Module<B>,
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
-    /// One update from one batch, in whatever way it is made.
-    pub(crate) fn single(&mut self, host: &HostBatch) -> Result<()> {
+    /// One update from the batches of a step, in whatever way it is made.
+    pub(crate) fn make(&mut self, hosts: &[HostBatch]) -> Result<()> {
         self.step += 1;
         let prepared = self.prepare();
         self.at(prepared)?;
-        let key = Key::of(host);
-        match self.recorder.plan(key) {
+        let key = key(hosts);
+        match self.recorder.plan(&key) {
             Plan::Eager => {
-                let batch = host.to_device(&self.trainer.backend)?;
-                self.eager(&batch)
+                let batches = self.upload(hosts)?;
+                self.eager(&batches)
             }
-            Plan::Record => self.record(key, host),
-            Plan::Replay(at) => self.replay(at, host),
+            Plan::Record => self.record(key, hosts),
+            Plan::Replay(at) => self.replay(at, hosts),
         }
     }
 
-    /// What a step needs from the host beside its batch.
+    fn upload(&self, hosts: &[HostBatch]) -> Result<Vec<Batch<B>>> {
+        let backend = &self.trainer.backend;
+        hosts.iter().map(|host| Ok(host.to_device(backend)?)).collect()
+    }
+
+    /// What a step needs from the host beside its batches.
     fn prepare(&mut self) -> kiln_core::Result<()> {
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
@@ -161,19 +158,30 @@ where
         self.optimizer.prepare(self.model)
     }
 
-    /// The step's work on the device: forward, backward, clipping, update, metrics.
-    fn work(&mut self, batch: &Batch<B>) -> kiln_core::Result<Made<B>> {
-        let Output { loss, scores } = (self.closure)(self.model, batch)?;
-        let mut grads = loss.backward()?;
-        self.clip(&mut grads)?;
-        let applied = self.optimizer.apply(self.model, &grads)?;
-        if let Some(scores) = &scores {
-            self.score(&scores.detach(), batch)?;
+    /// The step's work on the device: forward and backward of each batch, clipping, update, metrics.
+    fn work(&mut self, batches: &[Batch<B>]) -> kiln_core::Result<Made<B>> {
+        let mut sum: Option<Gradients<B>> = None;
+        let (mut losses, mut scored) = (Vec::with_capacity(batches.len()), false);
+        for batch in batches {
+            let Output { loss, scores } = (self.closure)(self.model, batch)?;
+            let grads = self.weigh(&loss, batch)?.backward()?;
+            match &mut sum {
+                Some(sum) => sum.accumulate(grads)?,
+                none => *none = Some(grads),
+            }
+            if let Some(scores) = &scores {
+                self.score(&scores.detach(), batch)?;
+                scored = true;
+            }
+            losses.push(loss.detach());
         }
+        let mut grads = sum.unwrap_or_default();
+        self.settle(&mut grads, batches.iter().map(|b| b.labels.size()).sum())?;
+        let applied = self.optimizer.apply(self.model, &grads)?;
         Ok(Made {
-            loss: loss.detach(),
+            losses,
             applied,
-            scored: scores.is_some(),
+            scored,
         })
     }
 
@@ -184,13 +192,13 @@ where
     }
 
     /// What the host counts for a step that was made.
-    fn count(&mut self, made: &Made<B>, samples: usize) -> Result<()> {
+    fn count(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize>) -> Result<()> {
         self.optimizer.count(&made.applied);
         self.updates += 1;
-        match made.scored {
-            true => self.count_scored(samples),
-            false => Ok(()),
+        for samples in samples.filter(|_| made.scored) {
+            self.count_scored(samples)?;
         }
+        Ok(())
     }
 
     /// Counts a batch that the metrics were given.
@@ -199,30 +207,46 @@ where
         self.at(counted)
     }
 
-    fn eager(&mut self, batch: &Batch<B>) -> Result<()> {
-        let made = self.work(batch);
+    fn eager(&mut self, batches: &[Batch<B>]) -> Result<()> {
+        let made = self.work(batches);
         let made = self.at(made)?;
-        let samples = batch.labels.size();
-        self.losses.push(&made.loss, samples, self.step);
         self.recorder.execution.eager += 1;
-        self.count(&made, samples)
+        self.file(&made, batches.iter().map(|b| b.labels.size()))
+    }
+
+    /// Files the losses of a step whose memory nobody writes again, and counts it.
+    fn file(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        for (loss, samples) in made.losses.iter().zip(samples.clone()) {
+            self.losses.push(loss, samples, self.step);
+        }
+        self.count(made, samples)
+    }
+
+    /// Files the losses of a step whose memory the next replay writes, and counts it.
+    fn file_copies(&mut self, made: &Made<B>, key: &[Key]) -> Result<()> {
+        for (loss, (_, samples, _)) in made.losses.iter().zip(key) {
+            self.losses.push_copy(loss, *samples, self.step)?;
+        }
+        self.count(made, key.iter().map(|(_, samples, _)| *samples))
     }
 
     /// Where everything lies that outlives a step.
-    fn places(&self, slots: &Batch<B>) -> Places {
+    fn places(&self, slots: &[Batch<B>]) -> Places {
         let mut places = Places::new();
         places.module(self.model);
         places.optimizer(&*self.optimizer);
         self.running.iter().for_each(|r| r.places(&mut places));
-        places.tensor(&slots.inputs);
-        places.indices(&slots.labels);
-        slots.targets.iter().for_each(|t| places.tensor(t));
+        for slot in slots {
+            places.tensor(&slot.inputs);
+            places.indices(&slot.labels);
+            slot.targets.iter().for_each(|t| places.tensor(t));
+        }
         places
     }
 
-    fn record(&mut self, key: Key, host: &HostBatch) -> Result<()> {
+    fn record(&mut self, key: Vec<Key>, hosts: &[HostBatch]) -> Result<()> {
         let backend = self.trainer.backend.clone();
-        let slots = host.to_device(&backend)?;
+        let slots = self.upload(hosts)?;
         let before = self.places(&slots);
         if !before.fixed() {
             self.recorder.lose();
@@ -246,26 +270,26 @@ where
         let Some(made) = made else {
             unreachable!("a backend that captures runs the body");
         };
-        let samples = key.labels;
-        self.count(&made, samples)?;
+        let samples = slots.iter().map(|s| s.labels.size());
         let Some(graph) = graph else {
             self.recorder.stop(None);
             self.recorder.execution.eager += 1;
-            self.losses.push(&made.loss, samples, self.step);
-            return Ok(());
+            return self.file(&made, samples);
         };
         self.recorder.execution.recorded += 1;
         if !stayed {
             // The recording was right for the one step that it has run.
             backend.sync()?;
             self.recorder.lose();
-            self.losses.push(&made.loss, samples, self.step);
-            return Ok(());
+            return self.file(&made, samples);
         }
         self.recorder.execution.launches = backend.launches(&graph) as u64;
-        let room = self.trainer.options.read_every.min(ROOM);
-        self.losses.reserve(room, &made.loss)?;
-        self.losses.push_copy(&made.loss, samples, self.step)?;
+        if let Some(loss) = made.losses.first() {
+            // Losses are read once there are enough of them, which a step of several may pass.
+            let room = self.trainer.options.read_every.saturating_add(made.losses.len());
+            self.losses.reserve(room.min(ROOM), loss)?;
+        }
+        self.file_copies(&made, &key)?;
         self.recorder.recordings.push(Recording {
             graph,
             key,
@@ -276,12 +300,14 @@ where
         Ok(())
     }
 
-    fn replay(&mut self, at: usize, host: &HostBatch) -> Result<()> {
+    fn replay(&mut self, at: usize, hosts: &[HostBatch]) -> Result<()> {
         // Whatever fails below leaves no recording that could be replayed.
         let mut recording = self.recorder.recordings.swap_remove(at);
         let backend = self.trainer.backend.clone();
         let taken = backend.memory().allocations;
-        host.write_to(&mut recording.slots)?;
+        for (host, slot) in hosts.iter().zip(&mut recording.slots) {
+            host.write_to(slot)?;
+        }
         if self.places(&recording.slots) != recording.places {
             backend.sync()?;
             self.recorder.lose();
@@ -289,9 +315,7 @@ where
         }
         let replayed = backend.replay(&mut recording.graph);
         self.at(replayed)?;
-        let samples = recording.key.labels;
-        self.losses.push_copy(&recording.made.loss, samples, self.step)?;
-        self.count(&recording.made, samples)?;
+        self.file_copies(&recording.made, &recording.key)?;
         let execution = &mut self.recorder.execution;
         execution.replayed += 1;
         execution.launches = backend.launches(&recording.graph) as u64;

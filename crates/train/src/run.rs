@@ -1,8 +1,8 @@
 //! The training loop's inside.
 //!
-//! A step of one batch is made in `capture.rs`, where a backend may record and replay it: nothing is read back inside.
-//! A step of several batches, or one that may be skipped for what its gradients hold, is made here, op by op. In both
-//! losses and metrics stay on the device until they are read together.
+//! A step is made in `capture.rs`, where a backend may record and replay it: nothing is read back inside. One that may be
+//! skipped for what its gradients hold is made here, op by op. In both losses and metrics stay on the device until they
+//! are read together.
 
 use crate::buffers::Buffers;
 use crate::capture::Recorder;
@@ -18,7 +18,7 @@ use crate::{
 use kiln_core::Backend;
 use kiln_data::{HostBatch, Loader};
 use kiln_nn::optim::ReduceOnPlateau;
-use kiln_nn::{Gradients, Module, Optimizer};
+use kiln_nn::{Gradients, Module, Optimizer, Tensor};
 use std::time::Instant;
 
 const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
@@ -93,9 +93,8 @@ where
         let maximize = trainer.options.watch.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
-        let alone = options.accumulate == 1 && options.non_finite == NonFinite::Stop;
         Run {
-            recorder: Recorder::new(options.capture && alone),
+            recorder: Recorder::new(options.capture),
             losses: Losses::new(),
             running: trainer.metrics.iter().map(|_| Running::new()).collect(),
             execution: Execution::default(),
@@ -165,9 +164,9 @@ where
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
 
-    /// Whether each batch is a step of its own that reads nothing back.
-    fn alone(&self) -> bool {
-        self.trainer.options.accumulate == 1 && self.trainer.options.non_finite == NonFinite::Stop
+    /// Whether steps may be skipped, which takes a look at their gradients.
+    fn skips(&self) -> bool {
+        matches!(self.trainer.options.non_finite, NonFinite::Skip { .. })
     }
 
     /// One pass over the training data.
@@ -178,6 +177,8 @@ where
         self.losses.reset();
         let began = Instant::now();
         let mut group = Group::empty();
+        // Batches whose step is not complete, and the last of those whose step was made.
+        let (mut waiting, mut latest) = (Vec::new(), None);
         let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
         let mut batches = loader.epoch(self.epoch - 1)?;
         while let Some(host) = batches.next() {
@@ -185,16 +186,21 @@ where
             number += 1;
             samples += host.len() as u64;
             let mut last = batches.len() == 0;
-            if self.alone() {
-                self.single(&host)?;
-            } else {
+            if self.skips() {
                 skipped += u64::from(!self.grouped(&host, &mut group, last)?);
+                latest = Some(host);
+            } else {
+                waiting.push(host);
+                if last || waiting.len() == self.trainer.options.accumulate {
+                    self.make(&waiting)?;
+                    latest = waiting.drain(..).next_back();
+                }
             }
-            last |= group.batches == 0 && self.all_steps_done();
+            last |= group.batches == 0 && waiting.is_empty() && self.all_steps_done();
             stopped = self.trainer.stop.is_requested();
             let mut loss = None;
             if last || stopped || self.losses.unreported() >= self.trainer.options.read_every {
-                loss = self.read(&host)?;
+                loss = self.read(latest.as_ref())?;
             }
             let info = StepInfo {
                 epoch: self.epoch,
@@ -207,8 +213,8 @@ where
             };
             stopped |= self.trainer.tell(|c| c.on_step(&info))?;
             if stopped {
-                self.read(&host)?;
-                // Gradients that wait for the rest of their group are dropped: that step was not made.
+                self.read(latest.as_ref())?;
+                // What waits for the rest of its group is dropped: that step was not made.
                 self.step -= u64::from(group.batches > 0);
                 self.take_back(group.before.take())?;
             }
@@ -234,13 +240,11 @@ where
         })
     }
 
-    /// One batch of a step of several, or of one that may be skipped; the `last` batch ends its step. Returns false
-    /// when a step was skipped.
+    /// One batch of a step that may be skipped; the `last` batch ends its step. Returns false when a step was skipped.
     fn grouped(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<bool> {
         if group.batches == 0 {
             self.step += 1;
-            let skips = matches!(self.trainer.options.non_finite, NonFinite::Skip { .. });
-            group.before = skips.then(|| Buffers::of(self.model));
+            group.before = Some(Buffers::of(self.model));
         }
         let batch = host.to_device(&self.trainer.backend)?;
         let output = self.accumulate(&batch, group);
@@ -261,11 +265,7 @@ where
     fn accumulate(&mut self, batch: &Batch<B>, group: &mut Group<B>) -> kiln_core::Result<Output<B>> {
         let output = (self.closure)(self.model, batch)?;
         let samples = batch.labels.size();
-        // Weighted by its samples, a short last batch counts as it would in one large batch.
-        let grads = match self.trainer.options.accumulate {
-            1 => output.loss.backward()?,
-            _ => output.loss.mul_scalar(samples as f64)?.backward()?,
-        };
+        let grads = self.weigh(&output.loss, batch)?.backward()?;
         match &mut group.grads {
             Some(sum) => sum.accumulate(grads)?,
             none => *none = Some(grads),
@@ -322,18 +322,27 @@ where
     }
 
     fn descend(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        if self.trainer.options.accumulate > 1 {
-            grads.scale(1.0 / samples as f64)?;
-        }
-        self.clip(&mut grads)?;
+        self.settle(&mut grads, samples)?;
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
         }
         self.optimizer.step(self.model, &grads)
     }
 
-    /// Keeps gradients small, if that was asked for.
-    pub(crate) fn clip(&self, grads: &mut Gradients<B>) -> kiln_core::Result<()> {
+    /// The loss whose gradient a batch adds to its step: weighted by its samples, a short last batch counts as it would in
+    /// one large batch.
+    pub(crate) fn weigh(&self, loss: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<Tensor<B>> {
+        match self.trainer.options.accumulate {
+            1 => Ok(loss.clone()),
+            _ => loss.mul_scalar(batch.labels.size() as f64),
+        }
+    }
+
+    /// From the sum over the batches of a step to what the optimizer takes: their mean, kept small if that was asked for.
+    pub(crate) fn settle(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+        if self.trainer.options.accumulate > 1 {
+            grads.scale(1.0 / samples as f64)?;
+        }
         match self.trainer.options.clip {
             Some(Clip::Norm(limit)) => grads.clip_norm(limit).map(drop),
             Some(Clip::Value(limit)) => grads.clip_value(limit),
@@ -342,9 +351,9 @@ where
     }
 
     /// Reads the losses that wait; the mean since the last time, if there is one.
-    fn read(&mut self, host: &HostBatch) -> Result<Option<f64>> {
+    fn read(&mut self, latest: Option<&HostBatch>) -> Result<Option<f64>> {
         match (self.losses.read()?, self.trainer.options.non_finite) {
-            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, &host.inputs)?),
+            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, latest.map_or(&[], |h| &h.inputs))?),
             _ => Ok(self.losses.report()),
         }
     }

@@ -60,7 +60,7 @@ pub struct TrainOptions {
     /// come again are kept (whole batches, and the short one that ends an epoch), any other runs op by op. See
     /// [`Trainer::fit`] for what the closure must not do then.
     ///
-    /// Steps run op by op as well with [`accumulate`](TrainOptions::accumulate) above 1 and with [`NonFinite::Skip`].
+    /// With [`NonFinite::Skip`] all steps run op by op.
     pub capture: bool,
 }
 
