@@ -6,7 +6,7 @@
 //   index_check:  nothing but the check, for results that are empty
 //
 // Bits are moved, so there is one instance per size; index_select takes several elements as one, up to 16 bytes, where
-// inner allows it. An index outside 0..size is reported and its element left alone.
+// inner allows it. An index outside 0..size is reported and gives zeros.
 //
 // Geometry: 256 threads, a grid of any size striding over the elements of y.
 #include "common/index.cuh"
@@ -19,6 +19,7 @@ __device__ __forceinline__ void gather(const IndexParams &p, const T *__restrict
         i32 at = index[e];
         if (!inside(p, at)) {
             report(fault, FAULT_GATHER, at, e, p.size);
+            y[e] = T{};
             continue;
         }
         u64 o, rest, j, i;
@@ -37,10 +38,9 @@ __device__ __forceinline__ void index_select(const IndexParams &p, const T *__re
         divide(e, p.inner, row, i);
         divide(row, p.count, o, j);
         i32 at = index[j];
-        if (inside(p, at))
-            y[e] = x[(o * p.size + at) * p.inner + i];
-        else
-            report(fault, FAULT_INDEX_SELECT, at, j, p.size);
+        const bool good = inside(p, at);
+        if (!good) report(fault, FAULT_INDEX_SELECT, at, j, p.size);
+        y[e] = good ? x[(o * p.size + at) * p.inner + i] : T{};
     }
 }
 

@@ -4,7 +4,7 @@
 //   dx[r, c] = e^ℓ[c]·((1−ε)·w[t] + ε/C·Σ w) − ε/C·w[c] − (c = t)·(1−ε)·w[t]
 //
 // w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. A row whose label is p.ignore_index gives zeros; one
-// whose label is no class is reported and left alone.
+// whose label is no class is reported and gives zeros.
 //
 // Geometry: cross_entropy_rows<N>: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256.
 //           cross_entropy_blocks: a block of 256 per row, which reads the row twice (three times with smoothing).
@@ -34,21 +34,17 @@ template <typename T> struct Row {
     }
 };
 
-// Whether row `r` has a class for a label; if not, it has been dealt with. `first` is one thread of those that share
-// the row, `part` and `parts` say which columns are this thread's.
+// Whether row `r` has a class for a label. If not it counts nothing: its results are zeros, and a label that is neither a
+// class nor to be ignored is reported. `part` and `parts` say which columns are this thread's.
 template <typename T>
 __device__ __forceinline__ bool usable(const CrossEntropyParams &p, u64 r, const Row<T> &row, T *loss, T *weight,
                                        Fault *fault, u32 part, u32 parts) {
-    if (row.label == p.ignore_index) {
-        for (u64 c = part; c < p.classes; c += parts) row.dx[c] = narrow<T>(0.0f);
-        if (part == 0) loss[r] = weight[r] = narrow<T>(0.0f);
-        return false;
-    }
-    if (row.label < 0 || (u64)row.label >= p.classes) {
-        if (part == 0) report(fault, FAULT_CROSS_ENTROPY, row.label, r, p.classes);
-        return false;
-    }
-    return true;
+    const bool ignored = row.label == p.ignore_index;
+    if (!ignored && row.label >= 0 && (u64)row.label < p.classes) return true;
+    if (!ignored && part == 0) report(fault, FAULT_CROSS_ENTROPY, row.label, r, p.classes);
+    for (u64 c = part; c < p.classes; c += parts) row.dx[c] = narrow<T>(0.0f);
+    if (part == 0) loss[r] = weight[r] = narrow<T>(0.0f);
+    return false;
 }
 
 template <int N, typename T>

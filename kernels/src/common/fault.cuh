@@ -24,7 +24,7 @@ enum FaultOp : u32 {
     FAULT_CROSS_ENTROPY,
 };
 
-// Records the first fault; the caller then leaves the element alone.
+// Records the first fault; the caller then writes zeros where the element would have gone.
 __device__ __forceinline__ void report(Fault *fault, FaultOp code, i64 index, u64 position, u64 size) {
     if (atomicCAS(&fault->code, 0u, (u32)code) == 0u) {
         fault->index = index;
