@@ -155,6 +155,30 @@ fn a_step_is_prepare_apply_and_count() {
 }
 
 #[test]
+fn gradients_of_a_scaled_loss_are_scaled_back() {
+    let cpu = Cpu::new();
+    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, 1, 0).unwrap();
+    let train = |factor: f64| {
+        let (mut model, mut sgd) = (net(&cpu), Sgd::new(0.1).momentum(0.9).weight_decay(0.01));
+        sgd.set_grad_scale(1.0 / factor);
+        for _ in 0..3 {
+            let mut grads = gradients(&model, &x);
+            // Powers of two, so that nothing rounds.
+            grads.scale(factor).unwrap();
+            sgd.step(&mut model, &grads).unwrap();
+        }
+        values(&model)
+    };
+    assert_eq!(train(1024.0), train(1.0));
+    let mut sgd = Sgd::new(0.1);
+    sgd.set_grad_scale(f64::NAN);
+    let mut model = net(&cpu);
+    let grads = gradients(&model, &x);
+    let error = sgd.step(&mut model, &grads).unwrap_err();
+    assert!(error.to_string().contains("grad_scale"), "{error}");
+}
+
+#[test]
 fn inputs_are_written_in_place() {
     let cpu = Cpu::new();
     let mut x = Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2]).unwrap();

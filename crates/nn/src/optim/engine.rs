@@ -125,6 +125,7 @@ type Pair<'a, B> = (String, &'a mut Param<B>, &'a Tensor<B>);
 pub struct Optim<B: Backend, A: Algorithm> {
     pub(super) algorithm: A,
     lr: f64,
+    grad_scale: f64,
     groups: Vec<Group>,
     skip_missing: bool,
     slots: BTreeMap<String, Slot<B>>,
@@ -151,6 +152,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         Optim {
             algorithm,
             lr,
+            grad_scale: 1.0,
             groups: Vec::new(),
             skip_missing: false,
             slots: BTreeMap::new(),
@@ -182,6 +184,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
 
     fn check(&self) -> Result<()> {
         check_positive(A::NAME, "lr", self.lr)?;
+        check_positive(A::NAME, "grad_scale", self.grad_scale)?;
         for g in &self.groups {
             check_positive(A::NAME, "lr_factor", g.lr_factor)?;
             check_positive(A::NAME, "weight_decay", g.weight_decay.unwrap_or(0.0))?;
@@ -225,7 +228,8 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// Writes the scalars of a block, into the memory they had in the step before.
     fn write(&mut self, block: usize, backend: &B, (group, steps, dtype): (usize, u64, DType)) -> Result<()> {
         let (lr, _) = self.options(group);
-        let values = self.algorithm.scalars(lr, steps + 1);
+        let mut values = self.algorithm.scalars(lr, steps + 1);
+        values[3] *= self.grad_scale;
         let dtype = state_dtype(dtype);
         if self.blocks.get(block).is_none_or(|b| b.scalars.dtype() != dtype) {
             self.blocks.truncate(block);
@@ -384,6 +388,10 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
 
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+
+    fn set_grad_scale(&mut self, scale: f64) {
+        self.grad_scale = scale;
     }
 
     fn state_dict(&self) -> Result<StateDict<B>> {

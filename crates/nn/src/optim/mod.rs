@@ -86,6 +86,10 @@ pub trait Optimizer<B: Backend>: Send {
     /// Sets the learning rate of the steps to come.
     fn set_lr(&mut self, lr: f64);
 
+    /// Sets what every gradient is multiplied by first, in the steps to come; 1 until it is set. Where a loss was multiplied
+    /// so that its gradients do not underflow in f16, this is one divided by that factor. It is not saved.
+    fn set_grad_scale(&mut self, scale: f64);
+
     /// Everything the next step depends on beside the model: per parameter its moments and its number of steps
     /// (`{parameter}.{moment}`, `{parameter}.step`), and the learning rate (`lr`, the bits of an f64 as two i32). Empty
     /// before the first step, which is where an optimizer learns what device the parameters are on.
@@ -122,6 +126,9 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
     }
     fn set_lr(&mut self, lr: f64) {
         (**self).set_lr(lr);
+    }
+    fn set_grad_scale(&mut self, scale: f64) {
+        (**self).set_grad_scale(scale);
     }
     fn state_dict(&self) -> Result<StateDict<B>> {
         (**self).state_dict()
