@@ -340,6 +340,75 @@ fn the_last_block_may_read_what_the_others_published() {
     );
 }
 
+/// Block 0 gives a value and block 1 takes it, one thread each.
+const FLAG: &str = "
+    setp.eq.u32 %p2, %r20, 0;
+    @%p2 bra GIVE;
+TAKE:
+    ld.acquire.gpu.global.u32 %r30, [%rd0];
+    setp.eq.u32 %p3, %r30, 0;
+    @%p3 bra TAKE;
+    .loc 1 9 0
+    ld.global.u32 %r31, [%rd0+64];
+    bra END;
+GIVE:
+    .loc 1 7 0
+    st.global.u32 [%rd0+64], 5;
+    st.release.gpu.global.u32 [%rd0], 1;
+END:
+";
+
+/// The same between two warps, through shared memory.
+const SIGNAL: &str = "
+    mov.u32 %r40, 0;
+    @%p1 st.shared.u32 [tile], %r40;
+    bar.sync 0;
+    setp.lt.u32 %p2, %r2, 32;
+    @%p2 bra GIVE;
+TAKE:
+    ld.volatile.shared.u32 %r30, [tile];
+    setp.eq.u32 %p3, %r30, 0;
+    @%p3 bra TAKE;
+    .loc 1 9 0
+    ld.shared.u32 %r31, [tile+64];
+    bra END;
+GIVE:
+    @!%p1 bra END;
+    .loc 1 7 0
+    st.shared.u32 [tile+64], 5;
+    FENCE
+    st.volatile.shared.u32 [tile], 1;
+END:
+";
+
+#[test]
+fn a_flag_orders_with_a_fence_and_not_without() {
+    let words = ["case.cu:7", "case.cu:9"];
+    right(2, 1, FLAG);
+    let relaxed = FLAG.replace("acquire", "relaxed").replace("release", "relaxed");
+    wrong(2, 1, &relaxed, FaultKind::Race, &words);
+    right(2, 64, &SIGNAL.replace("FENCE", "membar.cta;"));
+    wrong(1, 64, &SIGNAL.replace("FENCE", ""), FaultKind::Race, &words);
+}
+
+#[test]
+fn the_cause_is_told_and_not_what_follows() {
+    // An index that nothing wrote leads anywhere; a barrier ends the wait for the write that would make it a race.
+    let index = ".loc 1 5 0\nld.shared.u32 %r30, [tile];\nNEXT\n@%p1 st.shared.u32 [tile], 1;";
+    let stray = "mul.wide.u32 %rd11, %r30, 4;\nadd.u64 %rd11, %rd11, %rd0;\nld.global.u32 %r31, [%rd11];";
+    for next in [stray, "bar.sync 0;", "bra END;"] {
+        let body = format!("{}\nEND:", index.replace("NEXT", next));
+        wrong(
+            1,
+            64,
+            &body,
+            FaultKind::Uninitialised,
+            &["uninitialised read", "case.cu:5", "thread (0,0,0)"],
+        );
+    }
+    wrong(1, 64, &index.replace("NEXT", ""), FaultKind::Race, &["case.cu:5"]);
+}
+
 /// Words go through two buffers, each filled while the other is read by other threads.
 const PIPELINE: &str = "
     mov.u32 %r30, 0;
