@@ -3,7 +3,7 @@
 use crate::args::DevicesArgs;
 use crate::device::list;
 use crate::error::Result;
-use crate::output::{line, table};
+use crate::output::line;
 use serde_json::json;
 
 pub(crate) fn run(args: DevicesArgs) -> Result<u8> {
@@ -24,13 +24,10 @@ pub(crate) fn run(args: DevicesArgs) -> Result<u8> {
         line(&json!({ "devices": each }).to_string());
         return Ok(0);
     }
-    let rows: Vec<Vec<String>> = devices
-        .iter()
-        .map(|d| {
-            let usable = if d.usable { "yes" } else { "no" };
-            vec![d.name.clone(), usable.to_string(), d.about.clone()]
-        })
-        .collect();
-    line(&table(&["device", "usable", "about"], &rows));
+    let width = devices.iter().map(|d| d.name.len()).max().unwrap_or(0);
+    for device in devices {
+        let usable = if device.usable { "usable    " } else { "not usable" };
+        line(&format!("{:width$}  {usable}  {}", device.name, device.about));
+    }
     Ok(0)
 }
