@@ -49,7 +49,7 @@ wants conformance && part conformance conformance.txt "$here/bin/conformance"
 if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck initcheck synccheck; do
-            part "sanitizer-$tool" "sanitizer-$tool.txt" env KILN_CUDA_EXACT=1 PROPTEST_CASES=4 timeout 900 \
+            part "sanitizer-$tool" "sanitizer-$tool.txt" env PROPTEST_CASES=4 timeout 900 \
                 compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/bin/conformance" --test-threads 1
         done
     else

@@ -98,7 +98,7 @@ fn executable(words: &[&str], name: &str) -> Result<Option<PathBuf>, String> {
                 .as_str()
                 .map(PathBuf::from)
         })
-        .last();
+        .next_back();
     last.map(Some)
         .ok_or_else(|| format!("cargo built no program for {name}"))
 }
