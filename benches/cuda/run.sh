@@ -49,7 +49,7 @@ wants conformance && part conformance conformance.txt "$here/bin/conformance"
 if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
     if command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck initcheck synccheck; do
-            part "sanitizer-$tool" "sanitizer-$tool.txt" env PROPTEST_CASES=4 timeout 900 \
+            part "sanitizer-$tool" "sanitizer-$tool.txt" env KILN_SANITIZER=1 PROPTEST_CASES=4 timeout 900 \
                 compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/bin/conformance" --test-threads 1
         done
     else
@@ -59,7 +59,7 @@ fi
 if wants bench; then
     part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}"
     lines=("$out/kiln.jsonl")
-    if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    if "$python" -c 'import numpy, sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
         part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}"
         lines+=("$out/torch.jsonl")
     else
@@ -67,7 +67,7 @@ if wants bench; then
     fi
     part report report.txt "$here/bin/kiln-cuda-bench" report "${lines[@]}" --out "$out/results.json" --date "$(date -u +%F)"
 fi
-wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda --out "$out/mnist-cnn"
+wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda --out "$out/mnist-cnn-$(date -u +%Y%m%d-%H%M%S)"
 
 {
     echo '{'

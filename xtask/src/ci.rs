@@ -8,7 +8,7 @@ use crate::workspace::{Outcome, cargo, passes};
 #[command(after_help = "\
 Runs in this order, each to its end even when one before it failed:
   fmt     cargo fmt --all --check
-  clippy  cargo clippy --workspace --all-targets -- -D warnings
+  clippy  cargo clippy --workspace --all-targets -- -D warnings, with CUDA where nvcc can be had
   doc     cargo doc --workspace --no-deps, with rustdoc's warnings denied
   test    cargo xtask test")]
 pub(crate) struct Args {

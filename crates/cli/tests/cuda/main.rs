@@ -104,6 +104,50 @@ fn training_on_a_gpu_is_training_on_the_cpu() {
 }
 
 #[test]
+fn twenty_recorded_steps_are_twenty_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    for model in ["mnist-cnn", "lenet"] {
+        let train = |out: &str, more: &[&str]| {
+            let out = format!("{model}-{out}");
+            // Each net with the optimizer that it trains with.
+            let args = [
+                "train",
+                model,
+                "--synthetic",
+                "40",
+                "--batch",
+                "2",
+                "--max-steps",
+                "20",
+                "--json",
+                "--device",
+                "cuda",
+                "--out",
+                &out,
+            ];
+            let lines = succeeds(dir.path(), &[&args[..], more].concat()).json();
+            let made = lines.last().unwrap()["execution"].clone();
+            (
+                made,
+                std::fs::read(dir.path().join(&out).join("last.safetensors")).unwrap(),
+            )
+        };
+        let (made, recorded) = train("recorded", &[]);
+        assert_eq!(
+            (&made["replayed"], &made["allocations"]),
+            (&18.into(), &0.into()),
+            "{made}"
+        );
+        let (made, plain) = train("plain", &["--no-capture"]);
+        assert_eq!(made["eager"], 20, "{made}");
+        assert!(
+            recorded == plain,
+            "{model}: 20 recorded steps give other bits than 20 steps"
+        );
+    }
+}
+
+#[test]
 fn saved_weights_are_measured_on_a_gpu() {
     let dir = tempfile::tempdir().unwrap();
     let train = [

@@ -3,7 +3,7 @@
 //! Layer and RMS norm have rows of contiguous values, which a ladder of kernels normalises ([`Algorithm`]); a row's width
 //! chooses the rung, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
 //!
-//! The others reduce columns of `[rows, channels]` in two stages ([`Tiles`]); batch norm is a group norm of one sample
+//! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
 //! with a group per channel.
 
 use super::instance;
