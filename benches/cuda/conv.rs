@@ -17,6 +17,13 @@ const SIZES: [(&str, [usize; 7]); 7] = [
     ("resnet50-1x1-b64", [64, 1024, 14, 256, 1, 1, 0]),
 ];
 
+/// Name, batch, channels, size and stride of convolutions with a window of 3×3 and a channel a group.
+const DEPTHWISE: [(&str, [usize; 4]); 3] = [
+    ("depthwise-32-b4", [4, 32, 16, 1]),
+    ("depthwise-144-b64", [64, 144, 56, 1]),
+    ("depthwise-down-b64", [64, 144, 56, 2]),
+];
+
 pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
     let kinds = [
         ("f32", DType::F32, exact),
@@ -27,6 +34,10 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
     for (kind, dtype, cuda) in kinds {
         for (name, size) in SIZES {
             one(bench, cuda, dtype, &format!("{kind}/{name}"), size)?;
+        }
+        // TF32 is of tensor cores, and they have nothing to do here.
+        for (name, size) in DEPTHWISE.into_iter().filter(|_| !cuda.options().tf32) {
+            depthwise(bench, cuda, dtype, &format!("{kind}/{name}"), size)?;
         }
     }
     Ok(())
@@ -78,6 +89,53 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) 
         }
         if wanted(Pass::WeightGrad) {
             bench.measure(cuda, &id("conv-weight-grad"), rung.name(), cost, || {
+                cuda.conv_weight_grad_with(rung, &p, &g, &x, &mut dw)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn depthwise(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 4]) -> Result<()> {
+    let [batch, channels, side, stride] = size;
+    let x_shape = Shape::new(&[batch, side, side, channels])?;
+    let w_shape = Shape::new(&[channels, 3, 3, 1])?;
+    let window = Window::new([3; 2]).stride([stride; 2]).padding([1; 2]);
+    let (p, y_shape) = ConvParams::new("conv", &x_shape, &w_shape, &window, channels)?;
+    let cost = Cost {
+        flops: 2 * 9 * y_shape.size() as u64,
+        bytes: ((x_shape.size() + w_shape.size() + y_shape.size()) * dtype.size()) as u64,
+        ..Cost::default()
+    };
+    let passes = ["conv-forward", "conv-data-grad", "conv-weight-grad"];
+    let [forward, data, weight] = passes.map(|pass| format!("{pass}/{place}"));
+    if ![&forward, &data, &weight].iter().any(|id| bench.wants(id, cost)) {
+        return Ok(());
+    }
+    let x = random(cuda, 0, dtype, x_shape.size())?;
+    let w = random(cuda, 1, dtype, w_shape.size())?;
+    let g = random(cuda, 2, dtype, y_shape.size())?;
+    let mut y = cuda.alloc(dtype, y_shape.size())?;
+    let mut dx = cuda.alloc(dtype, x_shape.size())?;
+    let mut dw = cuda.alloc(dtype, w_shape.size())?;
+    bench.measure(cuda, &forward, "auto", cost, || cuda.conv(&p, &x, &w, None, &mut y))?;
+    bench.measure(cuda, &data, "auto", cost, || cuda.conv_data_grad(&p, &g, &w, &mut dx))?;
+    bench.measure(cuda, &weight, "auto", cost, || {
+        cuda.conv_weight_grad(&p, &g, &x, &mut dw)
+    })?;
+    for rung in [Algorithm::Naive, Algorithm::Depthwise] {
+        if rung.fits(Pass::Forward, &p, dtype) {
+            bench.measure(cuda, &forward, rung.name(), cost, || {
+                cuda.conv_with(rung, &p, &x, &w, None, &mut y)
+            })?;
+        }
+        if rung.fits(Pass::DataGrad, &p, dtype) {
+            bench.measure(cuda, &data, rung.name(), cost, || {
+                cuda.conv_data_grad_with(rung, &p, &g, &w, &mut dx)
+            })?;
+        }
+        if rung.fits(Pass::WeightGrad, &p, dtype) {
+            bench.measure(cuda, &weight, rung.name(), cost, || {
                 cuda.conv_weight_grad_with(rung, &p, &g, &x, &mut dw)
             })?;
         }

@@ -1,7 +1,7 @@
 //! Matrix products: every rung of the ladder, and what the backend chooses.
 
 use crate::measure::{Bench, Cost, random};
-use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
 use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::Cuda;
 use kiln_cuda::matmul::{Algorithm, Plan};
@@ -18,6 +18,12 @@ const SIZES: [(usize, usize, usize); 9] = [
     (64, 512, 576),
     (8192, 768, 3072),
 ];
+
+/// Products with few results and long sums, and the parts that their sums are cut into.
+const LONG: [(usize, usize, usize); 2] = [(64, 8192, 64), (128, 60000, 784)];
+const PARTS: [u32; 5] = [1, 4, 16, 64, 256];
+/// Dense layers: rows, inputs and outputs.
+const LAYERS: [(usize, usize, usize); 3] = [(128, 64, 10), (512, 576, 64), (8192, 768, 3072)];
 
 pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
     let kinds = [
@@ -47,8 +53,62 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
                 })?;
             }
         }
+        for size in LONG {
+            split(bench, cuda, dtype, name, size)?;
+        }
+        for size in LAYERS {
+            layer(bench, cuda, dtype, name, size)?;
+        }
     }
     Ok(())
+}
+
+/// Few results of long sums, in one part and in several; `auto` cuts as the backend would.
+fn split(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize, usize, usize)) -> Result<()> {
+    let id = format!("gemm-split/{kind}/{m}x{k}x{n}");
+    let cost = Cost {
+        flops: 2 * (m * k * n) as u64,
+        bytes: ((m * k + k * n + m * n) * dtype.size()) as u64,
+        ..Cost::default()
+    };
+    if !bench.wants(&id, cost) {
+        return Ok(());
+    }
+    let (p, shape) = MatmulParams::new("matmul", &Shape::new(&[m, k])?, &Shape::new(&[k, n])?, false, false)?;
+    let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
+    let mut c = cuda.alloc(dtype, shape.size())?;
+    bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
+    let rung = if kind == "f32" {
+        Algorithm::Registers64
+    } else {
+        Algorithm::Tensor64
+    };
+    for parts in PARTS {
+        let variant = format!("{} split {parts}", rung.name());
+        let plan = Plan::new(rung).split(parts);
+        bench.measure(cuda, &id, &variant, cost, || {
+            cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
+        })?;
+    }
+    Ok(())
+}
+
+/// A dense layer: the product with its bias and activation in one launch.
+fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize, usize, usize)) -> Result<()> {
+    let id = format!("linear-relu/{kind}/{m}x{k}x{n}");
+    let cost = Cost {
+        flops: 2 * (m * k * n) as u64,
+        bytes: ((m * k + k * n + n + m * n) * dtype.size()) as u64,
+        ..Cost::default()
+    };
+    if !bench.wants(&id, cost) {
+        return Ok(());
+    }
+    let (mut p, shape) = MatmulParams::new("linear", &Shape::new(&[m, k])?, &Shape::new(&[n, k])?, false, true)?;
+    p.activation = Activation::Relu as u32;
+    let (x, w) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, n * k)?);
+    let (bias, mut y) = (random(cuda, 2, dtype, n)?, cuda.alloc(dtype, shape.size())?);
+    bench.measure(cuda, &id, "auto", cost, || cuda.linear(&p, &x, &w, Some(&bias), &mut y))
 }
 
 /// The rungs that compute what `kind` says, in one part. The lowest two are measured where they take milliseconds.

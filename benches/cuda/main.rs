@@ -6,6 +6,9 @@ mod copy;
 mod gemm;
 mod measure;
 mod memory;
+mod norm;
+mod optim;
+mod pool;
 mod report;
 mod step;
 
@@ -86,6 +89,9 @@ fn run(args: &Run) -> Result<()> {
     gemm::run(&bench, &exact, &tf32)?;
     conv::run(&bench, &exact, &tf32)?;
     memory::run(&bench, &exact)?;
+    norm::run(&bench, &exact)?;
+    optim::run(&bench, &exact)?;
+    pool::run(&bench, &exact)?;
     step::run(&bench, &exact)?;
     Ok(())
 }

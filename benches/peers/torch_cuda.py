@@ -33,6 +33,25 @@ CONVS = [
     ("resnet50-256-b64", 64, 256, 14, 256, 3, 1, 1),
     ("resnet50-1x1-b64", 64, 1024, 14, 256, 1, 1, 0),
 ]
+# Few results of long sums; dense layers with bias and activation.
+LONG_GEMMS = [(64, 8192, 64), (128, 60000, 784)]
+LAYERS = [(128, 64, 10), (512, 576, 64), (8192, 768, 3072)]
+# A channel a group, 3×3: name, batch, channels, size, stride.
+DEPTHWISE = [
+    ("depthwise-32-b4", 4, 32, 16, 1),
+    ("depthwise-144-b64", 64, 144, 56, 1),
+    ("depthwise-down-b64", 64, 144, 56, 2),
+]
+# Rows and width; batch times positions and channels.
+NORM_ROWS = [(512, 256), (8192, 768), (8192, 4096), (2048, 16384)]
+NORM_CHANNELS = [(32 * 7 * 7, 64), (128 * 32 * 32, 64), (64 * 14 * 14, 1024), (32 * 56 * 56, 256)]
+# The tensors of mnist-cnn, and a list of 200.
+TENSORS = {
+    "mnist-cnn": [288, 32, 18432, 64, 36864, 64, 36864, 64, 640, 10],
+    "200-tensors": [36864, 64, 147456, 256, 65536] * 40,
+}
+# Batch, size, channels.
+POOLS = [(4, 11, 64), (128, 26, 32), (128, 32, 64), (32, 112, 64)]
 BATCHES = [4, 32, 128, 512]
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -63,6 +82,27 @@ def gemms():
             yield f"gemm/{name}/{m}x{k}x{n}", "cublas", work
 
 
+def long_gemms():
+    for name, dtype in DTYPES.items():
+        for m, k, n in LONG_GEMMS:
+            a = torch.randn(m, k, device="cuda").to(dtype)
+            b = torch.randn(k, n, device="cuda").to(dtype)
+            c = torch.empty(m, n, device="cuda", dtype=dtype)
+            work = with_tf32(name == "tf32", lambda a=a, b=b, c=c: torch.mm(a, b, out=c))
+            yield f"gemm-split/{name}/{m}x{k}x{n}", "cublas", work
+
+
+def layers():
+    """A product with bias, then the activation."""
+    for name, dtype in DTYPES.items():
+        for m, k, n in LAYERS:
+            x = torch.randn(m, k, device="cuda").to(dtype)
+            w = torch.randn(n, k, device="cuda").to(dtype)
+            bias = torch.randn(n, device="cuda").to(dtype)
+            work = with_tf32(name == "tf32", lambda x=x, w=w, bias=bias: torch.addmm(bias, x, w.t()).relu_())
+            yield f"linear-relu/{name}/{m}x{k}x{n}", "cublas", work
+
+
 def convs():
     torch.backends.cudnn.benchmark = True
     for dtype_name, dtype in DTYPES.items():
@@ -85,6 +125,98 @@ def convs():
                 yield f"conv-forward/{place}", variant, with_tf32(tf32, forward)
                 yield f"conv-data-grad/{place}", variant, with_tf32(tf32, lambda f=backward: f([True, False, False]))
                 yield f"conv-weight-grad/{place}", variant, with_tf32(tf32, lambda f=backward: f([False, True, False]))
+
+
+def depthwise():
+    torch.backends.cudnn.benchmark = True
+    for dtype_name in ("f32", "bf16", "f16"):
+        dtype = DTYPES[dtype_name]
+        for name, batch, channels, size, stride in DEPTHWISE:
+            for variant, layout in [("cudnn", torch.contiguous_format), ("cudnn channels-last", torch.channels_last)]:
+                x = torch.randn(batch, channels, size, size, device="cuda").to(dtype).to(memory_format=layout)
+                w = torch.randn(channels, 1, 3, 3, device="cuda").to(dtype).to(memory_format=layout)
+
+                def forward(x=x, w=w, stride=stride, groups=channels):
+                    return F.conv2d(x, w, stride=stride, padding=1, groups=groups)
+
+                g = torch.randn_like(forward())
+
+                def backward(mask, x=x, w=w, g=g, stride=stride, groups=channels):
+                    s = [stride] * 2
+                    return torch.ops.aten.convolution_backward(
+                        g, x, w, [0], s, [1, 1], [1, 1], False, [0, 0], groups, mask
+                    )
+
+                place = f"{dtype_name}/{name}"
+                yield f"conv-forward/{place}", variant, with_tf32(False, forward)
+                yield f"conv-data-grad/{place}", variant, with_tf32(False, lambda f=backward: f([True, False, False]))
+                yield f"conv-weight-grad/{place}", variant, with_tf32(False, lambda f=backward: f([False, True, False]))
+
+
+def norms():
+    """Layer norm of rows, batch norm of channels-last tensors, and their gradients."""
+    aten = torch.ops.aten
+    for name in ("f32", "bf16"):
+        dtype = DTYPES[name]
+
+        def data(*shape, dtype=dtype):
+            return torch.randn(*shape, device="cuda").to(dtype)
+
+        for rows, width in NORM_ROWS:
+            x, g, scale, shift = data(rows, width), data(rows, width), data(width), data(width)
+            place, shape = f"{name}/{rows}x{width}", [width]
+            _, mean, rstd = torch.native_layer_norm(x, shape, scale, shift, 1e-5)
+
+            def grad(mask, x=x, g=g, scale=scale, shift=shift, shape=shape, mean=mean, rstd=rstd):
+                return aten.native_layer_norm_backward(g, x, shape, mean, rstd, scale, shift, mask)
+
+            forward = lambda x=x, scale=scale, shift=shift, shape=shape: F.layer_norm(x, shape, scale, shift, 1e-5)
+            yield f"layer_norm/{place}", "torch", forward
+            yield f"layer_norm_grad/{place}", "torch", lambda f=grad: f([True, True, True])
+            yield f"layer_norm_dx/{place}", "torch", lambda f=grad: f([True, False, False])
+        for rows, channels in NORM_CHANNELS:
+            x, g, scale, shift = data(rows, channels), data(rows, channels), data(channels), data(channels)
+
+            def forward(x=x, scale=scale, shift=shift):
+                return torch.native_batch_norm(x, scale, shift, None, None, True, 0.1, 1e-5)
+
+            _, mean, rstd = forward()
+
+            def grad(x=x, g=g, scale=scale, mean=mean, rstd=rstd):
+                return aten.native_batch_norm_backward(
+                    g, x, scale, None, None, mean, rstd, True, 1e-5, [True, True, True]
+                )
+
+            yield f"batch_norm/{name}/{rows}x{channels}", "torch", forward
+            yield f"batch_norm_grad/{name}/{rows}x{channels}", "torch", grad
+
+
+def updates():
+    """Fused Adam over lists of tensors."""
+    for name, lens in TENSORS.items():
+        params = [torch.randn(n, device="cuda", requires_grad=True) for n in lens]
+        for p in params:
+            p.grad = torch.randn_like(p)
+        yield f"optim-adam/f32/{name}", "fused", torch.optim.Adam(params, lr=1e-3, fused=True).step
+
+
+def pools():
+    """Windows of 2×2 with stride 2 over channels-last images."""
+    for name in ("f32", "bf16"):
+        for batch, size, channels in POOLS:
+            x = torch.randn(batch, channels, size, size, device="cuda").to(DTYPES[name])
+            x = x.to(memory_format=torch.channels_last)
+            y, index = F.max_pool2d(x, 2, return_indices=True)
+            g = torch.randn_like(y)
+
+            def grad(x=x, g=g, index=index):
+                sizes = [2, 2], [2, 2], [0, 0], [1, 1]
+                return torch.ops.aten.max_pool2d_with_indices_backward(g, x, *sizes, False, index)
+
+            place = f"{name}/{batch}x{size}x{size}x{channels}"
+            yield f"max_pool/{place}", "torch", lambda x=x: F.max_pool2d(x, 2)
+            yield f"max_pool_grad/{place}", "torch", grad
+            yield f"avg_pool/{place}", "torch", lambda x=x: F.avg_pool2d(x, 2)
 
 
 def memory():
@@ -208,7 +340,8 @@ def main():
 
     about = {"peer": f"torch {torch.__version__}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     print(json.dumps(about | {"device": torch.cuda.get_device_name()}), flush=True)
-    for family in (copies, gemms, convs, memory, steps):
+    families = (copies, gemms, long_gemms, layers, convs, depthwise, memory, norms, updates, pools, steps)
+    for family in families:
         for name, variant, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 seconds = median_seconds(work, args.quick)
