@@ -62,6 +62,11 @@ impl std::str::FromStr for Seed {
     }
 }
 
+/// The tests that run kernels: the ops, the device layer, the program.
+const CHECKED: [&str; 8] = [
+    "emulated", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
+];
+
 /// What to build: everything, or everything but what nvcc compiles.
 pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
     let words: &[&str] = match toolkit {
@@ -93,7 +98,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Toolkit::Ready => {
                 // Every kernel once more, watched by the emulated driver's checker: what it finds is an error of the
                 // call, so a test that met a finding failed.
-                let words = ["--no-fail-fast", "-p", "kiln-cuda", "-p", "kiln-device", "--tests"].map(String::from);
+                // The selection is the same, so nothing is built anew.
+                let mut words = words.clone();
+                for name in CHECKED {
+                    words.extend(["--test".to_string(), name.to_string()]);
+                }
                 well &= cargo_test(args, &words, &[("KILN_EMULATOR_CHECK", "1")], &mut total)?;
             }
             Toolkit::Missing(why) => println!("CUDA was left out: {why}"),
