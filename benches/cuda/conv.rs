@@ -51,6 +51,7 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) 
     let (p, y_shape) = ConvParams::new("conv", &x_shape, &w_shape, &window, 1)?;
     let cost = Cost {
         flops: 2 * (y_shape.size() * kernel * kernel * input) as u64,
+        bytes: ((x_shape.size() + w_shape.size() + y_shape.size()) * dtype.size()) as u64,
         ..Cost::default()
     };
     let id = |pass: &str| format!("{pass}/{place}");

@@ -37,6 +37,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
             let id = format!("gemm/{name}/{m}x{k}x{n}");
             let cost = Cost {
                 flops: 2 * (m * k * n) as u64,
+                bytes: ((m * k + k * n + m * n) * dtype.size()) as u64,
                 ..Cost::default()
             };
             if !bench.wants(&id, cost) {

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     let copy = rows
         .iter()
-        .filter(|(id, _)| id.starts_with("copy/"))
+        .filter(|(id, _)| id.as_str() == "copy/1024MiB")
         .filter_map(|(_, row)| Some(row.bytes / best(&row.kiln)?.1))
         .fold(0.0, f64::max);
     let mut list = Vec::new();
@@ -69,32 +69,53 @@ fn best(side: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
     Some((fastest.0, *fastest.1))
 }
 
-/// Prints a row of the table and gives it as JSON.
+/// What users get where Kiln chooses among kernels, or the whole step as a graph; else the fastest.
+fn headline(side: &BTreeMap<String, f64>) -> Option<&str> {
+    let chosen = ["auto", "graph"].into_iter().find(|v| side.contains_key(*v));
+    chosen.or_else(|| Some(best(side)?.0))
+}
+
+/// Prints a row of the table for every variant, the headline first, and gives the bench as JSON.
 fn entry(id: &str, row: &Row, copy: f64) -> Value {
-    let mut out = Map::new();
-    out.insert("id".into(), json!(id));
-    out.insert("kiln_seconds".into(), json!(row.kiln));
-    out.insert("peer_seconds".into(), json!(row.peers));
-    let Some((variant, seconds)) = best(&row.kiln) else {
-        return Value::Object(out);
-    };
-    let mut text = format!("{id:<42} {variant:<16} {:>10.1} us", seconds * 1e6);
-    if row.flops > 0.0 {
-        out.insert("gflops".into(), json!(row.flops / seconds * 1e-9));
-        text += &format!(" {:>9.0} GFLOP/s", row.flops / seconds * 1e-9);
+    let peer = best(&row.peers);
+    let head = headline(&row.kiln);
+    let mut variants = Map::new();
+    let others = row.kiln.keys().map(String::as_str).filter(|v| Some(*v) != head);
+    for (i, variant) in head.into_iter().chain(others).enumerate() {
+        let seconds = row.kiln[variant];
+        let mut one = json!({ "seconds": seconds });
+        let name = if i == 0 { id } else { "" };
+        let mut text = format!("{name:<42} {variant:<18} {:>10.1} us", seconds * 1e6);
+        let mut rate = |name: &str, value: f64, shown: String| {
+            one[name] = json!(value);
+            text += &shown;
+        };
+        if row.flops > 0.0 {
+            let gflops = row.flops / seconds * 1e-9;
+            rate("gflops", gflops, format!(" {gflops:>9.0} GFLOP/s"));
+        }
+        if row.bytes > 0.0 && copy > 0.0 {
+            let share = row.bytes / seconds / copy;
+            rate(
+                "share_of_copy_rate",
+                share,
+                format!(" {:>4.0} % of copy", 100.0 * share),
+            );
+        }
+        if row.images > 0.0 {
+            let images = row.images / seconds;
+            rate("images_per_second", images, format!(" {images:>9.0} images/s"));
+        }
+        if let Some((peer, theirs)) = peer {
+            let share = theirs / seconds;
+            rate(
+                "share_of_best_peer",
+                share,
+                format!(" {:>5.0} % of {peer}", 100.0 * share),
+            );
+        }
+        println!("{text}");
+        variants.insert(variant.to_string(), one);
     }
-    if row.bytes > 0.0 && copy > 0.0 {
-        out.insert("share_of_copy_rate".into(), json!(row.bytes / seconds / copy));
-        text += &format!(" {:>5.0} % of copy", 100.0 * row.bytes / seconds / copy);
-    }
-    if row.images > 0.0 {
-        out.insert("images_per_second".into(), json!(row.images / seconds));
-        text += &format!(" {:>9.0} images/s", row.images / seconds);
-    }
-    if let Some((peer, theirs)) = best(&row.peers) {
-        out.insert("ratio_to_best_peer".into(), json!(seconds / theirs));
-        text += &format!("   {:.2} of {peer}", seconds / theirs);
-    }
-    println!("{text}");
-    Value::Object(out)
+    json!({ "id": id, "headline": head, "kiln": variants, "best_peer": peer.map(|p| p.0), "peer_seconds": row.peers })
 }
