@@ -10,7 +10,7 @@ fn sizes_and_signs() {
     let bytes: Vec<u8> = (0..64).map(|k| (k * 37 + 200) as u8).collect();
     let at = |k: usize, n: usize| (0..n).rev().fold(0u64, |x, b| x << 8 | u64::from(bytes[k * n + b]));
     type Widen = fn(u64) -> u64;
-    let rows: [(&str, &str, usize, Widen); 9] = [
+    let rows: [(&str, &str, usize, Widen); 13] = [
         ("ld.global.u8 %r5", "", 1, |x| x),
         ("ld.global.s8 %r5", "", 1, |x| x as i8 as u32 as u64),
         ("ld.global.nc.u16 %r5", "", 2, |x| x),
@@ -20,6 +20,10 @@ fn sizes_and_signs() {
         ("ld.u8 %h0", "cvt.u32.u16 %r5, %h0;", 1, |x| x),
         ("ld.s8 %h0", "cvt.s32.s16 %r5, %h0;", 1, |x| x as i8 as u32 as u64),
         ("ld.relaxed.gpu.global.s32 %rd5", "cvt.u32.u64 %r5, %rd5;", 4, |x| x),
+        ("ldu.global.u32 %r5", "", 4, |x| x),
+        ("ldu.u16 %r5", "", 2, |x| x),
+        ("ldu.global.s8 %r5", "", 1, |x| x as i8 as u32 as u64),
+        ("ldu.global.v2.u16 {%h0, %h1}", "mov.b32 %r5, {%h0, %h1};", 4, |x| x),
     ];
     for (load, after, size, widen) in rows {
         let device = Device::new();
@@ -33,6 +37,38 @@ fn sizes_and_signs() {
             .expect("no fault");
         let wanted: Vec<u32> = (0..16).map(|k| widen(at(k, size)) as u32).collect();
         assert_eq!(device.read::<u32>(&output), wanted, "{load}");
+    }
+}
+
+#[test]
+fn cache_hints_change_no_value() {
+    // `discard` leaves its bytes undefined until they are written, so it takes the output's.
+    let rows = [
+        "prefetch.global.L1 [%rd2];",
+        "prefetch.global.L2 [%rd2+4];",
+        "prefetch.L1 [%rd2];",
+        "prefetch.global.L2::evict_last [%rd2];",
+        "prefetchu.L1 [%rd2];",
+        "applypriority.global.L2::evict_normal [%rd0], 128;",
+        "applypriority.L2::evict_normal [%rd0], 128;",
+        "discard.global.L2 [%rd1], 128;",
+        "@%p0 discard.L2 [%rd1], 128;",
+    ];
+    let values: Vec<u32> = (0..32).map(|k| k * 0x0101_0107 + 3).collect();
+    for hint in rows {
+        let device = Device::new();
+        let (input, output) = (device.upload(&values), device.upload(&[0u32; 32]));
+        let body = format!(
+            "mul.wide.u32 %rd2, %r0, 4;\nadd.u64 %rd3, %rd2, %rd1;\nadd.u64 %rd2, %rd2, %rd0;\n\
+             setp.eq.u32 %p0, %r0, 0;\nmov.u32 %r5, 9;\n{hint}\nld.global.u32 %r6, [%rd2];\nadd.u32 %r6, %r6, %r5;\n\
+             st.global.u32 [%rd3], %r6;"
+        );
+        device
+            .launch(&module(2, "", &body), shape(1, 32), &[input.base, output.base], true)
+            .unwrap_or_else(|fault| panic!("{hint}: {fault}"));
+        let wanted: Vec<u32> = values.iter().map(|v| v + 9).collect();
+        assert_eq!(device.read::<u32>(&output), wanted, "{hint}");
+        assert_eq!(device.read::<u32>(&input), values, "{hint}");
     }
 }
 
