@@ -35,6 +35,15 @@ fn place(file: &str, text: &str) -> String {
     format!("{file}:{}", line + 1)
 }
 
+/// Whether a line of `said` names `kernel`, its first wrong element and the line that holds `text`.
+fn names_element(said: &str, kernel: &str, text: &str) -> bool {
+    let (start, end) = (
+        format!("{kernel}: element "),
+        format!(" ({})", place(&format!("{kernel}.cu"), text)),
+    );
+    said.lines().any(|line| line.contains(&start) && line.ends_with(&end))
+}
+
 const CHECKED: &[(&str, &str)] = &[("KILN_EMULATOR_CHECK", "1")];
 
 #[test]
@@ -58,7 +67,9 @@ fn a_copy_read_too_early_is_caught() {
     assert!(said.contains("in early_read at "), "{said}");
     assert!(said.contains(&place("early_read.cu", "y[at + i]")), "{said}");
     // Without the checker the copy has not happened yet, and the values show it.
-    assert!(run("early_read", &[]).contains("result: wrong"));
+    let values = run("early_read", &[]);
+    assert!(values.contains("result: wrong"), "{values}");
+    assert!(names_element(&values, "early_read", "y[at + i]"), "{values}");
     assert!(
         run("late_read", CHECKED).contains("result: right"),
         "the right wait has no finding"
@@ -83,12 +94,26 @@ fn a_missing_wait_for_an_event_is_caught() {
     );
     let values = run("no_event", &[("KILN_EMULATOR_STREAMS", "lazy")]);
     assert!(values.contains("result: wrong"), "{values}");
+    assert!(
+        names_element(&values, "late_event", "if (i < n) y[i] = x[i]"),
+        "{values}"
+    );
 }
 
 #[test]
 fn a_wrong_fragment_is_caught() {
-    assert!(run("wrong_fragment", CHECKED).contains("result: wrong"));
-    assert!(run("right_fragment", CHECKED).contains("result: right"));
+    let said = run("wrong_fragment", CHECKED);
+    assert!(said.contains("result: wrong"), "{said}");
+    // Row 8 came where row 0 belongs.
+    let finding = format!(
+        "wrong_fragment: element 0 is {}, expected {} ({})",
+        product(8, 0),
+        product(0, 0),
+        place("wrong_fragment.cu", "mma<bf16>(fc")
+    );
+    assert!(said.lines().any(|line| line.ends_with(&finding)), "{finding}: {said}");
+    let said = run("right_fragment", CHECKED);
+    assert!(said.contains("result: right") && !said.contains("expected"), "{said}");
 }
 
 /// Not a test by itself: the process that the others start.
@@ -96,8 +121,8 @@ fn a_wrong_fragment_is_caught() {
 fn the_case() {
     let Ok(case) = std::env::var(CASE) else { return };
     match mistake(&case) {
-        Ok(true) => println!("result: right"),
-        Ok(false) => println!("result: wrong"),
+        Ok(None) => println!("result: right"),
+        Ok(Some(finding)) => println!("{finding}\nresult: wrong"),
         Err(e) => println!("result: {e}"),
     }
 }
@@ -122,8 +147,19 @@ impl Rig {
     }
 }
 
-/// Whether the values came out right.
-fn mistake(case: &str) -> Result<bool> {
+/// Entry `i` of the operands of the fragment's product.
+fn entry(i: u32) -> f32 {
+    f32::from((i * 7 % 13) as u8) - 6.0
+}
+
+/// Element (m, n) of the fragment's product: A [16, 16] lies before B [8, 16].
+fn product(m: u32, n: u32) -> f32 {
+    (0..16).map(|k| entry(m * 16 + k) * entry(256 + n * 16 + k)).sum()
+}
+
+/// Runs a case: nothing when the values came out right, else the kernel, its first wrong element and the line that
+/// computes it.
+fn mistake(case: &str) -> Result<Option<String>> {
     emulator::use_beside()?;
     let context = Context::new(0)?;
     let rig = Rig {
@@ -139,18 +175,21 @@ fn mistake(case: &str) -> Result<bool> {
     }
     let (px, py, n) = (Arg::ptr(x.ptr()), Arg::ptr(y.ptr()), 256u64);
     let mut want = values.clone();
-    match case {
+    let (kernel, text) = match case {
         "missing_barrier" => {
             rig.launch(&missing_barrier::MISSING_BARRIER, 1, 256, &[px, py])?;
             want.reverse();
+            (&missing_barrier::MISSING_BARRIER, "tile[255")
         }
         "off_by_one" => {
             rig.launch(&off_by_one::OFF_BY_ONE, 2, 256, &[Arg::value(&n), px, py])?;
             want.iter_mut().for_each(|v| *v *= 2.0);
+            (&off_by_one::OFF_BY_ONE, "if (i <= n)")
         }
         "early_read" | "late_read" => {
             let wait = u32::from(case == "late_read");
             rig.launch(&early_read::EARLY_READ, 1, 64, &[Arg::value(&wait), px, py])?;
+            (&early_read::EARLY_READ, "y[at + i]")
         }
         "event" | "no_event" => {
             let copies = Stream::new(&rig.context, Priority::Normal)?;
@@ -164,24 +203,30 @@ fn mistake(case: &str) -> Result<bool> {
             }
             rig.launch(&late_event::LATE_EVENT, 1, 256, &[Arg::value(&n), px, py])?;
             want.iter_mut().for_each(|v| *v += 1.0);
+            (&late_event::LATE_EVENT, "if (i < n) y[i] = x[i]")
         }
         _ => {
             let right = u32::from(case == "right_fragment");
             // A [16, 16] and B [8, 16] in bf16, the same small integers.
             let halves: Vec<u8> = (0..512u32)
-                .flat_map(|i| (f32::from((i * 7 % 13) as u8) - 6.0).to_bits().to_le_bytes()[2..].to_vec())
+                .flat_map(|i| entry(i).to_bits().to_le_bytes()[2..].to_vec())
                 .collect();
             rig.stream.upload(&halves, &mut x, 0)?;
             let second = Arg::ptr(x.ptr() + 512);
             let args = [Arg::value(&right), px, second, py];
             rig.launch(&wrong_fragment::WRONG_FRAGMENT, 1, 32, &args)?;
-            let at = |i: u32| f32::from((i * 7 % 13) as u8) - 6.0;
-            let product = |m: u32, n: u32| (0..16).map(|k| at(m * 16 + k) * at(256 + n * 16 + k)).sum::<f32>();
             want = (0..16).flat_map(|m| (0..8).map(move |n| product(m, n))).collect();
+            (&wrong_fragment::WRONG_FRAGMENT, "mma<bf16>(fc")
         }
-    }
+    };
     let mut got = vec![0u8; 4 * want.len()];
     rig.stream.download(&y, 0, &mut got)?;
     rig.stream.synchronize()?;
-    Ok(got == bytes(&want))
+    let got = got.chunks_exact(4).map(bytemuck::pod_read_unaligned::<f32>);
+    let mut pairs = want.iter().zip(got).enumerate();
+    let wrong = pairs.find(|(_, (want, got))| want.to_bits() != got.to_bits());
+    Ok(wrong.map(|(i, (want, got))| {
+        let (name, line) = (kernel.name, place(&format!("{}.cu", kernel.name), text));
+        format!("{name}: element {i} is {got}, expected {want} ({line})")
+    }))
 }
