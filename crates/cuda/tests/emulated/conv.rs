@@ -1,6 +1,6 @@
 //! Convolutions: testkit's suites, and every rung of the ladder against the f64 CPU on shapes that straddle its tiles.
 
-use crate::twin::{bits, empty, read, upload, values, wide};
+use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
 use crate::{cuda, with};
 use half::{bf16, f16};
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
@@ -281,6 +281,27 @@ fn every_rung_in_halves() {
     assert_eq!(ran.len(), 6 * 3, "{ran:?}");
     for shapes in corpus().iter().step_by(3) {
         ladder::<f16>(&cuda, shapes);
+    }
+}
+
+/// Every edge along the width, the channels of either side, and channels each on its own.
+#[test]
+fn every_rung_at_the_edges() {
+    let cuda = cuda();
+    for (i, n) in EDGES.into_iter().enumerate() {
+        let shapes = [
+            plane([1, 1, n, 4], 4, 3, 1),
+            plane([1, 1, 3, n], 4, 1, 0),
+            plane([1, 1, 3, 4], n, 1, 0),
+            plane([1, 2, 2, n], n, 3, 1).groups(n),
+        ];
+        for (j, shapes) in shapes.iter().enumerate() {
+            match (i + j) % 3 {
+                0 => ladder::<f32>(&cuda, shapes),
+                1 => ladder::<bf16>(&cuda, shapes),
+                _ => ladder::<f16>(&cuda, shapes),
+            };
+        }
     }
 }
 

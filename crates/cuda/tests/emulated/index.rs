@@ -2,6 +2,7 @@
 
 use crate::both::{ALL, FLOATS, assert_same, both, indices, mixed, out, space, tensor};
 use crate::cuda;
+use crate::twin::EDGES;
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{DType, Error, Result, Runtime, Shape};
 use kiln_cuda::{Cuda, CudaBuffer};
@@ -94,13 +95,19 @@ fn views_with_strides() {
     same_view(&cuda, 7, &[1], &[1], 3);
     same_view(&cuda, 7, &[], &[], 6);
     same_view(&cuda, 7, &[0, 3], &[3, 1], 0);
+    for n in EDGES {
+        same_view(&cuda, n, &[n], &[1], 0);
+        same_view(&cuda, 2 * n, &[n], &[2], 1);
+    }
 }
 
 /// Transposes: sides below, at and above a tile's, alone and in batches, and inside a larger tensor.
 #[test]
 fn transposes() {
     let cuda = cuda();
-    for (h, w) in [(7, 9), (8, 8), (31, 33), (32, 32), (40, 65), (100, 9)] {
+    let sides = [(7, 9), (8, 8), (31, 33), (32, 32), (40, 65), (100, 9)];
+    let edges = EDGES.into_iter().flat_map(|n| [(n, 3), (3, n)]);
+    for (h, w) in sides.into_iter().chain(edges) {
         same_view(&cuda, h * w, &[h, w], &[1, h as i64], 0);
         same_view(&cuda, 3 * h * w, &[3, h, w], &[(h * w) as i64, 1, h as i64], 0);
         same_view(&cuda, (h + 3) * w, &[h, w], &[1, h as i64 + 3], 2);
@@ -131,7 +138,7 @@ fn places(n: usize, size: usize) -> Vec<i32> {
 #[test]
 fn reading_by_index() {
     let cuda = cuda();
-    for (outer, size, inner, count) in [
+    let shapes = [
         (1, 5, 1, 9),
         (2, 7, 3, 4),
         (3, 4, 2, 33),
@@ -140,7 +147,9 @@ fn reading_by_index() {
         (1, 3, 20, 2),
         (0, 3, 4, 2),
         (2, 3, 4, 0),
-    ] {
+    ];
+    let edges = EDGES.into_iter().flat_map(|n| [(1, 5, 1, n), (1, 3, n, 2)]);
+    for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let x = counts(outer * size * inner, 1);
         let (one, each) = (places(count, size), places(outer * count * inner, size));
@@ -161,7 +170,8 @@ fn reading_by_index() {
 #[test]
 fn rows_of_one() {
     let cuda = cuda();
-    for (rows, classes) in [(1, 1), (5, 3), (33, 10), (4, 129), (0, 3)] {
+    let edges = EDGES.into_iter().flat_map(|n| [(n, 3), (2, n)]);
+    for (rows, classes) in [(1, 1), (5, 3), (33, 10), (4, 129), (0, 3)].into_iter().chain(edges) {
         let p = params(rows, classes, 1, 1);
         for dtype in ALL {
             let results = both!(&cuda, |b| {
@@ -179,7 +189,7 @@ fn rows_of_one() {
 #[test]
 fn adding_by_index() {
     let cuda = cuda();
-    for (outer, size, inner, count) in [
+    let shapes = [
         (1, 5, 1, 9),
         (2, 7, 3, 33),
         (1, 3, 5, 64),
@@ -191,7 +201,9 @@ fn adding_by_index() {
         (3, 1, 2, 100),
         (0, 3, 4, 2),
         (2, 3, 4, 0),
-    ] {
+    ];
+    let edges = EDGES.into_iter().flat_map(|n| [(1, 5, 1, n), (1, 3, n, 2)]);
+    for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let n = outer * count * inner;
         // Sums that round, in an order that shows.

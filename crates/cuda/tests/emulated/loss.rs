@@ -2,6 +2,7 @@
 
 use crate::both::{FLOATS, assert_near, both, indices, mixed, out, space, tensor};
 use crate::cuda;
+use crate::twin::EDGES;
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{DType, Error, Runtime};
 use kiln_testkit::ops::loss;
@@ -28,8 +29,12 @@ suite!(
 #[test]
 fn any_number_of_classes() {
     let cuda = cuda();
-    for classes in [1usize, 2, 10, 32, 33, 128, 129, 512, 513, 520, 1031] {
-        let rows = if classes > 500 { 4 } else { 9 };
+    let around = [2, 10, 32, 128, 129, 512, 513, 520, 1031];
+    let wide = around
+        .into_iter()
+        .chain(EDGES)
+        .map(|n| (if n > 500 { 4 } else { 9 }, n));
+    for (rows, classes) in wide.chain(EDGES.map(|n| (n, 3))) {
         let labels: Vec<i32> = (0..rows as i32)
             .map(|r| match r {
                 0 => classes as i32 - 1,

@@ -3,6 +3,7 @@
 mod product;
 
 use crate::cuda;
+use crate::twin::EDGES;
 use kiln_core::ops::{Activation, MatmulOps};
 use kiln_core::{DType, Runtime};
 use kiln_cuda::CudaBuffer;
@@ -78,6 +79,22 @@ fn rungs_bf16() {
 #[test]
 fn rungs_f16() {
     rungs(DType::F16);
+}
+
+/// Every edge along m, n and k, the other two small.
+#[test]
+fn rungs_at_the_edges() {
+    let cuda = cuda();
+    for (i, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        for (j, edge) in EDGES.into_iter().enumerate() {
+            for side in 0..3 {
+                let mut sizes = [5, 7, 9];
+                sizes[side] = edge;
+                let product = Product::of(sizes, TRANSPOSITIONS[(i + j) % 4]);
+                check(&cuda, Plan::new(algorithm), FLOATS[(i + j + side) % 3], &product);
+            }
+        }
+    }
 }
 
 #[test]

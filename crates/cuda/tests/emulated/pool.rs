@@ -1,7 +1,7 @@
 //! Poolings: testkit's suites, and every kernel against the CPU, bit for bit, on channels that choose it.
 
 use crate::cuda;
-use crate::twin::{bits, empty, read, upload, values, wide};
+use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
 use half::{bf16, f16};
 use kiln_core::ops::{AdaptivePoolParams, Padding, PoolParams, Window};
 use kiln_core::{Backend, DType, Float, Shape};
@@ -169,6 +169,12 @@ fn windows_of_any_channels() {
         windows::<bf16>(&cuda, *x, window, *ceil);
         windows::<f16>(&cuda, *x, window, *ceil);
     }
+    let window = window([1, 2, 3], [1, 1, 2], ones, [0, 1, 1]);
+    for x in EDGES.into_iter().flat_map(|n| [[1, 1, 2, n, 3], [1, 1, 2, 3, n]]) {
+        windows::<f32>(&cuda, x, &window, false);
+        windows::<bf16>(&cuda, x, &window, false);
+        windows::<f16>(&cuda, x, &window, false);
+    }
 }
 
 fn cells<T: Float>(cuda: &Cuda, x: [usize; 5], output: [usize; 3]) {
@@ -196,7 +202,10 @@ fn cells_of_any_channels() {
         ([1, 1, 40, 33, 3], [1, 1, 1]),
         ([1, 3, 13, 6, 65], [1, 2, 1]),
     ];
-    for (x, output) in shapes {
+    let edges = EDGES
+        .into_iter()
+        .flat_map(|n| [([1, 1, 2, n, 3], [1, 1, 2]), ([1, 1, 2, 3, n], [1; 3])]);
+    for (x, output) in shapes.into_iter().chain(edges) {
         cells::<f32>(&cuda, x, output);
         cells::<bf16>(&cuda, x, output);
         cells::<f16>(&cuda, x, output);

@@ -2,6 +2,7 @@
 
 use crate::both::{FLOATS, assert_near, assert_same, both, mixed, out, space, tensor};
 use crate::cuda;
+use crate::twin::EDGES;
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{DType, Shape};
 use kiln_cuda::Cuda;
@@ -85,6 +86,11 @@ fn any_axes() {
         let ops = if n == 0 { &OPS[..2] } else { &OPS };
         same(&cuda, shape, axes, ops, &mixed(n, 1));
     }
+    for n in EDGES {
+        same(&cuda, &[n], &[], &OPS, &mixed(n, 1));
+        same(&cuda, &[2, n], &[1], &OPS, &mixed(2 * n, 2));
+        same(&cuda, &[n, 2], &[0], &OPS, &mixed(2 * n, 3));
+    }
 }
 
 /// Folds that are cut into segments, around a whole number of them.
@@ -122,7 +128,7 @@ fn special_values() {
 #[test]
 fn rungs() {
     let cuda = cuda();
-    for n in [0, 1, 31, 257, 5003] {
+    for n in [0, 257, 5003].into_iter().chain(EDGES) {
         let values = mixed(n, 1);
         let sum: f64 = values.iter().sum();
         for dtype in FLOATS {
@@ -175,10 +181,7 @@ fn ties(n: usize, salt: u64) -> Vec<f64> {
     mixed(n, salt).iter().map(pick).collect()
 }
 
-const LINES: [[usize; 3]; 9] = [
-    [1, 1, 1],
-    [9, 31, 1],
-    [3, 33, 1],
+const LINES: [[usize; 3]; 6] = [
     [2, 512, 1],
     [2, 513, 1],
     [3, 1, 5],
@@ -187,10 +190,15 @@ const LINES: [[usize; 3]; 9] = [
     [2, 5, 129],
 ];
 
+/// These, and lines of every size on an edge.
+fn lines() -> impl Iterator<Item = [usize; 3]> {
+    LINES.into_iter().chain(EDGES.map(|n| [3, n, 1]))
+}
+
 #[test]
 fn places_of_extremes() {
     let cuda = cuda();
-    for shape in LINES {
+    for shape in lines() {
         let [outer, n, inner] = shape;
         for (values, reverse) in [ties(outer * n * inner, 1), mixed(outer * n * inner, 2)]
             .iter()
@@ -212,10 +220,7 @@ fn places_of_extremes() {
 #[test]
 fn running_sums() {
     let cuda = cuda();
-    for shape in LINES
-        .into_iter()
-        .chain([[1, 1024, 1], [1, 1025, 1], [2, 2500, 1], [0, 3, 1], [3, 0, 2]])
-    {
+    for shape in lines().chain([[1, 1024, 1], [2, 2500, 1], [0, 3, 1], [3, 0, 2]]) {
         let size = shape.iter().product();
         let values = mixed(size, 1);
         for reverse in [false, true] {
@@ -237,10 +242,11 @@ fn running_sums() {
 #[test]
 fn first_of_each_row() {
     let cuda = cuda();
-    let few = LINES
-        .into_iter()
-        .flat_map(|s| [(s, 1), (s, s[1].min(3)), (s, s[1])])
-        .chain([([1, 2048, 1], 2048), ([1, 5000, 1], 5), ([1, 4500, 1], 1024)]);
+    let few = lines().flat_map(|s| [(s, 1), (s, s[1].min(3)), (s, s[1])]).chain([
+        ([1, 2048, 1], 2048),
+        ([1, 5000, 1], 5),
+        ([1, 4500, 1], 1024),
+    ]);
     for (shape, k) in few.chain([([2, 2500, 1], 1100), ([1, 2100, 2], 2100)]) {
         let [outer, n, inner] = shape;
         let values = ties(outer * n * inner, 3);

@@ -3,6 +3,9 @@
 use kiln_core::philox::Key;
 use kiln_core::{Backend, Float};
 
+/// Sizes on both sides of a warp and of a block, and primes: every family runs at each of them.
+pub(crate) const EDGES: [usize; 7] = [1, 31, 33, 127, 1009, 1023, 1025];
+
 /// `n` numbers in ±1 that `salt` chooses, as the dtype rounds them.
 pub(crate) fn values<T: Float>(n: usize, salt: u64) -> Vec<T> {
     let key = Key::new(salt, 0, 0);
