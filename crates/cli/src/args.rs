@@ -1,8 +1,9 @@
 //! The command line.
 
 use crate::device::DeviceChoice;
-use crate::models::ModelName;
+use crate::models::{self, ModelName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kiln_models::Model;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -273,8 +274,8 @@ pub(crate) struct PredictArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SummaryArgs {
     /// Which model
-    #[arg(value_enum)]
-    pub(crate) model: ModelName,
+    #[arg(value_parser = models::any())]
+    pub(crate) model: Model,
 
     /// Samples of the batch that shapes, FLOPs and sizes are given for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]

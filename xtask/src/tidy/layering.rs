@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("cuda", Some(&["core", "device", "kernels"])),
     ("emulator", Some(&[])),
     ("nn", Some(&["core", "derive"])),
+    ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "nn"])),
     ("train", Some(&["core", "nn", "data"])),
     ("testkit", Some(&["core", "nn"])),
@@ -24,7 +25,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 ];
 
 /// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
-const GENERIC: &[&str] = &["nn", "data", "train", "testkit"];
+const GENERIC: &[&str] = &["nn", "models", "data", "train", "testkit"];
 
 /// The only crate that may depend on a foreign one, and why.
 const SOLE_USER: &[(&str, &str, &str)] = &[

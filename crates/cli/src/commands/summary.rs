@@ -3,15 +3,15 @@
 use crate::args::{DeviceArgs, SummaryArgs};
 use crate::device::{DeviceChoice, Task, with_device};
 use crate::error::Result;
-use crate::models::ModelName;
 use crate::output::{bytes, line, operations, table, thousands};
-use kiln_core::{Backend, DType};
+use kiln_core::Backend;
+use kiln_models::{Input, Model};
 use kiln_nn::trace::{LayerCall, trace};
-use kiln_nn::{Layer, Module, Tensor, no_grad};
+use kiln_nn::{Module, no_grad};
 use serde_json::json;
 
 struct Summary {
-    model: ModelName,
+    model: Model,
     batch: usize,
 }
 
@@ -29,9 +29,7 @@ impl Task for Summary {
 
     fn run<B: Backend>(self, backend: &B) -> Result<Seen> {
         let model = self.model.build(backend, 0)?;
-        let spec = self.model.spec();
-        let [h, w, c] = spec.input;
-        let input = Tensor::zeros(backend, &[self.batch, h, w, c], DType::F32)?;
+        let input = self.model.zeros(backend, self.batch)?;
         let (output, calls) = trace(|| no_grad(|| model.forward(&input)));
         output?;
         let size = |(_, p): &(String, &kiln_nn::Param<B>)| (p.size() * p.dtype().size()) as u64;
@@ -40,7 +38,10 @@ impl Task for Summary {
             parameters: model.num_parameters() as u64,
             trainable: model.num_trainable() as u64,
             parameter_bytes: model.named_parameters().iter().map(size).sum(),
-            input_bytes: (input.size() * input.dtype().size()) as u64,
+            input_bytes: match &input {
+                Input::Images(x) => (x.size() * x.dtype().size()) as u64,
+                Input::Tokens(ids) => (ids.size() * ids.dtype().size()) as u64,
+            },
         })
     }
 }

@@ -148,6 +148,29 @@ fn summaries_add_up() {
     );
 }
 
+/// Models that `kiln train` does not know are summarised too.
+#[test]
+fn every_model_has_a_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |model| succeeds(dir.path(), &["summary", model, "--json"]).json().remove(0);
+    // Multiply-adds of the stem, sixteen convolutions, three shortcuts and the dense layer, counted as two.
+    let stage = |side: u64, c: u64| side * side * c * (c / 2 * 9 + 3 * c * 9 + c / 2);
+    let stem = 32 * 32 * 64 * 27 + 4 * 32 * 32 * 64 * 64 * 9;
+    let products = stem + stage(16, 128) + stage(8, 256) + stage(4, 512) + 5120;
+    let resnet = of("resnet18");
+    assert_eq!(
+        (&resnet["parameters"], &resnet["forward_flops"]),
+        (&11_173_962.into(), &(2 * products).into())
+    );
+    let gpt = of("gpt-mini");
+    assert_eq!(
+        (&gpt["parameters"], &gpt["input_bytes"]),
+        (&10_795_776.into(), &(4 * 256).into())
+    );
+    let unknown = run(dir.path(), &["summary", "resnet"]);
+    unknown.fails(2, &["mnist-cnn, lenet, resnet18, vgg11, gpt-mini"]);
+}
+
 #[test]
 fn devices_are_listed() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use kiln_nn::{Init, Layer, Module, Tensor};
 /// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→10, with PyTorch's
 /// initial weights. Parameters have the tutorial's names; the softmax is left to the loss.
 #[derive(Debug, Module)]
-pub(crate) struct Lenet<B: Backend> {
+pub struct Lenet<B: Backend> {
     conv1: Conv2d<B>,
     pool: MaxPool2d,
     conv2: Conv2d<B>,
@@ -23,7 +23,7 @@ impl<B: Backend> Lenet<B> {
     ///
     /// # Errors
     /// Memory.
-    pub(crate) fn new(mut init: Init<B>) -> Result<Self> {
+    pub fn new(mut init: Init<B>) -> Result<Self> {
         let init = &mut init;
         let relu = Activation::Relu;
         Ok(Lenet {

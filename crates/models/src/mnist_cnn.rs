@@ -8,7 +8,7 @@ use kiln_nn::{Init, Layer, Module, Scheme, Tensor};
 /// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 and one of
 /// 10, with Keras's initial weights. The softmax is left to the loss.
 #[derive(Debug, Module)]
-pub(crate) struct MnistCnn<B: Backend> {
+pub struct MnistCnn<B: Backend> {
     conv1: Conv2d<B>,
     pool1: MaxPool2d,
     conv2: Conv2d<B>,
@@ -24,7 +24,7 @@ impl<B: Backend> MnistCnn<B> {
     ///
     /// # Errors
     /// Memory.
-    pub(crate) fn new(init: Init<B>) -> Result<Self> {
+    pub fn new(init: Init<B>) -> Result<Self> {
         let init = &mut init.scheme(Scheme::Keras);
         let mut conv = |inputs, outputs| {
             Conv2d::<B>::builder(inputs, outputs, 3)

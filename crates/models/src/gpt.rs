@@ -1,0 +1,206 @@
+//! A decoder-only transformer over tokens.
+
+use kiln_core::{Backend, Error, Result};
+use kiln_nn::init::Initializer;
+use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
+use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor};
+
+/// The sizes of a [`Gpt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GptConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// The longest sequence.
+    pub context: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Attention heads of a block.
+    pub heads: usize,
+    /// Entries of a position's vector; a multiple of the heads.
+    pub width: usize,
+}
+
+impl GptConfig {
+    /// Six blocks of six heads, 384 wide, sequences of 256 out of 65 characters.
+    pub const MINI: GptConfig = GptConfig {
+        vocabulary: 65,
+        context: 256,
+        layers: 6,
+        heads: 6,
+        width: 384,
+    };
+}
+
+/// GPT-2 (Radford et al. 2019) without dropout: embeddings of tokens and of positions, pre-norm blocks of causal
+/// attention and a GELU (by erf) perceptron four times as wide, a last norm, and a head of its own (not tied to the
+/// embedding) without bias. Token ids `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
+#[derive(Debug, Module)]
+pub struct Gpt<B: Backend> {
+    wte: Embedding<B>,
+    wpe: Param<B>,
+    h: Vec<GptBlock<B>>,
+    ln_f: LayerNorm<B>,
+    lm_head: Linear<B>,
+}
+
+/// `x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`.
+#[derive(Debug, Module)]
+pub struct GptBlock<B: Backend> {
+    ln_1: LayerNorm<B>,
+    attn: Attention<B>,
+    ln_2: LayerNorm<B>,
+    mlp: Mlp<B>,
+}
+
+/// Causal self-attention of several heads, `[N, T, width]` to the same (Vaswani et al. 2017): products, a mask, softmax.
+#[derive(Debug, Module)]
+pub struct Attention<B: Backend> {
+    c_attn: Linear<B>,
+    c_proj: Linear<B>,
+    heads: usize,
+    /// 1 above the diagonal, `[context, context]`: what a position may not see.
+    #[module(skip)]
+    later: Indices<B>,
+}
+
+/// Two dense layers with a GELU between.
+#[derive(Debug, Module)]
+pub struct Mlp<B: Backend> {
+    c_fc: Linear<B>,
+    gelu: Gelu,
+    c_proj: Linear<B>,
+}
+
+/// Normal weights of a deviation, zero biases.
+fn normal(std: f64) -> Scheme {
+    Scheme::With {
+        weight: Initializer::Normal { mean: 0.0, std },
+        bias: Initializer::Zeros,
+    }
+}
+
+impl<B: Backend> Gpt<B> {
+    /// The net with GPT-2's initial weights of `init`'s seed: N(0, 0.02), zero biases, and the layers that add to the
+    /// residual stream divided by √(2·layers).
+    ///
+    /// # Errors
+    /// A size of 0, a width that is no multiple of the heads, memory.
+    pub fn new(init: Init<B>, config: GptConfig) -> Result<Self> {
+        let GptConfig {
+            vocabulary,
+            context,
+            layers,
+            heads,
+            width,
+        } = config;
+        if heads == 0 || !width.is_multiple_of(heads) {
+            return Err(Error::invalid(
+                "gpt",
+                "heads",
+                heads,
+                format!("a divisor of the width {width}"),
+            ));
+        }
+        let init = &mut init.scheme(normal(0.02));
+        let wte = Embedding::new(init, vocabulary, width)?;
+        let wpe = init.table(context, width)?;
+        let later: Vec<u8> = (0..context * context)
+            .map(|i| u8::from(i % context > i / context))
+            .collect();
+        let later = Indices::from_slice(init.backend(), &later, &[context, context])?;
+        let deviation = 0.02 / (2.0 * layers as f64).sqrt();
+        let residual = |init: &mut Init<B>, inputs| -> Result<Linear<B>> {
+            init.set_scheme(normal(deviation));
+            let layer = Linear::new(init, inputs, width);
+            init.set_scheme(normal(0.02));
+            layer
+        };
+        let mut h = Vec::with_capacity(layers);
+        for _ in 0..layers {
+            h.push(GptBlock {
+                ln_1: LayerNorm::new(init, &[width])?,
+                attn: Attention {
+                    c_attn: Linear::new(init, width, 3 * width)?,
+                    c_proj: residual(init, width)?,
+                    heads,
+                    later: later.clone(),
+                },
+                ln_2: LayerNorm::new(init, &[width])?,
+                mlp: Mlp {
+                    c_fc: Linear::new(init, width, 4 * width)?,
+                    gelu: Gelu,
+                    c_proj: residual(init, 4 * width)?,
+                },
+            });
+        }
+        Ok(Gpt {
+            wte,
+            wpe,
+            h,
+            ln_f: LayerNorm::new(init, &[width])?,
+            lm_head: Linear::builder(width, vocabulary).bias(false).build(init)?,
+        })
+    }
+
+    /// The logits of the next token at every position: ids `[N, T]` to `[N, T, vocabulary]`.
+    ///
+    /// # Errors
+    /// Ids that are not i32, not `[N, T]`, or no tokens; sequences longer than the context.
+    pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
+        let context = self.wpe.shape()[0];
+        let length = match *ids.shape().dims() {
+            [_, length] if length <= context => length,
+            _ => {
+                let expected = format!("ids [N, T] with T at most {context}");
+                return Err(Error::invalid("gpt", "ids", ids.shape(), expected));
+            }
+        };
+        let mut x = self.wte.call("wte", ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
+        for (i, block) in self.h.iter().enumerate() {
+            x = block.call(&format!("h.{i}"), &x)?;
+        }
+        self.lm_head.call("lm_head", &self.ln_f.call("ln_f", &x)?)
+    }
+}
+
+impl<B: Backend> Layer<B> for GptBlock<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = x.add(&self.attn.call("attn", &self.ln_1.call("ln_1", x)?)?)?;
+        x.add(&self.mlp.call("mlp", &self.ln_2.call("ln_2", &x)?)?)
+    }
+}
+
+impl<B: Backend> Layer<B> for Attention<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let &[n, t, width] = x.shape().dims() else {
+            return Err(Error::Rank {
+                op: "attention",
+                expected: "3",
+                rank: x.rank(),
+            });
+        };
+        let (heads, size) = (self.heads, width / self.heads);
+        let joined = self.c_attn.call("c_attn", x)?.reshape(&[n, t, 3, heads, size])?;
+        let joined = joined.permute(&[2, 0, 3, 1, 4])?;
+        let part = |i| joined.narrow(0, i, 1)?.reshape(&[n, heads, t, size]);
+        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+        let scores = q
+            .mul_scalar(1.0 / (size as f64).sqrt())?
+            .matmul_t(&k, false, true)?
+            .masked_fill(&self.later.narrow(0, 0, t)?.narrow(1, 0, t)?, f64::NEG_INFINITY)?;
+        let y = scores.softmax(-1)?.matmul(&v)?.permute(&[0, 2, 1, 3])?;
+        self.c_proj.call("c_proj", &y.reshape(&[n, t, width])?)
+    }
+
+    /// The two products of every head.
+    fn flops(&self, input: &Shape, _: &Shape) -> u64 {
+        input.dims().get(1).map_or(0, |&t| 4 * (input.size() * t) as u64)
+    }
+}
+
+impl<B: Backend> Layer<B> for Mlp<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.gelu.call("gelu", &self.c_fc.call("c_fc", x)?)?;
+        self.c_proj.call("c_proj", &x)
+    }
+}

@@ -1,0 +1,30 @@
+//! The networks that Kiln ships, generic over the backend, and their names.
+//!
+//! ```
+//! use kiln_cpu::Cpu;
+//! use kiln_models::Model;
+//! use kiln_nn::Module;
+//!
+//! # fn main() -> kiln_core::Result<()> {
+//! let cpu = Cpu::new();
+//! let net = Model::Lenet.build(&cpu, 0)?;
+//! let logits = net.forward(&Model::Lenet.zeros(&cpu, 4)?)?;
+//! assert_eq!(logits.shape().dims(), [4, 10]);
+//! assert_eq!(net.num_parameters(), 62_006);
+//! # Ok(())
+//! # }
+//! ```
+
+mod gpt;
+mod lenet;
+mod mnist_cnn;
+mod net;
+mod resnet;
+mod vgg;
+
+pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
+pub use lenet::Lenet;
+pub use mnist_cnn::MnistCnn;
+pub use net::{Input, InputKind, Model, Net};
+pub use resnet::{BasicBlock, ResNet18, Shortcut};
+pub use vgg::Vgg11;

@@ -1,0 +1,140 @@
+//! ResNet-18 for small images.
+
+use kiln_core::{Backend, Result};
+use kiln_nn::layers::{BatchNorm, Conv2d, GlobalAvgPool2d, Linear};
+use kiln_nn::{Init, Layer, Module, Tensor};
+
+/// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two
+/// basic blocks with 64, 128, 256 and 512 channels, then the mean over positions and one dense layer. Images
+/// `[N, 32, 32, 3]` (any size that three halvings leave something of) to logits `[N, classes]`. Parameters have
+/// torchvision's names.
+#[derive(Debug, Module)]
+pub struct ResNet18<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    layer1: Vec<BasicBlock<B>>,
+    layer2: Vec<BasicBlock<B>>,
+    layer3: Vec<BasicBlock<B>>,
+    layer4: Vec<BasicBlock<B>>,
+    avgpool: GlobalAvgPool2d,
+    fc: Linear<B>,
+}
+
+/// Two 3×3 convolutions with batch norm, and a shortcut around them.
+#[derive(Debug, Module)]
+pub struct BasicBlock<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    conv2: Conv2d<B>,
+    bn2: BatchNorm<B>,
+    downsample: Option<Shortcut<B>>,
+}
+
+/// A 1×1 convolution with batch norm: the shortcut where the block changes the shape.
+#[derive(Debug, Module)]
+pub struct Shortcut<B: Backend> {
+    #[module(rename = "0")]
+    conv: Conv2d<B>,
+    #[module(rename = "1")]
+    bn: BatchNorm<B>,
+}
+
+/// A convolution without bias; the batch norm behind it has one.
+fn conv<B: Backend>(
+    init: &mut Init<B>,
+    inputs: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+) -> Result<Conv2d<B>> {
+    let builder = Conv2d::builder(inputs, outputs, kernel).bias(false);
+    builder.stride(stride).padding(kernel / 2).build(init)
+}
+
+impl<B: Backend> ResNet18<B> {
+    /// The net with PyTorch's initial weights of `init`'s seed.
+    ///
+    /// # Errors
+    /// No classes, memory.
+    pub fn new(mut init: Init<B>, classes: usize) -> Result<Self> {
+        let init = &mut init;
+        let (conv1, bn1) = (conv(init, 3, 64, 3, 1)?, BatchNorm::new(init, 64)?);
+        let mut stage = |inputs, outputs, stride| -> Result<Vec<BasicBlock<B>>> {
+            Ok(vec![
+                BasicBlock::new(init, inputs, outputs, stride)?,
+                BasicBlock::new(init, outputs, outputs, 1)?,
+            ])
+        };
+        let (layer1, layer2) = (stage(64, 64, 1)?, stage(64, 128, 2)?);
+        let (layer3, layer4) = (stage(128, 256, 2)?, stage(256, 512, 2)?);
+        Ok(ResNet18 {
+            conv1,
+            bn1,
+            layer1,
+            layer2,
+            layer3,
+            layer4,
+            avgpool: GlobalAvgPool2d::default(),
+            fc: Linear::new(init, 512, classes)?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for ResNet18<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut x = self.bn1.call("bn1", &self.conv1.call("conv1", x)?)?.relu()?;
+        let stages = [
+            ("layer1", &self.layer1),
+            ("layer2", &self.layer2),
+            ("layer3", &self.layer3),
+            ("layer4", &self.layer4),
+        ];
+        for (name, blocks) in stages {
+            for (i, block) in blocks.iter().enumerate() {
+                x = block.call(&format!("{name}.{i}"), &x)?;
+            }
+        }
+        self.fc.call("fc", &self.avgpool.call("avgpool", &x)?)
+    }
+}
+
+impl<B: Backend> BasicBlock<B> {
+    /// A block from `inputs` to `outputs` channels whose first convolution has the stride.
+    ///
+    /// # Errors
+    /// No channels, a stride of 0, memory.
+    pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize, stride: usize) -> Result<Self> {
+        let changes = stride != 1 || inputs != outputs;
+        Ok(BasicBlock {
+            conv1: conv(init, inputs, outputs, 3, stride)?,
+            bn1: BatchNorm::new(init, outputs)?,
+            conv2: conv(init, outputs, outputs, 3, 1)?,
+            bn2: BatchNorm::new(init, outputs)?,
+            downsample: changes
+                .then(|| -> Result<Shortcut<B>> {
+                    Ok(Shortcut {
+                        conv: conv(init, inputs, outputs, 1, stride)?,
+                        bn: BatchNorm::new(init, outputs)?,
+                    })
+                })
+                .transpose()?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for BasicBlock<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.bn1.call("bn1", &self.conv1.call("conv1", x)?)?.relu()?;
+        let y = self.bn2.call("bn2", &self.conv2.call("conv2", &y)?)?;
+        match &self.downsample {
+            Some(shortcut) => y.add(&shortcut.call("downsample", x)?)?.relu(),
+            None => y.add(x)?.relu(),
+        }
+    }
+}
+
+impl<B: Backend> Layer<B> for Shortcut<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.bn.call("1", &self.conv.call("0", x)?)
+    }
+}

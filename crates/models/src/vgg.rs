@@ -1,0 +1,52 @@
+//! VGG-11 with batch norm, for small images.
+
+use kiln_core::{Backend, Result};
+use kiln_nn::layers::{BatchNorm, Conv2d, Flatten, Linear, MaxPool2d, Relu};
+use kiln_nn::{Init, Layer, Module, Sequential, Tensor};
+
+/// Channels of the convolutions; 0 is a max-pool.
+const PLAN: [usize; 13] = [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0];
+
+/// VGG-11 (Simonyan and Zisserman 2014, configuration A) with batch norm after each convolution, as it is used on CIFAR:
+/// eight 3×3 convolutions, five max-pools that leave one position of 512 channels, and one dense layer. Images
+/// `[N, 32, 32, 3]` to logits `[N, classes]`. Parameters of the convolutions have torchvision's names.
+#[derive(Module)]
+pub struct Vgg11<B: Backend> {
+    features: Sequential<B>,
+    flatten: Flatten,
+    classifier: Linear<B>,
+}
+
+impl<B: Backend> Vgg11<B> {
+    /// The net with PyTorch's initial weights of `init`'s seed.
+    ///
+    /// # Errors
+    /// No classes, memory.
+    pub fn new(mut init: Init<B>, classes: usize) -> Result<Self> {
+        let init = &mut init;
+        let (mut features, mut inputs) = (Sequential::new(), 3);
+        for outputs in PLAN {
+            if outputs == 0 {
+                features = features.push(MaxPool2d::new(2));
+                continue;
+            }
+            features = features
+                .push(Conv2d::builder(inputs, outputs, 3).padding(1).build(init)?)
+                .push(BatchNorm::new(init, outputs)?)
+                .push(Relu);
+            inputs = outputs;
+        }
+        Ok(Vgg11 {
+            features,
+            flatten: Flatten::default(),
+            classifier: Linear::new(init, 512, classes)?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for Vgg11<B> {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.flatten.call("flatten", &self.features.call("features", x)?)?;
+        self.classifier.call("classifier", &x)
+    }
+}
