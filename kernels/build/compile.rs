@@ -13,12 +13,17 @@ pub(crate) struct Image {
     pub(crate) name: String,
     /// Where the fatbin is.
     pub(crate) path: PathBuf,
+    /// Where its PTX can be read: in the fatbin, or beside one that is compressed.
+    pub(crate) ptx: PathBuf,
 }
 
 /// Compiles `sources`; the first failure is the error, with what nvcc printed.
 pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> Result<Vec<Image>, String> {
     println!("cargo::rerun-if-env-changed=KILN_CUDA_ARCHS");
-    let flags = flags(&std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()))?;
+    let mut flags = flags(&std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()))?;
+    // What is shipped is small (zstd makes a tenth of it), what is tested is quick to build and to load.
+    let packed = std::env::var("PROFILE").is_ok_and(|p| p == "release") && release(&nvcc.version) >= (12, 8);
+    flags.push(if packed { "--compress-mode=size" } else { "-no-compress" }.to_string());
     let headers = headers(src)?;
     let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
@@ -26,7 +31,7 @@ pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> R
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(message) = one(nvcc, &flags, headers, source, out) {
+                    if let Err(message) = one(nvcc, &flags, packed, headers, source, out) {
                         let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
                         failure.get_or_insert(message);
                         next.store(sources.len(), Ordering::Relaxed);
@@ -43,6 +48,7 @@ pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> R
         .map(|source| Image {
             name: stem(source),
             path: fatbin(source, out),
+            ptx: if packed { kept(source, out) } else { fatbin(source, out) },
         })
         .collect())
 }
@@ -50,7 +56,7 @@ pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> R
 /// Machine code for each architecture (`80`, `90`, …) and PTX of the first, which later cards compile for themselves.
 /// `ptx` alone leaves the machine code out.
 fn flags(archs: &str) -> Result<Vec<String>, String> {
-    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo", "-no-compress"]
+    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo"]
         .map(String::from)
         .to_vec();
     // A spilled register or an unused variable is a mistake here.
@@ -74,7 +80,8 @@ fn flags(archs: &str) -> Result<Vec<String>, String> {
     Ok(flags)
 }
 
-fn one(nvcc: &Nvcc, flags: &[String], headers: u64, source: &Path, out: &Path) -> Result<(), String> {
+/// Compiles one source, if anything changed. The PTX of a `packed` one is kept beside it.
+fn one(nvcc: &Nvcc, flags: &[String], packed: bool, headers: u64, source: &Path, out: &Path) -> Result<(), String> {
     let text = std::fs::read(source).map_err(|e| format!("cannot read {}: {e}", source.display()))?;
     let mut hasher = DefaultHasher::new();
     (&nvcc.version, flags, headers, &text, source).hash(&mut hasher);
@@ -88,12 +95,15 @@ fn one(nvcc: &Nvcc, flags: &[String], headers: u64, source: &Path, out: &Path) -
     let (Some(folder), Some(name)) = (folder, name) else {
         return Err(format!("{} is not a file in a folder", source.display()));
     };
-    let output = Command::new(&nvcc.path)
-        .current_dir(folder)
-        .args(flags)
-        .arg("-o")
-        .arg(&image)
-        .arg(name)
+    let steps = out.join(stem(source) + ".steps");
+    let mut command = Command::new(&nvcc.path);
+    command.current_dir(folder).args(flags).arg("-o").arg(&image).arg(name);
+    if packed {
+        let made = std::fs::create_dir_all(&steps);
+        made.map_err(|e| format!("cannot make {}: {e}", steps.display()))?;
+        command.arg("--keep").arg("--keep-dir").arg(&steps);
+    }
+    let output = command
         .output()
         .map_err(|e| format!("cannot run {}: {e}", nvcc.path.display()))?;
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
@@ -102,7 +112,21 @@ fn one(nvcc: &Nvcc, flags: &[String], headers: u64, source: &Path, out: &Path) -
         let _ = std::fs::remove_file(&stamp);
         return Err(format!("nvcc on {}: {}\n{said}", source.display(), output.status));
     }
+    if packed {
+        keep_ptx(&steps, &kept(source, out))?;
+    }
     std::fs::write(&stamp, key).map_err(|e| format!("cannot write {}: {e}", stamp.display()))
+}
+
+/// Takes a PTX out of nvcc's intermediate files, and the folder away. All of a source have the same kernels.
+fn keep_ptx(steps: &Path, to: &Path) -> Result<(), String> {
+    let entries = std::fs::read_dir(steps).map_err(|e| format!("cannot read {}: {e}", steps.display()))?;
+    let mut files = entries.flatten().map(|e| e.path());
+    let ptx = files
+        .find(|p| p.extension().is_some_and(|e| e == "ptx"))
+        .ok_or_else(|| format!("nvcc kept no PTX in {}", steps.display()))?;
+    std::fs::rename(&ptx, to).map_err(|e| format!("cannot move {}: {e}", ptx.display()))?;
+    std::fs::remove_dir_all(steps).map_err(|e| format!("cannot remove {}: {e}", steps.display()))
 }
 
 /// A hash of every header: a changed one recompiles all sources.
@@ -127,6 +151,18 @@ fn headers(src: &Path) -> Result<u64, String> {
 
 fn stem(source: &Path) -> String {
     source.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Where the PTX of a compressed fatbin is kept.
+fn kept(source: &Path, out: &Path) -> PathBuf {
+    out.join(stem(source) + ".ptx")
+}
+
+/// The numbers in `Cuda compilation tools, release 13.0, V13.0.88`; zeros where there are none.
+fn release(version: &str) -> (u32, u32) {
+    let text = version.split_once("release ").map_or("", |(_, rest)| rest);
+    let mut numbers = text.split(['.', ',']).map_while(|n| n.trim().parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn fatbin(source: &Path, out: &Path) -> PathBuf {

@@ -8,8 +8,8 @@ use std::fmt::Write;
 pub(crate) fn module(images: &[Image]) -> Result<String, String> {
     let mut text = String::new();
     for image in images {
-        let bytes = std::fs::read(&image.path).map_err(|e| format!("cannot read {}: {e}", image.path.display()))?;
-        let entries = entries::read(&bytes).map_err(|e| format!("{}: {e}", image.path.display()))?;
+        let bytes = std::fs::read(&image.ptx).map_err(|e| format!("cannot read {}: {e}", image.ptx.display()))?;
+        let entries = entries::read(&bytes).map_err(|e| format!("{}: {e}", image.ptx.display()))?;
         write_image(&mut text, image, &entries).map_err(|e| e.to_string())?;
     }
     Ok(text)

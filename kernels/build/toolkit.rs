@@ -28,7 +28,7 @@ pub(crate) fn find(manifest: &Path) -> Result<Nvcc, String> {
     Err(format!(
         "no working nvcc, which compiles Kiln's CUDA kernels. Do one of these:\n  \
          cargo xtask toolkit              (271 MB from PyPI into this project; needs Python, no GPU)\n  \
-         install the CUDA toolkit 12.4 or newer, and set CUDA_HOME if it is in an unusual place\n  \
+         install the CUDA toolkit (13.0 is what this was tried with), and set CUDA_HOME if it is in an unusual place\n  \
          set NVCC to the compiler\nA build without CUDA does not need it: leave out `--features cuda`.\nTried:{tried}"
     ))
 }

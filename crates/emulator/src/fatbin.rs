@@ -3,6 +3,8 @@
 //! A fat binary is a header and a list of entries, each with a header of its own; the layout is what `nvcc --fatbin`
 //! 13.0 writes. Of its entries only PTX can be run here.
 
+use std::borrow::Cow;
+use std::io::Read;
 use thiserror::Error;
 
 /// The first word of the wrapper that nvcc's host code points to.
@@ -14,8 +16,9 @@ pub(crate) const HEADER_SIZE: usize = 16;
 
 const PTX: u16 = 1;
 const CUBIN: u16 = 2;
-/// Bits in an entry's flags: LZ4 and zstd.
-const COMPRESSED: u64 = 0x2000 | 0x8000;
+/// Bits in an entry's flags: how it is compressed.
+const LZ4: u64 = 0x2000;
+const ZSTD: u64 = 0x8000;
 
 /// Why an image cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -39,11 +42,21 @@ pub(crate) enum ImageError {
         /// Where the image ends.
         len: usize,
     },
-    /// The PTX is compressed.
-    #[error("the PTX for compute_{arch} is compressed: compile with nvcc's -no-compress")]
+    /// The PTX is compressed in a way that is not read here.
+    #[error(
+        "the PTX for compute_{arch} is compressed with LZ4: compile with nvcc's -no-compress or --compress-mode=size"
+    )]
     Compressed {
         /// Its architecture, ten times the compute capability.
         arch: u32,
+    },
+    /// Compressed code that does not unpack to what its entry says.
+    #[error("the code for compute_{arch} is compressed with zstd and broken: {reason}")]
+    Unpack {
+        /// Its architecture, ten times the compute capability.
+        arch: u32,
+        /// What is wrong with it.
+        reason: String,
     },
     /// No PTX that this device may run.
     #[error(
@@ -76,15 +89,42 @@ pub(crate) enum ImageError {
 struct Entry<'a> {
     kind: u16,
     arch: u32,
-    compressed: bool,
+    flags: u64,
+    /// Bytes of the payload that count, and what they unpack to, where it is compressed.
+    sizes: (u64, u64),
     payload: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// The code itself.
+    fn code(&self) -> Result<Cow<'a, [u8]>, ImageError> {
+        let arch = self.arch;
+        if self.flags & LZ4 != 0 {
+            return Err(ImageError::Compressed { arch });
+        }
+        if self.flags & ZSTD == 0 {
+            return Ok(Cow::Borrowed(self.payload));
+        }
+        let broken = |reason: String| ImageError::Unpack { arch, reason };
+        let (packed, whole) = self.sizes;
+        let packed = usize::try_from(packed).ok().and_then(|n| self.payload.get(..n));
+        let packed = packed.ok_or_else(|| broken("it is cut off".to_string()))?;
+        let reader = ruzstd::decoding::StreamingDecoder::new(packed).map_err(|e| broken(e.to_string()))?;
+        let mut code = Vec::new();
+        let read = reader.take(whole.saturating_add(1)).read_to_end(&mut code);
+        read.map_err(|e| broken(e.to_string()))?;
+        if code.len() as u64 != whole {
+            return Err(broken(format!("{} bytes came out, {whole} should", code.len())));
+        }
+        Ok(Cow::Owned(code))
+    }
 }
 
 /// The PTX text of an image that suits a device best: of what does not ask for a newer device, the newest.
 ///
 /// # Errors
 /// When there is none.
-pub(crate) fn ptx(image: &[u8], sm: u32) -> Result<&str, ImageError> {
+pub(crate) fn ptx(image: &[u8], sm: u32) -> Result<Cow<'_, str>, ImageError> {
     if word(image, 0) == Some(HEADER) {
         return choose(&entries(image)?, sm);
     }
@@ -103,24 +143,29 @@ pub(crate) fn ptx(image: &[u8], sm: u32) -> Result<&str, ImageError> {
             target: name.to_string(),
             sm,
         }),
-        _ => Ok(text),
+        _ => Ok(Cow::Borrowed(text)),
     }
 }
 
 /// The machine code in an image that a real device would run, for what it says of its kernels.
-pub(crate) fn cubin(image: &[u8], sm: u32) -> Option<&[u8]> {
+pub(crate) fn cubin(image: &[u8], sm: u32) -> Option<Cow<'_, [u8]>> {
     let entries = if word(image, 0) == Some(HEADER) {
         entries(image).ok()?
     } else {
         return None;
     };
-    let runs = |e: &&Entry<'_>| e.kind == CUBIN && !e.compressed && e.arch <= sm && e.arch / 10 == sm / 10;
-    entries.iter().filter(runs).max_by_key(|e| e.arch).map(|e| e.payload)
+    let runs = |e: &&Entry<'_>| e.kind == CUBIN && e.arch <= sm && e.arch / 10 == sm / 10;
+    let best = entries.iter().filter(runs).max_by_key(|e| e.arch)?;
+    best.code().ok()
 }
 
-fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<&'a str, ImageError> {
+fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<Cow<'a, str>, ImageError> {
+    let tied = |e: &Entry<'a>| {
+        let code = e.code().ok()?;
+        target(text(&code).ok()?).map(|(_, tied, _)| tied)
+    };
     let usable = |e: &&Entry<'a>| {
-        let alone = || text(e.payload).ok().and_then(target).is_some_and(|(_, tied, _)| tied);
+        let alone = || tied(e).unwrap_or(false);
         e.kind == PTX && e.arch <= sm && (e.arch == sm || !alone())
     };
     let Some(best) = entries.iter().filter(usable).max_by_key(|e| e.arch) else {
@@ -131,10 +176,10 @@ fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<&'a str, ImageError> {
             cubin: of(CUBIN),
         });
     };
-    if best.compressed {
-        return Err(ImageError::Compressed { arch: best.arch });
+    match best.code()? {
+        Cow::Borrowed(code) => text(code).map(Cow::Borrowed),
+        Cow::Owned(code) => text(&code).map(|t| Cow::Owned(t.to_string())),
     }
-    text(best.payload)
 }
 
 /// What follows `.target sm_`: the architecture, whether it runs on that one alone (`90a`), and as it is written.
@@ -169,9 +214,10 @@ fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, ImageError> {
                 long(bytes, 8)?,
                 word(bytes, 28)?,
                 long(bytes, 40)?,
+                (u64::from(word(bytes, 16)?), long(bytes, 56).unwrap_or(0)),
             ))
         };
-        let (kind, header, size, arch, flags) = fields().ok_or(cut(n, at as u64 + 64))?;
+        let (kind, header, size, arch, flags, sizes) = fields().ok_or(cut(n, at as u64 + 64))?;
         let stop = u64::from(header)
             .checked_add(size)
             .filter(|s| *s <= bytes.len() as u64 && *s >= 48);
@@ -180,7 +226,8 @@ fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, ImageError> {
         entries.push(Entry {
             kind,
             arch,
-            compressed: flags & COMPRESSED != 0,
+            flags,
+            sizes,
             payload,
         });
         at += stop;
@@ -242,7 +289,8 @@ mod tests {
             assert!(ptx(&image, sm).unwrap().ends_with(&format!("// {chosen}")), "{sm}");
         }
         assert!(ptx(&image, 100).unwrap().ends_with("// 100a"));
-        assert_eq!((cubin(&image, 90), cubin(&image, 80)), (Some(&b"\x7fELF"[..]), None));
+        assert_eq!(cubin(&image, 90).as_deref(), Some(&b"\x7fELF"[..]));
+        assert_eq!(cubin(&image, 80), None);
         let missing = ptx(&image, 61).unwrap_err();
         assert_eq!(
             missing,
@@ -254,12 +302,45 @@ mod tests {
         );
     }
 
+    /// An entry whose payload is `packed` and should unpack to `whole` bytes.
+    fn compressed(kind: u16, flag: u64, packed: &[u8], whole: usize) -> Vec<u8> {
+        let mut out = entry(kind, 80, 0x11 | flag, packed);
+        out[16..20].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+        out[56..64].copy_from_slice(&(whole as u64).to_le_bytes());
+        // nvcc fills up to a multiple of 8.
+        out[8..16].copy_from_slice(&(packed.len() as u64 + 3).to_le_bytes());
+        out.extend([0; 3]);
+        out
+    }
+
     #[test]
-    fn compressed_ptx_says_how_to_compile() {
-        for flag in [0x2000, 0x8000] {
-            let image = fatbin(&[entry(PTX, 80, 0x11 | flag, b"(\xb5/\xfd")]);
-            assert!(ptx(&image, 80).unwrap_err().to_string().contains("-no-compress"));
+    fn zstd_is_unpacked() {
+        let text = "\n.version 9.0\n.target sm_80\n".repeat(50);
+        let packed = ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+        let image = fatbin(&[
+            compressed(PTX, ZSTD, &packed, text.len()),
+            compressed(CUBIN, ZSTD, &packed, text.len()),
+        ]);
+        assert_eq!(ptx(&image, 80).unwrap(), text);
+        assert_eq!(ptx(&image, 90).unwrap(), text);
+        assert_eq!(cubin(&image, 80).unwrap(), text.as_bytes());
+        let wrong: [(&[u8], usize); 5] = [
+            (&packed, text.len() - 1),
+            (&packed, text.len() + 1),
+            (&packed[..packed.len() - 9], text.len()),
+            (b"(\xb5/\xfd", 4),
+            (b"nothing", 7),
+        ];
+        for (packed, whole) in wrong {
+            let image = fatbin(&[compressed(PTX, ZSTD, packed, whole)]);
+            assert!(matches!(ptx(&image, 80), Err(ImageError::Unpack { arch: 80, .. })));
         }
+    }
+
+    #[test]
+    fn what_is_not_unpacked_says_how_to_compile() {
+        let image = fatbin(&[entry(PTX, 80, 0x11 | LZ4, b"\x1f\n\x01")]);
+        assert!(ptx(&image, 80).unwrap_err().to_string().contains("-no-compress"));
     }
 
     #[test]

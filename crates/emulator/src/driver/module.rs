@@ -77,14 +77,17 @@ impl Driver {
             let code = match e {
                 ImageError::NoPtx { .. } | ImageError::Compressed { .. } | ImageError::Cubin => Code::NO_BINARY_FOR_GPU,
                 ImageError::Target { .. } => Code::INVALID_PTX,
-                ImageError::Unknown { .. } | ImageError::Truncated { .. } | ImageError::Text => Code::INVALID_IMAGE,
+                ImageError::Unknown { .. }
+                | ImageError::Truncated { .. }
+                | ImageError::Unpack { .. }
+                | ImageError::Text => Code::INVALID_IMAGE,
             };
             (code, e.to_string())
         })?;
-        let program = Program::load(text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
+        let program = Program::load(&text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
         let variables = self.place_variables(&program, device)?;
         let resources = fatbin::cubin(image, self.config.sm)
-            .map(cubin::resources)
+            .map(|code| cubin::resources(&code))
             .unwrap_or_default();
         let mut state = self.lock();
         let handle = CUmodule(state.handle());
