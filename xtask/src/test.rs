@@ -10,8 +10,9 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 `cargo xtask test` runs on every machine and needs a Rust toolchain, and no GPU: the CUDA kernels run on the emulated
-driver, once plain and once in its checker mode. They need nvcc to compile; where there is none, Python gets it (see
-`cargo xtask toolkit`), and where there is no Python either, the CUDA crates are left out and the output says so.
+driver, once plain and once in its checker mode, whose findings are counted: one is a failure. They need nvcc to compile;
+where there is none, Python gets it (see `cargo xtask toolkit`), and where there is no Python either, the CUDA crates are
+left out and the output says so.
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
@@ -67,6 +68,9 @@ const CHECKED: [&str; 8] = [
     "emulated", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
 ];
 
+/// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well.
+const WITHOUT_CUDA: [&str; 3] = ["--no-fail-fast", "--package", "kiln-cli"];
+
 /// What to build: everything, or everything but what nvcc compiles.
 pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
     let words: &[&str] = match toolkit {
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let tidy = tidy::run()?;
     let mut total = Total::default();
     let mut well = true;
+    let mut notes = Vec::new();
     if args.cargo.is_empty() {
         let toolkit = toolkit::ensure();
         let mut words = vec!["--no-fail-fast".to_string()];
@@ -96,22 +101,24 @@ pub(crate) fn run(args: &Args) -> Outcome {
         well &= cargo_test(args, &words, &[], &mut total)?;
         match &toolkit {
             Toolkit::Ready => {
-                // Every kernel once more, watched by the emulated driver's checker: what it finds is an error of the
-                // call, so a test that met a finding failed.
-                // The selection is the same, so nothing is built anew.
-                let mut words = words.clone();
-                for name in CHECKED {
-                    words.extend(["--test".to_string(), name.to_string()]);
-                }
-                well &= cargo_test(args, &words, &[("KILN_EMULATOR_CHECK", "1")], &mut total)?;
+                well &= cargo_test(args, &WITHOUT_CUDA.map(String::from), &[], &mut total)?;
+                let (passed, findings) = checked(args, words, &mut total)?;
+                well &= passed && findings == Some(0);
+                notes.push(match findings {
+                    Some(n) => format!("the checker of the emulated driver: {n} findings"),
+                    None => "the checker of the emulated driver: FAILED, it watched no kernel".to_string(),
+                });
             }
-            Toolkit::Missing(why) => println!("CUDA was left out: {why}"),
+            Toolkit::Missing(why) => notes.push(format!("CUDA was left out: {why}")),
         }
     } else {
         well &= cargo_test(args, &args.cargo, &[], &mut total)?;
     }
 
     println!();
+    for note in notes {
+        println!("{note}");
+    }
     println!("tidy: {}", if tidy { "ok" } else { "FAILED (see above)" });
     if well && total.passed == 0 {
         println!("no test ran");
@@ -121,6 +128,29 @@ pub(crate) fn run(args: &Args) -> Outcome {
         total.passed, total.failed, total.skipped
     );
     Ok(tidy && well && total.passed > 0)
+}
+
+/// Runs every kernel once more, watched by the emulated driver's checker; whether all passed, and how many findings there
+/// were. A finding is an error of the call, so a test that met one failed; the count has those that no test waited for.
+/// `None` when the checker was never at work. The selection of packages is the same, so nothing is built anew.
+fn checked(args: &Args, mut words: Vec<String>, total: &mut Total) -> Result<(bool, Option<usize>), String> {
+    for name in CHECKED {
+        words.extend(["--test".to_string(), name.to_string()]);
+    }
+    let file = std::env::temp_dir().join(format!("kiln-findings-{}", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    let env = [
+        ("KILN_EMULATOR_CHECK", "1"),
+        ("KILN_EMULATOR_FINDINGS", &*file.to_string_lossy()),
+    ];
+    let passed = cargo_test(args, &words, &env, total)?;
+    // The driver makes the file when it starts.
+    let text = std::fs::read_to_string(&file).ok();
+    let _ = std::fs::remove_file(&file);
+    for finding in text.iter().flat_map(|t| t.lines()) {
+        println!("finding: {finding}");
+    }
+    Ok((passed, text.map(|t| t.lines().count())))
 }
 
 /// Runs `cargo test WORDS`; its output passes through as it comes, and libtest's own result lines are added up.
@@ -189,13 +219,37 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seed, Total};
+    use super::{Seed, Toolkit, Total, WITHOUT_CUDA, selection};
 
     #[test]
     fn seeds_are_numbers_or_random() {
         assert_eq!("7".parse(), Ok(Seed::Fixed(7)));
         assert_eq!("random".parse(), Ok(Seed::Random));
         assert!("soon".parse::<Seed>().is_err());
+    }
+
+    #[test]
+    fn without_nvcc_all_but_what_it_compiles_is_tested() {
+        let has = |words: &[String], wanted: &[&str]| words.windows(wanted.len()).any(|w| w == wanted);
+        let ready = selection(&Toolkit::Ready);
+        assert!(
+            has(&ready, &["--workspace"]) && !has(&ready, &["--exclude"]),
+            "{ready:?}"
+        );
+        assert!(
+            has(&ready, &["--features", "kiln-cli/cuda,kiln-benches/cuda"]),
+            "{ready:?}"
+        );
+        let missing = selection(&Toolkit::Missing("no nvcc".to_string()));
+        assert!(
+            has(&missing, &["--workspace"]) && !has(&missing, &["--features"]),
+            "{missing:?}"
+        );
+        for package in ["kiln-kernels", "kiln-cuda", "kiln-device"] {
+            assert!(has(&missing, &["--exclude", package]), "{missing:?}");
+        }
+        assert_eq!(missing.len(), 1 + 2 * 3, "{missing:?}");
+        assert!(!WITHOUT_CUDA.contains(&"--features"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// When work on streams is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,10 @@ pub struct Config {
     pub memory: u64,
     /// `KILN_EMULATOR_SM`: the compute capability, ten times.
     pub sm: u32,
-    /// `KILN_EMULATOR_LOG`: where findings go, rather than to stderr.
+    /// `KILN_EMULATOR_LOG`: where messages go, rather than to stderr.
     pub log: Option<PathBuf>,
+    /// `KILN_EMULATOR_FINDINGS`: where findings go besides, a line each.
+    pub findings: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -42,6 +44,7 @@ impl Default for Config {
             memory: 4 << 30,
             sm: 80,
             log: None,
+            findings: None,
         }
     }
 }
@@ -96,21 +99,44 @@ impl Config {
             },
         );
         c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
+        c.findings = var("KILN_EMULATOR_FINDINGS").map(PathBuf::from);
         (config, wrong)
     }
 
     /// Writes one line to the log.
     pub fn say(&self, line: impl fmt::Display) {
         let line = format!("kiln-emulator: {line}\n");
-        let file = self
-            .log
-            .as_ref()
-            .map(|path| std::fs::OpenOptions::new().create(true).append(true).open(path));
-        if file.is_none_or(|f| f.and_then(|mut f| f.write_all(line.as_bytes())).is_err()) {
+        if !self.log.as_ref().is_some_and(|path| append(path, &line)) {
             // A program whose stderr is closed has nowhere to read it.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
+
+    /// Makes the file for findings where the checker is on: one that stays empty says that it watched and found nothing.
+    pub fn begin_findings(&self) {
+        if let Some(path) = self.findings.as_ref().filter(|_| self.check)
+            && !append(path, "")
+        {
+            self.say(format_args!("cannot write {}, which is for findings", path.display()));
+        }
+    }
+
+    /// Writes a finding to the log, and as one line to the file for findings.
+    pub fn finding(&self, finding: impl fmt::Display) {
+        let text = finding.to_string();
+        if let Some(path) = &self.findings
+            && !append(path, &(text.replace('\n', " ") + "\n"))
+        {
+            self.say(format_args!("cannot write the next finding to {}", path.display()));
+        }
+        self.say(text);
+    }
+}
+
+/// Appends `line` in one write, so that processes can share the file; whether that could be done.
+fn append(path: &Path, line: &str) -> bool {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut f| f.write_all(line.as_bytes())).is_ok()
 }
 
 #[cfg(test)]
@@ -129,6 +155,32 @@ mod tests {
         assert_eq!(with("KILN_EMULATOR_MEMORY", "1048576").0.memory, 1 << 20);
         assert!(with("KILN_EMULATOR_CHECK", "1").0.check);
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
+    }
+
+    #[test]
+    fn findings_are_a_line_each_in_their_file() {
+        let file = std::env::temp_dir().join(format!("kiln-emulator-findings-{}", std::process::id()));
+        let config = Config {
+            log: Some(PathBuf::from("/dev/null")),
+            findings: Some(file.clone()),
+            ..Config::default()
+        };
+        config.begin_findings();
+        assert!(!file.exists(), "nothing is watched");
+        let checked = Config {
+            check: true,
+            ..config.clone()
+        };
+        checked.begin_findings();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+        config.finding("a race");
+        config.say("no finding");
+        config.finding("two\nlines");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(text, "a race\ntwo lines\n");
+        let named = with("KILN_EMULATOR_FINDINGS", "/tmp/f").0.findings;
+        assert_eq!(named, Some(PathBuf::from("/tmp/f")));
     }
 
     #[test]

@@ -83,7 +83,10 @@ pub(crate) fn initialise() -> Outcome {
     if config.devices == 0 {
         return Err(Code::NO_DEVICE);
     }
-    DRIVER.get_or_init(|| Driver::new(config.clone()));
+    DRIVER.get_or_init(|| {
+        config.begin_findings();
+        Driver::new(config.clone())
+    });
     Ok(())
 }
 
@@ -159,7 +162,7 @@ impl Driver {
     /// Counts a finding and writes it to the log.
     pub(crate) fn report(&self, finding: impl fmt::Display) {
         self.findings.fetch_add(1, Ordering::Relaxed);
-        self.config.say(finding);
+        self.config.finding(finding);
     }
 
     pub(crate) fn findings(&self) -> u64 {
