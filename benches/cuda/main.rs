@@ -9,6 +9,7 @@ mod memory;
 mod norm;
 mod optim;
 mod pool;
+mod random;
 mod report;
 mod step;
 
@@ -24,10 +25,14 @@ use std::process::ExitCode;
     about = "Measures Kiln on a CUDA device",
     after_help = "\
   kiln-cuda-bench run                        everything, as JSON lines
-  kiln-cuda-bench run --quick gemm/f32       one family, a first impression
+  kiln-cuda-bench run --quick gemm/f32       one family and dtype, a first impression
+  kiln-cuda-bench run sum/ softmax/          two families to the letter; `sum` finds sum_rows and sum_columns too
+  kiln-cuda-bench run --quick --max-flops 40000000 --max-bytes 1000000
+                                             what an emulated device can do in minutes
   kiln-cuda-bench report kiln.jsonl torch.jsonl --out results.json
-Ids are family/dtype/size, such as gemm/bf16/4096x4096x4096; `variant` is the kernel or the way of training. The same
-work in PyTorch is benches/peers/torch_cuda.py."
+Ids are family/dtype/size, such as gemm/bf16/4096x4096x4096; `variant` is the kernel or the way of training. A filter is
+found from the beginning of a word: `sum/` is not in cumsum/f32/256x50257, `grad` is in gelu_grad. The same work in PyTorch
+is benches/peers/torch_cuda.py."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -44,7 +49,7 @@ enum Task {
 
 #[derive(clap::Args)]
 struct Run {
-    /// Benches whose id contains one of these; all when none is given
+    /// Benches whose id has one of these at the beginning of a word; all when none is given
     filters: Vec<String>,
     /// Fewer and shorter samples
     #[arg(long)]
@@ -52,9 +57,12 @@ struct Run {
     /// Which device
     #[arg(long, default_value_t = 0, value_name = "N")]
     device: usize,
-    /// Products and convolutions of at most this many floating-point operations: for slow devices
+    /// Leave out what makes more floating-point operations than this: for slow devices
     #[arg(long, value_name = "FLOPS")]
     max_flops: Option<u64>,
+    /// Leave out what moves more bytes than this: for slow devices
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<u64>,
     /// Append the lines to a file as well
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -62,7 +70,10 @@ struct Run {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
-        Task::Run(args) => run(&args).map_err(|e| e.to_string()),
+        Task::Run(args) => match run(&args) {
+            Ok(0) => Err("no bench is as asked for: see the ids in `kiln-cuda-bench --help`".to_string()),
+            outcome => outcome.map(|_| ()).map_err(|e| e.to_string()),
+        },
         Task::Report(args) => report::run(&args),
     };
     match outcome {
@@ -74,7 +85,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Run) -> Result<()> {
+/// Measures what was asked for; how many lines that gave.
+fn run(args: &Run) -> Result<usize> {
     let exact = Cuda::new(args.device)?;
     let tf32 = Cuda::with_options(
         args.device,
@@ -92,6 +104,7 @@ fn run(args: &Run) -> Result<()> {
     norm::run(&bench, &exact)?;
     optim::run(&bench, &exact)?;
     pool::run(&bench, &exact)?;
+    random::run(&bench, &exact)?;
     step::run(&bench, &exact)?;
-    Ok(())
+    Ok(bench.measured())
 }

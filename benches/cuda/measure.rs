@@ -6,7 +6,7 @@ use kiln_core::{DType, Error, Result, Runtime};
 use kiln_cuda::{Cuda, CudaBuffer};
 use kiln_device::Event;
 use serde_json::{Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 
@@ -15,7 +15,9 @@ pub(crate) struct Bench {
     filters: Vec<String>,
     quick: bool,
     max_flops: u64,
+    max_bytes: u64,
     out: Option<RefCell<File>>,
+    measured: Cell<usize>,
 }
 
 /// What one call of the work does, for rates; zero where it says nothing.
@@ -40,14 +42,21 @@ impl Bench {
             filters: args.filters.clone(),
             quick: args.quick,
             max_flops: args.max_flops.unwrap_or(u64::MAX),
+            max_bytes: args.max_bytes.unwrap_or(u64::MAX),
             out,
+            measured: Cell::new(0),
         }
     }
 
     /// Whether a bench was asked for.
     pub(crate) fn wants(&self, id: &str, cost: Cost) -> bool {
-        let named = self.filters.is_empty() || self.filters.iter().any(|f| id.contains(f.as_str()));
-        named && cost.flops <= self.max_flops
+        let named = self.filters.is_empty() || self.filters.iter().any(|f| matches(id, f));
+        named && cost.flops <= self.max_flops && cost.bytes <= self.max_bytes
+    }
+
+    /// How many lines there are so far.
+    pub(crate) fn measured(&self) -> usize {
+        self.measured.get()
     }
 
     /// The first line: what is measured on.
@@ -102,6 +111,7 @@ impl Bench {
         let times: Result<Vec<f64>> = (0..samples).map(|_| Ok(timed(repeats)? / f64::from(repeats))).collect();
         cuda.sync()?;
         self.line(id, variant, median(times?), cost);
+        self.measured.set(self.measured.get() + 1);
         Ok(())
     }
 
@@ -125,6 +135,13 @@ impl Bench {
     }
 }
 
+/// Whether `filter` stands in an id at the beginning of a word: `sum/` finds `sum/f32/…` and leaves `cumsum/f32/…`,
+/// `f32` leaves `tf32`, and `grad` finds `gelu_grad`. benches/peers/torch_cuda.py has the same rule.
+fn matches(id: &str, filter: &str) -> bool {
+    let begins = |at: usize| !id[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+    id.match_indices(filter).any(|(at, _)| begins(at))
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -137,4 +154,34 @@ pub(crate) fn random(cuda: &Cuda, stream: u32, dtype: DType, len: usize) -> Resu
     let mut x = cuda.alloc(dtype, len)?;
     RandomOps::random(cuda, &p, &step, &mut x)?;
     Ok(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn filters_match_from_the_beginning_of_a_word() {
+        for (id, filter) in [
+            ("sum/f32/16777216", "sum/"),
+            ("sum_rows/f32/8192x768", "sum"),
+            ("gemm/f32/256x256x256", "gemm/f32/256"),
+            ("gemm-split/f32/64x8192x64", "gemm"),
+            ("gemm/bf16/512x512x512", "bf16/512"),
+            ("gelu_grad/f32/8192x3072", "grad"),
+            ("conv-forward/f32/mnist2-b128", "b128"),
+        ] {
+            assert!(matches(id, filter), "{filter} does not find {id}");
+        }
+        for (id, filter) in [
+            ("cumsum/f32/256x50257", "sum/"),
+            ("cumsum/f32/256x50257", "sum"),
+            ("gemm/tf32/256x256x256", "f32"),
+            ("gemm/f32/8192x8192x8192", "gemm/f32/256"),
+            ("gemm/f32/8192x768x3072", "256"),
+            ("gemm/f32/256x256x256", "conv"),
+        ] {
+            assert!(!matches(id, filter), "{filter} finds {id}");
+        }
+    }
 }

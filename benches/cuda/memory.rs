@@ -39,7 +39,7 @@ fn elementwise(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     let id = |what: &str| format!("{what}/{dtype}/{TOKENS}x{}", 4 * WIDTH);
     if !["relu", "gelu", "gelu_grad", "add_row", "accumulate", "to_f16"]
         .iter()
-        .any(|what| bench.wants(&id(what), Cost::default()))
+        .any(|what| bench.wants(&id(what), moved(dtype, 2 * n)))
     {
         return Ok(());
     }
@@ -75,7 +75,7 @@ fn elementwise(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
 fn reductions(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     let n = 1 << 24;
     let id = format!("sum/{dtype}/{n}");
-    if bench.wants(&id, Cost::default()) {
+    if bench.wants(&id, moved(dtype, n)) {
         let (x, mut y) = (random(cuda, 1, dtype, n)?, cuda.alloc(dtype, 1)?);
         for rung in reduce::Algorithm::ALL {
             bench.measure(cuda, &id, rung.name(), moved(dtype, n), || {
@@ -86,7 +86,7 @@ fn reductions(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     for (rows, columns) in [(TOKENS, WIDTH), (TOKENS, 4 * WIDTH), (32 * 56 * 56, 64)] {
         for (name, axis) in [("sum_rows", 1), ("sum_columns", 0)] {
             let id = format!("{name}/{dtype}/{rows}x{columns}");
-            if !bench.wants(&id, Cost::default()) {
+            if !bench.wants(&id, moved(dtype, rows * columns)) {
                 continue;
             }
             let shape = Shape::new(&[rows, columns])?;
@@ -102,7 +102,7 @@ fn reductions(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     let p = AxisParams::new("axis", &Shape::new(&[256, WORDS])?, 1, 50, false)?;
     if ["argmax", "cumsum", "top_k"]
         .iter()
-        .any(|what| bench.wants(&id(what), Cost::default()))
+        .any(|what| bench.wants(&id(what), moved(dtype, n)))
     {
         let (x, mut y) = (random(cuda, 1, dtype, n)?, cuda.alloc(dtype, n)?);
         let (mut values, mut index) = (cuda.alloc(dtype, 256 * 50)?, cuda.alloc(DType::I32, 256 * 50)?);
@@ -124,7 +124,8 @@ fn rows(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     for (outer, n) in [(96 * 1024, 128), (12 * 1024, 1024), (TOKENS, 4096)] {
         let id = format!("softmax/{dtype}/{outer}x{n}");
         let slope = format!("softmax_grad/{dtype}/{outer}x{n}");
-        if ![&id, &slope].iter().any(|id| bench.wants(id, Cost::default())) {
+        let least = moved(dtype, 2 * outer * n);
+        if ![&id, &slope].iter().any(|id| bench.wants(id, least)) {
             continue;
         }
         let p = SoftmaxParams::new("softmax", &Shape::new(&[outer, n])?, 1, false)?;
@@ -145,7 +146,7 @@ fn rows(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
 fn losses(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     for (rows, classes) in [(16384, 10), (8192, 1000), (4096, WORDS)] {
         let id = format!("cross_entropy/{dtype}/{rows}x{classes}");
-        if !bench.wants(&id, Cost::default()) {
+        if !bench.wants(&id, moved(dtype, 2 * rows * classes)) {
             continue;
         }
         let (logits, row) = (Shape::new(&[rows, classes])?, Shape::new(&[rows])?);
@@ -165,7 +166,7 @@ fn indexing(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     let id = |what: &str| format!("{what}/{dtype}/{TOKENS}x{WIDTH}of{WORDS}");
     if ["embedding", "embedding_grad"]
         .iter()
-        .any(|what| bench.wants(&id(what), Cost::default()))
+        .any(|what| bench.wants(&id(what), moved(dtype, 2 * TOKENS * WIDTH)))
     {
         let p = IndexParams::new("embedding", &Shape::new(&[WORDS, WIDTH])?, 0, TOKENS)?;
         // Words as they come in a text: the r-th most common about 1/r as often as the first.
@@ -186,7 +187,7 @@ fn indexing(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     }
     let (h, w) = (4096, 4096);
     let id = format!("transpose/{dtype}/{h}x{w}");
-    if bench.wants(&id, Cost::default()) {
+    if bench.wants(&id, moved(dtype, 2 * h * w)) {
         let p = ViewParams::new(&Shape::new(&[h, w])?, &[1, h as i64], 0);
         let (x, mut y) = (random(cuda, 1, dtype, h * w)?, cuda.alloc(dtype, h * w)?);
         bench.measure(cuda, &id, "auto", moved(dtype, 2 * h * w), || {

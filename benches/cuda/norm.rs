@@ -38,10 +38,10 @@ fn moved(dtype: DType, tensors: usize, n: usize) -> Cost {
 }
 
 /// Whether one of the ids was asked for; a norm makes about eight operations an element.
-fn wants(bench: &Bench, ids: &[&String], n: usize) -> bool {
+fn wants(bench: &Bench, dtype: DType, ids: &[&String], n: usize) -> bool {
     let cost = Cost {
         flops: 8 * n as u64,
-        ..Cost::default()
+        ..moved(dtype, 2, n)
     };
     ids.iter().any(|id| bench.wants(id, cost))
 }
@@ -52,7 +52,7 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
     let gradient = format!("layer_norm_grad/{dtype}/{rows}x{width}");
     // The rungs give dx alone: the sums down the columns are the same under each.
     let rows_gradient = format!("layer_norm_dx/{dtype}/{rows}x{width}");
-    if !wants(bench, &[&forward, &gradient, &rows_gradient], n) {
+    if !wants(bench, dtype, &[&forward, &gradient, &rows_gradient], n) {
         return Ok(());
     }
     let p = GroupNormParams::layer(
@@ -97,7 +97,7 @@ fn batch(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, channels: usize)
     let n = rows * channels;
     let forward = format!("batch_norm/{dtype}/{rows}x{channels}");
     let gradient = format!("batch_norm_grad/{dtype}/{rows}x{channels}");
-    if !wants(bench, &[&forward, &gradient], n) {
+    if !wants(bench, dtype, &[&forward, &gradient], n) {
         return Ok(());
     }
     let p = BatchNormParams::new("batch_norm", &Shape::new(&[rows, channels])?, EPS)?;

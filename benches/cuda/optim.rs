@@ -26,9 +26,13 @@ struct Tensors {
 fn adam(bench: &Bench, cuda: &Cuda, name: &str, lens: &[usize]) -> Result<()> {
     let id = format!("optim-adam/f32/{name}");
     let params: usize = lens.iter().sum();
+    let cost = Cost {
+        bytes: 28 * params as u64,
+        ..Cost::default()
+    };
     let work = Cost {
         flops: 15 * params as u64,
-        ..Cost::default()
+        ..cost
     };
     if !bench.wants(&id, work) {
         return Ok(());
@@ -60,9 +64,5 @@ fn adam(bench: &Bench, cuda: &Cuda, name: &str, lens: &[usize]) -> Result<()> {
     };
     // The rate, the corrections of the first step, and the scale of gradients.
     let scalars = cuda.upload(&[1e-3f32, 0.1, 0.001f32.sqrt(), 1.0])?;
-    let cost = Cost {
-        bytes: 28 * params as u64,
-        ..Cost::default()
-    };
     bench.measure(cuda, &id, "auto", cost, || cuda.adam(&p, &scalars, &mut slots))
 }

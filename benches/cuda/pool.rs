@@ -20,9 +20,10 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
 fn one(bench: &Bench, cuda: &Cuda, dtype: DType, [batch, side, channels]: [usize; 3]) -> Result<()> {
     let shape = Shape::new(&[batch, side, side, channels])?;
     let id = |what: &str| format!("{what}/{dtype}/{batch}x{side}x{side}x{channels}");
-    // One comparison or addition for each element.
+    // One comparison or addition for each element, and each is read at least.
     let work = Cost {
         flops: shape.size() as u64,
+        bytes: (shape.size() * dtype.size()) as u64,
         ..Cost::default()
     };
     if !["max_pool", "max_pool_grad", "avg_pool"]

@@ -4,20 +4,36 @@
 #   ./run.sh                    all of it: conformance, sanitizer, benches beside PyTorch, a training run
 #   ./run.sh --quick            fewer and shorter samples, no sanitizer
 #   ./run.sh --out FOLDER       where the results go (default: results)
-#   ./run.sh conformance bench  some of it: devices conformance sanitizer bench train
+#   ./run.sh --filter WORD      benches with WORD in their id, such as gemm/f32 or sum/; may be given again
+#   ./run.sh --max-flops N      no bench of more floating-point operations (Kiln's; PyTorch's are chosen by --filter)
+#   ./run.sh --max-bytes N      no bench that moves more bytes (Kiln's)
+#   ./run.sh --cases N          at most N cases of each property of the conformance tests
+#   ./run.sh --train 'WORDS'    options of `kiln train mnist-cnn --device cuda`, such as '--max-steps 100'
+#   ./run.sh conformance bench  some of it: devices device conformance sanitizer bench train
 #
-# Needs an NVIDIA driver; compute-sanitizer and a Python with PyTorch are used where they are. Exit code: 0 when every
-# part that ran is well, 1 otherwise; summary.json says which.
+# Needs an NVIDIA driver; compute-sanitizer and a Python with PyTorch are used where they are. KILN_CUDA_DRIVER names
+# another driver: with the emulated one, `--quick --cases 2 --max-flops 1000000 --max-bytes 1000000 --train '--synthetic 40'`
+# is a run of minutes that shows whether the folder is whole. Exit code: 0 when every part that ran is well, 1 otherwise,
+# 2 when the command line is wrong; summary.json says which part was not.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-out=results quick=() parts=() status=0
+known="devices device conformance sanitizer bench train"
+out=results quick=() filters=() limits=() train=() parts=() status=0
+wrong() { echo "run.sh: $1; see --help" >&2 && exit 2; }
 while [ $# -gt 0 ]; do
+    case "$1" in
+    --out | --filter | --max-flops | --max-bytes | --cases | --train) [ $# -gt 1 ] || wrong "$1 needs a value" ;;
+    esac
     case "$1" in
     --quick) quick=(--quick) ;;
     --out) out="$2" && shift ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
-    -*) echo "run.sh: unknown option $1; see --help" >&2 && exit 2 ;;
-    *) parts+=("$1") ;;
+    --filter) filters+=("$2") && shift ;;
+    --max-flops | --max-bytes) limits+=("$1" "$2") && shift ;;
+    --cases) export PROPTEST_CASES="$2" && shift ;;
+    --train) read -r -a train <<<"$2" && shift ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit 0 ;;
+    -*) wrong "unknown option $1" ;;
+    *) if [[ " $known " == *" $1 "* ]]; then parts+=("$1"); else wrong "no part is called $1"; fi ;;
     esac
     shift
 done
@@ -29,13 +45,18 @@ export KILN_CUDA_DRIVER="${KILN_CUDA_DRIVER:-libcuda.so.1}"
 
 wants() { [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $1 "* ]]; }
 
-# part NAME FILE COMMAND…: runs it with its output in FILE, and notes how it ended and how long it took.
+# part NAME FILE COMMAND…: runs it with its output in FILE, and notes how it ended and how long it took. Lines of JSON get
+# a file of their own; what is said beside them goes to the terminal.
 part() {
     local name="$1" file="$out/$2" start=$SECONDS code
     shift 2
     echo "== $name: $*"
-    "$@" >"$file" 2>&1
+    case "$file" in
+    *.jsonl) "$@" >"$file" ;;
+    *) "$@" >"$file" 2>&1 ;;
+    esac
     code=$?
+    grep '^skipped' "$file"
     tail -n 4 "$file"
     echo "$name $code $((SECONDS - start))" >>"$out/summary.txt"
     [ $code -eq 0 ] || status=1
@@ -45,6 +66,11 @@ python="${PYTHON:-}"
 [ -n "$python" ] || { [ -x "$here/.venv-peers/bin/python" ] && python="$here/.venv-peers/bin/python"; } || python=python3
 
 wants devices && part devices devices.txt "$here/bin/kiln" devices
+if wants device; then
+    for tests in memory errors peers; do
+        part "device-$tests" "device-$tests.txt" "$here/bin/device-$tests"
+    done
+fi
 wants conformance && part conformance conformance.txt "$here/bin/conformance"
 if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
     if command -v compute-sanitizer >/dev/null; then
@@ -57,17 +83,18 @@ if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
     fi
 fi
 if wants bench; then
-    part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}"
+    part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}" "${limits[@]}" "${filters[@]}"
     lines=("$out/kiln.jsonl")
     if "$python" -c 'import numpy, sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-        part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}"
+        part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}" "${filters[@]}"
         lines+=("$out/torch.jsonl")
     else
         echo "== bench-torch: $python has no PyTorch that sees a GPU"
     fi
     part report report.txt "$here/bin/kiln-cuda-bench" report "${lines[@]}" --out "$out/results.json" --date "$(date -u +%F)"
 fi
-wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda --out "$out/mnist-cnn-$(date -u +%Y%m%d-%H%M%S)"
+wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda "${train[@]}" \
+    --out "$out/mnist-cnn-$(date -u +%Y%m%d-%H%M%S)"
 
 {
     echo '{'

@@ -8,16 +8,20 @@ use kiln_nn::optim::{Adam, Sgd};
 use kiln_nn::{Indices, Init, Layer, Optimizer, Scheme, Sequential, Tensor};
 
 const BATCHES: [usize; 4] = [4, 32, 128, 512];
+/// About the floating-point operations of an image: two for each product of the layers, three times for both gradients too.
+const MNIST_CNN: u64 = 6 * (26 * 26 * 32 * 9 + 11 * 11 * 64 * 288 + 3 * 3 * 64 * 576 + 576 * 64 + 64 * 10);
+const LENET: u64 = 6 * (28 * 28 * 6 * 75 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10);
 
 pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
     for batch in BATCHES {
         let net = mnist_cnn(&mut Init::new(cuda, 0).scheme(Scheme::Keras))?;
-        step(bench, cuda, "mnist-cnn", net, &mut Adam::new(1e-3), &[batch, 28, 28, 1])?;
+        let (name, optimizer) = (("mnist-cnn", MNIST_CNN), &mut Adam::new(1e-3));
+        step(bench, cuda, name, net, optimizer, &[batch, 28, 28, 1])?;
     }
     for batch in BATCHES {
         let net = lenet(&mut Init::new(cuda, 0))?;
         let optimizer = &mut Sgd::new(1e-3).momentum(0.9);
-        step(bench, cuda, "lenet", net, optimizer, &[batch, 32, 32, 3])?;
+        step(bench, cuda, ("lenet", LENET), net, optimizer, &[batch, 32, 32, 3])?;
     }
     Ok(())
 }
@@ -25,7 +29,7 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
 fn step(
     bench: &Bench,
     cuda: &Cuda,
-    name: &str,
+    (name, flops): (&str, u64),
     mut model: Sequential<Cuda>,
     optimizer: &mut dyn Optimizer<Cuda>,
     shape: &[usize; 4],
@@ -35,7 +39,11 @@ fn step(
         images: shape[0] as u64,
         ..Cost::default()
     };
-    if !bench.wants(&id, cost) {
+    let work = Cost {
+        flops: flops * shape[0] as u64,
+        ..cost
+    };
+    if !bench.wants(&id, work) {
         return Ok(());
     }
     let pixels: Vec<f32> = (0..shape.iter().product()).map(|i| (i % 255) as f32 / 255.0).collect();

@@ -12,6 +12,7 @@ is the median of samples; a sample repeats the work on the device until it takes
 
 import argparse
 import json
+import re
 import statistics
 import sys
 
@@ -219,6 +220,18 @@ def pools():
             yield f"avg_pool/{place}", "torch", lambda x=x: F.avg_pool2d(x, 2)
 
 
+def randoms():
+    """Numbers drawn in place; dropout gives its mask too, which Kiln draws again in place of reading it."""
+    n = 1 << 24
+    for name in ("f32", "bf16"):
+        y = torch.empty(n, device="cuda", dtype=DTYPES[name])
+        x = torch.randn(n, device="cuda").to(DTYPES[name])
+        yield f"random-uniform/{name}/{n}", "torch", lambda y=y: y.uniform_()
+        yield f"random-normal/{name}/{n}", "torch", lambda y=y: y.normal_()
+        yield f"random-bernoulli/{name}/{n}", "torch", lambda y=y: y.bernoulli_(0.5)
+        yield f"dropout/{name}/{n}", "torch", lambda x=x: torch.native_dropout(x, 0.5, True)
+
+
 def memory():
     """Ops that memory bounds, as benches/cuda/memory.rs has them; the loss with its gradient."""
     tokens, width, words = 8192, 768, 50257
@@ -329,9 +342,14 @@ def median_seconds(work, quick):
     return statistics.median(timed(repeats) / repeats for _ in range(samples)) * 1e-3
 
 
+def matches(name, words):
+    """Whether one of the words stands in an id at the beginning of a word, as kiln-cuda-bench has it."""
+    return not words or any(re.search(r"(?<![A-Za-z0-9])" + re.escape(word), name) for word in words)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("filters", nargs="*", help="run benches whose id contains one of these")
+    parser.add_argument("filters", nargs="*", help="run benches whose id has one of these at the beginning of a word")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -340,10 +358,10 @@ def main():
 
     about = {"peer": f"torch {torch.__version__}", "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     print(json.dumps(about | {"device": torch.cuda.get_device_name()}), flush=True)
-    families = (copies, gemms, long_gemms, layers, convs, depthwise, memory, norms, updates, pools, steps)
+    families = (copies, gemms, long_gemms, layers, convs, depthwise, memory, norms, updates, pools, randoms, steps)
     for family in families:
         for name, variant, work in family():
-            if not args.filters or any(f in name for f in args.filters):
+            if matches(name, args.filters):
                 seconds = median_seconds(work, args.quick)
                 print(json.dumps({"id": name, "variant": variant, "seconds": seconds}), flush=True)
 

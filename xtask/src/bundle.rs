@@ -9,23 +9,33 @@ use std::process::{Command, Stdio};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Copy the folder to a Linux x86-64 machine with an NVIDIA driver and glibc 2.36 or newer, and start run.sh there: it runs
-the conformance tests on the real driver, compute-sanitizer where it is installed, the benches beside PyTorch where that
-is installed, and a training run, and writes JSON. The machine needs no Rust, no toolkit and no network.")]
+the device layer's and the conformance tests on the real driver, compute-sanitizer where it is installed, the benches beside
+PyTorch where that is installed, and a training run, and writes JSON; `run.sh --help` has its options. The machine needs no
+Rust, no toolkit and no network.")]
 pub(crate) struct Args {
     /// Where the folder goes
     #[arg(long, value_name = "FOLDER", default_value = "target/bundle")]
     out: PathBuf,
 }
 
-/// What the folder holds: its name there, and how cargo makes it.
-const PROGRAMS: [(&str, &[&str]); 3] = [
-    (
-        "kiln",
-        &["build", "--package", "kiln-cli", "--features", "cuda", "--bin", "kiln"],
-    ),
-    (
-        "kiln-cuda-bench",
-        &[
+/// A program of the folder.
+struct Program {
+    name: &'static str,
+    /// How cargo makes it.
+    words: &'static [&'static str],
+    /// Whether it holds Kiln's kernels. The others are built with what is quickest to compile.
+    kernels: bool,
+}
+
+const PROGRAMS: [Program; 6] = [
+    Program {
+        name: "kiln",
+        words: &["build", "--package", "kiln-cli", "--features", "cuda", "--bin", "kiln"],
+        kernels: true,
+    },
+    Program {
+        name: "kiln-cuda-bench",
+        words: &[
             "build",
             "--package",
             "kiln-benches",
@@ -34,11 +44,28 @@ const PROGRAMS: [(&str, &[&str]); 3] = [
             "--bin",
             "kiln-cuda-bench",
         ],
-    ),
-    (
-        "conformance",
-        &["test", "--no-run", "--package", "kiln-cuda", "--test", "emulated"],
-    ),
+        kernels: true,
+    },
+    Program {
+        name: "conformance",
+        words: &["test", "--no-run", "--package", "kiln-cuda", "--test", "emulated"],
+        kernels: true,
+    },
+    Program {
+        name: "device-memory",
+        words: &["test", "--no-run", "--package", "kiln-device", "--test", "memory"],
+        kernels: false,
+    },
+    Program {
+        name: "device-errors",
+        words: &["test", "--no-run", "--package", "kiln-device", "--test", "errors"],
+        kernels: false,
+    },
+    Program {
+        name: "device-peers",
+        words: &["test", "--no-run", "--package", "kiln-device", "--test", "peers"],
+        kernels: false,
+    },
 ];
 
 /// Scripts, by their place in the workspace and in the folder.
@@ -59,11 +86,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         std::fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
     }
     let mut bytes = 0;
-    for (name, words) in PROGRAMS {
-        let Some(built) = executable(words, name)? else {
+    for program in &PROGRAMS {
+        let Some(built) = executable(program)? else {
             return Ok(false);
         };
-        let target = out.join("bin").join(name);
+        let target = out.join("bin").join(program.name);
         bytes += copy(&built, &target)?;
         bytes -= stripped(&target);
     }
@@ -79,9 +106,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Builds with the release profile; the program that was asked for, or `None` when the build failed and said so.
-fn executable(words: &[&str], name: &str) -> Result<Option<PathBuf>, String> {
-    let mut command = cargo(words.iter().copied());
+fn executable(program: &Program) -> Result<Option<PathBuf>, String> {
+    let mut command = cargo(program.words.iter().copied());
     command.args(["--release", "--message-format", "json-render-diagnostics"]);
+    if !program.kernels {
+        command.env("KILN_CUDA_ARCHS", "ptx");
+    }
     println!("$ {}", line(&command));
     let output = command
         .stderr(Stdio::inherit())
@@ -100,7 +130,7 @@ fn executable(words: &[&str], name: &str) -> Result<Option<PathBuf>, String> {
         })
         .next_back();
     last.map(Some)
-        .ok_or_else(|| format!("cargo built no program for {name}"))
+        .ok_or_else(|| format!("cargo built no program for {}", program.name))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<u64, String> {

@@ -4,12 +4,15 @@ mod common;
 
 use common::{Bench, KERNELS};
 use kiln_device::{Arg, Context, Error, Event, Geometry, Module, Pool, Priority, Stream};
+use std::io::Write;
 
 #[test]
 fn devices_copy_to_each_other_and_are_not_confused() {
     common::start(&[("KILN_EMULATOR_DEVICES", "2"), ("KILN_EMULATOR_STREAMS", "lazy")]);
     if kiln_device::devices().unwrap().len() < 2 {
-        return; // another driver, on a machine with one device
+        // Another driver, on a machine with one device. Past libtest, which keeps what a passing test prints.
+        let _ = writeln!(std::io::stderr(), "skipped: two devices are needed, and one is here");
+        return;
     }
     let near = Bench::new();
     let context = Context::new(1).unwrap();
