@@ -131,6 +131,85 @@ pub fn gradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
+/// The gradients of `Σ v·g`, where g are the first gradients and v fixed weights.
+fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<Vec<Vec<f64>>> {
+    let xs = leaves(backend, inputs, dtype)?;
+    let first = gradients(backend, case, &xs, true)?;
+    let refs: Vec<&Tensor<B>> = xs.iter().collect();
+    let mut second: Vec<Vec<f64>> = inputs.iter().map(|a| vec![0.0; a.size()]).collect();
+    for (k, g) in first.iter().enumerate().filter(|(_, g)| g.is_tracked()) {
+        let seed = Tensor::from_f64(backend, &weights(g.size(), 7 + k as u32), g.shape(), dtype)?;
+        for (sum, part) in second.iter_mut().zip(grad(g, &refs, Some(&seed), true)?) {
+            for (s, p) in sum.iter_mut().zip(part.map_or(Ok(Vec::new()), |p| p.to_f64())?) {
+                *s += p;
+            }
+        }
+    }
+    Ok(second)
+}
+
+/// Gradients of gradients in f32 against second differences of the oracle: what proves a backend that has no f64. The
+/// first gradients weighed by v are the slope of `L = Σ w·f` along v, so their own gradient is the difference of four
+/// values of L. Terms that cancel are as large as the largest result: the absolute part of the tolerance is relative to it.
+///
+/// # Panics
+/// As [`gradcheck`].
+pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
+    /// Rounding leaves 1e-8 of L, the third derivative as much: both far below what f32 leaves.
+    const STEP: f64 = 1e-4;
+    let run = || -> Result<()> {
+        let inputs = case.inputs();
+        let value = |at: &[Array]| -> f64 {
+            let y = case.oracle(at).data;
+            y.iter().zip(weights(y.len(), 1)).map(|(v, w)| v * w).sum()
+        };
+        let along: Vec<Vec<f64>> = inputs
+            .iter()
+            .enumerate()
+            .map(|(k, x)| weights(x.size(), 7 + k as u32))
+            .collect();
+        let moved = |step: f64| -> Vec<Array> {
+            let pairs = inputs.iter().zip(&along);
+            let each = |(x, v): (&Array, &Vec<f64>)| {
+                let data = x.data.iter().zip(v).map(|(x, v)| x + step * v).collect();
+                Array::new(&x.shape, data)
+            };
+            pairs.map(each).collect()
+        };
+        let mut ends = [moved(STEP), moved(-STEP)];
+        for (i, got) in second(backend, case, &inputs, DType::F32)?.iter().enumerate() {
+            let mut want = Vec::with_capacity(got.len());
+            for j in 0..got.len() {
+                let h = STEP * inputs[i].data[j].abs().max(1.0);
+                let [above, below] = [0, 1].map(|end| {
+                    let point = &mut ends[end];
+                    let x = point[i].data[j];
+                    point[i].data[j] = x + h;
+                    let above = value(point);
+                    point[i].data[j] = x - h;
+                    let below = value(point);
+                    point[i].data[j] = x;
+                    above - below
+                });
+                want.push((above - below) / (4.0 * h * STEP));
+            }
+            let largest = want.iter().fold(1.0, |m: f64, w| m.max(w.abs()));
+            let Tolerance { rtol, atol } = Tolerance::F32_GRADIENT;
+            assert_close(
+                &format!("f32 second gradient of input {i} of {case:?}"),
+                got,
+                &want,
+                Tolerance {
+                    rtol,
+                    atol: atol * largest,
+                },
+            );
+        }
+        Ok(())
+    };
+    run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
+}
+
 /// Gradients of gradients against central differences of the first gradients.
 ///
 /// # Panics
@@ -138,18 +217,7 @@ pub fn gradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
 pub fn gradgradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
-        let xs = leaves(backend, &inputs, DType::F64)?;
-        let first = gradients(backend, case, &xs, true)?;
-        let refs: Vec<&Tensor<B>> = xs.iter().collect();
-        let mut second: Vec<Vec<f64>> = inputs.iter().map(|a| vec![0.0; a.size()]).collect();
-        for (k, g) in first.iter().enumerate().filter(|(_, g)| g.is_tracked()) {
-            let seed = Tensor::from_f64(backend, &weights(g.size(), 7 + k as u32), g.shape(), DType::F64)?;
-            for (sum, part) in second.iter_mut().zip(grad(g, &refs, Some(&seed), true)?) {
-                for (s, p) in sum.iter_mut().zip(part.map_or(Ok(Vec::new()), |p| p.to_f64())?) {
-                    *s += p;
-                }
-            }
-        }
+        let second = second(backend, case, &inputs, DType::F64)?;
         let slopes = numeric(&inputs, |at| {
             let sum = || -> Result<f64> {
                 let gs = gradients(backend, case, &leaves(backend, at, DType::F64)?, false)?;

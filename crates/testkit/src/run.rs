@@ -1,7 +1,10 @@
 //! The one door for properties: a strategy of cases, every proof a backend can give.
 
 use crate::gradcheck::{gradients, leaves};
-use crate::{Array, Case, Proof, Tolerance, assert_close, gradcheck, gradcheck_by_oracle, gradgradcheck, layouts};
+use crate::{
+    Array, Case, Proof, Tolerance, assert_close, gradcheck, gradcheck_by_oracle, gradgradcheck,
+    gradgradcheck_by_oracle, layouts,
+};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::no_grad;
 use proptest::strategy::Strategy;
@@ -61,6 +64,9 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
                 return Ok(());
             }
             gradcheck_by_oracle(backend, case);
+            if case.proof() == Proof::SecondGradient {
+                gradgradcheck_by_oracle(backend, case);
+            }
             if backend.supports(DType::F64) {
                 gradcheck(backend, case);
                 if case.proof() == Proof::SecondGradient {

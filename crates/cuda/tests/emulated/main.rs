@@ -4,6 +4,8 @@
 mod both;
 mod conv;
 mod elementwise;
+mod golden;
+mod halves;
 mod index;
 mod loss;
 mod matmul;

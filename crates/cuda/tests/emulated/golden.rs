@@ -1,0 +1,7 @@
+use crate::cuda;
+use kiln_testkit::golden;
+
+#[test]
+fn pytorch() {
+    golden::pytorch(&cuda());
+}

@@ -1,0 +1,90 @@
+//! Reductions, norms, softmax and cross-entropy in half precision: computed in f32 and rounded once.
+
+use kiln_core::{Backend, DType, Result};
+use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
+
+/// Ops of a `[6, 10]` tensor; each is one rounding away from the same op in f32.
+fn ops<B: Backend>(x: &Tensor<B>) -> Result<Vec<(&'static str, Tensor<B>)>> {
+    let labels = Indices::from_slice(x.backend(), &[3i32, 0, 9, -100, 5, 5], &[6])?;
+    let options = CrossEntropyOptions {
+        label_smoothing: 0.1,
+        reduction: Reduction::None,
+        ..Default::default()
+    };
+    Ok(vec![
+        ("sum", x.sum(&[0], false)?),
+        ("mean", x.mean(&[1], false)?),
+        ("max", x.max(&[1], false)?),
+        ("var", x.var(&[1], 1, false)?),
+        ("std", x.std(&[0], 0, false)?),
+        ("norm", x.norm(2.0, &[], false)?),
+        ("logsumexp", x.logsumexp(&[1], false)?),
+        ("cumsum", x.cumsum(1)?),
+        ("top_k", x.top_k(3, 1, true)?.0),
+        ("softmax", x.softmax(1)?),
+        ("softmax of columns", x.softmax(0)?),
+        ("log_softmax", x.log_softmax(1)?),
+        ("batch_norm", x.batch_norm(None, None, 1e-5)?.0),
+        ("layer_norm", x.layer_norm(&[10], None, None, 1e-5)?),
+        ("rms_norm", x.rms_norm(&[10], None, 1e-5)?),
+        ("group_norm", x.group_norm(2, None, None, 1e-5)?),
+        ("cross_entropy", x.cross_entropy_with(&labels, &options)?),
+    ])
+}
+
+/// Values in bf16 and f16 are those of the same op in f32, of the same inputs, rounded once: within half of a unit in the
+/// last place and the 1e-5 that two orders of adding f32 may differ by.
+///
+/// # Panics
+/// Naming op and dtype, where a number is further off or an op returns an error.
+pub fn rounded_once<B: Backend>(backend: &B) {
+    rounded(backend).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn rounded<B: Backend>(backend: &B) -> Result<()> {
+    let values: Vec<f64> = (0..60).map(|i| (f64::from(i) * 1.7).sin() * 3.0).collect();
+    // Half of a unit in the last place, relative to the value.
+    for (dtype, rounding) in [(DType::BF16, 2f64.powi(-8)), (DType::F16, 2f64.powi(-11))] {
+        let x = Tensor::from_f64(backend, &values, &[6, 10], dtype)?;
+        for ((name, y), (_, want)) in ops(&x)?.into_iter().zip(ops(&x.to_dtype(DType::F32)?)?) {
+            assert_eq!(y.dtype(), dtype, "{name}");
+            for (y, want) in y.to_f64()?.into_iter().zip(want.to_f64()?) {
+                let bound = want.abs() * (rounding + 1e-5) + 1e-6;
+                assert!((y - want).abs() <= bound, "{dtype} {name}: {y}, expected {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gradients in bf16 and f16 have the dtype of their input, and lie within 0.02 + 2 % of those in f32: each is rounded at
+/// every op on its way.
+///
+/// # Panics
+/// As [`rounded_once`].
+pub fn gradients<B: Backend>(backend: &B) {
+    slopes(backend).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn slopes<B: Backend>(backend: &B) -> Result<()> {
+    for dtype in [DType::BF16, DType::F16] {
+        let values: Vec<f64> = (0..60).map(|i| (f64::from(i) * 1.7).sin()).collect();
+        let x = Tensor::from_f64(backend, &values, &[6, 10], dtype)?.requires_grad();
+        let wide = x.detach().to_dtype(DType::F32)?.requires_grad();
+        for ((name, y), (_, z)) in ops(&x)?.into_iter().zip(ops(&wide)?) {
+            let grads = y.sum(&[], false)?.backward()?;
+            let want = z.sum(&[], false)?.backward()?;
+            let (Some(g), Some(want)) = (grads.get(&x), want.get(&wide)) else {
+                panic!("{name} gives no gradient")
+            };
+            assert_eq!((g.dtype(), g.shape()), (dtype, x.shape()), "{name}");
+            for (g, want) in g.to_f64()?.into_iter().zip(want.to_f64()?) {
+                assert!(
+                    (g - want).abs() <= 0.02 + 0.02 * want.abs(),
+                    "{dtype} {name}: {g}, expected {want}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
