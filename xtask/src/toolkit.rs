@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// Where nvcc is looked for is known in one place: the build of the kernels.
 #[path = "../../kernels/build/toolkit.rs"]
-mod search;
+pub(crate) mod search;
 
 /// What nvcc needs to compile for a device, all of one release: newer parts beside older ones do not work together.
 const WHEELS: [&str; 5] = [

@@ -49,6 +49,38 @@ impl Drop for Copy {
     }
 }
 
+/// Compiles the new kernel as kernels/build does, but to PTX alone, where there is an nvcc.
+fn compile_kernel(root: &Path) {
+    let nvcc = match crate::toolkit::search::find(&workspace::root().join("kernels")) {
+        Ok(nvcc) => nvcc.path,
+        Err(_) => return eprintln!("skipped: there is no nvcc to compile the new kernel"),
+    };
+    let ptx = root.join("grid_sample.ptx");
+    let mut command = Command::new(nvcc);
+    command
+        .args([
+            "-ptx",
+            "-std=c++17",
+            "-O3",
+            "-Werror",
+            "all-warnings",
+            "-arch=compute_80",
+            "-o",
+        ])
+        .arg(&ptx)
+        .arg("grid_sample.cu")
+        .current_dir(root.join("kernels/src"));
+    let output = command.output().expect("nvcc runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&ptx).expect("PTX");
+    for dtype in ["f32", "bf16", "f16"] {
+        assert!(
+            text.contains(&format!(".visible .entry grid_sample_{dtype}(")),
+            "{dtype}"
+        );
+    }
+}
+
 #[test]
 fn the_scaffold_compiles_and_is_tidy() {
     let copy = Copy::new();
@@ -57,6 +89,8 @@ fn the_scaffold_compiles_and_is_tidy() {
     assert!(scaffold(&copy.0, "grid_sample").is_err(), "a family is scaffolded once");
     assert!(scaffold(&copy.0, "conv").is_err(), "conv exists");
     assert_eq!(crate::tidy::faults(&copy.0), Ok(Vec::new()));
+
+    compile_kernel(&copy.0);
 
     // A build folder beside that of this very test, kept from run to run. It cannot be the same one: the build system
     // names a package by its place in its workspace, so the copy would overwrite what the original built.
