@@ -3,7 +3,9 @@
 use kiln_core::{Backend, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::Tensor;
-use kiln_testkit::{Array, Case, Proof, Tolerance, check_with, gradcheck, gradgradcheck};
+use kiln_testkit::{
+    Array, Case, Proof, Tolerance, check_with, gradcheck, gradcheck_by_oracle, gradgradcheck, gradgradcheck_by_oracle,
+};
 use proptest::strategy::Just;
 
 /// x² whose gradient forgets one of the two factors.
@@ -84,4 +86,17 @@ fn a_wrong_gradient_is_caught() {
 #[should_panic(expected = "second gradient of input 0")]
 fn a_wrong_second_gradient_is_caught() {
     gradgradcheck(&Cpu::new(), &FrozenSecond);
+}
+
+#[test]
+#[should_panic(expected = "f32 gradient of input 0")]
+fn a_wrong_gradient_is_caught_in_f32() {
+    gradcheck_by_oracle(&Cpu::new(), &HalfSquare);
+}
+
+#[test]
+#[should_panic(expected = "f32 second gradient of input 0")]
+fn a_wrong_second_gradient_is_caught_in_f32() {
+    gradcheck_by_oracle(&Cpu::new(), &FrozenSecond);
+    gradgradcheck_by_oracle(&Cpu::new(), &FrozenSecond);
 }
