@@ -6,7 +6,6 @@ mod loss;
 mod norm;
 mod optim;
 mod pool;
-mod step;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_main};
@@ -40,7 +39,6 @@ fn all() {
     family(&mut c, "norm", norm::run);
     family(&mut c, "loss", loss::run);
     family(&mut c, "optim", optim::run);
-    family(&mut c, "step", step::run);
     c.final_summary();
 }
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """PyTorch on the work of Kiln's criterion benches: one JSON line per bench, under the same id.
 
-    {"id": "gemm/512x512x512", "seconds": 0.0015}
+    {"id": "adam/mnist-cnn", "seconds": 0.0005}
 
 Tensors are PyTorch's default (NCHW, contiguous), as its users write them. A gradient bench calls the kernel that
 autograd would call. Each figure is the median of the samples; a sample repeats the work until it takes long enough for
 the clock. Nothing is compiled with torch.compile.
 
-    python benches/peers/torch_bench.py --threads 2 --quick gemm conv
+    python benches/peers/torch_bench.py --threads 2 --quick conv
 """
 
 import argparse
@@ -17,8 +17,6 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from torch_mnist import mnist_cnn
 
 # The convolutions of the two nets: (name, batch, in, size, out, kernel).
@@ -29,31 +27,6 @@ CONVS = [
     ("lenet1-b4", 4, 3, 32, 6, 5),
     ("lenet2-b4", 4, 6, 14, 16, 5),
 ]
-# m, k, n of C[m, n] = A[m, k] B[k, n]; the second row is the first dense layer of mnist-cnn.
-GEMMS = [(128, 128, 128), (32, 576, 64), (512, 512, 512), (1024, 1024, 1024)]
-
-
-def lenet():
-    return nn.Sequential(
-        nn.Conv2d(3, 6, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
-
-
-def gemms():
-    for m, k, n in GEMMS:
-        a, b, c = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
-        yield f"gemm/{m}x{k}x{n}", lambda a=a, b=b, c=c: torch.mm(a, b, out=c)
 
 
 def convs():
@@ -111,25 +84,6 @@ def adam():
     yield "adam/mnist-cnn", optimizer.step
 
 
-def steps():
-    nets = [
-        ("mnist-cnn", mnist_cnn, (1, 28, 28), [32, 128], lambda p: torch.optim.Adam(p, lr=1e-3)),
-        ("lenet", lenet, (3, 32, 32), [4, 128], lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9)),
-    ]
-    for name, net, shape, batches, optimizer_of in nets:
-        for batch in batches:
-            model = net()
-            optimizer = optimizer_of(model.parameters())
-            x, t = torch.rand(batch, *shape), torch.randint(10, (batch,))
-
-            def step(model=model, optimizer=optimizer, x=x, t=t):
-                optimizer.zero_grad()
-                F.cross_entropy(model(x), t).backward()
-                optimizer.step()
-
-            yield f"step/{name}-b{batch}", step
-
-
 def median_seconds(work, quick):
     """The median time of one call."""
     samples, floor = (10, 2e-3) if quick else (30, 1e-2)
@@ -163,7 +117,7 @@ def main():
     torch.manual_seed(0)
 
     print(json.dumps({"peer": f"torch {torch.__version__}", "threads": args.threads}), flush=True)
-    for family in (gemms, convs, pools, norms, losses, adam, steps):
+    for family in (convs, pools, norms, losses, adam):
         for name, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 print(json.dumps({"id": name, "seconds": median_seconds(work, args.quick)}), flush=True)

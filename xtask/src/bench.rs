@@ -1,71 +1,114 @@
-//! `cargo xtask bench`: Kiln's criterion benches beside the peers' scripts, in one table.
+//! `cargo xtask bench`: Kiln beside its peers on the same work, in one table.
 
+mod crew;
+mod nets;
+mod ops;
 mod peers;
+mod products;
 mod report;
+mod rounds;
+mod rows;
+mod scaling;
+mod start;
+mod worker;
 
-use crate::workspace::{Outcome, cargo, passes, root};
-use report::Report;
+use crate::workspace::{Outcome, root};
+use crew::{Crew, Who};
+use peers::Pythons;
+use report::{Entry, Report};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-  cargo xtask bench --setup-peers   once: PyTorch into .venv-peers (some GB of downloads)
-  cargo xtask bench                 everything; takes minutes, wants a quiet machine
-  cargo xtask bench --quick gemm    a first impression of one family
-Ids are family/size, such as conv-forward/mnist2-b32. Without Python or PyTorch the table has Kiln's column alone.")]
+  cargo xtask bench --setup-peers      once: PyTorch, TensorFlow and JAX into .venv-peers (some GB of downloads)
+  cargo xtask bench                    everything; takes an hour or more, wants a quiet machine
+  cargo xtask bench --quick net/lenet  a first impression of some rows
+Ids: net/NAME-bN/train and /infer, gemm/MxKxN/tT, scaling/…, start/…, and ops such as conv-forward/mnist2-b32.
+
+Nets and products take turns, Kiln then every peer in each of its settings, round after round, and the ratio is the median of
+the rounds'. A net counts once twenty training steps (or forward passes) from the same weights on the same batches have
+given the same losses. Peers more than 1.3 times slower than the fastest after two rounds sit out. A worker computes
+alone: the others are stopped (SIGSTOP) until their turn. A peer that cannot be found is left out and named.")]
 pub(crate) struct Args {
     /// Benches whose id contains one of these; all when none is given
     filters: Vec<String>,
     /// Fewer and shorter samples
     #[arg(long)]
     quick: bool,
-    /// Threads for Kiln and for its peers [default: all]
-    #[arg(long)]
-    threads: Option<usize>,
+    /// Threads for Kiln and for its peers
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    threads: usize,
     /// Where the JSON goes
     #[arg(long, value_name = "FILE", default_value = "target/bench/report.json")]
     out: PathBuf,
-    /// A Python with PyTorch [default: that of .venv-peers, else python3]
+    /// A Python with peers, may be given several times [default: that of .venv-peers, then python3]
     #[arg(long, value_name = "FILE")]
-    python: Option<PathBuf>,
+    python: Vec<PathBuf>,
     /// Measure Kiln alone
     #[arg(long)]
     no_peers: bool,
-    /// Install what benches/peers/requirements.txt names into .venv-peers, then stop
+    /// Install what benches/peers/requirements*.txt name into .venv-peers, then stop
     #[arg(long)]
     setup_peers: bool,
 }
 
-/// Seconds by bench id.
-type Times = BTreeMap<String, f64>;
+/// How rows are measured.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    threads: usize,
+    quick: bool,
+    peers: bool,
+    rounds: usize,
+    /// Seconds of a turn.
+    seconds: f64,
+}
+
+impl Plan {
+    /// Those of `who` that take part.
+    fn peers(self, who: &'static [Who]) -> &'static [Who] {
+        if self.peers { who } else { &[] }
+    }
+}
 
 pub(crate) fn run(args: &Args) -> Outcome {
     if args.setup_peers {
-        return peers::set_up(args.python.as_deref());
+        return peers::set_up(args.python.first().map(PathBuf::as_path));
     }
-    let threads = match args.threads {
-        Some(0) => return Err("--threads 0: at least 1".into()),
-        Some(n) => n,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
+    if args.threads == 0 {
+        return Err("--threads 0: at least 1".into());
+    }
+    let plan = Plan {
+        threads: args.threads,
+        quick: args.quick,
+        peers: !args.no_peers,
+        rounds: if args.quick { 3 } else { 9 },
+        seconds: if args.quick { 0.4 } else { 1.5 },
     };
-    let Some(kiln) = kiln(args, threads)? else {
-        return Ok(false);
+    let pythons = Pythons::new(&args.python);
+    let ids = rows::ids(plan.threads);
+    // What is the name of no row here is an op's.
+    let of_ops = |f: &&String| !ids.iter().any(|id| id.contains(f.as_str()));
+    let ops: Vec<String> = args.filters.iter().filter(of_ops).cloned().collect();
+    let mut report = Report {
+        threads: plan.threads,
+        quick: plan.quick,
+        names: Default::default(),
+        entries: Vec::new(),
     };
-    let peer = if args.no_peers {
-        None
-    } else {
-        match peers::torch(args.python.as_deref(), threads, args.quick, &args.filters) {
-            Ok(peer) => Some(peer),
-            Err(why) => {
-                println!("peers: {why}");
-                None
-            }
-        }
-    };
-    let report = Report::new(threads, args.quick, kiln, peer);
-    if report.rows.is_empty() {
+    if ops.len() < args.filters.len() || args.filters.is_empty() {
+        let mut crew = Crew::new(pythons.clone())?;
+        report.entries = in_turns(args, plan, &mut crew);
+        report.names = crew.names();
+    }
+    if args.filters.is_empty() || !ops.is_empty() {
+        let pythons = plan.peers.then_some(&pythons);
+        let Some(entries) = ops::measure(&ops, plan.threads, plan.quick, pythons)? else {
+            return Ok(false);
+        };
+        report.entries.extend(entries);
+    }
+    if report.entries.is_empty() {
         return Err(format!(
             "no bench has an id that contains {}",
             args.filters.join(" or ")
@@ -82,77 +125,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(true)
 }
 
-/// Runs the criterion benches and reads the medians they leave; `None` when they failed.
-fn kiln(args: &Args, threads: usize) -> Result<Option<Times>, String> {
-    let home = root().join("target/bench/criterion");
-    // What an earlier run measured is not part of this one.
-    if home.exists() {
-        std::fs::remove_dir_all(&home).map_err(|e| format!("cannot clear {}: {e}", home.display()))?;
+/// The rows in which everyone takes turns.
+fn in_turns(args: &Args, plan: Plan, crew: &mut Crew) -> Vec<Entry> {
+    let wanted = |id: &str| args.filters.is_empty() || args.filters.iter().any(|f| id.contains(f));
+    let mut entries = Vec::new();
+    for row in rows::nets().iter().filter(|row| wanted(&row.id())) {
+        entries.extend(nets::measure(crew, row, &plan));
     }
-    let filter = args.filters.iter().map(|f| literal(f)).collect::<Vec<_>>().join("|");
-    let mut words = vec![
-        "bench",
-        "--package",
-        "kiln-benches",
-        "--bench",
-        "kiln",
-        "--",
-        "--noplot",
-    ];
-    if args.quick {
-        words.push("--quick");
+    if wanted(rows::SCALING) && plan.threads > 1 {
+        entries.extend(scaling::measure(crew, &plan));
     }
-    if !filter.is_empty() {
-        words.push(&filter);
-    }
-    let mut command = cargo(words);
-    command
-        .env("CRITERION_HOME", &home)
-        .env("RAYON_NUM_THREADS", threads.to_string());
-    if !passes(&mut command)? {
-        return Ok(None);
-    }
-    let mut times = Times::new();
-    medians(&home, &mut times)?;
-    Ok(Some(times))
-}
-
-/// A regular expression that matches `text` itself, for criterion's filter.
-fn literal(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(c) {
-            out.push('\\');
+    for threads in rows::thread_counts(plan.threads) {
+        let plan = Plan { threads, ..plan };
+        for &size in rows::PRODUCTS
+            .iter()
+            .filter(|&&p| wanted(&rows::product_id(p, threads)))
+        {
+            entries.extend(products::measure(crew, size, &plan));
         }
-        out.push(c);
     }
-    out
-}
-
-/// Reads every `new/{benchmark,estimates}.json` below `folder`.
-fn medians(folder: &Path, times: &mut Times) -> Result<(), String> {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return Ok(());
-    };
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()) {
-        if !path.ends_with("new") {
-            medians(&path, times)?;
-            continue;
-        }
-        let (about, estimates) = (read(&path.join("benchmark.json"))?, read(&path.join("estimates.json"))?);
-        let id = about["full_id"].as_str();
-        let nanoseconds = estimates["median"]["point_estimate"].as_f64();
-        let (Some(id), Some(nanoseconds)) = (id, nanoseconds) else {
-            return Err(format!("{}: not what criterion 0.8 writes", path.display()));
-        };
-        times.insert(id.to_string(), nanoseconds * 1e-9);
+    let ids = rows::START;
+    if ids.iter().any(|id| wanted(id)) {
+        entries.extend(start::measure(crew, &plan).into_iter().filter(|e| wanted(&e.id)));
     }
-    Ok(())
-}
-
-fn read(path: &Path) -> Result<Value, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+    entries
 }
 
 fn write(path: &Path, value: &Value) -> Result<(), String> {
@@ -161,33 +157,4 @@ fn write(path: &Path, value: &Value) -> Result<(), String> {
         std::fs::create_dir_all(folder).map_err(fail)?;
     }
     std::fs::write(path, format!("{value:#}\n")).map_err(fail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_are_read_from_criterions_folders() {
-        let home = std::env::temp_dir().join(format!("kiln-xtask-medians-{}", std::process::id()));
-        let new = home.join("gemm").join("8x8x8").join("new");
-        write(
-            &new.join("benchmark.json"),
-            &serde_json::json!({ "full_id": "gemm/8x8x8" }),
-        )
-        .expect("written");
-        let estimates = serde_json::json!({ "median": { "point_estimate": 1500.0 } });
-        write(&new.join("estimates.json"), &estimates).expect("written");
-        let mut times = Times::new();
-        let read = medians(&home, &mut times);
-        std::fs::remove_dir_all(&home).expect("removed");
-        assert_eq!(read, Ok(()));
-        assert_eq!(times, Times::from([("gemm/8x8x8".to_string(), 1.5e-6)]));
-    }
-
-    #[test]
-    fn a_filter_means_itself() {
-        assert_eq!(literal("conv-forward/mnist1"), "conv-forward/mnist1");
-        assert_eq!(literal("a.b|c"), r"a\.b\|c");
-    }
 }

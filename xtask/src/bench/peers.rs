@@ -1,26 +1,27 @@
-//! The peers: other frameworks on the same work, each a script under benches/peers that prints JSON lines.
+//! Where the peers are: Pythons with their modules, and PyTorch's script of single ops.
 
-use super::Times;
+use super::ops::Times;
 use crate::workspace::{Outcome, passes, root};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A peer's name and version, and what it measured.
-pub(super) struct Peer {
-    pub(super) name: String,
-    pub(super) times: Times,
-}
-
-/// Makes `.venv-peers` and installs the peers into it.
+/// Makes `.venv-peers` and installs the peers into it, each by itself: one that does not install leaves the others.
 pub(super) fn set_up(python: Option<&Path>) -> Outcome {
     let folder = root().join(".venv-peers");
     let python = python.map_or_else(|| PathBuf::from("python3"), Path::to_path_buf);
-    let made = passes(Command::new(python).args(["-m", "venv"]).arg(&folder))?;
-    let requirements = root().join("benches/peers/requirements.txt");
-    let pip = ["-m", "pip", "install", "--requirement"];
-    Ok(made && passes(Command::new(python_of(&folder)).args(pip).arg(requirements))?)
+    let mut all = passes(Command::new(python).args(["-m", "venv"]).arg(&folder))?;
+    for file in [
+        "requirements.txt",
+        "requirements-tensorflow.txt",
+        "requirements-jax.txt",
+    ] {
+        let requirements = root().join("benches/peers").join(file);
+        let pip = ["-m", "pip", "install", "--requirement"];
+        all &= passes(Command::new(python_of(&folder)).args(pip).arg(requirements))?;
+    }
+    Ok(all)
 }
 
 fn python_of(environment: &Path) -> PathBuf {
@@ -31,78 +32,86 @@ fn python_of(environment: &Path) -> PathBuf {
     })
 }
 
-/// PyTorch's times.
+/// The Pythons in which peers are looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Pythons(Vec<PathBuf>);
+
+impl Pythons {
+    /// Those that were given; else the environment that `--setup-peers` makes, then the system's.
+    pub(super) fn new(given: &[PathBuf]) -> Pythons {
+        if !given.is_empty() {
+            return Pythons(given.to_vec());
+        }
+        let own = python_of(&root().join(".venv-peers"));
+        Pythons(
+            own.exists()
+                .then_some(own)
+                .into_iter()
+                .chain(["python3".into()])
+                .collect(),
+        )
+    }
+
+    /// The first that finds `module`.
+    ///
+    /// # Errors
+    /// One line that says that there is none.
+    pub(super) fn with(&self, module: &str) -> Result<PathBuf, String> {
+        let program = format!("import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)");
+        let finds = |python: &&PathBuf| {
+            let mut probe = Command::new(python);
+            let status = probe.args(["-c", &program]).stderr(Stdio::null()).status();
+            status.is_ok_and(|s| s.success())
+        };
+        self.0.iter().find(finds).cloned().ok_or_else(|| {
+            let names: Vec<_> = self.0.iter().map(|p| format!("`{}`", p.display())).collect();
+            let names = names.join(" and ");
+            format!("{names} has no module {module}; `cargo xtask bench --setup-peers` installs it")
+        })
+    }
+}
+
+/// PyTorch's times of single ops.
 ///
 /// # Errors
 /// One line that says why there are none.
-pub(super) fn torch(python: Option<&Path>, threads: usize, quick: bool, filters: &[String]) -> Result<Peer, String> {
-    let own = python_of(&root().join(".venv-peers"));
-    let python = match python {
-        Some(path) => path.to_path_buf(),
-        None if own.exists() => own,
-        None => PathBuf::from("python3"),
-    };
-    let probe = Command::new(&python)
-        .args(["-c", "import torch, numpy"])
-        .stderr(Stdio::null())
-        .status();
-    match probe {
-        Err(_) => return Err(format!("no Python at `{}`, so Kiln alone", python.display())),
-        Ok(status) if !status.success() => {
-            return Err(format!(
-                "`{}` has no PyTorch, so Kiln alone; `cargo xtask bench --setup-peers` installs it",
-                python.display()
-            ));
-        }
-        Ok(_) => {}
-    }
-    let mut command = Command::new(&python);
-    command
-        .arg(root().join("benches/peers/torch_bench.py"))
-        .arg("--threads")
-        .arg(threads.to_string());
-    if quick {
-        command.arg("--quick");
-    }
+pub(super) fn torch(pythons: &Pythons, threads: usize, quick: bool, filters: &[String]) -> Result<Times, String> {
+    let python = pythons.with("torch")?;
+    let script = root().join("benches/peers/torch_bench.py");
     println!(
         "$ {} benches/peers/torch_bench.py --threads {threads}",
         python.display()
     );
-    let mut child = command
+    let mut child = Command::new(&python)
+        .arg(script)
+        .args(["--threads", &threads.to_string()])
+        .args(quick.then_some("--quick"))
         .args(filters)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("cannot run `{}`: {e}", python.display()))?;
-    let mut peer = Peer {
-        name: "torch".into(),
-        times: Times::new(),
-    };
+    let mut times = Times::new();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            peer.read(&line);
+            read(&line, &mut times);
         }
     }
     match child.wait() {
-        Ok(status) if status.success() => Ok(peer),
-        Ok(status) => Err(format!("torch_bench.py: {status}, so Kiln alone")),
-        Err(e) => Err(format!("torch_bench.py: {e}, so Kiln alone")),
+        Ok(status) if status.success() => Ok(times),
+        Ok(status) => Err(format!("torch_bench.py: {status}")),
+        Err(e) => Err(format!("torch_bench.py: {e}")),
     }
 }
 
-impl Peer {
-    /// Takes one line: the peer's name, or a bench.
-    fn read(&mut self, line: &str) {
-        let Ok(value) = serde_json::from_str::<Value>(line) else {
-            println!("torch_bench.py: {line}");
-            return;
-        };
-        if let Some(name) = value["peer"].as_str() {
-            self.name = name.to_string();
-        }
-        if let (Some(id), Some(seconds)) = (value["id"].as_str(), value["seconds"].as_f64()) {
-            println!("{id:<32} {}", super::report::time(seconds));
-            self.times.insert(id.to_string(), seconds);
-        }
+/// Takes one line of the script.
+fn read(line: &str, times: &mut Times) {
+    let Ok(value) = serde_json::from_str::<Value>(line) else {
+        println!("torch_bench.py: {line}");
+        return;
+    };
+    if let (Some(id), Some(seconds)) = (value["id"].as_str(), value["seconds"].as_f64()) {
+        println!("{id:<36} torch {}", super::report::time(seconds));
+        times.insert(id.to_string(), seconds);
     }
 }
 
@@ -112,14 +121,21 @@ mod tests {
 
     #[test]
     fn a_peers_lines_are_read() {
-        let mut peer = Peer {
-            name: "torch".into(),
-            times: Times::new(),
-        };
-        peer.read(r#"{"peer": "torch 2.9", "threads": 2}"#);
-        peer.read(r#"{"id": "adam/mnist-cnn", "seconds": 4.5e-4}"#);
-        peer.read("a warning");
-        assert_eq!(peer.name, "torch 2.9");
-        assert_eq!(peer.times, Times::from([("adam/mnist-cnn".to_string(), 4.5e-4)]));
+        let mut times = Times::new();
+        read(r#"{"peer": "torch 2.9", "threads": 2}"#, &mut times);
+        read(r#"{"id": "adam/mnist-cnn", "seconds": 4.5e-4}"#, &mut times);
+        read("a warning", &mut times);
+        assert_eq!(times, Times::from([("adam/mnist-cnn".to_string(), 4.5e-4)]));
+    }
+
+    #[test]
+    fn a_python_that_is_not_there_is_named() {
+        let why = Pythons::new(&["/no/such/python".into()])
+            .with("torch")
+            .expect_err("none");
+        assert!(
+            why.contains("/no/such/python") && why.contains("--setup-peers"),
+            "{why}"
+        );
     }
 }

@@ -1,54 +1,140 @@
 //! The table, and the same as JSON.
 
-use super::Times;
-use super::peers::Peer;
-use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use super::crew::Who;
+use super::rounds::Ratio;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt;
 
-/// One bench: seconds of Kiln and of the peer, where each has it.
-pub(super) struct Row {
-    id: String,
-    kiln: Option<f64>,
-    peer: Option<f64>,
+/// What the numbers of an entry are; less is better.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Measure {
+    Seconds,
+    Bytes,
 }
 
-impl Row {
-    /// Kiln's time over the peer's: below 1 Kiln is faster.
-    fn ratio(&self) -> Option<f64> {
-        Some(self.kiln? / self.peer?)
-    }
+/// One row: Kiln's number, the peers', and how many times as good Kiln's is as the best of theirs.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) id: String,
+    pub(super) measure: Measure,
+    pub(super) kiln: Option<f64>,
+    /// Every setting of every peer that was measured.
+    pub(super) peers: Vec<(Who, String, f64)>,
+    pub(super) best: Option<(Who, String)>,
+    pub(super) ratio: Option<Ratio>,
+    /// What one repetition does: 32 images, so many FLOP.
+    pub(super) per_repetition: Option<(f64, &'static str)>,
+    /// The share of the machine's multiply-adds, and those a second.
+    pub(super) of_peak: Option<(f64, f64)>,
+    /// Kiln's losses of twenty steps, and how far each peer's are from them.
+    pub(super) losses: Vec<f64>,
+    pub(super) apart: Vec<(String, f64)>,
+    pub(super) notes: Vec<String>,
 }
 
-pub(super) struct Report {
-    threads: usize,
-    quick: bool,
-    peer: Option<String>,
-    pub(super) rows: Vec<Row>,
-}
-
-impl Report {
-    pub(super) fn new(threads: usize, quick: bool, kiln: Times, peer: Option<Peer>) -> Self {
-        let empty = Times::new();
-        let others = peer.as_ref().map_or(&empty, |p| &p.times);
-        let ids: BTreeSet<&String> = kiln.keys().chain(others.keys()).collect();
-        let row = |id: &String| Row {
-            id: id.clone(),
-            kiln: kiln.get(id).copied(),
-            peer: others.get(id).copied(),
-        };
-        Report {
-            threads,
-            quick,
-            rows: ids.into_iter().map(row).collect(),
-            peer: peer.map(|p| p.name),
+impl Entry {
+    pub(super) fn new(id: &str) -> Entry {
+        Entry {
+            id: id.to_string(),
+            measure: Measure::Seconds,
+            kiln: None,
+            peers: Vec::new(),
+            best: None,
+            ratio: None,
+            per_repetition: None,
+            of_peak: None,
+            losses: Vec::new(),
+            apart: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        let row = |r: &Row| json!({ "id": r.id, "kiln": r.kiln, "peer": r.peer, "ratio": r.ratio() });
+    pub(super) fn add_peer(&mut self, who: Who, setting: &str, value: f64) {
+        self.peers.push((who, setting.to_string(), value));
+    }
+
+    /// The least number of a peer, over its settings.
+    fn least(&self, who: Who) -> Option<f64> {
+        let own = self.peers.iter().filter(|(w, ..)| *w == who).map(|&(.., v)| v);
+        own.min_by(f64::total_cmp)
+    }
+
+    fn show(&self, value: f64) -> String {
+        match self.measure {
+            Measure::Seconds => time(value),
+            Measure::Bytes => format!("{:.1} MB", value * 1e-6),
+        }
+    }
+
+    /// How much a second, of images or of FLOP.
+    fn rate(&self, seconds: f64) -> Option<String> {
+        let (amount, unit) = self.per_repetition?;
+        let rate = amount / seconds;
+        Some(match unit {
+            "FLOP" => format!("{:.1} GFLOP/s", rate * 1e-9),
+            _ if rate < 100.0 => format!("{rate:.1} {unit}/s"),
+            _ => format!("{rate:.0} {unit}/s"),
+        })
+    }
+
+    /// The row in words, as it is said when it has been measured.
+    pub(super) fn line(&self) -> String {
+        let Some(kiln) = self.kiln else {
+            return "not measured".into();
+        };
+        let mut parts = vec![format!("kiln {}", self.show(kiln))];
+        for (who, setting, value) in &self.peers {
+            let space = if setting.is_empty() { "" } else { " " };
+            parts.push(format!("{}{space}{setting} {}", who.label(), self.show(*value)));
+        }
+        if let Some(ratio) = self.ratio {
+            parts.push(format!("{:.2}x ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high));
+        }
+        parts.join(", ")
+    }
+
+    fn json(&self) -> Value {
+        let mut peers = Map::new();
+        for (who, setting, value) in &self.peers {
+            let own = peers.entry(who.label()).or_insert_with(|| json!({}));
+            own[if setting.is_empty() { "default" } else { setting }] = json!(value);
+        }
+        let apart: BTreeMap<_, _> = self.apart.iter().cloned().collect();
         json!({
-            "unit": "seconds, median of the samples",
+            "id": self.id,
+            "unit": match self.measure { Measure::Seconds => "seconds", Measure::Bytes => "bytes" },
+            "kiln": self.kiln,
+            "peers": peers,
+            "best": self.best.as_ref().map(|(who, setting)| format!("{} {setting}", who.label()).trim().to_string()),
+            "ratio": self.ratio.map(|r| json!({ "median": r.median, "low": r.low, "high": r.high })),
+            "repetition": self.per_repetition.map(|(amount, unit)| json!({ "amount": amount, "unit": unit })),
+            "share_of_peak": self.of_peak.map(|(share, _)| share),
+            "peak_flops": self.of_peak.map(|(_, peak)| peak),
+            "losses": self.losses,
+            "loss_differences": apart,
+            "notes": self.notes,
+        })
+    }
+}
+
+/// Everything that was measured.
+pub(super) struct Report {
+    pub(super) threads: usize,
+    pub(super) quick: bool,
+    /// Names and versions.
+    pub(super) names: BTreeMap<Who, String>,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Report {
+    pub(super) fn json(&self) -> Value {
+        let names: Map<_, _> = self
+            .names
+            .iter()
+            .map(|(w, n)| (w.label().to_string(), json!(n)))
+            .collect();
+        json!({
             "machine": {
                 "cpu": cpu(),
                 "arch": std::env::consts::ARCH,
@@ -58,34 +144,66 @@ impl Report {
             "threads": self.threads,
             "quick": self.quick,
             "kiln": env!("CARGO_PKG_VERSION"),
-            "peer": self.peer,
-            "benches": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "names": names,
+            "ratio": "how many times as good as the best peer: median, least and most of the rounds",
+            "benches": self.entries.iter().map(Entry::json).collect::<Vec<_>>(),
         })
+    }
+
+    /// The peers that have a number anywhere.
+    fn columns(&self) -> Vec<Who> {
+        let all = [Who::Torch, Who::TensorFlow, Who::Jax, Who::NumPy];
+        let measured = |&who: &Who| self.entries.iter().any(|e| e.least(who).is_some());
+        all.into_iter().filter(measured).collect()
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.threads == 1 { "" } else { "s" };
-        let quick = if self.quick { ", quick samples" } else { "" };
-        writeln!(f, "{}, {} thread{plural}, median times{quick}", cpu(), self.threads)?;
-        match &self.peer {
-            Some(peer) => writeln!(f, "{:<32} {:>10} {peer:>20} {:>8}", "bench", "kiln", "ratio")?,
-            None => writeln!(f, "{:<32} {:>10}", "bench", "kiln")?,
+        let quick = if self.quick { ", quick" } else { "" };
+        writeln!(f, "{}, {} thread{plural}{quick}", cpu(), self.threads)?;
+        for name in self.names.values() {
+            writeln!(f, "  {name}")?;
         }
-        let cell = |t: Option<f64>| t.map_or("-".to_string(), time);
-        for row in &self.rows {
-            write!(f, "{:<32} {:>10}", row.id, cell(row.kiln))?;
-            if self.peer.is_some() {
-                let ratio = row.ratio().map_or("-".to_string(), |r| format!("{r:.2}x"));
-                write!(f, " {:>20} {ratio:>8}", cell(row.peer))?;
+        let columns = self.columns();
+        write!(f, "{:<34} {:>9}", "bench", "kiln")?;
+        for who in &columns {
+            write!(f, " {:>10}", who.label())?;
+        }
+        writeln!(
+            f,
+            "  {:>6} {:>13}  {:<22} kiln's rate",
+            "ratio", "least to most", "best peer"
+        )?;
+        for entry in &self.entries {
+            let cell = |v: Option<f64>| v.map_or("-".to_string(), |v| entry.show(v));
+            write!(f, "{:<34} {:>9}", entry.id, cell(entry.kiln))?;
+            for &who in &columns {
+                write!(f, " {:>10}", cell(entry.least(who)))?;
             }
-            writeln!(f)?;
+            let (ratio, spread) = match entry.ratio {
+                Some(r) => (format!("{:.2}x", r.median), format!("{:.2} to {:.2}", r.low, r.high)),
+                None => ("-".into(), String::new()),
+            };
+            let best = entry.best.as_ref().map_or(String::new(), |(who, setting)| {
+                format!("{} {setting}", who.label()).trim().to_string()
+            });
+            let rate = entry.kiln.and_then(|s| entry.rate(s)).unwrap_or_default();
+            let peak = entry.of_peak.map_or(String::new(), |(share, peak)| {
+                format!(", {:.0} % of {:.0}", 100.0 * share, peak * 1e-9)
+            });
+            let line = format!("  {ratio:>6} {spread:>13}  {best:<22} {rate}{peak}");
+            writeln!(f, "{}", line.trim_end())?;
         }
-        if self.peer.is_some() {
-            writeln!(f, "ratio: Kiln's time over the peer's; below 1 Kiln is faster")?;
-        }
-        Ok(())
+        writeln!(
+            f,
+            "a peer's time is that of its best setting; ratio: how many times as fast Kiln is as the best peer (or"
+        )?;
+        writeln!(
+            f,
+            "how many times less memory it takes), the median of rounds in which everyone has a turn"
+        )
     }
 }
 
@@ -136,16 +254,40 @@ mod tests {
     }
 
     #[test]
-    fn rows_join_by_id() {
-        let kiln = Times::from([("a".to_string(), 1.0), ("b".to_string(), 2.0)]);
-        let peer = Peer {
-            name: "torch".into(),
-            times: Times::from([("b".to_string(), 4.0), ("c".to_string(), 1.0)]),
+    fn a_row_shows_the_best_of_each_peer() {
+        let mut entry = Entry::new("net/lenet-b4/train");
+        (entry.kiln, entry.per_repetition) = (Some(0.002), Some((4.0, "images")));
+        entry.add_peer(Who::Torch, "eager-nchw", 0.008);
+        entry.add_peer(Who::Torch, "compile-nchw", 0.005);
+        entry.best = Some((Who::Torch, "compile-nchw".into()));
+        entry.ratio = Some(Ratio {
+            median: 2.5,
+            low: 2.25,
+            high: 2.75,
+        });
+        let mut product = Entry::new("gemm/8x8x8/t1");
+        (product.kiln, product.of_peak) = (Some(1e-6), Some((0.5, 2e9)));
+        product.per_repetition = Some((1024.0, "FLOP"));
+        let report = Report {
+            threads: 2,
+            quick: true,
+            names: BTreeMap::from([(Who::Torch, "torch 2".to_string())]),
+            entries: vec![entry, product],
         };
-        let report = Report::new(2, false, kiln, Some(peer));
-        let ratios: Vec<_> = report.rows.iter().map(Row::ratio).collect();
-        assert_eq!(ratios, [None, Some(0.5), None]);
-        assert_eq!(report.json()["benches"][1]["ratio"], 0.5);
-        assert!(report.to_string().contains("0.50x"), "{report}");
+        let text = report.to_string();
+        for part in [
+            "5.00 ms",
+            "2.50x",
+            "2.25 to 2.75",
+            "torch compile-nchw",
+            "2000 images/s",
+            "50 % of 2",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("8.00 ms") && !text.contains("jax"), "{text}");
+        let json = report.json();
+        assert_eq!(json["benches"][0]["peers"]["torch"]["eager-nchw"], 0.008);
+        assert_eq!(json["benches"][0]["ratio"]["median"], 2.5);
     }
 }

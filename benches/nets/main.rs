@@ -1,0 +1,113 @@
+//! Kiln's worker of `cargo xtask bench`: commands in, JSON lines out, as `benches/peers/worker.py` describes them. Two
+//! more are Kiln's own:
+//!
+//! ```text
+//! write ROW FILE   writes the row's initial weights and 20 batches for every worker; answers {}
+//! peak KEY         prepares the machine's fused multiply-adds; `run` then answers {"flops": F} of one repetition too
+//! ```
+
+mod peak;
+mod products;
+mod row;
+mod work;
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{BufRead, Write};
+use std::time::Instant;
+
+/// Anything that can go wrong here ends up as text in an answer.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// What `run` repeats.
+type Work = Box<dyn FnMut() -> kiln_core::Result<()>>;
+
+fn main() -> Outcome<()> {
+    let threads = std::env::args().skip_while(|a| a != "--threads").nth(1);
+    let threads: usize = threads.ok_or("--threads N is missing")?.parse()?;
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    let mut out = std::io::stdout().lock();
+    let mut answer = |value: &Value| -> Outcome<()> {
+        writeln!(out, "{value}")?;
+        Ok(out.flush()?)
+    };
+    let name = format!("kiln {}", env!("CARGO_PKG_VERSION"));
+    answer(&json!({ "peer": name, "settings": ["default"], "infer": ["default"] }))?;
+    let mut works = BTreeMap::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let result = match words[..] {
+            ["once", model, batch] => once(model, batch, &mut answer),
+            _ => command(&words, threads, &mut works),
+        };
+        answer(&result.unwrap_or_else(|e| json!({ "error": e.to_string() })))?;
+    }
+    Ok(())
+}
+
+/// One command's answer.
+fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -> Outcome<Value> {
+    let mut keep = |key: &str, work: Work| works.insert(key.to_string(), work);
+    match *words {
+        ["write", row, file] => {
+            row::Row::parse(row)?.write(file)?;
+            Ok(json!({}))
+        }
+        ["load", key, _, row, file] => {
+            let (losses, work) = work::load(row::Row::parse(row)?, file)?;
+            keep(key, work);
+            Ok(json!({ "losses": losses }))
+        }
+        ["gemm", key, m, k, n] => {
+            keep(key, products::product(m.parse()?, k.parse()?, n.parse()?)?);
+            Ok(json!({}))
+        }
+        ["peak", key] => {
+            keep(key, peak::peak(threads));
+            Ok(json!({ "flops": peak::flops(threads) }))
+        }
+        ["run", key, seconds] => repeat(
+            works.get_mut(key).ok_or("nothing is loaded under this key")?,
+            seconds.parse()?,
+        ),
+        ["drop", key] => {
+            works.remove(key);
+            Ok(json!({}))
+        }
+        _ => Err(format!("no command `{}`", words.join(" ")).into()),
+    }
+}
+
+/// Runs `work` once untimed, then until the time is up.
+fn repeat(work: &mut Work, seconds: f64) -> Outcome<Value> {
+    work()?;
+    let (start, mut count) = (Instant::now(), 0u64);
+    loop {
+        work()?;
+        count += 1;
+        let took = start.elapsed().as_secs_f64();
+        if took >= seconds {
+            return Ok(json!({ "count": count, "seconds": took }));
+        }
+    }
+}
+
+/// A net, one step, twenty more; answers after the first, gives the last answer back.
+fn once(model: &str, batch: &str, answer: &mut dyn FnMut(&Value) -> Outcome<()>) -> Outcome<Value> {
+    let mut step = work::fresh(row::Row::parse(&format!("net/{model}-b{batch}/train"))?)?;
+    step()?;
+    answer(&json!({ "first": true }))?;
+    for _ in 0..row::STEPS {
+        step()?;
+    }
+    Ok(json!({ "rss": peak_resident() }))
+}
+
+/// The most bytes that this process had resident, where the system says.
+fn peak_resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    Some(1024 * line.split_whitespace().next()?.parse::<u64>().ok()?)
+}

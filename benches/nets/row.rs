@@ -1,0 +1,74 @@
+//! A row of the table: which net, how many samples, training or inference; and the file that every worker reads for it.
+
+use crate::Outcome;
+use kiln_core::DType;
+use kiln_core::philox::Key;
+use kiln_cpu::Cpu;
+use kiln_models::{InputKind, Model};
+use kiln_nn::module::{StateDict, Value};
+use kiln_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+use kiln_nn::weights::{Metadata, write};
+use kiln_nn::{Indices, Tensor};
+
+/// Batches of a file, and steps whose losses are compared.
+pub(crate) const STEPS: usize = 20;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) model: Model,
+    pub(crate) batch: usize,
+    pub(crate) train: bool,
+}
+
+impl Row {
+    /// Reads `net/resnet18-b32/train`.
+    pub(crate) fn parse(id: &str) -> Outcome<Row> {
+        let wrong = || format!("no row `{id}`");
+        let mut parts = id.split('/').skip(1);
+        let (net, what) = (parts.next().ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
+        let (name, batch) = net.rsplit_once("-b").ok_or_else(wrong)?;
+        Ok(Row {
+            model: Model::from_name(name).ok_or_else(wrong)?,
+            batch: batch.parse()?,
+            train: what == "train",
+        })
+    }
+
+    /// The optimizer, as `worker.py` has it.
+    pub(crate) fn optimizer(self) -> Box<dyn Optimizer<Cpu>> {
+        match self.model {
+            Model::Lenet => Box::new(Sgd::new(1e-3).momentum(0.9)),
+            Model::MnistCnn => Box::new(Adam::new(1e-3)),
+            Model::ResNet18 | Model::Vgg11 => Box::new(Sgd::new(1e-3).momentum(0.9)),
+            Model::GptMini => Box::new(AdamW::new(3e-4).weight_decay(0.01)),
+        }
+    }
+
+    /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones.
+    pub(crate) fn write(self, file: &str) -> Outcome<()> {
+        let cpu = Cpu::new();
+        let mut dict = StateDict::of(&self.model.build(&cpu, 1)?);
+        let samples = STEPS * self.batch;
+        let (x, y) = match self.model.input() {
+            InputKind::Images([h, w, c]) => {
+                let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, 2, 0)?;
+                let y = below(samples, self.model.classes());
+                (Value::Float(x), Indices::from_slice(&cpu, &y, &[STEPS, self.batch])?)
+            }
+            InputKind::Tokens(t) => {
+                let ids = below(samples * t + 1, self.model.classes());
+                let of = |ids: &[i32]| Indices::from_slice(&cpu, ids, &[STEPS, self.batch, t]);
+                (Value::Int(of(&ids[..samples * t])?), of(&ids[1..])?)
+            }
+        };
+        dict.insert("x", x);
+        dict.insert("y", Value::Int(y));
+        Ok(write(file, &dict, &Metadata::new())?)
+    }
+}
+
+/// `n` random integers below `bound`.
+fn below(n: usize, bound: usize) -> Vec<i32> {
+    let key = Key::new(3, 0, 0);
+    (0..n as u64).map(|i| key.below(i, bound as u32) as i32).collect()
+}

@@ -1,0 +1,102 @@
+//! Training steps and forward passes of a row.
+
+use crate::row::{Row, STEPS};
+use crate::{Outcome, Work};
+use kiln_core::Result;
+use kiln_cpu::Cpu;
+use kiln_models::{Input, Net};
+use kiln_nn::module::{StateDict, Value};
+use kiln_nn::weights::{LoadOptions, read};
+use kiln_nn::{Indices, Module, Optimizer, Tensor, no_grad};
+
+/// A net, its optimizer and the batches it walks round and round.
+struct Training {
+    net: Net<Cpu>,
+    optimizer: Box<dyn Optimizer<Cpu>>,
+    batches: Vec<(Input<Cpu>, Indices<Cpu>)>,
+    at: usize,
+}
+
+impl Training {
+    fn step(&mut self) -> Result<Tensor<Cpu>> {
+        let (x, y) = &self.batches[self.at];
+        self.at = (self.at + 1) % self.batches.len();
+        let loss = self.net.forward(x)?.cross_entropy(y)?;
+        let gradients = loss.backward()?;
+        self.optimizer.step(&mut self.net, &gradients)?;
+        Ok(loss.detach())
+    }
+
+    fn work(mut self) -> Work {
+        Box::new(move || self.step().map(drop))
+    }
+}
+
+/// Loads a row's file, takes the steps whose losses are compared, and gives what is to be timed.
+pub(crate) fn load(row: Row, file: &str) -> Outcome<(Vec<f64>, Work)> {
+    let cpu = Cpu::new();
+    let (mut dict, _) = read(file, &cpu)?;
+    let batches = batches(&mut dict)?;
+    let mut net = row.model.build(&cpu, 0)?;
+    net.load_state_dict(&dict, LoadOptions::strict())?;
+    drop(dict);
+    if row.train {
+        let mut training = Training {
+            net,
+            optimizer: row.optimizer(),
+            batches,
+            at: 0,
+        };
+        let losses: Result<Vec<f64>> = (0..STEPS).map(|_| training.step()?.item()).collect();
+        return Ok((losses?, training.work()));
+    }
+    net.eval();
+    let loss = |(x, y): &(Input<Cpu>, Indices<Cpu>)| net.forward(x)?.cross_entropy(y)?.item();
+    let losses: Result<Vec<f64>> = no_grad(|| batches.iter().map(loss).collect());
+    let (losses, mut at) = (losses?, 0);
+    let work = move || {
+        let (x, _) = &batches[at];
+        at = (at + 1) % batches.len();
+        no_grad(|| net.forward(x)).map(drop)
+    };
+    Ok((losses, Box::new(work)))
+}
+
+/// A net with initial weights of its own and one batch: what the first step of a process takes.
+pub(crate) fn fresh(row: Row) -> Outcome<Work> {
+    let cpu = Cpu::new();
+    let x = row.model.zeros(&cpu, row.batch)?;
+    let (x, positions) = match x {
+        Input::Images(x) => (
+            Input::Images(Tensor::rand(&cpu, x.shape().dims(), x.dtype(), 2, 0)?),
+            vec![row.batch],
+        ),
+        Input::Tokens(ids) => (Input::Tokens(ids.clone()), ids.shape().to_vec()),
+    };
+    let labels: Vec<i32> = (0..positions.iter().product())
+        .map(|i: usize| (i % row.model.classes()) as i32)
+        .collect();
+    let y = Indices::from_slice(&cpu, &labels, &positions)?;
+    let training = Training {
+        net: row.model.build(&cpu, 0)?,
+        optimizer: row.optimizer(),
+        batches: vec![(x, y)],
+        at: 0,
+    };
+    Ok(training.work())
+}
+
+/// Takes `x` and `y` out of a file's tensors, batch by batch.
+fn batches(dict: &mut StateDict<Cpu>) -> Outcome<Vec<(Input<Cpu>, Indices<Cpu>)>> {
+    let (Some(x), Some(Value::Int(y))) = (dict.remove("x"), dict.remove("y")) else {
+        return Err("the file has no `x` and integer `y`".into());
+    };
+    let one = |i: usize| -> Result<(Input<Cpu>, Indices<Cpu>)> {
+        let x = match &x {
+            Value::Float(x) => Input::Images(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
+            Value::Int(x) => Input::Tokens(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
+        };
+        Ok((x, y.narrow(0, i, 1)?.reshape(&y.shape()[1..])?))
+    };
+    Ok((0..y.shape()[0]).map(one).collect::<Result<_>>()?)
+}

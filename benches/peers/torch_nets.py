@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""The nets of `cargo xtask bench` in PyTorch, as a worker (see worker.py): eager and torch.compile, each with NCHW and
+with channels-last memory; compiled inference with frozen weights too.
+
+    python benches/peers/torch_nets.py --threads 2
+"""
+
+import argparse
+import math
+
+import numpy as np
+import torch
+import torch._inductor.config as inductor
+import torch.nn.functional as F
+import worker
+from torch import nn
+
+VGG = [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]
+
+
+class MnistCnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2, self.conv3 = nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3), nn.Conv2d(64, 64, 3)
+        self.dense1, self.dense2 = nn.Linear(576, 64), nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.relu(self.conv3(x)).flatten(1)
+        return self.dense2(F.relu(self.dense1(x)))
+
+
+class Lenet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
+        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
+        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
+        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+class Vgg11(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers, inputs = [], 3
+        for outputs in VGG:
+            if outputs == 0:
+                layers.append(nn.MaxPool2d(2))
+            else:
+                layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+                inputs = outputs
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(512, 10)
+
+    def forward(self, x):
+        return self.classifier(self.features(x).flatten(1))
+
+
+class Attention(nn.Module):
+    """Causal attention of products, a mask and softmax."""
+
+    def __init__(self, width, heads, context):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        later = torch.ones(context, context, dtype=torch.bool).triu(1)
+        self.register_buffer("later", later, persistent=False)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = (y.view(n, t, self.heads, c // self.heads).transpose(1, 2) for y in self.c_attn(x).split(c, 2))
+        scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(2, 3)
+        y = scores.masked_fill(self.later[:t, :t], -math.inf).softmax(-1) @ v
+        return self.c_proj(y.transpose(1, 2).reshape(n, t, c))
+
+
+class Mlp(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x)))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads, context):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width, heads, context)
+        self.ln_2, self.mlp = nn.LayerNorm(width), Mlp(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary=65, context=256, layers=6, heads=6, width=384):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(context, width))
+        self.h = nn.ModuleList(GptBlock(width, heads, context) for _ in range(layers))
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe[: ids.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
+NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "resnet18": ResNet18, "vgg11": Vgg11, "gpt-mini": Gpt}
+# A dense layer behind a flattened image: its columns are (H, W, C) in Kiln's file and (C, H, W) here.
+FLATTENED = {"mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16)}
+IMAGES = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "resnet18": (3, 32, 32), "vgg11": (3, 32, 32)}
+
+
+def load_weights(name, model, tensors):
+    """Copies Kiln's weights into the model; every parameter has to be there."""
+    state = model.state_dict()
+    for key, value in state.items():
+        if key.endswith("num_batches_tracked"):
+            continue
+        source = torch.from_numpy(tensors[key].copy())
+        if key == FLATTENED.get(name, ("",))[0]:
+            _, positions, channels = FLATTENED[name]
+            source = source.view(-1, positions, channels).transpose(1, 2).reshape(len(source), -1)
+        elif source.dim() == 4:
+            source = source.permute(0, 3, 1, 2)
+        value.copy_(source.contiguous())
+
+
+def optimizer_of(name, model):
+    kind, lr = worker.OPTIMIZERS[name]
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    if kind == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr)
+    return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
+
+
+def loss_of(logits, labels):
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+class Torch:
+    name = f"torch {torch.__version__}"
+    settings = ["eager-nchw", "eager-nhwc", "compile-nchw", "compile-nhwc"]
+    infer_settings = settings + ["frozen-nchw", "frozen-nhwc"]
+
+    def prepare(self, name, setting, tensors):
+        """The net in the setting's memory format and the batches that it takes."""
+        model = NETS[name]()
+        load_weights(name, model, tensors)
+        x, y = torch.from_numpy(tensors["x"].copy()), torch.from_numpy(tensors["y"].copy()).long()
+        if x.dim() == 5:
+            layout = torch.channels_last if setting.endswith("nhwc") else torch.contiguous_format
+            model = model.to(memory_format=layout)
+            xs = [b.permute(0, 3, 1, 2).contiguous(memory_format=layout) for b in x]
+        elif setting.endswith("nhwc"):
+            raise ValueError("tokens have no channels to lay out")
+        else:
+            xs = list(x.long())
+        return model, xs, list(y)
+
+    def load(self, setting, row, tensors):
+        name, _, train = worker.parse_row(row)
+        model, xs, ys = self.prepare(name, setting, tensors)
+        at = 0
+        if train:
+            step = self.step(name, model, setting)
+
+            def work():
+                nonlocal at
+                loss = step(xs[at], ys[at])
+                at = (at + 1) % len(xs)
+                return loss
+
+            return [work().item() for _ in xs], work
+        model.eval()
+        inductor.freezing = setting.startswith("frozen")
+        forward = model if setting.startswith("eager") else torch.compile(model, dynamic=False)
+        with torch.no_grad():
+            losses = [loss_of(forward(x), y).item() for x, y in zip(xs, ys)]
+
+        def infer():
+            nonlocal at
+            with torch.no_grad():
+                forward(xs[at])
+            at = (at + 1) % len(xs)
+
+        return losses, infer
+
+    def step(self, name, model, setting):
+        inductor.freezing = False
+        model.train()
+        optimizer = optimizer_of(name, model)
+        forward = torch.compile(model, dynamic=False) if setting.startswith("compile") else model
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = loss_of(forward(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    def gemm(self, m, k, n):
+        a, b, c = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
+        return lambda: torch.mm(a, b, out=c)
+
+    def once(self, name, batch):
+        torch.manual_seed(0)
+        step = self.step(name, NETS[name](), "eager-nchw")
+        x, y = torch.rand(batch, *IMAGES[name]), torch.arange(batch) % 10
+        return lambda: step(x, y)
+
+    def forget(self):
+        torch._dynamo.reset()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.set_num_interop_threads(1)
+    # Past this many compilations of one function torch falls back to eager without a word.
+    torch._dynamo.config.recompile_limit = 1000
+    torch._dynamo.config.accumulated_recompile_limit = 1000
+    np.random.seed(0)
+    worker.serve(Torch())

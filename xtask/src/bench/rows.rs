@@ -1,0 +1,107 @@
+//! What is measured in turns: nets, products, what a start costs, and what a second thread brings.
+
+/// A net at a batch size, training or inference.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NetRow {
+    pub(super) name: &'static str,
+    pub(super) batch: usize,
+    pub(super) train: bool,
+}
+
+impl NetRow {
+    /// `net/resnet18-b32/train`.
+    pub(super) fn id(&self) -> String {
+        let what = if self.train { "train" } else { "infer" };
+        format!("net/{}-b{}/{what}", self.name, self.batch)
+    }
+
+    /// What a batch is made of.
+    pub(super) fn unit(&self) -> &'static str {
+        if self.name == "gpt-mini" { "sequences" } else { "images" }
+    }
+}
+
+/// Nets and batch sizes of training, then of inference.
+const NETS: [(&str, &[usize], &[usize]); 5] = [
+    ("lenet", &[4, 128], &[128]),
+    ("mnist-cnn", &[32, 128], &[128]),
+    ("resnet18", &[32], &[32]),
+    ("vgg11", &[32], &[32]),
+    ("gpt-mini", &[8], &[8]),
+];
+
+/// The rows of nets: training first.
+pub(super) fn nets() -> Vec<NetRow> {
+    let of = |train: bool| {
+        NETS.iter().flat_map(move |&(name, training, inference)| {
+            let batches = if train { training } else { inference };
+            batches.iter().map(move |&batch| NetRow { name, batch, train })
+        })
+    };
+    of(true).chain(of(false)).collect()
+}
+
+/// `m`, `k`, `n` of `C[m, n] = A[m, k]·B[k, n]`: squares; convolutions of the nets, positions by patch by channels, at
+/// the batch of their row; and the dense layers of a GPT block.
+pub(super) const PRODUCTS: [(usize, usize, usize); 17] = [
+    (256, 256, 256),
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (86_528, 9, 32),
+    (15_488, 288, 64),
+    (1152, 576, 64),
+    (100_352, 75, 6),
+    (12_800, 150, 16),
+    (32_768, 27, 64),
+    (32_768, 576, 64),
+    (8192, 1152, 128),
+    (2048, 2304, 256),
+    (512, 4608, 512),
+    (2048, 384, 1152),
+    (2048, 384, 1536),
+    (2048, 1536, 384),
+];
+
+/// `gemm/256x256x256/t2`: M×K×N and threads.
+pub(super) fn product_id((m, k, n): (usize, usize, usize), threads: usize) -> String {
+    format!("gemm/{m}x{k}x{n}/t{threads}")
+}
+
+/// Process start to first step, and peak memory.
+pub(super) const START: [&str; 2] = ["start/mnist-cnn-b128/first-step", "start/mnist-cnn-b128/peak-memory"];
+
+/// One thread against all.
+pub(super) const SCALING: &str = "scaling/resnet18-b32/train";
+
+/// The ids of everything here at so many threads.
+pub(super) fn ids(threads: usize) -> Vec<String> {
+    let mut ids: Vec<String> = nets().iter().map(NetRow::id).collect();
+    ids.push(SCALING.to_string());
+    for threads in thread_counts(threads) {
+        ids.extend(PRODUCTS.iter().map(|&p| product_id(p, threads)));
+    }
+    ids.extend(START.map(str::to_string));
+    ids
+}
+
+/// Products are measured on one thread and on all.
+pub(super) fn thread_counts(threads: usize) -> Vec<usize> {
+    if threads == 1 { vec![1] } else { vec![1, threads] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_row_has_an_id_of_its_own() {
+        let ids = ids(2);
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+        assert_eq!(ids.len(), 12 + 1 + 2 * PRODUCTS.len() + 2);
+        for id in ["net/lenet-b4/train", "net/gpt-mini-b8/infer", "gemm/512x4608x512/t1"] {
+            assert!(ids.iter().any(|i| i == id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A process that computes on command: Kiln's or a peer's. It is stopped while others have their turn.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+pub(super) struct Worker {
+    child: Child,
+    /// Closed to end the process.
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// The peer and its version.
+    pub(super) name: String,
+    /// How it can be asked to train.
+    pub(super) settings: Vec<String>,
+    /// How it can be asked for inference.
+    pub(super) infer: Vec<String>,
+}
+
+/// What the start of a process costs.
+pub(super) struct Start {
+    /// Seconds from the start of the process to the end of its first training step.
+    pub(super) seconds: f64,
+    /// The most bytes resident, after twenty more steps.
+    pub(super) resident: Option<f64>,
+}
+
+impl Worker {
+    /// Starts a process and waits until it says what it is.
+    pub(super) fn start(command: &mut Command) -> Result<Worker, String> {
+        let mut worker = Worker::spawn(command)?;
+        let hello = worker.hear()?;
+        let words = |key: &str| -> Vec<String> {
+            let all = hello[key].as_array().into_iter().flatten();
+            all.filter_map(|s| Some(s.as_str()?.to_string())).collect()
+        };
+        (worker.settings, worker.infer) = (words("settings"), words("infer"));
+        worker.name = hello["peer"].as_str().unwrap_or("?").to_string();
+        worker.signal("STOP");
+        Ok(worker)
+    }
+
+    fn spawn(command: &mut Command) -> Result<Worker, String> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("cannot run `{program}`: {e}"))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(format!("`{program}` has no pipes"));
+        };
+        Ok(Worker {
+            child,
+            stdin: Some(stdin),
+            stdout: BufReader::new(stdout),
+            name: String::new(),
+            settings: Vec::new(),
+            infer: Vec::new(),
+        })
+    }
+
+    /// Sends a command while the process runs, and stops it again when it has answered.
+    pub(super) fn ask(&mut self, command: &str) -> Result<Value, String> {
+        self.signal("CONT");
+        let answer = self.tell(command).and_then(|()| self.hear());
+        self.signal("STOP");
+        answer
+    }
+
+    fn tell(&mut self, command: &str) -> Result<(), String> {
+        let gone = |_| "the process has ended".to_string();
+        let stdin = self.stdin.as_mut().ok_or("the process has ended")?;
+        writeln!(stdin, "{command}").and_then(|()| stdin.flush()).map_err(gone)
+    }
+
+    fn hear(&mut self) -> Result<Value, String> {
+        let mut line = String::new();
+        match self.stdout.read_line(&mut line) {
+            Ok(0) | Err(_) => return Err("the process ended without an answer".into()),
+            Ok(_) => {}
+        }
+        let value: Value = serde_json::from_str(&line).map_err(|_| format!("an answer that is no JSON: {line}"))?;
+        match value["error"].as_str() {
+            Some(error) => Err(error.to_string()),
+            None => Ok(value),
+        }
+    }
+
+    /// Stops or continues the process; idle threads that spin for work would slow the others. Where there is no `kill`,
+    /// workers go on and a turn starts with the others still settling.
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let _ = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .stderr(Stdio::null())
+            .status();
+    }
+
+    /// A new process, from its start to its first trained step and twenty more.
+    pub(super) fn once(command: &mut Command, model: &str, batch: usize) -> Result<Start, String> {
+        let start = Instant::now();
+        let mut worker = Worker::spawn(command)?;
+        worker.tell(&format!("once {model} {batch}"))?;
+        worker.hear()?;
+        worker.hear()?;
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Start {
+            seconds,
+            resident: worker.hear()?["rss"].as_f64(),
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.signal("CONT");
+        self.stdin = None;
+        if self.child.wait().is_err() {
+            let _ = self.child.kill();
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Result<Worker, String> {
+        Worker::start(Command::new("sh").args(["-c", script]))
+    }
+
+    #[test]
+    fn a_worker_says_what_it_is_and_answers() {
+        let script = r#"echo '{"peer": "p 1", "settings": ["a", "b"], "infer": ["c"]}'
+            while read line; do echo "{\"error\": \"$line\"}"; done"#;
+        let mut worker = shell(script).expect("started");
+        assert_eq!((worker.name.as_str(), worker.settings.len()), ("p 1", 2));
+        assert_eq!(worker.ask("run k 1"), Err("run k 1".into()));
+        assert_eq!(worker.ask("drop k"), Err("drop k".into()));
+    }
+
+    #[test]
+    fn a_worker_that_ends_is_an_error() {
+        assert!(shell("true").is_err());
+        let mut worker = shell(r#"echo '{"peer": "p"}'"#).expect("started");
+        assert!(worker.ask("run k 1").is_err());
+    }
+}
