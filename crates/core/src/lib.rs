@@ -4,6 +4,7 @@
 //! `B: Backend` and nothing else.
 
 mod backend;
+mod cost;
 mod dtype;
 mod error;
 pub mod ops;
@@ -12,7 +13,8 @@ mod runtime;
 mod shape;
 
 pub use backend::Backend;
+pub use cost::Cost;
 pub use dtype::{DType, Element, Float};
 pub use error::{Error, Result};
-pub use runtime::{Buffer, MemoryStats, Runtime};
+pub use runtime::{Buffer, MemoryStats, Runtime, Scope};
 pub use shape::{MAX_RANK, Shape};

@@ -1,6 +1,6 @@
 //! Memory and execution: what a backend provides beside its ops.
 
-use crate::{DType, Element, Result};
+use crate::{DType, Element, Result, Shape};
 
 /// Memory on a backend's device, tagged with its dtype.
 pub trait Buffer: Send + Sync + 'static {
@@ -25,6 +25,27 @@ pub struct MemoryStats {
     pub peak: usize,
     /// Blocks that had to come from the system because none was cached.
     pub allocations: u64,
+}
+
+/// What runs between [`Runtime::enter`] and [`Runtime::leave`].
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// The forward pass of a layer.
+    Layer {
+        /// The field it is kept in: one part of the dotted path.
+        name: &'a str,
+        /// The layer's type: `Conv2d`.
+        kind: &'static str,
+        /// Shape of its input.
+        input: &'a Shape,
+    },
+    /// The gradient of an op.
+    Gradient {
+        /// The op.
+        op: &'static str,
+        /// What [`Runtime::scope`] was when the op was recorded.
+        of: u32,
+    },
 }
 
 /// A device that holds buffers and runs work in order. The value is a cheap handle: clones share the device.
@@ -67,6 +88,25 @@ pub trait Runtime: Clone + Send + Sync + 'static {
 
     /// Allocator statistics.
     fn memory(&self) -> MemoryStats;
+
+    /// Whether this backend wants to know which layer asks for its work, as one does that measures. Where it does not, the
+    /// three calls below are not made at all.
+    const WATCHES: bool = false;
+
+    /// What follows, up to [`leave`](Runtime::leave), belongs to `scope`; scopes nest.
+    fn enter(&self, scope: &Scope<'_>) {
+        let _ = scope;
+    }
+
+    /// Ends the innermost scope; the shape is that of a layer's output, if it succeeded.
+    fn leave(&self, output: Option<&Shape>) {
+        let _ = output;
+    }
+
+    /// The innermost scope as a number that [`Scope::Gradient`] will give back.
+    fn scope(&self) -> u32 {
+        0
+    }
 
     /// A buffer holding `values`.
     fn upload<T: Element>(&self, values: &[T]) -> Result<Self::Buffer> {

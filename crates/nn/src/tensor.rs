@@ -65,7 +65,8 @@ impl<B: Backend> Tensor<B> {
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
         let rule = rule();
         let saved = rule.saves_output().then(|| self.detach());
-        let node = Node::new(op, Box::new(rule), edges, saved);
+        let scope = if B::WATCHES { self.backend.scope() } else { 0 };
+        let node = Node::new((op, scope), Box::new(rule), edges, saved);
         Tensor {
             node: Some(node),
             ..self

@@ -2,6 +2,7 @@
 
 use crate::layers::Layer;
 use crate::{Backend, Result, Shape, Tensor};
+use kiln_core::Scope;
 use std::cell::RefCell;
 
 /// One call of a layer.
@@ -81,6 +82,23 @@ pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: 
         call.flops = inner.saturating_add(layer.flops(x.shape(), y.shape()));
     });
     result
+}
+
+/// Runs a layer of the field `name`, telling a backend that watches.
+pub(crate) fn watched<B: Backend>(
+    backend: &B,
+    (name, kind): (&str, impl FnOnce() -> &'static str),
+    input: &Shape,
+    layer: impl FnOnce() -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    if !B::WATCHES {
+        return layer();
+    }
+    let kind = kind();
+    backend.enter(&Scope::Layer { name, kind, input });
+    let y = layer();
+    backend.leave(y.as_ref().ok().map(Tensor::shape));
+    y
 }
 
 /// Opens a call on the active trace; `None` when there is none.

@@ -381,6 +381,26 @@ impl ConvParams {
     pub fn out_positions(&self) -> usize {
         self.output.iter().map(|&k| k as usize).product()
     }
+
+    /// Floating-point operations of the convolution, and of each of its gradients: a multiply-add of two for every tap of
+    /// every window, those in the padding included. Fast algorithms make do with fewer.
+    pub fn flops(&self) -> u64 {
+        let sums = [self.batch, self.out_channels].map(u64::from).iter().product::<u64>();
+        let sums = sums.saturating_mul(self.out_positions() as u64);
+        sums.saturating_mul(2 * (self.taps() * self.group_in()) as u64)
+    }
+
+    /// Input elements that lie under a window: fewer than there are where the stride steps over some.
+    pub fn seen(&self) -> u64 {
+        let channels = u64::from(self.batch) * u64::from(self.in_channels);
+        channels.saturating_mul(seen_positions(self.input, self.kernel, self.output))
+    }
+}
+
+/// Positions that lie under a window at most: a window sees as many as it has taps.
+pub(super) fn seen_positions(input: [u32; 3], kernel: [u32; 3], output: [u32; 3]) -> u64 {
+    let along = |i: usize| u64::from(input[i]).min(u64::from(kernel[i]) * u64::from(output[i]));
+    (0..3).map(along).fold(1, u64::saturating_mul)
 }
 
 fn check_groups(op: &'static str, groups: usize, in_channels: usize, out_channels: usize) -> Result<()> {

@@ -129,6 +129,12 @@ impl UnaryParams {
     pub fn op(&self) -> Unary {
         Unary::from_code(self.op)
     }
+
+    /// Of input and output, how many the gradient has to read beside that of the output: a constant slope needs neither,
+    /// every other function one of them.
+    pub fn grad_reads(&self) -> u64 {
+        u64::from(!matches!(self.op(), Unary::Affine | Unary::Neg | Unary::Sign))
+    }
 }
 
 /// Parameters of ops over two tensors that broadcast to `shape`: [`Binary`], [`Compare`] and selection.

@@ -107,6 +107,12 @@ impl MatmulParams {
         self.batch[..self.batch_rank as usize].iter().product::<u64>() as usize
     }
 
+    /// Floating-point operations: a multiply-add of two for every product of elements.
+    pub fn flops(&self) -> u64 {
+        let factors = [self.batches() as u64, self.m, self.n, self.k];
+        factors.into_iter().fold(2, u64::saturating_mul)
+    }
+
     /// The activation of the fused form.
     pub fn activation(&self) -> Activation {
         Activation::from_code(self.activation)

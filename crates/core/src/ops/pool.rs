@@ -1,6 +1,6 @@
 //! Max and average pooling over windows, and adaptive average pooling, channels-last.
 
-use super::conv::{image_of, image_parts, to32};
+use super::conv::{image_of, image_parts, seen_positions, to32};
 use super::{Padding, Window, dim32};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
@@ -81,6 +81,12 @@ impl PoolParams {
             pad: 0,
         };
         Ok((p, image_of(rank, batch, output, channels)?))
+    }
+
+    /// Input elements that lie under a window: fewer than there are where the stride steps over some.
+    pub fn seen(&self) -> u64 {
+        let channels = u64::from(self.batch) * u64::from(self.channels);
+        channels.saturating_mul(seen_positions(self.input, self.kernel, self.output))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A recorded op and the rule that differentiates it.
 
 use crate::Tensor;
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Result, Scope};
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +62,8 @@ pub(super) struct Saved<B: Backend> {
 pub struct Node<B: Backend> {
     id: NodeId,
     op: &'static str,
+    /// Where the op was recorded, on a backend that watches.
+    scope: u32,
     leaf: bool,
     saved: Mutex<Option<Arc<Saved<B>>>>,
 }
@@ -76,13 +78,14 @@ impl<B: Backend> Node<B> {
         Arc::new(Node {
             id: next_id(),
             op: "leaf",
+            scope: 0,
             leaf: true,
             saved: Mutex::new(None),
         })
     }
 
     pub(crate) fn new(
-        op: &'static str,
+        (op, scope): (&'static str, u32),
         rule: Box<dyn Rule<B>>,
         inputs: Vec<Option<Arc<Node<B>>>>,
         output: Option<Tensor<B>>,
@@ -90,6 +93,7 @@ impl<B: Backend> Node<B> {
         Arc::new(Node {
             id: next_id(),
             op,
+            scope,
             leaf: false,
             saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
         })
@@ -124,7 +128,15 @@ impl<B: Backend> Saved<B> {
         needs: &[bool],
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let output = self.output.as_ref().map(|o| o.with(*o.shape(), Some(node.clone())));
-        self.rule.backward(&RuleContext { grad, output, needs })
+        let cx = RuleContext { grad, output, needs };
+        if !B::WATCHES {
+            return self.rule.backward(&cx);
+        }
+        let (op, of) = (node.op, node.scope);
+        grad.backend().enter(&Scope::Gradient { op, of });
+        let grads = self.rule.backward(&cx);
+        grad.backend().leave(None);
+        grads
     }
 }
 

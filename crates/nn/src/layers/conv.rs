@@ -2,7 +2,7 @@
 
 use super::{Extents, Layer};
 use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, Padding, Window};
+use kiln_core::ops::{Activation, ConvParams, Padding, Window};
 use std::marker::PhantomData;
 
 /// Convolution in `R` dimensions, channels-last (`torch.nn.Conv2d` and its siblings, fused with an activation if one is
@@ -177,8 +177,8 @@ impl<B: Backend, const R: usize> Layer<B> for Conv<B, R> {
         )
     }
 
-    fn flops(&self, _: &Shape, output: &Shape) -> u64 {
-        let products = self.weight.shape()[1..].iter().product::<usize>();
-        2 * output.size() as u64 * products as u64
+    fn flops(&self, input: &Shape, _: &Shape) -> u64 {
+        let p = ConvParams::new(OPS[R], input, self.weight.shape(), &self.window, self.groups);
+        p.map_or(0, |(p, _)| p.flops())
     }
 }

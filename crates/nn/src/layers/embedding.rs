@@ -1,6 +1,6 @@
 //! Vectors for tokens.
 
-use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor};
+use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace};
 
 /// A vector for each of `count` tokens (`torch.nn.Embedding`): ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
 #[derive(Debug, Module)]
@@ -57,11 +57,12 @@ impl<B: Backend> Embedding<B> {
         self.weight.embedding(ids, self.padding_id)
     }
 
-    /// [`Embedding::forward`] inside of a model: errors name the field.
+    /// [`Embedding::forward`] inside of a model: errors name the field, and a backend that watches sees the call.
     ///
     /// # Errors
     /// As [`Embedding::forward`].
     pub fn call(&self, name: &str, ids: &Indices<B>) -> Result<Tensor<B>> {
-        self.forward(ids).map_err(|e| e.within(name, self.kind()))
+        let y = trace::watched(ids.backend(), (name, || self.kind()), ids.shape(), || self.forward(ids));
+        y.map_err(|e| e.within(name, self.kind()))
     }
 }

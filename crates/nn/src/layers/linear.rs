@@ -2,7 +2,7 @@
 
 use super::Layer;
 use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
-use kiln_core::ops::Activation;
+use kiln_core::ops::{Activation, MatmulParams};
 use std::marker::PhantomData;
 
 /// `y = f(x·Wᵀ + b)` over the last dimension (`torch.nn.Linear`, fused with an activation if one is set).
@@ -85,7 +85,9 @@ impl<B: Backend> Layer<B> for Linear<B> {
         x.linear(&self.weight, self.bias.as_deref(), self.activation)
     }
 
-    fn flops(&self, _: &Shape, output: &Shape) -> u64 {
-        2 * output.size() as u64 * self.weight.shape()[1] as u64
+    fn flops(&self, input: &Shape, _: &Shape) -> u64 {
+        let w = self.weight.shape();
+        let p = Shape::new(&[input.size() / w[1], w[1]]).and_then(|x| MatmulParams::new("linear", &x, w, false, true));
+        p.map_or(0, |(p, _)| p.flops())
     }
 }

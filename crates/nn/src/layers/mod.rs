@@ -43,12 +43,14 @@ pub trait Layer<B: Backend>: Module<B> {
     }
 
     /// [`Layer::forward`] for a layer inside of a model: an error names the field (``in `conv1` (Conv2d): …``), and
-    /// [`mod@trace`] sees the call.
+    /// [`mod@trace`] and a backend that watches see the call.
     ///
     /// # Errors
     /// As [`Layer::forward`].
     fn call(&self, name: &str, x: &Tensor<B>) -> Result<Tensor<B>> {
-        trace::layer(name, self, x).map_err(|e| e.within(name, self.kind()))
+        let layer = || trace::layer(name, self, x);
+        let y = trace::watched(x.backend(), (name, || self.kind()), x.shape(), layer);
+        y.map_err(|e| e.within(name, self.kind()))
     }
 }
 
