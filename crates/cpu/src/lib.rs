@@ -10,6 +10,7 @@ mod dispatch;
 mod epilogue;
 mod gemm;
 mod math;
+pub mod measure;
 mod ops;
 mod parallel;
 mod pool;
