@@ -13,6 +13,7 @@ Examples:
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
   kiln train lenet --data cifar-10-batches-bin
   kiln summary lenet
+  kiln profile resnet18                     where the time of a training step goes
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 130 interrupted (Ctrl-C), 143 terminated.";
 
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Predict(PredictArgs),
     /// Show a model's layers, shapes, parameters, FLOPs and output sizes
     Summary(SummaryArgs),
+    /// Measure where a step's time goes, layer by layer, against the least that it could take
+    Profile(ProfileArgs),
     /// List the devices this build can use
     Devices(DevicesArgs),
 }
@@ -280,6 +283,65 @@ pub(crate) struct SummaryArgs {
     /// Samples of the batch that shapes, FLOPs and sizes are given for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const PROFILE_HELP: &str = "\
+Examples:
+  kiln profile mnist-cnn --batch 128
+  kiln profile resnet18 --threads 1 --steps 3
+  kiln profile gpt-mini --inference
+  kiln profile lenet --trace lenet.json     then open the file at https://ui.perfetto.dev
+  kiln profile vgg11 --json | jq '.rows[0]'
+
+Reading the table: a row is a layer, with the time of its forward pass and of its gradients, the layers inside of it left
+out. Rows in parentheses are the rest of the step: (input) copies a batch to the device, (model) is what a model does between
+its layers, (loss), (backward) adds gradients up, (optimizer), and (step) is what is in none of them. FLOPs are those of
+products and convolutions, a multiply-add counted as two. Bytes are those of every op's operands and results, once each.
+The floor is, op by op, the longer of FLOPs over the rate of multiply-adds and bytes over the rate of memory, both measured
+first, on the same threads: memory at several sizes, since what fits a cache is faster. gap is time - floor: the rows on top
+are where time can be won. A floor can be beaten: a fast convolution makes do with fewer FLOPs, an operand may still lie in
+the cache of a core.
+
+Batches are made up and lie in memory. Every second step is watched, the others show what watching costs. A GPU is
+waited for after every op of a watched step.";
+
+#[derive(Debug, Args)]
+#[command(after_help = PROFILE_HELP)]
+pub(crate) struct ProfileArgs {
+    /// Which model
+    #[arg(value_parser = models::any())]
+    pub(crate) model: Model,
+
+    /// Samples of a batch [default: 32 images, 4 sequences]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) batch: Option<u32>,
+
+    /// Steps to measure, after two that do not count
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub(crate) steps: u32,
+
+    /// Forward passes without gradients instead of training steps
+    #[arg(long, conflicts_with = "optimizer")]
+    pub(crate) inference: bool,
+
+    /// Optimizer [default: mnist-cnn adam, gpt-mini adamw, others sgd with momentum]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) optimizer: Option<OptimizerName>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// Write every measured step to a file for https://ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Print a table for a Markdown document
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
 
     /// One JSON object on standard output
     #[arg(long)]

@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
         Command::Summary(args) => commands::summary::run(args),
+        Command::Profile(args) => commands::profile::run(args),
         Command::Devices(args) => commands::devices::run(args),
     }
 }

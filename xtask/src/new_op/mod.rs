@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &str, &str)] = &[
     ("kernels/src", "cu", include_str!("templates/kernel.cu.txt")),
     ("crates/cuda/src/ops", "rs", include_str!("templates/cuda.rs.txt")),
     ("crates/nn/src/ops", "rs", include_str!("templates/nn.rs.txt")),
+    ("crates/profile/src/ops", "rs", include_str!("templates/profile.rs.txt")),
     ("crates/testkit/src/ops", "rs", include_str!("templates/testkit.rs.txt")),
     ("crates/testkit/tests/cpu", "rs", include_str!("templates/test.rs.txt")),
     (
@@ -41,6 +42,7 @@ const LISTS: &[(&str, &str)] = &[
     ("crates/cuda/src/ops/mod.rs", "mod @name@;"),
     ("crates/cuda/tests/emulated/main.rs", "mod @name@;"),
     ("crates/nn/src/ops/mod.rs", "mod @name@;"),
+    ("crates/profile/src/ops/mod.rs", "mod @name@;"),
     ("crates/testkit/src/ops/mod.rs", "pub mod @name@;"),
     ("crates/testkit/tests/cpu/main.rs", "mod @name@;"),
 ];

@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "nn"])),
     ("train", Some(&["core", "nn", "data"])),
+    ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),
     ("cli", None),
     ("benches", None),
@@ -25,7 +26,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 ];
 
 /// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
-const GENERIC: &[&str] = &["nn", "models", "data", "train", "testkit"];
+const GENERIC: &[&str] = &["nn", "models", "data", "train", "profile", "testkit"];
 
 /// The only crate that may depend on a foreign one, and why.
 const SOLE_USER: &[(&str, &str, &str)] = &[

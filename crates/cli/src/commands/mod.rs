@@ -3,6 +3,7 @@
 pub(crate) mod devices;
 pub(crate) mod eval;
 pub(crate) mod predict;
+pub(crate) mod profile;
 pub(crate) mod summary;
 pub(crate) mod train;
 

@@ -3,6 +3,7 @@
 mod bad_data;
 mod commands;
 mod common;
+mod profile;
 mod program;
 mod signals;
 mod training;

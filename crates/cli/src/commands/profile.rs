@@ -1,0 +1,247 @@
+//! `kiln profile`: where the time of a step goes, layer by layer, against the least that it could take.
+
+mod machine;
+mod report;
+
+use crate::args::{OptimizerName, ProfileArgs};
+use crate::device::{Task, with_device};
+use crate::error::{Error, Result};
+use crate::output::{counted, line};
+use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
+use kiln_cpu::Cpu;
+use kiln_models::{Input, InputKind, Model, Net};
+use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
+use kiln_nn::{Indices, Module, Tensor, no_grad};
+use kiln_profile::Profiled;
+use kiln_train::write_atomic;
+use machine::Machine;
+use report::Report;
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Instant;
+
+/// Steps before the first that counts: memory is taken, kernels are loaded.
+const WARM_UP: u32 = 2;
+
+/// Small enough that many steps on one batch stay finite; the time of a step does not depend on it.
+const LR: f64 = 1e-4;
+
+fn default_batch(model: Model) -> u32 {
+    match model.input() {
+        InputKind::Images(_) => 32,
+        InputKind::Tokens(_) => 4,
+    }
+}
+
+fn default_optimizer(model: Model) -> OptimizerName {
+    match model {
+        Model::MnistCnn => OptimizerName::Adam,
+        Model::GptMini => OptimizerName::Adamw,
+        _ => OptimizerName::Sgd,
+    }
+}
+
+fn optimizer<B: Backend>(name: OptimizerName) -> Box<dyn Optimizer<B>> {
+    match name {
+        OptimizerName::Sgd => Box::new(Sgd::new(LR).momentum(0.9)),
+        OptimizerName::Adam => Box::new(Adam::new(LR)),
+        OptimizerName::Adamw => Box::new(AdamW::new(LR)),
+        OptimizerName::Rmsprop => Box::new(Rmsprop::new(LR)),
+        OptimizerName::Adagrad => Box::new(Adagrad::new(LR)),
+    }
+}
+
+/// A made-up batch in the host's memory.
+enum Samples {
+    Images { pixels: Vec<f32>, shape: [usize; 4] },
+    Tokens { ids: Vec<i32>, shape: [usize; 2] },
+}
+
+struct Batch {
+    samples: Samples,
+    labels: Vec<i32>,
+}
+
+impl Batch {
+    fn new(model: Model, batch: usize) -> CoreResult<Self> {
+        let random = |shape: &[usize]| Tensor::rand(&Cpu::new(), shape, DType::F32, 0, 0)?.to_vec::<f32>();
+        let classes = model.classes();
+        let class = |values: Vec<f32>| values.iter().map(|v| (v * classes as f32) as i32).collect::<Vec<_>>();
+        Ok(match model.input() {
+            InputKind::Images([h, w, c]) => Batch {
+                samples: Samples::Images {
+                    pixels: random(&[batch, h, w, c])?,
+                    shape: [batch, h, w, c],
+                },
+                labels: class(random(&[batch])?),
+            },
+            InputKind::Tokens(length) => Batch {
+                samples: Samples::Tokens {
+                    ids: class(random(&[batch, length])?),
+                    shape: [batch, length],
+                },
+                labels: class(random(&[batch, length])?),
+            },
+        })
+    }
+
+    fn upload<B: Backend>(&self, backend: &B) -> CoreResult<(Input<B>, Indices<B>)> {
+        Ok(match &self.samples {
+            Samples::Images { pixels, shape } => (
+                Input::Images(Tensor::from_slice(backend, pixels, shape)?),
+                Indices::from_slice(backend, &self.labels, &shape[..1])?,
+            ),
+            Samples::Tokens { ids, shape } => (
+                Input::Tokens(Indices::from_slice(backend, ids, shape)?),
+                Indices::from_slice(backend, &self.labels, shape)?,
+            ),
+        })
+    }
+}
+
+struct Profile<'a> {
+    args: &'a ProfileArgs,
+    batch: u32,
+    chosen: Option<String>,
+}
+
+impl Profile<'_> {
+    /// One step: its parts are named for the rows outside of layers.
+    fn step<B: Backend>(
+        &self,
+        watched: &Profiled<B>,
+        net: &mut Net<Profiled<B>>,
+        optimizer: &mut dyn Optimizer<Profiled<B>>,
+        batch: &Batch,
+    ) -> CoreResult<()> {
+        let (input, labels) = watched.part("input", || batch.upload(watched))?;
+        if self.args.inference {
+            return no_grad(|| watched.part("model", || net.forward(&input))).map(drop);
+        }
+        let logits = watched.part("model", || net.forward(&input))?;
+        let loss = watched.part("loss", || logits.cross_entropy(&labels))?;
+        let grads = watched.part("backward", || loss.backward())?;
+        watched.part("optimizer", || optimizer.step(net, &grads))
+    }
+}
+
+impl Task for Profile<'_> {
+    type Output = (Report, Value);
+
+    fn chosen(&mut self, why: String) {
+        self.chosen = Some(why);
+    }
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
+        let args = self.args;
+        if let (Some(why), false) = (&self.chosen, args.json || args.markdown) {
+            line(why);
+        }
+        let machine = Machine::measure(backend)?;
+        let watched = Profiled::new(backend);
+        let mut net = args.model.build(&watched, 0)?;
+        if args.inference {
+            net.eval();
+        }
+        let name = args.optimizer.unwrap_or(default_optimizer(args.model));
+        let mut optimizer = optimizer(name);
+        let batch = Batch::new(args.model, self.batch as usize)?;
+        let parameters = net.num_parameters() as u64;
+        for _ in 0..WARM_UP {
+            self.step(&watched, &mut net, &mut *optimizer, &batch)?;
+        }
+        // In turns, so that what else the machine does meets both alike.
+        let mut unwatched = Vec::new();
+        for _ in 0..args.steps {
+            backend.sync()?;
+            let start = Instant::now();
+            self.step(&watched, &mut net, &mut *optimizer, &batch)?;
+            backend.sync()?;
+            unwatched.push(start.elapsed().as_secs_f64());
+            watched.step(|| self.step(&watched, &mut net, &mut *optimizer, &batch))?;
+        }
+        unwatched.sort_by(f64::total_cmp);
+
+        let timeline = watched.timeline();
+        let mut rows = timeline.rows(&|cost| machine.floor(cost));
+        rows.sort_by(|a, b| b.gap().total_cmp(&a.gap()));
+        let threads = rayon::current_num_threads() as u64;
+        let device = match backend.name() {
+            name if name == Cpu::new().name() => format!("{name} with {}", counted(threads, "thread")),
+            name => name,
+        };
+        let work = match args.inference {
+            true => "inference".to_string(),
+            false => format!("training with {}", name.name()),
+        };
+        let report = Report {
+            about: vec![
+                ("model", args.model.name().to_string()),
+                ("batch", format!("batch {}", self.batch)),
+                ("work", work),
+                ("device", device),
+            ],
+            batch: self.batch.into(),
+            steps: args.steps.into(),
+            parameters,
+            machine,
+            watched: timeline.step_seconds(),
+            unwatched: unwatched[unwatched.len() / 2],
+            rows,
+            sample: match args.model.input() {
+                InputKind::Images(_) => "image",
+                InputKind::Tokens(_) => "sequence",
+            },
+        };
+        let trace = match args.trace {
+            Some(_) => timeline.chrome_trace(
+                &format!("kiln profile {}", args.model),
+                json!({ "kiln": report.json() }),
+            ),
+            None => Value::Null,
+        };
+        Ok((report, trace))
+    }
+}
+
+/// Refuses a file that cannot be written before anything is measured.
+fn check_writable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|e| {
+        Error::failure(format!("cannot write the trace to {}: {e}", path.display()))
+            .help("name a file in a folder that exists and can be written")
+    })?;
+    if !existed {
+        // It was made a moment ago; one that stays is empty and will be replaced.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
+    if let Some(path) = &args.trace {
+        check_writable(path)?;
+    }
+    let task = Profile {
+        args: &args,
+        batch: args.batch.unwrap_or(default_batch(args.model)),
+        chosen: None,
+    };
+    let (report, trace) = with_device(&args.device, task)?;
+    if let Some(path) = &args.trace {
+        write_atomic(path, trace.to_string().as_bytes())?;
+    }
+    match (args.json, args.markdown) {
+        (true, _) => line(&report.json().to_string()),
+        (_, true) => report.print_markdown(),
+        _ => {
+            report.print();
+            if let Some(path) = &args.trace {
+                line(&format!("trace: {}, for https://ui.perfetto.dev", path.display()));
+            }
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,229 @@
+//! A profile as a table for people, for a document, or as JSON.
+
+use super::machine::Machine;
+use crate::output::{bytes, line, operations, table, thousands};
+use kiln_core::Cost;
+use kiln_profile::{Row, Share};
+use serde_json::{Value, json};
+
+/// The parts of a step that have no gradient: their time is neither forward nor backward.
+const ONE_WAY: [&str; 4] = ["input", "backward", "optimizer", "step"];
+
+/// What a profile has found.
+pub(crate) struct Report {
+    /// What ran: model, batch, device.
+    pub(crate) about: Vec<(&'static str, String)>,
+    pub(crate) batch: u64,
+    pub(crate) steps: u64,
+    pub(crate) parameters: u64,
+    pub(crate) machine: Machine,
+    /// Largest gap first.
+    pub(crate) rows: Vec<Row>,
+    /// Seconds of a step: watched, and not.
+    pub(crate) watched: f64,
+    pub(crate) unwatched: f64,
+    /// What an image is called: `image`, `sequence`.
+    pub(crate) sample: &'static str,
+}
+
+fn millis(seconds: f64) -> String {
+    format!("{:.3}", 1000.0 * seconds)
+}
+
+/// Of a floor that shows as zero there is no telling.
+fn ratio(seconds: f64, floor: f64) -> String {
+    match floor >= 0.5e-6 {
+        true => format!("{:.1}", seconds / floor),
+        false => "-".to_string(),
+    }
+}
+
+fn rate(per_second: f64, unit: &str) -> String {
+    format!("{:.1} {unit}", per_second * 1e-9)
+}
+
+/// `conv1 (Conv2d)`, and `(optimizer)` for a part of the step.
+fn label(row: &Row) -> String {
+    match row.is_layer() {
+        true => format!("{} ({})", row.name, row.kind),
+        false => format!("({})", row.name),
+    }
+}
+
+const HEADER: [&str; 12] = [
+    "layer", "output", "calls", "forward", "backward", "time", "share", "FLOPs", "bytes", "floor", "x floor", "gap",
+];
+
+fn cells(row: &Row, step: f64) -> Vec<String> {
+    let one_way = !row.is_layer() && ONE_WAY.contains(&row.name.as_str());
+    let way = |share: &Share| match one_way {
+        true => String::new(),
+        false => millis(share.seconds),
+    };
+    let cost = row.cost();
+    vec![
+        label(row),
+        row.output.map_or(String::new(), |s| format!("{:?}", s.dims())),
+        row.calls.to_string(),
+        way(&row.forward),
+        way(&row.backward),
+        millis(row.seconds()),
+        format!("{:.1} %", 100.0 * row.seconds() / step),
+        operations(cost.flops),
+        bytes(cost.bytes),
+        millis(row.floor()),
+        ratio(row.seconds(), row.floor()),
+        millis(row.gap()),
+    ]
+}
+
+impl Report {
+    fn sum(&self, of: impl Fn(&Row) -> f64) -> f64 {
+        self.rows.iter().map(of).sum()
+    }
+
+    fn total(&self) -> Vec<String> {
+        let cost: Cost = self.rows.iter().map(Row::cost).sum();
+        let seconds = self.sum(Row::seconds);
+        vec![
+            "sum of all rows".to_string(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            millis(seconds),
+            format!("{:.1} %", 100.0 * seconds / self.watched),
+            operations(cost.flops),
+            bytes(cost.bytes),
+            millis(self.sum(Row::floor)),
+            ratio(seconds, self.sum(Row::floor)),
+            millis(self.sum(Row::gap)),
+        ]
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let rows = self.rows.iter().map(|r| cells(r, self.watched));
+        rows.chain([self.total()]).collect()
+    }
+
+    fn title(&self) -> String {
+        let about: Vec<&str> = self.about.iter().map(|(_, text)| text.as_str()).collect();
+        format!("{} ({} parameters)", about.join(", "), thousands(self.parameters))
+    }
+
+    fn floors(&self) -> String {
+        let (largest, slow) = self.machine.largest();
+        let fast = self.machine.memory.iter().map(|m| m.1).fold(0.0, f64::max);
+        format!(
+            "floors: {} ({}), {} over {}, up to {} where it fits a cache ({})",
+            rate(self.machine.flops, "GFLOP/s"),
+            self.machine.how,
+            rate(slow, "GB/s"),
+            bytes(largest as u64),
+            rate(fast, "GB/s"),
+            self.machine.moved,
+        )
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let sum = self.sum(Row::seconds);
+        let rest = self.watched - sum;
+        let in_ops = self.sum(|r| r.forward.in_ops + r.backward.in_ops);
+        let per_second = self.batch as f64 / self.unwatched;
+        vec![
+            format!(
+                "step: {} ms, the median of {}; the medians of the rows add up to {} ms, which leaves {} ms ({:.1} %) unaccounted for",
+                millis(self.watched),
+                self.steps,
+                millis(sum),
+                millis(rest),
+                100.0 * rest / self.watched,
+            ),
+            format!(
+                "of that {} ms are spent inside of ops and {} ms by the host between them",
+                millis(in_ops),
+                millis(sum - in_ops),
+            ),
+            format!(
+                "unwatched: {} ms, {:.0} {}s/s; the floors add up to {} ms, the step takes {} times that",
+                millis(self.unwatched),
+                per_second,
+                self.sample,
+                millis(self.sum(Row::floor)),
+                ratio(self.unwatched, self.sum(Row::floor)),
+            ),
+        ]
+    }
+
+    /// For people.
+    pub(crate) fn print(&self) {
+        line(&self.title());
+        line(&self.floors());
+        line("times in milliseconds, medians; sorted by gap = time - floor");
+        line("");
+        line(&table(&HEADER, &self.rows()));
+        line("");
+        self.summary().iter().for_each(|text| line(text));
+    }
+
+    /// For a document.
+    pub(crate) fn print_markdown(&self) {
+        let row = |cells: &[String]| format!("| {} |", cells.join(" | "));
+        line(&format!("**{}**", self.title()));
+        line("");
+        line(&row(&HEADER.map(String::from)));
+        line(&format!("|---|---|{}", "---:|".repeat(HEADER.len() - 2)));
+        self.rows().iter().for_each(|cells| line(&row(cells)));
+        line("");
+        line(&format!("- {}", self.floors()));
+        self.summary().iter().for_each(|text| line(&format!("- {text}")));
+    }
+
+    /// For programs: times in seconds.
+    pub(crate) fn json(&self) -> Value {
+        let share = |s: &Share| {
+            json!({
+                "seconds": s.seconds,
+                "seconds_in_ops": s.in_ops,
+                "ops": s.ops,
+                "flops": s.cost.flops,
+                "bytes": s.cost.bytes,
+                "floor_seconds": s.floor,
+            })
+        };
+        let row = |r: &Row| {
+            json!({
+                "name": r.name,
+                "kind": r.kind,
+                "layer": r.is_layer(),
+                "input": r.input.map(|s| s.dims().to_vec()),
+                "output": r.output.map(|s| s.dims().to_vec()),
+                "calls": r.calls,
+                "forward": share(&r.forward),
+                "backward": share(&r.backward),
+                "seconds": r.seconds(),
+                "floor_seconds": r.floor(),
+                "gap_seconds": r.gap(),
+            })
+        };
+        let cost: Cost = self.rows.iter().map(Row::cost).sum();
+        let mut all = json!({
+            "steps": self.steps,
+            "batch": self.batch,
+            "parameters": self.parameters,
+            "machine": self.machine.json(),
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "flops": cost.flops,
+            "bytes": cost.bytes,
+            "sum_seconds": self.sum(Row::seconds),
+            "floor_seconds": self.sum(Row::floor),
+            "step_seconds": self.watched,
+            "unwatched_step_seconds": self.unwatched,
+            "samples_per_second": self.batch as f64 / self.unwatched,
+        });
+        for (name, text) in self.about.iter().filter(|(name, _)| *name != "batch") {
+            all[*name] = text.as_str().into();
+        }
+        all
+    }
+}

@@ -1,0 +1,180 @@
+//! The watching backend: memory and execution.
+
+use crate::record::{Detail, Mark, Recorder, Timeline};
+use kiln_core::{Backend, Buffer, Cost, DType, MemoryStats, Result, Runtime, Scope, Shape};
+use std::fmt;
+use std::sync::Arc;
+
+/// A backend that does what the one inside of it does and keeps when. Clones watch together.
+pub struct Profiled<B: Backend> {
+    inner: B,
+    recorder: Arc<Recorder>,
+}
+
+impl<B: Backend> Clone for Profiled<B> {
+    fn clone(&self) -> Self {
+        Profiled {
+            inner: self.inner.clone(),
+            recorder: self.recorder.clone(),
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Profiled<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Profiled({})", self.inner.name())
+    }
+}
+
+impl<B: Backend> Profiled<B> {
+    /// Watches `inner`.
+    pub fn new(inner: &B) -> Self {
+        Profiled {
+            inner: inner.clone(),
+            recorder: Arc::new(Recorder::new()),
+        }
+    }
+
+    /// The backend that does the work.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// Watches one step, all of it on this thread. A step that fails is not kept.
+    ///
+    /// # Errors
+    /// Those of `step`, and of waiting for the device before and after it.
+    pub fn step<R, E: From<kiln_core::Error>>(&self, step: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+        self.inner.sync()?;
+        self.recorder.begin();
+        let result = step().and_then(|r| Ok(self.inner.sync().map(|()| r)?));
+        self.recorder.end(result.is_ok());
+        result
+    }
+
+    /// Names a part of the step: what happens in it outside of any layer, and gradients of ops that were recorded there,
+    /// are its own.
+    pub fn part<R>(&self, name: &str, part: impl FnOnce() -> R) -> R {
+        if !self.recorder.is_on() {
+            return part();
+        }
+        self.recorder.enter_part(name);
+        let result = part();
+        self.recorder.leave(None);
+        result
+    }
+
+    /// What has been watched so far.
+    pub fn timeline(&self) -> Timeline {
+        self.recorder.timeline()
+    }
+
+    /// Runs an op and waits for it.
+    pub(crate) fn op(
+        &self,
+        name: &'static str,
+        cost: Cost,
+        detail: Detail,
+        op: impl FnOnce(&B) -> Result<()>,
+    ) -> Result<()> {
+        if !self.recorder.is_on() {
+            return op(&self.inner);
+        }
+        let start = self.recorder.now();
+        op(&self.inner)?;
+        self.inner.sync()?;
+        let end = self.recorder.now();
+        self.recorder.op(Mark::Op {
+            start,
+            end,
+            name,
+            cost,
+            detail,
+        });
+        Ok(())
+    }
+}
+
+/// Bytes of a buffer.
+pub(crate) fn bytes<Buf: Buffer>(buffer: &Buf) -> u64 {
+    buffer.len() as u64 * buffer.dtype().size() as u64
+}
+
+fn moved(bytes: u64) -> Cost {
+    Cost { flops: 0, bytes }
+}
+
+impl<B: Backend> Runtime for Profiled<B> {
+    type Buffer = B::Buffer;
+    type Graph = B::Graph;
+
+    const WATCHES: bool = true;
+
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn supports(&self, dtype: DType) -> bool {
+        self.inner.supports(dtype)
+    }
+
+    fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer> {
+        self.inner.alloc(dtype, len)
+    }
+
+    fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()> {
+        let (n, cost) = (dst.len() as u64, moved(2 * src.len() as u64));
+        self.op("upload", cost, Detail::Elements(n), |b| b.upload_bytes(src, dst))
+    }
+
+    fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()> {
+        let (n, cost) = (src.len() as u64, moved(2 * dst.len() as u64));
+        self.op("download", cost, Detail::Elements(n), |b| b.download_bytes(src, dst))
+    }
+
+    fn copy(&self, src: &Self::Buffer, dst: &mut Self::Buffer) -> Result<()> {
+        let (n, cost) = (src.len() as u64, moved(2 * bytes(src)));
+        self.op("copy", cost, Detail::Elements(n), |b| b.copy(src, dst))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
+    }
+
+    /// Runs `body` and records nothing: what is watched runs op by op.
+    fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Self::Graph>> {
+        body().map(|()| None)
+    }
+
+    fn replay(&self, graph: &mut Self::Graph) -> Result<()> {
+        self.inner.replay(graph)
+    }
+
+    fn launches(&self, graph: &Self::Graph) -> usize {
+        self.inner.launches(graph)
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.inner.memory()
+    }
+
+    fn enter(&self, scope: &Scope<'_>) {
+        if self.recorder.is_on() {
+            self.recorder.enter(scope);
+        }
+    }
+
+    fn leave(&self, output: Option<&Shape>) {
+        if self.recorder.is_on() {
+            self.recorder.leave(output);
+        }
+    }
+
+    fn scope(&self) -> u32 {
+        if self.recorder.is_on() {
+            self.recorder.scope()
+        } else {
+            0
+        }
+    }
+}

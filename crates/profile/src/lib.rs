@@ -1,0 +1,49 @@
+//! Where the time of a training step goes: a backend that watches another one.
+//!
+//! [`Profiled`] does what the backend inside of it does, op by op, and keeps when each op began and ended, what it costs at
+//! least ([`Cost`](kiln_core::Cost)), and which layer asked for it, forward or for a gradient. A [`Timeline`] is what
+//! it has seen: rows by layer ([`Timeline::rows`]) or a trace for a viewer ([`Timeline::chrome_trace`]).
+//!
+//! ```
+//! use kiln_core::{Backend, DType, Result};
+//! use kiln_cpu::Cpu;
+//! use kiln_nn::layers::{Linear, Relu};
+//! use kiln_nn::{Init, Layer, Sequential, Tensor};
+//! use kiln_profile::Profiled;
+//!
+//! # fn main() -> Result<()> {
+//! let watched = Profiled::new(&Cpu::new());
+//! let init = &mut Init::new(&watched, 0);
+//! let model = Sequential::new().push(Linear::new(init, 8, 4)?).push(Relu);
+//! let x = Tensor::ones(&watched, &[16, 8], DType::F32)?;
+//! for _ in 0..3 {
+//!     watched.step(|| -> Result<()> {
+//!         let loss = watched.part("model", || model.forward(&x))?.mean(&[], false)?;
+//!         watched.part("backward", || loss.backward())?;
+//!         Ok(())
+//!     })?;
+//! }
+//! let timeline = watched.timeline();
+//! // At 1e11 operations and 1e10 bytes a second.
+//! let rows = timeline.rows(&|cost| cost.seconds(1e11, 1e10));
+//! let linear = rows.iter().find(|r| r.name == "0").unwrap();
+//! assert_eq!((linear.kind, linear.calls), ("Linear", 1));
+//! assert_eq!((linear.forward.cost.flops, linear.backward.cost.flops), (2 * 16 * 8 * 4, 2 * 16 * 8 * 4));
+//! assert!(linear.forward.seconds > 0.0 && linear.floor() > 0.0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The watched backend waits for the device after every op, so on a GPU the steps it times run op by op, without overlap
+//! and not as a recorded graph. What watching costs is seen by timing the same step without it: outside of
+//! [`Profiled::step`] nothing is kept.
+
+mod backend;
+mod chrome;
+mod ops;
+mod record;
+mod rows;
+
+pub use backend::Profiled;
+pub use record::{Detail, Mark, ScopeInfo, Step, Timeline};
+pub use rows::{Row, Share};

@@ -1,0 +1,44 @@
+//! Convolutions, watched.
+
+use super::{optional, size};
+use crate::backend::{Profiled, bytes};
+use crate::record::Detail;
+use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::{Backend, Cost, Result};
+
+impl<B: Backend> ConvOps for Profiled<B> {
+    fn conv(
+        &self,
+        p: &ConvParams,
+        x: &B::Buffer,
+        w: &B::Buffer,
+        bias: Option<&B::Buffer>,
+        y: &mut B::Buffer,
+    ) -> Result<()> {
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: p.seen() * size(x) + bytes(w) + optional(bias) + bytes(y),
+        };
+        self.op("conv", cost, Detail::Conv(*p), |b| b.conv(p, x, w, bias, y))
+    }
+
+    fn conv_data_grad(&self, p: &ConvParams, g: &B::Buffer, w: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: bytes(g) + bytes(w) + bytes(dx),
+        };
+        self.op("conv_data_grad", cost, Detail::Conv(*p), |b| {
+            b.conv_data_grad(p, g, w, dx)
+        })
+    }
+
+    fn conv_weight_grad(&self, p: &ConvParams, g: &B::Buffer, x: &B::Buffer, dw: &mut B::Buffer) -> Result<()> {
+        let cost = Cost {
+            flops: p.flops(),
+            bytes: bytes(g) + p.seen() * size(x) + bytes(dw),
+        };
+        self.op("conv_weight_grad", cost, Detail::Conv(*p), |b| {
+            b.conv_weight_grad(p, g, x, dw)
+        })
+    }
+}

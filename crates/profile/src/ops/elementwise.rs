@@ -1,0 +1,67 @@
+//! Elementwise ops, watched.
+
+use super::{elements, moved};
+use crate::backend::{Profiled, bytes};
+use crate::record::Detail;
+use kiln_core::ops::{Binary, BroadcastParams, ElementwiseOps, UnaryParams};
+use kiln_core::{Backend, Buffer, Result};
+
+impl<B: Backend> ElementwiseOps for Profiled<B> {
+    fn unary(&self, p: &UnaryParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        let cost = moved(bytes(x) + bytes(y));
+        self.op("unary", cost, Detail::Unary(p.op(), y.len() as u64), |b| {
+            b.unary(p, x, y)
+        })
+    }
+
+    fn unary_grad(
+        &self,
+        p: &UnaryParams,
+        x: &B::Buffer,
+        y: &B::Buffer,
+        g: &B::Buffer,
+        dx: &mut B::Buffer,
+    ) -> Result<()> {
+        let cost = moved(p.grad_reads() * bytes(x) + bytes(g) + bytes(dx));
+        self.op("unary_grad", cost, Detail::Unary(p.op(), dx.len() as u64), |b| {
+            b.unary_grad(p, x, y, g, dx)
+        })
+    }
+
+    fn binary(&self, p: &BroadcastParams, a: &B::Buffer, b: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        let cost = moved(bytes(a) + bytes(b) + bytes(y));
+        let detail = Detail::Binary(Binary::from_code(p.op), y.len() as u64);
+        self.op("binary", cost, detail, |inner| inner.binary(p, a, b, y))
+    }
+
+    fn compare(&self, p: &BroadcastParams, a: &B::Buffer, b: &B::Buffer, mask: &mut B::Buffer) -> Result<()> {
+        let cost = moved(bytes(a) + bytes(b) + bytes(mask));
+        self.op("compare", cost, elements(mask), |inner| inner.compare(p, a, b, mask))
+    }
+
+    fn select(
+        &self,
+        p: &BroadcastParams,
+        mask: &B::Buffer,
+        a: &B::Buffer,
+        b: &B::Buffer,
+        y: &mut B::Buffer,
+    ) -> Result<()> {
+        // Of the two only what the mask takes: together one result.
+        let cost = moved(bytes(mask) + bytes(a).min(bytes(b)) + bytes(y));
+        self.op("select", cost, elements(y), |inner| inner.select(p, mask, a, b, y))
+    }
+
+    fn cast(&self, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        self.op("cast", moved(bytes(x) + bytes(y)), elements(y), |b| b.cast(x, y))
+    }
+
+    fn fill(&self, value: f64, y: &mut B::Buffer) -> Result<()> {
+        self.op("fill", moved(bytes(y)), elements(y), |b| b.fill(value, y))
+    }
+
+    fn accumulate(&self, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        let cost = moved(bytes(x) + 2 * bytes(y));
+        self.op("accumulate", cost, elements(y), |b| b.accumulate(x, y))
+    }
+}

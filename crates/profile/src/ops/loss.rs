@@ -1,0 +1,25 @@
+//! Losses, watched.
+
+use super::{elements, moved, optional};
+use crate::backend::{Profiled, bytes};
+use kiln_core::ops::{CrossEntropyParams, LossOps};
+use kiln_core::{Backend, Result};
+
+impl<B: Backend> LossOps for Profiled<B> {
+    fn cross_entropy(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &B::Buffer,
+        labels: &B::Buffer,
+        class_weights: Option<&B::Buffer>,
+        loss: &mut B::Buffer,
+        weight: &mut B::Buffer,
+        dlogits: &mut B::Buffer,
+    ) -> Result<()> {
+        let read = bytes(logits) + bytes(labels) + optional(class_weights);
+        let cost = moved(read + bytes(loss) + bytes(weight) + bytes(dlogits));
+        self.op("cross_entropy", cost, elements(logits), |b| {
+            b.cross_entropy(p, logits, labels, class_weights, loss, weight, dlogits)
+        })
+    }
+}

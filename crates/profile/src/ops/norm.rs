@@ -1,0 +1,94 @@
+//! Norms, watched.
+
+use super::{elements, moved, optional};
+use crate::backend::{Profiled, bytes};
+use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::{Backend, Result};
+
+impl<B: Backend> NormOps for Profiled<B> {
+    fn batch_norm(
+        &self,
+        p: &BatchNormParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        shift: Option<&B::Buffer>,
+        y: &mut B::Buffer,
+        mean: &mut B::Buffer,
+        rstd: &mut B::Buffer,
+    ) -> Result<()> {
+        let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
+        self.op("batch_norm", cost, elements(y), |b| {
+            b.batch_norm(p, x, scale, shift, y, mean, rstd)
+        })
+    }
+
+    fn batch_norm_eval(
+        &self,
+        p: &BatchNormParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        shift: Option<&B::Buffer>,
+        mean: &B::Buffer,
+        var: &B::Buffer,
+        y: &mut B::Buffer,
+    ) -> Result<()> {
+        let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(mean) + bytes(var) + bytes(y));
+        self.op("batch_norm_eval", cost, elements(y), |b| {
+            b.batch_norm_eval(p, x, scale, shift, mean, var, y)
+        })
+    }
+
+    fn batch_norm_grad(
+        &self,
+        p: &BatchNormParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        mean: &B::Buffer,
+        rstd: &B::Buffer,
+        g: &B::Buffer,
+        dx: &mut B::Buffer,
+        dscale: &mut B::Buffer,
+        dshift: &mut B::Buffer,
+    ) -> Result<()> {
+        let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
+        let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
+        self.op("batch_norm_grad", cost, elements(dx), |b| {
+            b.batch_norm_grad(p, x, scale, mean, rstd, g, dx, dscale, dshift)
+        })
+    }
+
+    fn group_norm(
+        &self,
+        p: &GroupNormParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        shift: Option<&B::Buffer>,
+        y: &mut B::Buffer,
+        mean: &mut B::Buffer,
+        rstd: &mut B::Buffer,
+    ) -> Result<()> {
+        let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
+        self.op("group_norm", cost, elements(y), |b| {
+            b.group_norm(p, x, scale, shift, y, mean, rstd)
+        })
+    }
+
+    fn group_norm_grad(
+        &self,
+        p: &GroupNormParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        mean: &B::Buffer,
+        rstd: &B::Buffer,
+        g: &B::Buffer,
+        dx: &mut B::Buffer,
+        dscale: &mut B::Buffer,
+        dshift: &mut B::Buffer,
+    ) -> Result<()> {
+        let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
+        let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
+        self.op("group_norm_grad", cost, elements(dx), |b| {
+            b.group_norm_grad(p, x, scale, mean, rstd, g, dx, dscale, dshift)
+        })
+    }
+}

@@ -1,0 +1,39 @@
+//! Optimizer updates, watched.
+
+use super::moved;
+use crate::backend::{Profiled, bytes};
+use crate::record::Detail;
+use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::{Backend, Buffer, Cost, Result};
+
+/// Bytes of an update: gradients are read, parameters and state read and written.
+fn updated<Buf: Buffer>(slots: &[OptimSlot<'_, Buf>]) -> (Cost, Detail) {
+    let of = |s: &OptimSlot<'_, Buf>| {
+        let state: u64 = s.state.iter().map(|b| bytes(&**b)).sum();
+        bytes(s.grad) + 2 * (bytes(&*s.param) + state)
+    };
+    let values = slots.iter().map(|s| s.param.len() as u64).sum();
+    (moved(slots.iter().map(of).sum()), Detail::Elements(values))
+}
+
+impl<B: Backend> OptimOps for Profiled<B> {
+    fn sgd(&self, p: &SgdParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        let (cost, detail) = updated(slots);
+        self.op("sgd", cost, detail, |b| b.sgd(p, scalars, slots))
+    }
+
+    fn adam(&self, p: &AdamParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        let (cost, detail) = updated(slots);
+        self.op("adam", cost, detail, |b| b.adam(p, scalars, slots))
+    }
+
+    fn rmsprop(&self, p: &RmspropParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        let (cost, detail) = updated(slots);
+        self.op("rmsprop", cost, detail, |b| b.rmsprop(p, scalars, slots))
+    }
+
+    fn adagrad(&self, p: &AdagradParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        let (cost, detail) = updated(slots);
+        self.op("adagrad", cost, detail, |b| b.adagrad(p, scalars, slots))
+    }
+}

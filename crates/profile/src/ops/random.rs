@@ -1,0 +1,22 @@
+//! Random numbers, watched.
+
+use super::{elements, moved};
+use crate::backend::{Profiled, bytes};
+use kiln_core::ops::{RandomOps, RandomParams};
+use kiln_core::{Backend, Result};
+
+impl<B: Backend> RandomOps for Profiled<B> {
+    fn random(&self, p: &RandomParams, step: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        self.op("random", moved(bytes(y)), elements(y), |b| b.random(p, step, y))
+    }
+
+    fn tick(&self, counter: &mut B::Buffer, ticket: &mut B::Buffer) -> Result<()> {
+        let cost = moved(2 * bytes(counter) + bytes(ticket));
+        self.op("tick", cost, elements(ticket), |b| b.tick(counter, ticket))
+    }
+
+    fn dropout(&self, p: &RandomParams, step: &B::Buffer, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        let cost = moved(bytes(x) + bytes(y));
+        self.op("dropout", cost, elements(y), |b| b.dropout(p, step, x, y))
+    }
+}
