@@ -1,7 +1,7 @@
 //! The CPU backend: correct first, then fast.
 //!
-//! Threads come from rayon and matrix products from the `gemm` crate, whose micro-kernels follow the machine's vector
-//! units at run time. Work is split into chunks whose number depends on the shapes alone, and partial results are
+//! Threads come from rayon. Matrix products and convolutions share micro-kernels of their own for AVX-512, AVX2 and
+//! portable code, chosen at run time. Work is split into chunks whose number depends on the shapes alone, and partial results are
 //! combined in order, so the same seed gives the same bits at any number of threads.
 
 mod buffer;

@@ -1,48 +1,32 @@
-//! What the dense kernels ask of the types they accumulate in, beyond [`Math`]: a GEMM kernel.
+//! What the dense kernels ask of the types they accumulate in, beyond [`Math`]: micro-kernels of products.
 
+use crate::gemm::{Kernels, all_f32, all_f64};
 use crate::math::Math;
 use kiln_core::Float;
 use std::ops::AddAssign;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 /// f32 or f64: a type that sums are kept in.
 pub(crate) trait Scalar: Math + AddAssign + Default {
-    /// The kernel of the `gemm` crate for this machine's vector units.
-    fn kernel() -> Kernel<Self>;
+    /// The sets of micro-kernels that run on this machine, the best first.
+    fn all_kernels() -> &'static [&'static Kernels<Self>];
+
+    /// The best set of micro-kernels of this machine.
+    fn kernels() -> &'static Kernels<Self> {
+        Self::all_kernels()[0]
+    }
 }
 
-/// `dst ← alpha·dst + beta·lhs·rhs` in the argument order of the `gemm` crate: sizes m, n, k; each matrix with its
-/// column and row stride; whether `dst` is read; the factors; conjugations; threads.
-pub(crate) type Kernel<A> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut A,
-    isize,
-    isize,
-    bool,
-    *const A,
-    isize,
-    isize,
-    *const A,
-    isize,
-    isize,
-    A,
-    A,
-    bool,
-    bool,
-    bool,
-    gemm_common::Parallelism,
-);
-
 impl Scalar for f32 {
-    fn kernel() -> Kernel<Self> {
-        gemm_f32::gemm::f32::get_gemm_fn()
+    fn all_kernels() -> &'static [&'static Kernels<Self>] {
+        all_f32()
     }
 }
 
 impl Scalar for f64 {
-    fn kernel() -> Kernel<Self> {
-        gemm_f64::gemm::f64::get_gemm_fn()
+    fn all_kernels() -> &'static [&'static Kernels<Self>] {
+        all_f64()
     }
 }
 
@@ -54,5 +38,49 @@ impl<T: Float<Acc: Scalar>> Stored for T {}
 /// must `f` itself.
 #[inline(always)]
 pub(crate) fn vectorized<R>(f: impl FnOnce() -> R) -> R {
-    gemm_common::pulp::Arch::new().dispatch(f)
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+        fn avx512<R>(f: impl FnOnce() -> R) -> R {
+            f()
+        }
+        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+        fn avx2<R>(f: impl FnOnce() -> R) -> R {
+            f()
+        }
+        match units() {
+            // SAFETY: `units` found every feature that the function enables.
+            Units::Avx512 => return unsafe { avx512(f) },
+            // SAFETY: as above.
+            Units::Avx2 => return unsafe { avx2(f) },
+            Units::Baseline => {}
+        }
+    }
+    f()
+}
+
+/// The vector units that [`vectorized`] compiles for.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+enum Units {
+    Avx512,
+    Avx2,
+    Baseline,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn units() -> Units {
+    static FOUND: OnceLock<Units> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        macro_rules! all {
+            ($($feature:tt)+) => { $(is_x86_feature_detected!($feature))&&+ };
+        }
+        if !all!("avx2" "fma" "bmi1" "bmi2" "lzcnt" "popcnt") {
+            Units::Baseline
+        } else if all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl") {
+            Units::Avx512
+        } else {
+            Units::Avx2
+        }
+    })
 }

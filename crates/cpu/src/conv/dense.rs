@@ -1,29 +1,33 @@
-//! Dense and grouped convolutions as products over gathered rows, a block of rows at a time so that the gathered
-//! values stay in cache and the whole matrix never exists.
+//! Dense and grouped convolutions as products that read the images where they lie.
+//!
+//! The window of an output position is a list of runs of contiguous input elements ([`Windows`]), and the micro-kernels
+//! follow pointers to them: no matrix of gathered windows is made, for any of the three products. Columns of the products
+//! are channels, so that every vector is a stretch of memory.
 
 use super::Geometry;
-use super::gather::{gather, scatter};
-use super::shallow;
+use super::runs::Runs;
+use super::widen::widen;
+use super::windows::Windows;
 use crate::Cpu;
-use crate::epilogue::finish_rows;
-use crate::gemm::{BLOCK_WORK, gemm, matrix, matrix_mut, sum_parts};
-use crate::parallel::try_chunks_mut;
-use crate::scalar::{Scalar, vectorized};
+use crate::gemm::{
+    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_columns, by_rows, matrix, sum_parts,
+};
+use crate::parallel::{chunks_mut, try_chunks_mut};
+use crate::scalar::Scalar;
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use ndarray::s;
+use std::ops::Range;
 
-/// Gathered elements per block: a quarter of a common second-level cache in f32.
-const BLOCK: usize = 1 << 16;
-
-/// Rows of one block: enough to reuse the weight, few enough for the cache, and enough blocks to share out.
-fn block_rows(rows: usize, depth: usize, work: usize) -> usize {
-    let by_cache = rows.div_ceil((BLOCK / depth.max(1)).clamp(128, 1024));
-    let by_work = (work / BLOCK_WORK).min(8);
-    rows.div_ceil(by_cache.max(by_work).max(1))
-        .next_multiple_of(8)
-        .min(rows)
-        .max(1)
+/// Rows and columns of the blocks of a product that tasks compute; rows come in multiples of `unit`.
+fn block_size(rows: usize, columns: usize, depth: usize, panel: usize, unit: usize) -> [usize; 2] {
+    let work = rows.saturating_mul(columns).saturating_mul(depth);
+    if work <= BLOCK_WORK {
+        return [rows.max(1), columns];
+    }
+    let columns = columns.div_ceil(columns.div_ceil(256)).next_multiple_of(panel);
+    let parts = rows.div_ceil((BLOCK_WORK / (columns * depth)).clamp(48, 384));
+    [rows.div_ceil(parts).next_multiple_of(unit), columns]
 }
 
 /// `y = f(x ⋆ w + bias)`.
@@ -36,148 +40,214 @@ pub(crate) fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<()> {
-    let (depth, per, outputs) = (g.depth(), g.group_out(), g.outputs);
-    let rows = block_rows(g.rows(), depth, g.work());
-    // The weight of each group as [depth, outputs]: the product then reads it along its rows.
-    let mut turned = cpu.scratch(A::DTYPE, w.len())?;
-    transpose(w, g.groups, per, depth, turned.as_mut_slice());
-    let turned = turned.as_slice::<A>();
-    let shallow = g.groups == 1 && !g.pointwise() && depth <= shallow::DEPTH && outputs % shallow::WIDTH == 0;
-    let parallel = g.work() > BLOCK_WORK;
-    try_chunks_mut(y, rows * outputs, parallel, |at, y| {
-        let (first, count) = (at / outputs, y.len() / outputs);
-        let mut cols = cpu.scratch(A::DTYPE, if g.pointwise() { 0 } else { count * depth })?;
-        let cols = cols.as_mut_slice::<A>();
-        if shallow {
-            gather(g, 0, first..first + count, x, cols);
-            shallow::product(cols, turned, depth, outputs, y);
-        } else {
-            for group in 0..g.groups {
-                let a = if g.pointwise() {
-                    matrix(&x[first * depth..], count, depth, depth)
-                } else {
-                    gather(g, group, first..first + count, x, cols);
-                    matrix(cols, count, depth, depth)
-                };
-                let b = matrix(&turned[group * per * depth..], depth, per, per);
-                let mut y = matrix_mut(y, count, outputs, outputs);
-                let y = y.slice_mut(s![.., group * per..(group + 1) * per]);
-                gemm(A::of(1.0), a, b, A::default(), y);
-            }
-        }
-        if bias.is_some() || f != Activation::None {
-            finish_rows(y, outputs, bias, f);
-        }
-        Ok(())
-    })
-}
-
-/// The gradient with respect to the input, image by image: columns = g·W, added back to where they came from.
-pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
-    let (depth, per, outputs) = (p.depth(), p.group_out(), p.outputs);
-    if p.pointwise() {
-        let rows = block_rows(p.rows(), outputs, p.work());
-        return try_chunks_mut(dx, rows * depth, p.work() > BLOCK_WORK, |at, dx| {
-            let count = dx.len() / depth;
-            let g = matrix(&g[at / depth * outputs..], count, outputs, outputs);
-            gemm(
-                A::of(1.0),
-                g,
-                matrix(w, outputs, depth, depth),
-                A::default(),
-                matrix_mut(dx, count, depth, depth),
-            );
-            Ok(())
+    let wide = widen(cpu, g, x)?;
+    let (g, x) = match &wide {
+        Some((g, x)) => (g, x.as_slice()),
+        None => (g, x),
+    };
+    let kernels = A::kernels();
+    let (per_in, per_out, depth) = (g.group_in(), g.group_out(), g.depth());
+    let windows = Windows::forward(g);
+    let starts: Vec<usize> = (0..windows.taps.len()).map(|t| t * windows.len).collect();
+    for group in 0..g.groups {
+        let source = Source {
+            data: &w[group * per_out * depth..],
+            taps: &starts,
+            steps: windows.len,
+            columns: per_out,
+            k_step: 1,
+            n_step: depth,
+        };
+        let b = Panels::packed(cpu, kernels, source)?;
+        let columns = group * per_out..(group + 1) * per_out;
+        let e = Epilogue {
+            bias: bias.map(|bias| &bias[columns.clone()]),
+            activation: f,
+        };
+        let mut y = matrix(y, g.rows(), g.outputs);
+        let size = block_size(g.rows(), per_out, depth, kernels.panel(), kernels.tile());
+        blocks(y.slice_mut(s![.., columns]), size, [0; 2], &|[row, column], y| {
+            let rows = windows.rows(row..row + y.nrows());
+            let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                windows.point(&rows[tile], group * per_in, unit, to);
+            };
+            let place = |i: usize| rows[i].number - row;
+            by_rows(kernels, x, &mut fill, &b, column, rows.len(), Target::new(y), &place, e);
         });
     }
-    let image = p.in_positions() * p.channels;
-    let positions = p.out_positions();
-    let rows = block_rows(positions, depth, 0);
-    let together = (BLOCK_WORK / 4 * p.batch / p.work().max(1)).clamp(1, p.batch.max(1));
-    try_chunks_mut(dx, together * image, p.work() > BLOCK_WORK, |at, dx| {
-        dx.fill(A::default());
-        let mut cols = cpu.scratch(A::DTYPE, rows * depth)?;
-        let cols = cols.as_mut_slice::<A>();
-        let first = at / image;
-        for (i, dx) in dx.chunks_exact_mut(image).enumerate() {
-            for from in (0..positions).step_by(rows) {
-                let count = rows.min(positions - from);
-                let start = (first + i) * positions + from;
-                for group in 0..p.groups {
-                    let g = matrix(&g[start * outputs + group * per..], count, per, outputs);
-                    let w = matrix(&w[group * per * depth..], per, depth, depth);
-                    gemm(
-                        A::of(1.0),
-                        g,
-                        w,
-                        A::default(),
-                        matrix_mut(&mut cols[..count * depth], count, depth, depth),
-                    );
-                    // Within its image: positions count from its own start.
-                    vectorized(
-                        #[inline(always)]
-                        || scatter(p, group, from..from + count, cols, dx),
-                    );
-                }
-            }
-        }
-        Ok(())
-    })
+    Ok(())
 }
 
-/// The gradient with respect to the weight: `gᵀ · columns` over fixed parts of the rows, the parts added in order.
-pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
-    let (depth, per, outputs, rows) = (p.depth(), p.group_out(), p.outputs, p.rows());
-    let size = dw.len();
-    let tasks = (p.work() / BLOCK_WORK).clamp(1, 16);
-    // Parts cost memory and a sum, blocks of channels gather again: parts while the weight is small.
-    let parts = tasks.min(((1 << 22) / size.max(1)).max(1)).min(rows.max(1));
-    let mut split = tasks.div_ceil(parts).min(per.div_ceil(64)).max(1);
-    while per % split != 0 {
-        split -= 1;
+/// The gradient with respect to the input: every input position gathers from the windows that read it.
+pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+    let kernels = A::kernels();
+    let (per_in, per_out, depth) = (p.group_in(), p.group_out(), p.depth());
+    let classes = Windows::backward(p);
+    let cut = classes.iter().any(Windows::cut);
+    let positions = p.batch * p.in_positions();
+    for group in 0..p.groups {
+        let mut products = Vec::new();
+        for windows in &classes {
+            let number = |&[d, h, w]: &[usize; 3]| (d * p.kernel[1] + h) * p.kernel[2] + w;
+            let starts: Vec<usize> = windows.taps.iter().map(|k| number(k) * per_in).collect();
+            let source = Source {
+                data: &w[group * per_out * depth..],
+                taps: &starts,
+                steps: per_out,
+                columns: per_in,
+                k_step: depth,
+                n_step: 1,
+            };
+            products.push((windows, Panels::packed(cpu, kernels, source)?));
+        }
+        // Whole lines of the input, so that a block has as many positions of each remainder.
+        let unit = if classes.len() == 1 {
+            kernels.tile()
+        } else {
+            p.input[2] * p.stride[1]
+        };
+        let [rows, columns] = block_size(
+            positions,
+            per_in,
+            p.taps() * per_out / classes.len(),
+            kernels.panel(),
+            unit,
+        );
+        // Blocks of several images, so that positions which the border cuts alike fill tiles.
+        let images = (kernels.tile() * p.in_positions())
+            .min(positions / 8)
+            .next_multiple_of(unit);
+        let size = [rows.max(if cut { images } else { 0 }), columns];
+        let mut dx = matrix(dx, positions, p.channels);
+        let columns = group * per_in..(group + 1) * per_in;
+        blocks(dx.slice_mut(s![.., columns]), size, [0; 2], &|[row, column], mut dx| {
+            for (windows, b) in &products {
+                let rows = windows.rows(row..row + dx.nrows());
+                let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                    windows.point(&rows[tile], group * per_out, unit, to);
+                };
+                let none = Epilogue {
+                    bias: None,
+                    activation: Activation::None,
+                };
+                let place = |i: usize| rows[i].number - row;
+                by_rows(
+                    kernels,
+                    g,
+                    &mut fill,
+                    b,
+                    column,
+                    rows.len(),
+                    Target::new(dx.view_mut()),
+                    &place,
+                    none,
+                );
+            }
+        });
     }
-    let wide = per / split;
+    Ok(())
+}
+
+/// Elements of x and g that a stretch of rows may have, together: a good part of a second-level cache.
+const STRETCH: usize = 1 << 16;
+/// Elements of all partial gradients together.
+const PARTS: usize = 1 << 20;
+
+/// The gradient with respect to the weight: `xᵀ · g` over fixed parts of the rows, the parts added in order.
+pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+    let wide = widen(cpu, p, x)?;
+    let (p, x) = match &wide {
+        Some((p, x)) => (p, x.as_slice()),
+        None => (p, x),
+    };
+    let (per_in, per_out, depth, rows) = (p.group_in(), p.group_out(), p.depth(), p.rows());
+    let taps = Runs::new(p);
+    let size = dw.len();
+    let tasks = (p.work() / BLOCK_WORK).clamp(1, 32);
+    // Parts of the rows cost memory and a sum, parts of a run read the output's gradient again.
+    let parts = tasks.min((PARTS / size.max(1)).max(1)).min(rows.max(1));
+    let unit = match tasks.div_ceil(parts * p.groups) {
+        1 => depth,
+        wanted if wanted <= taps.count() => taps.count().div_ceil(wanted) * taps.len,
+        wanted => taps
+            .len
+            .div_ceil(wanted.div_ceil(taps.count()))
+            .next_multiple_of(A::kernels().tile())
+            .min(taps.len),
+    };
     let part = rows.div_ceil(parts);
-    let step = (BLOCK / depth.max(1)).clamp(64, 512).min(part.max(1));
+    let step = (STRETCH / (per_in * p.stride[2] + per_out)).clamp(64, 1024);
+    // For every part and group the transposed gradient, [depth, outputs of the group].
     let mut sums = cpu.scratch(A::DTYPE, parts * size)?;
     let sums = sums.as_mut_slice::<A>();
-    // A task is a block of output channels of one group over one part of the rows; unsplit groups go together.
-    let unit = if split == 1 { size } else { wide * depth };
-    try_chunks_mut(sums, unit, p.work() > BLOCK_WORK, |at, dw| {
-        let (number, from) = (at / size, at % size / depth);
-        let (start, end) = ((number * part).min(rows), ((number + 1) * part).min(rows));
-        let mut cols = cpu.scratch(A::DTYPE, if p.pointwise() { 0 } else { step * depth })?;
-        let cols = cols.as_mut_slice::<A>();
-        dw.fill(A::default());
-        for (i, dw) in dw.chunks_exact_mut(wide * depth).enumerate() {
-            let channel = from + i * wide;
-            for row in (start..end).step_by(step) {
-                let count = step.min(end - row);
-                let b = if p.pointwise() {
-                    matrix(&x[row * depth..], count, depth, depth)
-                } else {
-                    gather(p, channel / per, row..row + count, x, cols);
-                    matrix(cols, count, depth, depth)
-                };
-                let a = matrix(&g[row * outputs + channel..], count, wide, outputs).reversed_axes();
-                gemm(A::of(1.0), a, b, A::of(1.0), matrix_mut(dw, wide, depth, depth));
+    let mut chunks: Vec<(usize, usize, usize, &mut [A])> = Vec::new();
+    for (i, of_group) in sums.chunks_mut((depth * per_out).max(1)).enumerate() {
+        let mut rest = of_group;
+        let mut from = 0;
+        while !rest.is_empty() {
+            // A chunk ends with its run, or spans whole runs.
+            let left = if unit < taps.len {
+                taps.len - from % taps.len
+            } else {
+                depth - from
+            };
+            let count = unit.min(left);
+            let (chunk, after) = rest.split_at_mut(count * per_out);
+            chunks.push((i / p.groups, i % p.groups, from, chunk));
+            rest = after;
+            from += count;
+        }
+    }
+    try_chunks_mut(&mut chunks, 1, p.work() > BLOCK_WORK, |_, chunk| {
+        let (number, group, from, dw) = &mut chunk[0];
+        let (start, end) = ((*number * part).min(rows), ((*number + 1) * part).min(rows));
+        if start == end {
+            dw.fill(A::default());
+        }
+        let mut segments = Vec::new();
+        for at in (start..end).step_by(step) {
+            let mut done = 0;
+            while done * per_out < dw.len() {
+                let (run, inside) = ((*from + done) / taps.len, (*from + done) % taps.len);
+                let count = (taps.len - inside).min(dw.len() / per_out - done);
+                taps.segments(p, run, at..(at + step).min(end), &mut segments);
+                let c = matrix(&mut dw[done * per_out..][..count * per_out], count, per_out);
+                by_columns(
+                    A::kernels(),
+                    &segments,
+                    Left {
+                        data: &x[*group * per_in + inside..],
+                        step: p.stride[2] * p.channels,
+                    },
+                    Left {
+                        data: &g[*group * per_out..],
+                        step: p.outputs,
+                    },
+                    Target::new(c),
+                    at > start,
+                );
+                done += count;
             }
         }
         Ok(())
     })?;
-    sum_parts(sums, dw);
-    Ok(())
-}
-
-/// Turns each of `count` matrices `rows × cols` over.
-fn transpose<A: Copy>(from: &[A], count: usize, rows: usize, cols: usize, to: &mut [A]) {
-    for m in 0..count {
-        let from = &from[m * rows * cols..][..rows * cols];
-        let to = &mut to[m * rows * cols..][..rows * cols];
-        for (r, row) in from.chunks_exact(cols.max(1)).enumerate() {
-            for (c, &v) in row.iter().enumerate() {
-                to[c * rows + r] = v;
+    let mut total = cpu.scratch(A::DTYPE, if parts > 1 { size } else { 0 })?;
+    let total = total.as_mut_slice::<A>();
+    let sums = if parts > 1 {
+        sum_parts(sums, total);
+        total
+    } else {
+        sums
+    };
+    // From [depth, outputs] of each group to [outputs, depth].
+    chunks_mut(dw, depth, 1, |at, dw| {
+        for (i, row) in dw.chunks_exact_mut(depth).enumerate() {
+            let output = at / depth + i;
+            let from = &sums[output / per_out * per_out * depth + output % per_out..];
+            for (to, &from) in row.iter_mut().zip(from.iter().step_by(per_out)) {
+                *to = from;
             }
         }
-    }
+    });
+    Ok(())
 }

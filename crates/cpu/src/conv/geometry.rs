@@ -94,14 +94,14 @@ impl Geometry {
         self.rows().saturating_mul(self.depth()).saturating_mul(self.outputs)
     }
 
-    /// Whether every row of the product is a row of the input as it lies in memory. Output padding can leave input
-    /// positions that no window reaches, so the sizes are compared too.
-    pub(crate) fn pointwise(&self) -> bool {
-        self.groups == 1
-            && self.taps() == 1
-            && self.stride == [1; 3]
-            && self.padding == [0; 3]
-            && self.input == self.output
+    /// Elements that a window spans in dimension `i`.
+    pub(crate) fn extent(&self, i: usize) -> usize {
+        (self.kernel[i] - 1) * self.dilation[i] + 1
+    }
+
+    /// Elements that all windows together span in dimension `i`, from the first one's start.
+    pub(crate) fn span(&self, i: usize) -> usize {
+        (self.output[i].saturating_sub(1)) * self.stride[i] + self.extent(i)
     }
 
     /// Whether each channel is convolved by itself.

@@ -1,14 +1,15 @@
-//! Convolution kernels: products over gathered rows for dense convolutions, direct loops for depthwise ones, and the
+//! Convolution kernels: products over the windows of images for dense convolutions, direct loops for depthwise ones, and the
 //! definition itself, which tests compare them with.
 
 pub(crate) mod dense;
 pub(crate) mod depthwise;
-mod gather;
 pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
-mod shallow;
+mod runs;
 #[cfg(test)]
 mod tests;
+mod widen;
+mod windows;
 
 pub(crate) use geometry::Geometry;

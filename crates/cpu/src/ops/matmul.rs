@@ -4,14 +4,17 @@
 mod tests;
 
 use crate::epilogue::finish_rows;
-use crate::gemm::{BLOCK_WORK, blocks, gemm, matrix, matrix_mut, sum_parts};
+use crate::gemm::{
+    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_panels, by_rows, matrix, sum_parts,
+};
+use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{MatmulOps, MatmulParams, Strides};
+use kiln_core::ops::{Activation, MatmulOps, MatmulParams, Strides};
 use kiln_core::{Buffer, Result};
-use ndarray::{ArrayView2, ArrayViewMut3, s};
-use rayon::prelude::*;
+use ndarray::ArrayViewMut2;
+use std::ops::Range;
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
@@ -55,33 +58,128 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
     at
 }
 
-fn operand<A>(data: &[A], at: usize, rows: usize, cols: usize, transposed: bool) -> ArrayView2<'_, A> {
-    if transposed {
-        matrix(&data[at..], cols, rows, rows).reversed_axes()
-    } else {
-        matrix(&data[at..], rows, cols, cols)
+/// One product of a batch: where its operands start, and their sizes.
+#[derive(Clone, Copy)]
+struct One<'a, A> {
+    a: &'a [A],
+    b: &'a [A],
+    m: usize,
+    n: usize,
+    k: usize,
+    /// Elements from one stored row of each operand to the next.
+    a_step: usize,
+    b_step: usize,
+    trans_a: bool,
+    trans_b: bool,
+}
+
+/// Rows up to which a B with contiguous rows is read where it lies: a copy would be used too few times.
+const FEW_ROWS: usize = 32;
+
+impl<'a, A: Scalar> One<'a, A> {
+    fn new(p: &MatmulParams, a: &'a [A], b: &'a [A], batch: usize) -> Self {
+        let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
+        let (trans_a, trans_b) = (p.trans_a == 1, p.trans_b == 1);
+        One {
+            a: &a[offset(p, &p.a_batch, batch)..],
+            b: &b[offset(p, &p.b_batch, batch)..],
+            m,
+            n,
+            k,
+            a_step: if trans_a { m } else { k },
+            b_step: if trans_b { k } else { n },
+            trans_a,
+            trans_b,
+        }
+    }
+
+    /// The same product over the steps `from..to` of k alone.
+    fn part(self, from: usize, to: usize) -> Self {
+        One {
+            a: &self.a[from * if self.trans_a { self.a_step } else { 1 }..],
+            b: &self.b[from * if self.trans_b { 1 } else { self.b_step }..],
+            k: to - from,
+            ..self
+        }
+    }
+
+    fn panels(&self, cpu: &Cpu) -> Result<Panels<'a, A>> {
+        let (k_step, n_step) = if self.trans_b {
+            (1, self.b_step)
+        } else {
+            (self.b_step, 1)
+        };
+        let source = Source {
+            data: self.b,
+            taps: &[0],
+            steps: self.k,
+            columns: self.n,
+            k_step,
+            n_step,
+        };
+        if self.m <= FEW_ROWS
+            && let Some(panels) = Panels::direct(A::kernels(), source)
+        {
+            return Ok(panels);
+        }
+        Panels::packed(cpu, A::kernels(), source)
+    }
+
+    /// Rows `row…` and columns `column…` of the product, as many as the target has.
+    fn block(&self, b: &Panels<'_, A>, row: usize, column: usize, mut c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) {
+        let (rows, columns) = c.dim();
+        if self.trans_a {
+            let a = Left {
+                data: &self.a[row..],
+                step: self.a_step,
+            };
+            by_panels(A::kernels(), a, b, column, Target::new(c.view_mut()));
+            if e.bias.is_some() || e.activation != Activation::None {
+                for mut row in c.outer_iter_mut() {
+                    let row = row.as_slice_mut().expect("rows of C are contiguous");
+                    finish_rows(
+                        row,
+                        columns,
+                        e.bias.map(|bias| &bias[column..column + columns]),
+                        e.activation,
+                    );
+                }
+            }
+            return;
+        }
+        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+            for (i, r) in tile.enumerate() {
+                to.set(0, i, (row + r) * self.a_step + unit.steps.start);
+            }
+        };
+        by_rows(
+            A::kernels(),
+            self.a,
+            &mut fill,
+            b,
+            column,
+            rows,
+            Target::new(c),
+            &|i| i,
+            e,
+        );
     }
 }
 
-/// The block of C that one task computes: several small products, or a part of a large one.
-fn block_size(batches: usize, m: usize, n: usize, k: usize) -> [usize; 3] {
-    let work = m.saturating_mul(n).saturating_mul(k).max(1);
-    if work.saturating_mul(batches) <= BLOCK_WORK {
-        return [batches, m, n];
+/// Rows and columns of the blocks of C that tasks compute.
+fn block_size(m: usize, n: usize, k: usize, panel: usize) -> [usize; 2] {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    if work <= BLOCK_WORK {
+        return [m, n];
     }
-    if work <= 2 * BLOCK_WORK {
-        return [(BLOCK_WORK / work).max(1), m, n];
+    // Columns in whole panels, few enough that a unit of them stays in cache; then rows, so that there are tasks to share.
+    let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most)).next_multiple_of(unit);
+    let columns = even(n, 256, panel);
+    let rows = even(m, 192, 12).min(even(m, (4 * BLOCK_WORK / (columns * k).max(1)).max(24), 12));
+    if m <= 48 {
+        return [m, even(n, (BLOCK_WORK / (m * k).max(1)).clamp(panel, 256), panel)];
     }
-    // Square-ish blocks reuse both operands best; a block is never so small that packing its operands dominates.
-    let cut = |size: usize, target: usize| size.div_ceil(size.div_ceil(target)).next_multiple_of(16).min(size);
-    let mut rows = cut(m, 256);
-    let mut cols = cut(n, 256);
-    if m <= 64 {
-        cols = cut(n, (2 * BLOCK_WORK / (m * k).max(1)).clamp(32, 512));
-    } else if n <= 64 {
-        rows = cut(m, (2 * BLOCK_WORK / (n * k).max(1)).clamp(32, 512));
-    }
-    [1, rows, cols]
+    [rows, columns]
 }
 
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
@@ -89,66 +187,57 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     if c.is_empty() {
         return Ok(());
     }
-    let size = block_size(batches, m, n, k);
-    let count = batches.div_ceil(size[0]) * m.div_ceil(size[1]) * n.div_ceil(size[2]);
-    let splits = (k / 1024).min(16);
-    if count < 4 && splits > 1 && m * n * k > 4 * BLOCK_WORK {
-        return (0..batches).try_for_each(|i| {
-            let a = operand(a, offset(p, &p.a_batch, i), m, k, p.trans_a == 1);
-            let b = operand(b, offset(p, &p.b_batch, i), k, n, p.trans_b == 1);
-            let c = &mut c[i * m * n..][..m * n];
-            split_product(cpu, a, b, splits, c)?;
-            epilogue(p, bias, c, n);
+    let e = Epilogue {
+        bias,
+        activation: p.activation(),
+    };
+    let work = m.saturating_mul(n).saturating_mul(k).max(1);
+    if batches > 1 && work <= 16 * BLOCK_WORK {
+        let together = (BLOCK_WORK / work).clamp(1, batches);
+        let parallel = work.saturating_mul(batches) > BLOCK_WORK;
+        return try_chunks_mut(c, together * m * n, parallel, |at, c| {
+            let first = at / (m * n);
+            for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
+                let one = One::new(p, a, b, first + i);
+                one.block(&one.panels(cpu)?, 0, 0, matrix(c, m, n), e);
+            }
             Ok(())
         });
     }
-    let view = ArrayViewMut3::from_shape((batches, m, n), c).expect("C has batch·m·n elements");
-    blocks(view, size, [0; 3], &|[first, row, col], mut block| {
-        let (_, rows, cols) = block.dim();
-        for (i, mut c) in block.outer_iter_mut().enumerate() {
-            let a = operand(a, offset(p, &p.a_batch, first + i), m, k, p.trans_a == 1);
-            let b = operand(b, offset(p, &p.b_batch, first + i), k, n, p.trans_b == 1);
-            gemm(
-                A::of(1.0),
-                a.slice(s![row..row + rows, ..]),
-                b.slice(s![.., col..col + cols]),
-                A::default(),
-                c.view_mut(),
-            );
-            if bias.is_some() || p.activation != 0 {
-                for mut row in c.outer_iter_mut() {
-                    let row = row.as_slice_mut().expect("rows of C are contiguous");
-                    finish_rows(row, cols, bias.map(|bias| &bias[col..col + cols]), p.activation());
-                }
+    for (batch, c) in c.chunks_exact_mut(m * n).enumerate() {
+        let one = One::new(p, a, b, batch);
+        let [rows, columns] = block_size(m, n, k, A::kernels().panel());
+        let splits = (k / 1024).min(16);
+        if m.div_ceil(rows) * n.div_ceil(columns) < 4 && splits > 1 && work > 4 * BLOCK_WORK {
+            split_product(cpu, one, splits, c)?;
+            if bias.is_some() || e.activation != Activation::None {
+                finish_rows(c, n, bias, e.activation);
             }
+            continue;
         }
-        Ok(())
-    })
-}
-
-fn epilogue<A: Scalar>(p: &MatmulParams, bias: Option<&[A]>, c: &mut [A], n: usize) {
-    if bias.is_some() || p.activation != 0 {
-        finish_rows(c, n, bias, p.activation());
+        let panels = one.panels(cpu)?;
+        blocks(matrix(c, m, n), [rows, columns], [0; 2], &|[row, column], c| {
+            one.block(&panels, row, column, c, e);
+        });
     }
+    Ok(())
 }
 
 /// A small C with a long inner dimension: products of fixed parts of it in parallel, added in order.
-fn split_product<A: Scalar>(
-    cpu: &Cpu,
-    a: ArrayView2<'_, A>,
-    b: ArrayView2<'_, A>,
-    splits: usize,
-    c: &mut [A],
-) -> Result<()> {
-    let ((m, k), n) = (a.dim(), b.dim().1);
-    let part = k.div_ceil(splits);
-    let mut parts = cpu.scratch(A::DTYPE, m * n * splits)?;
+fn split_product<A: Scalar>(cpu: &Cpu, one: One<'_, A>, splits: usize, c: &mut [A]) -> Result<()> {
+    let part = one.k.div_ceil(splits);
+    let mut parts = cpu.scratch(A::DTYPE, c.len() * splits)?;
     let parts = parts.as_mut_slice::<A>();
-    parts.par_chunks_mut(m * n).enumerate().for_each(|(i, c)| {
-        let (from, to) = ((i * part).min(k), ((i + 1) * part).min(k));
-        let (a, b) = (a.slice(s![.., from..to]), b.slice(s![from..to, ..]));
-        gemm(A::of(1.0), a, b, A::default(), matrix_mut(c, m, n, n));
-    });
+    let none = Epilogue {
+        bias: None,
+        activation: Activation::None,
+    };
+    try_chunks_mut(parts, c.len(), true, |at, c| {
+        let i = at / c.len();
+        let one = one.part((i * part).min(one.k), ((i + 1) * part).min(one.k));
+        one.block(&one.panels(cpu)?, 0, 0, matrix(c, one.m, one.n), none);
+        Ok(())
+    })?;
     sum_parts(parts, c);
     Ok(())
 }

@@ -1,0 +1,97 @@
+//! The gradient of a convolution's weight, run by run: which stretches of the images meet an element of the window.
+
+use super::Geometry;
+use crate::gemm::Segment;
+use std::ops::Range;
+
+/// The runs that one output position reads.
+///
+/// A run is a line of the window where the input's channels are one group's, nothing is dilated and no line is cut by the
+/// border; otherwise it is one element of the window.
+pub(super) struct Runs {
+    /// Elements of a run.
+    pub(super) len: usize,
+    runs: Vec<Run>,
+}
+
+struct Run {
+    /// Steps of the first element from the window's first, in each dimension.
+    at: [usize; 3],
+    /// Elements in each dimension: the kernel's width in a line, else ones.
+    width: usize,
+}
+
+impl Runs {
+    pub(super) fn new(g: &Geometry) -> Self {
+        let uncut = g.padding[2] == 0 && g.span(2) <= g.input[2];
+        let line = g.groups == 1 && g.dilation[2] == 1 && uncut;
+        let width = if line { g.kernel[2] } else { 1 };
+        let mut runs = Vec::new();
+        for d in 0..g.kernel[0] {
+            for h in 0..g.kernel[1] {
+                for w in (0..g.kernel[2]).step_by(width) {
+                    let at = [d * g.dilation[0], h * g.dilation[1], w * g.dilation[2]];
+                    runs.push(Run { at, width });
+                }
+            }
+        }
+        Runs {
+            len: width * g.group_in(),
+            runs,
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The stretches of k over which run `run` meets the output positions `rows`: a steps through the input by
+    /// `stride·channels`, b through the output by `outputs`. Stretches over the border are left out.
+    pub(super) fn segments(&self, g: &Geometry, run: usize, rows: Range<usize>, out: &mut Vec<Segment>) {
+        out.clear();
+        let (run, line) = (&self.runs[run], g.output[2]);
+        let inside = |i: usize, o: usize| {
+            let at = g.first(i, o) + run.at[i] as isize;
+            (at >= 0 && at < g.input[i] as isize).then_some(at as usize)
+        };
+        // Positions of a line whose element of the window lies in the input.
+        let (before, shift) = (g.padding[2], run.at[2]);
+        let low = before.saturating_sub(shift).div_ceil(g.stride[2]);
+        let high = (g.input[2] + before)
+            .saturating_sub(shift + run.width - 1)
+            .div_ceil(g.stride[2])
+            .min(line);
+        let mut row = rows.start;
+        while row < rows.end {
+            let from = row % line;
+            let count = (line - from).min(rows.end - row);
+            let (image, d, h) = (
+                row / line / g.output[1] / g.output[0],
+                row / line / g.output[1] % g.output[0],
+                row / line % g.output[1],
+            );
+            let (start, end) = (from.max(low), (from + count).min(high));
+            if let (Some(id), Some(ih)) = (inside(0, d), inside(1, h))
+                && start < end
+            {
+                let w = start * g.stride[2] + shift - before;
+                let segment = Segment {
+                    a: (((image * g.input[0] + id) * g.input[1] + ih) * g.input[2] + w) * g.channels,
+                    b: (row - from + start) * g.outputs,
+                    len: end - start,
+                };
+                // Lines that follow one another in both memories are one stretch.
+                match out.last_mut() {
+                    Some(last)
+                        if last.a + last.len * g.stride[2] * g.channels == segment.a
+                            && last.b + last.len * g.outputs == segment.b =>
+                    {
+                        last.len += segment.len;
+                    }
+                    _ => out.push(segment),
+                }
+            }
+            row += count;
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The micro-kernels that run on this machine.
+
+use super::kernel::{ColumnTile, RowTile, columns, rows};
+use super::vector::Portable;
+#[cfg(target_arch = "x86_64")]
+use super::vector::x86::{Avx2, Avx512};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
+use std::sync::OnceLock;
+
+/// A micro-kernel over [`RowTile`]s.
+pub(crate) type RowKernel<A> = for<'a, 's> unsafe fn(&'a RowTile<'s, A>);
+/// A micro-kernel over [`ColumnTile`]s.
+pub(crate) type ColumnKernel<A> = for<'a, 's> unsafe fn(&'a ColumnTile<'s, A>);
+
+/// Micro-kernels of one tile height, for tiles of one vector and of two.
+pub(crate) struct Height<A: 'static> {
+    pub(crate) rows: usize,
+    pub(crate) by_row: [RowKernel<A>; 2],
+    pub(crate) by_column: [ColumnKernel<A>; 2],
+}
+
+/// The micro-kernels of one instruction set.
+pub(crate) struct Kernels<A: 'static> {
+    /// The instruction set's name, for tests to tell.
+    #[cfg(test)]
+    pub(crate) name: &'static str,
+    /// Elements of a vector; a panel of B is two vectors wide.
+    pub(crate) lanes: usize,
+    /// Falling, down to 1.
+    pub(crate) heights: &'static [Height<A>],
+}
+
+impl<A> Kernels<A> {
+    /// Columns of a panel.
+    pub(crate) fn panel(&self) -> usize {
+        2 * self.lanes
+    }
+
+    /// Rows of the largest tile.
+    pub(crate) fn tile(&self) -> usize {
+        self.heights[0].rows
+    }
+
+    /// The lowest tile that covers `left` rows, or the highest there is.
+    pub(crate) fn height(&self, left: usize) -> &'static Height<A> {
+        let fits = self.heights.iter().rev().find(|h| h.rows >= left);
+        fits.unwrap_or(&self.heights[0])
+    }
+}
+
+/// The kernels of one instruction set, called `$name`, over the vectors `$v`, for tiles of `$rows` rows.
+macro_rules! kernels {
+    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt) => {
+        static $set: Kernels<$t> = Kernels {
+            #[cfg(test)]
+            name: $name,
+            lanes: <$v as super::vector::Vector>::LANES,
+            heights: kernels!(@each $t, $v, [$($feature)?], $rows),
+        };
+    };
+    (@each $t:ident, $v:ty, $feature:tt, [$($rows:literal),+]) => {
+        &[$(kernels!(@height $t, $v, $feature, $rows)),+]
+    };
+    (@height $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn row1(t: &RowTile<'_, $t>) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { rows::<$v, $rows, 1>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn row2(t: &RowTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { rows::<$v, $rows, 2>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn column1(t: &ColumnTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { columns::<$v, $rows, 1>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn column2(t: &ColumnTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { columns::<$v, $rows, 2>(t) }
+        }
+        Height { rows: $rows, by_row: [row1, row2], by_column: [column1, column2] }
+    }};
+}
+
+/// The sets of one element type, the best of this machine first.
+macro_rules! sets {
+    ($all:ident, $t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
+        kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1]);
+        #[cfg(target_arch = "x86_64")]
+        kernels!($avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1]);
+        #[cfg(target_arch = "x86_64")]
+        kernels!($avx512, "avx512", $t, Avx512<$zmm>, ["avx512f"], [12, 8, 4, 2, 1]);
+
+        pub(crate) fn $all() -> &'static [&'static Kernels<$t>] {
+            static FOUND: OnceLock<Vec<&'static Kernels<$t>>> = OnceLock::new();
+            FOUND.get_or_init(|| {
+                let mut found = Vec::new();
+                #[cfg(target_arch = "x86_64")]
+                {
+                    if is_x86_feature_detected!("avx512f") {
+                        found.push(&$avx512);
+                    }
+                    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                        found.push(&$avx2);
+                    }
+                }
+                found.push(&$portable);
+                found
+            })
+        }
+    };
+}
+sets!(all_f32, f32, PORTABLE_F32, AVX2_F32, AVX512_F32, __m256, __m512);
+sets!(all_f64, f64, PORTABLE_F64, AVX2_F64, AVX512_F64, __m256d, __m512d);

@@ -1,0 +1,219 @@
+//! The two micro-kernels, over any vector register: a tile of C stays in registers while the sum runs over k.
+//!
+//! Both hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast. They
+//! differ in how A lies: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are read where
+//! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A.
+
+use super::vector::Vector;
+
+/// Rows of the largest tile of any instruction set.
+pub(crate) const MAX_ROWS: usize = 12;
+
+/// What happens to a finished tile.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish<A> {
+    /// Whether the tile is added to what C holds.
+    pub(crate) add: bool,
+    /// One value per column of the tile, or null.
+    pub(crate) bias: *const A,
+    /// Whether the result becomes `max(x, 0)`.
+    pub(crate) relu: bool,
+}
+
+/// A tile whose rows of A are contiguous in k: `C[i, j] = Σ_t Σ_k a[t][i][k] · B[taps[t]·len + k, j]`.
+pub(crate) struct RowTile<'s, A> {
+    /// `[taps][MR]` pointers to `len` elements each.
+    pub(crate) a: *const *const A,
+    pub(crate) taps: &'s [usize],
+    pub(crate) len: usize,
+    /// Rows of B, `b_step` apart.
+    pub(crate) b: *const A,
+    pub(crate) b_step: usize,
+    /// `[MR]` rows of C, used from `c_offset` on; rows from `count` on are not touched.
+    pub(crate) c: *const *mut A,
+    pub(crate) c_offset: usize,
+    pub(crate) count: usize,
+    /// Columns of C and B, at most `NV` vectors and more than `NV − 1`.
+    pub(crate) columns: usize,
+    pub(crate) finish: Finish<A>,
+}
+
+/// A stretch of k: `len` steps of A and B from the elements where they start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    pub(crate) len: usize,
+}
+
+/// A tile whose columns of A are contiguous: `C[i, j] = Σ_s Σ_k A[s.a + k·a_step + i] · B[s.b + k·b_step + j]`.
+pub(crate) struct ColumnTile<'s, A> {
+    pub(crate) a: *const A,
+    pub(crate) b: *const A,
+    pub(crate) segments: &'s [Segment],
+    pub(crate) a_step: usize,
+    pub(crate) b_step: usize,
+    /// `[MR, columns]`, rows `c_step` apart; rows before `skip` are not touched.
+    pub(crate) c: *mut A,
+    pub(crate) c_step: usize,
+    pub(crate) skip: usize,
+    /// As in [`RowTile`].
+    pub(crate) columns: usize,
+    pub(crate) add: bool,
+}
+
+/// `$body` for every `$i` below `$n`, written out: sums that a variable indexes would live in memory.
+macro_rules! unrolled {
+    ($i:ident < $n:ident $body:block) => {
+        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $i:ident $n:ident $body:block $($value:literal)+) => {
+        $(if $value < $n {
+            #[allow(non_upper_case_globals)]
+            const $i: usize = $value;
+            $body
+        })+
+    };
+}
+
+/// # Safety
+/// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTile<'_, V::Element>) {
+    let mut sums = [[V::zero(); NV]; MR];
+    let last = t.columns - (NV - 1) * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        for (i, tap) in t.taps.iter().enumerate() {
+            let mut b = t.b.add(tap * t.len * t.b_step);
+            let places = t.a.add(i * MR);
+            let mut a = [std::ptr::null(); MR];
+            for i in 0..MR {
+                a[i] = *places.add(i);
+            }
+            for k in 0..t.len {
+                let row = load::<V, NV>(b, last);
+                unrolled!(i < MR {
+                    let x = V::splat(*a[i].add(k));
+                    sums[i] = add_products(sums[i], x, row);
+                });
+                // Past the last step the pointer may leave its memory: it is not read there.
+                b = b.wrapping_add(t.b_step);
+            }
+        }
+        let f = &t.finish;
+        let biased = !f.bias.is_null();
+        let bias = if biased {
+            load::<V, NV>(f.bias, last)
+        } else {
+            [V::zero(); NV]
+        };
+        unrolled!(i < MR {
+            if i < t.count {
+                let c = (*t.c.add(i)).add(t.c_offset);
+                let mut sums = sums[i];
+                if f.add {
+                    sums = join(sums, load::<V, NV>(c, last));
+                }
+                if biased {
+                    sums = join(sums, bias);
+                }
+                if f.relu {
+                    sums = relu(sums);
+                }
+                store(sums, c, last);
+            }
+        });
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+pub(super) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &ColumnTile<'_, V::Element>) {
+    let mut sums = [[V::zero(); NV]; MR];
+    let last = t.columns - (NV - 1) * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        for segment in t.segments {
+            let (mut a, mut b) = (t.a.wrapping_add(segment.a), t.b.wrapping_add(segment.b));
+            for _ in 0..segment.len {
+                let row = load::<V, NV>(b, last);
+                unrolled!(i < MR {
+                    let x = V::splat(*a.add(i));
+                    sums[i] = add_products(sums[i], x, row);
+                });
+                // Past the last step, and in an empty segment, the pointers may leave their memory: they are not read there.
+                a = a.wrapping_add(t.a_step);
+                b = b.wrapping_add(t.b_step);
+            }
+        }
+        unrolled!(i < MR {
+            if i >= t.skip {
+                let c = t.c.add(i * t.c_step);
+                let sums = if t.add { join(sums[i], load::<V, NV>(c, last)) } else { sums[i] };
+                store(sums, c, last);
+            }
+        });
+    }
+}
+
+// Loops over indices instead of iterators below: closures of the standard library are calls where the inliner's budget ends.
+
+#[inline(always)]
+unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) -> [V; NV] {
+    let mut out = [V::zero(); NV];
+    for j in 0..NV {
+        // SAFETY: the caller's contract: whole vectors, and `last` elements in the last one.
+        out[j] = unsafe {
+            if j + 1 < NV {
+                V::load(p.add(j * V::LANES))
+            } else {
+                V::load_first(p.add(j * V::LANES), last)
+            }
+        };
+    }
+    out
+}
+
+#[inline(always)]
+fn join<V: Vector, const NV: usize>(a: [V; NV], b: [V; NV]) -> [V; NV] {
+    let mut out = a;
+    for j in 0..NV {
+        out[j] = a[j].add(b[j]);
+    }
+    out
+}
+
+#[inline(always)]
+fn relu<V: Vector, const NV: usize>(a: [V; NV]) -> [V; NV] {
+    let mut out = a;
+    for j in 0..NV {
+        out[j] = a[j].relu();
+    }
+    out
+}
+
+/// `sums + a·b`
+#[inline(always)]
+fn add_products<V: Vector, const NV: usize>(sums: [V; NV], a: V, b: [V; NV]) -> [V; NV] {
+    let mut out = sums;
+    for j in 0..NV {
+        out[j] = sums[j].add_product(a, b[j]);
+    }
+    out
+}
+
+#[inline(always)]
+unsafe fn store<V: Vector, const NV: usize>(sums: [V; NV], c: *mut V::Element, last: usize) {
+    for j in 0..NV {
+        // SAFETY: as `load`.
+        unsafe {
+            if j + 1 < NV {
+                sums[j].store(c.add(j * V::LANES));
+            } else {
+                sums[j].store_first(c.add(j * V::LANES), last);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Matrix products: micro-kernels for each instruction set, and the loops around them.
+//!
+//! ```text
+//! vector   what a register can do             kernel   a tile of C in registers, in two forms
+//! isa      the kernels that run here          panels   B, cut along k and laid out for the kernels
+//! rows     products whose A has rows of k     columns  products whose A has columns of k
+//! ```
+//!
+//! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
+//! is one sum over k in order, a unit of k at a time.
+
+mod columns;
+mod isa;
+mod kernel;
+mod panels;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod vector;
+
+pub(crate) use columns::{Left, by_columns, by_panels};
+pub(crate) use isa::{Kernels, all_f32, all_f64};
+pub(crate) use kernel::Segment;
+pub(crate) use panels::{Panels, Source, Unit};
+pub(crate) use rows::{Epilogue, Pointers, by_rows};
+
+use crate::parallel::chunks_mut;
+use crate::scalar::Scalar;
+use ndarray::{ArrayViewMut2, Axis};
+
+/// Multiply-adds below which a product stays on one thread, and about as many as one block of a larger one has.
+pub(crate) const BLOCK_WORK: usize = 1 << 20;
+
+/// A block of C while a product fills it: rows of contiguous columns.
+pub(crate) struct Target<'a, A> {
+    c: *mut A,
+    rows: usize,
+    columns: usize,
+    step: usize,
+    memory: std::marker::PhantomData<&'a mut [A]>,
+}
+
+impl<'a, A> Target<'a, A> {
+    /// # Panics
+    /// When the columns of `c` are not contiguous: a bug in the op.
+    pub(crate) fn new(mut c: ArrayViewMut2<'a, A>) -> Self {
+        let (rows, columns) = c.dim();
+        assert!(columns <= 1 || c.strides()[1] == 1, "columns of C are contiguous");
+        let step = usize::try_from(c.strides()[0]).expect("rows of C go forward");
+        assert!(rows <= 1 || step >= columns, "rows of C do not overlap");
+        Target {
+            c: c.as_mut_ptr(),
+            rows,
+            columns,
+            step,
+            memory: std::marker::PhantomData,
+        }
+    }
+
+    /// Where row `row` starts.
+    fn row(&mut self, row: usize) -> *mut A {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // SAFETY: the view that this was made of has more than `row` rows, `step` apart.
+        unsafe { self.c.add(row * self.step) }
+    }
+
+    /// Row `row` as a slice.
+    pub(crate) fn slice(&mut self, row: usize) -> &mut [A] {
+        // SAFETY: `row` lies in the view, whose rows have `columns` contiguous elements borrowed for 'a.
+        unsafe { std::slice::from_raw_parts_mut(self.row(row), self.columns) }
+    }
+}
+
+/// `c` as a matrix.
+///
+/// # Panics
+/// When `c` has another size: a bug in the op.
+pub(crate) fn matrix<A>(c: &mut [A], rows: usize, columns: usize) -> ArrayViewMut2<'_, A> {
+    ArrayViewMut2::from_shape((rows, columns), c).expect("C has rows·columns elements")
+}
+
+/// What is done to one block of C, given the row and column where the block starts.
+pub(crate) type Task<'f, A> = dyn Fn([usize; 2], ArrayViewMut2<'_, A>) + Sync + 'f;
+
+/// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel. Where the cuts fall depends on the shape
+/// alone.
+pub(crate) fn blocks<A: Send>(c: ArrayViewMut2<'_, A>, size: [usize; 2], origin: [usize; 2], f: &Task<'_, A>) {
+    if c.is_empty() {
+        return;
+    }
+    let counts = [0, 1].map(|i| c.len_of(Axis(i)).div_ceil(size[i]));
+    let axis = usize::from(counts[1] > counts[0]);
+    if counts[axis] == 1 {
+        return f(origin, c);
+    }
+    let cut = counts[axis] / 2 * size[axis];
+    let (low, high) = c.split_at(Axis(axis), cut);
+    let mut after = origin;
+    after[axis] += cut;
+    rayon::join(|| blocks(low, size, origin, f), || blocks(high, size, after, f));
+}
+
+/// `c[i]` becomes the sum of element `i` of every part, first to last.
+pub(crate) fn sum_parts<A: Scalar>(parts: &[A], c: &mut [A]) {
+    let size = c.len();
+    chunks_mut(c, 1, parts.len() / size.max(1), |at, chunk| {
+        chunk.copy_from_slice(&parts[at..at + chunk.len()]);
+        for part in parts.chunks_exact(size).skip(1) {
+            for (c, p) in chunk.iter_mut().zip(&part[at..]) {
+                *c += *p;
+            }
+        }
+    });
+}

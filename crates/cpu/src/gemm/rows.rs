@@ -1,0 +1,172 @@
+//! Products whose left operand has rows that are contiguous in k: matrices as they are, and windows of images.
+
+use super::Target;
+use super::isa::Kernels;
+use super::kernel::{Finish, MAX_ROWS, RowTile};
+use super::panels::{Panels, Unit};
+use crate::epilogue::finish_rows;
+use crate::scalar::Scalar;
+use kiln_core::ops::Activation;
+use std::ops::Range;
+
+/// What is done to C when its sums are complete: add the bias of each column, then apply the activation.
+#[derive(Clone, Copy)]
+pub(crate) struct Epilogue<'a, A> {
+    /// One value per column of the whole C.
+    pub(crate) bias: Option<&'a [A]>,
+    pub(crate) activation: Activation,
+}
+
+/// The rows of A that a tile reads, to be filled in for one unit of k. What is not set reads zeros.
+pub(crate) struct Pointers<'p, A> {
+    table: &'p mut [*const A],
+    /// Rows of a tile in the table.
+    height: usize,
+    data: &'p [A],
+    /// Elements that are read from each place.
+    len: usize,
+    /// Whether a tap has a place that is not zeros.
+    used: &'p mut [bool],
+}
+
+impl<A> Pointers<'_, A> {
+    /// Tap `tap` (counted within the unit) of row `row` (counted within the tile) starts at element `at` of A.
+    ///
+    /// # Panics
+    /// When A ends before the tap does: a bug in the op.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, tap: usize, row: usize, at: usize) {
+        self.table[tap * self.height + row] = self.data[at..at + self.len].as_ptr();
+        self.used[tap] = true;
+    }
+}
+
+/// Fills in the pointers of the rows of a tile for a unit of k: the steps `unit.steps` of each of `unit.taps`.
+pub(crate) type Fill<'f, A> = dyn FnMut(Range<usize>, &Unit, &mut Pointers<'_, A>) + 'f;
+
+/// `C[row(i), j] = f(Σ A[i, k]·B[k, first + j] + bias[first + j])` for `i < rows` and every column of the target, on the
+/// calling thread. `first` is a multiple of a panel's width.
+pub(crate) fn by_rows<A: Scalar>(
+    kernels: &Kernels<A>,
+    a: &[A],
+    fill: &mut Fill<'_, A>,
+    b: &Panels<'_, A>,
+    first: usize,
+    rows: usize,
+    mut c: Target<'_, A>,
+    row: &dyn Fn(usize) -> usize,
+    e: Epilogue<'_, A>,
+) {
+    let bias = e.bias.map(|bias| &bias[first..first + c.columns]);
+    if b.units.is_empty() {
+        for i in 0..rows {
+            let c = c.slice(row(i));
+            match bias {
+                Some(bias) => c.copy_from_slice(bias),
+                None => c.fill(A::default()),
+            }
+            finish_rows(c, c.len(), None, e.activation);
+        }
+        return;
+    }
+    let most = |f: fn(&Unit) -> usize| b.units.iter().map(f).max().unwrap_or(0);
+    let (taps, steps) = (most(|u| u.taps.len()), most(|u| u.steps.len()));
+    let zeros = vec![A::default(); steps];
+    let mut used = vec![false; taps];
+    let mut order = vec![0; taps];
+    let mut table = vec![std::ptr::null(); taps * MAX_ROWS];
+    let mut staged = Vec::new();
+    for (u, unit) in b.units.iter().enumerate() {
+        let (first_unit, last_unit) = (u == 0, u + 1 == b.units.len());
+        let len = unit.steps.len();
+        let mut start = 0;
+        while start < rows {
+            let height = kernels.height(rows - start);
+            let count = height.rows.min(rows - start);
+            let table = &mut table[..unit.taps.len() * height.rows];
+            table.fill(zeros.as_ptr());
+            let used = &mut used[..unit.taps.len()];
+            used.fill(false);
+            let mut pointers = Pointers {
+                table,
+                height: height.rows,
+                data: a,
+                len,
+                used,
+            };
+            fill(start..start + count, unit, &mut pointers);
+            // Taps that are zeros in every row are left out; the rest move up.
+            let mut kept = 0;
+            for tap in (0..used.len()).filter(|&tap| used[tap]) {
+                order[kept] = tap;
+                if kept < tap {
+                    table.copy_within(tap * height.rows..(tap + 1) * height.rows, kept * height.rows);
+                }
+                kept += 1;
+            }
+            if kept == 1 && c.columns > 2 * kernels.panel() && alias(table, count) {
+                stage(table, count, len, &mut staged);
+            }
+            let mut targets = [std::ptr::null_mut(); MAX_ROWS];
+            for (i, target) in targets[..count].iter_mut().enumerate() {
+                *target = c.row(row(start + i));
+            }
+            for from in (0..c.columns).step_by(kernels.panel()) {
+                let columns = kernels.panel().min(c.columns - from);
+                let (panel, b_step) = b.rows(u, first + from);
+                let all = unit.taps.len() * len;
+                assert!((all - 1) * b_step + columns <= panel.len(), "a panel holds its unit");
+                let tile = RowTile {
+                    a: table.as_ptr(),
+                    taps: &order[..kept],
+                    len,
+                    b: panel.as_ptr(),
+                    b_step,
+                    c: targets.as_ptr(),
+                    c_offset: from,
+                    count,
+                    columns,
+                    finish: Finish {
+                        add: !first_unit,
+                        bias: match bias {
+                            Some(bias) if last_unit => bias[from..].as_ptr(),
+                            _ => std::ptr::null(),
+                        },
+                        relu: last_unit && e.activation == Activation::Relu,
+                    },
+                };
+                let kernel = height.by_row[usize::from(columns > kernels.lanes)];
+                // SAFETY: A: `Pointers::set` compared every length; what it did not set reads `zeros`, which has as many. B:
+                // compared above for all taps, of which `order` holds some. C: the rows lie in the target, exclusively
+                // borrowed, and `columns` of theirs are left from `from` on; bias: as many. The instructions are this
+                // machine's, as `Kernels` hands out no others.
+                unsafe { kernel(&tile) };
+            }
+            start += count;
+        }
+    }
+    if !matches!(e.activation, Activation::None | Activation::Relu) {
+        for i in 0..rows {
+            let c = c.slice(row(i));
+            finish_rows(c, c.len(), None, e.activation);
+        }
+    }
+}
+
+/// Whether rows of A lie so far apart that a first-level cache holds few of them at once: a multiple of its sets.
+fn alias<A>(rows: &[*const A], count: usize) -> bool {
+    const SETS: usize = 2048;
+    count > 4 && (rows[1].addr().wrapping_sub(rows[0].addr())).is_multiple_of(SETS)
+}
+
+/// Copies the rows of a tile next to one another, and points the table there.
+fn stage<A: Scalar>(rows: &mut [*const A], count: usize, len: usize, staged: &mut Vec<A>) {
+    // A line more than a row, so that the copies do not alias either.
+    let step = len.next_multiple_of(16) + 16;
+    staged.resize(MAX_ROWS * step, A::default());
+    for (row, to) in rows[..count].iter_mut().zip(staged.chunks_exact_mut(step)) {
+        // SAFETY: `by_rows` set the pointer to `len` readable elements.
+        to[..len].copy_from_slice(unsafe { std::slice::from_raw_parts(*row, len) });
+        *row = to.as_ptr();
+    }
+}

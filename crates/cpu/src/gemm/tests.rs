@@ -1,0 +1,204 @@
+//! Every set of micro-kernels that this machine runs, against sums one product at a time.
+
+use super::*;
+use crate::Cpu;
+use kiln_core::ops::Activation;
+use kiln_core::philox::{Key, uniform};
+use proptest::prelude::*;
+
+fn values<A: Scalar>(len: usize, stream: u32) -> Vec<A> {
+    let key = Key::new(11, stream, 0);
+    // Few bits: sums are exact in any order, so results can be compared bit by bit.
+    (0..len as u64)
+        .map(|i| A::of((f64::from(uniform(key.word(i))) * 16.0).floor() / 8.0 - 1.0))
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    taps: usize,
+    steps: usize,
+    relu: bool,
+    bias: bool,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let m = prop_oneof![1usize..30, Just(49usize)];
+    let n = prop_oneof![1usize..40, prop::sample::select(vec![48usize, 63, 64, 65, 100])];
+    let k = prop_oneof![3 => (1usize..12, 1usize..40), 1 => (Just(1usize), 380usize..900), 1 => Just((0, 5))];
+    (m, n, k, any::<(bool, bool)>()).prop_map(|(m, n, (taps, steps), (relu, bias))| Case {
+        m,
+        n,
+        taps,
+        steps,
+        relu,
+        bias,
+    })
+}
+
+/// What C becomes where no sum is stored.
+const GUARD: f64 = 77.0;
+
+fn check<A: Scalar>(case: &Case) {
+    let cpu = Cpu::poisoned();
+    let &Case {
+        m,
+        n,
+        taps,
+        steps,
+        relu,
+        bias,
+    } = case;
+    let k = taps * steps;
+    let (a, b, biases): (Vec<A>, Vec<A>, Vec<A>) = (values(m * k, 1), values(k * n, 2), values(n, 3));
+    let want = |i: usize, j: usize| {
+        let sum: f64 = (0..k).map(|l| a[i * k + l].f64() * b[l * n + j].f64()).sum();
+        let sum = sum + if bias { biases[j].f64() } else { 0.0 };
+        if relu { sum.max(0.0) } else { sum }
+    };
+    let starts: Vec<usize> = (0..taps).map(|t| t * steps * n).collect();
+    let source = Source {
+        data: &b,
+        taps: &starts,
+        steps,
+        columns: n,
+        k_step: n,
+        n_step: 1,
+    };
+    let e = Epilogue {
+        bias: bias.then_some(&biases),
+        activation: if relu { Activation::Relu } else { Activation::None },
+    };
+    for kernels in A::all_kernels() {
+        let packed = Panels::packed(&cpu, kernels, source).unwrap();
+        for panels in [Some(packed), Panels::direct(kernels, source)].into_iter().flatten() {
+            // Rows of C lie twice as far apart as they must, in reverse order.
+            let mut c = vec![A::of(GUARD); m * 2 * n];
+            let view = matrix(&mut c, m, 2 * n);
+            let view = view.split_at(Axis(1), n).0;
+            let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                for (i, r) in tile.enumerate() {
+                    for (t, tap) in unit.taps.clone().enumerate() {
+                        to.set(t, i, r * k + tap * steps + unit.steps.start);
+                    }
+                }
+            };
+            by_rows(
+                kernels,
+                &a,
+                &mut fill,
+                &panels,
+                0,
+                m,
+                Target::new(view),
+                &|i| m - 1 - i,
+                e,
+            );
+            for (at, got) in c.iter().enumerate() {
+                let (i, j) = (m - 1 - at / (2 * n), at % (2 * n));
+                let want = if j < n { want(i, j) } else { GUARD };
+                assert_eq!(got.f64(), want, "{} {case:?}: [{i}, {j}]", kernels.name);
+            }
+        }
+    }
+}
+
+/// The same with A stored by columns, in segments and in panels.
+fn check_columns<A: Scalar>(case: &Case) {
+    let cpu = Cpu::poisoned();
+    let &Case { m, n, taps, steps, .. } = case;
+    let k = taps * steps;
+    let (a, b): (Vec<A>, Vec<A>) = (values(m * k, 1), values(k * n, 2));
+    let want = |i: usize, j: usize| (0..k).map(|l| a[l * m + i].f64() * b[l * n + j].f64()).sum::<f64>();
+    let segments: Vec<Segment> = (0..taps)
+        .map(|t| Segment {
+            a: t * steps * m,
+            b: t * steps * n,
+            len: steps,
+        })
+        .collect();
+    let (left, right) = (Left { data: &a, step: m }, Left { data: &b, step: n });
+    for kernels in A::all_kernels() {
+        let mut c = vec![A::of(1.0); m * n];
+        by_columns(kernels, &segments, left, right, Target::new(matrix(&mut c, m, n)), true);
+        for (at, got) in c.iter().enumerate() {
+            assert_eq!(got.f64(), 1.0 + want(at / n, at % n), "{} {case:?}: {at}", kernels.name);
+        }
+        by_columns(
+            kernels,
+            &segments,
+            left,
+            right,
+            Target::new(matrix(&mut c, m, n)),
+            false,
+        );
+        for (at, got) in c.iter().enumerate() {
+            assert_eq!(got.f64(), want(at / n, at % n), "{} {case:?}: {at}", kernels.name);
+        }
+        let source = Source {
+            data: &b,
+            taps: &[0],
+            steps: k,
+            columns: n,
+            k_step: n,
+            n_step: 1,
+        };
+        let panels = Panels::packed(&cpu, kernels, source).unwrap();
+        c.fill(A::of(GUARD));
+        by_panels(kernels, left, &panels, 0, Target::new(matrix(&mut c, m, n)));
+        for (at, got) in c.iter().enumerate() {
+            assert_eq!(
+                got.f64(),
+                want(at / n, at % n),
+                "{} {case:?}: {at} of panels",
+                kernels.name
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn kernels_sum_every_product_once(case in case()) {
+        check::<f32>(&case);
+        check::<f64>(&case);
+        check_columns::<f32>(&case);
+        check_columns::<f64>(&case);
+    }
+}
+
+#[test]
+fn relu_keeps_nan() {
+    for kernels in f32::all_kernels() {
+        let source = Source {
+            data: &[1f32; 40],
+            taps: &[0],
+            steps: 1,
+            columns: 40,
+            k_step: 40,
+            n_step: 1,
+        };
+        let panels = Panels::direct(kernels, source).unwrap();
+        let mut c = [0f32; 40];
+        let mut fill = |_: std::ops::Range<usize>, _: &Unit, to: &mut Pointers<'_, f32>| to.set(0, 0, 0);
+        let e = Epilogue {
+            bias: None,
+            activation: Activation::Relu,
+        };
+        by_rows(
+            kernels,
+            &[f32::NAN],
+            &mut fill,
+            &panels,
+            0,
+            1,
+            Target::new(matrix(&mut c, 1, 40)),
+            &|i| i,
+            e,
+        );
+        assert!(c.iter().all(|c| c.is_nan()), "{}", kernels.name);
+    }
+}
