@@ -1,4 +1,5 @@
-//! Elementwise ops. Each loop runs over contiguous slices with the op fixed outside, so the compiler vectorises it.
+//! Elementwise ops. Each loop runs over contiguous slices with the op fixed outside, so the compiler vectorises it; how
+//! operands reach the loops is [`crate::blocks`].
 
 mod broadcast;
 mod cast;
@@ -7,16 +8,31 @@ mod tests;
 mod unary;
 
 use crate::dispatch::{any, float};
-use crate::{Cpu, CpuBuffer, parallel};
+use crate::{Cpu, CpuBuffer, blocks, parallel};
 use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
 use kiln_core::{Buffer, DType, Float, Result};
 
 pub(super) use cast::To;
 
+/// `y += x`.
+fn accumulate<T: Float>(x: &[T], y: &mut [T]) {
+    blocks::lanes::<T::Acc, _>(
+        #[inline(always)]
+        || {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = T::narrow(y.wide() + x.wide());
+            }
+        },
+    );
+}
+
 impl ElementwiseOps for Cpu {
     fn unary(&self, p: &UnaryParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
-        float!(y.dtype(), T => unary::forward::<T, _>(p, x.as_slice(), y.as_mut_slice()));
+        float!(y.dtype(), T => {
+            let (x, y) = (x.as_slice::<T>(), y.as_mut_slice());
+            unary::forward(p, &mut |cost, kernel| blocks::each([x], y, cost, kernel));
+        });
         Ok(())
     }
 
@@ -29,13 +45,17 @@ impl ElementwiseOps for Cpu {
         dx: &mut CpuBuffer,
     ) -> Result<()> {
         float!(dx.dtype(), T => {
-            unary::backward::<T, _>(p, x.as_slice(), y.as_slice(), g.as_slice(), dx.as_mut_slice())
+            let (operands, dx) = ([x.as_slice::<T>(), y.as_slice(), g.as_slice()], dx.as_mut_slice());
+            unary::backward(p, &mut |cost, kernel| blocks::each(operands, dx, cost, kernel));
         });
         Ok(())
     }
 
     fn binary(&self, p: &BroadcastParams, a: &CpuBuffer, b: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
-        float!(y.dtype(), T => broadcast::binary::<T, _>(p, a.as_slice(), b.as_slice(), y.as_mut_slice()));
+        float!(y.dtype(), T => {
+            let (a, b, y) = (a.as_slice::<T>(), b.as_slice(), y.as_mut_slice());
+            broadcast::binary(p, &mut |cost, kernel| broadcast::pairs(p, a, b, y, cost, kernel));
+        });
         Ok(())
     }
 
@@ -61,10 +81,10 @@ impl ElementwiseOps for Cpu {
     fn cast(&self, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         match (x.dtype(), y.dtype()) {
             (from, to) if from == to => parallel::copy_bytes(x.bytes(), y.bytes_mut()),
-            (DType::BF16, DType::F32) => cast::widen::<bf16>(x.as_slice(), y.as_mut_slice()),
-            (DType::F16, DType::F32) => cast::widen::<f16>(x.as_slice(), y.as_mut_slice()),
-            (DType::F32, DType::BF16) => cast::narrow::<bf16>(x.as_slice(), y.as_mut_slice()),
-            (DType::F32, DType::F16) => cast::narrow::<f16>(x.as_slice(), y.as_mut_slice()),
+            (DType::BF16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::widen::<bf16>),
+            (DType::F16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::widen::<f16>),
+            (DType::F32, DType::BF16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::narrow::<bf16>),
+            (DType::F32, DType::F16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::narrow::<f16>),
             (from, to) => any!(from, T => any!(to, U => cast::exact::<T, U>(x.as_slice(), y.as_mut_slice()))),
         }
         Ok(())
@@ -81,11 +101,7 @@ impl ElementwiseOps for Cpu {
     fn accumulate(&self, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         float!(y.dtype(), T => {
             let x = x.as_slice::<T>();
-            parallel::chunks_mut(y.as_mut_slice::<T>(), 1, 1, |at, y| {
-                for (y, x) in y.iter_mut().zip(&x[at..]) {
-                    *y = T::narrow(y.wide() + x.wide());
-                }
-            });
+            parallel::chunks_mut(y.as_mut_slice::<T>(), 1, 1, |at, y| accumulate(&x[at..], y));
         });
         Ok(())
     }

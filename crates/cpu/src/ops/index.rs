@@ -6,7 +6,7 @@ mod view;
 
 use crate::dispatch::{any, float};
 use crate::ops::elementwise::To;
-use crate::parallel::{self, GRAIN};
+use crate::parallel::{self, GRAIN, THREADS};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::cast_slice;
 use kiln_core::ops::{ElementwiseOps, IndexOps, IndexParams, ViewParams};
@@ -177,7 +177,7 @@ fn scatter_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: 
         }
     };
     let group = to * GRAIN.div_ceil(2 * from.max(1));
-    if x.len() < GRAIN || y.len() <= group {
+    if x.len() < THREADS || y.len() <= group {
         slices(0, y);
     } else {
         y.par_chunks_mut(group)
@@ -192,7 +192,7 @@ fn index_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: &[
     // Few owners, because each reads every index.
     const OWNERS: usize = 16;
     let rows = y.len() / inner;
-    let own = if x.len() < GRAIN {
+    let own = if x.len() < THREADS {
         rows
     } else {
         rows.div_ceil(OWNERS).max(GRAIN.div_ceil(2 * inner))

@@ -1,99 +1,125 @@
 //! Softmax cross-entropy: one pass over each row gives its loss and its gradient.
 
+use crate::blocks::lanes;
 use crate::dispatch::float;
-use crate::math::Math;
 use crate::parallel::{rows_per_chunk, zip3_mut};
 use crate::real::Real;
-use crate::rows::{max_row, sum_row, sum_row2};
+use crate::rows::{max_row, sum, sums};
+use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Error, Float, Result};
+use kiln_core::{Buffer, Error, Result};
 
 /// What one call shares among its rows.
-struct Terms<'a, T: Float> {
+struct Terms<'a, A> {
     /// 1 − ε
-    hard: T::Acc,
+    hard: A,
     /// ε/C
-    soft: T::Acc,
-    weights: Option<&'a [T]>,
+    soft: A,
+    weights: Option<&'a [A]>,
     /// Σ w
-    total: T::Acc,
+    total: A,
 }
 
-impl<T: Float> Terms<'_, T>
-where
-    T::Acc: Real,
-{
+impl<A: Real> Terms<'_, A> {
     #[inline(always)]
-    fn weight(&self, class: usize) -> T::Acc {
-        self.weights.map_or(T::Acc::ONE, |w| w[class].wide())
+    fn weight(&self, class: usize) -> A {
+        self.weights.map_or(A::ONE, |w| w[class])
     }
 
     /// The loss of a row with label `t`; its gradient goes to `dx`.
-    fn row(&self, x: &[T], t: usize, dx: &mut [T]) -> T::Acc {
+    #[inline(always)]
+    fn row(&self, x: &[A], t: usize, dx: &mut [A]) -> A {
         let m = max_row(x);
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp());
+        for (dx, &x) in dx.iter_mut().zip(x) {
+            *dx = (x - m).exp();
+        }
+        let s = sum(
+            dx,
+            #[inline(always)]
+            |y| y,
+        );
         let log_s = s.ln();
-        let log_p = |i: usize| x[i].wide() - m - log_s;
         let label = self.hard * self.weight(t);
-        let mut loss = -(label * log_p(t));
+        let mut loss = -(label * (x[t] - m - log_s));
         // dx = p·mass − what each class is pulled up by
-        let mut mass = label;
-        if self.soft > T::Acc::ZERO {
-            let all = match self.weights {
-                None => sum_row(x.len(), log_p),
-                Some(_) => sum_row2(x.len(), |i| (self.weight(i) * log_p(i), T::Acc::ZERO)).0,
-            };
-            loss = loss - self.soft * all;
-            mass += self.soft * self.total;
+        if self.soft > A::ZERO {
+            self.smooth(x, m + log_s, s, label, dx, &mut loss);
+        } else {
+            let scale = label / s;
+            for dx in &mut *dx {
+                *dx = *dx * scale;
+            }
         }
-        let scale = mass / s;
-        for (i, (dx, &x)) in dx.iter_mut().zip(x).enumerate() {
-            let pull = if self.soft > T::Acc::ZERO {
-                self.soft * self.weight(i)
-            } else {
-                T::Acc::ZERO
-            };
-            let pull = if i == t { pull + label } else { pull };
-            *dx = T::narrow((x.wide() - m).exp() * scale - pull);
-        }
+        dx[t] = dx[t] - label;
         loss
+    }
+
+    /// What smoothing adds to the loss, and the gradient without the label's part, from `dx = eˣ⁻ᵐ`.
+    #[inline(always)]
+    fn smooth(&self, x: &[A], log_sum: A, s: A, label: A, dx: &mut [A], loss: &mut A) {
+        let scale = (label + self.soft * self.total) / s;
+        let all = match self.weights {
+            None => {
+                for dx in dx {
+                    *dx = *dx * scale - self.soft;
+                }
+                sum(
+                    x,
+                    #[inline(always)]
+                    |x| x - log_sum,
+                )
+            }
+            Some(w) => {
+                for (dx, &w) in dx.iter_mut().zip(w) {
+                    *dx = *dx * scale - self.soft * w;
+                }
+                let [all] = sums(
+                    [x, w],
+                    #[inline(always)]
+                    |[x, w]| [w * (x - log_sum)],
+                );
+                all
+            }
+        };
+        *loss = *loss - self.soft * all;
     }
 }
 
-fn cross_entropy<T: Float>(
+fn cross_entropy<A: Real>(
     p: &CrossEntropyParams,
-    logits: &[T],
+    logits: &[A],
     labels: &[i32],
-    weights: Option<&[T]>,
-    loss: &mut [T],
-    weight: &mut [T],
-    dlogits: &mut [T],
-) where
-    T::Acc: Real,
-{
+    weights: Option<&[A]>,
+    (loss, weight, dlogits): (&mut [A], &mut [A], &mut [A]),
+) {
     let classes = p.classes as usize;
     let terms = Terms {
-        hard: T::Acc::of(1.0 - p.smoothing),
-        soft: T::Acc::of(p.smoothing / p.classes as f64),
+        hard: A::of(1.0 - p.smoothing),
+        soft: A::of(p.smoothing / p.classes as f64),
         weights,
-        total: weights.map_or(T::Acc::of(p.classes as f64), |w| sum_row(w.len(), |i| w[i].wide())),
+        total: weights.map_or(A::of(p.classes as f64), |w| sum(w, |w| w)),
     };
-    let rows = rows_per_chunk(classes, 16);
+    let rows = rows_per_chunk(labels.len(), classes, 8);
     let outputs = ((loss, rows), (weight, rows), (dlogits, rows * classes));
     zip3_mut(outputs.0, outputs.1, outputs.2, |chunk, loss, weight, dlogits| {
-        let outputs = loss.iter_mut().zip(weight).zip(dlogits.chunks_exact_mut(classes));
-        for (r, ((loss, weight), dx)) in (chunk * rows..).zip(outputs) {
-            let label = labels[r];
-            if i64::from(label) == p.ignore_index {
-                (*loss, *weight) = (T::of(0.0), T::of(0.0));
-                dx.fill(T::of(0.0));
-                continue;
-            }
-            let t = label as usize;
-            *loss = T::narrow(terms.row(&logits[r * classes..][..classes], t, dx));
-            *weight = T::narrow(terms.weight(t));
-        }
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                let outputs = loss.iter_mut().zip(weight).zip(dlogits.chunks_exact_mut(classes));
+                for (r, ((loss, weight), dx)) in (chunk * rows..).zip(outputs) {
+                    let label = labels[r];
+                    if i64::from(label) == p.ignore_index {
+                        (*loss, *weight) = (A::ZERO, A::ZERO);
+                        dx.fill(A::ZERO);
+                        continue;
+                    }
+                    let t = label as usize;
+                    *loss = terms.row(&logits[r * classes..][..classes], t, dx);
+                    *weight = terms.weight(t);
+                }
+            },
+        );
     });
 }
 
@@ -119,15 +145,18 @@ impl LossOps for Cpu {
                 size: p.classes as usize,
             });
         }
-        float!(logits.dtype(), T => cross_entropy::<T>(
-            p,
-            logits.as_slice(),
-            labels,
-            class_weights.map(|w| w.as_slice()),
-            loss.as_mut_slice(),
-            weight.as_mut_slice(),
-            dlogits.as_mut_slice(),
-        ));
-        Ok(())
+        float!(logits.dtype(), T => {
+            let logits = Wide::new::<T>(self, logits)?;
+            let class_weights = class_weights.map(|w| Wide::new::<T>(self, w)).transpose()?;
+            let weights = class_weights.as_ref().map(Wide::slice);
+            write_wide::<T>(self, loss, |loss| {
+                write_wide::<T>(self, weight, |weight| {
+                    write_wide::<T>(self, dlogits, |dlogits| {
+                        cross_entropy(p, logits.slice(), labels, weights, (loss, weight, dlogits));
+                        Ok(())
+                    })
+                })
+            })
+        })
     }
 }

@@ -9,9 +9,11 @@ mod group;
 
 use crate::dispatch::float;
 use crate::real::Real;
+use crate::scalar::Stored;
+use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Element, Float, Result};
 
 /// Adds a set of `n` values with mean `mean` and squared deviations `m2` to one of `count` values.
 #[inline(always)]
@@ -20,6 +22,18 @@ fn combine<A: Real>(count: A, (mean, m2): (&mut A, &mut A), n: A, (mean_b, m2_b)
     let share = n / (count + n);
     *mean += delta * share;
     *m2 += m2_b + delta * delta * count * share;
+}
+
+/// An optional vector of `n` channels, `value` if there is none.
+fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Wide<'a, T::Acc>> {
+    match v {
+        Some(v) => Wide::new::<T>(cpu, v),
+        None => {
+            let mut v = cpu.scratch(<T::Acc as Element>::DTYPE, n as usize)?;
+            v.as_mut_slice::<T::Acc>().fill(<T::Acc as Float>::of(value));
+            Ok(Wide::Copy(v))
+        }
+    }
 }
 
 impl NormOps for Cpu {
@@ -34,15 +48,15 @@ impl NormOps for Cpu {
         rstd: &mut CpuBuffer,
     ) -> Result<()> {
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        float!(x.dtype(), T => batch::forward::<T>(
-            self,
-            p,
-            x.as_slice(),
-            (scale.map(|s| s.as_slice()), shift.map(|s| s.as_slice())),
-            y.as_mut_slice(),
-            mean.as_mut_slice(),
-            rstd.as_mut_slice(),
-        ))
+        float!(x.dtype(), T => {
+            let x = Wide::new::<T>(self, x)?;
+            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
+            let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let stats = (mean.as_mut_slice(), rstd.as_mut_slice());
+            write_wide::<T>(self, y, |y| {
+                batch::forward(self, p, x.slice(), (scale.slice(), shift.slice()), y, stats.0, stats.1)
+            })
+        })
     }
 
     fn batch_norm_eval(
@@ -56,14 +70,15 @@ impl NormOps for Cpu {
         y: &mut CpuBuffer,
     ) -> Result<()> {
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        float!(x.dtype(), T => batch::eval::<T>(
-            self,
-            p,
-            x.as_slice(),
-            (scale.map(|s| s.as_slice()), shift.map(|s| s.as_slice())),
-            (mean.as_slice(), var.as_slice()),
-            y.as_mut_slice(),
-        ))
+        float!(x.dtype(), T => {
+            let x = Wide::new::<T>(self, x)?;
+            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
+            let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let stats = (mean.as_slice(), var.as_slice());
+            write_wide::<T>(self, y, |y| {
+                batch::eval(self, p, x.slice(), (scale.slice(), shift.slice()), stats, y)
+            })
+        })
     }
 
     fn batch_norm_grad(
@@ -79,16 +94,18 @@ impl NormOps for Cpu {
         dshift: &mut CpuBuffer,
     ) -> Result<()> {
         debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
-        float!(x.dtype(), T => batch::grad::<T>(
-            self,
-            p,
-            (x.as_slice(), g.as_slice()),
-            scale.map(|s| s.as_slice()),
-            (mean.as_slice(), rstd.as_slice()),
-            dx.as_mut_slice(),
-            dscale.as_mut_slice(),
-            dshift.as_mut_slice(),
-        ))
+        float!(x.dtype(), T => {
+            let (x, g) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, g)?);
+            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
+            let stats = (mean.as_slice(), rstd.as_slice());
+            write_wide::<T>(self, dx, |dx| {
+                write_wide::<T>(self, dscale, |dscale| {
+                    write_wide::<T>(self, dshift, |dshift| {
+                        batch::grad(self, p, (x.slice(), g.slice()), scale.slice(), stats, dx, dscale, dshift)
+                    })
+                })
+            })
+        })
     }
 
     fn group_norm(
@@ -106,15 +123,19 @@ impl NormOps for Cpu {
             return Ok(());
         }
         float!(x.dtype(), T => {
-            let affine = (scale.map(|s| s.as_slice::<T>()), shift.map(|s| s.as_slice::<T>()));
-            let (x, y) = (x.as_slice::<T>(), y.as_mut_slice::<T>());
+            let x = Wide::new::<T>(self, x)?;
+            let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
+            let shift = channels::<T>(self, shift, p.groups * p.width, 0.0)?;
+            let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
-            if p.positions == 1 {
-                group::forward_rows::<T>(p, x, affine, y, mean, rstd);
-                Ok(())
-            } else {
-                group::forward::<T>(self, p, x, affine, y, mean, rstd)
-            }
+            write_wide::<T>(self, y, |y| {
+                if p.positions == 1 {
+                    group::forward_rows(p, x.slice(), affine, y, mean, rstd);
+                    Ok(())
+                } else {
+                    group::forward(self, p, x.slice(), affine, y, mean, rstd)
+                }
+            })
         })
     }
 
@@ -132,20 +153,26 @@ impl NormOps for Cpu {
     ) -> Result<()> {
         debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
         float!(x.dtype(), T => {
-            let (dscale, dshift) = (dscale.as_mut_slice::<T>(), dshift.as_mut_slice::<T>());
             if x.is_empty() {
-                dscale.fill(bytemuck::Zeroable::zeroed());
-                dshift.fill(bytemuck::Zeroable::zeroed());
+                dscale.bytes_mut().fill(0);
+                dshift.bytes_mut().fill(0);
                 return Ok(());
             }
-            let scale = scale.map(|s| s.as_slice::<T>());
-            let (x, g, dx) = (x.as_slice::<T>(), g.as_slice::<T>(), dx.as_mut_slice::<T>());
+            let (x, g) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, g)?);
+            let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let stats = (mean.as_slice(), rstd.as_slice());
-            if p.positions == 1 {
-                group::grad_rows::<T>(self, p, (x, g), scale, stats, dx, dscale, dshift)
-            } else {
-                group::grad::<T>(self, p, (x, g), scale, stats, dx, dscale, dshift)
-            }
+            write_wide::<T>(self, dx, |dx| {
+                write_wide::<T>(self, dscale, |dscale| {
+                    write_wide::<T>(self, dshift, |dshift| {
+                        let (x, scale) = ((x.slice(), g.slice()), scale.slice());
+                        if p.positions == 1 {
+                            group::grad_rows(self, p, x, scale, stats, dx, dscale, dshift)
+                        } else {
+                            group::grad(self, p, x, scale, stats, dx, dscale, dshift)
+                        }
+                    })
+                })
+            })
         })
     }
 }

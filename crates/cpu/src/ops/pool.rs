@@ -1,23 +1,32 @@
 //! Pooling: loops over windows whose inner dimension is the channels. Gradients gather too (each input position asks
 //! the windows that cover it), so any chunk of any output can be computed by itself, in a fixed order.
 
+mod paired;
 #[cfg(test)]
 mod tests;
 
+use crate::blocks::exact;
 use crate::conv::geometry::{Geometry, positions, start, taps_within};
-use crate::parallel::{GRAIN, pair_chunks_mut, try_chunks_mut};
+use crate::parallel::{THREADS, pair_chunks_mut, try_chunks_mut};
 use crate::scalar::{Scalar, vectorized};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
+use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
 use kiln_core::{Buffer, Float, Result};
+use paired::paired;
 use std::ops::Range;
 
 impl PoolOps for Cpu {
     fn max_pool(&self, p: &PoolParams, x: &CpuBuffer, y: &mut CpuBuffer, index: &mut CpuBuffer) -> Result<()> {
         let g = Geometry::pooling(p);
         crate::dispatch::float!(y.dtype(), T => {
-            max_pool::<T>(&g, x.as_slice(), y.as_mut_slice(), index.as_mut_slice())
+            let (x, y, index) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), index.as_mut_slice());
+            if exact::<T>() && paired(&g) {
+                paired::max_pool::<<T as Float>::Acc>(&g, cast_slice(x), cast_slice_mut(y), index)
+            } else {
+                max_pool::<T>(&g, x, y, index)
+            }
         });
         Ok(())
     }
@@ -26,7 +35,15 @@ impl PoolOps for Cpu {
         let windows = Geometry::pooling(p);
         crate::dispatch::float!(dx.dtype(), T => {
             let g = Wide::new::<T>(self, g)?;
-            write_wide::<T>(self, dx, |dx| max_pool_grad(&windows, g.slice(), index.as_slice(), dx))
+            let (g, index) = (g.slice(), index.as_slice());
+            write_wide::<T>(self, dx, |dx| {
+                if paired(&windows) {
+                    paired::max_pool_grad(&windows, g, index, dx);
+                    Ok(())
+                } else {
+                    max_pool_grad(&windows, g, index, dx)
+                }
+            })
         })
     }
 
@@ -38,11 +55,31 @@ impl PoolOps for Cpu {
     }
 
     fn avg_pool(&self, p: &PoolParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
-        average(self, &Boxes::windows(p), x, y)
+        let g = Geometry::pooling(p);
+        if !paired(&g) {
+            return average(self, &Boxes::windows(p), x, y);
+        }
+        crate::dispatch::float!(y.dtype(), T => {
+            let x = Wide::new::<T>(self, x)?;
+            write_wide::<T>(self, y, |y| {
+                paired::average(&g, x.slice(), y);
+                Ok(())
+            })
+        })
     }
 
     fn avg_pool_grad(&self, p: &PoolParams, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
-        average_grad(self, &Boxes::windows(p), g, dx)
+        let windows = Geometry::pooling(p);
+        if !paired(&windows) {
+            return average_grad(self, &Boxes::windows(p), g, dx);
+        }
+        crate::dispatch::float!(dx.dtype(), T => {
+            let g = Wide::new::<T>(self, g)?;
+            write_wide::<T>(self, dx, |dx| {
+                paired::average_grad(&windows, g.slice(), dx);
+                Ok(())
+            })
+        })
     }
 
     fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
@@ -54,9 +91,10 @@ impl PoolOps for Cpu {
     }
 }
 
-/// Elements of a chunk: whole positions, about [`GRAIN`] operations when each position takes `cost` per channel.
+/// Elements of a chunk: whole positions, about half of [`THREADS`] operations when each position takes `cost` per
+/// channel.
 fn chunk(channels: usize, cost: usize) -> usize {
-    (GRAIN / channels.saturating_mul(cost).max(1)).max(1) * channels
+    (THREADS / 2 / channels.saturating_mul(cost).max(1)).max(1) * channels
 }
 
 // x ≠ x says NaN in a form that vectorizes.

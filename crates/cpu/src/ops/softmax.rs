@@ -3,63 +3,67 @@
 //! Rows along the last axis are done one by one; along another axis, per-column statistics come first and one
 //! elementwise pass follows.
 
+use crate::blocks::lanes;
 use crate::dispatch::float;
-use crate::math::Math;
 use crate::parallel::chunks_mut;
 use crate::real::Real;
-use crate::rows::{max_row, sum_row};
+use crate::rows::{max_row, sum, sums};
 use crate::tile::TILE;
+use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
-use kiln_core::{Buffer, Element, Float, Result};
+use kiln_core::{Buffer, Result};
 
 /// Multiplications that an exponential costs.
-const EXP_COST: usize = 8;
+const EXP_COST: usize = 4;
 
-/// Whether storage keeps every bit of the accumulator, so that `y` can hold intermediate results.
-const fn exact<T: Float>() -> bool {
-    size_of::<T>() == size_of::<T::Acc>()
-}
-
-fn softmax_row<T: Float>(log: bool, x: &[T], y: &mut [T])
-where
-    T::Acc: Real,
-{
+#[inline(always)]
+fn softmax_row<A: Real>(log: bool, x: &[A], y: &mut [A]) {
     let m = max_row(x);
     if log {
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp()).ln();
+        let s = sum(
+            x,
+            #[inline(always)]
+            |x| (x - m).exp(),
+        )
+        .ln();
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = T::narrow(x.wide() - m - s);
-        }
-    } else if exact::<T>() {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = T::narrow((x.wide() - m).exp());
-        }
-        let s = sum_row(y.len(), |i| y[i].wide());
-        for y in y {
-            *y = T::narrow(y.wide() / s);
+            *y = x - m - s;
         }
     } else {
-        let s = sum_row(x.len(), |i| (x[i].wide() - m).exp());
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = T::narrow((x.wide() - m).exp() / s);
+            *y = (x - m).exp();
+        }
+        let s = sum(
+            y,
+            #[inline(always)]
+            |y| y,
+        );
+        for y in y {
+            *y = *y / s;
         }
     }
 }
 
-fn softmax_grad_row<T: Float>(log: bool, y: &[T], g: &[T], dx: &mut [T])
-where
-    T::Acc: Real,
-{
+#[inline(always)]
+fn softmax_grad_row<A: Real>(log: bool, y: &[A], g: &[A], dx: &mut [A]) {
     if log {
-        let s = sum_row(g.len(), |i| g[i].wide());
+        let s = sum(
+            g,
+            #[inline(always)]
+            |g| g,
+        );
         for ((dx, &y), &g) in dx.iter_mut().zip(y).zip(g) {
-            *dx = T::narrow(g.wide() - y.wide().exp() * s);
+            *dx = g - y.exp() * s;
         }
     } else {
-        let s = sum_row(g.len(), |i| g[i].wide() * y[i].wide());
+        let [s] = sums(
+            [g, y],
+            #[inline(always)]
+            |[g, y]| [g * y],
+        );
         for ((dx, &y), &g) in dx.iter_mut().zip(y).zip(g) {
-            *dx = T::narrow(y.wide() * (g.wide() - s));
+            *dx = y * (g - s);
         }
     }
 }
@@ -68,94 +72,152 @@ where
 fn columns<A: Real>(p: &SoftmaxParams, start: A, stats: &mut [A], step: impl Fn(A, usize, usize) -> A + Sync) {
     let (n, inner) = (p.n as usize, p.inner as usize);
     chunks_mut(stats, 1, n * EXP_COST, |first, stats| {
-        let mut i = 0;
-        while i < stats.len() {
-            let (o, column) = ((first + i) / inner, (first + i) % inner);
-            let width = (inner - column).min(stats.len() - i).min(TILE);
-            let lanes = &mut stats[i..i + width];
-            lanes.fill(start);
-            for j in 0..n {
-                let at = (o * n + j) * inner + column;
-                for (lane, a) in lanes.iter_mut().enumerate() {
-                    *a = step(*a, at + lane, first + i + lane);
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                let mut i = 0;
+                while i < stats.len() {
+                    let (o, column) = ((first + i) / inner, (first + i) % inner);
+                    let width = (inner - column).min(stats.len() - i).min(TILE);
+                    let lanes = &mut stats[i..i + width];
+                    lanes.fill(start);
+                    for j in 0..n {
+                        let at = (o * n + j) * inner + column;
+                        for (lane, a) in lanes.iter_mut().enumerate() {
+                            *a = step(*a, at + lane, first + i + lane);
+                        }
+                    }
+                    i += width;
                 }
-            }
-            i += width;
-        }
+            },
+        );
     });
 }
 
 /// Writes `y[o, j, i] = f(position, column of the statistics)`.
-fn spread<T: Float>(p: &SoftmaxParams, y: &mut [T], f: impl Fn(usize, usize) -> T + Sync) {
+fn spread<A: Real>(p: &SoftmaxParams, y: &mut [A], f: impl Fn(usize, usize) -> A + Sync) {
     let (n, inner) = (p.n as usize, p.inner as usize);
     chunks_mut(y, inner, EXP_COST, |first, y| {
-        for (r, y) in (first / inner..).zip(y.chunks_exact_mut(inner)) {
-            for (i, y) in y.iter_mut().enumerate() {
-                *y = f(r * inner + i, r / n * inner + i);
-            }
-        }
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (r, y) in (first / inner..).zip(y.chunks_exact_mut(inner)) {
+                    for (i, y) in y.iter_mut().enumerate() {
+                        *y = f(r * inner + i, r / n * inner + i);
+                    }
+                }
+            },
+        );
     });
 }
 
-fn softmax<T: Float>(cpu: &Cpu, p: &SoftmaxParams, x: &[T], y: &mut [T]) -> Result<()>
-where
-    T::Acc: Real,
-{
+fn softmax<A: Real>(cpu: &Cpu, p: &SoftmaxParams, x: &[A], y: &mut [A]) -> Result<()> {
     let (n, log) = (p.n as usize, p.log == 1);
     if p.inner == 1 {
-        chunks_mut(y, n, EXP_COST, |first, y| {
-            for (y, x) in y.chunks_exact_mut(n).zip(x[first..].chunks_exact(n)) {
-                softmax_row(log, x, y);
-            }
+        chunks_mut(y, n, 2 * EXP_COST, |first, y| {
+            lanes::<A, _>(
+                #[inline(always)]
+                || {
+                    for (y, x) in y.chunks_exact_mut(n).zip(x[first..].chunks_exact(n)) {
+                        softmax_row(log, x, y);
+                    }
+                },
+            );
         });
         return Ok(());
     }
     let columns_of = (p.outer * p.inner) as usize;
-    let mut m = cpu.scratch(T::Acc::DTYPE, columns_of)?;
-    let m = m.as_mut_slice::<T::Acc>();
-    columns(p, T::Acc::NEG_INFINITY, m, |a, at, _| {
-        let x = x[at].wide();
-        if x > a || x.is_nan() { x } else { a }
-    });
+    let mut m = cpu.scratch(A::DTYPE, columns_of)?;
+    let m = m.as_mut_slice::<A>();
+    columns(
+        p,
+        A::NEG_INFINITY,
+        m,
+        #[inline(always)]
+        |a, at, _| {
+            let x = x[at];
+            if x > a || x.is_nan() { x } else { a }
+        },
+    );
     let m = &*m;
-    let mut s = cpu.scratch(T::Acc::DTYPE, columns_of)?;
-    let s = s.as_mut_slice::<T::Acc>();
-    columns(p, T::Acc::default(), s, |a, at, c| a + (x[at].wide() - m[c]).exp());
+    let mut s = cpu.scratch(A::DTYPE, columns_of)?;
+    let s = s.as_mut_slice::<A>();
+    columns(
+        p,
+        A::ZERO,
+        s,
+        #[inline(always)]
+        |a, at, c| a + (x[at] - m[c]).exp(),
+    );
     if log {
         s.iter_mut().for_each(|s| *s = s.ln());
         let s = &*s;
-        spread(p, y, |at, c| T::narrow(x[at].wide() - m[c] - s[c]));
+        spread(
+            p,
+            y,
+            #[inline(always)]
+            |at, c| x[at] - m[c] - s[c],
+        );
     } else {
         let s = &*s;
-        spread(p, y, |at, c| T::narrow((x[at].wide() - m[c]).exp() / s[c]));
+        spread(
+            p,
+            y,
+            #[inline(always)]
+            |at, c| (x[at] - m[c]).exp() / s[c],
+        );
     }
     Ok(())
 }
 
-fn softmax_grad<T: Float>(cpu: &Cpu, p: &SoftmaxParams, y: &[T], g: &[T], dx: &mut [T]) -> Result<()>
-where
-    T::Acc: Real,
-{
+fn softmax_grad<A: Real>(cpu: &Cpu, p: &SoftmaxParams, y: &[A], g: &[A], dx: &mut [A]) -> Result<()> {
     let (n, log) = (p.n as usize, p.log == 1);
     if p.inner == 1 {
         chunks_mut(dx, n, if log { EXP_COST } else { 2 }, |first, dx| {
-            let rows = y[first..].chunks_exact(n).zip(g[first..].chunks_exact(n));
-            for (dx, (y, g)) in dx.chunks_exact_mut(n).zip(rows) {
-                softmax_grad_row(log, y, g, dx);
-            }
+            lanes::<A, _>(
+                #[inline(always)]
+                || {
+                    let rows = y[first..].chunks_exact(n).zip(g[first..].chunks_exact(n));
+                    for (dx, (y, g)) in dx.chunks_exact_mut(n).zip(rows) {
+                        softmax_grad_row(log, y, g, dx);
+                    }
+                },
+            );
         });
         return Ok(());
     }
-    let mut s = cpu.scratch(T::Acc::DTYPE, (p.outer * p.inner) as usize)?;
-    let s = s.as_mut_slice::<T::Acc>();
+    let mut s = cpu.scratch(A::DTYPE, (p.outer * p.inner) as usize)?;
+    let s = s.as_mut_slice::<A>();
     if log {
-        columns(p, T::Acc::default(), s, |a, at, _| a + g[at].wide());
+        columns(
+            p,
+            A::ZERO,
+            s,
+            #[inline(always)]
+            |a, at, _| a + g[at],
+        );
         let s = &*s;
-        spread(p, dx, |at, c| T::narrow(g[at].wide() - y[at].wide().exp() * s[c]));
+        spread(
+            p,
+            dx,
+            #[inline(always)]
+            |at, c| g[at] - y[at].exp() * s[c],
+        );
     } else {
-        columns(p, T::Acc::default(), s, |a, at, _| a + g[at].wide() * y[at].wide());
+        columns(
+            p,
+            A::ZERO,
+            s,
+            #[inline(always)]
+            |a, at, _| a + g[at] * y[at],
+        );
         let s = &*s;
-        spread(p, dx, |at, c| T::narrow(y[at].wide() * (g[at].wide() - s[c])));
+        spread(
+            p,
+            dx,
+            #[inline(always)]
+            |at, c| y[at] * (g[at] - s[c]),
+        );
     }
     Ok(())
 }
@@ -166,7 +228,10 @@ impl SoftmaxOps for Cpu {
         if y.is_empty() {
             return Ok(());
         }
-        float!(x.dtype(), T => softmax::<T>(self, p, x.as_slice(), y.as_mut_slice()))
+        float!(x.dtype(), T => {
+            let x = Wide::new::<T>(self, x)?;
+            write_wide::<T>(self, y, |y| softmax(self, p, x.slice(), y))
+        })
     }
 
     fn softmax_grad(&self, p: &SoftmaxParams, y: &CpuBuffer, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
@@ -174,6 +239,9 @@ impl SoftmaxOps for Cpu {
         if dx.is_empty() {
             return Ok(());
         }
-        float!(y.dtype(), T => softmax_grad::<T>(self, p, y.as_slice(), g.as_slice(), dx.as_mut_slice()))
+        float!(y.dtype(), T => {
+            let (y, g) = (Wide::new::<T>(self, y)?, Wide::new::<T>(self, g)?);
+            write_wide::<T>(self, dx, |dx| softmax_grad(self, p, y.slice(), g.slice(), dx))
+        })
     }
 }

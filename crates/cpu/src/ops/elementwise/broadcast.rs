@@ -4,8 +4,10 @@
 //! in which an operand is a slice or one value. Equal shapes, a scalar operand and a row vector against rows are all
 //! the same loop with one, one and many rows.
 
+use crate::blocks::{self, Kernel, Run, exact, map2};
 use crate::math::Math;
 use crate::parallel;
+use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{Binary, BroadcastParams, Compare, Strides};
 use kiln_core::{Float, MAX_RANK};
 
@@ -120,29 +122,127 @@ fn zip<T: Copy + Sync, U: Send>(
     });
 }
 
-/// `y = f(a, b)`.
-pub(super) fn binary<T: Float<Acc = A>, A: Math>(p: &BroadcastParams, a: &[T], b: &[T], y: &mut [T]) {
-    match Binary::from_code(p.op) {
-        Binary::Add => zip(p, a, b, y, 1, |a, b| T::narrow(a.wide() + b.wide())),
-        Binary::Sub => zip(p, a, b, y, 1, |a, b| T::narrow(a.wide() - b.wide())),
-        Binary::Mul => zip(p, a, b, y, 1, |a, b| T::narrow(a.wide() * b.wide())),
-        Binary::Div => zip(p, a, b, y, 2, |a, b| T::narrow(a.wide() / b.wide())),
-        Binary::Pow => zip(p, a, b, y, 32, |a, b| T::narrow(a.wide().powf(b.wide()))),
-        // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
-        Binary::Maximum => zip(p, a, b, y, 1, |a, b| {
-            let (wa, wb) = (a.wide(), b.wide());
-            if wa > wb || is_nan(wa) { a } else { b }
-        }),
-        Binary::Minimum => zip(p, a, b, y, 1, |a, b| {
-            let (wa, wb) = (a.wide(), b.wide());
-            if wa < wb || is_nan(wa) { a } else { b }
-        }),
+/// Elements of a block of operands that are not read in place.
+const BLOCK: usize = 1024;
+
+/// How an operand lies under the result.
+#[derive(Clone, Copy, PartialEq)]
+enum Pattern {
+    /// As the result does.
+    Same,
+    /// One row, or one value, for all rows.
+    Repeated,
+    Other,
+}
+
+fn pattern(p: &BroadcastParams, strides: &Strides) -> Pattern {
+    let rank = p.rank as usize;
+    let mut below = 1;
+    let same = (0..rank).rev().all(|d| {
+        let same = strides[d] == below;
+        below *= p.shape[d] as i64;
+        same
+    });
+    match () {
+        () if same => Pattern::Same,
+        () if strides[..rank.saturating_sub(1)].iter().all(|&s| s == 0) => Pattern::Repeated,
+        () => Pattern::Other,
     }
 }
 
+/// Writes the elements of an operand under outputs `start ..` to `wide`.
+fn gather<T: Float>(p: &BroadcastParams, strides: &Strides, x: &[T], start: usize, wide: &mut [T::Acc]) {
+    let stride = inner(p, strides);
+    rows(p, [strides], start, wide.len(), |at, len, [from]| {
+        let wide = &mut wide[at..at + len];
+        match row(x, from, stride, len) {
+            Row::One(x) => wide.fill(x.wide()),
+            Row::Slice(x) if len < 16 => wide.iter_mut().zip(x).for_each(|(y, x)| *y = x.wide()),
+            Row::Slice(x) => blocks::widen(x, wide),
+        }
+    });
+}
+
+/// Runs `kernel` over the pairs of `a` and `b`. An operand that lies as the result does is read in place; another is
+/// laid out block by block, once per chunk if all blocks see the same.
+pub(super) fn pairs<T: Float>(
+    p: &BroadcastParams,
+    a: &[T],
+    b: &[T],
+    y: &mut [T],
+    cost: usize,
+    kernel: Kernel<'_, T::Acc, 2>,
+) {
+    debug_assert_eq!(p.n as usize, y.len());
+    if y.is_empty() {
+        return;
+    }
+    let patterns = [pattern(p, &p.a), pattern(p, &p.b)];
+    if patterns == [Pattern::Same; 2] {
+        return blocks::each([a, b], y, cost, kernel);
+    }
+    let row = (p.rank.checked_sub(1)).map_or(1, |last| p.shape[last as usize] as usize);
+    let block = if row <= BLOCK { BLOCK / row * row } else { BLOCK };
+    parallel::chunks_mut(y, 1, cost, |start, y| {
+        let (mut wide, mut out) = ([[T::Acc::default(); BLOCK]; 2], [T::Acc::default(); BLOCK]);
+        for (i, y) in y.chunks_mut(block).enumerate() {
+            let (at, n) = (start + i * block, y.len());
+            for (k, (x, strides)) in [(a, &p.a), (b, &p.b)].into_iter().enumerate() {
+                let wide = &mut wide[k][..n];
+                match patterns[k] {
+                    Pattern::Same if exact::<T>() => {}
+                    Pattern::Same => blocks::widen(&x[at..at + n], wide),
+                    // A block is whole rows, or the operand one value: what the first block saw fits the others.
+                    Pattern::Repeated if i > 0 && (row <= BLOCK || inner(p, strides) == 0) => {}
+                    _ => gather(p, strides, x, at, wide),
+                }
+            }
+            let operands = [0, 1].map(|k| match patterns[k] {
+                Pattern::Same if exact::<T>() => cast_slice(&[a, b][k][at..at + n]),
+                _ => &wide[k][..n],
+            });
+            if exact::<T>() {
+                kernel(operands, cast_slice_mut(y));
+            } else {
+                kernel(operands, &mut out[..n]);
+                blocks::narrow(&out[..n], y);
+            }
+        }
+    });
+}
+
+/// Runs `y = f(a, b)`.
+macro_rules! pairs {
+    ($run:ident, $cost:expr, |$a:ident, $b:ident| $f:expr) => {
+        $run(
+            $cost,
+            &map2(
+                #[inline(always)]
+                |$a: A, $b: A| $f,
+            ),
+        )
+    };
+}
+
+/// `y = f(a, b)`.
+pub(super) fn binary<A: Math>(p: &BroadcastParams, run: Run<'_, A, 2>) {
+    match Binary::from_code(p.op) {
+        Binary::Add => pairs!(run, 1, |a, b| a + b),
+        Binary::Sub => pairs!(run, 1, |a, b| a - b),
+        Binary::Mul => pairs!(run, 1, |a, b| a * b),
+        Binary::Div => pairs!(run, 2, |a, b| a / b),
+        Binary::Pow => pairs!(run, 128, |a, b| a.powf(b)),
+        // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
+        Binary::Maximum => pairs!(run, 1, |a, b| if a > b || is_nan(a) { a } else { b }),
+        Binary::Minimum => pairs!(run, 1, |a, b| if a < b || is_nan(a) { a } else { b }),
+    }
+}
+
+// x ≠ x says NaN in a form that vectorizes.
+#[allow(clippy::eq_op)]
 #[inline(always)]
 fn is_nan<A: Math>(x: A) -> bool {
-    x.partial_cmp(&x).is_none()
+    x != x
 }
 
 /// `mask = a ⋈ b`.

@@ -56,12 +56,8 @@ pub(super) fn exact<T: From, U: To>(x: &[T], y: &mut [U]) {
     map(x, y, |x| U::of(x.f64()));
 }
 
-/// Halves to f32.
-pub(super) fn widen<T: Float<Acc = f32>>(x: &[T], y: &mut [f32]) {
-    map(x, y, T::wide);
-}
-
-/// f32 to halves.
-pub(super) fn narrow<T: Float<Acc = f32>>(x: &[f32], y: &mut [T]) {
-    map(x, y, T::narrow);
+/// Between f32 and halves, by `convert`.
+pub(super) fn chunked<T: Sync, U: Send>(x: &[T], y: &mut [U], convert: fn(&[T], &mut [U])) {
+    debug_assert_eq!(x.len(), y.len());
+    parallel::chunks_mut(y, 1, 1, |at, y| convert(&x[at..at + y.len()], y));
 }

@@ -1,38 +1,12 @@
 //! Functions of one tensor and their gradients: the match on the op stands outside the loop.
 
+use crate::blocks::{Run, lanes, map};
 use crate::math::Math;
-use crate::parallel;
-use kiln_core::Float;
 use kiln_core::ops::{Unary, UnaryParams};
 
-/// Work of a library function (exp, tanh, …) relative to one multiplication.
-const LIB: usize = 16;
-
-fn map<T: Float<Acc = A>, A: Math>(x: &[T], y: &mut [T], cost: usize, f: impl Fn(A) -> A + Sync) {
-    debug_assert_eq!(x.len(), y.len());
-    parallel::chunks_mut(y, 1, cost, |at, y| {
-        for (y, x) in y.iter_mut().zip(&x[at..]) {
-            *y = T::narrow(f(x.wide()));
-        }
-    });
-}
-
-/// `dx = f(x, y, g)`.
-fn map3<T: Float<Acc = A>, A: Math>(
-    x: &[T],
-    y: &[T],
-    g: &[T],
-    dx: &mut [T],
-    cost: usize,
-    f: impl Fn(A, A, A) -> A + Sync,
-) {
-    debug_assert!(x.len() == dx.len() && y.len() == dx.len() && g.len() == dx.len());
-    parallel::chunks_mut(dx, 1, cost, |at, dx| {
-        for (((d, x), y), g) in dx.iter_mut().zip(&x[at..]).zip(&y[at..]).zip(&g[at..]) {
-            *d = T::narrow(f(x.wide(), y.wide(), g.wide()));
-        }
-    });
-}
+/// Work of an exponential, and of a function that calls into a library, relative to one multiplication.
+const EXP: usize = 4;
+const LIB: usize = 64;
 
 /// √(2/π) and the cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
 const GELU_SCALE: f64 = 0.797_884_560_802_865_4;
@@ -51,38 +25,52 @@ fn sign<A: Math>(x: A) -> A {
     }
 }
 
-pub(super) fn forward<T: Float<Acc = A>, A: Math>(p: &UnaryParams, x: &[T], y: &mut [T]) {
+/// Runs `y = f(x)`.
+macro_rules! map {
+    ($run:ident, $cost:expr, |$x:ident| $f:expr) => {
+        $run(
+            $cost,
+            &map(
+                #[inline(always)]
+                move |$x: A| $f,
+            ),
+        )
+    };
+}
+
+/// `y = f(x)`.
+pub(super) fn forward<A: Math>(p: &UnaryParams, run: Run<'_, A, 1>) {
     let (a, b) = (A::of(p.a), A::of(p.b));
     let (zero, one) = (A::ZERO, A::ONE);
     match p.op() {
-        Unary::Affine => map(x, y, 1, |x: A| a * x + b),
-        Unary::Neg => map(x, y, 1, |x: A| -x),
-        Unary::Abs => map(x, y, 1, |x: A| x.abs()),
-        Unary::Exp => map(x, y, LIB, |x: A| x.exp()),
-        Unary::Log => map(x, y, LIB, |x: A| x.ln()),
-        Unary::Sqrt => map(x, y, 4, |x: A| x.sqrt()),
-        Unary::Rsqrt => map(x, y, 4, |x: A| one / x.sqrt()),
-        Unary::Square => map(x, y, 1, |x: A| x * x),
-        Unary::Reciprocal => map(x, y, 2, |x: A| one / x),
-        Unary::Sin => map(x, y, LIB, |x: A| x.sin()),
-        Unary::Cos => map(x, y, LIB, |x: A| x.cos()),
-        Unary::Tanh => map(x, y, LIB, |x: A| x.tanh()),
-        Unary::Sigmoid => map(x, y, LIB, |x: A| x.sigmoid()),
+        Unary::Affine => map!(run, 1, |x| a * x + b),
+        Unary::Neg => map!(run, 1, |x| -x),
+        Unary::Abs => map!(run, 1, |x| x.abs()),
+        Unary::Exp => map!(run, EXP, |x| x.exp()),
+        Unary::Log => map!(run, EXP, |x| x.ln()),
+        Unary::Sqrt => map!(run, 2, |x| x.sqrt()),
+        Unary::Rsqrt => map!(run, 2, |x| one / x.sqrt()),
+        Unary::Square => map!(run, 1, |x| x * x),
+        Unary::Reciprocal => map!(run, 2, |x| one / x),
+        Unary::Sin => map!(run, LIB, |x| x.sin()),
+        Unary::Cos => map!(run, LIB, |x| x.cos()),
+        Unary::Tanh => map!(run, EXP, |x| x.tanh()),
+        Unary::Sigmoid => map!(run, EXP, |x| x.sigmoid()),
         // Written so that NaN stays NaN.
-        Unary::Relu => map(x, y, 1, |x: A| if x < zero { zero } else { x }),
-        Unary::LeakyRelu => map(x, y, 1, |x: A| if x > zero { x } else { a * x }),
-        Unary::Elu => map(x, y, LIB, |x: A| if x > zero { x } else { a * x.exp_m1() }),
-        Unary::Gelu => map(x, y, LIB, |x: A| x * x.normal_cdf()),
-        Unary::GeluTanh => map(x, y, LIB, |x: A| x * gelu_gate(x)),
-        Unary::Silu => map(x, y, LIB, |x: A| x * x.sigmoid()),
-        Unary::Softplus => map(x, y, LIB, |x: A| if a * x > b { x } else { (a * x).exp().ln_1p() / a }),
-        Unary::Clamp => map(x, y, 1, |x: A| {
+        Unary::Relu => map!(run, 1, |x| if x < zero { zero } else { x }),
+        Unary::LeakyRelu => map!(run, 1, |x| if x > zero { x } else { a * x }),
+        Unary::Elu => map!(run, LIB, |x| if x > zero { x } else { a * x.exp_m1() }),
+        Unary::Gelu => map!(run, 2 * EXP, |x| x * x.normal_cdf()),
+        Unary::GeluTanh => map!(run, EXP, |x| x * gelu_gate(x)),
+        Unary::Silu => map!(run, EXP, |x| x * x.sigmoid()),
+        Unary::Softplus => map!(run, LIB, |x| if a * x > b { x } else { (a * x).exp().ln_1p() / a }),
+        Unary::Clamp => map!(run, 1, |x| {
             let low = if x < a { a } else { x };
             if low > b { b } else { low }
         }),
-        Unary::Powf => map(x, y, LIB, |x: A| x.powf(a)),
-        Unary::Erf => map(x, y, LIB, |x: A| x.erf()),
-        Unary::Sign => map(x, y, 1, |x: A| sign(x)),
+        Unary::Powf => map!(run, LIB, |x| x.powf(a)),
+        Unary::Erf => map!(run, 2 * EXP, |x| x.erf()),
+        Unary::Sign => map!(run, 1, |x| sign(x)),
     }
 }
 
@@ -92,61 +80,74 @@ fn gelu_gate<A: Math>(x: A) -> A {
     (A::of(2.0 * GELU_SCALE) * (x + A::of(GELU_CUBE) * x * x * x)).sigmoid()
 }
 
-pub(super) fn backward<T: Float<Acc = A>, A: Math>(p: &UnaryParams, x: &[T], y: &[T], g: &[T], dx: &mut [T]) {
+/// The kernel `dx = f(x, y, g)`; `f` must be `#[inline(always)]`.
+fn slope<A: Math>(f: impl Fn(A, A, A) -> A + Sync) -> impl Fn([&[A]; 3], &mut [A]) + Sync {
+    move |[x, y, g], dx| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (((dx, &x), &y), &g) in dx.iter_mut().zip(x).zip(y).zip(g) {
+                    *dx = f(x, y, g);
+                }
+            },
+        );
+    }
+}
+
+/// Runs `dx = f(x, y, g)`.
+macro_rules! slope {
+    ($run:ident, $cost:expr, |$x:tt, $y:tt, $g:tt| $f:expr) => {
+        $run(
+            $cost,
+            &slope(
+                #[inline(always)]
+                move |$x: A, $y: A, $g: A| $f,
+            ),
+        )
+    };
+}
+
+/// `dx = g·f′(x)` of operands `[x, y, g]`.
+pub(super) fn backward<A: Math>(p: &UnaryParams, run: Run<'_, A, 3>) {
     let (a, b) = (A::of(p.a), A::of(p.b));
     let (zero, one, half) = (A::ZERO, A::ONE, A::HALF);
     let two = A::of(2.0);
     match p.op() {
-        Unary::Affine => map(g, dx, 1, |g: A| a * g),
-        Unary::Neg => map(g, dx, 1, |g: A| -g),
-        Unary::Abs => map3(x, y, g, dx, 1, |x: A, _, g| g * sign(x)),
-        Unary::Exp => map3(x, y, g, dx, 1, |_: A, y, g| g * y),
-        Unary::Log => map3(x, y, g, dx, 2, |x: A, _, g| g / x),
-        Unary::Sqrt => map3(x, y, g, dx, 2, |_: A, y, g| g / (two * y)),
-        Unary::Rsqrt => map3(x, y, g, dx, 2, |_: A, y, g| -half * g * (y * y * y)),
-        Unary::Square => map3(x, y, g, dx, 1, |x: A, _, g| two * g * x),
-        Unary::Reciprocal => map3(x, y, g, dx, 1, |_: A, y, g| -g * (y * y)),
-        Unary::Sin => map3(x, y, g, dx, LIB, |x: A, _, g| g * x.cos()),
-        Unary::Cos => map3(x, y, g, dx, LIB, |x: A, _, g| -g * x.sin()),
-        Unary::Tanh => map3(x, y, g, dx, 1, |_: A, y, g| g * (one - y * y)),
-        Unary::Sigmoid => map3(x, y, g, dx, 1, |_: A, y, g| g * (one - y) * y),
-        Unary::Relu => map3(x, y, g, dx, 1, |_: A, y, g| if y <= zero { zero } else { g }),
-        Unary::LeakyRelu => map3(x, y, g, dx, 1, |x: A, _, g| if x > zero { g } else { a * g }),
-        Unary::Elu => map3(
-            x,
-            y,
-            g,
-            dx,
-            LIB,
-            |x: A, _, g| if x > zero { g } else { g * a * x.exp() },
-        ),
-        Unary::Gelu => map3(x, y, g, dx, 2 * LIB, |x: A, _, g| {
-            g * (x.normal_cdf() + x * x.normal_pdf())
+        Unary::Affine => slope!(run, 1, |_, _, g| a * g),
+        Unary::Neg => slope!(run, 1, |_, _, g| -g),
+        Unary::Abs => slope!(run, 1, |x, _, g| g * sign(x)),
+        Unary::Exp => slope!(run, 1, |_, y, g| g * y),
+        Unary::Log => slope!(run, 2, |x, _, g| g / x),
+        Unary::Sqrt => slope!(run, 2, |_, y, g| g / (two * y)),
+        Unary::Rsqrt => slope!(run, 1, |_, y, g| -half * g * (y * y * y)),
+        Unary::Square => slope!(run, 1, |x, _, g| two * g * x),
+        Unary::Reciprocal => slope!(run, 1, |_, y, g| -g * (y * y)),
+        Unary::Sin => slope!(run, LIB, |x, _, g| g * x.cos()),
+        Unary::Cos => slope!(run, LIB, |x, _, g| -g * x.sin()),
+        Unary::Tanh => slope!(run, 1, |_, y, g| g * (one - y * y)),
+        Unary::Sigmoid => slope!(run, 1, |_, y, g| g * (one - y) * y),
+        Unary::Relu => slope!(run, 1, |_, y, g| if y <= zero { zero } else { g }),
+        Unary::LeakyRelu => slope!(run, 1, |x, _, g| if x > zero { g } else { a * g }),
+        Unary::Elu => slope!(run, EXP, |x, _, g| if x > zero { g } else { g * a * x.exp() }),
+        Unary::Gelu => slope!(run, 2 * EXP, |x, _, g| {
+            let (cdf, pdf) = x.normal();
+            g * (cdf + x * pdf)
         }),
-        Unary::GeluTanh => map3(x, y, g, dx, LIB, |x: A, _, g| {
+        Unary::GeluTanh => slope!(run, EXP, |x, _, g| {
             let s = gelu_gate(x);
             let slope = A::of(2.0 * GELU_SCALE) * (one + A::of(3.0 * GELU_CUBE) * x * x);
             g * (s + x * s * (one - s) * slope)
         }),
-        Unary::Silu => map3(x, y, g, dx, LIB, |x: A, _, g| {
+        Unary::Silu => slope!(run, EXP, |x, _, g| {
             let s = x.sigmoid();
             g * s * (one + x * (one - s))
         }),
-        Unary::Softplus => map3(
-            x,
-            y,
-            g,
-            dx,
-            LIB,
-            |x: A, _, g| {
-                if a * x > b { g } else { g * (a * x).sigmoid() }
-            },
-        ),
-        Unary::Clamp => map3(x, y, g, dx, 1, |x: A, _, g| if x >= a && x <= b { g } else { zero }),
+        Unary::Softplus => slope!(run, EXP, |x, _, g| if a * x > b { g } else { g * (a * x).sigmoid() }),
+        Unary::Clamp => slope!(run, 1, |x, _, g| if x >= a && x <= b { g } else { zero }),
         // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
-        Unary::Powf if a == zero => dx.fill(T::narrow(zero)),
-        Unary::Powf => map3(x, y, g, dx, LIB, |x: A, _, g| g * (a * x.powf(a - one))),
-        Unary::Erf => map3(x, y, g, dx, LIB, |x: A, _, g| g * A::of(ERF_SLOPE) * (-x * x).exp()),
-        Unary::Sign => dx.fill(T::narrow(zero)),
+        Unary::Powf if a == zero => slope!(run, 1, |_, _, _| zero),
+        Unary::Powf => slope!(run, LIB, |x, _, g| g * (a * x.powf(a - one))),
+        Unary::Erf => slope!(run, EXP, |x, _, g| g * A::of(ERF_SLOPE) * (-x * x).exp()),
+        Unary::Sign => slope!(run, 1, |_, _, _| zero),
     }
 }

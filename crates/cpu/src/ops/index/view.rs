@@ -1,7 +1,7 @@
 //! Strided views: rows that are contiguous on both sides are copied whole, transposes go tile by tile, the rest
 //! element by element.
 
-use crate::parallel::{self, GRAIN};
+use crate::parallel::{self, THREADS};
 use kiln_core::MAX_RANK;
 use kiln_core::ops::ViewParams;
 use rayon::prelude::*;
@@ -122,12 +122,12 @@ pub(super) fn write<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T])
     let below = |s: &[i64], d: &[u64]| s.iter().zip(d).map(|(&s, &d)| s * (d as i64 - 1)).sum::<i64>();
     let apart =
         r >= 2 && p.strides[..r].iter().all(|&s| s > 0) && below(&p.strides[1..r], &p.shape[1..r]) < p.strides[0];
-    if !apart || x.len() <= GRAIN {
+    if !apart || x.len() <= THREADS {
         return write_rows(p, x, y);
     }
     let outer = p.shape[0] as usize;
     let (from, step) = (x.len() / outer, p.strides[0] as usize);
-    let group = GRAIN.div_ceil(from).min(outer);
+    let group = (THREADS / 2).div_ceil(from).min(outer);
     let y = &mut y[p.offset as usize..];
     y.par_chunks_mut(step * group)
         .zip(x.par_chunks(from * group))

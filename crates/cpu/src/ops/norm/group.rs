@@ -6,122 +6,126 @@
 use super::batch::Affine;
 use super::combine;
 use crate::Cpu;
-use crate::math::Math;
+use crate::blocks::lanes;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut, zip3_mut};
+
 use crate::real::Real;
-use crate::rows::{sum_row, sum_row2};
+use crate::rows::{sum, sums};
 use crate::tile::{TILE, Tile};
+use kiln_core::Result;
 use kiln_core::ops::GroupNormParams;
-use kiln_core::{Element, Float, Result};
 
 type Stats<'a, A> = (&'a [A], &'a [A]);
 
 /// Layer and RMS norm: every group is one row of `width`.
-pub(super) fn forward_rows<T: Float>(
+pub(super) fn forward_rows<A: Real>(
     p: &GroupNormParams,
-    x: &[T],
-    (scale, shift): Affine<'_, T>,
-    y: &mut [T],
-    mean: &mut [T::Acc],
-    rstd: &mut [T::Acc],
-) where
-    T::Acc: Real,
-{
+    x: &[A],
+    (scale, shift): Affine<'_, A>,
+    y: &mut [A],
+    mean: &mut [A],
+    rstd: &mut [A],
+) {
     let (groups, n) = (p.groups as usize, p.width as usize);
-    let (count, eps) = (T::Acc::of(n as f64), T::Acc::of(p.eps));
-    let rows = rows_per_chunk(n, 4);
+    let (count, eps) = (A::of(n as f64), A::of(p.eps));
+    let rows = rows_per_chunk(mean.len(), n, 3);
     zip3_mut((mean, rows), (rstd, rows), (y, rows * n), |chunk, mean, rstd, y| {
-        let outputs = mean.iter_mut().zip(rstd).zip(y.chunks_exact_mut(n));
-        for (r, ((mean, rstd), y)) in (chunk * rows..).zip(outputs) {
-            let x = &x[r * n..(r + 1) * n];
-            let channels = r % groups * n..(r % groups + 1) * n;
-            let m = if p.rms == 1 {
-                T::Acc::ZERO
-            } else {
-                sum_row(n, |i| x[i].wide()) / count
-            };
-            let squares = sum_row(n, |i| {
-                let d = x[i].wide() - m;
-                d * d
-            });
-            let k = T::Acc::ONE / (squares / count + eps).sqrt();
-            (*mean, *rstd) = (m, k);
-            match (scale.map(|s| &s[channels.clone()]), shift.map(|s| &s[channels])) {
-                (Some(scale), Some(shift)) => {
-                    for ((y, &x), (&a, &b)) in y.iter_mut().zip(x).zip(scale.iter().zip(shift)) {
-                        *y = T::narrow((x.wide() - m) * k * a.wide() + b.wide());
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                let outputs = mean.iter_mut().zip(rstd).zip(y.chunks_exact_mut(n));
+                for (r, ((mean, rstd), y)) in (chunk * rows..).zip(outputs) {
+                    let x = &x[r * n..(r + 1) * n];
+                    let channels = r % groups * n..(r % groups + 1) * n;
+                    let m = match p.rms {
+                        1 => A::ZERO,
+                        _ => {
+                            sum(
+                                x,
+                                #[inline(always)]
+                                |x| x,
+                            ) / count
+                        }
+                    };
+                    let squares = sum(
+                        x,
+                        #[inline(always)]
+                        |x| (x - m) * (x - m),
+                    );
+                    let k = A::ONE / (squares / count + eps).sqrt();
+                    (*mean, *rstd) = (m, k);
+                    let affine = scale[channels.clone()].iter().zip(&shift[channels]);
+                    for ((y, &x), (&a, &b)) in y.iter_mut().zip(x).zip(affine) {
+                        *y = (x - m) * k * a + b;
                     }
                 }
-                (Some(scale), None) => {
-                    for ((y, &x), &a) in y.iter_mut().zip(x).zip(scale) {
-                        *y = T::narrow((x.wide() - m) * k * a.wide());
-                    }
-                }
-                (None, Some(shift)) => {
-                    for ((y, &x), &b) in y.iter_mut().zip(x).zip(shift) {
-                        *y = T::narrow((x.wide() - m) * k + b.wide());
-                    }
-                }
-                (None, None) => {
-                    for (y, &x) in y.iter_mut().zip(x) {
-                        *y = T::narrow((x.wide() - m) * k);
-                    }
-                }
-            }
-        }
+            },
+        );
     });
 }
 
 /// The gradient of [`forward_rows`]: one visit to each sample writes its `dx` and adds to the sums over samples.
-pub(super) fn grad_rows<T: Float>(
+pub(super) fn grad_rows<A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
-    (x, g): (&[T], &[T]),
-    scale: Option<&[T]>,
-    (mean, rstd): Stats<'_, T::Acc>,
-    dx: &mut [T],
-    dscale: &mut [T],
-    dshift: &mut [T],
-) -> Result<()>
-where
-    T::Acc: Real,
-{
+    (x, g): (&[A], &[A]),
+    scale: &[A],
+    (mean, rstd): Stats<'_, A>,
+    dx: &mut [A],
+    dscale: &mut [A],
+    dshift: &mut [A],
+) -> Result<()> {
     let (samples, groups, n) = (p.samples as usize, p.groups as usize, p.width as usize);
-    let (c, count) = (groups * n, T::Acc::of(n as f64));
-    let rows = rows_per_chunk(c, 4).max(8);
-    let mut partial = cpu.scratch(T::Acc::DTYPE, samples.div_ceil(rows) * 2 * c)?;
-    let partial = partial.as_mut_slice::<T::Acc>();
+    let (c, count) = (groups * n, A::of(n as f64));
+    let rows = rows_per_chunk(samples, c, 4).max(8);
+    let mut partial = cpu.scratch(A::DTYPE, samples.div_ceil(rows) * 2 * c)?;
+    let partial = partial.as_mut_slice::<A>();
     zip2_mut((dx, rows * c), (&mut *partial, 2 * c), |chunk, dx, partial| {
-        partial.fill(T::Acc::ZERO);
-        let (slopes, shifts) = partial.split_at_mut(c);
-        for (r, dx) in (chunk * rows * groups..).zip(dx.chunks_exact_mut(n)) {
-            let (x, g) = (&x[r * n..(r + 1) * n], &g[r * n..(r + 1) * n]);
-            let channels = r % groups * n..(r % groups + 1) * n;
-            let (m, k) = (mean[r], rstd[r]);
-            let (sum, dot) = match scale.map(|s| &s[channels.clone()]) {
-                Some(s) => sum_row2(n, |i| {
-                    let gi = g[i].wide() * s[i].wide();
-                    (gi, gi * (x[i].wide() - m))
-                }),
-                None => sum_row2(n, |i| (g[i].wide(), g[i].wide() * (x[i].wide() - m))),
-            };
-            let shift = if p.rms == 1 { T::Acc::ZERO } else { sum / count };
-            let slope = dot * k * k / count;
-            let (slopes, shifts) = (&mut slopes[channels.clone()], &mut shifts[channels.clone()]);
-            for i in 0..n {
-                let (gi, centred) = (g[i].wide(), x[i].wide() - m);
-                let scaled = scale.map_or(gi, |s| gi * s[channels.start + i].wide());
-                dx[i] = T::narrow(k * (scaled - shift - centred * slope));
-                slopes[i] += gi * centred * k;
-                shifts[i] += gi;
-            }
-        }
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                partial.fill(A::ZERO);
+                let (slopes, shifts) = partial.split_at_mut(c);
+                for (r, dx) in (chunk * rows * groups..).zip(dx.chunks_exact_mut(n)) {
+                    let (x, g) = (&x[r * n..(r + 1) * n], &g[r * n..(r + 1) * n]);
+                    let channels = r % groups * n..(r % groups + 1) * n;
+                    let (m, k, s) = (mean[r], rstd[r], &scale[channels.clone()]);
+                    let [sum, dot] = sums(
+                        [x, g, s],
+                        #[inline(always)]
+                        |[x, g, s]| [g * s, g * s * (x - m)],
+                    );
+                    let shift = if p.rms == 1 { A::ZERO } else { sum / count };
+                    let slope = dot * k * k / count;
+                    grad_row(
+                        (x, g, s),
+                        (dx, &mut slopes[channels.clone()], &mut shifts[channels]),
+                        [m, k, shift, slope],
+                    );
+                }
+            },
+        );
     });
     join(partial, 2 * c);
-    for i in 0..c {
-        (dscale[i], dshift[i]) = (T::narrow(partial[i]), T::narrow(partial[c + i]));
-    }
+    dscale.copy_from_slice(&partial[..c]);
+    dshift.copy_from_slice(&partial[c..2 * c]);
     Ok(())
+}
+
+/// One row of [`grad_rows`]: its `dx`, and what it adds to the sums over samples.
+#[inline(always)]
+fn grad_row<A: Real>(
+    (x, g, s): (&[A], &[A], &[A]),
+    (dx, slopes, shifts): (&mut [A], &mut [A], &mut [A]),
+    [m, k, shift, slope]: [A; 4],
+) {
+    let outputs = dx.iter_mut().zip(slopes).zip(shifts);
+    for (((dx, slopes), shifts), ((&x, &g), &s)) in outputs.zip(x.iter().zip(g).zip(s)) {
+        let centred = x - m;
+        *dx = k * (g * s - shift - centred * slope);
+        *slopes += g * centred * k;
+        *shifts += g;
+    }
 }
 
 /// Adds the later parts of `size` elements to the first, in order.
@@ -155,85 +159,96 @@ impl Cut {
     }
 
     /// Calls `f(sample, first row of the chunk, rows, item)` for every item of `size` elements.
-    fn items<A: Send>(&self, items: &mut [A], size: usize, f: impl Fn(usize, usize, usize, &mut [A]) + Sync) {
+    fn items<A: Real>(&self, items: &mut [A], size: usize, f: impl Fn(usize, usize, usize, &mut [A]) + Sync) {
         items_mut(items, size, self.work, |i, item| {
             let (sample, at) = (i / self.chunks, i % self.chunks * self.step);
-            f(
-                sample,
-                sample * self.positions + at,
-                self.step.min(self.positions - at),
-                item,
+            let (first, rows) = (sample * self.positions + at, self.step.min(self.positions - at));
+            lanes::<A, _>(
+                #[inline(always)]
+                || f(sample, first, rows, item),
             );
         });
     }
 }
 
-pub(super) fn forward<T: Float>(
+pub(super) fn forward<A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
-    x: &[T],
-    (scale, shift): Affine<'_, T>,
-    y: &mut [T],
-    mean: &mut [T::Acc],
-    rstd: &mut [T::Acc],
-) -> Result<()>
-where
-    T::Acc: Real,
-{
+    x: &[A],
+    (scale, shift): Affine<'_, A>,
+    y: &mut [A],
+    mean: &mut [A],
+    rstd: &mut [A],
+) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
     let (c, cut) = (groups * width, Cut::new(p));
     // partial[sample][chunk][mean, m2][group]
-    let mut partial = cpu.scratch(T::Acc::DTYPE, samples * cut.chunks * 2 * groups)?;
-    let partial = partial.as_mut_slice::<T::Acc>();
-    cut.items(partial, 2 * groups, |_, row, rows, out| {
-        let (mean, m2) = out.split_at_mut(groups);
-        group_moments(p, x, row, rows, mean, m2);
-    });
-    let eps = T::Acc::of(p.eps);
+    let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * groups)?;
+    let partial = partial.as_mut_slice::<A>();
+    cut.items(
+        partial,
+        2 * groups,
+        #[inline(always)]
+        |_, row, rows, out| {
+            let (mean, m2) = out.split_at_mut(groups);
+            group_moments(p, x, row, rows, mean, m2);
+        },
+    );
+    let eps = A::of(p.eps);
     for (sample, parts) in partial.chunks_exact(cut.chunks * 2 * groups).enumerate() {
         for group in 0..groups {
             let (mut m, mut m2) = (parts[group], parts[groups + group]);
             for (i, part) in parts.chunks_exact(2 * groups).enumerate().skip(1) {
                 let done = i * cut.step;
                 let n = cut.step.min(cut.positions - done);
-                let of = |rows: usize| T::Acc::of((rows * width) as f64);
+                let of = |rows: usize| A::of((rows * width) as f64);
                 combine(of(done), (&mut m, &mut m2), of(n), (part[group], part[groups + group]));
             }
-            let n = T::Acc::of((cut.positions * width) as f64);
+            let n = A::of((cut.positions * width) as f64);
             mean[sample * groups + group] = m;
-            rstd[sample * groups + group] = T::Acc::ONE / (m2 / n + eps).sqrt();
+            rstd[sample * groups + group] = A::ONE / (m2 / n + eps).sqrt();
         }
     }
     // Per sample: mean, factor and shift of each channel.
-    let mut factors = cpu.scratch(T::Acc::DTYPE, samples * 3 * c)?;
-    let factors = factors.as_mut_slice::<T::Acc>();
+    let mut factors = cpu.scratch(A::DTYPE, samples * 3 * c)?;
+    let factors = factors.as_mut_slice::<A>();
     for (sample, factors) in factors.chunks_exact_mut(3 * c).enumerate() {
         for i in 0..c {
             let group = sample * groups + i / width;
             factors[i] = mean[group];
-            factors[c + i] = scale.map_or(rstd[group], |s| rstd[group] * s[i].wide());
-            factors[2 * c + i] = shift.map_or(T::Acc::ZERO, |s| s[i].wide());
+            factors[c + i] = rstd[group] * scale[i];
+            factors[2 * c + i] = shift[i];
         }
     }
     let factors = &*factors;
-    each_sample(p, y, |sample, first, rows, y| {
-        let (mean, rest) = factors[sample * 3 * c..(sample + 1) * 3 * c].split_at(c);
-        let (a, b) = rest.split_at(c);
-        for tile in Tile::cover(c, 0..c, rows) {
-            let (mean, a, b) = (tile.spread(mean), tile.spread(a), tile.spread(b));
-            tile.rows(0, rows, |at| {
-                let x = &x[first + at.start..first + at.end];
-                for ((y, &x), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(mean.iter().zip(&a).zip(&b)) {
-                    *y = T::narrow((x.wide() - mean) * a + b);
-                }
-            });
-        }
-    });
+    each_sample(
+        p,
+        y,
+        #[inline(always)]
+        |sample: usize, first: usize, rows: usize, y: &mut [A]| {
+            let (mean, rest) = factors[sample * 3 * c..(sample + 1) * 3 * c].split_at(c);
+            let (a, b) = rest.split_at(c);
+            for tile in Tile::cover(c, 0..c, rows) {
+                let (mean, a, b) = (tile.spread(mean), tile.spread(a), tile.spread(b));
+                tile.rows(
+                    0,
+                    rows,
+                    #[inline(always)]
+                    |at| {
+                        let x = &x[first + at.start..first + at.end];
+                        for ((y, &x), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(mean.iter().zip(&a).zip(&b)) {
+                            *y = (x - mean) * a + b;
+                        }
+                    },
+                );
+            }
+        },
+    );
     Ok(())
 }
 
 /// Cuts `y` into stretches of rows that stay within one sample and calls `f(sample, first element, rows, stretch)`.
-fn each_sample<T: Send>(p: &GroupNormParams, y: &mut [T], f: impl Fn(usize, usize, usize, &mut [T]) + Sync) {
+fn each_sample<A: Real>(p: &GroupNormParams, y: &mut [A], f: impl Fn(usize, usize, usize, &mut [A]) + Sync) {
     let c = (p.groups * p.width) as usize;
     let whole = p.positions as usize * c;
     chunks_mut(y, c, 2, |first, mut y| {
@@ -241,35 +256,35 @@ fn each_sample<T: Send>(p: &GroupNormParams, y: &mut [T], f: impl Fn(usize, usiz
         while !y.is_empty() {
             let n = (whole - at % whole).min(y.len());
             let (now, later) = y.split_at_mut(n);
-            f(at / whole, at, n / c, now);
+            lanes::<A, _>(
+                #[inline(always)]
+                || f(at / whole, at, n / c, now),
+            );
             (y, at) = (later, at + n);
         }
     });
 }
 
 /// The mean and the squared deviations from it of each group over `rows` positions from `row` (RMS norm: 0, and Σx²).
-fn group_moments<T: Float>(
-    p: &GroupNormParams,
-    x: &[T],
-    row: usize,
-    rows: usize,
-    mean: &mut [T::Acc],
-    m2: &mut [T::Acc],
-) where
-    T::Acc: Real,
-{
+#[inline(always)]
+fn group_moments<A: Real>(p: &GroupNormParams, x: &[A], row: usize, rows: usize, mean: &mut [A], m2: &mut [A]) {
     let (groups, width) = (p.groups as usize, p.width as usize);
-    let (c, n) = (groups * width, T::Acc::of((rows * width) as f64));
-    mean.fill(T::Acc::ZERO);
-    m2.fill(T::Acc::ZERO);
+    let (c, n) = (groups * width, A::of((rows * width) as f64));
+    mean.fill(A::ZERO);
+    m2.fill(A::ZERO);
     if p.rms == 0 {
         for tile in Tile::cover(c, 0..c, rows) {
-            let mut lanes = [T::Acc::ZERO; TILE];
-            tile.rows(row * c, rows, |at| {
-                for (a, &x) in lanes.iter_mut().zip(&x[at]) {
-                    *a += x.wide();
-                }
-            });
+            let mut lanes = [A::ZERO; TILE];
+            tile.rows(
+                row * c,
+                rows,
+                #[inline(always)]
+                |at| {
+                    for (a, &x) in lanes.iter_mut().zip(&x[at]) {
+                        *a += x;
+                    }
+                },
+            );
             for (channel, &sum) in tile.columns.clone().zip(tile.join(&mut lanes, |a, b| a + b)) {
                 mean[channel / width] += sum;
             }
@@ -279,75 +294,86 @@ fn group_moments<T: Float>(
         }
     }
     for tile in Tile::cover(c, 0..c, rows) {
-        let mut lanes = [T::Acc::ZERO; TILE];
+        let mut lanes = [A::ZERO; TILE];
         let centre = tile.spread_with(|channel| mean[channel / width]);
-        tile.rows(row * c, rows, |at| {
-            for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(&centre) {
-                let d = x.wide() - centre;
-                *a += d * d;
-            }
-        });
+        tile.rows(
+            row * c,
+            rows,
+            #[inline(always)]
+            |at| {
+                for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(&centre) {
+                    let d = x - centre;
+                    *a += d * d;
+                }
+            },
+        );
         for (channel, &sum) in tile.columns.clone().zip(tile.join(&mut lanes, |a, b| a + b)) {
             m2[channel / width] += sum;
         }
     }
 }
 
-pub(super) fn grad<T: Float>(
+pub(super) fn grad<A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
-    (x, g): (&[T], &[T]),
-    scale: Option<&[T]>,
-    (mean, rstd): Stats<'_, T::Acc>,
-    dx: &mut [T],
-    dscale: &mut [T],
-    dshift: &mut [T],
-) -> Result<()>
-where
-    T::Acc: Real,
-{
+    (x, g): (&[A], &[A]),
+    scale: &[A],
+    (mean, rstd): Stats<'_, A>,
+    dx: &mut [A],
+    dscale: &mut [A],
+    dshift: &mut [A],
+) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
     let (c, cut) = (groups * width, Cut::new(p));
     // partial[sample][chunk][Σ g·(x − mean), Σ g][channel]
-    let mut partial = cpu.scratch(T::Acc::DTYPE, samples * cut.chunks * 2 * c)?;
-    let partial = partial.as_mut_slice::<T::Acc>();
-    cut.items(partial, 2 * c, |sample, row, rows, out| {
-        let (dot, sum) = out.split_at_mut(c);
-        for tile in Tile::cover(c, 0..c, rows) {
-            let (mut s, mut d) = ([T::Acc::ZERO; TILE], [T::Acc::ZERO; TILE]);
-            let centre = tile.spread_with(|channel| mean[sample * groups + channel / width]);
-            tile.rows(row * c, rows, |at| {
-                let values = x[at.clone()].iter().zip(&g[at]).zip(&centre);
-                for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(&mut d).zip(values) {
-                    *s += g.wide();
-                    *d += g.wide() * (x.wide() - centre);
-                }
-            });
-            sum[tile.columns.clone()].copy_from_slice(tile.join(&mut s, |a, b| a + b));
-            dot[tile.columns.clone()].copy_from_slice(tile.join(&mut d, |a, b| a + b));
-        }
-    });
+    let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * c)?;
+    let partial = partial.as_mut_slice::<A>();
+    cut.items(
+        partial,
+        2 * c,
+        #[inline(always)]
+        |sample: usize, row: usize, rows: usize, out: &mut [A]| {
+            let (dot, sum) = out.split_at_mut(c);
+            for tile in Tile::cover(c, 0..c, rows) {
+                let (mut s, mut d) = ([A::ZERO; TILE], [A::ZERO; TILE]);
+                let centre = tile.spread_with(|channel| mean[sample * groups + channel / width]);
+                tile.rows(
+                    row * c,
+                    rows,
+                    #[inline(always)]
+                    |at| {
+                        let values = x[at.clone()].iter().zip(&g[at]).zip(&centre);
+                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(&mut d).zip(values) {
+                            *s += g;
+                            *d += g * (x - centre);
+                        }
+                    },
+                );
+                sum[tile.columns.clone()].copy_from_slice(tile.join(&mut s, |a, b| a + b));
+                dot[tile.columns.clone()].copy_from_slice(tile.join(&mut d, |a, b| a + b));
+            }
+        },
+    );
     // Per sample: factor, mean, shift and slope of each channel of `dx`.
-    let mut factors = cpu.scratch(T::Acc::DTYPE, samples * 4 * c)?;
-    let factors = factors.as_mut_slice::<T::Acc>();
-    let n = T::Acc::of((cut.positions * width) as f64);
+    let mut factors = cpu.scratch(A::DTYPE, samples * 4 * c)?;
+    let factors = factors.as_mut_slice::<A>();
+    let n = A::of((cut.positions * width) as f64);
     for (sample, parts) in partial.chunks_exact_mut(cut.chunks * 2 * c).enumerate() {
         join(parts, 2 * c);
         let (dot, sum) = parts[..2 * c].split_at_mut(c);
         let factors = &mut factors[sample * 4 * c..(sample + 1) * 4 * c];
         for group in 0..groups {
             let (m, k) = (mean[sample * groups + group], rstd[sample * groups + group]);
-            let (mut shift, mut slope) = (T::Acc::ZERO, T::Acc::ZERO);
+            let (mut shift, mut slope) = (A::ZERO, A::ZERO);
             for i in group * width..(group + 1) * width {
-                let scale = scale.map_or(T::Acc::ONE, |s| s[i].wide());
-                shift += scale * sum[i];
-                slope += scale * dot[i];
-                dot[i] *= k;
+                shift += scale[i] * sum[i];
+                slope += scale[i] * dot[i];
+                dot[i] = dot[i] * k;
             }
-            let shift = if p.rms == 1 { T::Acc::ZERO } else { k * shift / n };
+            let shift = if p.rms == 1 { A::ZERO } else { k * shift / n };
             let slope = k * k * k * slope / n;
             for i in group * width..(group + 1) * width {
-                factors[i] = scale.map_or(k, |s| k * s[i].wide());
+                factors[i] = k * scale[i];
                 factors[c + i] = m;
                 factors[2 * c + i] = shift;
                 factors[3 * c + i] = slope;
@@ -357,27 +383,37 @@ where
     for i in 0..c {
         let each = |at: usize| {
             let parts = partial.chunks_exact(cut.chunks * 2 * c);
-            T::narrow(parts.fold(T::Acc::ZERO, |a, part| a + part[at]))
+            parts.fold(A::ZERO, |a, part| a + part[at])
         };
         (dscale[i], dshift[i]) = (each(i), each(c + i));
     }
     let factors = &*factors;
-    each_sample(p, dx, |sample, first, rows, dx| {
-        let factors = &factors[sample * 4 * c..(sample + 1) * 4 * c];
-        for tile in Tile::cover(c, 0..c, rows) {
-            let (a, mean) = (tile.spread(&factors[..c]), tile.spread(&factors[c..2 * c]));
-            let (shift, slope) = (tile.spread(&factors[2 * c..3 * c]), tile.spread(&factors[3 * c..]));
-            tile.rows(0, rows, |at| {
-                let from = first + at.start..first + at.end;
-                let (x, g, dx) = (&x[from.clone()], &g[from], &mut dx[at]);
-                let n = dx.len();
-                let (a, mean, shift, slope) = (&a[..n], &mean[..n], &shift[..n], &slope[..n]);
-                for i in 0..n {
-                    let centred = x[i].wide() - mean[i];
-                    dx[i] = T::narrow(g[i].wide() * a[i] - shift[i] - centred * slope[i]);
-                }
-            });
-        }
-    });
+    each_sample(
+        p,
+        dx,
+        #[inline(always)]
+        |sample: usize, first: usize, rows: usize, dx: &mut [A]| {
+            let factors = &factors[sample * 4 * c..(sample + 1) * 4 * c];
+            for tile in Tile::cover(c, 0..c, rows) {
+                let (a, mean) = (tile.spread(&factors[..c]), tile.spread(&factors[c..2 * c]));
+                let (shift, slope) = (tile.spread(&factors[2 * c..3 * c]), tile.spread(&factors[3 * c..]));
+                tile.rows(
+                    0,
+                    rows,
+                    #[inline(always)]
+                    |at| {
+                        let from = first + at.start..first + at.end;
+                        let (x, g, dx) = (&x[from.clone()], &g[from], &mut dx[at]);
+                        let n = dx.len();
+                        let (a, mean, shift, slope) = (&a[..n], &mean[..n], &shift[..n], &slope[..n]);
+                        for i in 0..n {
+                            let centred = x[i] - mean[i];
+                            dx[i] = g[i] * a[i] - shift[i] - centred * slope[i];
+                        }
+                    },
+                );
+            }
+        },
+    );
     Ok(())
 }

@@ -1,0 +1,176 @@
+//! Windows of 2×2 that lie side by side in an image: what halves the size in most nets. A row of windows is two rows of
+//! the input, every input belongs to one window, and the four taps of a window are read or written together.
+
+use crate::blocks::lanes;
+use crate::conv::geometry::Geometry;
+use crate::parallel::{rows_per_chunk, zip2_mut};
+use crate::real::Real;
+
+/// Whether the windows of `g` are whole, 2×2 and side by side.
+pub(super) fn paired(g: &Geometry) -> bool {
+    g.kernel == [1, 2, 2]
+        && g.stride[1..] == [2, 2]
+        && g.padding == [0; 3]
+        && g.dilation[1..] == [1, 1]
+        && g.input[0] == 1
+        && g.output[0] == 1
+        && (1..3).all(|i| 2 * g.output[i] <= g.input[i])
+}
+
+/// The four taps of a window: `c` channels each, from two rows of the input.
+#[inline(always)]
+fn taps<A>(rows: [&[A]; 2], w: usize, c: usize) -> [&[A]; 4] {
+    let at = 2 * w * c;
+    let (left, right) = (at..at + c, at + c..at + 2 * c);
+    let [top, bottom] = rows;
+    [&top[left.clone()], &top[right.clone()], &bottom[left], &bottom[right]]
+}
+
+/// As [`taps`], for writing.
+#[inline(always)]
+fn taps_mut<'a, A>(top: &'a mut [A], bottom: &'a mut [A], w: usize, c: usize) -> [&'a mut [A]; 4] {
+    let at = 2 * w * c;
+    let (a, b) = top[at..at + 2 * c].split_at_mut(c);
+    let (d, e) = bottom[at..at + 2 * c].split_at_mut(c);
+    [a, b, d, e]
+}
+
+/// The two rows of the input under row `r` of windows, counted over all images.
+#[inline(always)]
+fn rows_under<'a, A>(g: &Geometry, x: &'a [A], r: usize) -> [&'a [A]; 2] {
+    let line = g.input[2] * g.channels;
+    let from = (r / g.output[1] * g.input[1] + r % g.output[1] * 2) * line;
+    [&x[from..from + line], &x[from + line..from + 2 * line]]
+}
+
+/// Where the first tap of window `w` of row `r` lies within its image, and its neighbours.
+#[inline(always)]
+fn places(g: &Geometry, r: usize, w: usize) -> [i32; 4] {
+    let line = g.input[2] as i32;
+    let first = (r % g.output[1] * 2) as i32 * line + (2 * w) as i32;
+    [first, first + 1, first + line, first + line + 1]
+}
+
+pub(super) fn max_pool<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
+    let c = g.channels;
+    let width = g.output[2] * c;
+    let rows = rows_per_chunk(g.batch * g.output[1], width, 4);
+    zip2_mut((y, rows * width), (index, rows * width), |chunk, y, index| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                let outputs = y.chunks_exact_mut(width).zip(index.chunks_exact_mut(width));
+                for (r, (y, index)) in (chunk * rows..).zip(outputs) {
+                    let under = rows_under(g, x, r);
+                    let windows = y.chunks_exact_mut(c).zip(index.chunks_exact_mut(c));
+                    for (w, (y, index)) in windows.enumerate() {
+                        largest(taps(under, w, c), places(g, r, w), y, index);
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The largest of four taps and its place; a NaN wins, and the first of equals keeps its place.
+#[inline(always)]
+fn largest<A: Real>(x: [&[A]; 4], places: [i32; 4], y: &mut [A], index: &mut [i32]) {
+    let outputs = y.iter_mut().zip(index);
+    let taps = x[0].iter().zip(x[1]).zip(x[2].iter().zip(x[3]));
+    for ((y, index), ((&a, &b), (&c, &d))) in outputs.zip(taps) {
+        let (mut best, mut place) = (a, places[0]);
+        for (x, at) in [(b, places[1]), (c, places[2]), (d, places[3])] {
+            let wins = (x > best) | (x.is_nan() & !best.is_nan());
+            best = if wins { x } else { best };
+            place = if wins { at } else { place };
+        }
+        (*y, *index) = (best, place);
+    }
+}
+
+/// Calls `f(row of windows, upper row of the input, lower row)` for all rows of windows; what no window covers is zero.
+fn each_row<A: Real>(g: &Geometry, dx: &mut [A], f: impl Fn(usize, &mut [A], &mut [A]) + Sync) {
+    let line = g.input[2] * g.channels;
+    let (image, covered) = (g.input[1] * line, 2 * g.output[2] * g.channels);
+    let images = rows_per_chunk(g.batch, image, 2);
+    crate::parallel::items_mut(dx, images * image, dx.len().saturating_mul(2), |chunk, dx| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (i, dx) in dx.chunks_exact_mut(image).enumerate() {
+                    let (windows, rest) = dx.split_at_mut(2 * g.output[1] * line);
+                    rest.fill(A::ZERO);
+                    let first = (chunk * images + i) * g.output[1];
+                    for (r, rows) in (first..).zip(windows.chunks_exact_mut(2 * line)) {
+                        let (top, bottom) = rows.split_at_mut(line);
+                        f(r, top, bottom);
+                        top[covered..].fill(A::ZERO);
+                        bottom[covered..].fill(A::ZERO);
+                    }
+                }
+            },
+        );
+    });
+}
+
+pub(super) fn max_pool_grad<A: Real>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) {
+    let c = p.channels;
+    let width = p.output[2] * c;
+    each_row(
+        p,
+        dx,
+        #[inline(always)]
+        |r, top, bottom| {
+            let windows = g[r * width..][..width].chunks_exact(c);
+            let windows = windows.zip(index[r * width..][..width].chunks_exact(c));
+            for (w, (g, index)) in windows.enumerate() {
+                for (dx, place) in taps_mut(top, bottom, w, c).into_iter().zip(places(p, r, w)) {
+                    for (dx, (&g, &i)) in dx.iter_mut().zip(g.iter().zip(index)) {
+                        *dx = if i == place { g } else { A::ZERO };
+                    }
+                }
+            }
+        },
+    );
+}
+
+pub(super) fn average<A: Real>(g: &Geometry, x: &[A], y: &mut [A]) {
+    let c = g.channels;
+    let width = g.output[2] * c;
+    crate::parallel::chunks_mut(y, width, 4, |first, y| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (r, y) in (first / width..).zip(y.chunks_exact_mut(width)) {
+                    let under = rows_under(g, x, r);
+                    for (w, y) in y.chunks_exact_mut(c).enumerate() {
+                        let [a, b, d, e] = taps(under, w, c);
+                        let inputs = a.iter().zip(b).zip(d.iter().zip(e));
+                        for (y, ((&a, &b), (&d, &e))) in y.iter_mut().zip(inputs) {
+                            *y = (a + b + d + e) * A::of(0.25);
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+pub(super) fn average_grad<A: Real>(p: &Geometry, g: &[A], dx: &mut [A]) {
+    let c = p.channels;
+    let width = p.output[2] * c;
+    each_row(
+        p,
+        dx,
+        #[inline(always)]
+        |r, top, bottom| {
+            for (w, g) in g[r * width..][..width].chunks_exact(c).enumerate() {
+                for dx in taps_mut(top, bottom, w, c) {
+                    for (dx, &g) in dx.iter_mut().zip(g) {
+                        *dx = g * A::of(0.25);
+                    }
+                }
+            }
+        },
+    );
+}
