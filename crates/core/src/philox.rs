@@ -12,7 +12,7 @@ const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// The ten-round Philox bijection of a counter under a key.
-#[inline]
+#[inline(always)]
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for round in 0..10 {
         if round > 0 {
@@ -49,7 +49,7 @@ impl Key {
     }
 
     /// The four words of block `index`: elements `4·index .. 4·index + 4`.
-    #[inline]
+    #[inline(always)]
     pub fn block(&self, index: u64) -> [u32; 4] {
         philox4x32(
             [index as u32, (index >> 32) as u32, self.step, self.stream],

@@ -4,46 +4,52 @@
 #[cfg(test)]
 mod tests;
 
-use crate::dispatch::float;
-use crate::math::Math;
-use crate::{Cpu, CpuBuffer, parallel::GRAIN};
-use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, Float, Result};
+use crate::blocks::lanes;
+use crate::real::Real;
+use crate::{Cpu, CpuBuffer, parallel::THREADS};
+use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::{Buffer, DType, Float, Result};
 use rayon::prelude::*;
 
-/// Elements of one task; the work of an element is about eight multiplications.
-const CHUNK: usize = GRAIN / 8;
+/// Elements of one task; an update moves three to seven numbers an element.
+const CHUNK: usize = THREADS / 4;
 
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
 
 /// A loop over one part of a slot: parameter, gradient, state.
-type Part<'f, T, A, const N: usize> = &'f (dyn Fn(&mut [T], &[T], [&mut [A]; N]) + Sync);
+type Part<'f, A, const N: usize> = &'f (dyn Fn(&mut [A], &[A], [&mut [A]; N]) + Sync);
 
-/// `(p, state) = f(p, g, state)` for every element of every slot.
-fn each<T: Float<Acc = A>, A: Math, const N: usize>(
-    slots: &mut [OptimSlot<'_, CpuBuffer>],
-    f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync,
-) {
-    run(slots, &|param: &mut [T], grad: &[T], state: [&mut [A]; N]| {
+/// `(p, state) = f(p, g, state)` for every element of every slot; `f` must be `#[inline(always)]`.
+fn each<A: Real, const N: usize>(slots: Slots<'_, '_>, f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync) {
+    run(slots, &|param: &mut [A], grad: &[A], state: [&mut [A]; N]| {
         let n = param.len();
         let grad = &grad[..n];
-        let state = state.map(|s| &mut s[..n]);
-        for i in 0..n {
-            let (p, s) = f(param[i].wide(), grad[i].wide(), std::array::from_fn(|k| state[k][i]));
-            param[i] = T::narrow(p);
-            for k in 0..N {
-                state[k][i] = s[k];
-            }
-        }
+        let mut state = state.map(|s| &mut s[..n]);
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for i in 0..n {
+                    let mut s = [A::default(); N];
+                    for k in 0..N {
+                        s[k] = state[k][i];
+                    }
+                    let (p, s) = f(param[i], grad[i], s);
+                    param[i] = p;
+                    for k in 0..N {
+                        state[k][i] = s[k];
+                    }
+                }
+            },
+        );
     });
 }
 
-fn run<T: Float<Acc = A>, A: Math, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, T, A, N>) {
+fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
     let run = |slot: &mut OptimSlot<'_, CpuBuffer>| {
         debug_assert_eq!(slot.state.len(), N);
         let mut state = slot.state.iter_mut();
         let state = [(); N].map(|()| state.next().map_or(&mut [][..], |s| s.as_mut_slice::<A>()));
-        split(slot.param.as_mut_slice::<T>(), slot.grad.as_slice(), state, part);
+        split(slot.param.as_mut_slice(), slot.grad.as_slice(), state, part);
     };
     if slots.iter().map(|s| s.param.len()).sum::<usize>() <= CHUNK {
         slots.iter_mut().for_each(run);
@@ -53,12 +59,7 @@ fn run<T: Float<Acc = A>, A: Math, const N: usize>(slots: Slots<'_, '_>, part: P
 }
 
 /// Halves until a part is one task.
-fn split<T: Float<Acc = A>, A: Math, const N: usize>(
-    param: &mut [T],
-    grad: &[T],
-    state: [&mut [A]; N],
-    part: Part<'_, T, A, N>,
-) {
+fn split<A: Real, const N: usize>(param: &mut [A], grad: &[A], state: [&mut [A]; N], part: Part<'_, A, N>) {
     let n = param.len();
     debug_assert!(grad.len() == n && state.iter().all(|s| s.len() == n));
     if n <= CHUNK {
@@ -85,25 +86,33 @@ fn scalars<A: Float>(buffer: &CpuBuffer) -> [A; 4] {
     [s[0], s[1], s[2], s[3]]
 }
 
-fn sgd<T: Float<Acc = A>, A: Math>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+fn sgd<A: Real>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, first, _, scale] = scalars::<A>(s);
     let scale = if p.maximize != 0 { -scale } else { scale };
     let (decay, momentum, fresh) = (A::of(p.weight_decay), A::of(p.momentum), A::of(1.0 - p.dampening));
     let nesterov = p.nesterov != 0;
     if p.momentum == 0.0 {
-        each::<T, A, 0>(slots, |w, g, []| (w - lr * (scale * g + decay * w), []));
+        each::<A, 0>(
+            slots,
+            #[inline(always)]
+            |w, g, []| (w - lr * (scale * g + decay * w), []),
+        );
     } else {
         let first = first == A::ONE;
-        each::<T, A, 1>(slots, |w, g, [v]| {
-            let g = scale * g + decay * w;
-            let v = if first { g } else { momentum * v + fresh * g };
-            let step = if nesterov { g + momentum * v } else { v };
-            (w - lr * step, [v])
-        });
+        each::<A, 1>(
+            slots,
+            #[inline(always)]
+            |w, g, [v]| {
+                let g = scale * g + decay * w;
+                let v = if first { g } else { momentum * v + fresh * g };
+                let step = if nesterov { g + momentum * v } else { v };
+                (w - lr * step, [v])
+            },
+        );
     }
 }
 
-fn adam<T: Float<Acc = A>, A: Math>(p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+fn adam<A: Real>(p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, c1, c2, scale] = scalars::<A>(s);
     let (beta1, fresh1) = (A::of(p.beta1), A::of(1.0 - p.beta1));
     let (beta2, fresh2) = (A::of(p.beta2), A::of(1.0 - p.beta2));
@@ -118,20 +127,28 @@ fn adam<T: Float<Acc = A>, A: Math>(p: &AdamParams, s: &CpuBuffer, slots: Slots<
     };
     let update = move |w: A, m: A, v: A| shrink * w - rate * (m / (v.sqrt() / c2 + eps));
     if p.amsgrad == 0 {
-        each::<T, A, 2>(slots, |w, g, [m, v]| {
-            let (m, v) = moments(w, g, m, v);
-            (update(w, m, v), [m, v])
-        });
+        each::<A, 2>(
+            slots,
+            #[inline(always)]
+            |w, g, [m, v]| {
+                let (m, v) = moments(w, g, m, v);
+                (update(w, m, v), [m, v])
+            },
+        );
     } else {
-        each::<T, A, 3>(slots, |w, g, [m, v, top]| {
-            let (m, v) = moments(w, g, m, v);
-            let top = if v <= top { top } else { v };
-            (update(w, m, top), [m, v, top])
-        });
+        each::<A, 3>(
+            slots,
+            #[inline(always)]
+            |w, g, [m, v, top]| {
+                let (m, v) = moments(w, g, m, v);
+                let top = if v <= top { top } else { v };
+                (update(w, m, top), [m, v, top])
+            },
+        );
     }
 }
 
-fn rmsprop<T: Float<Acc = A>, A: Math>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, _, _, scale] = scalars::<A>(s);
     let (alpha, fresh, eps) = (A::of(p.alpha), A::of(1.0 - p.alpha), A::of(p.eps));
     let (decay, momentum) = (A::of(p.weight_decay), A::of(p.momentum));
@@ -147,63 +164,126 @@ fn rmsprop<T: Float<Acc = A>, A: Math>(p: &RmspropParams, s: &CpuBuffer, slots: 
         if v < A::ZERO { A::ZERO } else { v }
     };
     match (p.momentum != 0.0, p.centered != 0) {
-        (false, false) => each::<T, A, 1>(slots, |w, g, [s]| {
-            let (g, s) = square(w, g, s);
-            (w - lr * (g / (s.sqrt() + eps)), [s])
-        }),
-        (true, false) => each::<T, A, 2>(slots, |w, g, [s, b]| {
-            let (g, s) = square(w, g, s);
-            let b = momentum * b + g / (s.sqrt() + eps);
-            (w - lr * b, [s, b])
-        }),
-        (false, true) => each::<T, A, 2>(slots, |w, g, [s, a]| {
-            let (g, s) = square(w, g, s);
-            let a = mean(a, g);
-            (w - lr * (g / (variance(s, a).sqrt() + eps)), [s, a])
-        }),
-        (true, true) => each::<T, A, 3>(slots, |w, g, [s, b, a]| {
-            let (g, s) = square(w, g, s);
-            let a = mean(a, g);
-            let b = momentum * b + g / (variance(s, a).sqrt() + eps);
-            (w - lr * b, [s, b, a])
-        }),
+        (false, false) => each::<A, 1>(
+            slots,
+            #[inline(always)]
+            |w, g, [s]| {
+                let (g, s) = square(w, g, s);
+                (w - lr * (g / (s.sqrt() + eps)), [s])
+            },
+        ),
+        (true, false) => each::<A, 2>(
+            slots,
+            #[inline(always)]
+            |w, g, [s, b]| {
+                let (g, s) = square(w, g, s);
+                let b = momentum * b + g / (s.sqrt() + eps);
+                (w - lr * b, [s, b])
+            },
+        ),
+        (false, true) => each::<A, 2>(
+            slots,
+            #[inline(always)]
+            |w, g, [s, a]| {
+                let (g, s) = square(w, g, s);
+                let a = mean(a, g);
+                (w - lr * (g / (variance(s, a).sqrt() + eps)), [s, a])
+            },
+        ),
+        (true, true) => each::<A, 3>(
+            slots,
+            #[inline(always)]
+            |w, g, [s, b, a]| {
+                let (g, s) = square(w, g, s);
+                let a = mean(a, g);
+                let b = momentum * b + g / (variance(s, a).sqrt() + eps);
+                (w - lr * b, [s, b, a])
+            },
+        ),
     }
 }
 
-fn adagrad<T: Float<Acc = A>, A: Math>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
+fn adagrad<A: Real>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, _, _, scale] = scalars::<A>(s);
     let (eps, decay) = (A::of(p.eps), A::of(p.weight_decay));
-    each::<T, A, 1>(slots, |w, g, [s]| {
-        let g = scale * g + decay * w;
-        let s = s + g * g;
-        (w - lr * (g / (s.sqrt() + eps)), [s])
-    });
+    each::<A, 1>(
+        slots,
+        #[inline(always)]
+        |w, g, [s]| {
+            let g = scale * g + decay * w;
+            let s = s + g * g;
+            (w - lr * (g / (s.sqrt() + eps)), [s])
+        },
+    );
 }
 
-/// The parameters of one call share their dtype; a call without parameters does nothing.
-macro_rules! update {
-    ($f:ident, $p:expr, $scalars:expr, $slots:expr) => {{
-        if let Some(dtype) = $slots.first().map(|s| s.param.dtype()) {
-            float!(dtype, T => $f::<T, _>($p, $scalars, $slots));
+impl Cpu {
+    /// Runs an update in the type that the state is kept in: halves are widened to scratch and rounded once. The
+    /// parameters of one call share their dtype; a call without parameters does nothing.
+    fn update(
+        &self,
+        slots: Slots<'_, '_>,
+        single: impl FnOnce(Slots<'_, '_>),
+        double: impl FnOnce(Slots<'_, '_>),
+    ) -> Result<()> {
+        match slots.first().map(|s| s.param.dtype()) {
+            None => {}
+            Some(DType::F64) => double(slots),
+            Some(DType::F32) => single(slots),
+            Some(_) => {
+                let wide = |x: &CpuBuffer| {
+                    let mut y = self.scratch(DType::F32, x.len())?;
+                    self.cast(x, &mut y)?;
+                    Ok(y)
+                };
+                let mut params = slots.iter().map(|s| wide(s.param)).collect::<Result<Vec<_>>>()?;
+                let grads = slots.iter().map(|s| wide(s.grad)).collect::<Result<Vec<_>>>()?;
+                let operands = params.iter_mut().zip(&grads);
+                let mut wide: Vec<_> = operands
+                    .zip(&mut *slots)
+                    .map(|((param, grad), slot)| OptimSlot {
+                        param,
+                        grad,
+                        state: slot.state.iter_mut().map(|s| &mut **s).collect(),
+                    })
+                    .collect();
+                single(&mut wide);
+                drop(wide);
+                for (slot, param) in slots.iter_mut().zip(&params) {
+                    self.cast(param, slot.param)?;
+                }
+            }
         }
         Ok(())
-    }};
+    }
 }
 
 impl OptimOps for Cpu {
-    fn sgd(&self, p: &SgdParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
-        update!(sgd, p, scalars, slots)
+    fn sgd(&self, p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        self.update(slots, |slots| sgd::<f32>(p, s, slots), |slots| sgd::<f64>(p, s, slots))
     }
 
-    fn adam(&self, p: &AdamParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
-        update!(adam, p, scalars, slots)
+    fn adam(&self, p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        self.update(
+            slots,
+            |slots| adam::<f32>(p, s, slots),
+            |slots| adam::<f64>(p, s, slots),
+        )
     }
 
-    fn rmsprop(&self, p: &RmspropParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
-        update!(rmsprop, p, scalars, slots)
+    fn rmsprop(&self, p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        self.update(
+            slots,
+            |slots| rmsprop::<f32>(p, s, slots),
+            |slots| rmsprop::<f64>(p, s, slots),
+        )
     }
 
-    fn adagrad(&self, p: &AdagradParams, scalars: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
-        update!(adagrad, p, scalars, slots)
+    fn adagrad(&self, p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        self.update(
+            slots,
+            |slots| adagrad::<f32>(p, s, slots),
+            |slots| adagrad::<f64>(p, s, slots),
+        )
     }
 }

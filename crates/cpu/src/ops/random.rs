@@ -1,5 +1,6 @@
 //! Random numbers: the scalar functions are `kiln_core::philox`, here they fill buffers.
 
+use crate::blocks::lanes;
 use crate::dispatch::float;
 use crate::{Cpu, CpuBuffer, parallel};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
@@ -7,7 +8,7 @@ use kiln_core::philox::{Key, truncated_normal, uniform};
 use kiln_core::{Buffer, Float, Result};
 
 /// Work of one element of a Philox block, and of one that becomes a normal number, relative to one multiplication.
-const DRAW: usize = 8;
+const DRAW: usize = 4;
 const NORMAL: usize = 24;
 
 fn key(p: &RandomParams, step: &CpuBuffer) -> Key {
@@ -23,6 +24,53 @@ fn blocks<T: Send>(y: &mut [T], cost: usize, f: impl Fn(u64, &mut [T]) + Sync) {
     });
 }
 
+/// Philox blocks that are drawn together: one loop over independent blocks fills the vector units.
+const TOGETHER: usize = 64;
+
+/// The words of [`TOGETHER`] blocks from `first`.
+#[inline(always)]
+fn words(key: Key, first: u64, out: &mut [[u32; 4]; TOGETHER]) {
+    let mut lanes = [[0; TOGETHER]; 4];
+    let [a, b, c, d] = &mut lanes;
+    for i in 0..TOGETHER {
+        [a[i], b[i], c[i], d[i]] = key.block(first.wrapping_add(i as u64));
+    }
+    for i in 0..TOGETHER {
+        out[i] = [a[i], b[i], c[i], d[i]];
+    }
+}
+
+/// Hands each stretch of elements its words: `f(first element, words, elements)`; `f` must be `#[inline(always)]`.
+fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
+    const LENGTH: usize = 4 * TOGETHER;
+    parallel::chunks_mut(y, LENGTH, DRAW, |at, y| {
+        lanes::<T::Acc, _>(
+            #[inline(always)]
+            || {
+                let mut drawn = [[0; 4]; TOGETHER];
+                for (start, y) in (at..).step_by(LENGTH).zip(y.chunks_mut(LENGTH)) {
+                    words(key, start as u64 / 4, &mut drawn);
+                    f(start, &drawn.as_flattened()[..y.len()], y);
+                }
+            },
+        );
+    });
+}
+
+/// Each element from its word; `f` must be `#[inline(always)]`.
+fn each<T: Float>(key: Key, y: &mut [T], f: impl Fn(u32) -> f32 + Sync) {
+    stretches(
+        key,
+        y,
+        #[inline(always)]
+        |_, words, y| {
+            for (y, &word) in y.iter_mut().zip(words) {
+                *y = T::of(f64::from(f(word)));
+            }
+        },
+    );
+}
+
 fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
     let (a, b) = (p.a as f32, p.b as f32);
     let store = |y: &mut [T], values: [f32; 4]| {
@@ -33,14 +81,16 @@ fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
     match p.distribution() {
         Distribution::Uniform => {
             let span = b - a;
-            blocks(y, DRAW, |block, y| {
-                // The sum may round up to the excluded bound.
-                store(
-                    y,
-                    key.block(block)
-                        .map(|w| Some(a + span * uniform(w)).filter(|&v| v < b).unwrap_or(a)),
-                );
-            });
+            each(
+                key,
+                y,
+                #[inline(always)]
+                |word| {
+                    // The sum may round up to the excluded bound.
+                    let v = a + span * uniform(word);
+                    if v < b { v } else { a }
+                },
+            );
         }
         Distribution::Normal => blocks(y, NORMAL, |block, y| {
             store(y, key.normal_block(block).map(|v| a + b * v))
@@ -50,11 +100,12 @@ fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
                 store(y, key.block(block).map(|w| a + b * truncated_normal(w)))
             });
         }
-        Distribution::Bernoulli => {
-            blocks(y, DRAW, |block, y| {
-                store(y, key.block(block).map(|w| f32::from(u8::from(uniform(w) < a))))
-            });
-        }
+        Distribution::Bernoulli => each(
+            key,
+            y,
+            #[inline(always)]
+            |word| if uniform(word) < a { 1.0 } else { 0.0 },
+        ),
     }
 }
 
@@ -78,11 +129,18 @@ impl RandomOps for Cpu {
         float!(y.dtype(), T => {
             let (x, zero) = (x.as_slice::<T>(), T::of(0.0));
             let scale = <<T as Float>::Acc as Float>::of(1.0 / (1.0 - p.a));
-            blocks(y.as_mut_slice::<T>(), DRAW, |block, y| {
-                for ((y, x), w) in y.iter_mut().zip(&x[block as usize * 4..]).zip(key.block(block)) {
-                    *y = if uniform(w) < a { zero } else { T::narrow(x.wide() * scale) };
-                }
-            });
+            stretches(
+                key,
+                y.as_mut_slice::<T>(),
+                #[inline(always)]
+                |at, words, y| {
+                    for ((y, x), &word) in y.iter_mut().zip(&x[at..]).zip(words) {
+                        // Both are computed, so that the choice is not a branch.
+                        let kept = T::narrow(x.wide() * scale);
+                        *y = if uniform(word) < a { zero } else { kept };
+                    }
+                },
+            );
         });
         Ok(())
     }
