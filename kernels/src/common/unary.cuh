@@ -105,7 +105,7 @@ template <u32 OP> __device__ __forceinline__ float unary_grad(float x, float y, 
         return g * s * (1.0f + x * (1.0f - s));
     }
     if constexpr (OP == UNARY_SOFTPLUS) return a * x > b ? g : g * logistic(a * x);
-    if constexpr (OP == UNARY_CLAMP) return x >= a && x <= b ? g : 0.0f;
+    if constexpr (OP == UNARY_CLAMP) return x > a && x < b ? g : 0.0f;
     // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
     if constexpr (OP == UNARY_POWF) return a == 0.0f ? 0.0f : g * (a * powf(x, a - 1.0f));
     if constexpr (OP == UNARY_ERF) return g * 1.1283791670955126f * expf(-x * x);

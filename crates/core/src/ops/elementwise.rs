@@ -47,7 +47,7 @@ coded! {
         Silu,
         /// ln(1 + e^(a·x))/a, linear where a·x > b (PyTorch's beta and threshold)
         Softplus,
-        /// min(max(x, a), b), gradient 1 on the closed interval; NaN passes through
+        /// min(max(x, a), b), gradient 1 on the open interval, as in PyTorch 2.15; NaN passes through
         Clamp,
         /// xᵃ for a constant exponent
         Powf,

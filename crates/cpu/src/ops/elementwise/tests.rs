@@ -46,7 +46,8 @@ fn kinks_and_nan_follow_pytorch() {
         [nan, 0.0, 1.0, -0.5],
         [0.5, 0.5, 1.0, 0.5],
     );
-    check(Unary::Clamp, (0.0, 1.0), [nan, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]);
+    check(Unary::Clamp, (0.0, 1.0), [nan, 0.0, 1.0, 0.0], [0.0; 4]);
+    check(Unary::Clamp, (-0.5, 2.0), [nan, 0.0, 1.0, -0.5], [0.0, 1.0, 1.0, 0.0]);
     check(Unary::Powf, (0.0, 0.0), [1.0; 4], [0.0; 4]);
     check(Unary::Powf, (1.0, 0.0), [nan, 0.0, 1.0, -1.0], [1.0; 4]);
     check(Unary::Sqrt, (0.0, 0.0), [nan, 0.0, 1.0, nan], [nan, inf, 0.5, nan]);

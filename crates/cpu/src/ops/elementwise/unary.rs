@@ -143,7 +143,7 @@ pub(super) fn backward<A: Math>(p: &UnaryParams, run: Run<'_, A, 3>) {
             g * s * (one + x * (one - s))
         }),
         Unary::Softplus => slope!(run, EXP, |x, _, g| if a * x > b { g } else { g * (a * x).sigmoid() }),
-        Unary::Clamp => slope!(run, 1, |x, _, g| if x >= a && x <= b { g } else { zero }),
+        Unary::Clamp => slope!(run, 1, |x, _, g| if (x > a) & (x < b) { g } else { zero }),
         // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
         Unary::Powf if a == zero => slope!(run, 1, |_, _, _| zero),
         Unary::Powf => slope!(run, LIB, |x, _, g| g * (a * x.powf(a - one))),

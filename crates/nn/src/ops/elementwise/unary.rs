@@ -101,8 +101,8 @@ impl<B: Backend> UnaryRule<B> {
             // A NaN fails both comparisons and gets no gradient, as in the kernel.
             Unary::Clamp => {
                 let zero = g.zeros_like()?;
-                let low = Tensor::where_(&x.ge_scalar(a)?, g, &zero)?;
-                Tensor::where_(&x.le_scalar(b)?, &low, &zero)
+                let low = Tensor::where_(&x.gt_scalar(a)?, g, &zero)?;
+                Tensor::where_(&x.lt_scalar(b)?, &low, &zero)
             }
             Unary::Powf if a == 0.0 => g.zeros_like(),
             Unary::Powf => g.mul(&x.powf(a - 1.0)?)?.mul_scalar(a),
@@ -289,7 +289,7 @@ impl<B: Backend> Tensor<B> {
         self.unary("softplus", Unary::Softplus, beta, threshold)
     }
 
-    /// min(max(x, `min`), `max`) (`torch.clamp`), with gradient 1 on the closed interval; NaN stays NaN.
+    /// min(max(x, `min`), `max`) (`torch.clamp`), with gradient 1 on the open interval; NaN stays NaN.
     ///
     /// # Errors
     /// A bound that is NaN.
