@@ -4,6 +4,10 @@
 //! differ in how A lies: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are read where
 //! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A.
 
+// Closures of the standard library are calls where the inliner's budget ends, so every loop here runs over an index; and an
+// unrolled index is a constant, which may be zero.
+#![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
+
 use super::vector::Vector;
 
 /// Rows of the largest tile of any instruction set.
@@ -157,8 +161,6 @@ pub(super) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
         });
     }
 }
-
-// Loops over indices instead of iterators below: closures of the standard library are calls where the inliner's budget ends.
 
 #[inline(always)]
 unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) -> [V; NV] {
