@@ -14,7 +14,7 @@
 # Needs an NVIDIA driver; compute-sanitizer and a Python with PyTorch are used where they are. KILN_CUDA_DRIVER names
 # another driver: with the emulated one, `--quick --cases 2 --max-flops 1000000 --max-bytes 1000000 --train '--synthetic 40'`
 # is a run of minutes that shows whether the folder is whole. Exit code: 0 when every part that ran is well, 1 otherwise,
-# 2 when the command line is wrong; summary.json says which part was not.
+# 2 when the command line is wrong; summary.json says which part was not, and why one was left out.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 known="devices device conformance sanitizer bench train"
@@ -42,6 +42,7 @@ out="$(cd "$out" && pwd)"
 # The tests of the conformance binary run on an emulated driver unless another is named.
 export KILN_CUDA_DRIVER="${KILN_CUDA_DRIVER:-libcuda.so.1}"
 : >"$out/summary.txt"
+: >"$out/skipped.txt"
 
 wants() { [ ${#parts[@]} -eq 0 ] || [[ " ${parts[*]} " == *" $1 "* ]]; }
 
@@ -62,6 +63,28 @@ part() {
     [ $code -eq 0 ] || status=1
 }
 
+# skip NAME WHY: notes that a part was left out.
+skip() {
+    echo "== $1: left out, $2"
+    printf '%s\t%s\n' "$1" "$2" >>"$out/skipped.txt"
+}
+
+# The text as a string of JSON.
+quoted() { printf '"%s"' "$(printf '%s' "$1" | tr -d '\000-\037' | sed 's/[\\"]/\\&/g')"; }
+
+# Ends well where PyTorch can be measured; else its last line says why not.
+sees_gpu() {
+    "$python" - 2>&1 <<'END'
+import sys
+try:
+    import numpy, torch
+except ImportError as e:
+    sys.exit(f"{sys.executable}: {e}")
+if not torch.cuda.is_available():
+    sys.exit(f"PyTorch {torch.__version__} sees no CUDA device")
+END
+}
+
 python="${PYTHON:-}"
 [ -n "$python" ] || { [ -x "$here/.venv-peers/bin/python" ] && python="$here/.venv-peers/bin/python"; } || python=python3
 
@@ -72,37 +95,49 @@ if wants device; then
     done
 fi
 wants conformance && part conformance conformance.txt "$here/bin/conformance"
-if wants sanitizer && [ ${#quick[@]} -eq 0 ]; then
-    if command -v compute-sanitizer >/dev/null; then
+if wants sanitizer; then
+    if [ ${#quick[@]} -gt 0 ]; then
+        skip sanitizer "--quick has none"
+    elif command -v compute-sanitizer >/dev/null; then
         for tool in memcheck racecheck initcheck synccheck; do
             part "sanitizer-$tool" "sanitizer-$tool.txt" env KILN_SANITIZER=1 PROPTEST_CASES=4 timeout 900 \
                 compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/bin/conformance" --test-threads 1
         done
     else
-        echo "== sanitizer: compute-sanitizer is not on PATH"
+        skip sanitizer "compute-sanitizer is not on PATH"
     fi
 fi
 if wants bench; then
     part bench-kiln kiln.jsonl "$here/bin/kiln-cuda-bench" run "${quick[@]}" "${limits[@]}" "${filters[@]}"
-    lines=("$out/kiln.jsonl")
-    if "$python" -c 'import numpy, sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    if why="$(sees_gpu)"; then
         part bench-torch torch.jsonl "$python" "$here/peers/torch_cuda.py" "${quick[@]}" "${filters[@]}"
-        lines+=("$out/torch.jsonl")
     else
-        echo "== bench-torch: $python has no PyTorch that sees a GPU"
+        why="${why##*$'\n'}"
+        skip bench-torch "$why"
+        echo "{ \"peer\": \"torch\", \"skipped\": $(quoted "$why") }" >"$out/torch.jsonl"
     fi
-    part report report.txt "$here/bin/kiln-cuda-bench" report "${lines[@]}" --out "$out/results.json" --date "$(date -u +%F)"
+    part report report.txt "$here/bin/kiln-cuda-bench" report "$out/kiln.jsonl" "$out/torch.jsonl" \
+        --out "$out/results.json" --date "$(date -u +%F)"
 fi
 wants train && part train train.txt "$here/bin/kiln" train mnist-cnn --device cuda "${train[@]}" \
     --out "$out/mnist-cnn-$(date -u +%Y%m%d-%H%M%S)"
 
+# Lines as the entries of a list.
+listed() { sed -e '$!s/$/,/' -e 's/^/    /'; }
 {
     echo '{'
     echo "  \"date\": \"$(date -u +%FT%TZ)\","
-    echo "  \"card\": \"$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)\","
+    echo "  \"card\": $(quoted "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)"),"
+    echo "  \"driver\": $(quoted "$KILN_CUDA_DRIVER"),"
     echo '  "parts": ['
-    awk '{ printf "%s    { \"part\": \"%s\", \"exit\": %s, \"seconds\": %s }", (NR > 1 ? ",\n" : ""), $1, $2, $3 } END { print "" }' \
-        "$out/summary.txt"
+    while read -r name code seconds; do
+        echo "{ \"part\": \"$name\", \"exit\": $code, \"seconds\": $seconds }"
+    done <"$out/summary.txt" | listed
+    echo '  ],'
+    echo '  "skipped": ['
+    while IFS=$'\t' read -r name why; do
+        echo "{ \"part\": \"$name\", \"why\": $(quoted "$why") }"
+    done <"$out/skipped.txt" | listed
     echo '  ]'
     echo '}'
 } >"$out/summary.json"

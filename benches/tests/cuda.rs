@@ -1,6 +1,7 @@
-//! `kiln-cuda-bench` as a user runs it, on the emulated driver: lines of JSON, filters, limits, the report.
+//! `kiln-cuda-bench` as a user runs it, on the emulated driver: lines of JSON, filters, limits, the report; and run.sh around it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -69,6 +70,91 @@ fn measures_what_was_asked_for_and_reports_it() {
     let row = &json["results"][0];
     assert!(row["kiln"]["auto"]["gflops"].as_f64().is_some_and(|g| g > 0.0), "{row}");
     assert_eq!(row["peer_seconds"]["cublas"], 0.5);
+}
+
+/// Puts a shell script at `path`.
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("a file");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// run.sh as it lies in a bundle, with this bench, a command that prints its words and conformance tests that fail.
+#[test]
+fn a_bundle_says_what_ran_and_what_did_not() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bundle");
+    let _ = std::fs::remove_dir_all(&folder);
+    let bin = folder.join("bin");
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::copy(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/cuda/run.sh"),
+        folder.join("run.sh"),
+    )
+    .expect("run.sh");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kiln-cuda-bench"), bin.join("kiln-cuda-bench")).expect("a link");
+    script(&bin.join("kiln"), "echo $*");
+    script(&bin.join("conformance"), "echo cases: $PROPTEST_CASES; exit 3");
+    // A Python without PyTorch, whose message is no plain word.
+    script(&folder.join("python"), r#"echo noise; echo 'no "torch"'; exit 1"#);
+    let run = |words: &[&str]| {
+        let mut command = Command::new("bash");
+        command.arg(folder.join("run.sh")).args(words).current_dir(&folder);
+        let emulator = kiln_device::emulator::beside().expect("the emulated driver lies beside this test");
+        command
+            .env("KILN_CUDA_DRIVER", emulator)
+            .env("PYTHON", folder.join("python"));
+        command.output().expect("bash runs")
+    };
+
+    let limits = ["--quick", "--max-flops", "20000000", "--filter", "step/f32/lenet"];
+    let parts = ["conformance", "sanitizer", "bench", "train"];
+    let options = ["--cases", "2", "--train", "--max-steps 3", "--out", "out"];
+    let output = run(&[&limits[..], &options, &parts].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let out = folder.join("out");
+    let summary = json(&out.join("summary.json"));
+    let ended: Vec<_> = summary["parts"].as_array().expect("parts").iter().collect();
+    let ended: Vec<_> = ended.iter().map(|p| (p["part"].as_str(), p["exit"].as_i64())).collect();
+    let parts = [("conformance", 3), ("bench-kiln", 0), ("report", 0), ("train", 0)];
+    assert_eq!(ended, parts.map(|(name, code)| (Some(name), Some(code))));
+    assert_eq!(
+        summary["skipped"],
+        json!([
+            { "part": "sanitizer", "why": "--quick has none" },
+            { "part": "bench-torch", "why": r#"no "torch""# },
+        ])
+    );
+    let said = |file: &str| std::fs::read_to_string(out.join(file)).expect("a file of the run");
+    assert_eq!(said("conformance.txt"), "cases: 2\n");
+    assert!(said("train.txt").starts_with("train mnist-cnn --device cuda --max-steps 3 --out "));
+
+    // The smallest batch is within the limit, each way of training it a measurement, and the record says why there is no peer.
+    let results = json(&out.join("results.json"));
+    let rows = results["results"].as_array().expect("results");
+    assert_eq!(rows.len(), 1, "{results}");
+    assert_eq!(
+        (&rows[0]["id"], &rows[0]["headline"]),
+        (&"step/f32/lenet-b4".into(), &"graph".into())
+    );
+    for way in ["eager", "graph"] {
+        let rate = &rows[0]["kiln"][way]["images_per_second"];
+        assert!(rate.as_f64().is_some_and(|r| r > 0.0), "{rows:?}");
+    }
+    let skipped = json!({ "peer": "torch", "skipped": r#"no "torch""# });
+    assert!(
+        results["about"].as_array().is_some_and(|a| a.contains(&skipped)),
+        "{results}"
+    );
+
+    for wrong in [&["--filter"][..], &["--fast"], &["benches"]] {
+        let output = run(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(text(&output.stderr).starts_with("run.sh: "), "{}", text(&output.stderr));
+    }
 }
 
 #[test]
