@@ -186,6 +186,76 @@ fn saved_weights_are_measured_on_a_gpu() {
 }
 
 #[test]
+fn a_step_is_profiled_by_the_same_rows_as_on_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["profile", "lenet", "--batch", "4", "--steps", "2", "--device"];
+    let report = |device: &str| {
+        succeeds(dir.path(), &[&args[..], &[device, "--json"]].concat())
+            .json()
+            .remove(0)
+    };
+    let (gpu, cpu) = (report("cuda"), report("cpu"));
+    assert_eq!(
+        (&gpu["device"], &gpu["batch"], &gpu["steps"]),
+        (&"cuda:0".into(), &4.into(), &2.into())
+    );
+    for same in ["parameters", "flops", "bytes"] {
+        assert_eq!(gpu[same], cpu[same], "{same}");
+    }
+    // What an op costs at least does not depend on who computes it; what it takes does, and so does the order of rows.
+    let rows = |report: &serde_json::Value| {
+        let counted = |row: &serde_json::Value| {
+            let way = |way: &str| ["ops", "flops", "bytes"].map(|n| row[way][n].as_u64().unwrap());
+            let place = ["name", "kind", "input", "output", "calls"].map(|n| row[n].to_string());
+            (place, way("forward"), way("backward"))
+        };
+        let mut rows: Vec<_> = report["rows"].as_array().unwrap().iter().map(counted).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(rows(&gpu), rows(&cpu));
+    let number = |v: &serde_json::Value| v.as_f64().unwrap_or_else(|| panic!("no number: {v}"));
+    for row in gpu["rows"].as_array().unwrap() {
+        let parts = number(&row["forward"]["seconds"]) + number(&row["backward"]["seconds"]);
+        assert!((number(&row["seconds"]) - parts).abs() < 1e-9, "{row}");
+        if row["layer"] == true {
+            assert!(
+                number(&row["forward"]["seconds"]) > 0.0 && number(&row["floor_seconds"]) >= 0.0,
+                "{row}"
+            );
+        }
+    }
+    // The device is measured by its own products and copies.
+    let machine = &gpu["machine"];
+    assert!(number(&machine["flops_per_second"]) > 0.0, "{machine}");
+    assert!(
+        machine["flops_measured_by"].as_str().unwrap().contains("product"),
+        "{machine}"
+    );
+    assert_eq!(machine["bytes_measured_by"], "copying");
+    let rates = machine["memory"].as_array().unwrap();
+    assert!(
+        !rates.is_empty() && rates.iter().all(|r| number(&r["bytes_per_second"]) > 0.0),
+        "{machine}"
+    );
+
+    let table = succeeds(dir.path(), &[&args[..], &["cuda:0", "--trace", "t.json"]].concat()).stdout;
+    assert!(
+        table.starts_with("lenet, batch 4, training with sgd, cuda:0 ("),
+        "{table}"
+    );
+    for row in ["conv1 (Conv2d)", "(optimizer)", "sum of all rows", "trace: t.json"] {
+        assert!(table.contains(row), "no `{row}` in: {table}");
+    }
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.path().join("t.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(
+        events.iter().filter(|e| e["ph"] == "X" && e["name"] == "conv1").count(),
+        2
+    );
+}
+
+#[test]
 fn devices_are_listed_and_chosen_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let listed = succeeds(dir.path(), &["devices", "--json"]).json().remove(0);
