@@ -10,9 +10,9 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 `cargo xtask test` runs on every machine and needs a Rust toolchain, and no GPU: the CUDA kernels run on the emulated
-driver, once plain and once in its checker mode, whose findings are counted: one is a failure. They need nvcc to compile;
-where there is none, Python gets it (see `cargo xtask toolkit`), and where there is no Python either, the CUDA crates are
-left out and the output says so.
+driver, once plain and once in its checker mode, whose findings are counted: one is a failure. They need nvcc to compile,
+and nvcc a C++ compiler; where there is no nvcc, Python gets it (see `cargo xtask toolkit`), and where there is no Python
+either, the CUDA crates are left out and a line says so.
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {

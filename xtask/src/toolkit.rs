@@ -1,7 +1,7 @@
 //! `cargo xtask toolkit`: the CUDA compiler on a machine that has none.
 
 use crate::workspace::{Outcome, passes, root};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Where nvcc is looked for is known in one place: the build of the kernels.
@@ -27,38 +27,59 @@ pub(crate) enum Toolkit {
 
 /// Finds nvcc or gets it; prints one line about a download.
 pub(crate) fn ensure() -> Toolkit {
-    if search::find(&root().join("kernels")).is_ok() {
-        return Toolkit::Ready;
-    }
-    match install() {
-        Ok(()) => Toolkit::Ready,
+    match obtain(&PYTHONS) {
+        Ok(_) => Toolkit::Ready,
         Err(why) => Toolkit::Missing(why),
     }
 }
 
-pub(crate) fn run() -> Outcome {
-    if search::find(&root().join("kernels")).is_err() {
-        install()?;
+/// What Python may be called.
+const PYTHONS: [&str; 2] = ["python3", "python"];
+
+/// An nvcc that compiles here, fetched by one of these Pythons where there is none; or why not, in one line.
+fn obtain(pythons: &[&str]) -> Result<search::Nvcc, String> {
+    let kernels = root().join("kernels");
+    let nvcc = match search::find(&kernels) {
+        Ok(nvcc) => nvcc,
+        Err(_) => {
+            install(pythons, &search::own(&kernels))?;
+            search::find(&kernels).map_err(|_| "nvcc's wheels were installed, and nvcc does not run")?
+        }
+    };
+    compiles(&nvcc.path).map(|()| nvcc)
+}
+
+/// nvcc calls the system's C++ compiler, which may be missing where a C compiler, all that Rust asks for, is not.
+pub(crate) fn compiles(nvcc: &Path) -> Result<(), String> {
+    let mut command = Command::new(nvcc);
+    match quiet(command.args(["-std=c++17", "-E", "-x", "cu", "/dev/null", "-o", "/dev/null"])) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} finds no C++ compiler that it can use (Debian: the package g++)",
+            nvcc.display()
+        )),
     }
-    let nvcc = search::find(&root().join("kernels"))?;
+}
+
+pub(crate) fn run() -> Outcome {
+    let nvcc = obtain(&PYTHONS)?;
     let release = nvcc.version.lines().find(|l| l.contains("release")).unwrap_or_default();
     println!("{}: {}", nvcc.path.display(), release.trim());
     Ok(true)
 }
 
-/// Makes the environment beside the workspace's manifest; one that was left half-made is made anew.
-fn install() -> Result<(), String> {
-    let python = ["python3", "python"]
-        .into_iter()
+/// Makes the environment `venv`; one that was left half-made is made anew.
+fn install(pythons: &[&str], venv: &Path) -> Result<(), String> {
+    let python = pythons
+        .iter()
         .find(|p| quiet(Command::new(p).arg("--version")))
         .ok_or("nvcc is not here, and there is no Python to get it with")?;
-    let venv = search::own(&root().join("kernels"));
-    if !passes(Command::new(python).args(["-m", "venv", "--clear"]).arg(&venv))? {
+    if !passes(Command::new(python).args(["-m", "venv", "--clear"]).arg(venv))? {
         return Err(format!(
             "`{python} -m venv` failed; Debian keeps it in the package python3-venv"
         ));
     }
-    let mut pip = Command::new(bin(&venv, "python"));
+    let mut pip = Command::new(venv.join("bin/python"));
     pip.args([
         "-m",
         "pip",
@@ -69,17 +90,35 @@ fn install() -> Result<(), String> {
     ]);
     if !passes(pip.args(WHEELS))? {
         // What is half there would be found next time.
-        let _ = std::fs::remove_dir_all(&venv);
+        let _ = std::fs::remove_dir_all(venv);
         return Err("pip could not install nvcc's wheels; is PyPI reachable?".to_string());
     }
-    search::find(&root().join("kernels")).map(|_| ())
-}
-
-fn bin(venv: &std::path::Path, program: &str) -> PathBuf {
-    venv.join("bin").join(program)
+    Ok(())
 }
 
 fn quiet(command: &mut Command) -> bool {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|s| s.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{compiles, install};
+    use std::path::Path;
+
+    fn one_line(why: &str, part: &str) {
+        assert!(why.lines().count() == 1 && why.contains(part), "{why}");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_one_line() {
+        let venv = std::env::temp_dir().join(format!("kiln-no-venv-{}", std::process::id()));
+        let without = |python: &str| install(&["no-such-python", python], &venv).expect_err("nothing to install with");
+        one_line(&without("no-such-python-either"), "no Python");
+        // One that is there and does not run is none.
+        one_line(&without("false"), "no Python");
+        assert!(!venv.exists());
+        one_line(&compiles(Path::new("false")).expect_err("it compiles nothing"), "C++");
+        assert_eq!(compiles(Path::new("true")), Ok(()));
+    }
 }

@@ -52,8 +52,8 @@ impl Drop for Copy {
 /// Compiles the new kernel as kernels/build does, but to PTX alone, where there is an nvcc.
 fn compile_kernel(root: &Path) {
     let nvcc = match crate::toolkit::search::find(&workspace::root().join("kernels")) {
-        Ok(nvcc) => nvcc.path,
-        Err(_) => return eprintln!("skipped: there is no nvcc to compile the new kernel"),
+        Ok(nvcc) if crate::toolkit::compiles(&nvcc.path).is_ok() => nvcc.path,
+        _ => return eprintln!("skipped: there is no nvcc to compile the new kernel"),
     };
     let ptx = root.join("grid_sample.ptx");
     let mut command = Command::new(nvcc);
