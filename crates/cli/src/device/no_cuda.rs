@@ -4,7 +4,7 @@ use super::{Listed, Task};
 use crate::error::{Error, Result};
 use serde_json::Map;
 
-const BUILD: &str = "cargo install --path crates/cli --features cuda";
+const BUILD: &str = "cargo install --locked --path crates/cli --features cuda";
 
 /// No GPU, and why.
 pub(crate) fn look() -> (Option<usize>, String) {

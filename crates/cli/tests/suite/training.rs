@@ -168,7 +168,14 @@ fn wrong_command_lines_say_what_would_be_right() {
     run(dir.path(), &[&cuda[..], &["--out", "run"]].concat()).fails(1, &[reason, "--device cpu"]);
     run(dir.path(), &cuda).fails(1, &[reason]);
     if cfg!(not(feature = "cuda")) {
-        run(dir.path(), &cuda).fails(1, &["--features cuda"]);
+        // The command that the README gives, word for word.
+        let readme = include_str!("../../../../README.md").lines();
+        let install = readme
+            .filter(|l| l.starts_with("cargo install "))
+            .map(|l| l.split('#').next());
+        let install: Vec<&str> = install.flatten().map(str::trim).collect();
+        assert_eq!(install.len(), 1, "{install:?}");
+        run(dir.path(), &cuda).fails(1, &["--features cuda", install[0]]);
     }
     assert_eq!(names(dir.path()), [""; 0], "a run that cannot start leaves nothing");
     let help = succeeds(dir.path(), &["train", "--help"]);
