@@ -51,7 +51,93 @@ fn places(g: &Geometry, r: usize, w: usize) -> [i32; 4] {
     [first, first + 1, first + line, first + line + 1]
 }
 
+/// Lanes that a window of few channels is computed in, 0 if the channels fill the vector units by themselves. The lanes
+/// beyond the channels hold what belongs to its neighbour, which comes next and writes over them.
+fn few(channels: usize) -> usize {
+    match channels {
+        1..=4 => 4,
+        5..=8 => 8,
+        9..=16 => 16,
+        _ => 0,
+    }
+}
+
+/// `L` elements from `at`.
+#[inline(always)]
+fn take<A: Copy + Default, const L: usize>(x: &[A], at: usize) -> [A; L] {
+    let mut lanes = [A::default(); L];
+    lanes.copy_from_slice(&x[at..at + L]);
+    lanes
+}
+
 pub(super) fn max_pool<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
+    match few(g.channels) {
+        4 => max_pool_few::<A, 4>(g, x, y, index),
+        8 => max_pool_few::<A, 8>(g, x, y, index),
+        16 => max_pool_few::<A, 16>(g, x, y, index),
+        _ => max_pool_many(g, x, y, index),
+    }
+}
+
+/// [`max_pool`] of at most `L` channels.
+fn max_pool_few<A: Real, const L: usize>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
+    let (c, line) = (g.channels, g.input[2] * g.channels);
+    let width = g.output[2] * c;
+    let rows = rows_per_chunk(g.batch * g.output[1], width, 4);
+    zip2_mut((y, rows * width), (index, rows * width), |chunk, y, index| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                let end = y.len();
+                for (row, r) in (0..end).step_by(width).zip(chunk * rows..) {
+                    let from = (r / g.output[1] * g.input[1] + r % g.output[1] * 2) * line;
+                    for w in 0..g.output[2] {
+                        let (to, first, places) = (row + w * c, from + 2 * w * c, places(g, r, w));
+                        let at = [first, first + c, first + line, first + line + c];
+                        if to + L <= end && at[3] + L <= x.len() {
+                            let (best, place) = largest_of::<A, L>(x, at, places);
+                            y[to..to + L].copy_from_slice(&best);
+                            index[to..to + L].copy_from_slice(&place);
+                        } else {
+                            let [a, b, d, e] = at;
+                            let taps = [&x[a..a + c], &x[b..b + c], &x[d..d + c], &x[e..e + c]];
+                            largest(taps, places, &mut y[to..to + c], &mut index[to..to + c]);
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// [`largest`] of the taps at `at`, in `L` lanes. (An array's `map` is not always inlined, so nothing here uses it.)
+#[inline(always)]
+fn largest_of<A: Real, const L: usize>(x: &[A], at: [usize; 4], places: [i32; 4]) -> ([A; L], [i32; L]) {
+    let first = (take(x, at[0]), [places[0]; L]);
+    let second = better(first, take(x, at[1]), places[1]);
+    let third = better(second, take(x, at[2]), places[2]);
+    better(third, take(x, at[3]), places[3])
+}
+
+/// The better of what was best so far and the tap `x`, which lies at `at`.
+// One loop a result: of both in one, not all lanes went into vectors.
+#[inline(always)]
+fn better<A: Real, const L: usize>((best, place): ([A; L], [i32; L]), x: [A; L], at: i32) -> ([A; L], [i32; L]) {
+    let mut wins = [0; L];
+    for i in 0..L {
+        wins[i] = i32::from((x[i] > best[i]) | (x[i].is_nan() & !best[i].is_nan()));
+    }
+    let (mut largest, mut places) = (best, place);
+    for i in 0..L {
+        largest[i] = if wins[i] != 0 { x[i] } else { best[i] };
+    }
+    for i in 0..L {
+        places[i] = if wins[i] != 0 { at } else { place[i] };
+    }
+    (largest, places)
+}
+
+fn max_pool_many<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
     let c = g.channels;
     let width = g.output[2] * c;
     let rows = rows_per_chunk(g.batch * g.output[1], width, 4);
@@ -114,6 +200,64 @@ fn each_row<A: Real>(g: &Geometry, dx: &mut [A], f: impl Fn(usize, &mut [A], &mu
 }
 
 pub(super) fn max_pool_grad<A: Real>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) {
+    match few(p.channels) {
+        4 => max_pool_grad_few::<A, 4>(p, g, index, dx),
+        8 => max_pool_grad_few::<A, 8>(p, g, index, dx),
+        16 => max_pool_grad_few::<A, 16>(p, g, index, dx),
+        _ => max_pool_grad_many(p, g, index, dx),
+    }
+}
+
+/// [`max_pool_grad`] of at most `L` channels.
+fn max_pool_grad_few<A: Real, const L: usize>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) {
+    let c = p.channels;
+    let width = p.output[2] * c;
+    each_row(
+        p,
+        dx,
+        #[inline(always)]
+        |r, top, bottom| {
+            for w in 0..p.output[2] {
+                let (from, at, places) = (r * width + w * c, 2 * w * c, places(p, r, w));
+                if from + L <= g.len() && at + c + L <= top.len() {
+                    let (g, index) = (take::<A, L>(g, from), take::<i32, L>(index, from));
+                    place_lanes(&g, &index, places[0], &mut top[at..]);
+                    place_lanes(&g, &index, places[1], &mut top[at + c..]);
+                    place_lanes(&g, &index, places[2], &mut bottom[at..]);
+                    place_lanes(&g, &index, places[3], &mut bottom[at + c..]);
+                } else {
+                    place_window(
+                        (&g[from..from + c], &index[from..from + c]),
+                        places,
+                        taps_mut(top, bottom, w, c),
+                    );
+                }
+            }
+        },
+    );
+}
+
+/// Writes `g` where `index` is `place`, zero elsewhere.
+#[inline(always)]
+fn place_lanes<A: Real, const L: usize>(g: &[A; L], index: &[i32; L], place: i32, dx: &mut [A]) {
+    let mut lanes = [A::ZERO; L];
+    for i in 0..L {
+        lanes[i] = if index[i] == place { g[i] } else { A::ZERO };
+    }
+    dx[..L].copy_from_slice(&lanes);
+}
+
+/// Writes the four taps of a window.
+#[inline(always)]
+fn place_window<A: Real>((g, index): (&[A], &[i32]), places: [i32; 4], taps: [&mut [A]; 4]) {
+    for (dx, place) in taps.into_iter().zip(places) {
+        for (dx, (&g, &i)) in dx.iter_mut().zip(g.iter().zip(index)) {
+            *dx = if i == place { g } else { A::ZERO };
+        }
+    }
+}
+
+fn max_pool_grad_many<A: Real>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) {
     let c = p.channels;
     let width = p.output[2] * c;
     each_row(
@@ -123,12 +267,8 @@ pub(super) fn max_pool_grad<A: Real>(p: &Geometry, g: &[A], index: &[i32], dx: &
         |r, top, bottom| {
             let windows = g[r * width..][..width].chunks_exact(c);
             let windows = windows.zip(index[r * width..][..width].chunks_exact(c));
-            for (w, (g, index)) in windows.enumerate() {
-                for (dx, place) in taps_mut(top, bottom, w, c).into_iter().zip(places(p, r, w)) {
-                    for (dx, (&g, &i)) in dx.iter_mut().zip(g.iter().zip(index)) {
-                        *dx = if i == place { g } else { A::ZERO };
-                    }
-                }
+            for (w, window) in windows.enumerate() {
+                place_window(window, places(p, r, w), taps_mut(top, bottom, w, c));
             }
         },
     );

@@ -1,4 +1,6 @@
+use super::paired::{self, paired};
 use crate::Cpu;
+use crate::conv::geometry::Geometry;
 use kiln_core::ops::{PoolOps, PoolParams, Window};
 use kiln_core::{DType, Runtime, Shape};
 
@@ -28,4 +30,48 @@ fn nan_wins_and_the_first_of_equals_is_named() {
 fn a_window_that_steps_over_the_input_sees_nothing() {
     let window = Window::new([2]).padding([1]).dilation([3]);
     assert_eq!(max_pool(&[5.0, 6.0], 2, &window), (vec![f32::NEG_INFINITY], vec![-1]));
+}
+
+/// Coarse values, so that windows hold equal elements, and here and there a NaN.
+fn coarse(n: usize) -> Vec<f32> {
+    let key = kiln_core::philox::Key::new(5, 1, 0);
+    let value = |word: u32| {
+        if word.is_multiple_of(29) {
+            f32::NAN
+        } else {
+            (word % 5) as f32 - 2.0
+        }
+    };
+    (0..n as u64).map(|i| value(key.word(i) >> 8)).collect()
+}
+
+/// The loops over 2×2 windows side by side, for every way that channels fill vectors, against the loops over any windows.
+#[test]
+fn windows_side_by_side_are_windows() {
+    for channels in (1..=18).chain([24, 33, 64]) {
+        for [batch, height, width] in [[1, 2, 2], [2, 5, 7], [3, 4, 6], [1, 9, 3], [40, 16, 18]] {
+            if batch > 3 && ![1, 6, 16, 64].contains(&channels) {
+                continue;
+            }
+            let shape = Shape::new(&[batch, height, width, channels]).unwrap();
+            let window = Window::new([2, 2]).stride([2, 2]);
+            let (p, out) = PoolParams::new("max_pool", &shape, &window, false, true).unwrap();
+            let g = Geometry::pooling(&p);
+            assert!(paired(&g));
+            let x = coarse(shape.size());
+            let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+            let (mut y, mut index) = (vec![f32::NAN; out.size()], vec![-7; out.size()]);
+            paired::max_pool(&g, &x, &mut y, &mut index);
+            let (mut want, mut want_index) = (vec![f32::NAN; out.size()], vec![-7; out.size()]);
+            super::max_pool(&g, &x, &mut want, &mut want_index);
+            assert_eq!(bits(&y), bits(&want), "{shape}");
+            assert_eq!(index, want_index, "{shape}");
+
+            let dy: Vec<f32> = (1..=out.size()).map(|i| i as f32).collect();
+            let (mut dx, mut want) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
+            paired::max_pool_grad(&g, &dy, &index, &mut dx);
+            super::max_pool_grad(&g, &dy, &index, &mut want).unwrap();
+            assert_eq!(dx, want, "{shape}");
+        }
+    }
 }
