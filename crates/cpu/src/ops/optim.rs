@@ -14,20 +14,26 @@ use rayon::prelude::*;
 /// Elements of one task; an update moves three to seven numbers an element.
 const CHUNK: usize = THREADS / 4;
 
+/// Elements of all parameters that one thread updates by itself, sooner than others could be told to help.
+const ALONE: usize = THREADS / 2;
+
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
 
 /// A loop over one part of a slot: parameter, gradient, state.
 type Part<'f, A, const N: usize> = &'f (dyn Fn(&mut [A], &[A], [&mut [A]; N]) + Sync);
 
-/// `(p, state) = f(p, g, state)` for every element of every slot; `f` must be `#[inline(always)]`.
-fn each<A: Real, const N: usize>(slots: Slots<'_, '_>, f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Sync) {
-    run(slots, &|param: &mut [A], grad: &[A], state: [&mut [A]; N]| {
-        let n = param.len();
-        let grad = &grad[..n];
-        let mut state = state.map(|s| &mut s[..n]);
+/// `(p, state) = f(p, g, state)` for every element of every slot; `f` must be `#[inline(always)]` and own what it holds,
+/// so that the loop can keep that in registers.
+fn each<A: Real, const N: usize>(slots: Slots<'_, '_>, f: impl Fn(A, A, [A; N]) -> (A, [A; N]) + Copy + Sync) {
+    run(slots, &move |param: &mut [A], grad: &[A], mut state: [&mut [A]; N]| {
         lanes::<A, _>(
             #[inline(always)]
-            || {
+            move || {
+                let n = param.len();
+                let (param, grad, f) = (&mut param[..n], &grad[..n], f);
+                for s in &mut state {
+                    *s = &mut std::mem::take(s)[..n];
+                }
                 for i in 0..n {
                     let mut s = [A::default(); N];
                     for k in 0..N {
@@ -45,27 +51,35 @@ fn each<A: Real, const N: usize>(slots: Slots<'_, '_>, f: impl Fn(A, A, [A; N]) 
 }
 
 fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
+    let alone = slots.iter().map(|s| s.param.len()).sum::<usize>() <= ALONE;
+    let task = if alone { ALONE } else { CHUNK };
     let run = |slot: &mut OptimSlot<'_, CpuBuffer>| {
         debug_assert_eq!(slot.state.len(), N);
         let mut state = slot.state.iter_mut();
         let state = [(); N].map(|()| state.next().map_or(&mut [][..], |s| s.as_mut_slice::<A>()));
-        split(slot.param.as_mut_slice(), slot.grad.as_slice(), state, part);
+        split(task, slot.param.as_mut_slice(), slot.grad.as_slice(), state, part);
     };
-    if slots.iter().map(|s| s.param.len()).sum::<usize>() <= CHUNK {
+    if alone {
         slots.iter_mut().for_each(run);
     } else {
         slots.par_iter_mut().for_each(run);
     }
 }
 
-/// Halves until a part is one task.
-fn split<A: Real, const N: usize>(param: &mut [A], grad: &[A], state: [&mut [A]; N], part: Part<'_, A, N>) {
+/// Halves until a part is one task of at most `task` elements.
+fn split<A: Real, const N: usize>(
+    task: usize,
+    param: &mut [A],
+    grad: &[A],
+    state: [&mut [A]; N],
+    part: Part<'_, A, N>,
+) {
     let n = param.len();
     debug_assert!(grad.len() == n && state.iter().all(|s| s.len() == n));
-    if n <= CHUNK {
+    if n <= task {
         return part(param, grad, state);
     }
-    let middle = (n / 2).next_multiple_of(CHUNK);
+    let middle = (n / 2).next_multiple_of(task);
     let (p0, p1) = param.split_at_mut(middle);
     let (g0, g1) = grad.split_at(middle);
     let mut right = [const { None }; N];
@@ -77,7 +91,7 @@ fn split<A: Real, const N: usize>(param: &mut [A], grad: &[A], state: [&mut [A];
         a
     });
     let right = right.map(|b| b.unwrap_or_default());
-    rayon::join(|| split(p0, g0, left, part), || split(p1, g1, right, part));
+    rayon::join(|| split(task, p0, g0, left, part), || split(task, p1, g1, right, part));
 }
 
 /// `[lr, c1, c2, scale]`
@@ -95,14 +109,14 @@ fn sgd<A: Real>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         each::<A, 0>(
             slots,
             #[inline(always)]
-            |w, g, []| (w - lr * (scale * g + decay * w), []),
+            move |w, g, []| (w - lr * (scale * g + decay * w), []),
         );
     } else {
         let first = first == A::ONE;
         each::<A, 1>(
             slots,
             #[inline(always)]
-            |w, g, [v]| {
+            move |w, g, [v]| {
                 let g = scale * g + decay * w;
                 let v = if first { g } else { momentum * v + fresh * g };
                 let step = if nesterov { g + momentum * v } else { v };
@@ -130,7 +144,7 @@ fn adam<A: Real>(p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         each::<A, 2>(
             slots,
             #[inline(always)]
-            |w, g, [m, v]| {
+            move |w, g, [m, v]| {
                 let (m, v) = moments(w, g, m, v);
                 (update(w, m, v), [m, v])
             },
@@ -139,7 +153,7 @@ fn adam<A: Real>(p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         each::<A, 3>(
             slots,
             #[inline(always)]
-            |w, g, [m, v, top]| {
+            move |w, g, [m, v, top]| {
                 let (m, v) = moments(w, g, m, v);
                 let top = if v <= top { top } else { v };
                 (update(w, m, top), [m, v, top])
@@ -167,7 +181,7 @@ fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         (false, false) => each::<A, 1>(
             slots,
             #[inline(always)]
-            |w, g, [s]| {
+            move |w, g, [s]| {
                 let (g, s) = square(w, g, s);
                 (w - lr * (g / (s.sqrt() + eps)), [s])
             },
@@ -175,7 +189,7 @@ fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         (true, false) => each::<A, 2>(
             slots,
             #[inline(always)]
-            |w, g, [s, b]| {
+            move |w, g, [s, b]| {
                 let (g, s) = square(w, g, s);
                 let b = momentum * b + g / (s.sqrt() + eps);
                 (w - lr * b, [s, b])
@@ -184,7 +198,7 @@ fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         (false, true) => each::<A, 2>(
             slots,
             #[inline(always)]
-            |w, g, [s, a]| {
+            move |w, g, [s, a]| {
                 let (g, s) = square(w, g, s);
                 let a = mean(a, g);
                 (w - lr * (g / (variance(s, a).sqrt() + eps)), [s, a])
@@ -193,7 +207,7 @@ fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
         (true, true) => each::<A, 3>(
             slots,
             #[inline(always)]
-            |w, g, [s, b, a]| {
+            move |w, g, [s, b, a]| {
                 let (g, s) = square(w, g, s);
                 let a = mean(a, g);
                 let b = momentum * b + g / (variance(s, a).sqrt() + eps);
@@ -209,7 +223,7 @@ fn adagrad<A: Real>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     each::<A, 1>(
         slots,
         #[inline(always)]
-        |w, g, [s]| {
+        move |w, g, [s]| {
             let g = scale * g + decay * w;
             let s = s + g * g;
             (w - lr * (g / (s.sqrt() + eps)), [s])

@@ -13,9 +13,10 @@ fn value(i: usize, salt: u64) -> f64 {
     f64::from(w) / f64::from(u32::MAX) * 2.0 - 1.0
 }
 
-/// Three updates of parameters of several sizes (some larger than a task) against the reference.
+/// Three updates of parameters of several sizes against the reference.
 fn check<T: Float>(
     states: usize,
+    last: usize,
     update: impl Fn(&Cpu, &CpuBuffer, &mut [OptimSlot<'_, CpuBuffer>]),
     reference: Reference<'_>,
 ) {
@@ -32,7 +33,7 @@ fn check<T: Float>(
         DType::F32 => 1e-5,
         _ => 3.0 * 2f64.powi(-8),
     };
-    let sizes = [1, 0, 33, 4096, 4097, 20_011];
+    let sizes = [1, 0, 33, 4096, 4097, last];
     let make = |n: usize, salt: u64| {
         cpu.upload(&(0..n).map(|i| T::of(value(i, salt))).collect::<Vec<T>>())
             .unwrap()
@@ -83,9 +84,12 @@ fn every_dtype(
     update: impl Fn(&Cpu, &CpuBuffer, &mut [OptimSlot<'_, CpuBuffer>]),
     reference: Reference<'_>,
 ) {
-    check::<f64>(states, &update, reference);
-    check::<f32>(states, &update, reference);
-    check::<bf16>(states, &update, reference);
+    // Updated by one thread, and cut into tasks.
+    for last in [20_011, super::ALONE + 7] {
+        check::<f64>(states, last, &update, reference);
+        check::<f32>(states, last, &update, reference);
+        check::<bf16>(states, last, &update, reference);
+    }
 }
 
 #[test]
