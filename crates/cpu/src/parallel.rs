@@ -27,10 +27,16 @@ pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl
     each_mut(y, size, y.len() > size, &|i, chunk| f(i * size, chunk));
 }
 
+/// Bytes of a part of a copy: at most half a megabyte is copied by one thread.
+const COPY: usize = 1 << 18;
+
 /// Copies bytes, in parallel chunks when there are many.
 pub(crate) fn copy_bytes(src: &[u8], dst: &mut [u8]) {
     debug_assert_eq!(src.len(), dst.len());
-    chunks_mut(dst, 64, 1, |at, dst| dst.copy_from_slice(&src[at..at + dst.len()]));
+    let parallel = dst.len() > 2 * COPY;
+    each_mut(dst, COPY, parallel, &|i, dst| {
+        dst.copy_from_slice(&src[i * COPY..][..dst.len()])
+    });
 }
 
 /// Runs `f(first_index, chunk)` over chunks of `size` elements of `y`, in parallel when asked to; stops at an error.
@@ -149,4 +155,19 @@ fn zip3_parallel<A: Send, B: Send, C: Send>(
         .zip(c.par_chunks_mut(lc))
         .enumerate()
         .for_each(|(i, ((a, b), c))| f(i, a, b, c));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_whole() {
+        for n in [0, 1, COPY, 2 * COPY, 2 * COPY + 1, 3 * COPY + 5] {
+            let src: Vec<u8> = (0..n).map(|i| (i * 7 + i / 251) as u8).collect();
+            let mut dst = vec![0; n];
+            copy_bytes(&src, &mut dst);
+            assert!(dst == src, "{n} bytes");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The device handle: memory, copies, and capture (which on a CPU means: run it now).
 
 use crate::CpuBuffer;
+use crate::parallel::copy_bytes;
 use crate::pool::Pool;
 use kiln_core::{Buffer, DType, MemoryStats, Result, Runtime};
 use std::convert::Infallible;
@@ -15,6 +16,10 @@ pub struct Cpu {
 
 impl Cpu {
     /// The CPU with an allocator of its own. Threads are rayon's current pool.
+    ///
+    /// A thread outside of the pool waits, asleep, for every op that the pool shares out, which costs small ops more than
+    /// their work. A program is quickest when the thread that trains is one of the pool's
+    /// (`rayon::ThreadPoolBuilder::use_current_thread`), or trains within `rayon::ThreadPool::install`.
     pub fn new() -> Self {
         Cpu::default()
     }
@@ -61,18 +66,18 @@ impl Runtime for Cpu {
     }
 
     fn upload_bytes(&self, src: &[u8], dst: &mut CpuBuffer) -> Result<()> {
-        dst.bytes_mut().copy_from_slice(src);
+        copy_bytes(src, dst.bytes_mut());
         Ok(())
     }
 
     fn download_bytes(&self, src: &CpuBuffer, dst: &mut [u8]) -> Result<()> {
-        dst.copy_from_slice(src.bytes());
+        copy_bytes(src.bytes(), dst);
         Ok(())
     }
 
     fn copy(&self, src: &CpuBuffer, dst: &mut CpuBuffer) -> Result<()> {
         debug_assert_eq!((src.dtype(), src.len()), (dst.dtype(), dst.len()));
-        dst.bytes_mut().copy_from_slice(src.bytes());
+        copy_bytes(src.bytes(), dst.bytes_mut());
         Ok(())
     }
 
