@@ -26,7 +26,11 @@ type Work = Box<dyn FnMut() -> kiln_core::Result<()>>;
 fn main() -> Outcome<()> {
     let threads = std::env::args().skip_while(|a| a != "--threads").nth(1);
     let threads: usize = threads.ok_or("--threads N is missing")?.parse()?;
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    // As `kiln train` starts it: this thread is one of the pool's.
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .use_current_thread();
+    pool.build_global()?;
     let mut out = std::io::stdout().lock();
     let mut answer = |value: &Value| -> Outcome<()> {
         writeln!(out, "{value}")?;

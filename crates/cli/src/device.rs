@@ -57,10 +57,16 @@ pub(crate) trait Task {
 
 /// Runs `task` on the chosen device, with the chosen number of threads on the host.
 pub(crate) fn with_device<T: Task>(args: &DeviceArgs, mut task: T) -> Result<T::Output> {
-    if let Some(threads) = args.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
-        let started = pool.build_global();
-        started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
+    // The thread that makes the steps is one of the pool's: it then takes part in the work of an op instead of waiting for
+    // others to wake up and do it.
+    let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
+    match args.threads {
+        Some(threads) => {
+            let started = pool.num_threads(usize::from(threads)).build_global();
+            started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
+        }
+        // As many as the machine has; a pool that was there before is as good.
+        None => drop(pool.build_global()),
     }
     let gpu = match args.device {
         DeviceChoice::Cpu => None,
