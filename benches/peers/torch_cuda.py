@@ -16,11 +16,12 @@ import re
 import statistics
 import sys
 
-import torch
-import torch.nn.functional as F
-
-from torch_bench import lenet
-from torch_mnist import mnist_cnn
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch_nets import Lenet, MnistCnn
+except ImportError as e:
+    sys.exit(f"torch_cuda.py needs PyTorch and NumPy: {e}")
 
 # The same lists as benches/cuda: m, k, n of C[m, n] = A[m, k] B[k, n] …
 GEMMS = [(n, n, n) for n in (256, 512, 1024, 2048, 4096, 8192)] + [(512, 576, 64), (64, 512, 576), (8192, 768, 3072)]
@@ -285,8 +286,8 @@ def memory():
 
 def steps():
     nets = [
-        ("mnist-cnn", mnist_cnn, (1, 28, 28), lambda p, c: torch.optim.Adam(p, lr=1e-3, capturable=c, fused=True)),
-        ("lenet", lenet, (3, 32, 32), lambda p, c: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True)),
+        ("mnist-cnn", MnistCnn, (1, 28, 28), lambda p, c: torch.optim.Adam(p, lr=1e-3, capturable=c, fused=True)),
+        ("lenet", Lenet, (3, 32, 32), lambda p, c: torch.optim.SGD(p, lr=1e-3, momentum=0.9, fused=True)),
     ]
     for name, net, shape, optimizer_of in nets:
         for batch in BATCHES:

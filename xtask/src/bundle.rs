@@ -68,12 +68,12 @@ const PROGRAMS: [Program; 6] = [
     },
 ];
 
-/// Scripts, by their place in the workspace and in the folder.
+/// Scripts, by their place in the workspace and in the folder: what run.sh starts, and what that imports.
 const SCRIPTS: [(&str, &str); 4] = [
     ("benches/cuda/run.sh", "run.sh"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
-    ("benches/peers/torch_bench.py", "peers/torch_bench.py"),
-    ("benches/peers/torch_mnist.py", "peers/torch_mnist.py"),
+    ("benches/peers/torch_nets.py", "peers/torch_nets.py"),
+    ("benches/peers/worker.py", "peers/worker.py"),
 ];
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -143,4 +143,61 @@ fn stripped(program: &Path) -> u64 {
     let before = size();
     let _ = Command::new("strip").arg(program).status();
     before.saturating_sub(size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SCRIPTS, root};
+
+    fn read(path: &str) -> String {
+        std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    /// What `import module` and `from module import names` ask for.
+    fn imports(text: &str) -> Vec<(String, Vec<String>)> {
+        let words = |names: &str| names.split(',').map(|n| n.trim().to_string()).collect();
+        let import = |line: &str| match line.trim().strip_prefix("from ") {
+            Some(rest) => rest
+                .split_once(" import ")
+                .map(|(m, names)| (m.to_string(), words(names))),
+            None => line.trim().strip_prefix("import ").map(|m| (m.to_string(), Vec::new())),
+        };
+        text.lines().filter_map(import).collect()
+    }
+
+    /// The programs of the folder are compiled; of its scripts only this would tell before a GPU does.
+    #[test]
+    fn every_script_finds_what_it_imports() {
+        let mut found = Vec::new();
+        for (from, to) in SCRIPTS.iter().filter(|s| s.0.ends_with(".py")) {
+            for (module, names) in imports(&read(from)) {
+                let sibling = format!("benches/peers/{module}.py");
+                if !root().join(&sibling).exists() {
+                    continue;
+                }
+                let beside = SCRIPTS
+                    .iter()
+                    .any(|s| s.0 == sibling && s.1 == format!("peers/{module}.py"));
+                assert!(beside, "{to} imports {module}, which is not in the folder");
+                let text = read(&sibling);
+                for name in &names {
+                    let defines = |line: &str| {
+                        ["def ", "class ", ""].iter().any(|kind| {
+                            let rest = line.strip_prefix(kind).and_then(|l| l.strip_prefix(name.as_str()));
+                            rest.is_some_and(|r| r.starts_with(['(', ':', ' ']))
+                        })
+                    };
+                    assert!(
+                        text.lines().any(defines),
+                        "{to} imports {name}, which {module}.py has not"
+                    );
+                }
+                found.push(module);
+            }
+        }
+        found.sort();
+        assert_eq!(found, ["torch_nets", "worker"]);
+        let run = read(SCRIPTS[0].0);
+        assert!(run.contains("$here/peers/torch_cuda.py"));
+    }
 }
