@@ -61,7 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         list.push(entry(id, row, copy));
     }
     if let Some(out) = &args.out {
-        let all = json!({ "date": args.date, "about": about, "copy_bytes_per_second": copy, "results": list });
+        let rate = (copy > 0.0).then_some(copy);
+        let all = json!({ "date": args.date, "about": about, "copy_bytes_per_second": rate, "results": list });
         std::fs::write(out, format!("{all:#}\n")).map_err(|e| format!("cannot write {}: {e}", out.display()))?;
     }
     Ok(())

@@ -79,7 +79,7 @@ import sys
 try:
     import numpy, torch
 except ImportError as e:
-    sys.exit(f"{sys.executable}: {e}")
+    sys.exit(f"{sys.executable} has no PyTorch to measure: {e}")
 if not torch.cuda.is_available():
     sys.exit(f"PyTorch {torch.__version__} sees no CUDA device")
 END
