@@ -64,8 +64,8 @@ impl std::str::FromStr for Seed {
 }
 
 /// The tests that run kernels: the ops, the device layer, the program.
-const CHECKED: [&str; 8] = [
-    "emulated", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
+const CHECKED: [&str; 9] = [
+    "emulated", "large", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
 ];
 
 /// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well.
