@@ -11,5 +11,6 @@ mod runs;
 mod tests;
 mod widen;
 mod windows;
+pub(crate) mod winograd;
 
 pub(crate) use geometry::Geometry;

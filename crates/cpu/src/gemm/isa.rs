@@ -4,6 +4,7 @@ use super::kernel::{ColumnTile, RowTile, columns, rows};
 use super::vector::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512};
+use super::winograd::{self, Job, Transform};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 use std::sync::OnceLock;
@@ -20,6 +21,15 @@ pub(crate) struct Height<A: 'static> {
     pub(crate) by_column: [ColumnKernel<A>; 2],
 }
 
+/// The transforms of Winograd's convolution F(2×2, 3×3).
+pub(crate) struct Transforms<A> {
+    pub(crate) image: Transform<A, 16, 16>,
+    pub(crate) weight: Transform<A, 9, 16>,
+    pub(crate) result: Transform<A, 16, 4>,
+    pub(crate) result_grad: Transform<A, 4, 16>,
+    pub(crate) weight_grad: Transform<A, 16, 9>,
+}
+
 /// The micro-kernels of one instruction set.
 pub(crate) struct Kernels<A: 'static> {
     /// The instruction set's name, for tests to tell.
@@ -29,6 +39,7 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) lanes: usize,
     /// Falling, down to 1.
     pub(crate) heights: &'static [Height<A>],
+    pub(crate) winograd: Transforms<A>,
 }
 
 impl<A> Kernels<A> {
@@ -57,8 +68,24 @@ macro_rules! kernels {
             name: $name,
             lanes: <$v as super::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),
+            winograd: Transforms {
+                image: kernels!(@winograd $t, $v, [$($feature)?], Image, 4, 4),
+                weight: kernels!(@winograd $t, $v, [$($feature)?], Weight, 3, 4),
+                result: kernels!(@winograd $t, $v, [$($feature)?], Result, 4, 2),
+                result_grad: kernels!(@winograd $t, $v, [$($feature)?], ResultGrad, 2, 4),
+                weight_grad: kernels!(@winograd $t, $v, [$($feature)?], WeightGrad, 4, 3),
+            },
         };
     };
+    (@winograd $t:ident, $v:ty, [$($feature:literal)?], $name:ident, $from:literal, $to:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn transform(job: &Job<$t>) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { winograd::run::<$v, winograd::$name, $from, $to>(job) }
+        }
+        // SAFETY: a job of a square of this side has as many pointers; the instructions are those of the set.
+        unsafe { Transform::new(transform) }
+    }};
     (@each $t:ident, $v:ty, $feature:tt, [$($rows:literal),+]) => {
         &[$(kernels!(@height $t, $v, $feature, $rows)),+]
     };

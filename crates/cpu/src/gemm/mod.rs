@@ -4,6 +4,7 @@
 //! vector   what a register can do             kernel   a tile of C in registers, in two forms
 //! isa      the kernels that run here          panels   B, cut along k and laid out for the kernels
 //! rows     products whose A has rows of k     columns  products whose A has columns of k
+//! winograd transforms of small squares of vectors, for convolutions
 //! ```
 //!
 //! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
@@ -17,12 +18,14 @@ mod rows;
 #[cfg(test)]
 mod tests;
 mod vector;
+mod winograd;
 
 pub(crate) use columns::{Left, by_columns, by_panels};
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, Unit};
 pub(crate) use rows::{Epilogue, Pointers, by_rows};
+pub(crate) use winograd::{Channels, NOWHERE};
 
 use crate::parallel::chunks_mut;
 use crate::scalar::Scalar;

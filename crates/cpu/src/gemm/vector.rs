@@ -13,6 +13,8 @@ pub(super) trait Vector: Copy {
     /// `self + a·b`, rounded once where the machine can.
     fn add_product(self, a: Self, b: Self) -> Self;
     fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
     /// `max(self, 0)` that keeps NaN.
     fn relu(self) -> Self;
     /// # Safety
@@ -68,6 +70,14 @@ macro_rules! portable {
                 Portable(std::array::from_fn(|i| self.0[i] + other.0[i]))
             }
             #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                Portable(std::array::from_fn(|i| self.0[i] - other.0[i]))
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                Portable(std::array::from_fn(|i| self.0[i] * other.0[i]))
+            }
+            #[inline(always)]
             fn relu(self) -> Self {
                 Portable(self.0.map(|x| if x < 0.0 { 0.0 } else { x }))
             }
@@ -120,7 +130,7 @@ pub(super) mod x86 {
     pub(in super::super) struct Avx2<R>(R);
 
     macro_rules! vector {
-        ($name:ident, $reg:ident, $t:ident, $lanes:literal, $splat:ident, $fma:ident, $add:ident, $max:ident, $load:ident, $store:ident,
+        ($name:ident, $reg:ident, $t:ident, $lanes:literal, $splat:ident, $fma:ident, $add:ident, $sub:ident, $mul:ident, $max:ident, $load:ident, $store:ident,
          |$p:ident, $n:ident| $load_first:expr, |$x:ident, $q:ident, $m:ident| $store_first:expr) => {
             impl Vector for $name<$reg> {
                 type Element = $t;
@@ -144,6 +154,16 @@ pub(super) mod x86 {
                 fn add(self, other: Self) -> Self {
                     // SAFETY: as above.
                     $name(unsafe { $add(self.0, other.0) })
+                }
+                #[inline(always)]
+                fn sub(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $sub(self.0, other.0) })
+                }
+                #[inline(always)]
+                fn mul(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $mul(self.0, other.0) })
                 }
                 #[inline(always)]
                 fn relu(self) -> Self {
@@ -204,6 +224,8 @@ pub(super) mod x86 {
         _mm512_set1_ps,
         _mm512_fmadd_ps,
         _mm512_add_ps,
+        _mm512_sub_ps,
+        _mm512_mul_ps,
         _mm512_max_ps,
         _mm512_loadu_ps,
         _mm512_storeu_ps,
@@ -218,6 +240,8 @@ pub(super) mod x86 {
         _mm512_set1_pd,
         _mm512_fmadd_pd,
         _mm512_add_pd,
+        _mm512_sub_pd,
+        _mm512_mul_pd,
         _mm512_max_pd,
         _mm512_loadu_pd,
         _mm512_storeu_pd,
@@ -232,6 +256,8 @@ pub(super) mod x86 {
         _mm256_set1_ps,
         _mm256_fmadd_ps,
         _mm256_add_ps,
+        _mm256_sub_ps,
+        _mm256_mul_ps,
         _mm256_max_ps,
         _mm256_loadu_ps,
         _mm256_storeu_ps,
@@ -246,6 +272,8 @@ pub(super) mod x86 {
         _mm256_set1_pd,
         _mm256_fmadd_pd,
         _mm256_add_pd,
+        _mm256_sub_pd,
+        _mm256_mul_pd,
         _mm256_max_pd,
         _mm256_loadu_pd,
         _mm256_storeu_pd,

@@ -1,9 +1,10 @@
 //! Convolution and its two gradients: the choice of kernel.
 
-use crate::conv::{Geometry, dense, depthwise};
+use crate::conv::{Geometry, dense, depthwise, winograd};
+use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::ops::{Activation, ConvOps, ConvParams};
 use kiln_core::{Buffer, Result};
 
 impl ConvOps for Cpu {
@@ -21,7 +22,7 @@ impl ConvOps for Cpu {
             let bias = bias.map(|bias| Wide::new::<T>(self, bias)).transpose()?;
             let bias = bias.as_ref().map(Wide::slice);
             write_wide::<T>(self, y, |y| {
-                let run = if g.depthwise() { depthwise::forward } else { dense::forward };
+                let run = if g.depthwise() { depthwise::forward } else { forward };
                 run(self, &g, x.slice(), w.slice(), bias, p.activation(), y)
             })
         })
@@ -32,7 +33,7 @@ impl ConvOps for Cpu {
         crate::dispatch::float!(dx.dtype(), T => {
             let (g, w) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, w)?);
             write_wide::<T>(self, dx, |dx| {
-                let run = if geometry.depthwise() { depthwise::data_grad } else { dense::data_grad };
+                let run = if geometry.depthwise() { depthwise::data_grad } else { data_grad };
                 run(self, &geometry, g.slice(), w.slice(), dx)
             })
         })
@@ -43,9 +44,38 @@ impl ConvOps for Cpu {
         crate::dispatch::float!(dw.dtype(), T => {
             let (g, x) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, x)?);
             write_wide::<T>(self, dw, |dw| {
-                let run = if geometry.depthwise() { depthwise::weight_grad } else { dense::weight_grad };
+                let run = if geometry.depthwise() { depthwise::weight_grad } else { weight_grad };
                 run(self, &geometry, g.slice(), x.slice(), dw)
             })
         })
+    }
+}
+
+fn forward<A: Scalar>(
+    cpu: &Cpu,
+    g: &Geometry,
+    x: &[A],
+    w: &[A],
+    bias: Option<&[A]>,
+    f: Activation,
+    y: &mut [A],
+) -> Result<()> {
+    match winograd::forward(cpu, g, x, w, bias, f, y)? {
+        Some(()) => Ok(()),
+        None => dense::forward(cpu, g, x, w, bias, f, y),
+    }
+}
+
+fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+    match winograd::data_grad(cpu, p, g, w, dx)? {
+        Some(()) => Ok(()),
+        None => dense::data_grad(cpu, p, g, w, dx),
+    }
+}
+
+fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+    match winograd::weight_grad(cpu, p, g, x, dw)? {
+        Some(()) => Ok(()),
+        None => dense::weight_grad(cpu, p, g, x, dw),
     }
 }
