@@ -21,8 +21,17 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    free: BTreeMap<usize, Vec<Vec<Line>>>,
+    free: BTreeMap<usize, Class>,
     stats: MemoryStats,
+    /// Counts what was taken and given.
+    clock: u64,
+}
+
+/// The free blocks of a size, and when one was last taken or given.
+#[derive(Default)]
+struct Class {
+    blocks: Vec<Vec<Line>>,
+    used: u64,
 }
 
 /// Blocks come in sizes of at most 1/8 waste: the next multiple of an eighth of the size's power of two.
@@ -39,7 +48,7 @@ impl Pool {
         }
         let class = size_class(bytes.div_ceil(64));
         let mut state = self.lock();
-        let cached = state.free.get_mut(&class).and_then(Vec::pop);
+        let cached = state.class(class).blocks.pop();
         let block = match cached {
             Some(block) => {
                 state.stats.cached -= class * 64;
@@ -66,7 +75,8 @@ impl Pool {
     }
 
     /// Takes a block back. What is kept is at most as much again as was ever live at once: blocks of one size class
-    /// wait while others are in use, so a steady state needs more than its peak. The rest goes to the system.
+    /// wait while others are in use, so a steady state needs more than its peak. Beyond that, the blocks of sizes that nobody
+    /// asked for the longest go to the system.
     pub(crate) fn give(&self, block: Vec<Line>) {
         let bytes = block.len() * 64;
         if bytes == 0 {
@@ -74,9 +84,10 @@ impl Pool {
         }
         let mut state = self.lock();
         state.stats.live -= bytes;
-        if state.stats.live + state.stats.cached + bytes <= 2 * state.stats.peak + SLACK {
-            state.stats.cached += bytes;
-            state.free.entry(block.len()).or_default().push(block);
+        state.stats.cached += bytes;
+        state.class(block.len()).blocks.push(block);
+        while state.stats.live + state.stats.cached > 2 * state.stats.peak + SLACK {
+            state.evict();
         }
     }
 
@@ -91,6 +102,23 @@ impl Pool {
 }
 
 impl State {
+    /// The class of blocks of `lines` lines, which is in use now.
+    fn class(&mut self, lines: usize) -> &mut Class {
+        self.clock += 1;
+        let class = self.free.entry(lines).or_default();
+        class.used = self.clock;
+        class
+    }
+
+    /// Gives a block of the class that was used the longest ago to the system.
+    fn evict(&mut self) {
+        let stale = self.free.iter_mut().filter(|(_, class)| !class.blocks.is_empty());
+        if let Some((lines, class)) = stale.min_by_key(|(_, class)| class.used) {
+            class.blocks.pop();
+            self.stats.cached -= lines * 64;
+        }
+    }
+
     fn release(&mut self) {
         self.free.clear();
         self.stats.cached = 0;
@@ -117,5 +145,21 @@ mod tests {
             pool.take(isize::MAX as usize / 2),
             Err(Error::OutOfMemory { .. })
         ));
+    }
+
+    #[test]
+    fn sizes_of_the_past_make_room() {
+        let pool = Pool::default();
+        // Sizes of many classes, alone for a while, fill what may be kept.
+        for i in 0..30 {
+            pool.give(pool.take((2 << 20) + (i << 18)).unwrap());
+        }
+        let before = pool.stats().allocations;
+        for _ in 0..10 {
+            let blocks = [1usize, 2, 3].map(|i| pool.take(i << 16).unwrap());
+            blocks.into_iter().for_each(|block| pool.give(block));
+        }
+        assert_eq!(pool.stats().allocations - before, 3, "steady after its first step");
+        assert!(pool.stats().cached <= 2 * pool.stats().peak + SLACK);
     }
 }
