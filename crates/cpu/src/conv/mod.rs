@@ -3,6 +3,7 @@
 
 pub(crate) mod dense;
 pub(crate) mod depthwise;
+pub(crate) mod few;
 pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;

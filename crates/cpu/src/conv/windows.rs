@@ -5,7 +5,7 @@
 //! rows that are computed in the order of their classes share the taps that are not there, and leave them out together.
 
 use super::Geometry;
-use crate::gemm::{Pointers, Unit};
+use crate::gemm::{MAX_ROWS, Pointers, Taps, Unit};
 use std::ops::Range;
 
 /// One dimension of the walk: where the windows of its positions start, and how far its taps are from there.
@@ -50,14 +50,21 @@ pub(super) struct Windows {
     source: usize,
     /// For every position, rising: its number, the first element of its window, its class.
     places: Vec<Place>,
-    /// For every class, which taps are inside.
-    classes: Vec<Vec<bool>>,
+    classes: Vec<Class>,
     /// Distance of every tap from the first element of its window.
     offsets: Vec<isize>,
     /// The indices in the kernel of every tap.
     pub(super) taps: Vec<[usize; 3]>,
     /// Elements of a tap.
     pub(super) len: usize,
+}
+
+/// What positions that the border cuts in the same way have in common.
+struct Class {
+    /// For every tap, whether it is inside.
+    inside: Vec<bool>,
+    /// Those that are, with their distance from the first element of the window.
+    taps: Taps,
 }
 
 #[derive(Clone, Copy)]
@@ -148,24 +155,27 @@ impl Windows {
                 }
             }
         }
-        let (mut classes, mut offsets, mut taps) = (Vec::new(), Vec::new(), Vec::new());
-        for cd in cd {
-            for ch in ch {
-                for cw in cw {
-                    let line = |d: bool, h: bool| cw.iter().map(move |&w| d && h && w);
-                    classes.push(
-                        cd.iter()
-                            .flat_map(|&d| ch.iter().flat_map(move |&h| line(d, h)))
-                            .collect(),
-                    );
-                }
-            }
-        }
+        let (mut offsets, mut taps) = (Vec::new(), Vec::new());
         for &(id, sd) in &d.taps {
             for &(ih, sh) in &h.taps {
                 for &(iw, sw) in &w.taps {
                     offsets.push(element([sd, sh, sw]));
                     taps.push([id, ih, iw]);
+                }
+            }
+        }
+        let mut classes = Vec::new();
+        for cd in cd {
+            for ch in ch {
+                for cw in cw {
+                    let line = |d: bool, h: bool| cw.iter().map(move |&w| d && h && w);
+                    let plane = |d: bool| ch.iter().flat_map(move |&h| line(d, h));
+                    let inside: Vec<bool> = cd.iter().flat_map(|&d| plane(d)).collect();
+                    let taps = offsets.iter().copied().enumerate().filter(|&(t, _)| inside[t]);
+                    classes.push(Class {
+                        taps: Taps::new(taps.collect()),
+                        inside,
+                    });
                 }
             }
         }
@@ -229,15 +239,21 @@ impl Windows {
 
     /// Points the rows of a tile at what they read of the taps of `unit`; `first` is added to every place.
     pub(super) fn point<A>(&self, rows: &[Row], first: usize, unit: &Unit, to: &mut Pointers<'_, A>) {
-        let taps = unit.taps.clone();
-        let offsets = &self.offsets[taps.clone()];
         let first = (first + unit.steps.start) as isize;
-        for (i, row) in rows.iter().enumerate() {
-            let inside = &self.classes[row.class][taps.clone()];
-            for (t, (&offset, &inside)) in offsets.iter().zip(inside).enumerate() {
-                if inside {
-                    to.set(t, i, (row.start + offset + first) as usize);
-                }
+        let class = rows[0].class;
+        if rows[rows.len() - 1].class == class {
+            let mut starts = [0; MAX_ROWS];
+            for (start, row) in starts.iter_mut().zip(rows) {
+                *start = row.start.wrapping_add(first);
+            }
+            to.taps(&starts[..rows.len()], &self.classes[class].taps, &unit.taps);
+            return;
+        }
+        for (i, tap) in unit.taps.clone().enumerate() {
+            let inside = |row: usize| self.classes[rows[row].class].inside[tap];
+            if (0..rows.len()).any(inside) {
+                let at = |row: usize| inside(row).then(|| (rows[row].start + self.offsets[tap] + first) as usize);
+                to.tap(i, rows.len(), at);
             }
         }
     }

@@ -295,9 +295,8 @@ fn convolve<A: Scalar>(
         for (i, to) in products.chunks_exact_mut(product_step).enumerate() {
             let image = &images[i * image_step..][..count * channels];
             let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                for (i, t) in tile.enumerate() {
-                    to.set(0, i, t * channels + unit.steps.start);
-                }
+                let at = tile.start * channels + unit.steps.start;
+                to.tap(0, tile.len(), |i| Some(at + i * channels));
             };
             let none = Epilogue {
                 bias: None,

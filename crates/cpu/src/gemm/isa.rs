@@ -121,7 +121,14 @@ macro_rules! sets {
         #[cfg(target_arch = "x86_64")]
         kernels!($avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1]);
         #[cfg(target_arch = "x86_64")]
-        kernels!($avx512, "avx512", $t, Avx512<$zmm>, ["avx512f"], [12, 8, 4, 2, 1]);
+        kernels!(
+            $avx512,
+            "avx512",
+            $t,
+            Avx512<$zmm>,
+            ["avx512f"],
+            [12, 8, 6, 4, 2, 1]
+        );
 
         pub(crate) fn $all() -> &'static [&'static Kernels<$t>] {
             static FOUND: OnceLock<Vec<&'static Kernels<$t>>> = OnceLock::new();

@@ -17,27 +17,96 @@ pub(crate) struct Epilogue<'a, A> {
     pub(crate) activation: Activation,
 }
 
-/// The rows of A that a tile reads, to be filled in for one unit of k. What is not set reads zeros.
+/// Taps with their offsets, rising.
+pub(crate) struct Taps {
+    list: Vec<(usize, isize)>,
+    /// The least and the greatest offset.
+    low: isize,
+    high: isize,
+}
+
+impl Taps {
+    pub(crate) fn new(list: Vec<(usize, isize)>) -> Self {
+        let offsets = || list.iter().map(|&(_, offset)| offset);
+        Taps {
+            low: offsets().min().unwrap_or(0),
+            high: offsets().max().unwrap_or(0),
+            list,
+        }
+    }
+
+    fn within(&self, range: &Range<usize>) -> &[(usize, isize)] {
+        if range.start == 0 && self.list.last().is_none_or(|&(tap, _)| tap < range.end) {
+            return &self.list;
+        }
+        let [from, end] = [range.start, range.end].map(|t| self.list.partition_point(|&(tap, _)| tap < t));
+        &self.list[from..end]
+    }
+}
+
+/// The rows of A that a tile reads, to be filled in for one unit of k, tap by tap. Taps that are left out read zeros.
 pub(crate) struct Pointers<'p, A> {
+    /// A row of the tile's height for each tap so far.
     table: &'p mut [*const A],
-    /// Rows of a tile in the table.
     height: usize,
     data: &'p [A],
-    /// Elements that are read from each place.
+    /// Elements that are read from each place, at most as many as there are zeros.
     len: usize,
-    /// Whether a tap has a place that is not zeros.
-    used: &'p mut [bool],
+    zeros: &'p [A],
+    /// The taps so far, and how many they are.
+    order: &'p mut [usize],
+    count: usize,
 }
 
 impl<A> Pointers<'_, A> {
-    /// Tap `tap` (counted within the unit) of row `row` (counted within the tile) starts at element `at` of A.
+    /// Tap `tap`, counted within the unit: row `i < rows` of the tile starts at element `at(i)` of A, or reads zeros.
     ///
     /// # Panics
     /// When A ends before the tap does: a bug in the op.
     #[inline(always)]
-    pub(crate) fn set(&mut self, tap: usize, row: usize, at: usize) {
-        self.table[tap * self.height + row] = self.data[at..at + self.len].as_ptr();
-        self.used[tap] = true;
+    pub(crate) fn tap(&mut self, tap: usize, rows: usize, at: impl Fn(usize) -> Option<usize>) {
+        let row = &mut self.table[self.count * self.height..][..self.height];
+        row.fill(self.zeros.as_ptr());
+        for (i, to) in row[..rows].iter_mut().enumerate() {
+            if let Some(at) = at(i) {
+                *to = self.data[at..at + self.len].as_ptr();
+            }
+        }
+        self.order[self.count] = tap;
+        self.count += 1;
+    }
+
+    /// Those of `taps` that are `within` the unit, which all rows have: row `i` starts at `starts[i]` plus their offset.
+    ///
+    /// # Panics
+    /// When A ends before any of `taps` does, or begins after it: a bug in the op.
+    #[inline(always)]
+    pub(crate) fn taps(&mut self, starts: &[isize], taps: &Taps, within: &Range<usize>) {
+        let (mut low, mut high) = (isize::MAX, isize::MIN);
+        for &start in starts {
+            low = low.min(start);
+            high = high.max(start);
+        }
+        let list = taps.within(within);
+        if starts.is_empty() || list.is_empty() {
+            return;
+        }
+        let end = (high + taps.high) as usize + self.len;
+        assert!(low + taps.low >= 0 && end <= self.data.len(), "taps inside A");
+        let data = self.data.as_ptr();
+        let rows = starts.len();
+        let mut table = &mut self.table[self.count * self.height..];
+        for (order, &(tap, offset)) in self.order[self.count..].iter_mut().zip(list) {
+            let (row, after) = table.split_at_mut(self.height);
+            table = after;
+            let (row, rest) = row.split_at_mut(rows);
+            for (to, &start) in row.iter_mut().zip(starts) {
+                *to = data.wrapping_offset(start.wrapping_add(offset));
+            }
+            rest.fill(self.zeros.as_ptr());
+            *order = tap - within.start;
+        }
+        self.count += list.len();
     }
 }
 
@@ -72,7 +141,6 @@ pub(crate) fn by_rows<A: Scalar>(
     let most = |f: fn(&Unit) -> usize| b.units.iter().map(f).max().unwrap_or(0);
     let (taps, steps) = (most(|u| u.taps.len()), most(|u| u.steps.len()));
     let zeros = vec![A::default(); steps];
-    let mut used = vec![false; taps];
     let mut order = vec![0; taps];
     let mut table = vec![std::ptr::null(); taps * MAX_ROWS];
     let mut staged = Vec::new();
@@ -83,29 +151,19 @@ pub(crate) fn by_rows<A: Scalar>(
         while start < rows {
             let height = kernels.height(rows - start);
             let count = height.rows.min(rows - start);
-            let table = &mut table[..unit.taps.len() * height.rows];
-            table.fill(zeros.as_ptr());
-            let used = &mut used[..unit.taps.len()];
-            used.fill(false);
             let mut pointers = Pointers {
-                table,
+                table: &mut table,
                 height: height.rows,
                 data: a,
                 len,
-                used,
+                zeros: &zeros,
+                order: &mut order,
+                count: 0,
             };
             fill(start..start + count, unit, &mut pointers);
-            // Taps that are zeros in every row are left out; the rest move up.
-            let mut kept = 0;
-            for tap in (0..used.len()).filter(|&tap| used[tap]) {
-                order[kept] = tap;
-                if kept < tap {
-                    table.copy_within(tap * height.rows..(tap + 1) * height.rows, kept * height.rows);
-                }
-                kept += 1;
-            }
-            if kept == 1 && c.columns > 2 * kernels.panel() && alias(table, count) {
-                stage(table, count, len, &mut staged);
+            let kept = pointers.count;
+            if kept == 1 && c.columns > 2 * kernels.panel() && alias(&table, count) {
+                stage(&mut table, count, len, &mut staged);
             }
             let mut targets = [std::ptr::null_mut(); MAX_ROWS];
             for (i, target) in targets[..count].iter_mut().enumerate() {
@@ -136,7 +194,7 @@ pub(crate) fn by_rows<A: Scalar>(
                     },
                 };
                 let kernel = height.by_row[usize::from(columns > kernels.lanes)];
-                // SAFETY: A: `Pointers::set` compared every length; what it did not set reads `zeros`, which has as many. B:
+                // SAFETY: A: `Pointers` compared every length; the rest reads `zeros`, which has as many. B:
                 // compared above for all taps, of which `order` holds some. C: the rows lie in the target, exclusively
                 // borrowed, and `columns` of theirs are left from `from` on; bias: as many. The instructions are this
                 // machine's, as `Kernels` hands out no others.
@@ -165,7 +223,7 @@ fn stage<A: Scalar>(rows: &mut [*const A], count: usize, len: usize, staged: &mu
     let step = len.next_multiple_of(16) + 16;
     staged.resize(MAX_ROWS * step, A::default());
     for (row, to) in rows[..count].iter_mut().zip(staged.chunks_exact_mut(step)) {
-        // SAFETY: `by_rows` set the pointer to `len` readable elements.
+        // SAFETY: `Pointers` set the pointer to `len` readable elements.
         to[..len].copy_from_slice(unsafe { std::slice::from_raw_parts(*row, len) });
         *row = to.as_ptr();
     }

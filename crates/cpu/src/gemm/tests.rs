@@ -79,9 +79,14 @@ fn check<A: Scalar>(case: &Case) {
             let view = matrix(&mut c, m, 2 * n);
             let view = view.split_at(Axis(1), n).0;
             let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                for (i, r) in tile.enumerate() {
+                let start = |i: usize| (tile.start + i) * k + unit.steps.start;
+                if tile.start.is_multiple_of(24) {
+                    let starts: Vec<isize> = (0..tile.len()).map(|i| start(i) as isize).collect();
+                    let taps = (0..taps).map(|tap| (tap, (tap * steps) as isize));
+                    to.taps(&starts, &Taps::new(taps.collect()), &unit.taps);
+                } else {
                     for (t, tap) in unit.taps.clone().enumerate() {
-                        to.set(t, i, r * k + tap * steps + unit.steps.start);
+                        to.tap(t, tile.len(), |i| Some(start(i) + tap * steps));
                     }
                 }
             };
@@ -183,7 +188,9 @@ fn relu_keeps_nan() {
         };
         let panels = Panels::direct(kernels, source).unwrap();
         let mut c = [0f32; 40];
-        let mut fill = |_: std::ops::Range<usize>, _: &Unit, to: &mut Pointers<'_, f32>| to.set(0, 0, 0);
+        let mut fill = |_: std::ops::Range<usize>, _: &Unit, to: &mut Pointers<'_, f32>| {
+            to.tap(0, 1, |_| Some(0));
+        };
         let e = Epilogue {
             bias: None,
             activation: Activation::Relu,

@@ -1,6 +1,6 @@
 //! Convolution and its two gradients: the choice of kernel.
 
-use crate::conv::{Geometry, dense, depthwise, winograd};
+use crate::conv::{Geometry, depthwise, few, winograd};
 use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
@@ -62,20 +62,20 @@ fn forward<A: Scalar>(
 ) -> Result<()> {
     match winograd::forward(cpu, g, x, w, bias, f, y)? {
         Some(()) => Ok(()),
-        None => dense::forward(cpu, g, x, w, bias, f, y),
+        None => few::forward(cpu, g, x, w, bias, f, y),
     }
 }
 
 fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     match winograd::data_grad(cpu, p, g, w, dx)? {
         Some(()) => Ok(()),
-        None => dense::data_grad(cpu, p, g, w, dx),
+        None => few::data_grad(cpu, p, g, w, dx),
     }
 }
 
 fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
     match winograd::weight_grad(cpu, p, g, x, dw)? {
         Some(()) => Ok(()),
-        None => dense::weight_grad(cpu, p, g, x, dw),
+        None => few::weight_grad(cpu, p, g, x, dw),
     }
 }

@@ -148,9 +148,8 @@ impl<'a, A: Scalar> One<'a, A> {
             return;
         }
         let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-            for (i, r) in tile.enumerate() {
-                to.set(0, i, (row + r) * self.a_step + unit.steps.start);
-            }
+            let at = (row + tile.start) * self.a_step + unit.steps.start;
+            to.tap(0, tile.len(), |i| Some(at + i * self.a_step));
         };
         by_rows(
             A::kernels(),
