@@ -156,12 +156,38 @@ fn add_windows<A: Scalar>(p: &Geometry, band: Range<usize>, windows: &[A], image
     );
 }
 
-/// `to[i] += from[i]` while both last.
+/// `to[i] += from[i]` while both last, in vectors of falling widths: lines of windows are short.
 #[inline(always)]
 fn add<A: Scalar>(to: &mut [A], from: &[A]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to += from;
+    let n = to.len().min(from.len());
+    let (to, from) = (&mut to[..n], &from[..n]);
+    let mut at = 0;
+    while at + 16 <= n {
+        add_some::<A, 16>(to, from, &mut at);
     }
+    if n & 8 != 0 {
+        add_some::<A, 8>(to, from, &mut at);
+    }
+    if n & 4 != 0 {
+        add_some::<A, 4>(to, from, &mut at);
+    }
+    if n & 2 != 0 {
+        add_some::<A, 2>(to, from, &mut at);
+    }
+    if n & 1 != 0 {
+        add_some::<A, 1>(to, from, &mut at);
+    }
+}
+
+#[inline(always)]
+fn add_some<A: Scalar, const N: usize>(to: &mut [A], from: &[A], at: &mut usize) {
+    let (to, from) = (&mut to[*at..*at + N], &from[*at..*at + N]);
+    let mut sums = [A::default(); N];
+    for i in 0..N {
+        sums[i] = to[i] + from[i];
+    }
+    to.copy_from_slice(&sums);
+    *at += N;
 }
 
 /// Positions of a part that all elements of a window see before the next do: they stay in a first-level cache.
