@@ -4,7 +4,7 @@ use super::kernel::{ColumnTile, RowTile, columns, rows};
 use super::vector::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512};
-use super::winograd::{self, Job, Transform};
+use super::winograd::{self, Job, Transform, Transforms};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 use std::sync::OnceLock;
@@ -21,15 +21,6 @@ pub(crate) struct Height<A: 'static> {
     pub(crate) by_column: [ColumnKernel<A>; 2],
 }
 
-/// The transforms of Winograd's convolution F(2×2, 3×3).
-pub(crate) struct Transforms<A> {
-    pub(crate) image: Transform<A, 16, 16>,
-    pub(crate) weight: Transform<A, 9, 16>,
-    pub(crate) result: Transform<A, 16, 4>,
-    pub(crate) result_grad: Transform<A, 4, 16>,
-    pub(crate) weight_grad: Transform<A, 16, 9>,
-}
-
 /// The micro-kernels of one instruction set.
 pub(crate) struct Kernels<A: 'static> {
     /// The instruction set's name, for tests to tell.
@@ -39,7 +30,9 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) lanes: usize,
     /// Falling, down to 1.
     pub(crate) heights: &'static [Height<A>],
-    pub(crate) winograd: Transforms<A>,
+    /// Winograd's convolutions F(2×2, 3×3) and F(4×4, 3×3).
+    pub(crate) winograd2: Transforms<A, 16, 4>,
+    pub(crate) winograd4: Transforms<A, 36, 16>,
 }
 
 impl<A> Kernels<A> {
@@ -68,16 +61,20 @@ macro_rules! kernels {
             name: $name,
             lanes: <$v as super::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),
-            winograd: Transforms {
-                image: kernels!(@winograd $t, $v, [$($feature)?], Image, 4, 4),
-                weight: kernels!(@winograd $t, $v, [$($feature)?], Weight, 3, 4),
-                result: kernels!(@winograd $t, $v, [$($feature)?], Result, 4, 2),
-                result_grad: kernels!(@winograd $t, $v, [$($feature)?], ResultGrad, 2, 4),
-                weight_grad: kernels!(@winograd $t, $v, [$($feature)?], WeightGrad, 4, 3),
-            },
+            winograd2: kernels!(@winograd $t, $v, [$($feature)?], 4, 2),
+            winograd4: kernels!(@winograd $t, $v, [$($feature)?], 6, 4),
         };
     };
-    (@winograd $t:ident, $v:ty, [$($feature:literal)?], $name:ident, $from:literal, $to:literal) => {{
+    (@winograd $t:ident, $v:ty, $feature:tt, $side:literal, $result:literal) => {
+        Transforms {
+            image: kernels!(@transform $t, $v, $feature, Image, $side, $side),
+            weight: kernels!(@transform $t, $v, $feature, Weight, 3, $side),
+            result: kernels!(@transform $t, $v, $feature, Result, $side, $result),
+            result_grad: kernels!(@transform $t, $v, $feature, ResultGrad, $result, $side),
+            weight_grad: kernels!(@transform $t, $v, $feature, WeightGrad, $side, 3),
+        }
+    };
+    (@transform $t:ident, $v:ty, [$($feature:literal)?], $name:ident, $from:literal, $to:literal) => {{
         $(#[target_feature(enable = $feature)])?
         unsafe fn transform(job: &Job<$t>) {
             // SAFETY: the caller's contract; the instructions are enabled here.

@@ -25,7 +25,7 @@ pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::{MAX_ROWS, Segment};
 pub(crate) use panels::{Panels, Source, Unit};
 pub(crate) use rows::{Epilogue, Pointers, Taps, by_rows};
-pub(crate) use winograd::{Channels, NOWHERE};
+pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
 use crate::parallel::chunks_mut;
 use crate::scalar::Scalar;

@@ -1,18 +1,19 @@
-//! The transforms of Winograd's convolution F(2×2, 3×3) on vectors of channels.
+//! The transforms of Winograd's convolutions F(2×2, 3×3) and F(4×4, 3×3) on vectors of channels.
 //!
 //! With the matrices of A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016,
-//! `Y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` gives 2×2 results of a 3×3 window with 16 multiplications instead of 36. Y is linear in g
-//! and in d, so its gradients are made of the same matrices, transposed.
+//! `Y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` gives 2×2 results of a 3×3 window with 16 multiplications instead of 36, or 4×4 with 36
+//! instead of 144. Y is linear in g and in d, so its gradients are made of the same matrices, transposed.
 
 // Closures of the standard library are calls where the inliner's budget ends: every loop here runs over an index.
 #![allow(clippy::needless_range_loop)]
 
 use super::vector::Vector;
+use kiln_core::Float;
 
 /// The matrix of a transform `M·x·Mᵀ` of a square of `FROM × FROM` vectors to one of `TO × TO`.
 pub(super) trait Matrix<const FROM: usize, const TO: usize> {
     /// `M·x`
-    fn one<V: Vector<Element: From<f32>>>(x: [V; FROM]) -> [V; TO];
+    fn one<V: Vector<Element: Float>>(x: [V; FROM]) -> [V; TO];
 }
 
 /// `Bᵀ d B`, of the image.
@@ -26,17 +27,19 @@ pub(super) struct ResultGrad;
 /// `Gᵀ s G`, of the products summed over tiles: the gradient of the weight.
 pub(super) struct WeightGrad;
 
+// F(2×2, 3×3), of the points 0, 1, -1 and infinity.
+
 impl Matrix<4, 4> for Image {
     #[inline(always)]
-    fn one<V: Vector<Element: From<f32>>>([a, b, c, d]: [V; 4]) -> [V; 4] {
+    fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 4] {
         [a.sub(c), b.add(c), c.sub(b), b.sub(d)]
     }
 }
 
 impl Matrix<3, 4> for Weight {
     #[inline(always)]
-    fn one<V: Vector<Element: From<f32>>>([a, b, c]: [V; 3]) -> [V; 4] {
-        let half = V::splat(0.5.into());
+    fn one<V: Vector<Element: Float>>([a, b, c]: [V; 3]) -> [V; 4] {
+        let half = number(0.5);
         let (outer, b) = (a.add(c).mul(half), b.mul(half));
         [a, outer.add(b), outer.sub(b), c]
     }
@@ -44,25 +47,109 @@ impl Matrix<3, 4> for Weight {
 
 impl Matrix<4, 2> for Result {
     #[inline(always)]
-    fn one<V: Vector<Element: From<f32>>>([a, b, c, d]: [V; 4]) -> [V; 2] {
+    fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 2] {
         [a.add(b).add(c), b.sub(c).sub(d)]
     }
 }
 
 impl Matrix<2, 4> for ResultGrad {
     #[inline(always)]
-    fn one<V: Vector<Element: From<f32>>>([a, b]: [V; 2]) -> [V; 4] {
+    fn one<V: Vector<Element: Float>>([a, b]: [V; 2]) -> [V; 4] {
         [a, a.add(b), a.sub(b), V::zero().sub(b)]
     }
 }
 
 impl Matrix<4, 3> for WeightGrad {
     #[inline(always)]
-    fn one<V: Vector<Element: From<f32>>>([a, b, c, d]: [V; 4]) -> [V; 3] {
-        let half = V::splat(0.5.into());
+    fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 3] {
+        let half = number(0.5);
         let (sum, difference) = (b.add(c).mul(half), b.sub(c).mul(half));
         [a.add(sum), difference, sum.add(d)]
     }
+}
+
+// F(4×4, 3×3), of the points 0, 1, -1, 2, -2 and infinity.
+
+impl Matrix<6, 6> for Image {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d, e, f]: [V; 6]) -> [V; 6] {
+        let (four, minus_five) = (number(4.0), number(-5.0));
+        let (minus_four, two) = (number(-4.0), number(2.0));
+        let (even, odd) = (e.add_product(minus_four, c), d.add_product(minus_four, b));
+        let (even2, odd2) = (e.sub(c), d.sub(b).mul(two));
+        [
+            e.add_product(four, a).add_product(minus_five, c),
+            even.add(odd),
+            even.sub(odd),
+            even2.add(odd2),
+            even2.sub(odd2),
+            f.add_product(four, b).add_product(minus_five, d),
+        ]
+    }
+}
+
+impl Matrix<3, 6> for Weight {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c]: [V; 3]) -> [V; 6] {
+        let sixth = number(1.0 / 6.0);
+        let (outer, inner) = (a.add(c).mul(number(-1.0 / 6.0)), b.mul(sixth));
+        let (outer2, inner2) = (
+            c.mul(sixth).add_product(a, number(1.0 / 24.0)),
+            b.mul(number(1.0 / 12.0)),
+        );
+        [
+            a.mul(number(0.25)),
+            outer.sub(inner),
+            outer.add(inner),
+            outer2.add(inner2),
+            outer2.sub(inner2),
+            c,
+        ]
+    }
+}
+
+impl Matrix<6, 4> for Result {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d, e, f]: [V; 6]) -> [V; 4] {
+        let (sum, difference) = (b.add(c), b.sub(c));
+        let (sum2, difference2) = (d.add(e), d.sub(e));
+        [
+            a.add(sum).add(sum2),
+            difference.add_product(difference2, number(2.0)),
+            sum.add_product(sum2, number(4.0)),
+            difference.add(f).add_product(difference2, number(8.0)),
+        ]
+    }
+}
+
+impl Matrix<4, 6> for ResultGrad {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 6] {
+        let (even, odd) = (a.add(c), b.add(d));
+        let (even2, odd2) = (
+            a.add_product(c, number(4.0)),
+            b.mul(number(2.0)).add_product(d, number(8.0)),
+        );
+        [a, even.add(odd), even.sub(odd), even2.add(odd2), even2.sub(odd2), d]
+    }
+}
+
+impl Matrix<6, 3> for WeightGrad {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d, e, f]: [V; 6]) -> [V; 3] {
+        let (sum, difference) = (b.add(c).mul(number(-1.0 / 6.0)), c.sub(b).mul(number(1.0 / 6.0)));
+        let (sum2, difference2) = (d.add(e), d.sub(e).mul(number(1.0 / 12.0)));
+        [
+            a.mul(number(0.25)).add(sum).add_product(sum2, number(1.0 / 24.0)),
+            difference.add(difference2),
+            f.add(sum).add_product(sum2, number(1.0 / 6.0)),
+        ]
+    }
+}
+
+#[inline(always)]
+fn number<V: Vector<Element: Float>>(x: f64) -> V {
+    V::splat(V::Element::of(x))
 }
 
 /// Transforms `len` channels: `from` has `FROM²` pointers to as many elements, `to` has `TO²`, row by row. To what is
@@ -79,7 +166,6 @@ pub(super) struct Job<A> {
 pub(crate) const NOWHERE: usize = usize::MAX;
 
 /// A transform of `FROM` stretches of channels, a square row by row, to `TO`.
-#[derive(Clone, Copy)]
 pub(crate) struct Transform<A, const FROM: usize, const TO: usize>(unsafe fn(&Job<A>));
 
 /// What a transform of `len` channels reads where there is nothing, writes where nothing is wanted, and does at last.
@@ -104,6 +190,15 @@ impl<'s, A> Channels<'s, A> {
     }
 }
 
+/// The transforms of tiles of `POINTS` elements that give `RESULTS` results.
+pub(crate) struct Transforms<A, const POINTS: usize, const RESULTS: usize> {
+    pub(crate) image: Transform<A, POINTS, POINTS>,
+    pub(crate) weight: Transform<A, 9, POINTS>,
+    pub(crate) result: Transform<A, POINTS, RESULTS>,
+    pub(crate) result_grad: Transform<A, RESULTS, POINTS>,
+    pub(crate) weight_grad: Transform<A, POINTS, 9>,
+}
+
 impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
     /// # Safety
     /// `run` takes jobs of `FROM` and `TO` pointers, and is called only where its instructions were found.
@@ -117,7 +212,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
     /// When a place or point has fewer channels: a bug in the op.
     #[inline]
     pub(crate) fn to_points(
-        self,
+        &self,
         c: &mut Channels<'_, A>,
         from: &[A],
         places: &[usize; FROM],
@@ -148,7 +243,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
     /// When a place or point has fewer channels: a bug in the op.
     #[inline]
     pub(crate) fn from_points(
-        self,
+        &self,
         c: &mut Channels<'_, A>,
         from: &[A],
         first: usize,
@@ -174,7 +269,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
         self.apply(c, &pointers, &targets);
     }
 
-    fn apply(self, c: &Channels<'_, A>, from: &[*const A; FROM], to: &[*mut A; TO]) {
+    fn apply(&self, c: &Channels<'_, A>, from: &[*const A; FROM], to: &[*mut A; TO]) {
         let job = Job {
             from: from.as_ptr(),
             to: to.as_ptr(),
@@ -193,7 +288,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
 #[inline(always)]
 pub(super) unsafe fn run<V, M, const FROM: usize, const TO: usize>(job: &Job<V::Element>)
 where
-    V: Vector<Element: From<f32>>,
+    V: Vector<Element: Float>,
     M: Matrix<FROM, TO>,
 {
     let whole = job.len / V::LANES * V::LANES;
@@ -215,7 +310,7 @@ where
 #[inline(always)]
 unsafe fn step<V, M, const FROM: usize, const TO: usize, const WHOLE: bool>(job: &Job<V::Element>, at: usize, n: usize)
 where
-    V: Vector<Element: From<f32>>,
+    V: Vector<Element: Float>,
     M: Matrix<FROM, TO>,
 {
     // SAFETY: the caller's contract.

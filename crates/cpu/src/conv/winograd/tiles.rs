@@ -1,0 +1,168 @@
+//! The tiles that an image is cut into: how many, where they lie, what they cost.
+
+use super::super::Geometry;
+use crate::gemm::NOWHERE;
+use std::ops::Range;
+
+/// Elements of the transformed tiles of one block for each channel, about.
+const BLOCK: usize = 96 * 16;
+
+/// The tiles of a convolution from an image (its *source*) to another (its *target*).
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    batch: usize,
+    source: [usize; 2],
+    target: [usize; 2],
+    /// Rows and columns of zeros before the source.
+    padding: [usize; 2],
+    /// Rows and columns of tiles of an image.
+    pub(super) count: [usize; 2],
+    /// Side of the square of results that a tile gives.
+    side: usize,
+}
+
+impl Tiles {
+    /// Those of the forward pass, when the window is 3×3 in two dimensions without strides, dilation and groups.
+    pub(super) fn new(g: &Geometry, side: usize) -> Option<Self> {
+        let flat = g.kernel == [1, 3, 3] && g.input[0] == 1 && g.output[0] == 1 && g.padding[0] == 0;
+        let plain = g.stride == [1; 3] && g.dilation == [1; 3] && g.groups == 1;
+        (flat && plain).then(|| Tiles {
+            batch: g.batch,
+            source: [g.input[1], g.input[2]],
+            target: [g.output[1], g.output[2]],
+            padding: [g.padding[1], g.padding[2]],
+            count: [g.output[1].div_ceil(side), g.output[2].div_ceil(side)],
+            side,
+        })
+    }
+
+    /// Those of the data gradient: from the output to the input.
+    pub(super) fn backward(g: &Geometry, side: usize) -> Option<Self> {
+        let tiles = Tiles::new(g, side).filter(|t| t.padding.iter().all(|&p| p <= 2))?;
+        Some(Tiles {
+            source: tiles.target,
+            target: tiles.source,
+            padding: tiles.padding.map(|p| 2 - p),
+            count: tiles.source.map(|n| n.div_ceil(side)),
+            ..tiles
+        })
+    }
+
+    /// Rows of tiles of all images.
+    pub(super) fn rows(&self) -> usize {
+        self.batch * self.count[0]
+    }
+
+    /// Rows of tiles in one block.
+    pub(super) fn per_block(&self) -> usize {
+        (BLOCK / self.points() / self.count[1]).max(1)
+    }
+
+    /// The line of the target, counted over all images, where row `row` of tiles starts.
+    fn line(&self, row: usize) -> usize {
+        row / self.count[0] * self.target[0] + row % self.count[0] * self.side
+    }
+
+    /// Products of one element of the window with one of the image that lie inside the source.
+    pub(super) fn direct(&self) -> usize {
+        let inside = |i: usize| {
+            let taps =
+                |o: usize| (o..o + 3).filter(|&at| at >= self.padding[i] && at - self.padding[i] < self.source[i]);
+            (0..self.target[i]).map(|o| taps(o).count()).sum::<usize>()
+        };
+        self.batch * inside(0) * inside(1)
+    }
+
+    /// Elements of a transformed tile.
+    pub(super) fn points(&self) -> usize {
+        (self.side + 2).pow(2)
+    }
+
+    /// Multiply-adds that take as long as all of the convolution does.
+    pub(super) fn cost(&self, channels: usize, outputs: usize) -> usize {
+        // As measured: an element's share of the transforms.
+        let share = if self.side == 2 { 130 } else { 260 };
+        let products = self.points() * channels * outputs;
+        let tiles = self.rows() * self.count[1];
+        tiles * (products + share * (channels + outputs)) + 8 * products
+    }
+
+    /// Calls `f(number, places)` for the tiles of `rows`: where the elements of the source under them start, whose elements
+    /// have `channels` channels.
+    #[inline(always)]
+    pub(super) fn under<const POINTS: usize>(
+        &self,
+        rows: Range<usize>,
+        channels: usize,
+        mut f: impl FnMut(usize, &[usize; POINTS]),
+    ) {
+        let inside = |i: usize, tile: usize, step: usize| {
+            let at = (self.side * tile + step).checked_sub(self.padding[i])?;
+            (at < self.source[i]).then_some(at)
+        };
+        let mut number = 0;
+        for row in rows {
+            let (image, row) = (row / self.count[0], row % self.count[0]);
+            let line = |step: usize| Some((image * self.source[0] + inside(0, row, step)?) * self.source[1] * channels);
+            for column in 0..self.count[1] {
+                let column = |step: usize| Some(inside(1, column, step)? * channels);
+                f(number, &places(self.side + 2, line, column));
+                number += 1;
+            }
+        }
+    }
+
+    /// As [`Tiles::under`], of the results of the tiles in the target, from the first of `rows` on.
+    #[inline(always)]
+    pub(super) fn over<const RESULTS: usize>(
+        &self,
+        rows: Range<usize>,
+        channels: usize,
+        mut f: impl FnMut(usize, &[usize; RESULTS]),
+    ) {
+        let start = self.line(rows.start);
+        let mut number = 0;
+        for row in rows {
+            let from = self.line(row) - start;
+            let left = self.target[0] - row % self.count[0] * self.side;
+            let line = |step: usize| (step < left).then(|| (from + step) * self.target[1] * channels);
+            for column in 0..self.count[1] {
+                let column = |step: usize| {
+                    let at = self.side * column + step;
+                    (at < self.target[1]).then(|| at * channels)
+                };
+                f(number, &places(self.side, line, column));
+                number += 1;
+            }
+        }
+    }
+
+    /// The elements before row `row` of tiles of the target.
+    pub(super) fn before(&self, row: usize, channels: usize) -> usize {
+        self.line(row) * self.target[1] * channels
+    }
+}
+
+/// Where the elements of a square start, row by row, given where its lines and columns do.
+#[inline(always)]
+fn places<const ALL: usize>(
+    side: usize,
+    line: impl Fn(usize) -> Option<usize>,
+    column: impl Fn(usize) -> Option<usize>,
+) -> [usize; ALL] {
+    let mut columns = [NOWHERE; 6];
+    for (j, to) in columns[..side].iter_mut().enumerate() {
+        *to = column(j).unwrap_or(NOWHERE);
+    }
+    let mut out = [NOWHERE; ALL];
+    for (i, out) in out.chunks_exact_mut(side).enumerate() {
+        if let Some(line) = line(i) {
+            for (to, &column) in out.iter_mut().zip(&columns) {
+                if column != NOWHERE {
+                    *to = line + column;
+                }
+            }
+        }
+    }
+    out
+}

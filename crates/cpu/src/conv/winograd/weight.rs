@@ -1,0 +1,124 @@
+//! The gradient of the weight: products of transformed tiles of the image and of the gradient, summed over all tiles.
+
+use super::apart;
+use super::tiles::Tiles;
+use crate::Cpu;
+use crate::gemm::{Channels, Left, Segment, Target, Transforms, by_columns, matrix, sum_parts};
+use crate::parallel::try_chunks_mut;
+use crate::scalar::Scalar;
+use kiln_core::Result;
+
+/// Elements of all partial gradients together, about.
+const PARTS: usize = 1 << 21;
+/// Channels of the image that a task of the weight gradient takes at least, when there are as many.
+const CHANNELS: usize = 64;
+
+/// `dw`, for the gradient `g` of the results of `tiles` of `x`.
+pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
+    cpu: &Cpu,
+    transforms: &Transforms<A, POINTS, RESULTS>,
+    tiles: &Tiles,
+    g: &[A],
+    x: &[A],
+    [channels, outputs]: [usize; 2],
+    dw: &mut [A],
+) -> Result<()> {
+    // Parts of the channels cost nothing but the gradient's transform, parts of the tiles cost memory.
+    let chunk = if channels >= 2 * CHANNELS { CHANNELS } else { channels };
+    let size = POINTS * channels * outputs;
+    let parts = 8usize
+        .div_ceil(channels.div_ceil(chunk))
+        .min((PARTS / size).max(1))
+        .min(tiles.rows());
+    let part = tiles.rows().div_ceil(parts);
+    // For every part, the gradients [16, chunk, outputs] of each chunk of channels.
+    let mut sums = cpu.scratch(A::DTYPE, parts * size)?;
+    let mut tasks = Vec::new();
+    for (i, of_part) in sums.as_mut_slice::<A>().chunks_exact_mut(size).enumerate() {
+        for (j, sum) in of_part.chunks_mut(POINTS * chunk * outputs).enumerate() {
+            tasks.push((i * part..((i + 1) * part).min(tiles.rows()), j * chunk, sum));
+        }
+    }
+    let zeros = vec![A::default(); chunk.max(outputs)];
+    try_chunks_mut(&mut tasks, 1, true, |_, task| {
+        let (rows, first, sum) = &mut task[0];
+        let count = sum.len() / (POINTS * outputs);
+        let mut from = rows.start;
+        if rows.start == rows.end {
+            sum.fill(A::default());
+        }
+        let mut sink = vec![A::default(); chunk.max(outputs)];
+        while from < rows.end {
+            let block = from..(from + tiles.per_block()).min(rows.end);
+            let n = block.len() * tiles.count[1];
+            let (image_step, grad_step) = (apart(n, count), apart(n, outputs));
+            let mut images = cpu.scratch(A::DTYPE, POINTS * image_step)?;
+            let images = images.as_mut_slice::<A>();
+            let mut grads = cpu.scratch(A::DTYPE, POINTS * grad_step)?;
+            let grads = grads.as_mut_slice::<A>();
+            let mut c = Channels::new(count, &zeros, &mut sink);
+            tiles.under(block.clone(), channels, |t, from| {
+                transforms
+                    .image
+                    .to_points(&mut c, &x[*first..], from, images, t * count, image_step);
+            });
+            c.len = outputs;
+            let g = &g[tiles.before(block.start, outputs)..];
+            tiles.over(block.clone(), outputs, |t, from| {
+                transforms
+                    .result_grad
+                    .to_points(&mut c, g, from, grads, t * outputs, grad_step);
+            });
+            for (i, sum) in sum.chunks_exact_mut(count * outputs).enumerate() {
+                by_columns(
+                    A::kernels(),
+                    &[Segment { a: 0, b: 0, len: n }],
+                    Left {
+                        data: &images[i * image_step..][..n * count],
+                        step: count,
+                    },
+                    Left {
+                        data: &grads[i * grad_step..][..n * outputs],
+                        step: outputs,
+                    },
+                    Target::new(matrix(sum, count, outputs)),
+                    from > rows.start,
+                );
+            }
+            from = block.end;
+        }
+        Ok(())
+    })?;
+    let mut total = cpu.scratch(A::DTYPE, if parts > 1 { size } else { 0 })?;
+    let sums = if parts > 1 {
+        sum_parts(sums.as_slice(), total.as_mut_slice::<A>());
+        total.as_slice::<A>()
+    } else {
+        sums.as_slice::<A>()
+    };
+    // Some outputs at a time, transformed back and turned from [9, outputs] to [outputs, 9] channel by channel.
+    const SOME: usize = 16;
+    try_chunks_mut(dw, SOME * 9 * channels, true, |at, dw| {
+        let output = at / (9 * channels);
+        let some = SOME.min(outputs - output);
+        let to = std::array::from_fn(|i| i * SOME);
+        let mut squares = [A::default(); 9 * SOME];
+        let mut sink = [A::default(); SOME];
+        let mut c = Channels::new(some, &[], &mut sink);
+        for channel in 0..channels {
+            let (j, inside) = (channel / chunk, channel % chunk);
+            let count = chunk.min(channels - j * chunk);
+            let from = (POINTS * chunk * j + inside) * outputs + output;
+            transforms
+                .weight_grad
+                .from_points(&mut c, sums, from, count * outputs, &mut squares, &to);
+            for (i, square) in squares.chunks_exact(SOME).enumerate() {
+                for (n, &value) in square[..some].iter().enumerate() {
+                    dw[(n * 9 + i) * channels + channel] = value;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
