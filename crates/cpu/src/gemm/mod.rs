@@ -23,7 +23,7 @@ mod winograd;
 pub(crate) use columns::{Left, by_columns, by_panels};
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::{MAX_ROWS, Segment};
-pub(crate) use panels::{Panels, Source, Unit};
+pub(crate) use panels::{Panels, Source, Unit, turn};
 pub(crate) use rows::{Epilogue, Pointers, Taps, by_rows};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 

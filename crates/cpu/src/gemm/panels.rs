@@ -3,7 +3,7 @@
 
 use super::isa::Kernels;
 use crate::parallel::GRAIN;
-use crate::scalar::Scalar;
+use crate::scalar::{Scalar, vectorized};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use rayon::prelude::*;
@@ -78,6 +78,8 @@ enum Data<'a, A> {
     Direct(&'a [A], usize),
     /// For each unit, panels of `[unit, width]`.
     Packed(CpuBuffer),
+    /// Panels of `[steps, width]`, so far apart.
+    Lent(&'a [A], usize),
 }
 
 impl<'a, A: Scalar> Panels<'a, A> {
@@ -94,6 +96,18 @@ impl<'a, A: Scalar> Panels<'a, A> {
                 lanes: kernels.lanes,
             }
         })
+    }
+
+    /// Panels that someone else filled in, of one tap: number `p` is `[steps, width]` from `p·apart` of `data` on, where `width` is
+    /// that of a panel, or what is left of the columns rounded up to vectors.
+    pub(crate) fn lent(kernels: &Kernels<A>, data: &'a [A], apart: usize, [steps, columns]: [usize; 2]) -> Self {
+        Panels {
+            data: Data::Lent(data, apart),
+            units: units(1, steps),
+            columns,
+            width: kernels.panel(),
+            lanes: kernels.lanes,
+        }
     }
 
     /// Copies `source` into panels.
@@ -144,6 +158,12 @@ impl<'a, A: Scalar> Panels<'a, A> {
                 let (len, at) = (self.units[u].len(), before * padded);
                 (&data.as_slice::<A>()[at + len * column..][..len * width], width)
             }
+            Data::Lent(data, apart) => {
+                let width = self.width.min(self.columns.next_multiple_of(self.lanes) - column);
+                let steps = &self.units[u].steps;
+                let from = column / self.width * apart;
+                (&data[from + steps.start * width..from + steps.end * width], width)
+            }
         }
     }
 }
@@ -166,30 +186,48 @@ fn pack<A: Scalar>(s: &Source<'_, A>, unit: &Unit, columns: Range<usize>, lanes:
     }
 }
 
-/// `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`: a transposition in squares that stay in cache.
-fn turn<A: Scalar>(from: &[A], step: usize, steps: usize, columns: usize, to: &mut [A], width: usize) {
-    const SIDE: usize = 8;
-    let mut k = 0;
-    while k + SIDE <= steps {
-        let mut n = 0;
-        while n + SIDE <= columns {
-            let lines: [&[A; SIDE]; SIDE] =
-                std::array::from_fn(|i| from[(n + i) * step + k..].first_chunk().expect("inside the operand"));
-            for j in 0..SIDE {
-                let to: &mut [A; SIDE] = to[(k + j) * width + n..].first_chunk_mut().expect("inside the panel");
-                *to = std::array::from_fn(|i| lines[i][j]);
+/// `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`: a transposition.
+pub(crate) fn turn<A: Scalar>(from: &[A], step: usize, steps: usize, columns: usize, to: &mut [A], width: usize) {
+    vectorized(
+        #[inline(always)]
+        || {
+            // A line of few rows at a time: rows may lie so that a cache holds only a few of them.
+            let mut k = 0;
+            while k + 16 <= steps {
+                turn_some::<A, 16>(from, step, k, columns, to, width);
+                k += 16;
             }
-            n += SIDE;
+            while k + 4 <= steps {
+                turn_some::<A, 4>(from, step, k, columns, to, width);
+                k += 4;
+            }
+            for k in k..steps {
+                turn_some::<A, 1>(from, step, k, columns, to, width);
+            }
+        },
+    );
+}
+
+/// The steps `k..k + K` of [`turn`].
+#[inline(always)]
+fn turn_some<A: Scalar, const K: usize>(from: &[A], step: usize, k: usize, columns: usize, to: &mut [A], width: usize) {
+    const ROWS: usize = 8;
+    let mut n = 0;
+    while n + ROWS <= columns {
+        let mut lines = [[A::default(); K]; ROWS];
+        for i in 0..ROWS {
+            lines[i].copy_from_slice(&from[(n + i) * step + k..][..K]);
         }
-        for n in n..columns {
-            for k in k..k + SIDE {
-                to[k * width + n] = from[n * step + k];
+        for j in 0..K {
+            let to = &mut to[(k + j) * width + n..][..ROWS];
+            for i in 0..ROWS {
+                to[i] = lines[i][j];
             }
         }
-        k += SIDE;
+        n += ROWS;
     }
-    for k in k..steps {
-        for n in 0..columns {
+    for n in n..columns {
+        for k in k..k + K {
             to[k * width + n] = from[n * step + k];
         }
     }

@@ -2,11 +2,11 @@
 
 use super::apart;
 use super::tiles::Tiles;
-use crate::Cpu;
 use crate::epilogue::finish_rows;
-use crate::gemm::{Channels, Epilogue, Panels, Pointers, Source, Target, Transforms, Unit, by_rows, matrix};
+use crate::gemm::{Channels, Epilogue, Panels, Pointers, Target, Transforms, Unit, by_rows, matrix, turn};
 use crate::parallel::{GRAIN, try_chunks_mut};
 use crate::scalar::Scalar;
+use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use std::ops::Range;
@@ -20,43 +20,75 @@ pub(super) enum Direction {
     Backward,
 }
 
-/// The transformed weights of each point, ready to be multiplied with.
-pub(super) fn panels<A: Scalar, const POINTS: usize, const RESULTS: usize>(
-    cpu: &Cpu,
-    transforms: &Transforms<A, POINTS, RESULTS>,
-    w: &[A],
-    channels: usize,
-    direction: Direction,
-) -> Result<Vec<Panels<'static, A>>> {
-    let size = w.len() / 9;
-    let mut all = cpu.scratch(A::DTYPE, POINTS * size)?;
-    let all = all.as_mut_slice::<A>();
-    let zeros = vec![A::default(); channels];
-    let back = direction == Direction::Backward;
-    let lines = (GRAIN / channels).max(1);
-    // [outputs, points, channels]
-    try_chunks_mut(all, lines * POINTS * channels, true, |at, to| {
-        let mut c = Channels::new(channels, &zeros, &mut []);
-        for (i, to) in to.chunks_exact_mut(POINTS * channels).enumerate() {
-            let w = &w[(at / (POINTS * channels) + i) * 9 * channels..];
-            let from = std::array::from_fn(|i| if back { 8 - i } else { i } * channels);
-            transforms.weight.to_points(&mut c, w, &from, to, 0, channels);
-        }
+/// Transformed weights in panels: `[panels, points, steps, width]`.
+pub(super) struct Weights {
+    data: CpuBuffer,
+    /// Steps and columns of the products.
+    shape: [usize; 2],
+    /// Elements from a point to the next, and from a panel.
+    apart: [usize; 2],
+}
+
+impl Weights {
+    /// Of `w`, `[outputs, 3, 3, channels]`.
+    pub(super) fn new<A: Scalar, const POINTS: usize, const RESULTS: usize>(
+        cpu: &Cpu,
+        transforms: &Transforms<A, POINTS, RESULTS>,
+        w: &[A],
+        channels: usize,
+        direction: Direction,
+    ) -> Result<Self> {
+        let (outputs, panel) = (w.len() / (9 * channels), A::kernels().panel());
+        let copy;
+        // Element k, n of tap t of the weights lies at t·tap + k·step + n.
+        let (w, tap, step, shape) = match direction {
+            Direction::Backward => (w, channels, 9 * channels, [outputs, channels]),
+            Direction::Forward => {
+                copy = turned(cpu, w, [outputs, channels])?;
+                (copy.as_slice::<A>(), channels * outputs, outputs, [channels, outputs])
+            }
+        };
+        let of_point = apart(shape[0], panel);
+        let mut data = cpu.scratch(A::DTYPE, shape[1].div_ceil(panel) * POINTS * of_point)?;
+        let zeros = vec![A::default(); panel];
+        let to = data.as_mut_slice::<A>();
+        try_chunks_mut(to, POINTS * of_point, true, |at, to| {
+            let from = at / (POINTS * of_point) * panel;
+            let columns = panel.min(shape[1] - from);
+            let width = columns.next_multiple_of(A::kernels().lanes);
+            let mut c = Channels::new(columns, &zeros, &mut []);
+            for k in 0..shape[0] {
+                let place = |t: usize| t * tap + k * step + from;
+                let places = match direction {
+                    Direction::Forward => std::array::from_fn(place),
+                    Direction::Backward => std::array::from_fn(|t| place(8 - t)),
+                };
+                transforms.weight.to_points(&mut c, w, &places, to, k * width, of_point);
+            }
+            Ok(())
+        })?;
+        Ok(Weights {
+            data,
+            shape,
+            apart: [of_point, POINTS * of_point],
+        })
+    }
+
+    fn panels<A: Scalar>(&self, point: usize) -> Panels<'_, A> {
+        let data = &self.data.as_slice::<A>()[point * self.apart[0]..];
+        Panels::lent(A::kernels(), data, self.apart[1], self.shape)
+    }
+}
+
+/// `[outputs, 9, channels]` as `[9, channels, outputs]`.
+fn turned<A: Scalar>(cpu: &Cpu, w: &[A], [outputs, channels]: [usize; 2]) -> Result<CpuBuffer> {
+    let mut turned = cpu.scratch(A::DTYPE, w.len())?;
+    let size = channels * outputs;
+    try_chunks_mut(turned.as_mut_slice::<A>(), size, w.len() > GRAIN, |at, to| {
+        turn(&w[at / size * channels..], 9 * channels, channels, outputs, to, outputs);
         Ok(())
     })?;
-    let outputs = size / channels;
-    let of_point = |i: usize| {
-        let source = Source {
-            data: &all[i * channels..],
-            taps: &[0],
-            steps: if back { outputs } else { channels },
-            columns: if back { channels } else { outputs },
-            k_step: if back { POINTS * channels } else { 1 },
-            n_step: if back { 1 } else { POINTS * channels },
-        };
-        Panels::packed(cpu, A::kernels(), source)
-    };
-    (0..POINTS).map(of_point).collect()
+    Ok(turned)
 }
 
 /// Rows of tiles and, of the target, the part that they cover.
@@ -73,7 +105,7 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     tiles: &Tiles,
     x: &[A],
     channels: usize,
-    panels: &[Panels<'_, A>],
+    weights: &Weights,
     outputs: usize,
     e: Epilogue<'_, A>,
     y: &mut [A],
@@ -114,7 +146,17 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                 activation: Activation::None,
             };
             let to = Target::new(matrix(&mut to[..count * outputs], count, outputs));
-            by_rows(A::kernels(), image, &mut fill, &panels[i], 0, count, to, &|i| i, none);
+            by_rows(
+                A::kernels(),
+                image,
+                &mut fill,
+                &weights.panels(i),
+                0,
+                count,
+                to,
+                &|i| i,
+                none,
+            );
         }
         let mut c = Channels {
             bias: e.bias,

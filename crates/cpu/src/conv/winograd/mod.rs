@@ -8,8 +8,10 @@
 //! The data gradient is the same convolution of the output's gradient with the weights turned around. The weight gradient
 //! sums products of transformed tiles of the image and of the output's gradient over all tiles.
 //!
-//! The transforms add and subtract values of like size, which costs digits: the tests bound how many. What is not finite in one
-//! element of a tile is not finite in all of its results.
+//! The transforms add and subtract values of like size, which costs digits. With f32 operands between -1 and 1, the largest
+//! errors seen were 0.8 units in the last place of the sum of the sizes of a window's terms for F(2×2, 3×3), and 13 for
+//! F(4×4, 3×3); the tests hold them below 2 and 24. What is not finite in one element of a tile is not finite in all of its
+//! results.
 
 mod convolve;
 #[cfg(test)]
@@ -21,7 +23,7 @@ use super::Geometry;
 use crate::Cpu;
 use crate::gemm::{Epilogue, Transforms};
 use crate::scalar::Scalar;
-use convolve::{Direction, convolve, panels};
+use convolve::{Direction, Weights, convolve};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use tiles::Tiles;
@@ -125,12 +127,12 @@ fn run<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     e: Epilogue<'_, A>,
     y: &mut [A],
 ) -> Result<()> {
-    let panels = panels(cpu, transforms, w, g.channels, direction)?;
+    let weights = Weights::new(cpu, transforms, w, g.channels, direction)?;
     let (from, to) = match direction {
         Direction::Forward => (g.channels, g.outputs),
         Direction::Backward => (g.outputs, g.channels),
     };
-    convolve(cpu, transforms, tiles, x, from, &panels, to, e, y)
+    convolve(cpu, transforms, tiles, x, from, &weights, to, e, y)
 }
 
 /// The gradient with respect to the weight; `None` when direct sums are as good.

@@ -25,7 +25,9 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
 ) -> Result<()> {
     // Parts of the channels cost nothing but the gradient's transform, parts of the tiles cost memory.
     let chunk = if channels >= 2 * CHANNELS { CHANNELS } else { channels };
-    let size = POINTS * channels * outputs;
+    let of_chunk = |count: usize| POINTS * apart(count, outputs);
+    let rest = channels % chunk;
+    let size = channels / chunk * of_chunk(chunk) + if rest > 0 { of_chunk(rest) } else { 0 };
     let parts = 8usize
         .div_ceil(channels.div_ceil(chunk))
         .min((PARTS / size).max(1))
@@ -35,14 +37,15 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     let mut sums = cpu.scratch(A::DTYPE, parts * size)?;
     let mut tasks = Vec::new();
     for (i, of_part) in sums.as_mut_slice::<A>().chunks_exact_mut(size).enumerate() {
-        for (j, sum) in of_part.chunks_mut(POINTS * chunk * outputs).enumerate() {
-            tasks.push((i * part..((i + 1) * part).min(tiles.rows()), j * chunk, sum));
+        for (j, sum) in of_part.chunks_mut(of_chunk(chunk)).enumerate() {
+            let rows = [i, i + 1].map(|i| (i * part).min(tiles.rows()));
+            tasks.push((rows[0]..rows[1], j * chunk, sum));
         }
     }
     let zeros = vec![A::default(); chunk.max(outputs)];
     try_chunks_mut(&mut tasks, 1, true, |_, task| {
         let (rows, first, sum) = &mut task[0];
-        let count = sum.len() / (POINTS * outputs);
+        let count = chunk.min(channels - *first);
         let mut from = rows.start;
         if rows.start == rows.end {
             sum.fill(A::default());
@@ -69,7 +72,7 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                     .result_grad
                     .to_points(&mut c, g, from, grads, t * outputs, grad_step);
             });
-            for (i, sum) in sum.chunks_exact_mut(count * outputs).enumerate() {
+            for (i, sum) in sum.chunks_exact_mut(apart(count, outputs)).enumerate() {
                 by_columns(
                     A::kernels(),
                     &[Segment { a: 0, b: 0, len: n }],
@@ -81,7 +84,7 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                         data: &grads[i * grad_step..][..n * outputs],
                         step: outputs,
                     },
-                    Target::new(matrix(sum, count, outputs)),
+                    Target::new(matrix(&mut sum[..count * outputs], count, outputs)),
                     from > rows.start,
                 );
             }
@@ -108,10 +111,10 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         for channel in 0..channels {
             let (j, inside) = (channel / chunk, channel % chunk);
             let count = chunk.min(channels - j * chunk);
-            let from = (POINTS * chunk * j + inside) * outputs + output;
+            let from = j * of_chunk(chunk) + inside * outputs + output;
             transforms
                 .weight_grad
-                .from_points(&mut c, sums, from, count * outputs, &mut squares, &to);
+                .from_points(&mut c, sums, from, apart(count, outputs), &mut squares, &to);
             for (i, square) in squares.chunks_exact(SOME).enumerate() {
                 for (n, &value) in square[..some].iter().enumerate() {
                     dw[(n * 9 + i) * channels + channel] = value;
@@ -119,6 +122,5 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
             }
         }
         Ok(())
-    })?;
-    Ok(())
+    })
 }
