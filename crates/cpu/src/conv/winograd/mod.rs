@@ -10,7 +10,7 @@
 //!
 //! The transforms add and subtract values of like size, which costs digits. With f32 operands between -1 and 1, the largest
 //! errors seen were 0.8 units in the last place of the sum of the sizes of a window's terms for F(2×2, 3×3), and 13 for
-//! F(4×4, 3×3); the tests hold them below 2 and 24. What is not finite in one element of a tile is not finite in all of its
+//! F(4×4, 3×3); the tests hold them below 2 and 48. What is not finite in one element of a tile is not finite in all of its
 //! results.
 
 mod convolve;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 /// Errors that are allowed, in units of the last place of the sum of the sizes of a whole window's terms, of operands between -1
 /// and 1.
 const SMALL: f64 = 2.0;
-const LARGE: f64 = 24.0;
+const LARGE: f64 = 48.0;
 
 /// Batch, height, width, channels, outputs, padding.
 type Sizes = [usize; 7];
