@@ -211,7 +211,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
     /// # Panics
     /// When a place or point has fewer channels: a bug in the op.
     #[inline]
-    pub(crate) fn to_points(
+    pub(crate) fn spread(
         &self,
         c: &mut Channels<'_, A>,
         from: &[A],
@@ -242,7 +242,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
     /// # Panics
     /// When a place or point has fewer channels: a bug in the op.
     #[inline]
-    pub(crate) fn from_points(
+    pub(crate) fn gather(
         &self,
         c: &mut Channels<'_, A>,
         from: &[A],
@@ -277,7 +277,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
             bias: c.bias.map_or(std::ptr::null(), |bias| bias[..c.len].as_ptr()),
             relu: c.relu,
         };
-        // SAFETY: `to_points` and `from_points` saw to it that every pointer has `len` elements behind it, and there are as
+        // SAFETY: `spread` and `gather` saw to it that every pointer has `len` elements behind it, and there are as
         // many as the transform takes.
         unsafe { (self.0)(&job) };
     }

@@ -34,6 +34,10 @@ impl Reduction {
         (0..rank).map(|i| self.axes.is_empty() || named(i)).collect()
     }
 
+    fn near_zero(&self) -> bool {
+        self.x.data.iter().any(|x| x.abs() < 0.05)
+    }
+
     /// Elements reduced into each output.
     fn count(&self) -> usize {
         let dims = self.x.shape.iter().zip(self.reduced());
@@ -105,6 +109,10 @@ impl Case for Reduction {
         match self.kind {
             // With no degree of freedom left the value is NaN or ∞, and so is every slope.
             Kind::Var(c) | Kind::Std(c) if self.count() <= c.max(1) => Proof::Forward,
+            // The second slope is a difference of terms that grow like 1/x.
+            Kind::Norm(p) if p != 1.0 && p.is_finite() && (p != 2.0 || self.count() == 1) && self.near_zero() => {
+                Proof::Gradient
+            }
             _ => Proof::SecondGradient,
         }
     }

@@ -63,7 +63,7 @@ impl Weights {
                     Direction::Forward => std::array::from_fn(place),
                     Direction::Backward => std::array::from_fn(|t| place(8 - t)),
                 };
-                transforms.weight.to_points(&mut c, w, &places, to, k * width, of_point);
+                transforms.weight.spread(&mut c, w, &places, to, k * width, of_point);
             }
             Ok(())
         })?;
@@ -131,7 +131,7 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         tiles.under(rows.clone(), channels, |t, from| {
             transforms
                 .image
-                .to_points(&mut c, x, from, images, t * channels, image_step);
+                .spread(&mut c, x, from, images, t * channels, image_step);
         });
         let mut products = cpu.scratch(A::DTYPE, POINTS * product_step)?;
         let products = products.as_mut_slice::<A>();
@@ -166,7 +166,7 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         tiles.over(rows.clone(), outputs, |t, to| {
             transforms
                 .result
-                .from_points(&mut c, products, t * outputs, product_step, y, to);
+                .gather(&mut c, products, t * outputs, product_step, y, to);
         });
         if !matches!(e.activation, Activation::None | Activation::Relu) {
             finish_rows(y, outputs, None, e.activation);

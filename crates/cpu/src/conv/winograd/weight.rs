@@ -63,14 +63,14 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
             tiles.under(block.clone(), channels, |t, from| {
                 transforms
                     .image
-                    .to_points(&mut c, &x[*first..], from, images, t * count, image_step);
+                    .spread(&mut c, &x[*first..], from, images, t * count, image_step);
             });
             c.len = outputs;
             let g = &g[tiles.before(block.start, outputs)..];
             tiles.over(block.clone(), outputs, |t, from| {
                 transforms
                     .result_grad
-                    .to_points(&mut c, g, from, grads, t * outputs, grad_step);
+                    .spread(&mut c, g, from, grads, t * outputs, grad_step);
             });
             for (i, sum) in sum.chunks_exact_mut(apart(count, outputs)).enumerate() {
                 by_columns(
@@ -114,7 +114,7 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
             let from = j * of_chunk(chunk) + inside * outputs + output;
             transforms
                 .weight_grad
-                .from_points(&mut c, sums, from, apart(count, outputs), &mut squares, &to);
+                .gather(&mut c, sums, from, apart(count, outputs), &mut squares, &to);
             for (i, square) in squares.chunks_exact(SOME).enumerate() {
                 for (n, &value) in square[..some].iter().enumerate() {
                     dw[(n * 9 + i) * channels + channel] = value;
