@@ -88,6 +88,11 @@ pub(super) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
     let last = t.columns - (NV - 1) * V::LANES;
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
+        unrolled!(i < MR {
+            if i < t.count {
+                fetch::<V, NV>((*t.c.add(i)).wrapping_add(t.c_offset));
+            }
+        });
         for (i, tap) in t.taps.iter().enumerate() {
             let mut b = t.b.add(tap * t.len * t.b_step);
             let places = t.a.add(i * MR);
@@ -159,6 +164,14 @@ pub(super) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
                 store(sums, c, last);
             }
         });
+    }
+}
+
+/// Asks for the lines of a row of C, while the sums are made.
+#[inline(always)]
+fn fetch<V: Vector, const NV: usize>(c: *const V::Element) {
+    for j in 0..NV {
+        V::prefetch(c.wrapping_add(j * V::LANES));
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) trait Vector: Copy {
     fn mul(self, other: Self) -> Self;
     /// `max(self, 0)` that keeps NaN.
     fn relu(self) -> Self;
+    /// Asks for the line at `p`, which need not be readable, to be in the first-level cache.
+    fn prefetch(p: *const Self::Element);
     /// # Safety
     /// `LANES` elements are readable at `p`.
     unsafe fn load(p: *const Self::Element) -> Self;
@@ -81,6 +83,8 @@ macro_rules! portable {
             fn relu(self) -> Self {
                 Portable(self.0.map(|x| if x < 0.0 { 0.0 } else { x }))
             }
+            #[inline(always)]
+            fn prefetch(_: *const $t) {}
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
                 // SAFETY: the caller's contract.
@@ -170,6 +174,11 @@ pub(super) mod x86 {
                     // The instruction answers its second operand when either is NaN.
                     // SAFETY: as above.
                     $name(unsafe { $max($splat(0.0), self.0) })
+                }
+                #[inline(always)]
+                fn prefetch(p: *const $t) {
+                    // SAFETY: a hint, which reads nothing.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
                 }
                 #[inline(always)]
                 unsafe fn load(p: *const $t) -> Self {
