@@ -1,13 +1,39 @@
 //! Sums along the columns of row-major `[rows, columns]` memory, in vector lanes.
 
 use crate::real::Real;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
-/// Accumulators of a tile: enough lanes for any vector unit, few enough to stay in the first cache.
-pub(crate) const TILE: usize = 128;
+/// Accumulators of a tile: memory is read in stretches that are long enough to be fetched ahead, and five such rows stay in
+/// the first cache.
+pub(crate) const TILE: usize = 512;
 
-/// Lanes of one tile.
-pub(crate) type Lanes<A> = [A; TILE];
+/// Lanes of one tile. They begin at a cache line: vectors that lie across two cost twice.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Lanes<A>([A; TILE]);
+
+impl<A: Copy> Lanes<A> {
+    /// Every lane with the same value.
+    #[inline(always)]
+    pub(crate) fn filled(value: A) -> Self {
+        Lanes([value; TILE])
+    }
+}
+
+impl<A> Deref for Lanes<A> {
+    type Target = [A; TILE];
+    #[inline(always)]
+    fn deref(&self) -> &[A; TILE] {
+        &self.0
+    }
+}
+
+impl<A> DerefMut for Lanes<A> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [A; TILE] {
+        &mut self.0
+    }
+}
 
 /// Up to [`TILE`] neighbouring columns of a `[rows, columns]` matrix. When the matrix has few columns, several rows
 /// are taken side by side as one long row, so that three channels fill the lanes as well as three hundred.
@@ -44,16 +70,27 @@ impl Tile {
 
     /// A value per column, repeated for the rows that lie side by side.
     pub(crate) fn spread<A: Real>(&self, values: &[A]) -> Lanes<A> {
-        self.spread_with(|column| values[column])
+        let mut lanes = Lanes::filled(A::default());
+        lanes[..self.columns.len()].copy_from_slice(&values[self.columns.clone()]);
+        self.repeat(lanes)
     }
 
     /// As [`Tile::spread`], with a function of the column.
     pub(crate) fn spread_with<A: Real>(&self, value: impl Fn(usize) -> A) -> Lanes<A> {
-        let mut lanes = [A::default(); TILE];
-        for group in lanes[..self.width()].chunks_exact_mut(self.columns.len()) {
-            for (lane, column) in group.iter_mut().zip(self.columns.clone()) {
-                *lane = value(column);
-            }
+        let mut lanes = Lanes::filled(A::default());
+        for (lane, column) in lanes.iter_mut().zip(self.columns.clone()) {
+            *lane = value(column);
+        }
+        self.repeat(lanes)
+    }
+
+    /// The lanes of the first row, repeated for the others.
+    fn repeat<A: Real>(&self, mut lanes: Lanes<A>) -> Lanes<A> {
+        let (mut done, width) = (self.columns.len(), self.width());
+        while done < width {
+            let more = done.min(width - done);
+            lanes.copy_within(..more, done);
+            done += more;
         }
         lanes
     }
@@ -94,15 +131,21 @@ mod tests {
 
     #[test]
     fn every_element_is_visited_once() {
-        for stride in [1, 2, 3, 63, 64, 65, 127, 128, 129, 300] {
+        for stride in [1, 2, 3, 63, 64, 65, 255, 256, 257, 512, 513, 1100] {
             for rows in [1, 2, 5, 127, 131] {
                 let x: Vec<f64> = (0..rows * stride).map(|i| i as f64).collect();
                 let mut sums = vec![0.0; stride];
                 for tile in Tile::cover(stride, 0..stride, rows) {
-                    let mut lanes = [0.0; TILE];
+                    let mut lanes = Lanes::filled(0.0);
                     tile.rows(0, rows, |at| {
                         lanes.iter_mut().zip(&x[at]).for_each(|(a, x)| *a += x);
                     });
+                    let spread = tile.spread(&(0..stride).map(|c| c as f64).collect::<Vec<_>>());
+                    let with = tile.spread_with(|c| c as f64);
+                    for (lane, (a, b)) in spread[..tile.width()].iter().zip(&with[..]).enumerate() {
+                        let column = tile.columns.start + lane % tile.columns.len();
+                        assert_eq!((*a, *b), (column as f64, column as f64));
+                    }
                     sums[tile.columns.clone()].copy_from_slice(tile.join(&mut lanes, |a, b| a + b));
                 }
                 for (c, &s) in sums.iter().enumerate() {

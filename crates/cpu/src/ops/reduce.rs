@@ -8,10 +8,10 @@ mod axis;
 
 use crate::blocks::lanes;
 use crate::dispatch::float;
-use crate::parallel::{GRAIN, chunks_mut, items_mut};
+use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut};
 use crate::real::Real;
 use crate::rows::fold;
-use crate::tile::{TILE, Tile};
+use crate::tile::{Lanes, TILE, Tile};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
@@ -195,8 +195,11 @@ impl Plan {
             out[0] = F::join(total, part);
             return;
         }
+        if columns.len() > TILE {
+            return self.fold_wide::<F, A>(&x[base..], range, columns, out);
+        }
         for tile in Tile::cover(self.c, columns.clone(), self.run) {
-            let mut lanes = [F::unit::<A>(); TILE];
+            let mut lanes = Lanes::filled(F::unit::<A>());
             self.runs(
                 range.clone(),
                 #[inline(always)]
@@ -217,6 +220,23 @@ impl Plan {
             let start = tile.columns.start - columns.start;
             out[start..start + joined.len()].copy_from_slice(joined);
         }
+    }
+
+    /// [`Plan::fold`] of more columns than lanes: row by row into `out`, so that memory is read from one end to the other.
+    #[inline(always)]
+    fn fold_wide<F: Fold, A: Real>(&self, x: &[A], range: Range<usize>, columns: Range<usize>, out: &mut [A]) {
+        out.fill(F::unit());
+        self.runs(
+            range,
+            #[inline(always)]
+            |at, rows| {
+                for x in x[at..].chunks(self.c).take(rows) {
+                    for (a, &x) in out.iter_mut().zip(&x[columns.clone()]) {
+                        *a = F::join(*a, F::load(x));
+                    }
+                }
+            },
+        );
     }
 
     /// Whether every output is the fold of a row of `count` elements, one row after the other.
@@ -317,27 +337,34 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
             || plan.fold::<F, A>(x, block, range, 0..c, out),
         );
     });
-    let partial = &*partial;
-    chunks_mut(y, 1, segments, |first, y| {
-        for (i, y) in (first..).zip(y) {
-            let (block, column) = (i / c, i % c);
-            let from = &partial[block * segments * c + column..(block + 1) * segments * c];
-            *y = finish(pairwise_strided::<F, A>(from, c, segments));
+    let blocks = rows_per_chunk(plan.outputs / c, segments * c, 1);
+    let (partial, y) = ((partial, blocks * segments * c), (y, blocks * c));
+    zip2_mut(partial, y, |_, partial, y| {
+        for (partial, y) in partial.chunks_exact_mut(segments * c).zip(y.chunks_exact_mut(c)) {
+            lanes::<A, _>(
+                #[inline(always)]
+                || pairwise::<F, A>(partial, c),
+            );
+            for (y, &a) in y.iter_mut().zip(&*partial) {
+                *y = finish(a);
+            }
         }
     });
     Ok(())
 }
 
-/// The fold of `n` values that lie `stride` apart, pairwise.
-fn pairwise_strided<F: Fold, A: Real>(x: &[A], stride: usize, n: usize) -> A {
-    if n == 1 {
-        return x[0];
+/// Folds rows of `c` values into the first of them, pairwise.
+fn pairwise<F: Fold, A: Real>(x: &mut [A], c: usize) {
+    let rows = x.len() / c;
+    if rows < 2 {
+        return;
     }
-    let half = n / 2;
-    F::join(
-        pairwise_strided::<F, A>(x, stride, half),
-        pairwise_strided::<F, A>(&x[half * stride..], stride, n - half),
-    )
+    let (low, high) = x.split_at_mut(rows / 2 * c);
+    pairwise::<F, A>(low, c);
+    pairwise::<F, A>(high, c);
+    for (a, &b) in low[..c].iter_mut().zip(&high[..c]) {
+        *a = F::join(*a, b);
+    }
 }
 
 impl ReduceOps for Cpu {

@@ -7,6 +7,7 @@
 use crate::blocks::{self, Kernel, Run, exact, map2};
 use crate::math::Math;
 use crate::parallel;
+use crate::scalar::vectorized;
 use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{Binary, BroadcastParams, Compare, Strides};
 use kiln_core::{Float, MAX_RANK};
@@ -265,32 +266,36 @@ pub(super) fn select<T: Copy + Send + Sync>(p: &BroadcastParams, mask: &[u8], a:
         rows(p, [&p.mask, &p.a, &p.b], start, y.len(), |at, len, [im, ia, ib]| {
             let y = &mut y[at..at + len];
             let (a, b) = (row(a, ia, strides[1], len), row(b, ib, strides[2], len));
-            match (row(mask, im, strides[0], len), a, b) {
-                (Row::One(m), a, b) => match if m != 0 { a } else { b } {
-                    Row::Slice(x) => y.copy_from_slice(x),
-                    Row::One(x) => y.fill(x),
+            let mask = row(mask, im, strides[0], len);
+            vectorized(
+                #[inline(always)]
+                || match (mask, a, b) {
+                    (Row::One(m), a, b) => match if m != 0 { a } else { b } {
+                        Row::Slice(x) => y.copy_from_slice(x),
+                        Row::One(x) => y.fill(x),
+                    },
+                    (Row::Slice(m), Row::Slice(a), Row::Slice(b)) => {
+                        for (((y, &m), &a), &b) in y.iter_mut().zip(m).zip(a).zip(b) {
+                            *y = if m != 0 { a } else { b };
+                        }
+                    }
+                    (Row::Slice(m), Row::Slice(a), Row::One(b)) => {
+                        for ((y, &m), &a) in y.iter_mut().zip(m).zip(a) {
+                            *y = if m != 0 { a } else { b };
+                        }
+                    }
+                    (Row::Slice(m), Row::One(a), Row::Slice(b)) => {
+                        for ((y, &m), &b) in y.iter_mut().zip(m).zip(b) {
+                            *y = if m != 0 { a } else { b };
+                        }
+                    }
+                    (Row::Slice(m), Row::One(a), Row::One(b)) => {
+                        for (y, &m) in y.iter_mut().zip(m) {
+                            *y = if m != 0 { a } else { b };
+                        }
+                    }
                 },
-                (Row::Slice(m), Row::Slice(a), Row::Slice(b)) => {
-                    for (((y, &m), &a), &b) in y.iter_mut().zip(m).zip(a).zip(b) {
-                        *y = if m != 0 { a } else { b };
-                    }
-                }
-                (Row::Slice(m), Row::Slice(a), Row::One(b)) => {
-                    for ((y, &m), &a) in y.iter_mut().zip(m).zip(a) {
-                        *y = if m != 0 { a } else { b };
-                    }
-                }
-                (Row::Slice(m), Row::One(a), Row::Slice(b)) => {
-                    for ((y, &m), &b) in y.iter_mut().zip(m).zip(b) {
-                        *y = if m != 0 { a } else { b };
-                    }
-                }
-                (Row::Slice(m), Row::One(a), Row::One(b)) => {
-                    for (y, &m) in y.iter_mut().zip(m) {
-                        *y = if m != 0 { a } else { b };
-                    }
-                }
-            }
+            );
         });
     });
 }

@@ -5,7 +5,7 @@ use crate::Cpu;
 use crate::blocks::lanes;
 use crate::parallel::{GRAIN, chunks_mut, items_mut};
 use crate::real::Real;
-use crate::tile::{TILE, Tile};
+use crate::tile::{Lanes, Tile};
 use kiln_core::Result;
 use kiln_core::ops::BatchNormParams;
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub(super) fn forward<A: Real>(
 fn moments<A: Real>(x: &[A], c: usize, rows: Range<usize>, mean: &mut [A], m2: &mut [A]) {
     let n = A::of(rows.len() as f64);
     for tile in Tile::cover(c, 0..c, rows.len()) {
-        let mut lanes = [A::ZERO; TILE];
+        let mut lanes = Lanes::filled(A::ZERO);
         tile.rows(
             rows.start * c,
             rows.len(),
@@ -90,13 +90,13 @@ fn moments<A: Real>(x: &[A], c: usize, rows: Range<usize>, mean: &mut [A], m2: &
             *mean = sum / n;
         }
         let centre = tile.spread(mean);
-        let mut lanes = [A::ZERO; TILE];
+        let mut lanes = Lanes::filled(A::ZERO);
         tile.rows(
             rows.start * c,
             rows.len(),
             #[inline(always)]
             |at| {
-                for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(&centre) {
+                for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(centre.iter()) {
                     let d = x - centre;
                     *a += d * d;
                 }
@@ -134,7 +134,8 @@ fn normalise<A: Real>(
                         #[inline(always)]
                         |at| {
                             let x = &x[first + at.start..first + at.end];
-                            for ((y, &x), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(mean.iter().zip(&a).zip(&b))
+                            for ((y, &x), ((&mean, &a), &b)) in
+                                y[at].iter_mut().zip(x).zip(mean.iter().zip(a.iter()).zip(b.iter()))
                             {
                                 *y = (x - mean) * a + b;
                             }
@@ -183,15 +184,15 @@ pub(super) fn grad<A: Real>(
         |range: Range<usize>, out: &mut [A]| {
             let (sum, dot) = out.split_at_mut(c);
             for tile in Tile::cover(c, 0..c, range.len()) {
-                let (mut s, mut d) = ([A::ZERO; TILE], [A::ZERO; TILE]);
+                let (mut s, mut d) = (Lanes::filled(A::ZERO), Lanes::filled(A::ZERO));
                 let centre = tile.spread(mean);
                 tile.rows(
                     range.start * c,
                     range.len(),
                     #[inline(always)]
                     |at| {
-                        let values = x[at.clone()].iter().zip(&g[at]).zip(&centre);
-                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(&mut d).zip(values) {
+                        let values = x[at.clone()].iter().zip(&g[at]).zip(centre.iter());
+                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(d.iter_mut()).zip(values) {
                             *s += g;
                             *d += g * (x - centre);
                         }

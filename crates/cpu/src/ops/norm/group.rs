@@ -11,7 +11,7 @@ use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut, zi
 
 use crate::real::Real;
 use crate::rows::{sum, sums};
-use crate::tile::{TILE, Tile};
+use crate::tile::{Lanes, Tile};
 use kiln_core::Result;
 use kiln_core::ops::GroupNormParams;
 
@@ -236,7 +236,9 @@ pub(super) fn forward<A: Real>(
                     #[inline(always)]
                     |at| {
                         let x = &x[first + at.start..first + at.end];
-                        for ((y, &x), ((&mean, &a), &b)) in y[at].iter_mut().zip(x).zip(mean.iter().zip(&a).zip(&b)) {
+                        for ((y, &x), ((&mean, &a), &b)) in
+                            y[at].iter_mut().zip(x).zip(mean.iter().zip(a.iter()).zip(b.iter()))
+                        {
                             *y = (x - mean) * a + b;
                         }
                     },
@@ -274,7 +276,7 @@ fn group_moments<A: Real>(p: &GroupNormParams, x: &[A], row: usize, rows: usize,
     m2.fill(A::ZERO);
     if p.rms == 0 {
         for tile in Tile::cover(c, 0..c, rows) {
-            let mut lanes = [A::ZERO; TILE];
+            let mut lanes = Lanes::filled(A::ZERO);
             tile.rows(
                 row * c,
                 rows,
@@ -294,14 +296,14 @@ fn group_moments<A: Real>(p: &GroupNormParams, x: &[A], row: usize, rows: usize,
         }
     }
     for tile in Tile::cover(c, 0..c, rows) {
-        let mut lanes = [A::ZERO; TILE];
+        let mut lanes = Lanes::filled(A::ZERO);
         let centre = tile.spread_with(|channel| mean[channel / width]);
         tile.rows(
             row * c,
             rows,
             #[inline(always)]
             |at| {
-                for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(&centre) {
+                for ((a, &x), &centre) in lanes.iter_mut().zip(&x[at]).zip(centre.iter()) {
                     let d = x - centre;
                     *a += d * d;
                 }
@@ -335,15 +337,15 @@ pub(super) fn grad<A: Real>(
         |sample: usize, row: usize, rows: usize, out: &mut [A]| {
             let (dot, sum) = out.split_at_mut(c);
             for tile in Tile::cover(c, 0..c, rows) {
-                let (mut s, mut d) = ([A::ZERO; TILE], [A::ZERO; TILE]);
+                let (mut s, mut d) = (Lanes::filled(A::ZERO), Lanes::filled(A::ZERO));
                 let centre = tile.spread_with(|channel| mean[sample * groups + channel / width]);
                 tile.rows(
                     row * c,
                     rows,
                     #[inline(always)]
                     |at| {
-                        let values = x[at.clone()].iter().zip(&g[at]).zip(&centre);
-                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(&mut d).zip(values) {
+                        let values = x[at.clone()].iter().zip(&g[at]).zip(centre.iter());
+                        for ((s, d), ((&x, &g), &centre)) in s.iter_mut().zip(d.iter_mut()).zip(values) {
                             *s += g;
                             *d += g * (x - centre);
                         }
