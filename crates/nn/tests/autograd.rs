@@ -1,5 +1,6 @@
 //! The engine: accumulation, freeing, gradients of gradients, and what it refuses.
 
+use kiln_core::ops::Window;
 use kiln_cpu::Cpu;
 use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
 
@@ -131,5 +132,43 @@ fn updating_in_place_leaves_other_holders_alone() -> Result<()> {
     let id = x.id();
     x.assign(&T::from_slice(x.backend(), &[9.0f64], &[1])?)?;
     assert_eq!((x.item()?, before.item()?, x.id()), (9.0, 1.0, id));
+    Ok(())
+}
+
+/// A pooling behind a rectifier writes the rectifier's zeros itself. Asking for the gradient between the two keeps it from
+/// doing so, and every other number must be the same.
+#[test]
+fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
+    let cpu = Cpu::poisoned();
+    let (shape, window) = ([2, 6, 5, 3], Window::new([3, 2]).stride([2, 1]));
+    let coarse: Vec<f32> = (0..180).map(|i| ((i * 37 % 11) as f32 - 7.0) / 2.0).collect();
+    let x = T::from_slice(&cpu, &coarse, &shape)?.requires_grad();
+    // What else reads the rectified values, before or behind the pooling, has a gradient that is not zero where they are.
+    let loss = |other: Option<bool>| -> Result<(T, T)> {
+        let y = x.relu()?;
+        let before = y.square()?.add(&y)?;
+        let pooled = y.max_pool(&window, false)?;
+        let behind = y.square()?.add(&y)?;
+        let weights = T::rand(&cpu, pooled.shape(), DType::F32, 1, 0)?;
+        let mut loss = pooled.mul(&weights)?.sum(&[], false)?;
+        if let Some(early) = other {
+            let other = if early { before } else { behind };
+            loss = loss.add(&other.sum(&[], false)?)?;
+        }
+        Ok((loss, y))
+    };
+    for other in [None, Some(false), Some(true)] {
+        let (sum, y) = loss(other)?;
+        let between = grad(&sum, &[&x, &y], None, false)?;
+        let [Some(dx), Some(dy)] = &between[..] else {
+            panic!("two gradients")
+        };
+        let (dx, dy, y) = (dx.to_f64()?, dy.to_f64()?, y.to_f64()?);
+        let below = || (0..y.len()).filter(|&i| y[i] == 0.0);
+        assert!(below().any(|i| dy[i] != 0.0), "no window without a positive element");
+        assert!(below().all(|i| dx[i] == 0.0));
+        assert!((0..y.len()).all(|i| y[i] == 0.0 || dx[i] == dy[i]));
+        assert_eq!(values(loss(other)?.0.backward()?.get(&x)), dx, "{other:?}");
+    }
     Ok(())
 }

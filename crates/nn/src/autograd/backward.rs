@@ -1,7 +1,7 @@
 //! The engine: from an output's gradient to those of the leaves, in reverse order of creation.
 
 use super::mode::with_grad;
-use super::node::{Node, NodeId};
+use super::node::{Node, NodeId, Zeros};
 use crate::Tensor;
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -186,6 +186,8 @@ pub(super) fn run<B: Backend>(
     let mut nodes: BTreeMap<NodeId, Arc<Node<B>>> = BTreeMap::new();
     let mut pending: HashMap<NodeId, Tensor<B>> = HashMap::new();
     let mut results = HashMap::new();
+    // Gradients in `pending` that are zero where the output is not positive, in all their parts.
+    let mut rectified = HashSet::new();
     with_grad(create_graph, || {
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
@@ -207,7 +209,15 @@ pub(super) fn run<B: Backend>(
                 return Err(Error::GraphFreed { op: node.op() });
             };
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
-            let grads = saved.apply(&node, &grad, &needs)?;
+            // Whoever asked for the gradient of the input gets all of it; so do gradients of gradients.
+            let rectify = saved
+                .rectified_input()
+                .filter(|input| !create_graph && !targets.is_some_and(|targets| targets.contains(input)));
+            let zeros = Zeros {
+                rectify: rectify.is_some(),
+                rectified: rectified.remove(&id),
+            };
+            let grads = saved.apply(&node, &grad, &needs, zeros)?;
             drop(grad);
             debug_assert_eq!(
                 grads.len(),
@@ -220,6 +230,11 @@ pub(super) fn run<B: Backend>(
                     && wanted(input)
                 {
                     nodes.insert(input.id(), input.clone());
+                    if rectify.is_none() {
+                        rectified.remove(&input.id());
+                    } else if !pending.contains_key(&input.id()) {
+                        rectified.insert(input.id());
+                    }
                     add_into(&mut pending, input.id(), g, create_graph)?;
                 }
             }

@@ -24,6 +24,17 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     fn saves_output(&self) -> bool {
         false
     }
+
+    /// Whether the rule begins by setting the gradient to zero where the output is not positive, as a rectifier's does. It
+    /// then leaves that out when [`RuleContext::rectified`] says that it is done.
+    fn rectifies(&self) -> bool {
+        false
+    }
+
+    /// Whether the rule, of an op of one input, heeds [`RuleContext::rectify`].
+    fn rectifies_input(&self) -> bool {
+        false
+    }
 }
 
 /// What a rule is given.
@@ -32,6 +43,16 @@ pub struct RuleContext<'a, B: Backend> {
     pub grad: &'a Tensor<B>,
     output: Option<Tensor<B>>,
     needs: &'a [bool],
+    zeros: Zeros,
+}
+
+/// Zeros that a rectifier's rule need not write, because the rule before it has written fewer that stand for them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Zeros {
+    /// Asked: the gradient of the input is to be zero where the input is not positive.
+    pub(super) rectify: bool,
+    /// Known: the gradient of the output is zero where the output is not positive.
+    pub(super) rectified: bool,
 }
 
 impl<B: Backend> RuleContext<'_, B> {
@@ -48,6 +69,17 @@ impl<B: Backend> RuleContext<'_, B> {
     /// Whether the gradient of input `i` is wanted.
     pub fn needs(&self, i: usize) -> bool {
         self.needs.get(i).copied().unwrap_or(false)
+    }
+
+    /// Whether the gradient of the input must be zero where the input is not positive: a rectifier, which wants nothing
+    /// else, comes next. A pooling sets fewer elements to zero for that than the rectifier would.
+    pub fn rectify(&self) -> bool {
+        self.zeros.rectify
+    }
+
+    /// Whether the gradient is zero already where the output is not positive.
+    pub fn rectified(&self) -> bool {
+        self.zeros.rectified
     }
 }
 
@@ -113,6 +145,11 @@ impl<B: Backend> Node<B> {
         self.leaf
     }
 
+    /// Whether the op's rule [rectifies](Rule::rectifies).
+    pub(super) fn rectifies(&self) -> bool {
+        self.saved(true).is_some_and(|saved| saved.rule.rectifies())
+    }
+
     pub(super) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
         // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
         let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -121,14 +158,28 @@ impl<B: Backend> Node<B> {
 }
 
 impl<B: Backend> Saved<B> {
+    /// The input's id, if its rule would set elements of the gradient to zero that this rule can set sooner.
+    pub(super) fn rectified_input(&self) -> Option<NodeId> {
+        match &self.inputs[..] {
+            [Some(input)] if self.rule.rectifies_input() && input.rectifies() => Some(input.id()),
+            _ => None,
+        }
+    }
+
     pub(super) fn apply(
         &self,
         node: &Arc<Node<B>>,
         grad: &Tensor<B>,
         needs: &[bool],
+        zeros: Zeros,
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let output = self.output.as_ref().map(|o| o.with(*o.shape(), Some(node.clone())));
-        let cx = RuleContext { grad, output, needs };
+        let cx = RuleContext {
+            grad,
+            output,
+            needs,
+            zeros,
+        };
         if !B::WATCHES {
             return self.rule.backward(&cx);
         }

@@ -39,6 +39,11 @@ impl Fused {
     pub(super) fn needs_output(self) -> bool {
         self.inside != Activation::None
     }
+
+    /// Whether [`activation_grad`] is that of a rectifier.
+    pub(super) fn rectifies(self) -> bool {
+        self.inside == Activation::Relu
+    }
 }
 
 /// `f(x)` as an op of its own.
@@ -68,8 +73,9 @@ fn by_output(f: Activation) -> Option<Unary> {
 /// The gradient before the activation from the gradient behind it.
 pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>) -> Result<Tensor<B>> {
     let g = cx.grad;
-    let Some(f) = by_output(fused.inside) else {
-        return Ok(g.clone());
+    let f = match by_output(fused.inside) {
+        Some(f) if !(fused.rectifies() && cx.rectified()) => f,
+        _ => return Ok(g.clone()),
     };
     let y = cx.output();
     if is_grad_enabled() {
@@ -79,6 +85,16 @@ pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>)
             _ => g.masked_fill(&y.le_scalar(0.0)?, 0.0),
         };
     }
+    by_kernel(f, y, g)
+}
+
+/// `g` where `y` is positive, zero elsewhere; not recorded.
+pub(super) fn rectify<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+    by_kernel(Unary::Relu, y, g)
+}
+
+/// The gradient of a function of which `y` is the result.
+fn by_kernel<B: Backend>(f: Unary, y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
     let p = UnaryParams::new(f, y.size(), 0.0, 0.0);
     let mut dx = y.alloc_like(*y.shape())?;
     let b = y.backend();

@@ -169,6 +169,10 @@ impl<B: Backend> Rule<B> for Conv<B> {
     fn saves_output(&self) -> bool {
         self.fused.needs_output()
     }
+
+    fn rectifies(&self) -> bool {
+        self.fused.rectifies()
+    }
 }
 
 struct DataGrad<B: Backend> {

@@ -209,4 +209,8 @@ impl<B: Backend> Rule<B> for Linear<B> {
     fn saves_output(&self) -> bool {
         self.fused.needs_output()
     }
+
+    fn rectifies(&self) -> bool {
+        self.fused.rectifies()
+    }
 }

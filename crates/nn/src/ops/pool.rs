@@ -1,5 +1,6 @@
 //! Max and average pooling in one to three spatial dimensions, channels-last.
 
+use super::activation::rectify;
 use crate::autograd::{Rule, RuleContext};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use kiln_core::DType;
@@ -134,7 +135,20 @@ struct Pick<B: Backend>(Winners<B>);
 
 impl<B: Backend> Rule<B> for Pick<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(self.0.place(cx.grad)?)])
+        // What a window gives back goes to its largest element, which is positive where the result is.
+        let g = match cx.rectify() {
+            true => rectify(cx.output(), cx.grad)?,
+            false => cx.grad.clone(),
+        };
+        Ok(vec![Some(self.0.place(&g)?)])
+    }
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+
+    fn rectifies_input(&self) -> bool {
+        true
     }
 }
 

@@ -29,6 +29,9 @@ fn reads_input(f: Unary) -> bool {
 
 impl<B: Backend> Rule<B> for UnaryRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        if self.f == Unary::Relu && cx.rectified() {
+            return Ok(vec![Some(cx.grad.clone())]);
+        }
         let y = reads_output(self.f).then(|| cx.output());
         // Where the derivative reads only one of the two, the other stands in for it; where none, the gradient does.
         let x = self.x.as_ref().or(y).unwrap_or(cx.grad);
@@ -48,6 +51,10 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
 
     fn saves_output(&self) -> bool {
         reads_output(self.f)
+    }
+
+    fn rectifies(&self) -> bool {
+        self.f == Unary::Relu
     }
 }
 
