@@ -27,8 +27,8 @@ STEPS = 20
 OPTIMIZERS = {
     "lenet": ("sgd", 1e-3),
     "mnist-cnn": ("adam", 1e-3),
-    "resnet18": ("sgd", 1e-3),
-    "vgg11": ("sgd", 1e-3),
+    "resnet18": ("sgd", 1e-4),
+    "vgg11": ("sgd", 1e-4),
     "gpt-mini": ("adamw", 3e-4),
 }
 """Momentum is 0.9; Adam has PyTorch's defaults, AdamW a decay of 0.01."""
