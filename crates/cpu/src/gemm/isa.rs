@@ -1,6 +1,6 @@
 //! The micro-kernels that run on this machine.
 
-use super::kernel::{ColumnTile, RowTile, columns, rows};
+use super::kernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
 use super::vector::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512};
@@ -13,6 +13,9 @@ use std::sync::OnceLock;
 pub(crate) type RowKernel<A> = for<'a, 's> unsafe fn(&'a RowTile<'s, A>);
 /// A micro-kernel over [`ColumnTile`]s.
 pub(crate) type ColumnKernel<A> = for<'a, 's> unsafe fn(&'a ColumnTile<'s, A>);
+
+/// A micro-kernel over [`DotTile`]s.
+pub(crate) type DotKernel<A> = for<'a, 'c> unsafe fn(&'a DotTile<A>, &'c mut [[A; DOTS]; DOTS]);
 
 /// Micro-kernels of one tile height, for tiles of one vector and of two.
 pub(crate) struct Height<A: 'static> {
@@ -30,6 +33,8 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) lanes: usize,
     /// Falling, down to 1.
     pub(crate) heights: &'static [Height<A>],
+    /// For one row and for [`DOTS`].
+    pub(crate) dots: [DotKernel<A>; 2],
     /// Winograd's convolutions F(2×2, 3×3) and F(4×4, 3×3).
     pub(crate) winograd2: Transforms<A, 16, 4>,
     pub(crate) winograd4: Transforms<A, 36, 16>,
@@ -61,10 +66,19 @@ macro_rules! kernels {
             name: $name,
             lanes: <$v as super::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),
+            dots: [kernels!(@dots $t, $v, [$($feature)?], 1), kernels!(@dots $t, $v, [$($feature)?], 4)],
             winograd2: kernels!(@winograd $t, $v, [$($feature)?], 4, 2),
             winograd4: kernels!(@winograd $t, $v, [$($feature)?], 6, 4),
         };
     };
+    (@dots $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn tile(t: &DotTile<$t>, c: &mut [[$t; DOTS]; DOTS]) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { dots::<$v, $rows>(t, c) }
+        }
+        tile
+    }};
     (@winograd $t:ident, $v:ty, $feature:tt, $side:literal, $result:literal) => {
         Transforms {
             image: kernels!(@transform $t, $v, $feature, Image, $side, $side),

@@ -1,8 +1,9 @@
-//! The two micro-kernels, over any vector register: a tile of C stays in registers while the sum runs over k.
+//! The micro-kernels, over any vector register: a tile of C stays in registers while the sum runs over k.
 //!
-//! Both hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast. They
+//! Two of them hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast. They
 //! differ in how A lies: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are read where
-//! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A.
+//! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A. The third,
+//! [`dots`], is for few rows and a transposed B: vectors run along k, and nothing is packed.
 
 // Closures of the standard library are calls where the inliner's budget ends, so every loop here runs over an index; and an
 // unrolled index is a constant, which may be zero.
@@ -164,6 +165,54 @@ pub(super) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
                 store(sums, c, last);
             }
         });
+    }
+}
+
+/// A tile whose rows of A and columns of B are both contiguous in k: `C[i, j] = Σ_k a[i][k] · b[j][k]`.
+pub(crate) struct DotTile<A> {
+    /// [`DOTS`] pointers to `len` elements each.
+    pub(crate) a: [*const A; DOTS],
+    pub(crate) b: [*const A; DOTS],
+    pub(crate) len: usize,
+}
+
+/// Rows and columns of a [`DotTile`].
+pub(crate) const DOTS: usize = 4;
+
+/// The first `MR` rows of the tile; the others stay as they are.
+///
+/// # Safety
+/// Every pointer of the tile that is used reaches `len` elements, and the machine has `V`'s instructions.
+#[inline(always)]
+pub(super) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c: &mut [[V::Element; DOTS]; DOTS]) {
+    let mut sums = [[V::zero(); DOTS]; MR];
+    let whole = t.len / V::LANES * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        for k in (0..whole).step_by(V::LANES) {
+            let mut b = [V::zero(); DOTS];
+            for j in 0..DOTS {
+                b[j] = V::load(t.b[j].add(k));
+            }
+            for i in 0..MR {
+                sums[i] = add_products(sums[i], V::load(t.a[i].add(k)), b);
+            }
+        }
+        let rest = t.len - whole;
+        if rest > 0 {
+            let mut b = [V::zero(); DOTS];
+            for j in 0..DOTS {
+                b[j] = V::load_first(t.b[j].add(whole), rest);
+            }
+            for i in 0..MR {
+                sums[i] = add_products(sums[i], V::load_first(t.a[i].add(whole), rest), b);
+            }
+        }
+    }
+    for i in 0..MR {
+        for j in 0..DOTS {
+            c[i][j] = sums[i][j].sum();
+        }
     }
 }
 

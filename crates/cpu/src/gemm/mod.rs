@@ -4,6 +4,7 @@
 //! vector   what a register can do             kernel   a tile of C in registers, in two forms
 //! isa      the kernels that run here          panels   B, cut along k and laid out for the kernels
 //! rows     products whose A has rows of k     columns  products whose A has columns of k
+//! dots     products of few rows with a transposed B
 //! winograd transforms of small squares of vectors, for convolutions
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! is one sum over k in order, a unit of k at a time.
 
 mod columns;
+mod dots;
 mod isa;
 mod kernel;
 mod panels;
@@ -21,6 +23,7 @@ mod vector;
 mod winograd;
 
 pub(crate) use columns::{Left, by_columns, by_panels};
+pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::{MAX_ROWS, Segment};
 pub(crate) use panels::{Panels, Source, Unit, turn};

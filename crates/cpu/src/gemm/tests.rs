@@ -209,3 +209,36 @@ fn relu_keeps_nan() {
         assert!(c.iter().all(|c| c.is_nan()), "{}", kernels.name);
     }
 }
+
+fn check_dots<A: Scalar>(m: usize, n: usize, k: usize) {
+    let (a, b, biases): (Vec<A>, Vec<A>, Vec<A>) = (values(m * k, 1), values(n * k, 2), values(n, 3));
+    // The last columns, as the second of two blocks.
+    let first = n / 2;
+    for kernels in A::all_kernels() {
+        let mut c = vec![A::of(GUARD); m * (n - first)];
+        let e = Epilogue {
+            bias: Some(&biases),
+            activation: Activation::Relu,
+        };
+        let target = Target::new(matrix(&mut c, m, n - first));
+        by_dots(kernels, (&a, k), (&b, k), first, k, target, e);
+        for (at, got) in c.iter().enumerate() {
+            let (i, j) = (at / (n - first), first + at % (n - first));
+            let sum: f64 = (0..k).map(|l| a[i * k + l].f64() * b[j * k + l].f64()).sum();
+            let want = (sum + biases[j].f64()).max(0.0);
+            assert_eq!(got.f64(), want, "{} {m}x{n}x{k}: element {i}, {j}", kernels.name);
+        }
+    }
+}
+
+#[test]
+fn dots_sum_every_product_once() {
+    for m in [1, 2, 4, 5, 16] {
+        for n in [1, 3, 8, 21] {
+            for k in [0, 1, 15, 16, 40, 129] {
+                check_dots::<f32>(m, n, k);
+                check_dots::<f64>(m, n, k);
+            }
+        }
+    }
+}

@@ -15,6 +15,8 @@ pub(super) trait Vector: Copy {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// The sum of all elements.
+    fn sum(self) -> Self::Element;
     /// `max(self, 0)` that keeps NaN.
     fn relu(self) -> Self;
     /// Asks for the line at `p`, which need not be readable, to be in the first-level cache.
@@ -85,6 +87,11 @@ macro_rules! portable {
             }
             #[inline(always)]
             fn prefetch(_: *const $t) {}
+            #[inline(always)]
+            fn sum(self) -> $t {
+                let [a, b, c, d] = self.0;
+                (a + c) + (b + d)
+            }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
                 // SAFETY: the caller's contract.
@@ -174,6 +181,20 @@ pub(super) mod x86 {
                     // The instruction answers its second operand when either is NaN.
                     // SAFETY: as above.
                     $name(unsafe { $max($splat(0.0), self.0) })
+                }
+                #[inline(always)]
+                fn sum(self) -> $t {
+                    let mut x = [0.0; $lanes];
+                    // SAFETY: as above; the array holds a register.
+                    unsafe { $store(x.as_mut_ptr(), self.0) };
+                    let mut n = $lanes / 2;
+                    while n > 0 {
+                        for i in 0..n {
+                            x[i] += x[i + n];
+                        }
+                        n /= 2;
+                    }
+                    x[0]
                 }
                 #[inline(always)]
                 fn prefetch(p: *const $t) {

@@ -5,7 +5,8 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_panels, by_rows, matrix, sum_parts,
+    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_dots, by_panels, by_rows, matrix,
+    sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -165,6 +166,9 @@ impl<'a, A: Scalar> One<'a, A> {
     }
 }
 
+/// Rows up to which a transposed B is read where it lies.
+const DOT_ROWS: usize = 16;
+
 /// Rows and columns of the blocks of C that tasks compute.
 fn block_size(m: usize, n: usize, k: usize, panel: usize) -> [usize; 2] {
     let work = m.saturating_mul(n).saturating_mul(k);
@@ -206,6 +210,13 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     for (batch, c) in c.chunks_exact_mut(m * n).enumerate() {
         let one = One::new(p, a, b, batch);
         let [rows, columns] = block_size(m, n, k, A::kernels().panel());
+        if one.trans_b && !one.trans_a && m <= DOT_ROWS {
+            blocks(matrix(c, m, n), [m, columns], [0; 2], &|[_, column], c| {
+                let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
+                by_dots(A::kernels(), a, b, column, k, Target::new(c), e);
+            });
+            continue;
+        }
         let splits = (k / 1024).min(16);
         if m.div_ceil(rows) * n.div_ceil(columns) < 4 && splits > 1 && work > 4 * BLOCK_WORK {
             split_product(cpu, one, splits, c)?;
