@@ -335,7 +335,7 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// Write every measured step to a file for https://ui.perfetto.dev or chrome://tracing
+    /// Write every measured step to a file for <https://ui.perfetto.dev> or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
