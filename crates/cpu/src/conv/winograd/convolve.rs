@@ -120,6 +120,7 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         (rest, first) = (after, end);
     }
     let zeros = vec![A::default(); channels];
+    let few = parts.len() < 8;
     try_chunks_mut(&mut parts, 1, true, |_, part| {
         let Part { rows, y } = &mut part[0];
         let count = rows.len() * tiles.count[1];
@@ -135,7 +136,9 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         });
         let mut products = cpu.scratch(A::DTYPE, POINTS * product_step)?;
         let products = products.as_mut_slice::<A>();
-        for (i, to) in products.chunks_exact_mut(product_step).enumerate() {
+        // Few blocks leave threads without one: they take points.
+        try_chunks_mut(products, product_step, few, |at, to| {
+            let i = at / product_step;
             let image = &images[i * image_step..][..count * channels];
             let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
                 let at = tile.start * channels + unit.steps.start;
@@ -146,18 +149,10 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                 activation: Activation::None,
             };
             let to = Target::new(matrix(&mut to[..count * outputs], count, outputs));
-            by_rows(
-                A::kernels(),
-                image,
-                &mut fill,
-                &weights.panels(i),
-                0,
-                count,
-                to,
-                &|i| i,
-                none,
-            );
-        }
+            let weights = weights.panels(i);
+            by_rows(A::kernels(), image, &mut fill, &weights, 0, count, to, &|i| i, none);
+            Ok(())
+        })?;
         let mut c = Channels {
             bias: e.bias,
             relu: e.activation == Activation::Relu,
