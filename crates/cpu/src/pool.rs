@@ -48,10 +48,10 @@ impl Pool {
         }
         let class = size_class(bytes.div_ceil(64));
         let mut state = self.lock();
-        let cached = state.class(class).blocks.pop();
+        let cached = state.pop(class);
         let block = match cached {
             Some(block) => {
-                state.stats.cached -= class * 64;
+                state.stats.cached -= block.len() * 64;
                 block
             }
             None => {
@@ -69,7 +69,7 @@ impl Pool {
                 block
             }
         };
-        state.stats.live += class * 64;
+        state.stats.live += block.len() * 64;
         state.stats.peak = state.stats.peak.max(state.stats.live);
         Ok(block)
     }
@@ -102,6 +102,18 @@ impl Pool {
 }
 
 impl State {
+    /// A free block of `lines` lines, or, where they are many, the smallest of up to half as many again: sizes that nearly agree
+    /// share blocks.
+    fn pop(&mut self, lines: usize) -> Option<Vec<Line>> {
+        let most = if lines * 64 > SLACK { lines + lines / 2 } else { lines };
+        let mut fits = self
+            .free
+            .range(lines..=most)
+            .filter(|(_, class)| !class.blocks.is_empty());
+        let size = fits.next().map_or(lines, |(&size, _)| size);
+        self.class(size).blocks.pop()
+    }
+
     /// The class of blocks of `lines` lines, which is in use now.
     fn class(&mut self, lines: usize) -> &mut Class {
         self.clock += 1;
