@@ -82,6 +82,7 @@ macro_rules! kernels {
     (@winograd $t:ident, $v:ty, $feature:tt, $side:literal, $result:literal) => {
         Transforms {
             image: kernels!(@transform $t, $v, $feature, Image, $side, $side),
+            image_grad: kernels!(@transform $t, $v, $feature, ImageGrad, $side, $side),
             weight: kernels!(@transform $t, $v, $feature, Weight, 3, $side),
             result: kernels!(@transform $t, $v, $feature, Result, $side, $result),
             result_grad: kernels!(@transform $t, $v, $feature, ResultGrad, $result, $side),

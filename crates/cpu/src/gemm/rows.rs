@@ -17,6 +17,14 @@ pub(crate) struct Epilogue<'a, A> {
     pub(crate) activation: Activation,
 }
 
+impl<A> Epilogue<'_, A> {
+    /// C as it is.
+    pub(crate) const NONE: Self = Epilogue {
+        bias: None,
+        activation: Activation::None,
+    };
+}
+
 /// Taps with their offsets, rising.
 pub(crate) struct Taps {
     list: Vec<(usize, isize)>,

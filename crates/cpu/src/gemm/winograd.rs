@@ -18,6 +18,8 @@ pub(super) trait Matrix<const FROM: usize, const TO: usize> {
 
 /// `Bᵀ d B`, of the image.
 pub(super) struct Image;
+/// `B d Bᵀ`, of the gradient of the products: the gradient of the image.
+pub(super) struct ImageGrad;
 /// `G g Gᵀ`, of the weight.
 pub(super) struct Weight;
 /// `Aᵀ m A`, of the products: the results.
@@ -33,6 +35,13 @@ impl Matrix<4, 4> for Image {
     #[inline(always)]
     fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 4] {
         [a.sub(c), b.add(c), c.sub(b), b.sub(d)]
+    }
+}
+
+impl Matrix<4, 4> for ImageGrad {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d]: [V; 4]) -> [V; 4] {
+        [a, b.sub(c).add(d), b.add(c).sub(a), V::zero().sub(d)]
     }
 }
 
@@ -84,6 +93,23 @@ impl Matrix<6, 6> for Image {
             even2.add(odd2),
             even2.sub(odd2),
             f.add_product(four, b).add_product(minus_five, d),
+        ]
+    }
+}
+
+impl Matrix<6, 6> for ImageGrad {
+    #[inline(always)]
+    fn one<V: Vector<Element: Float>>([a, b, c, d, e, f]: [V; 6]) -> [V; 6] {
+        let (four, minus_four, minus_five) = (number(4.0), number(-4.0), number(-5.0));
+        let (sum, difference) = (b.add(c), b.sub(c));
+        let (sum2, difference2) = (d.add(e), d.sub(e).mul(number(2.0)));
+        [
+            a.mul(four),
+            f.mul(four).sub(difference2).add_product(minus_four, difference),
+            a.mul(minus_five).sub(sum2).add_product(minus_four, sum),
+            f.mul(minus_five).add(difference).add(difference2),
+            a.add(sum).add(sum2),
+            f,
         ]
     }
 }
@@ -153,12 +179,13 @@ fn number<V: Vector<Element: Float>>(x: f64) -> V {
 }
 
 /// Transforms `len` channels: `from` has `FROM²` pointers to as many elements, `to` has `TO²`, row by row. To what is
-/// written, `bias` is added where it is not null, and with `relu` it becomes `max(x, 0)`.
+/// written, `bias` is added where it is not null, with `add` what was there before, and with `relu` it becomes `max(x, 0)`.
 pub(super) struct Job<A> {
     from: *const *const A,
     to: *const *mut A,
     len: usize,
     bias: *const A,
+    add: bool,
     relu: bool,
 }
 
@@ -174,6 +201,7 @@ pub(crate) struct Channels<'s, A> {
     pub(crate) zeros: &'s [A],
     pub(crate) sink: &'s mut [A],
     pub(crate) bias: Option<&'s [A]>,
+    pub(crate) add: bool,
     pub(crate) relu: bool,
 }
 
@@ -185,6 +213,7 @@ impl<'s, A> Channels<'s, A> {
             zeros,
             sink,
             bias: None,
+            add: false,
             relu: false,
         }
     }
@@ -193,6 +222,7 @@ impl<'s, A> Channels<'s, A> {
 /// The transforms of tiles of `POINTS` elements that give `RESULTS` results.
 pub(crate) struct Transforms<A, const POINTS: usize, const RESULTS: usize> {
     pub(crate) image: Transform<A, POINTS, POINTS>,
+    pub(crate) image_grad: Transform<A, POINTS, POINTS>,
     pub(crate) weight: Transform<A, 9, POINTS>,
     pub(crate) result: Transform<A, POINTS, RESULTS>,
     pub(crate) result_grad: Transform<A, RESULTS, POINTS>,
@@ -275,6 +305,7 @@ impl<A, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
             to: to.as_ptr(),
             len: c.len,
             bias: c.bias.map_or(std::ptr::null(), |bias| bias[..c.len].as_ptr()),
+            add: c.add,
             relu: c.relu,
         };
         // SAFETY: `spread` and `gather` saw to it that every pointer has `len` elements behind it, and there are as
@@ -339,10 +370,13 @@ where
                 if biased {
                     x = x.add(bias);
                 }
+                let to = (*job.to.add(i * TO + j)).add(at);
+                if job.add {
+                    x = x.add(load::<V, WHOLE>(to, n));
+                }
                 if job.relu {
                     x = x.relu();
                 }
-                let to = (*job.to.add(i * TO + j)).add(at);
                 if WHOLE {
                     x.store(to);
                 } else {

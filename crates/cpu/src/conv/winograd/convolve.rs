@@ -18,6 +18,8 @@ pub(super) enum Direction {
     Forward,
     /// From outputs to channels, turned around.
     Backward,
+    /// From outputs to channels, as the forward pass's transform transposed.
+    Transposed,
 }
 
 /// Transformed weights in panels: `[panels, points, steps, width]`.
@@ -42,7 +44,7 @@ impl Weights {
         let copy;
         // Element k, n of tap t of the weights lies at t·tap + k·step + n.
         let (w, tap, step, shape) = match direction {
-            Direction::Backward => (w, channels, 9 * channels, [outputs, channels]),
+            Direction::Backward | Direction::Transposed => (w, channels, 9 * channels, [outputs, channels]),
             Direction::Forward => {
                 copy = turned(cpu, w, [outputs, channels])?;
                 (copy.as_slice::<A>(), channels * outputs, outputs, [channels, outputs])
@@ -60,7 +62,7 @@ impl Weights {
             for k in 0..shape[0] {
                 let place = |t: usize| t * tap + k * step + from;
                 let places = match direction {
-                    Direction::Forward => std::array::from_fn(place),
+                    Direction::Forward | Direction::Transposed => std::array::from_fn(place),
                     Direction::Backward => std::array::from_fn(|t| place(8 - t)),
                 };
                 transforms.weight.spread(&mut c, w, &places, to, k * width, of_point);
@@ -91,11 +93,45 @@ fn turned<A: Scalar>(cpu: &Cpu, w: &[A], [outputs, channels]: [usize; 2]) -> Res
     Ok(turned)
 }
 
+/// The products of `count` transformed tiles with the transformed weights, point by point. With `threads`, threads share
+/// the points.
+fn products<A: Scalar>(
+    cpu: &Cpu,
+    weights: &Weights,
+    tiles: &[A],
+    count: usize,
+    points: usize,
+    threads: bool,
+) -> Result<CpuBuffer> {
+    let [steps, columns] = weights.shape;
+    let (tile_step, step) = (apart(count, steps), apart(count, columns));
+    let mut products = cpu.scratch(A::DTYPE, points * step)?;
+    try_chunks_mut(products.as_mut_slice::<A>(), step, threads, |at, to| {
+        let i = at / step;
+        let tiles = &tiles[i * tile_step..][..count * steps];
+        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+            let at = tile.start * steps + unit.steps.start;
+            to.tap(0, tile.len(), |i| Some(at + i * steps));
+        };
+        let none = Epilogue {
+            bias: None,
+            activation: Activation::None,
+        };
+        let to = Target::new(matrix(&mut to[..count * columns], count, columns));
+        by_rows(A::kernels(), tiles, &mut fill, &weights.panels(i), 0, count, to, &|i| i, none);
+        Ok(())
+    })?;
+    Ok(products)
+}
+
 /// Rows of tiles and, of the target, the part that they cover.
 struct Part<'y, A> {
     rows: Range<usize>,
     y: &'y mut [A],
 }
+
+/// Blocks of which there are fewer leave threads without one: they share the points of each.
+const FEW: usize = 8;
 
 /// The convolution of `x` with transformed weights, block by block.
 #[allow(clippy::too_many_arguments)]
@@ -104,12 +140,11 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     transforms: &Transforms<A, POINTS, RESULTS>,
     tiles: &Tiles,
     x: &[A],
-    channels: usize,
     weights: &Weights,
-    outputs: usize,
     e: Epilogue<'_, A>,
     y: &mut [A],
 ) -> Result<()> {
+    let [channels, outputs] = weights.shape;
     let mut parts = Vec::new();
     let (mut rest, mut first) = (y, 0);
     for row in (0..tiles.rows()).step_by(tiles.per_block()) {
@@ -120,52 +155,75 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         (rest, first) = (after, end);
     }
     let zeros = vec![A::default(); channels];
-    let few = parts.len() < 8;
+    let few = parts.len() < FEW;
     try_chunks_mut(&mut parts, 1, true, |_, part| {
         let Part { rows, y } = &mut part[0];
         let count = rows.len() * tiles.count[1];
-        let (image_step, product_step) = (apart(count, channels), apart(count, outputs));
-        let mut images = cpu.scratch(A::DTYPE, POINTS * image_step)?;
+        let step = apart(count, channels);
+        let mut images = cpu.scratch(A::DTYPE, POINTS * step)?;
         let images = images.as_mut_slice::<A>();
         let mut sink = vec![A::default(); outputs.max(channels)];
         let mut c = Channels::new(channels, &zeros, &mut sink);
         tiles.under(rows.clone(), channels, |t, from| {
-            transforms
-                .image
-                .spread(&mut c, x, from, images, t * channels, image_step);
+            transforms.image.spread(&mut c, x, from, images, t * channels, step);
         });
-        let mut products = cpu.scratch(A::DTYPE, POINTS * product_step)?;
-        let products = products.as_mut_slice::<A>();
-        // Few blocks leave threads without one: they take points.
-        try_chunks_mut(products, product_step, few, |at, to| {
-            let i = at / product_step;
-            let image = &images[i * image_step..][..count * channels];
-            let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                let at = tile.start * channels + unit.steps.start;
-                to.tap(0, tile.len(), |i| Some(at + i * channels));
-            };
-            let none = Epilogue {
-                bias: None,
-                activation: Activation::None,
-            };
-            let to = Target::new(matrix(&mut to[..count * outputs], count, outputs));
-            let weights = weights.panels(i);
-            by_rows(A::kernels(), image, &mut fill, &weights, 0, count, to, &|i| i, none);
-            Ok(())
-        })?;
+        let products = products(cpu, weights, images, count, POINTS, few)?;
+        let products = products.as_slice::<A>();
         let mut c = Channels {
             bias: e.bias,
             relu: e.activation == Activation::Relu,
             ..Channels::new(outputs, &zeros, &mut sink)
         };
+        let step = apart(count, outputs);
         tiles.over(rows.clone(), outputs, |t, to| {
-            transforms
-                .result
-                .gather(&mut c, products, t * outputs, product_step, y, to);
+            transforms.result.gather(&mut c, products, t * outputs, step, y, to);
         });
         if !matches!(e.activation, Activation::None | Activation::Relu) {
             finish_rows(y, outputs, None, e.activation);
         }
+        Ok(())
+    })
+}
+
+/// The gradient of the image that `tiles` lie on, for the gradient `g` of their results: every step of [`convolve`]
+/// transposed, the last first. Tiles overlap in the image, where they are added up; a block has whole images.
+pub(super) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
+    cpu: &Cpu,
+    transforms: &Transforms<A, POINTS, RESULTS>,
+    tiles: &Tiles,
+    g: &[A],
+    weights: &Weights,
+    dx: &mut [A],
+) -> Result<()> {
+    let [outputs, channels] = weights.shape;
+    let zeros = vec![A::default(); outputs];
+    let (image, of_image) = (tiles.source_size() * channels, tiles.count[0]);
+    let size = tiles.images_per_block() * image;
+    let few = dx.len().div_ceil(size) < FEW;
+    try_chunks_mut(dx, size, true, |at, dx| {
+        let first = at / image * of_image;
+        let rows = first..first + dx.len() / image * of_image;
+        let count = rows.len() * tiles.count[1];
+        let step = apart(count, outputs);
+        let mut grads = cpu.scratch(A::DTYPE, POINTS * step)?;
+        let grads = grads.as_mut_slice::<A>();
+        let mut sink = vec![A::default(); outputs.max(channels)];
+        let mut c = Channels::new(outputs, &zeros, &mut sink);
+        let g = &g[tiles.before(first, outputs)..];
+        tiles.over(rows.clone(), outputs, |t, from| {
+            transforms.result_grad.spread(&mut c, g, from, grads, t * outputs, step);
+        });
+        let products = products(cpu, weights, grads, count, POINTS, few)?;
+        let products = products.as_slice::<A>();
+        let mut c = Channels {
+            add: true,
+            ..Channels::new(channels, &zeros, &mut sink)
+        };
+        let step = apart(count, channels);
+        dx.fill(A::default());
+        tiles.under(0..rows.len(), channels, |t, to| {
+            transforms.image_grad.gather(&mut c, products, t * channels, step, dx, to);
+        });
         Ok(())
     })
 }

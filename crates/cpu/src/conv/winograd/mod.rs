@@ -21,38 +21,37 @@ mod weight;
 
 use super::Geometry;
 use crate::Cpu;
-use crate::gemm::{Epilogue, Transforms};
+use crate::gemm::Epilogue;
 use crate::scalar::Scalar;
-use convolve::{Direction, Weights, convolve};
+use convolve::{Direction, Weights, convolve, transposed};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use tiles::Tiles;
 
-/// The fastest of the ways there are.
-enum Way {
-    Direct,
-    Small(Tiles),
-    Large(Tiles),
+/// Runs an expression with the transforms of the tiles' side.
+macro_rules! with_transforms {
+    ($tiles:expr, |$t:ident| $run:expr) => {
+        match $tiles.side {
+            2 => {
+                let $t = &A::kernels().winograd2;
+                $run
+            }
+            _ => {
+                let $t = &A::kernels().winograd4;
+                $run
+            }
+        }
+    };
 }
 
-impl Way {
-    fn new(tiles: impl Fn(usize) -> Option<Tiles>, channels: usize, outputs: usize) -> Self {
-        let (Some(small), Some(large)) = (tiles(2), tiles(4)) else {
-            return Way::Direct;
-        };
-        if channels < 16 || outputs < 16 {
-            return Way::Direct;
-        }
-        let direct = small.direct() * channels * outputs * 9 / 10;
-        let costs = [small, large].map(|tiles| tiles.cost(channels, outputs));
-        if costs[0].min(costs[1]) >= direct {
-            Way::Direct
-        } else if costs[0] <= costs[1] {
-            Way::Small(small)
-        } else {
-            Way::Large(large)
-        }
+/// The cheaper of the tiles of side 2 and 4, with its cost; `None` when direct sums are as good, or tiles are none.
+fn cheapest(tiles: impl Fn(usize) -> Option<Tiles>, channels: usize, outputs: usize) -> Option<(usize, Tiles)> {
+    if channels < 16 || outputs < 16 {
+        return None;
     }
+    let costs = [2, 4].map(|side| tiles(side).map(|tiles| (tiles.cost(channels, outputs), tiles)));
+    let best = costs.into_iter().flatten().min_by_key(|(cost, _)| *cost)?;
+    (best.0 < best.1.direct() * channels * outputs * 9 / 10).then_some(best)
 }
 
 /// Elements from one point's matrix to the next: a line more than the matrix, so that the points of a tile do not meet in
@@ -72,75 +71,42 @@ pub(crate) fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<Option<()>> {
+    let Some((_, tiles)) = cheapest(|side| Tiles::new(g, side), g.channels, g.outputs) else {
+        return Ok(None);
+    };
     let e = Epilogue { bias, activation: f };
-    match Way::new(|side| Tiles::new(g, side), g.channels, g.outputs) {
-        Way::Direct => Ok(None),
-        Way::Small(tiles) => run(cpu, &A::kernels().winograd2, &tiles, x, w, g, Direction::Forward, e, y).map(Some),
-        Way::Large(tiles) => run(cpu, &A::kernels().winograd4, &tiles, x, w, g, Direction::Forward, e, y).map(Some),
-    }
+    with_transforms!(tiles, |t| {
+        let weights = Weights::new(cpu, t, w, g.channels, Direction::Forward)?;
+        convolve(cpu, t, &tiles, x, &weights, e, y).map(Some)
+    })
 }
 
 /// The gradient with respect to the input; `None` when direct sums are as good.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<Option<()>> {
-    let e = Epilogue {
-        bias: None,
-        activation: Activation::None,
+    // The convolution of the gradient with the window turned around cuts the input into tiles, the forward pass transposed
+    // the output, which has fewer where there is no padding.
+    let around = cheapest(|side| Tiles::backward(p, side), p.outputs, p.channels);
+    let back = cheapest(|side| Tiles::new(p, side), p.channels, p.outputs).filter(|(_, t)| t.image_fits());
+    let ways = [(Direction::Backward, around), (Direction::Transposed, back)];
+    let ways = ways.into_iter().filter_map(|(way, tiles)| Some((way, tiles?)));
+    let Some((way, (_, tiles))) = ways.min_by_key(|(_, (cost, _))| *cost) else {
+        return Ok(None);
     };
-    match Way::new(|side| Tiles::backward(p, side), p.outputs, p.channels) {
-        Way::Direct => Ok(None),
-        Way::Small(tiles) => run(
-            cpu,
-            &A::kernels().winograd2,
-            &tiles,
-            g,
-            w,
-            p,
-            Direction::Backward,
-            e,
-            dx,
-        )
-        .map(Some),
-        Way::Large(tiles) => run(
-            cpu,
-            &A::kernels().winograd4,
-            &tiles,
-            g,
-            w,
-            p,
-            Direction::Backward,
-            e,
-            dx,
-        )
-        .map(Some),
-    }
-}
-
-#[allow(clippy::too_many_arguments)]
-fn run<A: Scalar, const POINTS: usize, const RESULTS: usize>(
-    cpu: &Cpu,
-    transforms: &Transforms<A, POINTS, RESULTS>,
-    tiles: &Tiles,
-    x: &[A],
-    w: &[A],
-    g: &Geometry,
-    direction: Direction,
-    e: Epilogue<'_, A>,
-    y: &mut [A],
-) -> Result<()> {
-    let weights = Weights::new(cpu, transforms, w, g.channels, direction)?;
-    let (from, to) = match direction {
-        Direction::Forward => (g.channels, g.outputs),
-        Direction::Backward => (g.outputs, g.channels),
-    };
-    convolve(cpu, transforms, tiles, x, from, &weights, to, e, y)
+    with_transforms!(tiles, |t| {
+        let weights = Weights::new(cpu, t, w, p.channels, way)?;
+        match way {
+            Direction::Transposed => transposed(cpu, t, &tiles, g, &weights, dx)?,
+            _ => convolve(cpu, t, &tiles, g, &weights, Epilogue::NONE, dx)?,
+        }
+    });
+    Ok(Some(()))
 }
 
 /// The gradient with respect to the weight; `None` when direct sums are as good.
 pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<Option<()>> {
     let sizes = [p.channels, p.outputs];
-    match Way::new(|side| Tiles::new(p, side), p.channels, p.outputs) {
-        Way::Direct => Ok(None),
-        Way::Small(tiles) => weight::weight_grad(cpu, &A::kernels().winograd2, &tiles, g, x, sizes, dw).map(Some),
-        Way::Large(tiles) => weight::weight_grad(cpu, &A::kernels().winograd4, &tiles, g, x, sizes, dw).map(Some),
-    }
+    let Some((_, tiles)) = cheapest(|side| Tiles::new(p, side), p.channels, p.outputs) else {
+        return Ok(None);
+    };
+    with_transforms!(tiles, |t| weight::weight_grad(cpu, t, &tiles, g, x, sizes, dw).map(Some))
 }

@@ -5,7 +5,9 @@ use crate::gemm::NOWHERE;
 use std::ops::Range;
 
 /// Elements of the transformed tiles of one block for each channel, about.
-const BLOCK: usize = 96 * 16;
+const BLOCK: usize = 36 * 36;
+/// Tiles that a product takes at once: a multiple of the micro-kernels' rows.
+const ROWS: usize = 12;
 
 /// The tiles of a convolution from an image (its *source*) to another (its *target*).
 #[derive(Clone, Copy)]
@@ -18,7 +20,7 @@ pub(super) struct Tiles {
     /// Rows and columns of tiles of an image.
     pub(super) count: [usize; 2],
     /// Side of the square of results that a tile gives.
-    side: usize,
+    pub(super) side: usize,
 }
 
 impl Tiles {
@@ -55,7 +57,29 @@ impl Tiles {
 
     /// Rows of tiles in one block.
     pub(super) fn per_block(&self) -> usize {
-        (BLOCK / self.points() / self.count[1]).max(1)
+        self.fitting(self.count[1])
+    }
+
+    /// Images whose tiles make up one block.
+    pub(super) fn images_per_block(&self) -> usize {
+        self.fitting(self.count[0] * self.count[1])
+    }
+
+    /// Whether the tiles of an image are not too many for a block.
+    pub(super) fn image_fits(&self) -> bool {
+        self.count[0] * self.count[1] * self.points() <= BLOCK
+    }
+
+    /// How many groups of `size` tiles to take at once: about a block, in as full tiles of the products as can be.
+    fn fitting(&self, size: usize) -> usize {
+        let most = (BLOCK / self.points() / size).max(1);
+        let covered = |n: usize| (n * size).next_multiple_of(ROWS) * 1000 / n / size;
+        (most.div_ceil(2)..=most).rev().min_by_key(|&n| covered(n)).unwrap_or(most)
+    }
+
+    /// Elements of a channel of an image of the source.
+    pub(super) fn source_size(&self) -> usize {
+        self.source[0] * self.source[1]
     }
 
     /// The line of the target, counted over all images, where row `row` of tiles starts.
