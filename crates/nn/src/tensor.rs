@@ -32,23 +32,23 @@ impl<B: Backend> Tensor<B> {
     /// An untracked tensor over a buffer an op has filled.
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
         debug_assert_eq!(buffer.len(), shape.size());
+        Tensor::new(backend, Memory::new(buffer), shape, None)
+    }
+
+    /// A tensor over memory that others may share.
+    pub(crate) fn new(backend: &B, buffer: Arc<Memory<B::Buffer>>, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
         Tensor {
             backend: backend.clone(),
-            buffer: Memory::new(buffer),
+            buffer,
             shape,
-            node: None,
+            node,
         }
     }
 
     /// The same memory under a shape of equal size and another place in the graph.
     pub(crate) fn with(&self, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
         debug_assert_eq!(self.shape.size(), shape.size());
-        Tensor {
-            backend: self.backend.clone(),
-            buffer: self.buffer.clone(),
-            shape,
-            node,
-        }
+        Tensor::new(&self.backend, self.buffer.clone(), shape, node)
     }
 
     /// Finishes an op: tracks `self` if gradients are on and any input is tracked, with the rule that `rule` makes.
@@ -63,10 +63,8 @@ impl<B: Backend> Tensor<B> {
             return self;
         }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
-        let rule = rule();
-        let saved = rule.saves_output().then(|| self.detach());
         let scope = if B::WATCHES { self.backend.scope() } else { 0 };
-        let node = Node::new((op, scope), Box::new(rule), edges, saved);
+        let node = Node::new((op, scope), Box::new(rule()), edges, &self);
         Tensor {
             node: Some(node),
             ..self
@@ -253,6 +251,9 @@ impl<B: Backend> Tensor<B> {
 
     /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        if let Some(node) = &self.node {
+            node.hold_output();
+        }
         own(&self.backend, &mut self.buffer)
     }
 

@@ -1,5 +1,6 @@
 //! The engine: accumulation, freeing, gradients of gradients, and what it refuses.
 
+use kiln_core::Runtime;
 use kiln_core::ops::Window;
 use kiln_cpu::Cpu;
 use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
@@ -170,5 +171,44 @@ fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
         assert!((0..y.len()).all(|i| y[i] == 0.0 || dx[i] == dy[i]));
         assert_eq!(values(loss(other)?.0.backward()?.get(&x)), dx, "{other:?}");
     }
+    Ok(())
+}
+
+/// What only a pooling reads is given back before the backward pass, and gradients of gradients do not miss it.
+#[test]
+fn a_rectified_input_of_a_pooling_is_not_kept() -> Result<()> {
+    let cpu = Cpu::poisoned();
+    let (shape, window) = ([2, 6, 6, 3], Window::new([2, 2]).stride([2, 2]));
+    let coarse: Vec<f32> = (0..216).map(|i| ((i * 37 % 11) as f32 - 6.0) / 2.0).collect();
+    let x = T::from_slice(&cpu, &coarse, &shape)?.requires_grad();
+    let bytes = || cpu.memory().live;
+    let before = bytes();
+    let pooled = x.relu()?.max_pool(&window, false)?;
+    assert!(bytes() - before < 4 * x.size(), "the result and its indices alone");
+    let y = x.relu()?;
+    let both = y.max_pool(&window, false)?.add(&y.max_pool(&window, false)?)?;
+    let held = bytes();
+    drop(y);
+    assert!(bytes() < held, "two poolings write the zeros as well as one");
+    drop(both);
+    let y = x.relu()?;
+    let with_sum = y.max_pool(&window, false)?.sum(&[], false)?.add(&y.sum(&[], false)?)?;
+    let held = bytes();
+    drop(y);
+    assert_eq!(bytes(), held, "a sum does not");
+    with_sum.backward()?;
+
+    let second = |pooled: &T| -> Result<Vec<f64>> {
+        let cube = pooled.square()?.mul(pooled)?.sum(&[], false)?;
+        let [Some(first)] = &grad(&cube, &[&x], None, true)?[..] else {
+            panic!("a gradient")
+        };
+        Ok(values(first.square()?.sum(&[], false)?.backward()?.get(&x)))
+    };
+    let mask = x.detach().le_scalar(0.0)?;
+    let by_mask = x.masked_fill(&mask, 0.0)?.max_pool(&window, false)?;
+    let (got, want) = (second(&pooled)?, second(&by_mask)?);
+    assert!(want.iter().any(|&g| g != 0.0));
+    assert_eq!(got, want);
     Ok(())
 }

@@ -209,10 +209,10 @@ pub(super) fn run<B: Backend>(
                 return Err(Error::GraphFreed { op: node.op() });
             };
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
-            // Whoever asked for the gradient of the input gets all of it; so do gradients of gradients.
+            // Whoever asked for the gradient of the input gets all of it.
             let rectify = saved
                 .rectified_input()
-                .filter(|input| !create_graph && !targets.is_some_and(|targets| targets.contains(input)));
+                .filter(|input| !targets.is_some_and(|targets| targets.contains(input)));
             let zeros = Zeros {
                 rectify: rectify.is_some(),
                 rectified: rectified.remove(&id),

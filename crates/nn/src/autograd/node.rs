@@ -1,11 +1,12 @@
 //! A recorded op and the rule that differentiates it.
 
 use crate::Tensor;
-use kiln_core::{Backend, Result, Scope};
+use crate::memory::Memory;
+use kiln_core::{Backend, Result, Scope, Shape};
 use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Identifies a tracked tensor. Ids grow with creation, so an op's id is larger than those of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +32,8 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// Whether the rule, of an op of one input, heeds [`RuleContext::rectify`].
+    /// Whether the rule, of an op of one input, heeds [`RuleContext::rectify`]. A rectifier's output that nothing else reads
+    /// is then not kept for the rectifier.
     fn rectifies_input(&self) -> bool {
         false
     }
@@ -59,7 +61,8 @@ impl<B: Backend> RuleContext<'_, B> {
     /// The op's output, tracked.
     ///
     /// # Panics
-    /// When the rule's `saves_output` is false: a bug in the rule.
+    /// When the rule's `saves_output` is false, or it rectifies and the gradient is [rectified](Self::rectified): a bug in the
+    /// rule.
     pub fn output(&self) -> &Tensor<B> {
         self.output
             .as_ref()
@@ -87,7 +90,44 @@ impl<B: Backend> RuleContext<'_, B> {
 pub(super) struct Saved<B: Backend> {
     rule: Box<dyn Rule<B>>,
     pub(super) inputs: Vec<Option<Arc<Node<B>>>>,
-    output: Option<Tensor<B>>,
+    output: Option<Output<B>>,
+}
+
+/// An op's output, as long as a rule may ask for it: a rectifier's is held only once something reads it whose rule does not
+/// write the rectifier's zeros. Until then those who can read it hold it themselves.
+struct Output<B: Backend> {
+    backend: B,
+    shape: Shape,
+    memory: Weak<Memory<B::Buffer>>,
+    held: OnceLock<Arc<Memory<B::Buffer>>>,
+}
+
+impl<B: Backend> Output<B> {
+    fn new(output: &Tensor<B>, hold: bool) -> Self {
+        let kept = Output {
+            backend: output.backend().clone(),
+            shape: *output.shape(),
+            memory: Arc::downgrade(output.memory()),
+            held: OnceLock::new(),
+        };
+        if hold {
+            kept.hold();
+        }
+        kept
+    }
+
+    fn hold(&self) {
+        if self.held.get().is_none()
+            && let Some(memory) = self.memory.upgrade()
+        {
+            self.held.get_or_init(|| memory);
+        }
+    }
+
+    fn tensor(&self, node: &Arc<Node<B>>) -> Option<Tensor<B>> {
+        let memory = self.held.get().cloned().or_else(|| self.memory.upgrade())?;
+        Some(Tensor::new(&self.backend, memory, self.shape, Some(node.clone())))
+    }
 }
 
 /// A tracked tensor's place in the graph: a leaf, or an op with its inputs.
@@ -116,12 +156,18 @@ impl<B: Backend> Node<B> {
         })
     }
 
+    /// The node of `output`.
     pub(crate) fn new(
         (op, scope): (&'static str, u32),
         rule: Box<dyn Rule<B>>,
         inputs: Vec<Option<Arc<Node<B>>>>,
-        output: Option<Tensor<B>>,
+        output: &Tensor<B>,
     ) -> Arc<Self> {
+        let writes_zeros = inputs.len() == 1 && rule.rectifies_input();
+        if !writes_zeros {
+            inputs.iter().flatten().for_each(|input| input.hold_output());
+        }
+        let output = rule.saves_output().then(|| Output::new(output, !rule.rectifies()));
         Arc::new(Node {
             id: next_id(),
             op,
@@ -150,6 +196,13 @@ impl<B: Backend> Node<B> {
         self.saved(true).is_some_and(|saved| saved.rule.rectifies())
     }
 
+    /// Keeps the output for the op's rule, if it wants it, whoever drops it.
+    pub(crate) fn hold_output(&self) {
+        if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
+            output.hold();
+        }
+    }
+
     pub(super) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
         // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
         let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -173,7 +226,7 @@ impl<B: Backend> Saved<B> {
         needs: &[bool],
         zeros: Zeros,
     ) -> Result<Vec<Option<Tensor<B>>>> {
-        let output = self.output.as_ref().map(|o| o.with(*o.shape(), Some(node.clone())));
+        let output = self.output.as_ref().and_then(|output| output.tensor(node));
         let cx = RuleContext {
             grad,
             output,

@@ -35,7 +35,7 @@ pub fn vjp<B: Backend>(
         .map(|t| match t.node() {
             Some(node) => t.with(
                 *t.shape(),
-                Some(Node::new(("begin", 0), Box::new(Begin), vec![Some(node.clone())], None)),
+                Some(Node::new(("begin", 0), Box::new(Begin), vec![Some(node.clone())], t)),
             ),
             None => (*t).clone(),
         })

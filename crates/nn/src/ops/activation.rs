@@ -82,14 +82,17 @@ pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>)
         return match f {
             Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
             Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
-            _ => g.masked_fill(&y.le_scalar(0.0)?, 0.0),
+            _ => rectify(y, g),
         };
     }
     by_kernel(f, y, g)
 }
 
-/// `g` where `y` is positive, zero elsewhere; not recorded.
+/// `g` where `y` is positive, zero elsewhere.
 pub(super) fn rectify<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+    if is_grad_enabled() {
+        return g.masked_fill(&y.le_scalar(0.0)?, 0.0);
+    }
     by_kernel(Unary::Relu, y, g)
 }
 

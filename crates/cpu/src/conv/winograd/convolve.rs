@@ -118,7 +118,17 @@ fn products<A: Scalar>(
             activation: Activation::None,
         };
         let to = Target::new(matrix(&mut to[..count * columns], count, columns));
-        by_rows(A::kernels(), tiles, &mut fill, &weights.panels(i), 0, count, to, &|i| i, none);
+        by_rows(
+            A::kernels(),
+            tiles,
+            &mut fill,
+            &weights.panels(i),
+            0,
+            count,
+            to,
+            &|i| i,
+            none,
+        );
         Ok(())
     })?;
     Ok(products)
@@ -222,7 +232,9 @@ pub(super) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         let step = apart(count, channels);
         dx.fill(A::default());
         tiles.under(0..rows.len(), channels, |t, to| {
-            transforms.image_grad.gather(&mut c, products, t * channels, step, dx, to);
+            transforms
+                .image_grad
+                .gather(&mut c, products, t * channels, step, dx, to);
         });
         Ok(())
     })

@@ -108,5 +108,6 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
     let Some((_, tiles)) = cheapest(|side| Tiles::new(p, side), p.channels, p.outputs) else {
         return Ok(None);
     };
-    with_transforms!(tiles, |t| weight::weight_grad(cpu, t, &tiles, g, x, sizes, dw).map(Some))
+    with_transforms!(tiles, |t| weight::weight_grad(cpu, t, &tiles, g, x, sizes, dw)
+        .map(Some))
 }

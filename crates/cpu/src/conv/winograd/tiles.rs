@@ -74,7 +74,10 @@ impl Tiles {
     fn fitting(&self, size: usize) -> usize {
         let most = (BLOCK / self.points() / size).max(1);
         let covered = |n: usize| (n * size).next_multiple_of(ROWS) * 1000 / n / size;
-        (most.div_ceil(2)..=most).rev().min_by_key(|&n| covered(n)).unwrap_or(most)
+        (most.div_ceil(2)..=most)
+            .rev()
+            .min_by_key(|&n| covered(n))
+            .unwrap_or(most)
     }
 
     /// Elements of a channel of an image of the source.
