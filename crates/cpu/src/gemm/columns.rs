@@ -52,6 +52,7 @@ pub(crate) fn by_columns<A: Scalar>(
                 segments,
                 a: a.from(start),
                 b: b.from(from),
+                ahead: (a.data[start..].as_ptr(), a.step),
             };
             run(kernels, height, &strip, &mut c, [start, done - start, from, width], add);
             done = start + height.rows;
@@ -83,9 +84,7 @@ pub(crate) fn by_panels<A: Scalar>(
         while done < rows {
             let (height, start) = tile(kernels, rows, done);
             let tile = if copied {
-                for (k, to) in packed.chunks_exact_mut(height.rows).take(len).enumerate() {
-                    to.copy_from_slice(&a.data[from + k * a.step + start..][..height.rows]);
-                }
+                gather(&a.data[from + start..], a.step, height.rows, len, &mut packed);
                 Left {
                     data: &packed,
                     step: height.rows,
@@ -96,14 +95,25 @@ pub(crate) fn by_panels<A: Scalar>(
                     step: a.step,
                 }
             };
+            // The line where the next tile ends: where it begins may be one that this tile has.
+            let next = (
+                a.data[from + start..].as_ptr().wrapping_add(2 * height.rows - 1),
+                a.step,
+            );
             for j in (0..columns).step_by(kernels.panel()) {
                 let width = kernels.panel().min(columns - j);
+                let last_panel = j + width == columns;
                 let (panel, step) = b.rows(u, first + j);
                 let whole = Segment { a: 0, b: 0, len };
                 let strip = Strip {
                     segments: &[whole],
                     a: tile,
                     b: Left { data: panel, step },
+                    ahead: if last_panel {
+                        next
+                    } else {
+                        (tile.data.as_ptr(), tile.step)
+                    },
                 };
                 run(kernels, height, &strip, &mut c, [start, done - start, j, width], u > 0);
             }
@@ -112,11 +122,30 @@ pub(crate) fn by_panels<A: Scalar>(
     }
 }
 
+/// Copies `rows` elements of each of `len` steps next to one another.
+fn gather<A: Scalar>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
+    #[inline(always)]
+    fn copy<A: Scalar>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
+        for (to, a) in to.chunks_exact_mut(rows).zip(a.chunks(step)).take(len) {
+            to.copy_from_slice(&a[..rows]);
+        }
+    }
+    // With a constant count of rows, a copy is a few moves in place of a call.
+    match rows {
+        12 => copy(a, step, 12, len, to),
+        8 => copy(a, step, 8, len, to),
+        6 => copy(a, step, 6, len, to),
+        _ => copy(a, step, rows, len, to),
+    }
+}
+
 /// What one tile of C is the product of, from its first row and column on.
 struct Strip<'a, A> {
     segments: &'a [Segment],
     a: Left<'a, A>,
     b: Left<'a, A>,
+    /// What to ask for meanwhile: from where on, and how far apart.
+    ahead: (*const A, usize),
 }
 
 /// Computes the tile of C at row `start` and column `from`, `width` columns of it, leaving its first `skip` rows alone.
@@ -154,6 +183,8 @@ fn run<A: Scalar>(
         skip,
         columns: width,
         add,
+        ahead: s.ahead.0,
+        ahead_step: s.ahead.1,
     };
     let kernel = height.by_column[usize::from(width > kernels.lanes)];
     // SAFETY: A and B: both callers compared every segment with the lengths. C: compared above, and exclusively borrowed.

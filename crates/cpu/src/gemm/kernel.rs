@@ -41,6 +41,9 @@ pub(crate) struct RowTile<'s, A> {
     /// Columns of C and B, at most `NV` vectors and more than `NV − 1`.
     pub(crate) columns: usize,
     pub(crate) finish: Finish<A>,
+    /// The first of `MR` rows to ask for meanwhile, `ahead_step` apart, or null: what the next tile reads.
+    pub(crate) ahead: *const A,
+    pub(crate) ahead_step: isize,
 }
 
 /// A stretch of k: `len` steps of A and B from the elements where they start.
@@ -65,6 +68,9 @@ pub(crate) struct ColumnTile<'s, A> {
     /// As in [`RowTile`].
     pub(crate) columns: usize,
     pub(crate) add: bool,
+    /// What to ask for meanwhile, a line for each step: where it lies for `a`'s first, and how far apart.
+    pub(crate) ahead: *const A,
+    pub(crate) ahead_step: usize,
 }
 
 /// `$body` for every `$i` below `$n`, written out: sums that a variable indexes would live in memory.
@@ -101,14 +107,27 @@ pub(super) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
             for i in 0..MR {
                 a[i] = *places.add(i);
             }
-            for k in 0..t.len {
-                let row = load::<V, NV>(b, last);
-                unrolled!(i < MR {
-                    let x = V::splat(*a[i].add(k));
-                    sums[i] = add_products(sums[i], x, row);
-                });
-                // Past the last step the pointer may leave its memory: it is not read there.
-                b = b.wrapping_add(t.b_step);
+            let mut k = 0;
+            while k < t.len {
+                let mut end = t.len;
+                if !t.ahead.is_null() {
+                    end = t.len.min(k + V::LANES);
+                    let mut ahead = t.ahead.wrapping_add(k);
+                    for _ in 0..MR {
+                        V::prefetch(ahead);
+                        ahead = ahead.wrapping_offset(t.ahead_step);
+                    }
+                }
+                while k < end {
+                    let row = load::<V, NV>(b, last);
+                    unrolled!(i < MR {
+                        let x = V::splat(*a[i].add(k));
+                        sums[i] = add_products(sums[i], x, row);
+                    });
+                    // Past the last step the pointer may leave its memory: it is not read there.
+                    b = b.wrapping_add(t.b_step);
+                    k += 1;
+                }
             }
         }
         let f = &t.finish;
@@ -147,7 +166,10 @@ pub(super) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
     unsafe {
         for segment in t.segments {
             let (mut a, mut b) = (t.a.wrapping_add(segment.a), t.b.wrapping_add(segment.b));
+            let mut ahead = t.ahead.wrapping_add(segment.a);
             for _ in 0..segment.len {
+                V::prefetch(ahead);
+                ahead = ahead.wrapping_add(t.ahead_step);
                 let row = load::<V, NV>(b, last);
                 unrolled!(i < MR {
                     let x = V::splat(*a.add(i));

@@ -2,6 +2,7 @@
 //! micro-kernels read front to back.
 
 use super::isa::Kernels;
+use super::vector::fetch;
 use crate::parallel::GRAIN;
 use crate::scalar::{Scalar, vectorized};
 use crate::{Cpu, CpuBuffer};
@@ -168,6 +169,9 @@ impl<'a, A: Scalar> Panels<'a, A> {
     }
 }
 
+/// Rows ahead of the one being copied that are asked for.
+const FETCH: usize = 8;
+
 /// Fills one panel `[unit, columns rounded up to vectors]`; what lies past `columns` is never read.
 fn pack<A: Scalar>(s: &Source<'_, A>, unit: &Unit, columns: Range<usize>, lanes: usize, panel: &mut [A]) {
     let (count, width) = (columns.len(), columns.len().next_multiple_of(lanes));
@@ -178,7 +182,9 @@ fn pack<A: Scalar>(s: &Source<'_, A>, unit: &Unit, columns: Range<usize>, lanes:
         let at = s.taps[tap] + unit.steps.start * s.k_step + columns.start * s.n_step;
         if s.n_step == 1 {
             for (k, to) in to.chunks_exact_mut(width).enumerate() {
-                to[..count].copy_from_slice(&s.data[at + k * s.k_step..][..count]);
+                let from = &s.data[at + k * s.k_step..];
+                fetch(from.as_ptr().wrapping_add(FETCH * s.k_step), count);
+                to[..count].copy_from_slice(&from[..count]);
             }
         } else {
             turn(&s.data[at..], s.n_step, unit.steps.len(), count, to, width);

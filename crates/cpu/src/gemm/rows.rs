@@ -170,6 +170,10 @@ pub(crate) fn by_rows<A: Scalar>(
             };
             fill(start..start + count, unit, &mut pointers);
             let kept = pointers.count;
+            let (ahead, ahead_step) = match kept {
+                1 if count > 1 && start + count < rows => next_rows(&table[..count]),
+                _ => (std::ptr::null(), 0),
+            };
             if kept == 1 && c.columns > 2 * kernels.panel() && alias(&table, count) {
                 stage(&mut table, count, len, &mut staged);
             }
@@ -179,6 +183,7 @@ pub(crate) fn by_rows<A: Scalar>(
             }
             for from in (0..c.columns).step_by(kernels.panel()) {
                 let columns = kernels.panel().min(c.columns - from);
+                let last_panel = from + columns == c.columns;
                 let (panel, b_step) = b.rows(u, first + from);
                 let all = unit.taps.len() * len;
                 assert!((all - 1) * b_step + columns <= panel.len(), "a panel holds its unit");
@@ -192,6 +197,8 @@ pub(crate) fn by_rows<A: Scalar>(
                     c_offset: from,
                     count,
                     columns,
+                    ahead: if last_panel { ahead } else { std::ptr::null() },
+                    ahead_step,
                     finish: Finish {
                         add: !first_unit,
                         bias: match bias {
@@ -219,9 +226,16 @@ pub(crate) fn by_rows<A: Scalar>(
     }
 }
 
+/// Where the row after `rows` starts, and how far apart rows are, if they are evenly.
+fn next_rows<A>(rows: &[*const A]) -> (*const A, isize) {
+    let bytes = rows[1].addr().wrapping_sub(rows[0].addr()).cast_signed();
+    let step = bytes / size_of::<A>().cast_signed();
+    (rows[rows.len() - 1].wrapping_offset(step), step)
+}
+
 /// Whether rows of A lie so far apart that a first-level cache holds few of them at once: a multiple of its sets.
 fn alias<A>(rows: &[*const A], count: usize) -> bool {
-    const SETS: usize = 2048;
+    const SETS: usize = 4096;
     count > 4 && (rows[1].addr().wrapping_sub(rows[0].addr())).is_multiple_of(SETS)
 }
 

@@ -39,6 +39,19 @@ pub(super) trait Vector: Copy {
     unsafe fn store_first(self, p: *mut Self::Element, n: usize);
 }
 
+/// Asks for the lines of `len` elements at `p`, which need not be readable.
+#[inline(always)]
+pub(super) fn fetch<A>(p: *const A, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..len * size_of::<A>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast::<i8>().wrapping_add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, len);
+}
+
 /// Four elements as an array, for machines whose vector units have no kernels of their own here: the compiler makes of
 /// it what the target has.
 #[derive(Clone, Copy)]

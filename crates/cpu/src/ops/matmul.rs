@@ -169,6 +169,9 @@ impl<'a, A: Scalar> One<'a, A> {
 /// Rows up to which a transposed B is read where it lies.
 const DOT_ROWS: usize = 16;
 
+/// Blocks of a large product, about: enough to share.
+const TASKS: usize = 64;
+
 /// Rows and columns of the blocks of C that tasks compute.
 fn block_size(m: usize, n: usize, k: usize, panel: usize) -> [usize; 2] {
     let work = m.saturating_mul(n).saturating_mul(k);
@@ -177,12 +180,14 @@ fn block_size(m: usize, n: usize, k: usize, panel: usize) -> [usize; 2] {
     }
     // Columns in whole panels, few enough that a unit of them stays in cache; then rows, so that there are tasks to share.
     let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most)).next_multiple_of(unit);
-    let columns = even(n, 256, panel);
-    let rows = even(m, 192, 12).min(even(m, (4 * BLOCK_WORK / (columns * k).max(1)).max(24), 12));
     if m <= 48 {
         return [m, even(n, (BLOCK_WORK / (m * k).max(1)).clamp(panel, 256), panel)];
     }
-    [rows, columns]
+    let columns = even(n, 256, panel);
+    // The more rows, the fewer times B is read again.
+    let task = (work / TASKS).clamp(4 * BLOCK_WORK, 128 * BLOCK_WORK);
+    let rows = (task / (columns * k).max(1)).clamp(24, 192);
+    [even(m, rows, 12), columns]
 }
 
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
