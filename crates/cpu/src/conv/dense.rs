@@ -69,10 +69,9 @@ pub(crate) fn forward<A: Scalar>(
         blocks(y.slice_mut(s![.., columns]), size, [0; 2], &|[row, column], y| {
             let rows = windows.rows(row..row + y.nrows());
             let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                windows.point(&rows[tile], group * per_in, unit, to);
+                windows.point(&rows, tile, group * per_in, unit, to);
             };
-            let place = |i: usize| rows[i].number - row;
-            by_rows(kernels, x, &mut fill, &b, column, rows.len(), Target::new(y), &place, e);
+            by_rows(kernels, x, &mut fill, &b, column, Target::new(y), rows.places(), e);
         });
     }
     Ok(())
@@ -124,24 +123,10 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
             for (windows, b) in &products {
                 let rows = windows.rows(row..row + dx.nrows());
                 let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                    windows.point(&rows[tile], group * per_out, unit, to);
+                    windows.point(&rows, tile, group * per_out, unit, to);
                 };
-                let none = Epilogue {
-                    bias: None,
-                    activation: Activation::None,
-                };
-                let place = |i: usize| rows[i].number - row;
-                by_rows(
-                    kernels,
-                    g,
-                    &mut fill,
-                    b,
-                    column,
-                    rows.len(),
-                    Target::new(dx.view_mut()),
-                    &place,
-                    none,
-                );
+                let to = Target::new(dx.view_mut());
+                by_rows(kernels, g, &mut fill, b, column, to, rows.places(), Epilogue::NONE);
             }
         });
     }

@@ -6,7 +6,8 @@ use super::dense;
 use super::runs::Runs;
 use crate::Cpu;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Segment, Source, Target, Unit, by_columns, by_rows, matrix, sum_parts,
+    BLOCK_WORK, Epilogue, Left, Panels, Places, Pointers, Segment, Source, Target, Unit, by_columns, by_rows, matrix,
+    sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, vectorized};
@@ -103,15 +104,20 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                 let g = &g[from * p.output[2] * outputs..];
                 let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
                     let at = tile.start * outputs + unit.steps.start;
-                    to.tap(0, tile.len(), |i| Some(at + i * outputs));
-                };
-                let none = Epilogue {
-                    bias: None,
-                    activation: Activation::None,
+                    to.rows(tile.len(), at, outputs);
                 };
                 let gathered = &mut gathered[..rows * depth];
                 let to = Target::new(matrix(gathered, rows, depth));
-                by_rows(kernels, g, &mut fill, &panels, 0, rows, to, &|i| i, none);
+                by_rows(
+                    kernels,
+                    g,
+                    &mut fill,
+                    &panels,
+                    0,
+                    to,
+                    Places::First(rows),
+                    Epilogue::NONE,
+                );
                 add_windows(p, band, gathered, dx);
             }
         }

@@ -5,7 +5,7 @@
 //! rows that are computed in the order of their classes share the taps that are not there, and leave them out together.
 
 use super::Geometry;
-use crate::gemm::{MAX_ROWS, Pointers, Taps, Unit};
+use crate::gemm::{Places, Pointers, Taps, Unit};
 use std::ops::Range;
 
 /// One dimension of the walk: where the windows of its positions start, and how far its taps are from there.
@@ -74,13 +74,23 @@ struct Place {
     class: usize,
 }
 
-/// A row of a product.
-#[derive(Clone, Copy)]
-pub(super) struct Row {
-    /// Its number, counted over all images.
-    pub(super) number: usize,
-    start: isize,
-    class: usize,
+/// Rows of a product, class after class.
+pub(super) struct Rows {
+    /// Their numbers, counted from the first of the range they were asked for; none where they are all of it, in order.
+    numbers: Option<Vec<usize>>,
+    /// The first element of each window.
+    starts: Vec<isize>,
+    /// The class of each; none where there is one class.
+    classes: Vec<usize>,
+}
+
+impl Rows {
+    pub(super) fn places(&self) -> Places<'_> {
+        match &self.numbers {
+            Some(numbers) => Places::Listed(numbers),
+            None => Places::First(self.starts.len()),
+        }
+    }
 }
 
 impl Windows {
@@ -196,64 +206,82 @@ impl Windows {
     }
 
     /// The rows whose numbers lie in `range`, class after class.
-    pub(super) fn rows(&self, range: Range<usize>) -> Vec<Row> {
-        let each = |f: &mut dyn FnMut(Row)| {
+    pub(super) fn rows(&self, range: Range<usize>) -> Rows {
+        let each = |f: &mut dyn FnMut(usize, isize, &[Place])| {
             let mut at = range.start;
             while at < range.end {
                 let (image, from) = (at / self.per_image, at % self.per_image);
                 let to = self.per_image.min(from + range.end - at);
-                let first = self.places.partition_point(|p| p.number < from);
-                for p in self.places[first..].iter().take_while(|p| p.number < to) {
-                    f(Row {
-                        number: image * self.per_image + p.number,
-                        start: (image * self.source) as isize + p.start,
-                        class: p.class,
-                    });
-                }
+                let [first, end] = [from, to].map(|number| self.places.partition_point(|p| p.number < number));
+                // Wraps where the range starts inside of the first image.
+                let before = (image * self.per_image).wrapping_sub(range.start);
+                f(before, (image * self.source) as isize, &self.places[first..end]);
                 at += to - from;
             }
         };
+        let mut starts = Vec::with_capacity(range.len());
         if self.classes.len() == 1 {
-            let mut rows = Vec::with_capacity(range.len());
-            each(&mut |row| rows.push(row));
-            return rows;
+            let all = self.places.len() == self.per_image;
+            let mut numbers = Vec::with_capacity(if all { 0 } else { range.len() });
+            each(&mut |before, image, places| {
+                starts.extend(places.iter().map(|p| image + p.start));
+                if !all {
+                    numbers.extend(places.iter().map(|p| before.wrapping_add(p.number)));
+                }
+            });
+            return Rows {
+                numbers: (!all).then_some(numbers),
+                starts,
+                classes: Vec::new(),
+            };
         }
         // A counting sort.
-        let mut starts = vec![0; self.classes.len() + 1];
-        each(&mut |row| starts[row.class + 1] += 1);
-        for i in 1..starts.len() {
-            starts[i] += starts[i - 1];
+        let mut ends = vec![0; self.classes.len() + 1];
+        each(&mut |_, _, places| places.iter().for_each(|p| ends[p.class + 1] += 1));
+        for i in 1..ends.len() {
+            ends[i] += ends[i - 1];
         }
-        let none = Row {
-            number: 0,
-            start: 0,
-            class: 0,
-        };
-        let mut rows = vec![none; starts[self.classes.len()]];
-        each(&mut |row| {
-            rows[starts[row.class]] = row;
-            starts[row.class] += 1;
+        let count = ends[self.classes.len()];
+        starts.resize(count, 0);
+        let (mut numbers, mut classes) = (vec![0; count], vec![0; count]);
+        each(&mut |before, image, places| {
+            for p in places {
+                let to = ends[p.class];
+                numbers[to] = before.wrapping_add(p.number);
+                starts[to] = image + p.start;
+                classes[to] = p.class;
+                ends[p.class] += 1;
+            }
         });
-        rows
+        Rows {
+            numbers: Some(numbers),
+            starts,
+            classes,
+        }
     }
 
     /// Points the rows of a tile at what they read of the taps of `unit`; `first` is added to every place.
-    pub(super) fn point<A>(&self, rows: &[Row], first: usize, unit: &Unit, to: &mut Pointers<'_, A>) {
-        let first = (first + unit.steps.start) as isize;
-        let class = rows[0].class;
-        if rows[rows.len() - 1].class == class {
-            let mut starts = [0; MAX_ROWS];
-            for (start, row) in starts.iter_mut().zip(rows) {
-                *start = row.start.wrapping_add(first);
-            }
-            to.taps(&starts[..rows.len()], &self.classes[class].taps, &unit.taps);
+    pub(super) fn point<A>(
+        &self,
+        rows: &Rows,
+        tile: Range<usize>,
+        first: usize,
+        unit: &Unit,
+        to: &mut Pointers<'_, A>,
+    ) {
+        let first = first + unit.steps.start;
+        let starts = &rows.starts[tile.clone()];
+        let classes = rows.classes.get(tile).unwrap_or(&[]);
+        let class = classes.first().copied().unwrap_or(0);
+        if classes.last().copied().unwrap_or(0) == class {
+            to.taps(starts, first, &self.classes[class].taps, &unit.taps);
             return;
         }
         for (i, tap) in unit.taps.clone().enumerate() {
-            let inside = |row: usize| self.classes[rows[row].class].inside[tap];
-            if (0..rows.len()).any(inside) {
-                let at = |row: usize| inside(row).then(|| (rows[row].start + self.offsets[tap] + first) as usize);
-                to.tap(i, rows.len(), at);
+            let inside = |row: usize| self.classes[classes[row]].inside[tap];
+            if (0..classes.len()).any(inside) {
+                let at = |row: usize| inside(row).then(|| (starts[row] + self.offsets[tap] + first as isize) as usize);
+                to.tap(i, classes.len(), at);
             }
         }
     }

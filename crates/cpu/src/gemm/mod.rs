@@ -25,9 +25,9 @@ mod winograd;
 pub(crate) use columns::{Left, by_columns, by_panels};
 pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
-pub(crate) use kernel::{MAX_ROWS, Segment};
+pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, Unit, turn};
-pub(crate) use rows::{Epilogue, Pointers, Taps, by_rows};
+pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_rows};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
 use crate::parallel::chunks_mut;
@@ -68,6 +68,15 @@ impl<'a, A> Target<'a, A> {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the view that this was made of has more than `row` rows, `step` apart.
         unsafe { self.c.add(row * self.step) }
+    }
+
+    /// Where the rows from `first` on start.
+    fn rows(&mut self, first: usize, to: &mut [*mut A]) {
+        assert!(first + to.len() <= self.rows, "rows of the target");
+        let first = self.c.wrapping_add(first * self.step);
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = first.wrapping_add(i * self.step);
+        }
     }
 
     /// Row `row` as a slice.

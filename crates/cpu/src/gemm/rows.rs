@@ -25,6 +25,31 @@ impl<A> Epilogue<'_, A> {
     };
 }
 
+/// Which rows of C the rows of a product are.
+#[derive(Clone, Copy)]
+pub(crate) enum Places<'a> {
+    /// The first so many, in order.
+    First(usize),
+    /// The row of each.
+    Listed(&'a [usize]),
+}
+
+impl Places<'_> {
+    fn len(self) -> usize {
+        match self {
+            Places::First(rows) => rows,
+            Places::Listed(rows) => rows.len(),
+        }
+    }
+
+    fn get(self, i: usize) -> usize {
+        match self {
+            Places::First(_) => i,
+            Places::Listed(rows) => rows[i],
+        }
+    }
+}
+
 /// Taps with their offsets, rising.
 pub(crate) struct Taps {
     list: Vec<(usize, isize)>,
@@ -84,12 +109,33 @@ impl<A> Pointers<'_, A> {
         self.count += 1;
     }
 
-    /// Those of `taps` that are `within` the unit, which all rows have: row `i` starts at `starts[i]` plus their offset.
+    /// The only tap: row `i < rows` of the tile starts at element `at + i·step` of A.
+    ///
+    /// # Panics
+    /// As [`Self::tap`].
+    #[inline(always)]
+    pub(crate) fn rows(&mut self, rows: usize, at: usize, step: usize) {
+        assert!(
+            at + rows.saturating_sub(1) * step + self.len <= self.data.len(),
+            "rows inside A"
+        );
+        let (row, rest) = self.table[self.count * self.height..][..self.height].split_at_mut(rows);
+        let first = self.data.as_ptr().wrapping_add(at);
+        for (i, to) in row.iter_mut().enumerate() {
+            *to = first.wrapping_add(i * step);
+        }
+        rest.fill(self.zeros.as_ptr());
+        self.order[self.count] = 0;
+        self.count += 1;
+    }
+
+    /// Those of `taps` that are `within` the unit, which all rows have: row `i` starts at `starts[i] + first` plus their
+    /// offset.
     ///
     /// # Panics
     /// When A ends before any of `taps` does, or begins after it: a bug in the op.
     #[inline(always)]
-    pub(crate) fn taps(&mut self, starts: &[isize], taps: &Taps, within: &Range<usize>) {
+    pub(crate) fn taps(&mut self, starts: &[isize], first: usize, taps: &Taps, within: &Range<usize>) {
         let (mut low, mut high) = (isize::MAX, isize::MIN);
         for &start in starts {
             low = low.min(start);
@@ -99,8 +145,9 @@ impl<A> Pointers<'_, A> {
         if starts.is_empty() || list.is_empty() {
             return;
         }
-        let end = (high + taps.high) as usize + self.len;
-        assert!(low + taps.low >= 0 && end <= self.data.len(), "taps inside A");
+        let first = first as isize;
+        let end = (high + first + taps.high) as usize + self.len;
+        assert!(low + first + taps.low >= 0 && end <= self.data.len(), "taps inside A");
         let data = self.data.as_ptr();
         let rows = starts.len();
         let mut table = &mut self.table[self.count * self.height..];
@@ -108,8 +155,9 @@ impl<A> Pointers<'_, A> {
             let (row, after) = table.split_at_mut(self.height);
             table = after;
             let (row, rest) = row.split_at_mut(rows);
+            let data = data.wrapping_offset(first + offset);
             for (to, &start) in row.iter_mut().zip(starts) {
-                *to = data.wrapping_offset(start.wrapping_add(offset));
+                *to = data.wrapping_offset(start);
             }
             rest.fill(self.zeros.as_ptr());
             *order = tap - within.start;
@@ -121,7 +169,7 @@ impl<A> Pointers<'_, A> {
 /// Fills in the pointers of the rows of a tile for a unit of k: the steps `unit.steps` of each of `unit.taps`.
 pub(crate) type Fill<'f, A> = dyn FnMut(Range<usize>, &Unit, &mut Pointers<'_, A>) + 'f;
 
-/// `C[row(i), j] = f(Σ A[i, k]·B[k, first + j] + bias[first + j])` for `i < rows` and every column of the target, on the
+/// `C[places[i], j] = f(Σ A[i, k]·B[k, first + j] + bias[first + j])` for every place and every column of the target, on the
 /// calling thread. `first` is a multiple of a panel's width.
 pub(crate) fn by_rows<A: Scalar>(
     kernels: &Kernels<A>,
@@ -129,15 +177,15 @@ pub(crate) fn by_rows<A: Scalar>(
     fill: &mut Fill<'_, A>,
     b: &Panels<'_, A>,
     first: usize,
-    rows: usize,
     mut c: Target<'_, A>,
-    row: &dyn Fn(usize) -> usize,
+    places: Places<'_>,
     e: Epilogue<'_, A>,
 ) {
+    let rows = places.len();
     let bias = e.bias.map(|bias| &bias[first..first + c.columns]);
     if b.units.is_empty() {
         for i in 0..rows {
-            let c = c.slice(row(i));
+            let c = c.slice(places.get(i));
             match bias {
                 Some(bias) => c.copy_from_slice(bias),
                 None => c.fill(A::default()),
@@ -178,8 +226,13 @@ pub(crate) fn by_rows<A: Scalar>(
                 stage(&mut table, count, len, &mut staged);
             }
             let mut targets = [std::ptr::null_mut(); MAX_ROWS];
-            for (i, target) in targets[..count].iter_mut().enumerate() {
-                *target = c.row(row(start + i));
+            match places {
+                Places::First(_) => c.rows(start, &mut targets[..count]),
+                Places::Listed(rows) => {
+                    for (target, &row) in targets.iter_mut().zip(&rows[start..start + count]) {
+                        *target = c.row(row);
+                    }
+                }
             }
             for from in (0..c.columns).step_by(kernels.panel()) {
                 let columns = kernels.panel().min(c.columns - from);
@@ -220,7 +273,7 @@ pub(crate) fn by_rows<A: Scalar>(
     }
     if !matches!(e.activation, Activation::None | Activation::Relu) {
         for i in 0..rows {
-            let c = c.slice(row(i));
+            let c = c.slice(places.get(i));
             finish_rows(c, c.len(), None, e.activation);
         }
     }

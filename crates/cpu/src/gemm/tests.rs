@@ -90,15 +90,15 @@ fn check<A: Scalar>(case: &Case) {
                     }
                 }
             };
+            let turned: Vec<usize> = (0..m).rev().collect();
             by_rows(
                 kernels,
                 &a,
                 &mut fill,
                 &panels,
                 0,
-                m,
                 Target::new(view),
-                &|i| m - 1 - i,
+                Places::Listed(&turned),
                 e,
             );
             for (at, got) in c.iter().enumerate() {
@@ -201,9 +201,8 @@ fn relu_keeps_nan() {
             &mut fill,
             &panels,
             0,
-            1,
             Target::new(matrix(&mut c, 1, 40)),
-            &|i| i,
+            Places::First(1),
             e,
         );
         assert!(c.iter().all(|c| c.is_nan()), "{}", kernels.name);

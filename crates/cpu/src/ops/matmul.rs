@@ -5,8 +5,8 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_dots, by_panels, by_rows, matrix,
-    sum_parts,
+    BLOCK_WORK, Epilogue, Left, Panels, Places, Pointers, Source, Target, Unit, blocks, by_dots, by_panels, by_rows,
+    matrix, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -150,7 +150,7 @@ impl<'a, A: Scalar> One<'a, A> {
         }
         let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
             let at = (row + tile.start) * self.a_step + unit.steps.start;
-            to.tap(0, tile.len(), |i| Some(at + i * self.a_step));
+            to.rows(tile.len(), at, self.a_step);
         };
         by_rows(
             A::kernels(),
@@ -158,9 +158,8 @@ impl<'a, A: Scalar> One<'a, A> {
             &mut fill,
             b,
             column,
-            rows,
             Target::new(c),
-            &|i| i,
+            Places::First(rows),
             e,
         );
     }
@@ -243,14 +242,10 @@ fn split_product<A: Scalar>(cpu: &Cpu, one: One<'_, A>, splits: usize, c: &mut [
     let part = one.k.div_ceil(splits);
     let mut parts = cpu.scratch(A::DTYPE, c.len() * splits)?;
     let parts = parts.as_mut_slice::<A>();
-    let none = Epilogue {
-        bias: None,
-        activation: Activation::None,
-    };
     try_chunks_mut(parts, c.len(), true, |at, c| {
         let i = at / c.len();
         let one = one.part((i * part).min(one.k), ((i + 1) * part).min(one.k));
-        one.block(&one.panels(cpu)?, 0, 0, matrix(c, one.m, one.n), none);
+        one.block(&one.panels(cpu)?, 0, 0, matrix(c, one.m, one.n), Epilogue::NONE);
         Ok(())
     })?;
     sum_parts(parts, c);

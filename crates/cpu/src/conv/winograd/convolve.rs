@@ -3,7 +3,7 @@
 use super::apart;
 use super::tiles::Tiles;
 use crate::epilogue::finish_rows;
-use crate::gemm::{Channels, Epilogue, Panels, Pointers, Target, Transforms, Unit, by_rows, matrix, turn};
+use crate::gemm::{Channels, Epilogue, Panels, Places, Pointers, Target, Transforms, Unit, by_rows, matrix, turn};
 use crate::parallel::{GRAIN, try_chunks_mut};
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
@@ -111,11 +111,7 @@ fn products<A: Scalar>(
         let tiles = &tiles[i * tile_step..][..count * steps];
         let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
             let at = tile.start * steps + unit.steps.start;
-            to.tap(0, tile.len(), |i| Some(at + i * steps));
-        };
-        let none = Epilogue {
-            bias: None,
-            activation: Activation::None,
+            to.rows(tile.len(), at, steps);
         };
         let to = Target::new(matrix(&mut to[..count * columns], count, columns));
         by_rows(
@@ -124,10 +120,9 @@ fn products<A: Scalar>(
             &mut fill,
             &weights.panels(i),
             0,
-            count,
             to,
-            &|i| i,
-            none,
+            Places::First(count),
+            Epilogue::NONE,
         );
         Ok(())
     })?;
