@@ -79,14 +79,14 @@ fn check<A: Scalar>(case: &Case) {
             let view = matrix(&mut c, m, 2 * n);
             let view = view.split_at(Axis(1), n).0;
             let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                let start = |i: usize| (tile.start + i) * k + unit.steps.start;
+                let (start, first) = (|i: usize| (tile.start + i) * k, unit.steps.start);
                 if tile.start.is_multiple_of(24) {
                     let starts: Vec<isize> = (0..tile.len()).map(|i| start(i) as isize).collect();
                     let taps = (0..taps).map(|tap| (tap, (tap * steps) as isize));
-                    to.taps(&starts, &Taps::new(taps.collect()), &unit.taps);
+                    to.taps(&starts, first, &Taps::new(taps.collect()), &unit.taps);
                 } else {
                     for (t, tap) in unit.taps.clone().enumerate() {
-                        to.tap(t, tile.len(), |i| Some(start(i) + tap * steps));
+                        to.tap(t, tile.len(), |i| Some(start(i) + first + tap * steps));
                     }
                 }
             };
