@@ -1,13 +1,14 @@
 //! Host memory with a dtype, cache-line aligned, returned to the pool when dropped.
 
-use crate::pool::{Line, Pool};
+use crate::block::Block;
+use crate::pool::Pool;
 use kiln_core::{Buffer, DType, Element, Result};
 use std::fmt;
 use std::sync::Arc;
 
 /// Memory of the CPU backend.
 pub struct CpuBuffer {
-    lines: Vec<Line>,
+    block: Block,
     dtype: DType,
     len: usize,
     pool: Arc<Pool>,
@@ -16,7 +17,7 @@ pub struct CpuBuffer {
 impl CpuBuffer {
     pub(crate) fn new(pool: &Arc<Pool>, dtype: DType, len: usize) -> Result<Self> {
         Ok(CpuBuffer {
-            lines: pool.take(len.saturating_mul(dtype.size()))?,
+            block: pool.take(len.saturating_mul(dtype.size()))?,
             dtype,
             len,
             pool: pool.clone(),
@@ -30,7 +31,7 @@ impl CpuBuffer {
     #[inline]
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(self.dtype, T::DTYPE, "buffer read as another dtype");
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &bytemuck::cast_slice(self.block.lines())[..self.len]
     }
 
     /// The elements, for writing.
@@ -40,18 +41,18 @@ impl CpuBuffer {
     #[inline]
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "buffer written as another dtype");
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        &mut bytemuck::cast_slice_mut(self.block.lines_mut())[..self.len]
     }
 
     /// The bytes of the elements.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len * self.dtype.size()]
+        &bytemuck::cast_slice(self.block.lines())[..self.len * self.dtype.size()]
     }
 
     /// The bytes of the elements, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let size = self.len * self.dtype.size();
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..size]
+        &mut bytemuck::cast_slice_mut(self.block.lines_mut())[..size]
     }
 }
 
@@ -66,7 +67,7 @@ impl Buffer for CpuBuffer {
 
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
-        self.pool.give(std::mem::take(&mut self.lines));
+        self.pool.give(std::mem::replace(&mut self.block, Block::EMPTY));
     }
 }
 

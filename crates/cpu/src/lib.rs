@@ -4,6 +4,7 @@
 //! portable code, chosen at run time. Work is split into chunks whose number depends on the shapes alone, and partial results are
 //! combined in order, so the same seed gives the same bits at any number of threads.
 
+mod block;
 mod blocks;
 mod buffer;
 mod conv;

@@ -1,14 +1,9 @@
 //! A caching allocator: blocks of a size class are kept and handed out again, so a steady state allocates nothing.
 
-use bytemuck::{Pod, Zeroable};
+use crate::block::{Block, LINE};
 use kiln_core::{Error, MemoryStats, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-
-/// One cache line: the unit and the alignment of every block.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Line([u8; 64]);
 
 /// Bytes that are always worth keeping.
 const SLACK: usize = 1 << 20;
@@ -30,7 +25,7 @@ struct State {
 /// The free blocks of a size, and when one was last taken or given.
 #[derive(Default)]
 struct Class {
-    blocks: Vec<Vec<Line>>,
+    blocks: Vec<Block>,
     used: u64,
 }
 
@@ -42,34 +37,33 @@ fn size_class(lines: usize) -> usize {
 
 impl Pool {
     /// A block of at least `bytes` bytes with unspecified contents.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Vec<Line>> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
         if bytes == 0 {
-            return Ok(Vec::new());
+            return Ok(Block::EMPTY);
         }
-        let class = size_class(bytes.div_ceil(64));
+        let class = size_class(bytes.div_ceil(LINE));
         let mut state = self.lock();
         let cached = state.pop(class);
         let block = match cached {
             Some(block) => {
-                state.stats.cached -= block.len() * 64;
+                state.stats.cached -= block.len() * LINE;
                 block
             }
             None => {
-                let mut block = Vec::new();
-                if block.try_reserve_exact(class).is_err() {
+                let block = Block::new(class).or_else(|| {
                     state.release();
-                    block.try_reserve_exact(class).map_err(|_| Error::OutOfMemory {
-                        device: "cpu".into(),
-                        requested: bytes,
-                        free: 0,
-                    })?;
-                }
-                block.resize(class, Line::zeroed());
+                    Block::new(class)
+                });
+                let block = block.ok_or_else(|| Error::OutOfMemory {
+                    device: "cpu".into(),
+                    requested: bytes,
+                    free: 0,
+                })?;
                 state.stats.allocations += 1;
                 block
             }
         };
-        state.stats.live += block.len() * 64;
+        state.stats.live += block.len() * LINE;
         state.stats.peak = state.stats.peak.max(state.stats.live);
         Ok(block)
     }
@@ -77,8 +71,8 @@ impl Pool {
     /// Takes a block back. What is kept is at most as much again as was ever live at once: blocks of one size class
     /// wait while others are in use, so a steady state needs more than its peak. Beyond that, the blocks of sizes that nobody
     /// asked for the longest go to the system.
-    pub(crate) fn give(&self, block: Vec<Line>) {
-        let bytes = block.len() * 64;
+    pub(crate) fn give(&self, block: Block) {
+        let bytes = block.len() * LINE;
         if bytes == 0 {
             return;
         }
@@ -104,8 +98,8 @@ impl Pool {
 impl State {
     /// A free block of `lines` lines, or, where they are many, the smallest of up to half as many again: sizes that nearly agree
     /// share blocks.
-    fn pop(&mut self, lines: usize) -> Option<Vec<Line>> {
-        let most = if lines * 64 > SLACK { lines + lines / 2 } else { lines };
+    fn pop(&mut self, lines: usize) -> Option<Block> {
+        let most = if lines * LINE > SLACK { lines + lines / 2 } else { lines };
         let mut fits = self
             .free
             .range(lines..=most)
@@ -127,7 +121,7 @@ impl State {
         let stale = self.free.iter_mut().filter(|(_, class)| !class.blocks.is_empty());
         if let Some((lines, class)) = stale.min_by_key(|(_, class)| class.used) {
             class.blocks.pop();
-            self.stats.cached -= lines * 64;
+            self.stats.cached -= lines * LINE;
         }
     }
 
