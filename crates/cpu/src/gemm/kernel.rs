@@ -41,9 +41,42 @@ pub(crate) struct RowTile<'s, A> {
     /// Columns of C and B, at most `NV` vectors and more than `NV − 1`.
     pub(crate) columns: usize,
     pub(crate) finish: Finish<A>,
-    /// The first of `MR` rows to ask for meanwhile, `ahead_step` apart, or null: what the next tile reads.
-    pub(crate) ahead: *const A,
-    pub(crate) ahead_step: isize,
+    pub(crate) ahead: Ahead<A>,
+}
+
+/// What a tile asks for meanwhile: the rows of A that the next one reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<A> {
+    /// Where they start, or null for none.
+    from: *const A,
+    /// Elements between what is asked for at once, a line for each row, and from there to the next lines.
+    step: isize,
+    next: isize,
+}
+
+impl<A> Ahead<A> {
+    /// Elements of a line.
+    const LINE: usize = 64 / size_of::<A>();
+    pub(crate) const NONE: Self = Ahead {
+        from: std::ptr::null(),
+        step: 0,
+        next: 0,
+    };
+
+    /// As many rows as `rows`, of `len` elements and evenly apart, after them.
+    pub(crate) fn after(rows: &[*const A], len: usize) -> Self {
+        let bytes = rows[1].addr().wrapping_sub(rows[0].addr()).cast_signed();
+        let step = bytes / size_of::<A>().cast_signed();
+        let from = rows[rows.len() - 1].wrapping_offset(step);
+        let line = Self::LINE.cast_signed();
+        // Rows that touch are one stretch of lines.
+        let (step, next) = if step == len.cast_signed() {
+            (line, line * rows.len().cast_signed())
+        } else {
+            (step, line)
+        };
+        Ahead { from, step, next }
+    }
 }
 
 /// A stretch of k: `len` steps of A and B from the elements where they start.
@@ -107,16 +140,18 @@ pub(super) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
             for i in 0..MR {
                 a[i] = *places.add(i);
             }
+            let mut ahead = t.ahead.from;
             let mut k = 0;
             while k < t.len {
                 let mut end = t.len;
-                if !t.ahead.is_null() {
-                    end = t.len.min(k + V::LANES);
-                    let mut ahead = t.ahead.wrapping_add(k);
+                if !t.ahead.from.is_null() {
+                    end = t.len.min(k + Ahead::<V::Element>::LINE);
+                    let mut line = ahead;
                     for _ in 0..MR {
-                        V::prefetch(ahead);
-                        ahead = ahead.wrapping_offset(t.ahead_step);
+                        V::prefetch(line);
+                        line = line.wrapping_offset(t.ahead.step);
                     }
+                    ahead = ahead.wrapping_offset(t.ahead.next);
                 }
                 while k < end {
                     let row = load::<V, NV>(b, last);

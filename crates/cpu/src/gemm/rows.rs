@@ -1,8 +1,8 @@
 //! Products whose left operand has rows that are contiguous in k: matrices as they are, and windows of images.
 
 use super::Target;
-use super::isa::Kernels;
-use super::kernel::{Finish, MAX_ROWS, RowTile};
+use super::isa::{Height, Kernels};
+use super::kernel::{Ahead, Finish, MAX_ROWS, RowTile};
 use super::panels::{Panels, Unit};
 use crate::epilogue::finish_rows;
 use crate::scalar::Scalar;
@@ -182,18 +182,6 @@ pub(crate) fn by_rows<A: Scalar>(
     e: Epilogue<'_, A>,
 ) {
     let rows = places.len();
-    let bias = e.bias.map(|bias| &bias[first..first + c.columns]);
-    if b.units.is_empty() {
-        for i in 0..rows {
-            let c = c.slice(places.get(i));
-            match bias {
-                Some(bias) => c.copy_from_slice(bias),
-                None => c.fill(A::default()),
-            }
-            finish_rows(c, c.len(), None, e.activation);
-        }
-        return;
-    }
     let most = |f: fn(&Unit) -> usize| b.units.iter().map(f).max().unwrap_or(0);
     let (taps, steps) = (most(|u| u.taps.len()), most(|u| u.steps.len()));
     let zeros = vec![A::default(); steps];
@@ -201,7 +189,7 @@ pub(crate) fn by_rows<A: Scalar>(
     let mut table = vec![std::ptr::null(); taps * MAX_ROWS];
     let mut staged = Vec::new();
     for (u, unit) in b.units.iter().enumerate() {
-        let (first_unit, last_unit) = (u == 0, u + 1 == b.units.len());
+        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e);
         let len = unit.steps.len();
         let mut start = 0;
         while start < rows {
@@ -218,12 +206,12 @@ pub(crate) fn by_rows<A: Scalar>(
             };
             fill(start..start + count, unit, &mut pointers);
             let kept = pointers.count;
-            let (ahead, ahead_step) = match kept {
-                1 if count > 1 && start + count < rows => next_rows(&table[..count]),
-                _ => (std::ptr::null(), 0),
-            };
-            if kept == 1 && c.columns > 2 * kernels.panel() && alias(&table, count) {
-                stage(&mut table, count, len, &mut staged);
+            let mut ahead = Ahead::NONE;
+            if kept == 1 && count > 1 {
+                if start + count < rows {
+                    ahead = Ahead::after(&table[..count], len);
+                }
+                stage(&mut table[..count], len, panels.list.len(), &mut staged);
             }
             let mut targets = [std::ptr::null_mut(); MAX_ROWS];
             match places {
@@ -234,71 +222,134 @@ pub(crate) fn by_rows<A: Scalar>(
                     }
                 }
             }
-            for from in (0..c.columns).step_by(kernels.panel()) {
-                let columns = kernels.panel().min(c.columns - from);
-                let last_panel = from + columns == c.columns;
-                let (panel, b_step) = b.rows(u, first + from);
-                let all = unit.taps.len() * len;
-                assert!((all - 1) * b_step + columns <= panel.len(), "a panel holds its unit");
-                let tile = RowTile {
-                    a: table.as_ptr(),
-                    taps: &order[..kept],
-                    len,
-                    b: panel.as_ptr(),
-                    b_step,
-                    c: targets.as_ptr(),
-                    c_offset: from,
-                    count,
-                    columns,
-                    ahead: if last_panel { ahead } else { std::ptr::null() },
-                    ahead_step,
-                    finish: Finish {
-                        add: !first_unit,
-                        bias: match bias {
-                            Some(bias) if last_unit => bias[from..].as_ptr(),
-                            _ => std::ptr::null(),
-                        },
-                        relu: last_unit && e.activation == Activation::Relu,
-                    },
-                };
-                let kernel = height.by_row[usize::from(columns > kernels.lanes)];
-                // SAFETY: A: `Pointers` compared every length; the rest reads `zeros`, which has as many. B:
-                // compared above for all taps, of which `order` holds some. C: the rows lie in the target, exclusively
-                // borrowed, and `columns` of theirs are left from `from` on; bias: as many. The instructions are this
-                // machine's, as `Kernels` hands out no others.
-                unsafe { kernel(&tile) };
-            }
+            // SAFETY: A: `Pointers` compared every length; the rest reads `zeros`, which has as many; `order` holds taps of the
+            // unit. C: the rows lie in the target, exclusively borrowed, and have its columns.
+            unsafe { panels.run(height, count, &table, &order[..kept], &targets, ahead) };
             start += count;
         }
     }
-    if !matches!(e.activation, Activation::None | Activation::Relu) {
-        for i in 0..rows {
-            let c = c.slice(places.get(i));
-            finish_rows(c, c.len(), None, e.activation);
+    let empty = b.units.is_empty();
+    if !empty && matches!(e.activation, Activation::None | Activation::Relu) {
+        return;
+    }
+    for i in 0..rows {
+        let c = c.slice(places.get(i));
+        if empty {
+            match e.bias {
+                Some(bias) => c.copy_from_slice(&bias[first..first + c.len()]),
+                None => c.fill(A::default()),
+            }
+        }
+        finish_rows(c, c.len(), None, e.activation);
+    }
+}
+
+/// A unit of k of the columns of B that a block of C needs, and what becomes of its sums.
+struct UnitPanels<'p, A: 'static> {
+    kernels: &'p Kernels<A>,
+    /// Steps of k of each tap, and all of them.
+    len: usize,
+    all: usize,
+    columns: usize,
+    /// Panels, with how far apart their rows are.
+    list: Vec<(&'p [A], usize)>,
+    add: bool,
+    /// Of the columns, in the last unit.
+    bias: Option<&'p [A]>,
+    relu: bool,
+}
+
+impl<'p, A: Scalar> UnitPanels<'p, A> {
+    fn new(
+        kernels: &'p Kernels<A>,
+        b: &'p Panels<'_, A>,
+        u: usize,
+        first: usize,
+        columns: usize,
+        e: Epilogue<'p, A>,
+    ) -> Self {
+        let unit = &b.units[u];
+        let last = u + 1 == b.units.len();
+        let (len, all) = (unit.steps.len(), unit.taps.len() * unit.steps.len());
+        let list: Vec<_> = (0..columns)
+            .step_by(kernels.panel())
+            .map(|from| {
+                let (panel, step) = b.rows(u, first + from);
+                let width = kernels.panel().min(columns - from);
+                assert!((all - 1) * step + width <= panel.len(), "a panel holds its unit");
+                (panel, step)
+            })
+            .collect();
+        UnitPanels {
+            kernels,
+            len,
+            all,
+            columns,
+            list,
+            add: u > 0,
+            bias: e.bias.filter(|_| last).map(|bias| &bias[first..first + columns]),
+            relu: last && e.activation == Activation::Relu,
+        }
+    }
+
+    /// Computes `count` rows of C in tiles of `height`, one for each panel.
+    ///
+    /// # Safety
+    /// `a` has `height.rows` pointers to `len` elements for each of `taps`, which are taps of the unit; `c` has `count` pointers
+    /// to as many elements as there are columns, which nobody else reaches.
+    unsafe fn run(
+        &self,
+        height: &Height<A>,
+        count: usize,
+        a: &[*const A],
+        taps: &[usize],
+        c: &[*mut A; MAX_ROWS],
+        ahead: Ahead<A>,
+    ) {
+        debug_assert!(taps.iter().all(|tap| (tap + 1) * self.len <= self.all));
+        let width = self.kernels.panel();
+        for (i, &(panel, b_step)) in self.list.iter().enumerate() {
+            let from = i * width;
+            let columns = width.min(self.columns - from);
+            let tile = RowTile {
+                a: a.as_ptr(),
+                taps,
+                len: self.len,
+                b: panel.as_ptr(),
+                b_step,
+                c: c.as_ptr(),
+                c_offset: from,
+                count,
+                columns,
+                ahead: if i + 1 == self.list.len() { ahead } else { Ahead::NONE },
+                finish: Finish {
+                    add: self.add,
+                    bias: self.bias.map_or(std::ptr::null(), |bias| bias[from..].as_ptr()),
+                    relu: self.relu,
+                },
+            };
+            let kernel = height.by_row[usize::from(columns > self.kernels.lanes)];
+            // SAFETY: A and C: the caller's contract. B: `new` compared every panel with the unit. The bias has as many
+            // elements as there are columns. The instructions are this machine's, as `Kernels` hands out no others.
+            unsafe { kernel(&tile) };
         }
     }
 }
 
-/// Where the row after `rows` starts, and how far apart rows are, if they are evenly.
-fn next_rows<A>(rows: &[*const A]) -> (*const A, isize) {
-    let bytes = rows[1].addr().wrapping_sub(rows[0].addr()).cast_signed();
-    let step = bytes / size_of::<A>().cast_signed();
-    (rows[rows.len() - 1].wrapping_offset(step), step)
-}
-
-/// Whether rows of A lie so far apart that a first-level cache holds few of them at once: a multiple of its sets.
-fn alias<A>(rows: &[*const A], count: usize) -> bool {
+/// Copies rows of a tile next to one another and points the table there, if they lie so far apart that a first-level cache
+/// holds few of them at once and are read for several panels.
+fn stage<A: Scalar>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
+    /// Bytes after which lines share the ways of a set.
     const SETS: usize = 4096;
-    count > 4 && (rows[1].addr().wrapping_sub(rows[0].addr())).is_multiple_of(SETS)
-}
-
-/// Copies the rows of a tile next to one another, and points the table there.
-fn stage<A: Scalar>(rows: &mut [*const A], count: usize, len: usize, staged: &mut Vec<A>) {
+    let apart = rows[1].addr().wrapping_sub(rows[0].addr());
+    if rows.len() <= 4 || panels <= 2 || !apart.is_multiple_of(SETS) {
+        return;
+    }
     // A line more than a row, so that the copies do not alias either.
     let step = len.next_multiple_of(16) + 16;
     staged.resize(MAX_ROWS * step, A::default());
-    for (row, to) in rows[..count].iter_mut().zip(staged.chunks_exact_mut(step)) {
-        // SAFETY: `Pointers` set the pointer to `len` readable elements.
+    for (row, to) in rows.iter_mut().zip(staged.chunks_exact_mut(step)) {
+        // SAFETY: the callers pass pointers to `len` readable elements.
         to[..len].copy_from_slice(unsafe { std::slice::from_raw_parts(*row, len) });
         *row = to.as_ptr();
     }

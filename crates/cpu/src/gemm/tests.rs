@@ -110,6 +110,60 @@ fn check<A: Scalar>(case: &Case) {
     }
 }
 
+/// The same with rows of A that are evenly apart: touching, and so that a first-level cache holds few of them at once.
+fn check_matrix<A: Scalar>(case: &Case) {
+    let cpu = Cpu::poisoned();
+    let &Case { m, n, relu, bias, .. } = case;
+    let k = case.taps * case.steps;
+    let (b, biases): (Vec<A>, Vec<A>) = (values(k * n, 2), values(n, 3));
+    let source = Source {
+        data: &b,
+        taps: &[0],
+        steps: k,
+        columns: n,
+        k_step: n,
+        n_step: 1,
+    };
+    let e = Epilogue {
+        bias: bias.then_some(&biases),
+        activation: if relu { Activation::Relu } else { Activation::None },
+    };
+    for a_step in [k, 1024] {
+        // Nothing lies behind the last row.
+        let a: Vec<A> = values((m - 1) * a_step + k, 1);
+        let want = |i: usize, j: usize| {
+            let sum: f64 = (0..k).map(|l| a[i * a_step + l].f64() * b[l * n + j].f64()).sum();
+            let sum = sum + if bias { biases[j].f64() } else { 0.0 };
+            if relu { sum.max(0.0) } else { sum }
+        };
+        for kernels in A::all_kernels() {
+            let packed = Panels::packed(&cpu, kernels, source).unwrap();
+            for panels in [Some(packed), Panels::direct(kernels, source)].into_iter().flatten() {
+                // From the second panel on, when there is one.
+                let first = if n > kernels.panel() { kernels.panel() } else { 0 };
+                let width = n - first;
+                let mut c = vec![A::of(GUARD); m * (width + 3)];
+                let view = matrix(&mut c, m, width + 3);
+                let target = Target::new(view.split_at(Axis(1), width).0);
+                let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                    to.rows(tile.len(), tile.start * a_step + unit.steps.start, a_step);
+                };
+                by_rows(kernels, &a, &mut fill, &panels, first, target, Places::First(m), e);
+                for (at, got) in c.iter().enumerate() {
+                    let (i, j) = (at / (width + 3), at % (width + 3));
+                    let want = if j < width { want(i, first + j) } else { GUARD };
+                    assert_eq!(
+                        got.f64(),
+                        want,
+                        "{} {case:?}, rows {a_step} apart: [{i}, {j}]",
+                        kernels.name
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// The same with A stored by columns, in segments and in panels.
 fn check_columns<A: Scalar>(case: &Case) {
     let cpu = Cpu::poisoned();
@@ -170,6 +224,8 @@ proptest! {
     fn kernels_sum_every_product_once(case in case()) {
         check::<f32>(&case);
         check::<f64>(&case);
+        check_matrix::<f32>(&case);
+        check_matrix::<f64>(&case);
         check_columns::<f32>(&case);
         check_columns::<f64>(&case);
     }

@@ -5,8 +5,8 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Places, Pointers, Source, Target, Unit, blocks, by_dots, by_panels, by_rows,
-    matrix, sum_parts,
+    BLOCK_WORK, Epilogue, Kernels, Left, Panels, Places, Pointers, Source, Target, Unit, blocks, by_dots, by_panels,
+    by_rows, matrix, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -61,7 +61,7 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
 
 /// One product of a batch: where its operands start, and their sizes.
 #[derive(Clone, Copy)]
-struct One<'a, A> {
+struct One<'a, A: 'static> {
     a: &'a [A],
     b: &'a [A],
     m: usize,
@@ -72,6 +72,15 @@ struct One<'a, A> {
     b_step: usize,
     trans_a: bool,
     trans_b: bool,
+    kernels: &'a Kernels<A>,
+}
+
+/// The micro-kernels for `n` columns: those of the shortest vectors that hold them.
+fn kernels<A: Scalar>(n: usize) -> &'static Kernels<A> {
+    let all = A::all_kernels();
+    // The last set is portable, and no match for one of this machine's.
+    let narrow = all[..all.len() - 1].iter().rev().find(|k| n <= k.lanes);
+    narrow.unwrap_or(&all[0])
 }
 
 /// Rows up to which a B with contiguous rows is read where it lies: a copy would be used too few times.
@@ -91,6 +100,7 @@ impl<'a, A: Scalar> One<'a, A> {
             b_step: if trans_b { k } else { n },
             trans_a,
             trans_b,
+            kernels: kernels(n),
         }
     }
 
@@ -119,11 +129,11 @@ impl<'a, A: Scalar> One<'a, A> {
             n_step,
         };
         if self.m <= FEW_ROWS
-            && let Some(panels) = Panels::direct(A::kernels(), source)
+            && let Some(panels) = Panels::direct(self.kernels, source)
         {
             return Ok(panels);
         }
-        Panels::packed(cpu, A::kernels(), source)
+        Panels::packed(cpu, self.kernels, source)
     }
 
     /// Rows `row…` and columns `column…` of the product, as many as the target has.
@@ -134,7 +144,7 @@ impl<'a, A: Scalar> One<'a, A> {
                 data: &self.a[row..],
                 step: self.a_step,
             };
-            by_panels(A::kernels(), a, b, column, Target::new(c.view_mut()));
+            by_panels(self.kernels, a, b, column, Target::new(c.view_mut()));
             if e.bias.is_some() || e.activation != Activation::None {
                 for mut row in c.outer_iter_mut() {
                     let row = row.as_slice_mut().expect("rows of C are contiguous");
@@ -153,7 +163,7 @@ impl<'a, A: Scalar> One<'a, A> {
             to.rows(tile.len(), at, self.a_step);
         };
         by_rows(
-            A::kernels(),
+            self.kernels,
             self.a,
             &mut fill,
             b,
@@ -213,7 +223,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     }
     for (batch, c) in c.chunks_exact_mut(m * n).enumerate() {
         let one = One::new(p, a, b, batch);
-        let [rows, columns] = block_size(m, n, k, A::kernels().panel());
+        let [rows, columns] = block_size(m, n, k, one.kernels.panel());
         if one.trans_b && !one.trans_a && m <= DOT_ROWS {
             blocks(matrix(c, m, n), [m, columns], [0; 2], &|[_, column], c| {
                 let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
