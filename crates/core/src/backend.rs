@@ -16,6 +16,7 @@ pub trait Backend:
     + PoolOps
     + NormOps
     + SoftmaxOps
+    + AttentionOps
     + LossOps
     + IndexOps
     + RandomOps
@@ -32,6 +33,7 @@ impl<T> Backend for T where
         + PoolOps
         + NormOps
         + SoftmaxOps
+        + AttentionOps
         + LossOps
         + IndexOps
         + RandomOps

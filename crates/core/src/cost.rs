@@ -5,9 +5,10 @@ use std::ops::{Add, AddAssign};
 
 /// The least that an op takes.
 ///
-/// `flops` are those of products and convolutions ([`MatmulParams::flops`](crate::ops::MatmulParams::flops),
-/// [`ConvParams::flops`](crate::ops::ConvParams::flops)): other ops are bound by memory and count none. `bytes` is what has
-/// to pass between memory and the processor when every operand is read once and every result written once.
+/// `flops` are those of products, convolutions and attention ([`MatmulParams::flops`](crate::ops::MatmulParams::flops),
+/// [`ConvParams::flops`](crate::ops::ConvParams::flops), [`AttentionParams::flops`](crate::ops::AttentionParams::flops)):
+/// other ops are bound by memory and count none. `bytes` is what has to pass between memory and the processor when every
+/// operand is read once and every result written once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Floating-point operations, a multiply-add counted as two.

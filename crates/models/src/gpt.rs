@@ -52,15 +52,12 @@ pub struct GptBlock<B: Backend> {
     mlp: Mlp<B>,
 }
 
-/// Causal self-attention of several heads, `[N, T, width]` to the same (Vaswani et al. 2017): products, a mask, softmax.
+/// Causal self-attention of several heads between two dense layers, `[N, T, width]` to the same (Vaswani et al. 2017).
 #[derive(Debug, Module)]
 pub struct Attention<B: Backend> {
     c_attn: Linear<B>,
     c_proj: Linear<B>,
     heads: usize,
-    /// 1 above the diagonal, `[context, context]`: what a position may not see.
-    #[module(skip)]
-    later: Indices<B>,
 }
 
 /// Two dense layers with a GELU between.
@@ -104,10 +101,6 @@ impl<B: Backend> Gpt<B> {
         let init = &mut init.scheme(normal(0.02));
         let wte = Embedding::new(init, vocabulary, width)?;
         let wpe = init.table(context, width)?;
-        let later: Vec<u8> = (0..context * context)
-            .map(|i| u8::from(i % context > i / context))
-            .collect();
-        let later = Indices::from_slice(init.backend(), &later, &[context, context])?;
         let deviation = 0.02 / (2.0 * layers as f64).sqrt();
         let residual = |init: &mut Init<B>, inputs| -> Result<Linear<B>> {
             init.set_scheme(normal(deviation));
@@ -123,7 +116,6 @@ impl<B: Backend> Gpt<B> {
                     c_attn: Linear::new(init, width, 3 * width)?,
                     c_proj: residual(init, width)?,
                     heads,
-                    later: later.clone(),
                 },
                 ln_2: LayerNorm::new(init, &[width])?,
                 mlp: Mlp {
@@ -172,29 +164,13 @@ impl<B: Backend> Layer<B> for GptBlock<B> {
 
 impl<B: Backend> Layer<B> for Attention<B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let &[n, t, width] = x.shape().dims() else {
-            return Err(Error::Rank {
-                op: "attention",
-                expected: "3",
-                rank: x.rank(),
-            });
-        };
-        let (heads, size) = (self.heads, width / self.heads);
-        let joined = self.c_attn.call("c_attn", x)?.reshape(&[n, t, 3, heads, size])?;
-        let joined = joined.permute(&[2, 0, 3, 1, 4])?;
-        let part = |i| joined.narrow(0, i, 1)?.reshape(&[n, heads, t, size]);
-        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-        let scores = q
-            .mul_scalar(1.0 / (size as f64).sqrt())?
-            .matmul_t(&k, false, true)?
-            .masked_fill(&self.later.narrow(0, 0, t)?.narrow(1, 0, t)?, f64::NEG_INFINITY)?;
-        let y = scores.softmax(-1)?.matmul(&v)?.permute(&[0, 2, 1, 3])?;
-        self.c_proj.call("c_proj", &y.reshape(&[n, t, width])?)
+        let y = self.c_attn.call("c_attn", x)?.self_attention(self.heads, true)?;
+        self.c_proj.call("c_proj", &y)
     }
 
-    /// The two products of every head.
+    /// The two products of every head, of positions that see each other.
     fn flops(&self, input: &Shape, _: &Shape) -> u64 {
-        input.dims().get(1).map_or(0, |&t| 4 * (input.size() * t) as u64)
+        input.dims().get(1).map_or(0, |&t| 2 * (input.size() * (t + 1)) as u64)
     }
 }
 

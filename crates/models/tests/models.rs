@@ -181,7 +181,8 @@ fn flops_of_a_gpt_count_attention() {
     let flops: u64 = calls.iter().filter(|c| c.depth == 0).map(|c| c.flops).sum();
     let (rows, width) = (16, 6);
     let dense = 2 * rows * width * (3 + 1 + 4 + 4) * width;
-    let attention = 2 * 2 * 2 * 8 * 8 * width;
+    // Two products for two sequences, of 8·9/2 pairs of positions that see each other.
+    let attention = 2 * 2 * 2 * 36 * width;
     assert_eq!(flops, 2 * (dense + attention) + 2 * rows * width * 11);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::Cost;
-use kiln_core::ops::{ConvParams, PoolParams};
+use kiln_core::ops::{AttentionParams, ConvParams, PoolParams};
 use serde_json::{Map, Value, json};
 
 const PROCESS: u32 = 1;
@@ -46,6 +46,20 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
         Detail::Binary(f, n) => json!({ "function": format!("{f:?}"), "elements": n }),
         Detail::Reduce(f, n) => json!({ "function": format!("{f:?}"), "elements": n }),
         Detail::Product([batches, m, n, k]) => json!({ "batches": batches, "m": m, "n": n, "k": k }),
+        Detail::Attention(AttentionParams {
+            batch,
+            positions,
+            heads,
+            width,
+            causal,
+            ..
+        }) => json!({
+            "batch": batch,
+            "positions": positions,
+            "heads": heads,
+            "width": width,
+            "causal": *causal == 1,
+        }),
         Detail::Conv(ConvParams {
             batch,
             input,

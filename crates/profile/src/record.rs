@@ -1,6 +1,6 @@
 //! What is kept of a step: a flat list of marks, and the tree of scopes that they name.
 
-use kiln_core::ops::{Binary, ConvParams, PoolParams, Reduce, Unary};
+use kiln_core::ops::{AttentionParams, Binary, ConvParams, PoolParams, Reduce, Unary};
 use kiln_core::{Cost, Scope, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +21,8 @@ pub enum Detail {
     Conv(ConvParams),
     /// A pooling or its gradient.
     Pool(PoolParams),
+    /// Attention or its gradient.
+    Attention(AttentionParams),
     /// A product: how many, `m`, `n`, `k`.
     Product([u64; 4]),
 }

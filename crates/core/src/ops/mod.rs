@@ -4,6 +4,7 @@
 //! in the CUDA C sources. Conventions shared by all of them: tensors are contiguous and row-major, images are
 //! channels-last, all arithmetic accumulates in [`Float::Acc`](crate::Float::Acc) and rounds once.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod index;
@@ -16,6 +17,7 @@ mod random;
 mod reduce;
 mod softmax;
 
+pub use attention::*;
 pub use conv::*;
 pub use elementwise::*;
 pub use index::*;

@@ -1,5 +1,6 @@
 //! One file per op family, the implementation of the trait of the same name in `kiln-core`.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod index;

@@ -1,5 +1,6 @@
 //! One file per op family: which kernel, how many threads.
 
+mod attention;
 pub mod conv;
 mod elementwise;
 mod index;

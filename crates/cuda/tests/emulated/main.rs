@@ -1,6 +1,7 @@
 //! Every op of the CUDA backend, by the kernels that a GPU runs, on the emulated driver or on the one that
 //! `KILN_CUDA_DRIVER` names.
 
+mod attention;
 mod both;
 mod conv;
 mod elementwise;

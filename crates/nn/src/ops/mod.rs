@@ -4,6 +4,7 @@
 //! the output, calls the backend and records its rule.
 
 mod activation;
+mod attention;
 mod conv;
 mod elementwise;
 pub mod index;

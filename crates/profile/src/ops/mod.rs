@@ -1,5 +1,6 @@
 //! The watching backend's ops: each hands its arguments on, with what it takes at least.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod index;

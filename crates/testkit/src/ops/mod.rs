@@ -1,5 +1,6 @@
 //! One file per op family: strategies, oracles and tolerances, and `suite` functions that a backend's tests call.
 
+pub mod attention;
 pub mod conv;
 pub mod elementwise;
 pub mod index;

@@ -1,5 +1,6 @@
 //! Every op of the public interface on the CPU backend, with poisoned buffers.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod golden;

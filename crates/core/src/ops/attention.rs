@@ -1,0 +1,166 @@
+//! Self-attention of several heads over packed queries, keys and values.
+
+mod composed;
+
+pub use composed::{composed_attention, composed_attention_grad};
+
+use super::{ElementwiseOps, IndexOps, MatmulOps, SoftmaxOps};
+use crate::{Error, Result, Shape};
+use bytemuck::{Pod, Zeroable};
+
+/// Parameters of self-attention over `[batch, positions, 3, heads, width]`: queries, keys and values of every head side
+/// by side, as one linear layer makes them.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct AttentionParams {
+    /// Sequences.
+    pub batch: u64,
+    /// Positions of a sequence.
+    pub positions: u64,
+    /// Heads.
+    pub heads: u64,
+    /// Entries of a head's vectors.
+    pub width: u64,
+    /// What products of queries and keys are multiplied by: 1/√width. Positive.
+    pub scale: f64,
+    /// 1 when a position sees itself and earlier ones alone.
+    pub causal: u32,
+    /// Zero.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<AttentionParams>() == 48);
+
+impl AttentionParams {
+    /// Parameters for `qkv [N, T, 3·H·D]`, and the shape of the result, `[N, T, H·D]`.
+    ///
+    /// # Errors
+    /// A rank other than 3, no heads, a last dimension that is no multiple of three times the heads.
+    pub fn new(op: &'static str, qkv: &Shape, heads: usize, causal: bool) -> Result<(Self, Shape)> {
+        let &[batch, positions, packed] = qkv.dims() else {
+            return Err(Error::Rank {
+                op,
+                expected: "3",
+                rank: qkv.rank(),
+            });
+        };
+        if heads == 0 {
+            return Err(Error::invalid(op, "heads", heads, "at least 1"));
+        }
+        if !heads.checked_mul(3).is_some_and(|parts| packed.is_multiple_of(parts)) {
+            let expected = format!("a divisor of a third of the last dimension, {packed}");
+            return Err(Error::invalid(op, "heads", heads, expected));
+        }
+        let width = packed / 3 / heads;
+        let p = AttentionParams {
+            batch: batch as u64,
+            positions: positions as u64,
+            heads: heads as u64,
+            width: width as u64,
+            scale: 1.0 / (width.max(1) as f64).sqrt(),
+            causal: u32::from(causal),
+            pad: 0,
+        };
+        // Scores are counted in memory by some backends: their number has to fit.
+        Shape::new(&[batch, heads, positions, positions])?;
+        Ok((p, qkv.with(2, packed / 3)?))
+    }
+
+    /// Rows of scores, each of which has one log-sum-exp: one for every sequence, head and position.
+    pub fn rows(&self) -> usize {
+        (self.batch * self.heads * self.positions) as usize
+    }
+
+    /// Floating-point operations of the two products `q·kᵀ` and `p·v`, those of pairs of positions that see each other
+    /// alone: about half of all when causal. The gradient takes twice as many.
+    pub fn flops(&self) -> u64 {
+        let (t, causal) = (self.positions, self.causal == 1);
+        let pairs = if causal {
+            t.saturating_mul(t + 1) / 2
+        } else {
+            t.saturating_mul(t)
+        };
+        [self.batch, self.heads, self.width, pairs]
+            .into_iter()
+            .fold(4, u64::saturating_mul)
+    }
+}
+
+/// Attention of a backend. The bodies here compose it of the backend's products, softmax and copies, with memory for all
+/// scores: the definition that a fused form is compared with.
+pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
+    /// For every sequence and head, with `q`, `k` and `v` of `[positions, width]`: `s = scale·q·kᵀ`, where a causal `s[i, j]` is −∞
+    /// for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is `[batch, positions, heads, width]`.
+    ///
+    /// `lse`, `[batch, heads, positions]` of the accumulation dtype (f32; f64 for f64), is what [`attention_grad`] gets from
+    /// here: a fused form leaves `ln Σ_j e^s[i, j]` there (Dao et al. 2022), the composed form nothing.
+    ///
+    /// A `v` that is not finite reaches positions that do not see it where a backend multiplies it by their zero.
+    ///
+    /// [`attention_grad`]: AttentionOps::attention_grad
+    fn attention(
+        &self,
+        p: &AttentionParams,
+        qkv: &Self::Buffer,
+        y: &mut Self::Buffer,
+        lse: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = lse;
+        composed_attention(self, p, qkv, y)
+    }
+
+    /// From the input, what [`attention`](AttentionOps::attention) left in `lse`, and the gradient `g` of `y`, with `p = softmax(s)`:
+    /// `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`, `dk = scale·dsᵀ·q`, packed as the input is.
+    fn attention_grad(
+        &self,
+        p: &AttentionParams,
+        qkv: &Self::Buffer,
+        lse: &Self::Buffer,
+        g: &Self::Buffer,
+        dqkv: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = lse;
+        composed_attention_grad(self, p, qkv, g, dqkv)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(d: &[usize]) -> Shape {
+        Shape::new(d).unwrap()
+    }
+
+    #[test]
+    fn heads_share_the_last_dimension() {
+        let (p, y) = AttentionParams::new("t", &shape(&[2, 5, 36]), 3, true).unwrap();
+        assert_eq!((p.batch, p.positions, p.heads, p.width), (2, 5, 3, 4));
+        assert_eq!((y.dims(), p.rows(), p.scale), (&[2, 5, 12][..], 30, 0.5));
+        let (p, y) = AttentionParams::new("t", &shape(&[2, 5, 0]), 3, true).unwrap();
+        assert_eq!((p.width, y.dims(), p.scale), (0, &[2, 5, 0][..], 1.0));
+    }
+
+    #[test]
+    fn what_does_not_divide_is_refused() {
+        let refused = |dims: &[usize], heads| AttentionParams::new("t", &shape(dims), heads, false).unwrap_err();
+        assert!(matches!(refused(&[5, 36], 3), Error::Rank { rank: 2, .. }));
+        assert!(matches!(refused(&[1, 1, 5, 36], 3), Error::Rank { rank: 4, .. }));
+        for (packed, heads) in [(36, 0), (36, 5), (37, 1), (36, usize::MAX), (36, usize::MAX / 3 + 1)] {
+            let e = refused(&[2, 5, packed], heads);
+            assert!(matches!(e, Error::InvalidArgument { argument: "heads", .. }), "{e}");
+        }
+        assert!(matches!(refused(&[1, 1 << 40, 3], 1), Error::TooLarge { .. }));
+    }
+
+    #[test]
+    fn only_pairs_that_see_each_other_count() {
+        let flops = |causal| {
+            AttentionParams::new("t", &shape(&[2, 5, 36]), 3, causal)
+                .unwrap()
+                .0
+                .flops()
+        };
+        assert_eq!(flops(false), 2 * (2 * 2 * 3 * 5 * 5 * 4));
+        assert_eq!(flops(true), 2 * (2 * 2 * 3 * 15 * 4));
+    }
+}

@@ -1,0 +1,159 @@
+//! Self-attention, head by head: blocks of scores are made, used and forgotten while they are in cache (Dao et al., "FlashAttention",
+//! 2022). Rows of scores are whole, so that a softmax needs no second look, and as few as fit.
+//!
+//! Queries, keys and values are read where they lie, a position apart; what a transposed operand needs is turned into
+//! panels. Of causal scores, blocks that nobody sees are left out.
+
+mod backward;
+mod forward;
+#[cfg(test)]
+mod tests;
+
+use crate::dispatch::float;
+use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Places, Pointers, Source, Target, Unit, by_rows};
+use crate::real::Real;
+use crate::rows::LANES;
+use crate::scalar::Scalar;
+use crate::wide::{Wide, write_wide};
+use crate::{Cpu, CpuBuffer};
+use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::{Buffer, Float, Result};
+use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
+use std::ops::Range;
+
+impl AttentionOps for Cpu {
+    fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
+        float!(qkv.dtype(), T => {
+            let qkv = Wide::new::<T>(self, qkv)?;
+            let lse = lse.as_mut_slice::<<T as Float>::Acc>();
+            write_wide::<T>(self, y, |y| forward::run(self, Scalar::kernels(), p, qkv.slice(), y, lse))
+        })
+    }
+
+    fn attention_grad(
+        &self,
+        p: &AttentionParams,
+        qkv: &CpuBuffer,
+        lse: &CpuBuffer,
+        g: &CpuBuffer,
+        dqkv: &mut CpuBuffer,
+    ) -> Result<()> {
+        float!(qkv.dtype(), T => {
+            let (qkv, g) = (Wide::new::<T>(self, qkv)?, Wide::new::<T>(self, g)?);
+            let given = backward::Given {
+                qkv: qkv.slice(),
+                lse: lse.as_slice(),
+                g: g.slice(),
+            };
+            write_wide::<T>(self, dqkv, |dqkv| backward::run(self, Scalar::kernels(), p, &given, dqkv))
+        })
+    }
+}
+
+/// Queries that are looked at together: whole tiles of every instruction set, and few, because a block of causal scores is
+/// computed up to the last one's position.
+const QUERIES: usize = 24;
+
+/// What all heads share.
+struct Call<'a, A: 'static> {
+    cpu: &'a Cpu,
+    kernels: &'static Kernels<A>,
+    positions: usize,
+    width: usize,
+    /// Entries of a position: of the result, and of queries, keys and values together.
+    joined: usize,
+    packed: usize,
+    causal: bool,
+    scale: A,
+    /// Elements from one row of scores to the next: whole lanes, and a line more, so that rows do not share sets of a cache.
+    stride: usize,
+    /// Whether the work is worth threads.
+    parallel: bool,
+}
+
+impl<'a, A: Scalar + Real> Call<'a, A> {
+    fn new(cpu: &'a Cpu, kernels: &'static Kernels<A>, p: &AttentionParams) -> Self {
+        let [positions, heads, width] = [p.positions, p.heads, p.width].map(|d| d as usize);
+        debug_assert!(p.scale > 0.0, "masked scores are −∞ after scaling");
+        Call {
+            cpu,
+            kernels,
+            positions,
+            width,
+            joined: heads * width,
+            packed: 3 * heads * width,
+            causal: p.causal == 1,
+            scale: A::of(p.scale),
+            stride: positions.next_multiple_of(LANES) + 16,
+            parallel: p.flops() > 2 * BLOCK_WORK as u64,
+        }
+    }
+
+    /// Positions that some of the queries before `end` see.
+    fn seen(&self, end: usize) -> usize {
+        if self.causal { end } else { self.positions }
+    }
+
+    /// Part number `part` of a head, from its first element on, in what is packed for its sequence.
+    fn part<'x>(&self, sequence: &'x [A], head: usize, part: usize) -> &'x [A] {
+        &sequence[part * self.joined + head * self.width..]
+    }
+
+    /// The transpose of a head's vectors, `step` apart, as right operand.
+    fn turned(&self, x: &[A], step: usize) -> Result<Panels<'static, A>> {
+        let source = Source {
+            data: x,
+            taps: &[0],
+            steps: self.width,
+            columns: self.positions,
+            k_step: 1,
+            n_step: step,
+        };
+        Panels::packed(self.cpu, self.kernels, source)
+    }
+
+    /// The first `count` of a head's vectors, `step` apart, as right operand, where they lie.
+    fn lying<'x>(&self, x: &'x [A], step: usize, count: usize) -> Panels<'x, A> {
+        let source = Source {
+            data: x,
+            taps: &[0],
+            steps: count,
+            columns: self.width,
+            k_step: step,
+            n_step: 1,
+        };
+        Panels::direct(self.kernels, source).expect("rows are contiguous and there are some")
+    }
+
+    /// `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
+    fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
+        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+            to.rows(tile.len(), tile.start * step + unit.steps.start, step);
+        };
+        let rows = Places::First(c.nrows());
+        by_rows(self.kernels, a, &mut fill, b, 0, Target::new(c), rows, Epilogue::NONE);
+    }
+
+    /// The first `columns` of some rows of scores.
+    fn scores<'s>(&self, scores: &'s mut [A], rows: usize, columns: usize) -> ArrayViewMut2<'s, A> {
+        let all = ArrayViewMut2::from_shape((rows, self.stride), &mut scores[..rows * self.stride]);
+        all.expect("rows of scores").slice_move(s![.., ..columns])
+    }
+}
+
+/// The columns of every head, sequence by sequence: `[positions, width]` of `x [batch, positions, heads, width]`.
+fn by_head<A>(x: &mut [A], [batch, positions, heads, width]: [usize; 4]) -> Vec<ArrayViewMut2<'_, A>> {
+    let mut rest = ArrayViewMut4::from_shape((batch, positions, heads, width), x).expect("as many elements");
+    let mut out = Vec::with_capacity(batch * heads);
+    for _ in 0..batch {
+        let (sequence, after) = rest.split_at(Axis(0), 1);
+        rest = after;
+        let mut sequence = sequence.index_axis_move(Axis(0), 0);
+        for _ in 0..heads {
+            let (head, after) = sequence.split_at(Axis(1), 1);
+            sequence = after;
+            out.push(head.index_axis_move(Axis(1), 0));
+        }
+    }
+    out
+}

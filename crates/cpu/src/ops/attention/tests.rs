@@ -1,0 +1,221 @@
+//! The fused form against the composed one, for every set of micro-kernels.
+
+use super::{backward, forward};
+use crate::gemm::Kernels;
+use crate::real::Real;
+use crate::scalar::Scalar;
+use crate::{Cpu, CpuBuffer};
+use kiln_core::ops::{AttentionOps, AttentionParams, composed_attention, composed_attention_grad};
+use kiln_core::philox::{Key, uniform};
+use kiln_core::{Buffer, DType, Runtime, Shape};
+use proptest::prelude::*;
+
+/// Values in −1..1 times `range`.
+fn values<A: Scalar>(cpu: &Cpu, len: usize, stream: u32, range: f64) -> CpuBuffer {
+    let key = Key::new(5, stream, 0);
+    let of = |i| A::of((2.0 * f64::from(uniform(key.word(i))) - 1.0) * range);
+    let values: Vec<A> = (0..len as u64).map(of).collect();
+    cpu.upload(&values).unwrap()
+}
+
+fn params([n, t, h, d]: [usize; 4], causal: bool) -> AttentionParams {
+    let shape = Shape::new(&[n, t, 3 * h * d]).unwrap();
+    AttentionParams::new("test", &shape, h, causal).unwrap().0
+}
+
+/// Result, log-sum-exp and gradient.
+type Three<A> = [Vec<A>; 3];
+
+fn fused<A: Scalar + Real>(
+    cpu: &Cpu,
+    kernels: &'static Kernels<A>,
+    p: &AttentionParams,
+    qkv: &[A],
+    g: &[A],
+) -> Three<A> {
+    let out = |len: usize| cpu.alloc(A::DTYPE, len).unwrap();
+    let (mut y, mut lse, mut dqkv) = (out(g.len()), out(p.rows()), out(qkv.len()));
+    forward::run(cpu, kernels, p, qkv, y.as_mut_slice(), lse.as_mut_slice()).unwrap();
+    let given = backward::Given {
+        qkv,
+        lse: lse.as_slice(),
+        g,
+    };
+    backward::run(cpu, kernels, p, &given, dqkv.as_mut_slice()).unwrap();
+    [y, lse, dqkv].map(|x| x.as_slice().to_vec())
+}
+
+fn near<A: Scalar>(what: &str, got: &[A], want: &[A], bound: f64) {
+    let pairs = got.iter().zip(want).map(|(a, b)| [a.f64(), b.f64()]);
+    for (i, [a, b]) in pairs.enumerate() {
+        assert!(
+            (a - b).abs() <= bound * (1.0 + b.abs()),
+            "{what}: element {i} is {a:e}, expected {b:e}"
+        );
+    }
+}
+
+fn agree<A: Scalar + Real>(dims: [usize; 4], causal: bool, range: f64, bound: f64) {
+    let (cpu, p) = (Cpu::poisoned(), params(dims, causal));
+    let [n, t, h, d] = dims;
+    let qkv = values::<A>(&cpu, 3 * n * t * h * d, 1, range);
+    let g = values::<A>(&cpu, n * t * h * d, 2, 1.0);
+    let mut y = cpu.alloc(A::DTYPE, g.len()).unwrap();
+    let mut dqkv = cpu.alloc(A::DTYPE, qkv.len()).unwrap();
+    composed_attention(&cpu, &p, &qkv, &mut y).unwrap();
+    composed_attention_grad(&cpu, &p, &qkv, &g, &mut dqkv).unwrap();
+    let [x, g] = [qkv.as_slice::<A>(), g.as_slice()];
+    let bound = bound * (1.0 + range * range) * (d as f64).sqrt();
+    for (i, kernels) in A::all_kernels().iter().enumerate() {
+        let [got, lse, slopes] = fused(&cpu, kernels, &p, x, g);
+        let what = format!("{p:?}, kernels {i}");
+        near(&format!("{what}: y"), &got, y.as_slice(), bound);
+        near(&format!("{what}: dqkv"), &slopes, dqkv.as_slice(), bound);
+        near(&format!("{what}: lse"), &lse, &logarithms(&p, x), bound);
+    }
+}
+
+/// `ln Σ e^s` as it reads.
+fn logarithms<A: Scalar>(p: &AttentionParams, qkv: &[A]) -> Vec<A> {
+    let [n, t, h, d] = [p.batch, p.positions, p.heads, p.width].map(|d| d as usize);
+    let entry = |n: usize, t: usize, part: usize, head: usize, i: usize| {
+        qkv[(((n * p.positions as usize) + t) * 3 + part) * h * d + head * d + i].f64()
+    };
+    let mut out = Vec::new();
+    for (n, head, i) in (0..n * h * t).map(|r| (r / t / h, r / t % h, r % t)) {
+        let seen = if p.causal == 1 { i + 1 } else { t };
+        let score = |j: usize| {
+            p.scale
+                * (0..d)
+                    .map(|c| entry(n, i, 0, head, c) * entry(n, j, 1, head, c))
+                    .sum::<f64>()
+        };
+        let most = (0..seen).map(score).fold(f64::NEG_INFINITY, f64::max);
+        out.push(A::of(
+            most + (0..seen).map(|j| (score(j) - most).exp()).sum::<f64>().ln(),
+        ));
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn both_forms_agree(
+        n in 1usize..3, t in 1usize..200, h in 1usize..4,
+        d in prop::sample::select(vec![1usize, 3, 8, 15, 16, 17, 31, 33, 40, 64, 70]),
+        causal in any::<bool>(), range in 0.3f64..3.0,
+    ) {
+        agree::<f32>([n, t, h, d], causal, range, 4e-6);
+        agree::<f64>([n, t, h, d], causal, range, 1e-14);
+    }
+}
+
+/// More scores than a block of the gradient has at a time, and more keys than a unit of a product.
+#[test]
+fn long_sequences_agree() {
+    for causal in [false, true] {
+        agree::<f32>([1, 1100, 1, 16], causal, 1.0, 4e-6);
+    }
+}
+
+#[test]
+fn nothing_gives_nothing() {
+    let cpu = Cpu::poisoned();
+    for dims in [[0, 5, 2, 3], [2, 0, 2, 3], [2, 5, 2, 0]] {
+        let [y, _, dqkv] = fused::<f32>(&cpu, f32::kernels(), &params(dims, true), &[], &[]);
+        assert!(y.is_empty() && dqkv.is_empty());
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let (cpu, p) = (Cpu::poisoned(), params([2, 150, 3, 40], true));
+    assert!(
+        p.flops() > 2 * crate::gemm::BLOCK_WORK as u64,
+        "large enough for threads"
+    );
+    let (qkv, g) = (
+        values::<f32>(&cpu, 2 * 150 * 360, 1, 1.0),
+        values::<f32>(&cpu, 2 * 150 * 120, 2, 1.0),
+    );
+    let run = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let three = pool.install(|| fused(&cpu, f32::kernels(), &p, qkv.as_slice(), g.as_slice()));
+        three.map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+    };
+    let one = run(1);
+    for threads in [2, 3, 4] {
+        assert!(run(threads) == one, "{threads} threads give other bits");
+    }
+}
+
+/// Scores of thousands: the largest is taken off before the exponential.
+#[test]
+fn large_scores_do_not_overflow() {
+    let (cpu, p) = (Cpu::poisoned(), params([1, 40, 2, 16], true));
+    let (qkv, g) = (
+        values::<f32>(&cpu, 40 * 96, 1, 60.0),
+        values::<f32>(&cpu, 40 * 32, 2, 1.0),
+    );
+    let three = fused(&cpu, f32::kernels(), &p, qkv.as_slice(), g.as_slice());
+    assert!(three[1].iter().any(|l| l.abs() > 1000.0));
+    assert!(three.iter().flatten().all(|x| x.is_finite()));
+}
+
+/// What is not a number comes through where the composed form lets it through, and earlier positions do not see it.
+#[test]
+fn a_nan_reaches_those_that_see_it() {
+    const DIMS: [usize; 4] = [1, 60, 2, 8];
+    let (cpu, p) = (Cpu::poisoned(), params(DIMS, true));
+    let clean = values::<f32>(&cpu, 60 * 48, 1, 1.0).as_slice::<f32>().to_vec();
+    let g = values::<f32>(&cpu, 60 * 16, 2, 1.0);
+    let run = |qkv: &[f32]| fused(&cpu, f32::kernels(), &p, qkv, g.as_slice())[0].clone();
+    let want = run(&clean);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for part in 0..3 {
+            // Of the first head, at position 50: its own row for a query, later ones too for a key or value.
+            let mut qkv = clean.clone();
+            qkv[50 * 48 + part * 16 + 3] = bad;
+            let mut y = cpu.alloc(DType::F32, want.len()).unwrap();
+            composed_attention(&cpu, &p, &cpu.upload(&qkv).unwrap(), &mut y).unwrap();
+            let got = run(&qkv);
+            for (i, (&got, &composed)) in got.iter().zip(y.as_slice::<f32>()).enumerate() {
+                let (t, column) = (i / 16, i % 16);
+                if column >= 8 || t < 48 {
+                    assert_eq!(
+                        got.to_bits(),
+                        want[i].to_bits(),
+                        "part {part}, element {i} of another head or block"
+                    );
+                } else if t >= 50 && part < 2 {
+                    let same = got.is_nan() == composed.is_nan();
+                    assert!(same, "part {part}, element {i} is {got}, composed {composed}");
+                } else if t >= 50 && column == 3 {
+                    assert!(!got.is_finite(), "element {i} is {got}");
+                }
+            }
+        }
+    }
+}
+
+/// Halves are computed in f32 and rounded once.
+#[test]
+fn halves_round_once() {
+    let (cpu, p) = (Cpu::poisoned(), params([1, 30, 2, 8], true));
+    let qkv = values::<f32>(&cpu, 30 * 48, 1, 1.0);
+    let run = |dtype: DType| {
+        let mut x = cpu.alloc(dtype, qkv.len()).unwrap();
+        let mut y = cpu.alloc(dtype, 30 * 16).unwrap();
+        let mut lse = cpu.alloc(DType::F32, p.rows()).unwrap();
+        let mut rounded = cpu.alloc(DType::BF16, qkv.len()).unwrap();
+        use kiln_core::ops::ElementwiseOps;
+        cpu.cast(&qkv, &mut rounded).unwrap();
+        cpu.cast(&rounded, &mut x).unwrap();
+        cpu.attention(&p, &x, &mut y, &mut lse).unwrap();
+        let mut half = cpu.alloc(DType::BF16, y.len()).unwrap();
+        cpu.cast(&y, &mut half).unwrap();
+        half.bytes().to_vec()
+    };
+    assert_eq!(run(DType::BF16), run(DType::F32));
+}

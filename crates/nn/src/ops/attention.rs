@@ -1,0 +1,75 @@
+//! Self-attention of several heads, one fused op. Beside it stands its definition in other ops: what gradients of gradients
+//! are taken of.
+
+use super::reduce::wide_dtype;
+use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
+use crate::{Backend, DType, Indices, Result, Tensor};
+use kiln_core::ops::AttentionParams;
+
+const OP: &str = "self_attention";
+
+struct Attention<B: Backend> {
+    p: AttentionParams,
+    qkv: Tensor<B>,
+    lse: B::Buffer,
+}
+
+impl<B: Backend> Rule<B> for Attention<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let (p, qkv, g) = (&self.p, &self.qkv, cx.grad);
+        if is_grad_enabled() {
+            return vjp(&[qkv], g, |t| composed(p, &t[0]));
+        }
+        let mut dqkv = qkv.alloc_like(*qkv.shape())?;
+        let backend = qkv.backend();
+        backend.attention_grad(p, qkv.buffer(), &self.lse, g.buffer(), &mut dqkv)?;
+        Ok(vec![Some(Tensor::from_buffer(backend, dqkv, *qkv.shape()))])
+    }
+}
+
+/// The definition: `softmax(scale·q·kᵀ)·v` of every head.
+fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B>> {
+    let [n, t, h, d] = [p.batch, p.positions, p.heads, p.width].map(|d| d as usize);
+    let heads = qkv.reshape(&[n, t, 3, h, d])?.permute(&[2, 0, 3, 1, 4])?;
+    let part = |i| heads.narrow(0, i, 1)?.reshape(&[n, h, t, d]);
+    let mut scores = part(0)?.mul_scalar(p.scale)?.matmul_t(&part(1)?, false, true)?;
+    if p.causal == 1 {
+        scores = scores.masked_fill(&later(qkv.backend(), t)?, f64::NEG_INFINITY)?;
+    }
+    let y = scores.softmax(-1)?.matmul(&part(2)?)?;
+    y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, h * d])
+}
+
+/// The mask of what a position may not see, `[t, t]`: 1 above the diagonal. Made where it is used, so that a captured step
+/// uploads nothing.
+fn later<B: Backend>(backend: &B, t: usize) -> Result<Indices<B>> {
+    let place = Tensor::ones(backend, &[t], DType::F32)?.cumsum(0)?;
+    place.reshape(&[1, t])?.gt(&place.reshape(&[t, 1])?)
+}
+
+impl<B: Backend> Tensor<B> {
+    /// Self-attention of `heads` heads over packed queries, keys and values (Vaswani et al., "Attention Is All You Need", 2017):
+    /// `[N, T, 3·H·D]`, the queries of all heads, then the keys, then the values, to `[N, T, H·D]`. Every head gives
+    /// `softmax(q·kᵀ/√D)·v`; when `causal`, a position sees itself and earlier ones alone. As PyTorch's
+    /// `scaled_dot_product_attention` and `flash_attn_qkvpacked_func`, without dropout.
+    ///
+    /// Whether a value that is not finite reaches positions that do not see it depends on the backend: their zero times that
+    /// value is NaN where it is multiplied at all.
+    ///
+    /// # Errors
+    /// A rank other than 3, no heads, a last dimension that is no multiple of `3·heads`, memory.
+    pub fn self_attention(&self, heads: usize, causal: bool) -> Result<Tensor<B>> {
+        let (p, shape) = AttentionParams::new(OP, self.shape(), heads, causal)?;
+        let backend = self.backend();
+        let mut y = self.alloc_like(shape)?;
+        let mut lse = backend.alloc(wide_dtype(self.dtype()), p.rows())?;
+        backend.attention(&p, self.buffer(), &mut y, &mut lse)?;
+        Ok(
+            Tensor::from_buffer(backend, y, shape).record(OP, &[self], || Attention {
+                p,
+                qkv: self.clone(),
+                lse,
+            }),
+        )
+    }
+}
