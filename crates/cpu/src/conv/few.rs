@@ -6,8 +6,7 @@ use super::dense;
 use super::runs::Runs;
 use crate::Cpu;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Places, Pointers, Segment, Source, Target, Unit, by_columns, by_rows, matrix,
-    sum_parts,
+    BLOCK_WORK, Epilogue, Left, Panels, Segment, Source, Target, by_columns, by_matrix, matrix, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, vectorized};
@@ -102,22 +101,9 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                 let band = from..(from + band).min(lines);
                 let rows = band.len() * p.output[2];
                 let g = &g[from * p.output[2] * outputs..];
-                let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                    let at = tile.start * outputs + unit.steps.start;
-                    to.rows(tile.len(), at, outputs);
-                };
                 let gathered = &mut gathered[..rows * depth];
                 let to = Target::new(matrix(gathered, rows, depth));
-                by_rows(
-                    kernels,
-                    g,
-                    &mut fill,
-                    &panels,
-                    0,
-                    to,
-                    Places::First(rows),
-                    Epilogue::NONE,
-                );
+                by_matrix(kernels, (g, outputs), &panels, 0, to, Epilogue::NONE);
                 add_windows(p, band, gathered, dx);
             }
         }

@@ -27,7 +27,7 @@ pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, Unit, turn};
-pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_rows};
+pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
 use crate::parallel::chunks_mut;

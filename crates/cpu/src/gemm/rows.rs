@@ -109,26 +109,6 @@ impl<A> Pointers<'_, A> {
         self.count += 1;
     }
 
-    /// The only tap: row `i < rows` of the tile starts at element `at + i·step` of A.
-    ///
-    /// # Panics
-    /// As [`Self::tap`].
-    #[inline(always)]
-    pub(crate) fn rows(&mut self, rows: usize, at: usize, step: usize) {
-        assert!(
-            at + rows.saturating_sub(1) * step + self.len <= self.data.len(),
-            "rows inside A"
-        );
-        let (row, rest) = self.table[self.count * self.height..][..self.height].split_at_mut(rows);
-        let first = self.data.as_ptr().wrapping_add(at);
-        for (i, to) in row.iter_mut().enumerate() {
-            *to = first.wrapping_add(i * step);
-        }
-        rest.fill(self.zeros.as_ptr());
-        self.order[self.count] = 0;
-        self.count += 1;
-    }
-
     /// Those of `taps` that are `within` the unit, which all rows have: row `i` starts at `starts[i] + first` plus their
     /// offset.
     ///
@@ -228,11 +208,59 @@ pub(crate) fn by_rows<A: Scalar>(
             start += count;
         }
     }
+    finish(b, first, &mut c, places, e);
+}
+
+/// As [`by_rows`] for a matrix A, whose rows are `a_step` apart, and every row of the target in order.
+pub(crate) fn by_matrix<A: Scalar>(
+    kernels: &Kernels<A>,
+    (a, a_step): (&[A], usize),
+    b: &Panels<'_, A>,
+    first: usize,
+    mut c: Target<'_, A>,
+    e: Epilogue<'_, A>,
+) {
+    let rows = c.rows;
+    let mut staged = Vec::new();
+    for (u, unit) in b.units.iter().enumerate() {
+        assert!(unit.taps == (0..1), "a matrix has one tap");
+        let inside = rows == 0 || (rows - 1) * a_step + unit.steps.end <= a.len();
+        assert!(inside, "rows inside A");
+        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e);
+        let mut start = 0;
+        while start < rows {
+            let height = kernels.height(rows - start);
+            let count = height.rows.min(rows - start);
+            let (mut table, mut targets) = ([std::ptr::null(); MAX_ROWS], [std::ptr::null_mut(); MAX_ROWS]);
+            c.rows(start, &mut targets[..count]);
+            // Rows past the last one repeat it, and are not kept.
+            let mut row = a.as_ptr().wrapping_add(start * a_step + unit.steps.start);
+            for (i, to) in table[..height.rows].iter_mut().enumerate() {
+                *to = row;
+                row = row.wrapping_add(if i + 1 < count { a_step } else { 0 });
+            }
+            let mut ahead = Ahead::NONE;
+            if count > 1 {
+                if start + count < rows {
+                    ahead = Ahead::after(&table[..count], panels.len);
+                }
+                stage(&mut table[..count], panels.len, panels.list.len(), &mut staged);
+            }
+            // SAFETY: A: compared above for every row. C: the rows lie in the target, exclusively borrowed, and have its columns.
+            unsafe { panels.run(height, count, &table, &[0], &targets, ahead) };
+            start += count;
+        }
+    }
+    finish(b, first, &mut c, Places::First(rows), e);
+}
+
+/// What is left to do when all units are added: everything if there are none, or an activation that the kernels lack.
+fn finish<A: Scalar>(b: &Panels<'_, A>, first: usize, c: &mut Target<'_, A>, places: Places<'_>, e: Epilogue<'_, A>) {
     let empty = b.units.is_empty();
     if !empty && matches!(e.activation, Activation::None | Activation::Relu) {
         return;
     }
-    for i in 0..rows {
+    for i in 0..places.len() {
         let c = c.slice(places.get(i));
         if empty {
             match e.bias {

@@ -145,10 +145,7 @@ fn check_matrix<A: Scalar>(case: &Case) {
                 let mut c = vec![A::of(GUARD); m * (width + 3)];
                 let view = matrix(&mut c, m, width + 3);
                 let target = Target::new(view.split_at(Axis(1), width).0);
-                let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                    to.rows(tile.len(), tile.start * a_step + unit.steps.start, a_step);
-                };
-                by_rows(kernels, &a, &mut fill, &panels, first, target, Places::First(m), e);
+                by_matrix(kernels, (&a, a_step), &panels, first, target, e);
                 for (at, got) in c.iter().enumerate() {
                     let (i, j) = (at / (width + 3), at % (width + 3));
                     let want = if j < width { want(i, first + j) } else { GUARD };

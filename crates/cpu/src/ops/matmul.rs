@@ -5,8 +5,8 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Kernels, Left, Panels, Places, Pointers, Source, Target, Unit, blocks, by_dots, by_panels,
-    by_rows, matrix, sum_parts,
+    BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, blocks, by_dots, by_matrix, by_panels, matrix,
+    sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -15,7 +15,6 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams, Strides};
 use kiln_core::{Buffer, Result};
 use ndarray::ArrayViewMut2;
-use std::ops::Range;
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
@@ -138,7 +137,7 @@ impl<'a, A: Scalar> One<'a, A> {
 
     /// Rows `row…` and columns `column…` of the product, as many as the target has.
     fn block(&self, b: &Panels<'_, A>, row: usize, column: usize, mut c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) {
-        let (rows, columns) = c.dim();
+        let columns = c.ncols();
         if self.trans_a {
             let a = Left {
                 data: &self.a[row..],
@@ -158,20 +157,8 @@ impl<'a, A: Scalar> One<'a, A> {
             }
             return;
         }
-        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-            let at = (row + tile.start) * self.a_step + unit.steps.start;
-            to.rows(tile.len(), at, self.a_step);
-        };
-        by_rows(
-            self.kernels,
-            self.a,
-            &mut fill,
-            b,
-            column,
-            Target::new(c),
-            Places::First(rows),
-            e,
-        );
+        let a = (&self.a[row * self.a_step..], self.a_step);
+        by_matrix(self.kernels, a, b, column, Target::new(c), e);
     }
 }
 

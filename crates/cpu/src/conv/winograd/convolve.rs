@@ -3,7 +3,7 @@
 use super::apart;
 use super::tiles::Tiles;
 use crate::epilogue::finish_rows;
-use crate::gemm::{Channels, Epilogue, Panels, Places, Pointers, Target, Transforms, Unit, by_rows, matrix, turn};
+use crate::gemm::{Channels, Epilogue, Panels, Target, Transforms, by_matrix, matrix, turn};
 use crate::parallel::{GRAIN, try_chunks_mut};
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
@@ -109,21 +109,8 @@ fn products<A: Scalar>(
     try_chunks_mut(products.as_mut_slice::<A>(), step, threads, |at, to| {
         let i = at / step;
         let tiles = &tiles[i * tile_step..][..count * steps];
-        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-            let at = tile.start * steps + unit.steps.start;
-            to.rows(tile.len(), at, steps);
-        };
         let to = Target::new(matrix(&mut to[..count * columns], count, columns));
-        by_rows(
-            A::kernels(),
-            tiles,
-            &mut fill,
-            &weights.panels(i),
-            0,
-            to,
-            Places::First(count),
-            Epilogue::NONE,
-        );
+        by_matrix(A::kernels(), (tiles, steps), &weights.panels(i), 0, to, Epilogue::NONE);
         Ok(())
     })?;
     Ok(products)
