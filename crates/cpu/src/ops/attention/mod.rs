@@ -10,7 +10,7 @@ mod forward;
 mod tests;
 
 use crate::dispatch::float;
-use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Places, Pointers, Source, Target, Unit, by_rows};
+use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Source, Target, by_matrix};
 use crate::real::Real;
 use crate::rows::LANES;
 use crate::scalar::Scalar;
@@ -19,7 +19,6 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AttentionOps, AttentionParams};
 use kiln_core::{Buffer, Float, Result};
 use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
-use std::ops::Range;
 
 impl AttentionOps for Cpu {
     fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
@@ -127,11 +126,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     /// `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
     fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
-        let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-            to.rows(tile.len(), tile.start * step + unit.steps.start, step);
-        };
-        let rows = Places::First(c.nrows());
-        by_rows(self.kernels, a, &mut fill, b, 0, Target::new(c), rows, Epilogue::NONE);
+        by_matrix(self.kernels, (a, step), b, 0, Target::new(c), Epilogue::NONE);
     }
 
     /// The first `columns` of some rows of scores.
