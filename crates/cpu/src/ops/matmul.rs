@@ -167,23 +167,28 @@ const DOT_ROWS: usize = 16;
 
 /// Blocks of a large product, about: enough to share.
 const TASKS: usize = 64;
+/// Rows of a block, about, beyond which B's part of it is read often enough; thin ones have more, for as many elements of A and C.
+const ROWS: usize = 192;
+const THIN: usize = 1 << 17;
 
 /// Rows and columns of the blocks of C that tasks compute.
-fn block_size(m: usize, n: usize, k: usize, panel: usize) -> [usize; 2] {
+fn block_size(one: &One<'_, impl Scalar>) -> [usize; 2] {
+    let &One { m, n, k, .. } = one;
     let work = m.saturating_mul(n).saturating_mul(k);
     if work <= BLOCK_WORK {
         return [m, n];
     }
-    // Columns in whole panels, few enough that a unit of them stays in cache; then rows, so that there are tasks to share.
+    let (panel, tile) = (one.kernels.panel(), one.kernels.tile());
     let even = |size: usize, most: usize, unit: usize| size.div_ceil(size.div_ceil(most)).next_multiple_of(unit);
     if m <= 48 {
         return [m, even(n, (BLOCK_WORK / (m * k).max(1)).clamp(panel, 256), panel)];
     }
-    let columns = even(n, 256, panel);
-    // The more rows, the fewer times B is read again.
+    // Columns in whole panels, few enough that a unit of them stays in cache; but a transposed A is copied for every block.
+    let columns = even(n, if one.trans_a { 768 } else { 256 }, panel);
     let task = (work / TASKS).clamp(4 * BLOCK_WORK, 128 * BLOCK_WORK);
-    let rows = (task / (columns * k).max(1)).clamp(24, 192);
-    [even(m, rows, 12), columns]
+    let most = ROWS.max(THIN / (columns + k));
+    let rows = (task / (columns * k).max(1)).clamp(2 * tile, most);
+    [even(m, rows, tile), columns]
 }
 
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
@@ -210,7 +215,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     }
     for (batch, c) in c.chunks_exact_mut(m * n).enumerate() {
         let one = One::new(p, a, b, batch);
-        let [rows, columns] = block_size(m, n, k, one.kernels.panel());
+        let [rows, columns] = block_size(&one);
         if one.trans_b && !one.trans_a && m <= DOT_ROWS {
             blocks(matrix(c, m, n), [m, columns], [0; 2], &|[_, column], c| {
                 let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
