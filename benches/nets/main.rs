@@ -59,8 +59,8 @@ fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -
             row::Row::parse(row)?.write(file)?;
             Ok(json!({}))
         }
-        ["load", key, _, row, file] => {
-            let (losses, work) = work::load(row::Row::parse(row)?, file)?;
+        ["load", key, setting, row, file] => {
+            let (losses, work) = work::load(row::Row::parse(row)?, setting, file)?;
             keep(key, work);
             Ok(json!({ "losses": losses }))
         }

@@ -45,6 +45,16 @@ impl Row {
         }
     }
 
+    /// Samples that a prediction takes at once.
+    pub(crate) fn part(self) -> usize {
+        match self.model {
+            Model::MnistCnn => 32,
+            Model::Lenet => 64,
+            Model::ResNet18 | Model::Vgg11 => self.batch,
+            Model::GptMini => 1,
+        }
+    }
+
     /// Writes the initial weights, `x` and `y`: random images with random labels, or random tokens with the next ones.
     pub(crate) fn write(self, file: &str) -> Outcome<()> {
         let cpu = Cpu::new();

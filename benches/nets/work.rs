@@ -7,7 +7,7 @@ use kiln_cpu::Cpu;
 use kiln_models::{Input, Net};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
-use kiln_nn::{Indices, Module, Optimizer, Tensor, no_grad};
+use kiln_nn::{Indices, Module, Optimizer, Tensor};
 
 /// A net, its optimizer and the batches it walks round and round.
 struct Training {
@@ -33,7 +33,7 @@ impl Training {
 }
 
 /// Loads a row's file, takes the steps whose losses are compared, and gives what is to be timed.
-pub(crate) fn load(row: Row, file: &str) -> Outcome<(Vec<f64>, Work)> {
+pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Work)> {
     let cpu = Cpu::new();
     let (mut dict, _) = read(file, &cpu)?;
     let batches = batches(&mut dict)?;
@@ -51,13 +51,17 @@ pub(crate) fn load(row: Row, file: &str) -> Outcome<(Vec<f64>, Work)> {
         return Ok((losses?, training.work()));
     }
     net.eval();
-    let loss = |(x, y): &(Input<Cpu>, Indices<Cpu>)| net.forward(x)?.cross_entropy(y)?.item();
-    let losses: Result<Vec<f64>> = no_grad(|| batches.iter().map(loss).collect());
+    let part = match setting {
+        "default" => row.part(),
+        part => part.parse()?,
+    };
+    let loss = |(x, y): &(Input<Cpu>, Indices<Cpu>)| net.predict(x, part)?.cross_entropy(y)?.item();
+    let losses: Result<Vec<f64>> = batches.iter().map(loss).collect();
     let (losses, mut at) = (losses?, 0);
     let work = move || {
         let (x, _) = &batches[at];
         at = (at + 1) % batches.len();
-        no_grad(|| net.forward(x)).map(drop)
+        net.predict(x, part).map(drop)
     };
     Ok((losses, Box::new(work)))
 }

@@ -108,6 +108,12 @@ pub trait Runtime: Clone + Send + Sync + 'static {
         0
     }
 
+    /// Calls `f(i)` for every `i < n`, several at a time where that is how this device has several things done at once; in
+    /// order where it is not. `f` may use the device. Stops at an error.
+    fn each(&self, n: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+        (0..n).try_for_each(f)
+    }
+
     /// A buffer holding `values`.
     fn upload<T: Element>(&self, values: &[T]) -> Result<Self::Buffer> {
         let mut buffer = self.alloc(T::DTYPE, values.len())?;

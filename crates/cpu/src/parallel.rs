@@ -109,6 +109,11 @@ pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl 
     each_mut(y, size.max(1), y.len() > size && work > THREADS, &f);
 }
 
+/// Calls `f(i)` for every `i < n`, in parallel; stops at an error.
+pub(crate) fn try_each(n: usize, f: &(dyn Fn(usize) -> kiln_core::Result<()> + Sync)) -> kiln_core::Result<()> {
+    (0..n).into_par_iter().try_for_each(f)
+}
+
 /// A kernel over chunk `i` of two slices.
 type Kernel2<'f, A, B> = &'f (dyn Fn(usize, &mut [A], &mut [B]) + Sync);
 /// A kernel over chunk `i` of three slices.

@@ -1,7 +1,7 @@
 //! The device handle: memory, copies, and capture (which on a CPU means: run it now).
 
 use crate::CpuBuffer;
-use crate::parallel::copy_bytes;
+use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
 use kiln_core::{Buffer, DType, MemoryStats, Result, Runtime};
 use std::convert::Infallible;
@@ -96,6 +96,10 @@ impl Runtime for Cpu {
 
     fn launches(&self, graph: &Infallible) -> usize {
         match *graph {}
+    }
+
+    fn each(&self, n: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+        try_each(n, f)
     }
 
     fn memory(&self) -> MemoryStats {

@@ -2,7 +2,7 @@
 
 use crate::{Gpt, GptConfig, Lenet, MnistCnn, ResNet18, Vgg11};
 use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::{Indices, Init, Layer, Module, Tensor, Walk, WalkMut};
+use kiln_nn::{Indices, Init, Layer, Module, Tensor, Walk, WalkMut, predict};
 use std::fmt;
 
 /// The networks by name.
@@ -140,6 +140,18 @@ impl<B: Backend> Net<B> {
             (Net::Tokens(_), Input::Images(x)) => {
                 Err(Error::invalid("forward", "input", x.shape(), "token ids [N, T]"))
             }
+        }
+    }
+
+    /// The logits of all samples of `x`, `batch_size` at a time, without recording: [`kiln_nn::predict()`].
+    ///
+    /// # Errors
+    /// As [`Net::forward`] and [`kiln_nn::predict()`].
+    pub fn predict(&self, x: &Input<B>, batch_size: usize) -> Result<Tensor<B>> {
+        match (self, x) {
+            (Net::Images(net), Input::Images(x)) => net.predict(x, batch_size),
+            (Net::Tokens(net), Input::Tokens(ids)) => predict(&**net, ids, batch_size, |ids| net.forward(ids)),
+            _ => self.forward(x),
         }
     }
 }

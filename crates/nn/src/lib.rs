@@ -60,6 +60,7 @@ mod memory;
 pub mod module;
 pub mod ops;
 pub mod optim;
+mod predict;
 mod tensor;
 pub mod trace;
 pub mod weights;
@@ -73,6 +74,7 @@ pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, Wal
 pub use ops::index::Pad;
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
+pub use predict::{Samples, predict};
 pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 

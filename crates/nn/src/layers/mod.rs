@@ -42,6 +42,14 @@ pub trait Layer<B: Backend>: Module<B> {
         0
     }
 
+    /// The outputs of all samples of `x`, `batch_size` at a time, without recording: [`predict`](crate::predict()).
+    ///
+    /// # Errors
+    /// As [`predict`](crate::predict()).
+    fn predict(&self, x: &Tensor<B>, batch_size: usize) -> Result<Tensor<B>> {
+        crate::predict(self, x, batch_size, |x| self.forward(x))
+    }
+
     /// [`Layer::forward`] for a layer inside of a model: an error names the field (``in `conv1` (Conv2d): …``), and
     /// [`mod@trace`] and a backend that watches see the call.
     ///

@@ -1,0 +1,104 @@
+//! Forward passes without gradients, a part of the batch at a time.
+
+use crate::module::{Entry, Module, Walk};
+use crate::{Indices, Tensor, no_grad};
+use kiln_core::{Backend, Error, Result, Shape};
+use std::sync::OnceLock;
+
+const OP: &str = "predict";
+
+/// What a model takes, samples along the first dimension.
+pub trait Samples<B: Backend>: Sized + Send + Sync {
+    /// The backend.
+    fn backend(&self) -> &B;
+    /// The dimensions.
+    fn shape(&self) -> &Shape;
+    /// `length` samples from `start` on.
+    ///
+    /// # Errors
+    /// Samples that are not there, memory.
+    fn part(&self, start: usize, length: usize) -> Result<Self>;
+}
+
+impl<B: Backend> Samples<B> for Tensor<B> {
+    fn backend(&self) -> &B {
+        self.backend()
+    }
+    fn shape(&self) -> &Shape {
+        self.shape()
+    }
+    fn part(&self, start: usize, length: usize) -> Result<Self> {
+        self.narrow(0, start, length)
+    }
+}
+
+impl<B: Backend> Samples<B> for Indices<B> {
+    fn backend(&self) -> &B {
+        self.backend()
+    }
+    fn shape(&self) -> &Shape {
+        self.shape()
+    }
+    fn part(&self, start: usize, length: usize) -> Result<Self> {
+        self.narrow(0, start, length)
+    }
+}
+
+/// What `forward` makes of all samples of `x`, `batch_size` at a time, without recording (`keras.Model.predict`): `[N, …]`
+/// to `[N, …]`.
+///
+/// On the CPU the parts are shared out among threads, each of which takes its part from the first layer to the last: what a
+/// layer writes is still in the thread's cache when the next one reads it. Small nets are fastest with parts of which one
+/// activation is some hundred KiB. Results depend on `batch_size` by rounding, never on the number of threads.
+///
+/// # Errors
+/// A `model` with a layer in training mode ([`Module::eval`] comes first), a `batch_size` of 0, an `x` without dimensions, an
+/// output that has another number of samples than its input; as `forward`.
+pub fn predict<B: Backend, X: Samples<B>>(
+    model: &(impl Module<B> + ?Sized),
+    x: &X,
+    batch_size: usize,
+    forward: impl Fn(&X) -> Result<Tensor<B>> + Sync,
+) -> Result<Tensor<B>> {
+    let mut trains = false;
+    model.walk(&mut Walk::new(&mut |_, entry| {
+        trains |= matches!(entry, Entry::Mode(mode) if mode.is_training());
+    }));
+    if trains {
+        return Err(Error::invalid(
+            OP,
+            "model",
+            "in training mode",
+            "a call of `eval` before",
+        ));
+    }
+    if batch_size == 0 {
+        return Err(Error::invalid(OP, "batch_size", batch_size, "at least 1"));
+    }
+    let Some(&samples) = x.shape().first() else {
+        return Err(Error::invalid(OP, "x", x.shape(), "samples along a first dimension"));
+    };
+    let one = |x: &X| {
+        let y = no_grad(|| forward(x))?;
+        match y.shape().first() == x.shape().first() {
+            true => Ok(y),
+            false => Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: *x.shape(),
+                rhs: *y.shape(),
+            }),
+        }
+    };
+    if samples <= batch_size {
+        return one(x);
+    }
+    let parts: Vec<OnceLock<Tensor<B>>> = (0..samples.div_ceil(batch_size)).map(|_| OnceLock::new()).collect();
+    x.backend().each(parts.len(), &|i| {
+        let start = i * batch_size;
+        let y = one(&x.part(start, batch_size.min(samples - start))?)?;
+        parts[i].get_or_init(|| y);
+        Ok(())
+    })?;
+    let parts: Vec<&Tensor<B>> = parts.iter().filter_map(OnceLock::get).collect();
+    no_grad(|| Tensor::concat(&parts, 0))
+}
