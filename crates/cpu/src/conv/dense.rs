@@ -10,7 +10,8 @@ use super::widen::widen;
 use super::windows::Windows;
 use crate::Cpu;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_columns, by_rows, matrix, sum_parts,
+    ALONE, BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_columns, by_rows, matrix,
+    sum_parts,
 };
 use crate::parallel::{chunks_mut, try_chunks_mut};
 use crate::scalar::Scalar;
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// Rows and columns of the blocks of a product that tasks compute; rows come in multiples of `unit`.
 fn block_size(rows: usize, columns: usize, depth: usize, panel: usize, unit: usize) -> [usize; 2] {
     let work = rows.saturating_mul(columns).saturating_mul(depth);
-    if work <= BLOCK_WORK {
+    if work <= ALONE {
         return [rows.max(1), columns];
     }
     let columns = columns.div_ceil(columns.div_ceil(256)).next_multiple_of(panel);
@@ -148,7 +149,8 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
     let (per_in, per_out, depth, rows) = (p.group_in(), p.group_out(), p.depth(), p.rows());
     let taps = Runs::new(p);
     let size = dw.len();
-    let tasks = (p.work() / BLOCK_WORK).clamp(1, 32);
+    let parallel = p.work() > ALONE;
+    let tasks = if parallel { (p.work() / BLOCK_WORK).min(32) } else { 1 };
     // Parts of the rows cost memory and a sum, parts of a run read the output's gradient again.
     let parts = tasks.min((PARTS / size.max(1)).max(1)).min(rows.max(1));
     let unit = match tasks.div_ceil(parts * p.groups) {
@@ -183,7 +185,7 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
             from += count;
         }
     }
-    try_chunks_mut(&mut chunks, 1, p.work() > BLOCK_WORK, |_, chunk| {
+    try_chunks_mut(&mut chunks, 1, parallel, |_, chunk| {
         let (number, group, from, dw) = &mut chunk[0];
         let (start, end) = ((*number * part).min(rows), ((*number + 1) * part).min(rows));
         if start == end {

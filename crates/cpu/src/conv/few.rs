@@ -6,7 +6,7 @@ use super::dense;
 use super::runs::Runs;
 use crate::Cpu;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Left, Panels, Segment, Source, Target, by_columns, by_matrix, matrix, sum_parts,
+    ALONE, BLOCK_WORK, Epilogue, Left, Panels, Segment, Source, Target, by_columns, by_matrix, matrix, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, vectorized};
@@ -91,7 +91,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     let lines = p.output[0] * p.output[1];
     let band = (GATHERED / (depth * p.output[2])).clamp(1, lines);
     let images = (BLOCK_WORK / (lines * p.output[2] * depth * outputs).max(1)).max(1);
-    try_chunks_mut(dx, images * image, p.work() > BLOCK_WORK, |at, dx| {
+    try_chunks_mut(dx, images * image, p.work() > ALONE, |at, dx| {
         let mut gathered = cpu.scratch(A::DTYPE, band * p.output[2] * depth)?;
         let gathered = gathered.as_mut_slice::<A>();
         dx.fill(A::default());
@@ -198,7 +198,8 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
         return dense::weight_grad(cpu, p, g, x, dw);
     }
     let (rows, depth) = (p.rows(), p.depth());
-    let parts = (p.work() / BLOCK_WORK).clamp(1, 32).min(rows.max(1));
+    let parts = if p.work() > ALONE { p.work() / BLOCK_WORK } else { 1 };
+    let parts = parts.min(32).min(rows.max(1));
     let part = rows.div_ceil(parts);
     let mut sums = cpu.scratch(A::DTYPE, if parts > 1 { parts * dw.len() } else { 0 })?;
     let sum = |i: usize, dw: &mut [A]| {

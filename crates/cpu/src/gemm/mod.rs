@@ -34,8 +34,12 @@ use crate::parallel::chunks_mut;
 use crate::scalar::Scalar;
 use ndarray::{ArrayViewMut2, Axis};
 
-/// Multiply-adds below which a product stays on one thread, and about as many as one block of a larger one has.
+/// Multiply-adds of one block of a large product, about.
 pub(crate) const BLOCK_WORK: usize = 1 << 20;
+
+/// Multiply-adds up to which a product stays on one thread: 40 µs of a core with AVX-512, of which waking another would take
+/// back what it saves.
+pub(crate) const ALONE: usize = 2 * BLOCK_WORK;
 
 /// A block of C while a product fills it: rows of contiguous columns.
 pub(crate) struct Target<'a, A> {

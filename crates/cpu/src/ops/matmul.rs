@@ -5,7 +5,7 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, blocks, by_dots, by_matrix, by_panels, matrix,
+    ALONE, BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, blocks, by_dots, by_matrix, by_panels, matrix,
     sum_parts,
 };
 use crate::parallel::try_chunks_mut;
@@ -175,7 +175,7 @@ const THIN: usize = 1 << 17;
 fn block_size(one: &One<'_, impl Scalar>) -> [usize; 2] {
     let &One { m, n, k, .. } = one;
     let work = m.saturating_mul(n).saturating_mul(k);
-    if work <= BLOCK_WORK {
+    if work <= ALONE {
         return [m, n];
     }
     let (panel, tile) = (one.kernels.panel(), one.kernels.tile());
@@ -203,7 +203,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     let work = m.saturating_mul(n).saturating_mul(k).max(1);
     if batches > 1 && work <= 16 * BLOCK_WORK {
         let together = (BLOCK_WORK / work).clamp(1, batches);
-        let parallel = work.saturating_mul(batches) > BLOCK_WORK;
+        let parallel = work.saturating_mul(batches) > ALONE;
         return try_chunks_mut(c, together * m * n, parallel, |at, c| {
             let first = at / (m * n);
             for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
