@@ -67,13 +67,19 @@ pub(crate) fn forward<A: Scalar>(
         };
         let mut y = matrix(y, g.rows(), g.outputs);
         let size = block_size(g.rows(), per_out, depth, kernels.panel(), kernels.tile());
-        blocks(y.slice_mut(s![.., columns]), size, [0; 2], &|[row, column], y| {
-            let rows = windows.rows(row..row + y.nrows());
-            let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                windows.point(&rows, tile, group * per_in, unit, to);
-            };
-            by_rows(kernels, x, &mut fill, &b, column, Target::new(y), rows.places(), e);
-        });
+        blocks(
+            y.slice_mut(s![.., columns]),
+            size,
+            size[0],
+            [0; 2],
+            &|[row, column], y| {
+                let rows = windows.rows(row..row + y.nrows());
+                let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                    windows.point(&rows, tile, group * per_in, unit, to);
+                };
+                by_rows(kernels, x, &mut fill, &b, column, Target::new(y), rows.places(), e);
+            },
+        );
     }
     Ok(())
 }
@@ -120,16 +126,22 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
         let size = [rows.max(if cut { images } else { 0 }), columns];
         let mut dx = matrix(dx, positions, p.channels);
         let columns = group * per_in..(group + 1) * per_in;
-        blocks(dx.slice_mut(s![.., columns]), size, [0; 2], &|[row, column], mut dx| {
-            for (windows, b) in &products {
-                let rows = windows.rows(row..row + dx.nrows());
-                let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                    windows.point(&rows, tile, group * per_out, unit, to);
-                };
-                let to = Target::new(dx.view_mut());
-                by_rows(kernels, g, &mut fill, b, column, to, rows.places(), Epilogue::NONE);
-            }
-        });
+        blocks(
+            dx.slice_mut(s![.., columns]),
+            size,
+            size[0],
+            [0; 2],
+            &|[row, column], mut dx| {
+                for (windows, b) in &products {
+                    let rows = windows.rows(row..row + dx.nrows());
+                    let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+                        windows.point(&rows, tile, group * per_out, unit, to);
+                    };
+                    let to = Target::new(dx.view_mut());
+                    by_rows(kernels, g, &mut fill, b, column, to, rows.places(), Epilogue::NONE);
+                }
+            },
+        );
     }
     Ok(())
 }

@@ -101,9 +101,15 @@ pub(crate) fn matrix<A>(c: &mut [A], rows: usize, columns: usize) -> ArrayViewMu
 /// What is done to one block of C, given the row and column where the block starts.
 pub(crate) type Task<'f, A> = dyn Fn([usize; 2], ArrayViewMut2<'_, A>) + Sync + 'f;
 
-/// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel. Where the cuts fall depends on the shape
-/// alone.
-pub(crate) fn blocks<A: Send>(c: ArrayViewMut2<'_, A>, size: [usize; 2], origin: [usize; 2], f: &Task<'_, A>) {
+/// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel; rows are cut at multiples of `unit`, into halves
+/// that two threads need as long for. Where the cuts fall depends on the shape alone.
+pub(crate) fn blocks<A: Send>(
+    c: ArrayViewMut2<'_, A>,
+    size: [usize; 2],
+    unit: usize,
+    origin: [usize; 2],
+    f: &Task<'_, A>,
+) {
     if c.is_empty() {
         return;
     }
@@ -112,11 +118,17 @@ pub(crate) fn blocks<A: Send>(c: ArrayViewMut2<'_, A>, size: [usize; 2], origin:
     if counts[axis] == 1 {
         return f(origin, c);
     }
-    let cut = counts[axis] / 2 * size[axis];
+    let cut = match axis {
+        0 => (c.nrows() / 2).next_multiple_of(unit).min(size[0] * (counts[0] - 1)),
+        _ => counts[1] / 2 * size[1],
+    };
     let (low, high) = c.split_at(Axis(axis), cut);
     let mut after = origin;
     after[axis] += cut;
-    rayon::join(|| blocks(low, size, origin, f), || blocks(high, size, after, f));
+    rayon::join(
+        || blocks(low, size, unit, origin, f),
+        || blocks(high, size, unit, after, f),
+    );
 }
 
 /// `c[i]` becomes the sum of element `i` of every part, first to last.

@@ -217,7 +217,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
         let one = One::new(p, a, b, batch);
         let [rows, columns] = block_size(&one);
         if one.trans_b && !one.trans_a && m <= DOT_ROWS {
-            blocks(matrix(c, m, n), [m, columns], [0; 2], &|[_, column], c| {
+            blocks(matrix(c, m, n), [m, columns], 1, [0; 2], &|[_, column], c| {
                 let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
                 by_dots(A::kernels(), a, b, column, k, Target::new(c), e);
             });
@@ -232,9 +232,15 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             continue;
         }
         let panels = one.panels(cpu)?;
-        blocks(matrix(c, m, n), [rows, columns], [0; 2], &|[row, column], c| {
-            one.block(&panels, row, column, c, e);
-        });
+        blocks(
+            matrix(c, m, n),
+            [rows, columns],
+            one.kernels.tile(),
+            [0; 2],
+            &|[row, column], c| {
+                one.block(&panels, row, column, c, e);
+            },
+        );
     }
     Ok(())
 }
