@@ -79,7 +79,7 @@ impl<'a, A> Target<'a, A> {
         assert!(first + to.len() <= self.rows, "rows of the target");
         let first = self.c.wrapping_add(first * self.step);
         for (i, to) in to.iter_mut().enumerate() {
-            *to = first.wrapping_add(i * self.step);
+            *to = first.wrapping_add(i.wrapping_mul(self.step));
         }
     }
 

@@ -221,6 +221,7 @@ pub(crate) fn by_matrix<A: Scalar>(
     e: Epilogue<'_, A>,
 ) {
     let rows = c.rows;
+    let (mut table, mut targets) = ([std::ptr::null(); MAX_ROWS], [std::ptr::null_mut(); MAX_ROWS]);
     let mut staged = Vec::new();
     for (u, unit) in b.units.iter().enumerate() {
         assert!(unit.taps == (0..1), "a matrix has one tap");
@@ -231,14 +232,12 @@ pub(crate) fn by_matrix<A: Scalar>(
         while start < rows {
             let height = kernels.height(rows - start);
             let count = height.rows.min(rows - start);
-            let (mut table, mut targets) = ([std::ptr::null(); MAX_ROWS], [std::ptr::null_mut(); MAX_ROWS]);
-            c.rows(start, &mut targets[..count]);
             // Rows past the last one repeat it, and are not kept.
-            let mut row = a.as_ptr().wrapping_add(start * a_step + unit.steps.start);
-            for (i, to) in table[..height.rows].iter_mut().enumerate() {
-                *to = row;
-                row = row.wrapping_add(if i + 1 < count { a_step } else { 0 });
+            let row = a.as_ptr().wrapping_add(start * a_step + unit.steps.start);
+            for (i, to) in table.iter_mut().enumerate() {
+                *to = row.wrapping_add(i.min(count - 1).wrapping_mul(a_step));
             }
+            c.rows(start, &mut targets[..count]);
             let mut ahead = Ahead::NONE;
             if count > 1 {
                 if start + count < rows {
