@@ -1,5 +1,6 @@
 //! `cargo bench -p kiln-benches`, or `cargo xtask bench` for the table beside the peers.
 
+mod attention;
 mod conv;
 mod gemm;
 mod loss;
@@ -38,6 +39,7 @@ fn all() {
     family(&mut c, "pool", pool::run);
     family(&mut c, "norm", norm::run);
     family(&mut c, "loss", loss::run);
+    family(&mut c, "attention", attention::run);
     family(&mut c, "optim", optim::run);
     c.final_summary();
 }

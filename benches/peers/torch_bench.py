@@ -76,6 +76,24 @@ def losses():
         yield f"cross-entropy/{rows}x{classes}", lambda x=logits, t=labels: torch.autograd.grad(F.cross_entropy(x, t), x)
 
 
+def attention():
+    for batch, positions, heads, width in [(8, 256, 6, 64), (1, 1024, 12, 64)]:
+        qkv = torch.randn(batch, positions, 3 * heads * width)
+        tracked = qkv.clone().requires_grad_()
+        g = torch.randn(batch, positions, heads * width)
+
+        # From what a linear layer makes to what the next one takes.
+        def forward(qkv, shape=(batch, positions, 3, heads, width)):
+            q, k, v = qkv.view(shape).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return y.transpose(1, 2).reshape(shape[0], shape[1], -1)
+
+        y = forward(tracked)
+        size = f"{batch}x{positions}x{heads}x{width}"
+        yield f"attention/forward-{size}", lambda f=forward, x=qkv: f(x)
+        yield f"attention/grad-{size}", lambda y=y, x=tracked, g=g: torch.autograd.grad(y, x, g, retain_graph=True)
+
+
 def adam():
     parameters = list(mnist_cnn().parameters())
     for p in parameters:
@@ -117,7 +135,7 @@ def main():
     torch.manual_seed(0)
 
     print(json.dumps({"peer": f"torch {torch.__version__}", "threads": args.threads}), flush=True)
-    for family in (convs, pools, norms, losses, adam):
+    for family in (convs, pools, norms, losses, attention, adam):
         for name, work in family():
             if not args.filters or any(f in name for f in args.filters):
                 print(json.dumps({"id": name, "seconds": median_seconds(work, args.quick)}), flush=True)

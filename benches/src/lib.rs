@@ -52,6 +52,9 @@ pub const GEMMS: [(usize, usize, usize); 4] = [(128, 128, 128), (32, 576, 64), (
 /// Rows and classes of the cross-entropies.
 pub const LOSSES: [(usize, usize); 2] = [(32, 10), (128, 1000)];
 
+/// Sequences, positions, heads and width of a head of the attentions: that of GPT-mini, and one of long sequences.
+pub const ATTENTION: [[usize; 4]; 2] = [[8, 256, 6, 64], [1, 1024, 12, 64]];
+
 /// Sizes of mnist-cnn's parameters, weights and biases in turn.
 pub const MNIST_PARAMETERS: [usize; 10] = [288, 32, 18_432, 64, 36_864, 64, 36_864, 64, 640, 10];
 

@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) type Times = BTreeMap<String, f64>;
 
 /// The families of criterion benches that have a column; products have rows of their own.
-const FAMILIES: &str = "^(conv|max-pool|batch-norm|cross-entropy|adam)";
+const FAMILIES: &str = "^(conv|max-pool|batch-norm|cross-entropy|attention|adam)";
 
 /// Measures the ops whose ids contain one of the filters, all when there is none; `None` when the benches failed.
 pub(super) fn measure(

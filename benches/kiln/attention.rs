@@ -1,0 +1,31 @@
+//! Causal self-attention over packed queries, keys and values, and its gradient.
+
+use crate::measure;
+use criterion::{Criterion, Throughput};
+use kiln_benches::{ATTENTION, output, random};
+use kiln_core::ops::{AttentionOps, AttentionParams};
+use kiln_core::{Result, Shape};
+use kiln_cpu::Cpu;
+
+pub(crate) fn run(c: &mut Criterion) -> Result<()> {
+    let cpu = Cpu::new();
+    let mut group = c.benchmark_group("attention");
+    for [batch, positions, heads, width] in ATTENTION {
+        let packed = Shape::new(&[batch, positions, 3 * heads * width])?;
+        let (p, shape) = AttentionParams::new("self_attention", &packed, heads, true)?;
+        let (qkv, g) = (random(&cpu, 0, packed.size())?, random(&cpu, 1, shape.size())?);
+        let (mut y, mut lse) = (output(&cpu, shape.size())?, output(&cpu, p.rows())?);
+        let mut dqkv = output(&cpu, packed.size())?;
+        let size = format!("{batch}x{positions}x{heads}x{width}");
+        group.throughput(Throughput::Elements(p.flops()));
+        measure(&mut group, format!("forward-{size}"), || {
+            cpu.attention(&p, &qkv, &mut y, &mut lse)
+        });
+        group.throughput(Throughput::Elements(2 * p.flops()));
+        measure(&mut group, format!("grad-{size}"), || {
+            cpu.attention_grad(&p, &qkv, &lse, &g, &mut dqkv)
+        });
+    }
+    group.finish();
+    Ok(())
+}
