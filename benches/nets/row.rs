@@ -51,7 +51,7 @@ impl Row {
             Model::MnistCnn => 32,
             Model::Lenet => 64,
             Model::ResNet18 | Model::Vgg11 => self.batch,
-            Model::GptMini => 1,
+            Model::GptMini => 4,
         }
     }
 
