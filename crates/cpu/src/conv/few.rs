@@ -3,6 +3,7 @@
 
 use super::Geometry;
 use super::dense;
+use super::planar;
 use super::runs::Runs;
 use crate::Cpu;
 use crate::gemm::{
@@ -18,20 +19,23 @@ use std::ops::Range;
 /// Output positions, side by side in a line, that are computed as one position with as many times the outputs: the window
 /// is wider by what lies between them, and the vectors are fuller.
 fn together<A: Scalar>(g: &Geometry) -> usize {
-    let lanes = A::kernels().lanes;
-    if g.groups > 1 || g.dilation[2] > 1 || g.outputs >= lanes {
+    if g.groups > 1 || g.dilation[2] > 1 || g.outputs >= A::kernels().lanes {
         return 1;
     }
-    // Vectors and elements of the window for each position.
-    let cost = |n: usize| (n * g.outputs).div_ceil(lanes) * (g.kernel[2] + (n - 1) * g.stride[2]) * 840 / n;
     let fits = (2..=8).filter(|n| g.output[2].is_multiple_of(*n));
-    match fits.min_by_key(|&n| cost(n)) {
-        Some(n) if cost(n) * 10 < cost(1) * 9 => n,
+    match fits.min_by_key(|&n| cost::<A>(g, n)) {
+        Some(n) if cost::<A>(g, n) * 10 < cost::<A>(g, 1) * 9 => n,
         _ => 1,
     }
 }
 
-/// [`dense::forward`], with several positions as one where outputs are few.
+/// Vectors of multiply-adds for each position and element of the window when `n` positions are one, in thousandths.
+fn cost<A: Scalar>(g: &Geometry, n: usize) -> usize {
+    let vectors = (n * g.outputs).div_ceil(A::kernels().lanes);
+    vectors * (g.kernel[2] + (n - 1) * g.stride[2]) * 1000 / (n * g.kernel[2])
+}
+
+/// [`dense::forward`], but with several positions as one, or plane by plane, where outputs are few.
 pub(crate) fn forward<A: Scalar>(
     cpu: &Cpu,
     g: &Geometry,
@@ -42,6 +46,9 @@ pub(crate) fn forward<A: Scalar>(
     y: &mut [A],
 ) -> Result<()> {
     let n = together::<A>(g);
+    if planar::fits(g) && planar::cost::<A>(g) < cost::<A>(g, n) {
+        return planar::forward(cpu, g, x, w, bias, f, y);
+    }
     if n == 1 {
         return dense::forward(cpu, g, x, w, bias, f, y);
     }

@@ -7,6 +7,7 @@ pub(crate) mod few;
 pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
+mod planar;
 mod runs;
 #[cfg(test)]
 mod tests;

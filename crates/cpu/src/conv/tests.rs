@@ -1,6 +1,6 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
-use super::{Geometry, naive};
+use super::{Geometry, naive, planar};
 use crate::{Cpu, CpuBuffer};
 use half::bf16;
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
@@ -130,6 +130,11 @@ fn check(conv: &Conv) {
     close(fast::<f64>(&cpu, conv, &x, &w, &g), 1e-12);
     // Sums in f32, one rounding to eight bits at the end.
     close(fast::<bf16>(&cpu, conv, &x, &w, &g), 1.0 / 256.0);
+    if planar::fits(&geometry) {
+        let mut y = vec![f64::NAN; want[0].len()];
+        planar::forward(&cpu, &geometry, &x, &w, None, Activation::None, &mut y).unwrap();
+        close([y, want[1].clone(), want[2].clone()], 1e-12);
+    }
 }
 
 proptest! {
@@ -141,7 +146,7 @@ proptest! {
 }
 
 /// Large enough for several blocks, parts and splits.
-fn large() -> [Conv; 5] {
+fn large() -> [Conv; 6] {
     let conv = |x: [usize; 4], w: [usize; 4], window, groups| Conv {
         x: Shape::new(&x).unwrap(),
         w: Shape::new(&w).unwrap(),
@@ -159,6 +164,7 @@ fn large() -> [Conv; 5] {
             Window::new([3, 3]).same().stride([2, 2]),
             40,
         ),
+        conv([90, 20, 21, 3], [6, 5, 5, 3], Window::new([5, 5]).padding([1, 2]), 1),
     ]
 }
 
@@ -184,7 +190,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 #[test]
 fn bias_and_activation_are_fused_after_the_sum() {
     let cpu = Cpu::poisoned();
-    for conv in [0, 3, 4].map(|i| large()[i].clone()) {
+    for conv in [0, 3, 4, 5].map(|i| large()[i].clone()) {
         let (mut p, shape) = conv.params();
         let up = |v: Vec<f64>| {
             cpu.upload(&v.iter().map(|&v| v as f32 * 0.25).collect::<Vec<_>>())
