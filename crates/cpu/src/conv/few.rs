@@ -110,7 +110,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                 let g = &g[from * p.output[2] * outputs..];
                 let gathered = &mut gathered[..rows * depth];
                 let to = Target::new(matrix(gathered, rows, depth));
-                by_matrix(kernels, (g, outputs), &panels, 0, to, Epilogue::NONE);
+                by_matrix(kernels, (g, outputs), &panels, 0, to, Epilogue::NONE, false);
                 add_windows(p, band, gathered, dx);
             }
         }

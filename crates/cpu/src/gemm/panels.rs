@@ -222,7 +222,11 @@ fn turn_some<A: Scalar, const K: usize>(from: &[A], step: usize, k: usize, colum
     while n + ROWS <= columns {
         let mut lines = [[A::default(); K]; ROWS];
         for i in 0..ROWS {
-            lines[i].copy_from_slice(&from[(n + i) * step + k..][..K]);
+            let line = &from[(n + i) * step + k..];
+            if K == 16 {
+                fetch(line.as_ptr().wrapping_add(K), 1);
+            }
+            lines[i].copy_from_slice(&line[..K]);
         }
         for j in 0..K {
             let to = &mut to[(k + j) * width + n..][..ROWS];

@@ -169,7 +169,7 @@ pub(crate) fn by_rows<A: Scalar>(
     let mut table = vec![std::ptr::null(); taps * MAX_ROWS];
     let mut staged = Vec::new();
     for (u, unit) in b.units.iter().enumerate() {
-        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e);
+        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e, u > 0);
         let len = unit.steps.len();
         let mut start = 0;
         while start < rows {
@@ -211,7 +211,7 @@ pub(crate) fn by_rows<A: Scalar>(
     finish(b, first, &mut c, places, e);
 }
 
-/// As [`by_rows`] for a matrix A, whose rows are `a_step` apart, and every row of the target in order.
+/// As [`by_rows`] for a matrix A, whose rows are `a_step` apart, and every row of the target in order; `add` keeps what C holds.
 pub(crate) fn by_matrix<A: Scalar>(
     kernels: &Kernels<A>,
     (a, a_step): (&[A], usize),
@@ -219,6 +219,7 @@ pub(crate) fn by_matrix<A: Scalar>(
     first: usize,
     mut c: Target<'_, A>,
     e: Epilogue<'_, A>,
+    add: bool,
 ) {
     let rows = c.rows;
     let (mut table, mut targets) = ([std::ptr::null(); MAX_ROWS], [std::ptr::null_mut(); MAX_ROWS]);
@@ -227,7 +228,7 @@ pub(crate) fn by_matrix<A: Scalar>(
         assert!(unit.taps == (0..1), "a matrix has one tap");
         let inside = rows == 0 || (rows - 1) * a_step + unit.steps.end <= a.len();
         assert!(inside, "rows inside A");
-        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e);
+        let panels = UnitPanels::new(kernels, b, u, first, c.columns, e, add || u > 0);
         let mut start = 0;
         while start < rows {
             let height = kernels.height(rows - start);
@@ -294,6 +295,7 @@ impl<'p, A: Scalar> UnitPanels<'p, A> {
         first: usize,
         columns: usize,
         e: Epilogue<'p, A>,
+        add: bool,
     ) -> Self {
         let unit = &b.units[u];
         let last = u + 1 == b.units.len();
@@ -313,7 +315,7 @@ impl<'p, A: Scalar> UnitPanels<'p, A> {
             all,
             columns,
             list,
-            add: u > 0,
+            add,
             bias: e.bias.filter(|_| last).map(|bias| &bias[first..first + columns]),
             relu: last && e.activation == Activation::Relu,
         }

@@ -145,7 +145,7 @@ fn check_matrix<A: Scalar>(case: &Case) {
                 let mut c = vec![A::of(GUARD); m * (width + 3)];
                 let view = matrix(&mut c, m, width + 3);
                 let target = Target::new(view.split_at(Axis(1), width).0);
-                by_matrix(kernels, (&a, a_step), &panels, first, target, e);
+                by_matrix(kernels, (&a, a_step), &panels, first, target, e, false);
                 for (at, got) in c.iter().enumerate() {
                     let (i, j) = (at / (width + 3), at % (width + 3));
                     let want = if j < width { want(i, first + j) } else { GUARD };

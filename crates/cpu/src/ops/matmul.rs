@@ -158,7 +158,7 @@ impl<'a, A: Scalar> One<'a, A> {
             return;
         }
         let a = (&self.a[row * self.a_step..], self.a_step);
-        by_matrix(self.kernels, a, b, column, Target::new(c), e);
+        by_matrix(self.kernels, a, b, column, Target::new(c), e, false);
     }
 }
 

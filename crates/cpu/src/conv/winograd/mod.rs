@@ -18,15 +18,18 @@ mod convolve;
 mod tests;
 mod tiles;
 mod weight;
+mod weights;
+mod whole;
 
 use super::Geometry;
 use crate::Cpu;
-use crate::gemm::Epilogue;
+use crate::gemm::{Epilogue, Transforms};
 use crate::scalar::Scalar;
-use convolve::{Direction, Weights, convolve, transposed};
+use convolve::{convolve, transposed};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use tiles::Tiles;
+use weights::{Direction, Filter, Weights};
 
 /// Runs an expression with the transforms of the tiles' side.
 macro_rules! with_transforms {
@@ -45,13 +48,17 @@ macro_rules! with_transforms {
 }
 
 /// The cheaper of the tiles of side 2 and 4, with its cost; `None` when direct sums are as good, or tiles are none.
-fn cheapest(tiles: impl Fn(usize) -> Option<Tiles>, channels: usize, outputs: usize) -> Option<(usize, Tiles)> {
+fn cheapest(
+    tiles: impl Fn(usize) -> Option<Tiles>,
+    direct: impl Fn(&Tiles) -> usize,
+    [channels, outputs]: [usize; 2],
+) -> Option<(usize, Tiles)> {
     if channels < 16 || outputs < 16 {
         return None;
     }
     let costs = [2, 4].map(|side| tiles(side).map(|tiles| (tiles.cost(channels, outputs), tiles)));
     let best = costs.into_iter().flatten().min_by_key(|(cost, _)| *cost)?;
-    (best.0 < best.1.direct() * channels * outputs * 9 / 10).then_some(best)
+    (best.0 < direct(&best.1) * channels * outputs * 9 / 10).then_some(best)
 }
 
 /// Elements from one point's matrix to the next: a line more than the matrix, so that the points of a tile do not meet in
@@ -59,6 +66,27 @@ fn cheapest(tiles: impl Fn(usize) -> Option<Tiles>, channels: usize, outputs: us
 fn apart(rows: usize, columns: usize) -> usize {
     const LINE: usize = 16;
     (rows * columns).next_multiple_of(LINE) + LINE
+}
+
+/// The convolution of `x` in the order that keeps more in cache.
+fn along<A: Scalar, const POINTS: usize, const RESULTS: usize>(
+    cpu: &Cpu,
+    transforms: &Transforms<A, POINTS, RESULTS>,
+    tiles: &Tiles,
+    x: &[A],
+    filter: Filter<'_, A>,
+    e: Epilogue<'_, A>,
+    y: &mut [A],
+) -> Result<()> {
+    if few(tiles, filter.shape()) {
+        return whole::convolve(cpu, transforms, tiles, x, filter, e, y);
+    }
+    convolve(cpu, transforms, tiles, x, &Weights::new(cpu, transforms, filter)?, e, y)
+}
+
+/// Whether tiles are so few that weights are read more often than they are.
+fn few(tiles: &Tiles, [steps, columns]: [usize; 2]) -> bool {
+    tiles.all() * (steps + columns) < 2 * steps * columns
 }
 
 /// `y = f(x ⋆ w + bias)`; `None` when direct sums are as good.
@@ -71,13 +99,12 @@ pub(crate) fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<Option<()>> {
-    let Some((_, tiles)) = cheapest(|side| Tiles::new(g, side), g.channels, g.outputs) else {
+    let Some((_, tiles)) = cheapest(|side| Tiles::new(g, side), Tiles::inside, [g.channels, g.outputs]) else {
         return Ok(None);
     };
     let e = Epilogue { bias, activation: f };
     with_transforms!(tiles, |t| {
-        let weights = Weights::new(cpu, t, w, g.channels, Direction::Forward)?;
-        convolve(cpu, t, &tiles, x, &weights, e, y).map(Some)
+        along(cpu, t, &tiles, x, Filter::new(w, g.channels, Direction::Forward), e, y).map(Some)
     })
 }
 
@@ -85,18 +112,19 @@ pub(crate) fn forward<A: Scalar>(
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<Option<()>> {
     // The convolution of the gradient with the window turned around cuts the input into tiles, the forward pass transposed
     // the output, which has fewer where there is no padding.
-    let around = cheapest(|side| Tiles::backward(p, side), p.outputs, p.channels);
-    let back = cheapest(|side| Tiles::new(p, side), p.channels, p.outputs).filter(|(_, t)| t.image_fits());
+    let sizes = [p.channels, p.outputs];
+    let around = cheapest(|side| Tiles::backward(p, side), Tiles::inside, [p.outputs, p.channels]);
+    let back = cheapest(|side| Tiles::new(p, side), Tiles::inside, sizes).filter(|(_, t)| t.image_fits());
     let ways = [(Direction::Backward, around), (Direction::Transposed, back)];
     let ways = ways.into_iter().filter_map(|(way, tiles)| Some((way, tiles?)));
     let Some((way, (_, tiles))) = ways.min_by_key(|(_, (cost, _))| *cost) else {
         return Ok(None);
     };
     with_transforms!(tiles, |t| {
-        let weights = Weights::new(cpu, t, w, p.channels, way)?;
+        let filter = Filter::new(w, p.channels, way);
         match way {
-            Direction::Transposed => transposed(cpu, t, &tiles, g, &weights, dx)?,
-            _ => convolve(cpu, t, &tiles, g, &weights, Epilogue::NONE, dx)?,
+            Direction::Transposed => transposed(cpu, t, &tiles, g, &Weights::new(cpu, t, filter)?, dx)?,
+            _ => along(cpu, t, &tiles, g, filter, Epilogue::NONE, dx)?,
         }
     });
     Ok(Some(()))
@@ -105,9 +133,13 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
 /// The gradient with respect to the weight; `None` when direct sums are as good.
 pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<Option<()>> {
     let sizes = [p.channels, p.outputs];
-    let Some((_, tiles)) = cheapest(|side| Tiles::new(p, side), p.channels, p.outputs) else {
+    let Some((_, tiles)) = cheapest(|side| Tiles::new(p, side), |_| 9 * p.rows(), sizes) else {
         return Ok(None);
     };
-    with_transforms!(tiles, |t| weight::weight_grad(cpu, t, &tiles, g, x, sizes, dw)
-        .map(Some))
+    with_transforms!(tiles, |t| if few(&tiles, sizes) {
+        whole::weight_grad(cpu, t, &tiles, g, x, sizes, dw)
+    } else {
+        weight::weight_grad(cpu, t, &tiles, g, x, sizes, dw)
+    })
+    .map(Some)
 }

@@ -55,6 +55,11 @@ impl Tiles {
         self.batch * self.count[0]
     }
 
+    /// Tiles of all images.
+    pub(super) fn all(&self) -> usize {
+        self.rows() * self.count[1]
+    }
+
     /// Rows of tiles in one block.
     pub(super) fn per_block(&self) -> usize {
         self.fitting(self.count[1])
@@ -91,7 +96,7 @@ impl Tiles {
     }
 
     /// Products of one element of the window with one of the image that lie inside the source.
-    pub(super) fn direct(&self) -> usize {
+    pub(super) fn inside(&self) -> usize {
         let inside = |i: usize| {
             let taps =
                 |o: usize| (o..o + 3).filter(|&at| at >= self.padding[i] && at - self.padding[i] < self.source[i]);
@@ -110,8 +115,7 @@ impl Tiles {
         // As measured: an element's share of the transforms.
         let share = if self.side == 2 { 130 } else { 260 };
         let products = self.points() * channels * outputs;
-        let tiles = self.rows() * self.count[1];
-        tiles * (products + share * (channels + outputs)) + 8 * products
+        self.all() * (products + share * (channels + outputs)) + 8 * products
     }
 
     /// Calls `f(number, places)` for the tiles of `rows`: where the elements of the source under them start, whose elements

@@ -126,7 +126,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     /// `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
     fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
-        by_matrix(self.kernels, (a, step), b, 0, Target::new(c), Epilogue::NONE);
+        by_matrix(self.kernels, (a, step), b, 0, Target::new(c), Epilogue::NONE, false);
     }
 
     /// The first `columns` of some rows of scores.
