@@ -4,12 +4,14 @@ use super::apart;
 use super::tiles::Tiles;
 use crate::Cpu;
 use crate::gemm::{Channels, Left, Segment, Target, Transforms, by_columns, matrix, sum_parts};
-use crate::parallel::try_chunks_mut;
+use crate::parallel::{THREADS, try_chunks_mut};
 use crate::scalar::Scalar;
 use kiln_core::Result;
 
 /// Elements of all partial gradients together, about.
 const PARTS: usize = 1 << 21;
+/// Tiles of a part at least, when there are as many.
+const TILES: usize = 32;
 /// Channels of the image that a task of the weight gradient takes at least, when there are as many.
 const CHANNELS: usize = 64;
 
@@ -31,9 +33,9 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     let parts = 8usize
         .div_ceil(channels.div_ceil(chunk))
         .min((PARTS / size).max(1))
-        .min(tiles.rows());
+        .min((tiles.all() / TILES).clamp(1, tiles.rows()));
     let part = tiles.rows().div_ceil(parts);
-    // For every part, the gradients [16, chunk, outputs] of each chunk of channels.
+    // For every part, the gradients [points, outputs, chunk] of each chunk of channels.
     let mut sums = cpu.scratch(A::DTYPE, parts * size)?;
     let mut tasks = Vec::new();
     for (i, of_part) in sums.as_mut_slice::<A>().chunks_exact_mut(size).enumerate() {
@@ -77,14 +79,14 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                     A::kernels(),
                     &[Segment { a: 0, b: 0, len: n }],
                     Left {
-                        data: &images[i * image_step..][..n * count],
-                        step: count,
-                    },
-                    Left {
                         data: &grads[i * grad_step..][..n * outputs],
                         step: outputs,
                     },
-                    Target::new(matrix(&mut sum[..count * outputs], count, outputs)),
+                    Left {
+                        data: &images[i * image_step..][..n * count],
+                        step: count,
+                    },
+                    Target::new(matrix(&mut sum[..outputs * count], outputs, count)),
                     from > rows.start,
                 );
             }
@@ -99,26 +101,19 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     } else {
         sums.as_slice::<A>()
     };
-    // Some outputs at a time, transformed back and turned from [9, outputs] to [outputs, 9] channel by channel.
-    const SOME: usize = 16;
-    try_chunks_mut(dw, SOME * 9 * channels, true, |at, dw| {
-        let output = at / (9 * channels);
-        let some = SOME.min(outputs - output);
-        let to = std::array::from_fn(|i| i * SOME);
-        let mut squares = [A::default(); 9 * SOME];
-        let mut sink = [A::default(); SOME];
-        let mut c = Channels::new(some, &[], &mut sink);
-        for channel in 0..channels {
-            let (j, inside) = (channel / chunk, channel % chunk);
-            let count = chunk.min(channels - j * chunk);
-            let from = j * of_chunk(chunk) + inside * outputs + output;
-            transforms
-                .weight_grad
-                .gather(&mut c, sums, from, apart(count, outputs), &mut squares, &to);
-            for (i, square) in squares.chunks_exact(SOME).enumerate() {
-                for (n, &value) in square[..some].iter().enumerate() {
-                    dw[(n * 9 + i) * channels + channel] = value;
-                }
+    let outputs_at_once = THREADS.div_ceil(POINTS * channels);
+    try_chunks_mut(dw, outputs_at_once * 9 * channels, true, |at, dw| {
+        let first = at / (9 * channels);
+        let mut sink = vec![A::default(); chunk];
+        for (i, from) in (0..channels).step_by(chunk).enumerate() {
+            let count = chunk.min(channels - from);
+            let mut c = Channels::new(count, &[], &mut sink);
+            for output in 0..dw.len() / (9 * channels) {
+                let start = i * of_chunk(chunk) + (first + output) * count;
+                let to = std::array::from_fn(|tap| (output * 9 + tap) * channels + from);
+                transforms
+                    .weight_grad
+                    .gather(&mut c, sums, start, apart(count, outputs), dw, &to);
             }
         }
         Ok(())
