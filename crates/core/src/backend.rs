@@ -14,6 +14,7 @@ pub trait Backend:
     + MatmulOps
     + ConvOps
     + PoolOps
+    + ConvPoolOps
     + NormOps
     + SoftmaxOps
     + AttentionOps
@@ -31,6 +32,7 @@ impl<T> Backend for T where
         + MatmulOps
         + ConvOps
         + PoolOps
+        + ConvPoolOps
         + NormOps
         + SoftmaxOps
         + AttentionOps

@@ -1,14 +1,13 @@
-//! What the dense kernels ask of the types they accumulate in, beyond [`Math`]: micro-kernels of products.
+//! What the dense kernels ask of the types they accumulate in, beyond [`Real`]: micro-kernels of products.
 
 use crate::gemm::{Kernels, all_f32, all_f64};
-use crate::math::Math;
+use crate::real::Real;
 use kiln_core::Float;
-use std::ops::AddAssign;
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
 /// f32 or f64: a type that sums are kept in.
-pub(crate) trait Scalar: Math + AddAssign + Default {
+pub(crate) trait Scalar: Real {
     /// The sets of micro-kernels that run on this machine, the best first.
     fn all_kernels() -> &'static [&'static Kernels<Self>];
 

@@ -40,8 +40,8 @@ impl<B: Backend> Lenet<B> {
 
 impl<B: Backend> Layer<B> for Lenet<B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.pool.call("pool", &self.conv1.call("conv1", x)?)?;
-        let x = self.pool.call("pool", &self.conv2.call("conv2", &x)?)?;
+        let x = self.conv1.call_pooled("conv1", ("pool", &self.pool), x)?;
+        let x = self.conv2.call_pooled("conv2", ("pool", &self.pool), &x)?;
         let x = self.fc1.call("fc1", &self.flatten.call("flatten", &x)?)?;
         self.fc3.call("fc3", &self.fc2.call("fc2", &x)?)
     }

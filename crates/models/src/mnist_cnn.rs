@@ -49,8 +49,8 @@ impl<B: Backend> MnistCnn<B> {
 
 impl<B: Backend> Layer<B> for MnistCnn<B> {
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.pool1.call("pool1", &self.conv1.call("conv1", x)?)?;
-        let x = self.pool2.call("pool2", &self.conv2.call("conv2", &x)?)?;
+        let x = self.conv1.call_pooled("conv1", ("pool1", &self.pool1), x)?;
+        let x = self.conv2.call_pooled("conv2", ("pool2", &self.pool2), &x)?;
         let x = self.flatten.call("flatten", &self.conv3.call("conv3", &x)?)?;
         self.dense2.call("dense2", &self.dense1.call("dense1", &x)?)
     }

@@ -55,6 +55,11 @@ pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
     (result, ours.map(|t| t.calls).unwrap_or_default())
 }
 
+/// Whether a trace is on.
+pub(crate) fn is_on() -> bool {
+    TRACER.with_borrow(Option::is_some)
+}
+
 /// Runs a layer, reporting it when a trace is on.
 pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: &Tensor<B>) -> Result<Tensor<B>> {
     let Some(index) = enter(name) else {

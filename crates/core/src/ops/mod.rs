@@ -6,6 +6,7 @@
 
 mod attention;
 mod conv;
+mod conv_pool;
 mod elementwise;
 mod index;
 mod loss;
@@ -19,6 +20,7 @@ mod softmax;
 
 pub use attention::*;
 pub use conv::*;
+pub use conv_pool::*;
 pub use elementwise::*;
 pub use index::*;
 pub use loss::*;

@@ -22,8 +22,7 @@ impl ConvOps for Cpu {
             let bias = bias.map(|bias| Wide::new::<T>(self, bias)).transpose()?;
             let bias = bias.as_ref().map(Wide::slice);
             write_wide::<T>(self, y, |y| {
-                let run = if g.depthwise() { depthwise::forward } else { forward };
-                run(self, &g, x.slice(), w.slice(), bias, p.activation(), y)
+                forward(self, &g, x.slice(), w.slice(), bias, p.activation(), y)
             })
         })
     }
@@ -33,8 +32,7 @@ impl ConvOps for Cpu {
         crate::dispatch::float!(dx.dtype(), T => {
             let (g, w) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, w)?);
             write_wide::<T>(self, dx, |dx| {
-                let run = if geometry.depthwise() { depthwise::data_grad } else { data_grad };
-                run(self, &geometry, g.slice(), w.slice(), dx)
+                data_grad(self, &geometry, g.slice(), w.slice(), dx)
             })
         })
     }
@@ -44,14 +42,13 @@ impl ConvOps for Cpu {
         crate::dispatch::float!(dw.dtype(), T => {
             let (g, x) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, x)?);
             write_wide::<T>(self, dw, |dw| {
-                let run = if geometry.depthwise() { depthwise::weight_grad } else { weight_grad };
-                run(self, &geometry, g.slice(), x.slice(), dw)
+                weight_grad(self, &geometry, g.slice(), x.slice(), dw)
             })
         })
     }
 }
 
-fn forward<A: Scalar>(
+pub(super) fn forward<A: Scalar>(
     cpu: &Cpu,
     g: &Geometry,
     x: &[A],
@@ -60,6 +57,9 @@ fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<()> {
+    if g.depthwise() {
+        return depthwise::forward(cpu, g, x, w, bias, f, y);
+    }
     match winograd::forward(cpu, g, x, w, bias, f, y)? {
         Some(()) => Ok(()),
         None => few::forward(cpu, g, x, w, bias, f, y),
@@ -67,13 +67,19 @@ fn forward<A: Scalar>(
 }
 
 fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+    if p.depthwise() {
+        return depthwise::data_grad(cpu, p, g, w, dx);
+    }
     match winograd::data_grad(cpu, p, g, w, dx)? {
         Some(()) => Ok(()),
         None => few::data_grad(cpu, p, g, w, dx),
     }
 }
 
-fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+pub(super) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+    if p.depthwise() {
+        return depthwise::weight_grad(cpu, p, g, x, dw);
+    }
     match winograd::weight_grad(cpu, p, g, x, dw)? {
         Some(()) => Ok(()),
         None => few::weight_grad(cpu, p, g, x, dw),

@@ -22,8 +22,8 @@ impl PoolOps for Cpu {
         let g = Geometry::pooling(p);
         crate::dispatch::float!(y.dtype(), T => {
             let (x, y, index) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), index.as_mut_slice());
-            if exact::<T>() && paired(&g) {
-                paired::max_pool::<<T as Float>::Acc>(&g, cast_slice(x), cast_slice_mut(y), index)
+            if exact::<T>() {
+                max_pool_wide::<<T as Float>::Acc>(&g, cast_slice(x), cast_slice_mut(y), index)
             } else {
                 max_pool::<T>(&g, x, y, index)
             }
@@ -36,14 +36,7 @@ impl PoolOps for Cpu {
         crate::dispatch::float!(dx.dtype(), T => {
             let g = Wide::new::<T>(self, g)?;
             let (g, index) = (g.slice(), index.as_slice());
-            write_wide::<T>(self, dx, |dx| {
-                if paired(&windows) {
-                    paired::max_pool_grad(&windows, g, index, dx);
-                    Ok(())
-                } else {
-                    max_pool_grad(&windows, g, index, dx)
-                }
-            })
+            write_wide::<T>(self, dx, |dx| max_pool_grad_wide(&windows, g, index, dx))
         })
     }
 
@@ -95,6 +88,24 @@ impl PoolOps for Cpu {
 /// channel.
 fn chunk(channels: usize, cost: usize) -> usize {
     (THREADS / 2 / channels.saturating_mul(cost).max(1)).max(1) * channels
+}
+
+/// Max pooling of values of their accumulating type.
+pub(super) fn max_pool_wide<A: Scalar>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
+    if paired(g) {
+        paired::max_pool(g, x, y, index);
+    } else {
+        max_pool(g, x, y, index);
+    }
+}
+
+/// Its gradient.
+pub(super) fn max_pool_grad_wide<A: Scalar>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) -> Result<()> {
+    if !paired(p) {
+        return max_pool_grad(p, g, index, dx);
+    }
+    paired::max_pool_grad(p, g, index, dx);
+    Ok(())
 }
 
 // x ≠ x says NaN in a form that vectorizes.

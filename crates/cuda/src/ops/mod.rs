@@ -2,6 +2,7 @@
 
 mod attention;
 pub mod conv;
+mod conv_pool;
 mod elementwise;
 mod index;
 mod loss;

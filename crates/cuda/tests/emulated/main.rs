@@ -4,6 +4,7 @@
 mod attention;
 mod both;
 mod conv;
+mod conv_pool;
 mod elementwise;
 mod golden;
 mod halves;

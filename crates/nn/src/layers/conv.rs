@@ -1,7 +1,7 @@
 //! Convolution in one to three dimensions.
 
-use super::{Extents, Layer};
-use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor};
+use super::{Extents, Layer, MaxPool};
+use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, trace};
 use kiln_core::ops::{Activation, ConvParams, Padding, Window};
 use std::marker::PhantomData;
 
@@ -23,6 +23,12 @@ pub struct Conv<B: Backend, const R: usize> {
 }
 
 const KINDS: [&str; 4] = ["Conv", "Conv1d", "Conv2d", "Conv3d"];
+const POOLED: [&str; 4] = [
+    "Conv+MaxPool",
+    "Conv1d+MaxPool1d",
+    "Conv2d+MaxPool2d",
+    "Conv3d+MaxPool3d",
+];
 const OPS: [&str; 4] = ["conv", "conv1d", "conv2d", "conv3d"];
 
 /// Convolution over sequences `[N, L, C]`.
@@ -62,6 +68,24 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     /// The window: kernel, stride, padding and dilation.
     pub fn window(&self) -> &Window {
         &self.window
+    }
+
+    /// `pool.call(pool_name, &self.call(name, x)?)` as one op, [`Tensor::conv_max_pool`]: the same values and gradients, with
+    /// less memory. Errors and a backend that watches name both fields, `conv1+pool1`; [`mod@crate::trace`] sees two layers.
+    ///
+    /// # Errors
+    /// As those of the two layers.
+    pub fn call_pooled(&self, name: &str, (pool_name, pool): (&str, &MaxPool<R>), x: &Tensor<B>) -> Result<Tensor<B>> {
+        if trace::is_on() {
+            return pool.call(pool_name, &self.call(name, x)?);
+        }
+        let name = format!("{name}+{pool_name}");
+        let layer = || {
+            let conv = (&self.window, self.groups);
+            x.conv_max_pool(&self.weight, self.bias.as_deref(), conv, self.activation, pool.parts())
+        };
+        let y = trace::watched(x.backend(), (&name, || POOLED[R]), x.shape(), layer);
+        y.map_err(|e| e.within(&name, POOLED[R]))
     }
 }
 

@@ -80,6 +80,13 @@ impl<const R: usize> MaxPool<R> {
     }
 }
 
+impl<const R: usize> MaxPool<R> {
+    /// The window, and `ceil_mode`.
+    pub(super) fn parts(&self) -> (&Window, bool) {
+        (&self.window, self.ceil_mode)
+    }
+}
+
 impl<const R: usize> AvgPool<R> {
     /// Windows of `kernel` that lie side by side.
     pub fn new(kernel: impl Extents<R>) -> Self {

@@ -25,6 +25,11 @@ impl Fused {
         Fused { inside, behind }
     }
 
+    /// Whether the op applies all of it.
+    pub(super) fn whole(self) -> bool {
+        self.behind == Activation::None
+    }
+
     /// The code for the op's parameters.
     pub(super) fn code(self) -> u32 {
         self.inside as u32

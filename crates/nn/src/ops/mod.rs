@@ -6,6 +6,7 @@
 mod activation;
 mod attention;
 mod conv;
+mod conv_pool;
 mod elementwise;
 pub mod index;
 pub mod loss;

@@ -26,10 +26,7 @@ impl<B: Backend> Tensor<B> {
     pub fn max_pool_with_indices(&self, window: &Window, ceil_mode: bool) -> Result<(Tensor<B>, Indices<B>)> {
         const OP: &str = "max_pool";
         let (p, shape) = PoolParams::new(OP, self.shape(), window, ceil_mode, false)?;
-        let positions: usize = p.input.iter().map(|&d| d as usize).product();
-        if positions > i32::MAX as usize {
-            return Err(Error::invalid(OP, "positions", positions, "at most 2147483647"));
-        }
+        few_enough(OP, &p)?;
         let mut y = self.alloc_like(shape)?;
         let mut index = self.backend().alloc(DType::I32, shape.size())?;
         self.backend().max_pool(&p, self.buffer(), &mut y, &mut index)?;
@@ -91,6 +88,15 @@ impl<B: Backend> Tensor<B> {
         let (p, shape) = AdaptivePoolParams::new(OP, rank, self.shape(), [1; 3])?;
         Average::Cells(p).forward(OP, self, shape)?.reshape(&[batch, channels])
     }
+}
+
+/// Refuses images with more positions than an index can tell apart.
+pub(super) fn few_enough(op: &'static str, p: &PoolParams) -> Result<()> {
+    let positions: usize = p.input.iter().map(|&d| d as usize).product();
+    if positions > i32::MAX as usize {
+        return Err(Error::invalid(op, "positions", positions, "at most 2147483647"));
+    }
+    Ok(())
 }
 
 /// Which element of `x` each output of a max pooling took.

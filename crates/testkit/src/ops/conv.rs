@@ -26,19 +26,19 @@ impl Axis {
 }
 
 #[derive(Clone, Debug)]
-struct Conv {
+pub(super) struct Conv {
     axes: Vec<Axis>,
-    groups: usize,
+    pub(super) groups: usize,
     same: bool,
     transposed: bool,
-    f: Activation,
+    pub(super) f: Activation,
     x: Array,
     w: Array,
     bias: Option<Array>,
 }
 
 impl Conv {
-    fn window(&self) -> Window {
+    pub(super) fn window(&self) -> Window {
         let spread = |fill, f: &dyn Fn(&Axis) -> usize| {
             let mut out = [fill; 3];
             for (o, a) in out[3 - self.axes.len()..].iter_mut().zip(&self.axes) {
@@ -60,7 +60,7 @@ impl Conv {
     }
 
     /// Output size and padding before, for each dimension.
-    fn output(&self) -> Vec<(usize, usize)> {
+    pub(super) fn output(&self) -> Vec<(usize, usize)> {
         let one = |a: &Axis| match (self.transposed, self.same) {
             (true, _) => (
                 (a.size - 1) * a.stride + a.extent() + a.extra - 2 * a.padding,
@@ -179,7 +179,7 @@ fn axis(transposed: bool) -> impl Strategy<Value = Axis> {
 }
 
 /// Geometry with mostly few channels, so that many cases are small enough for numeric gradients.
-fn conv_case(transposed: bool) -> impl Strategy<Value = Conv> {
+pub(super) fn conv_case(transposed: bool) -> impl Strategy<Value = Conv> {
     let channels = || prop_oneof![8 => 1usize..3, 1 => Just(5usize), 1 => Just(17usize)];
     let groups = prop_oneof![3 => Just(1usize), 2 => 2usize..4];
     let batch = prop_oneof![1 => Just(0usize), 5 => 1usize..3];

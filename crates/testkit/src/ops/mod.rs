@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod conv;
+pub mod conv_pool;
 pub mod elementwise;
 pub mod index;
 pub mod loss;

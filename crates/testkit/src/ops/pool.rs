@@ -9,26 +9,26 @@ use proptest::prelude::*;
 
 /// One spatial dimension of a windowed pooling.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
-    size: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    dilation: usize,
+pub(super) struct Axis {
+    pub(super) size: usize,
+    pub(super) kernel: usize,
+    pub(super) stride: usize,
+    pub(super) padding: usize,
+    pub(super) dilation: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Max,
     Average { count_include_pad: bool },
 }
 
 #[derive(Clone, Debug)]
-struct Pool {
-    kind: Kind,
-    ceil_mode: bool,
-    axes: Vec<Axis>,
-    x: Array,
+pub(super) struct Pool {
+    pub(super) kind: Kind,
+    pub(super) ceil_mode: bool,
+    pub(super) axes: Vec<Axis>,
+    pub(super) x: Array,
 }
 
 impl Axis {
@@ -47,12 +47,8 @@ impl Axis {
     }
 }
 
-impl Case for Pool {
-    fn inputs(&self) -> Vec<Array> {
-        vec![self.x.clone()]
-    }
-
-    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+impl Pool {
+    pub(super) fn window(&self) -> Window {
         let spread = |fill, f: &dyn Fn(&Axis) -> usize| {
             let mut out = [fill; 3];
             for (o, a) in out[3 - self.axes.len()..].iter_mut().zip(&self.axes) {
@@ -60,13 +56,23 @@ impl Case for Pool {
             }
             out
         };
-        let window = Window {
+        Window {
             rank: self.axes.len(),
             kernel: spread(1, &|a| a.kernel),
             stride: spread(1, &|a| a.stride),
             dilation: spread(1, &|a| a.dilation),
             padding: Padding::Explicit(spread(0, &|a| a.padding)),
-        };
+        }
+    }
+}
+
+impl Case for Pool {
+    fn inputs(&self) -> Vec<Array> {
+        vec![self.x.clone()]
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let window = self.window();
         match self.kind {
             Kind::Max => x[0].max_pool(&window, self.ceil_mode),
             Kind::Average { count_include_pad } => x[0].avg_pool(&window, self.ceil_mode, count_include_pad),

@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod conv_pool;
 mod elementwise;
 mod golden;
 mod halves;

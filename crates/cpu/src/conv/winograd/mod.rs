@@ -89,6 +89,11 @@ fn few(tiles: &Tiles, [steps, columns]: [usize; 2]) -> bool {
     tiles.all() * (steps + columns) < 2 * steps * columns
 }
 
+/// Whether [`forward`] is better than direct sums.
+pub(crate) fn suits(g: &Geometry) -> bool {
+    cheapest(|side| Tiles::new(g, side), Tiles::inside, [g.channels, g.outputs]).is_some()
+}
+
 /// `y = f(x ⋆ w + bias)`; `None` when direct sums are as good.
 pub(crate) fn forward<A: Scalar>(
     cpu: &Cpu,

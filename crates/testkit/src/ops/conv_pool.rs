@@ -1,0 +1,135 @@
+//! Convolutions with the pooling of their result.
+
+use super::conv::{Conv, conv_case};
+use super::pool::{Axis, Kind, Pool};
+use crate::{Array, Case, check, refused};
+use kiln_core::ops::{Activation, Window};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::Tensor;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct ConvPool {
+    conv: Conv,
+    /// Of what the convolution gives.
+    pool: Pool,
+}
+
+impl Case for ConvPool {
+    fn inputs(&self) -> Vec<Array> {
+        self.conv.inputs()
+    }
+
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let (conv, pool) = (&self.conv, &self.pool);
+        x[0].conv_max_pool(
+            &x[1],
+            x.get(2),
+            (&conv.window(), conv.groups),
+            conv.f,
+            (&pool.window(), pool.ceil_mode),
+        )
+    }
+
+    fn oracle(&self, x: &[Array]) -> Array {
+        self.pool.oracle(&[self.conv.oracle(x)])
+    }
+}
+
+/// Every convolution with windows of any kernel, stride and padding over its result, and dilated ones.
+pub fn conv_max_pool<B: Backend>(backend: &B) {
+    let axis = (1usize..4, 1usize..4, 0usize..2, 1usize..3);
+    let axes = prop::collection::vec(axis, 3);
+    let strategy =
+        (conv_case(false), axes, any::<bool>(), any::<bool>()).prop_map(|(conv, axes, ceil_mode, dilated)| {
+            let outputs = conv.output();
+            let axis =
+                |(&(size, _), (kernel, stride, padding, dilation)): (&(usize, usize), (usize, usize, usize, usize))| {
+                    let dilation = if dilated && size > dilation { dilation } else { 1 };
+                    let kernel = kernel.min((size - 1) / dilation + 1);
+                    Axis {
+                        size,
+                        kernel,
+                        stride,
+                        padding: padding.min(kernel / 2),
+                        dilation,
+                    }
+                };
+            let pool = Pool {
+                kind: Kind::Max,
+                ceil_mode,
+                axes: outputs.iter().zip(axes).map(axis).collect(),
+                x: Array::zeros(&[0]),
+            };
+            ConvPool { conv, pool }
+        });
+    check(backend, strategy);
+}
+
+/// The values, indices aside, and gradients are those of the two ops one after the other, whichever are wanted.
+///
+/// # Panics
+/// When they are not.
+pub fn as_two_ops<B: Backend>(backend: &B) {
+    let run = |wanted: [bool; 3]| -> Result<()> {
+        let leaf = |i: usize, shape: &[usize], wanted: bool| {
+            let n: usize = shape.iter().product();
+            let data: Vec<f32> = (0..n).map(|j| ((j * 37 + i * 11) % 101) as f32 / 50.0 - 1.0).collect();
+            let t = Tensor::from_slice(backend, &data, shape)?;
+            Ok::<_, Error>(if wanted { t.requires_grad() } else { t })
+        };
+        let x = leaf(0, &[3, 9, 8, 2], wanted[0])?;
+        let w = leaf(1, &[5, 3, 3, 2], wanted[1])?;
+        let bias = leaf(2, &[5], wanted[2])?;
+        let (conv, pool) = (Window::new([3, 3]), Window::new([2, 2]).stride([2, 2]));
+        let one = x.conv_max_pool(&w, Some(&bias), (&conv, 1), Activation::Relu, (&pool, false))?;
+        let two = x
+            .conv(&w, Some(&bias), &conv, 1, Activation::Relu)?
+            .max_pool(&pool, false)?;
+        let close = |what: &str, a: &Tensor<B>, b: &Tensor<B>| -> Result<()> {
+            crate::assert_close(what, &a.to_f64()?, &b.to_f64()?, crate::Tolerance::F32);
+            Ok(())
+        };
+        close("values", &one, &two)?;
+        let leaves: Vec<&Tensor<B>> = [&x, &w, &bias].into_iter().filter(|t| t.is_tracked()).collect();
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        let seed = leaf(3, one.shape().dims(), false)?;
+        let [one, two] = [one, two].map(|y| kiln_nn::grad(&y, &leaves, Some(&seed), false));
+        for (a, b) in one?.iter().zip(&two?) {
+            let (Some(a), Some(b)) = (a, b) else {
+                panic!("{wanted:?}: a gradient is missing")
+            };
+            close("a gradient", a, b)?;
+        }
+        Ok(())
+    };
+    for n in 0..8 {
+        run([n & 1 != 0, n & 2 != 0, n & 4 != 0]).expect("valid calls");
+    }
+}
+
+/// What either op refuses.
+pub fn refused<B: Backend>(backend: &B) {
+    let zeros = |dims: &[usize]| Tensor::zeros(backend, dims, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let (x, w) = (zeros(&[1, 5, 5, 4]), zeros(&[6, 3, 3, 4]));
+    let (conv, pool) = (Window::new([3, 3]), Window::new([2, 2]));
+    let call = |x: &Tensor<B>, groups, pool: &Window| {
+        x.conv_max_pool(&w, None, (&conv, groups), Activation::None, (pool, false))
+    };
+    refused!(call(&zeros(&[5, 5, 4]), 1, &pool), Error::Rank { .. });
+    refused!(call(&x, 3, &pool), Error::InvalidArgument { argument: "groups", .. });
+    refused!(
+        call(&x, 1, &Window::new([4, 4])),
+        Error::InvalidArgument { argument: "kernel", .. }
+    );
+    refused!(
+        call(&x, 1, &pool.padding([2, 0])),
+        Error::InvalidArgument {
+            argument: "padding",
+            ..
+        }
+    );
+    refused!(call(&x, 1, &Window::new([2])), Error::Rank { .. });
+}
