@@ -27,8 +27,8 @@ fn number(value: &Value) -> f64 {
 
 /// Multiply-adds of mnist-cnn's layers for one image, counted as two.
 const MNIST: [(&str, u64); 5] = [
-    ("conv1", 2 * 26 * 26 * 32 * 9),
-    ("conv2", 2 * 11 * 11 * 64 * 288),
+    ("conv1+pool1", 2 * 26 * 26 * 32 * 9),
+    ("conv2+pool2", 2 * 11 * 11 * 64 * 288),
     ("conv3", 2 * 3 * 3 * 64 * 576),
     ("dense1", 2 * 576 * 64),
     ("dense2", 2 * 640),
@@ -42,7 +42,7 @@ fn a_training_step_of_the_digits_is_counted_exactly() {
         let row = row(&report, name);
         assert_eq!(row["forward"]["flops"], 3 * flops, "{name}");
         // The first layer's input needs no gradient; everywhere else there are two products for one.
-        let twice = if name == "conv1" { 1 } else { 2 };
+        let twice = if name == MNIST[0].0 { 1 } else { 2 };
         assert_eq!(row["backward"]["flops"], 3 * twice * flops, "{name}");
         for way in ["forward", "backward"] {
             assert!(
@@ -59,7 +59,7 @@ fn a_training_step_of_the_digits_is_counted_exactly() {
     let forward: u64 = MNIST.iter().map(|(_, flops)| flops).sum();
     assert_eq!(forward, 5_588_480);
     assert_eq!(report["flops"], 3 * (3 * forward - MNIST[0].1));
-    assert_eq!(row(&report, "conv1")["output"], serde_json::json!([3, 26, 26, 32]));
+    assert_eq!(row(&report, MNIST[0].0)["output"], serde_json::json!([3, 13, 13, 32]));
     assert_eq!(report["batch"], 3);
     assert_eq!(report["parameters"], 93_322);
 
@@ -97,16 +97,17 @@ fn inference_is_the_forward_pass_alone() {
 }
 
 #[test]
-fn a_layer_called_twice_has_a_row_for_each_shape() {
+fn a_convolution_and_its_pooling_are_one_row() {
     let dir = tempfile::tempdir().unwrap();
     let report = profile(
         dir.path(),
         &["lenet", "--batch", "1", "--steps", "1", "--optimizer", "adam"],
     );
-    let pools = rows(&report).iter().filter(|r| r["name"] == "pool");
-    let mut shapes: Vec<String> = pools.map(|r| r["output"].to_string()).collect();
-    shapes.sort();
-    assert_eq!(shapes, ["[1,14,14,6]", "[1,5,5,16]"]);
+    for (name, output) in [("conv1+pool", [1, 14, 14, 6]), ("conv2+pool", [1, 5, 5, 16])] {
+        let row = row(&report, name);
+        assert_eq!(row["kind"], "Conv2d+MaxPool2d");
+        assert_eq!(row["output"], serde_json::json!(output));
+    }
     assert_eq!(report["work"], "training with adam");
 }
 
@@ -159,10 +160,12 @@ fn a_trace_holds_every_layer_nested_in_its_step() {
         assert!(named(&format!("{layer} (backward)")) >= 2, "{layer}");
     }
     for (name, count) in [
-        ("conv", 6),
-        ("conv_weight_grad", 6),
+        ("conv", 2),
+        ("conv_max_pool", 4),
+        ("conv_weight_grad", 4),
+        ("conv_max_pool_weight_grad", 2),
         ("conv_data_grad", 4),
-        ("max_pool", 4),
+        ("max_pool_grad", 2),
         ("adam", 2),
     ] {
         assert_eq!(named(name), count, "{name}");
@@ -180,7 +183,7 @@ fn a_trace_holds_every_layer_nested_in_its_step() {
             assert!(apart || inside, "{a:?} and {b:?} overlap");
         }
     }
-    let conv = spans.iter().find(|e| e["name"] == "conv1").unwrap();
+    let conv = spans.iter().find(|e| e["name"] == MNIST[0].0).unwrap();
     assert_eq!(conv["args"]["input"], serde_json::json!([1, 28, 28, 1]));
     assert_eq!(conv["args"]["flops"], MNIST[0].1);
     assert!(events.iter().any(|e| e["ph"] == "M" && e["name"] == "process_name"));
