@@ -78,8 +78,9 @@ pub(crate) fn forward<A: Scalar>(
                     windows.point(&rows, tile, group * per_in, unit, to);
                 };
                 by_rows(kernels, x, &mut fill, &b, column, Target::new(y), rows.places(), e);
+                Ok(())
             },
-        );
+        )?;
     }
     Ok(())
 }
@@ -140,8 +141,9 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                     let to = Target::new(dx.view_mut());
                     by_rows(kernels, g, &mut fill, b, column, to, rows.places(), Epilogue::NONE);
                 }
+                Ok(())
             },
-        );
+        )?;
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
 use crate::parallel::chunks_mut;
 use crate::scalar::Scalar;
+use kiln_core::Result;
 use ndarray::{ArrayViewMut2, Axis};
 
 /// Multiply-adds of one block of a large product, about.
@@ -99,7 +100,7 @@ pub(crate) fn matrix<A>(c: &mut [A], rows: usize, columns: usize) -> ArrayViewMu
 }
 
 /// What is done to one block of C, given the row and column where the block starts.
-pub(crate) type Task<'f, A> = dyn Fn([usize; 2], ArrayViewMut2<'_, A>) + Sync + 'f;
+pub(crate) type Task<'f, A> = dyn Fn([usize; 2], ArrayViewMut2<'_, A>) -> Result<()> + Sync + 'f;
 
 /// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel; rows are cut at multiples of `unit`, into halves
 /// that two threads need as long for. Where the cuts fall depends on the shape alone.
@@ -109,9 +110,9 @@ pub(crate) fn blocks<A: Send>(
     unit: usize,
     origin: [usize; 2],
     f: &Task<'_, A>,
-) {
+) -> Result<()> {
     if c.is_empty() {
-        return;
+        return Ok(());
     }
     let counts = [0, 1].map(|i| c.len_of(Axis(i)).div_ceil(size[i]));
     let axis = usize::from(counts[1] > counts[0]);
@@ -125,10 +126,11 @@ pub(crate) fn blocks<A: Send>(
     let (low, high) = c.split_at(Axis(axis), cut);
     let mut after = origin;
     after[axis] += cut;
-    rayon::join(
+    let (low, high) = rayon::join(
         || blocks(low, size, unit, origin, f),
         || blocks(high, size, unit, after, f),
     );
+    low.and(high)
 }
 
 /// `c[i]` becomes the sum of element `i` of every part, first to last.

@@ -15,6 +15,7 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams, Strides};
 use kiln_core::{Buffer, Result};
 use ndarray::ArrayViewMut2;
+use std::ops::Range;
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
@@ -113,17 +114,18 @@ impl<'a, A: Scalar> One<'a, A> {
         }
     }
 
-    fn panels(&self, cpu: &Cpu) -> Result<Panels<'a, A>> {
+    /// B's columns `columns`.
+    fn panels(&self, cpu: &Cpu, columns: Range<usize>) -> Result<Panels<'a, A>> {
         let (k_step, n_step) = if self.trans_b {
             (1, self.b_step)
         } else {
             (self.b_step, 1)
         };
         let source = Source {
-            data: self.b,
+            data: &self.b[(columns.start * n_step).min(self.b.len())..],
             taps: &[0],
             steps: self.k,
-            columns: self.n,
+            columns: columns.len(),
             k_step,
             n_step,
         };
@@ -135,7 +137,7 @@ impl<'a, A: Scalar> One<'a, A> {
         Panels::packed(cpu, self.kernels, source)
     }
 
-    /// Rows `row…` and columns `column…` of the product, as many as the target has.
+    /// Rows `row…` of the product with the columns `column…` of `b`, as many as the target has.
     fn block(&self, b: &Panels<'_, A>, row: usize, column: usize, mut c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) {
         let columns = c.ncols();
         if self.trans_a {
@@ -164,6 +166,9 @@ impl<'a, A: Scalar> One<'a, A> {
 
 /// Rows up to which a transposed B is read where it lies.
 const DOT_ROWS: usize = 16;
+
+/// Multiply-adds of a product whose tasks share nothing but A.
+const SMALL: usize = 16 * BLOCK_WORK;
 
 /// Blocks of a large product, about: enough to share.
 const TASKS: usize = 64;
@@ -208,7 +213,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             let first = at / (m * n);
             for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
                 let one = One::new(p, a, b, first + i);
-                one.block(&one.panels(cpu)?, 0, 0, matrix(c, m, n), e);
+                one.block(&one.panels(cpu, 0..n)?, 0, 0, matrix(c, m, n), e);
             }
             Ok(())
         });
@@ -220,7 +225,8 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             blocks(matrix(c, m, n), [m, columns], 1, [0; 2], &|[_, column], c| {
                 let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
                 by_dots(A::kernels(), a, b, column, k, Target::new(c), e);
-            });
+                Ok(())
+            })?;
             continue;
         }
         let splits = (k / 1024).min(16);
@@ -231,7 +237,23 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             }
             continue;
         }
-        let panels = one.panels(cpu)?;
+        if (ALONE + 1..=SMALL).contains(&work) && n >= 2 * one.kernels.panel() {
+            // A region for B's panels would cost what it saves: every task makes its own.
+            let size = n
+                .div_ceil((work / ALONE).clamp(2, 4))
+                .next_multiple_of(one.kernels.panel());
+            blocks(matrix(c, m, n), [m, size], 1, [0; 2], &|[_, column], c| {
+                let panels = one.panels(cpu, column..column + c.ncols())?;
+                let e = Epilogue {
+                    bias: e.bias.map(|bias| &bias[column..]),
+                    ..e
+                };
+                one.block(&panels, 0, 0, c, e);
+                Ok(())
+            })?;
+            continue;
+        }
+        let panels = one.panels(cpu, 0..n)?;
         blocks(
             matrix(c, m, n),
             [rows, columns],
@@ -239,8 +261,9 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             [0; 2],
             &|[row, column], c| {
                 one.block(&panels, row, column, c, e);
+                Ok(())
             },
-        );
+        )?;
     }
     Ok(())
 }
@@ -253,7 +276,13 @@ fn split_product<A: Scalar>(cpu: &Cpu, one: One<'_, A>, splits: usize, c: &mut [
     try_chunks_mut(parts, c.len(), true, |at, c| {
         let i = at / c.len();
         let one = one.part((i * part).min(one.k), ((i + 1) * part).min(one.k));
-        one.block(&one.panels(cpu)?, 0, 0, matrix(c, one.m, one.n), Epilogue::NONE);
+        one.block(
+            &one.panels(cpu, 0..one.n)?,
+            0,
+            0,
+            matrix(c, one.m, one.n),
+            Epilogue::NONE,
+        );
         Ok(())
     })?;
     sum_parts(parts, c);
