@@ -165,7 +165,7 @@ fn a_trace_holds_every_layer_nested_in_its_step() {
         ("conv_weight_grad", 4),
         ("conv_max_pool_weight_grad", 2),
         ("conv_data_grad", 4),
-        ("max_pool_grad", 2),
+        ("conv_max_pool_grad", 2),
         ("adam", 2),
     ] {
         assert_eq!(named(name), count, "{name}");

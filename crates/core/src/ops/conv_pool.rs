@@ -1,7 +1,12 @@
 //! A convolution and the max pooling of its result, as one op.
 
-use super::{ConvOps, ConvParams, PoolOps, PoolParams, Window};
-use crate::{Buffer, Result, Shape};
+use super::{
+    Activation, ConvOps, ConvParams, ElementwiseOps, PoolOps, PoolParams, Reduce, ReduceOps, ReduceParams, Unary,
+    UnaryParams, Window,
+};
+use crate::{Buffer, Error, Result, Shape};
+
+const OP: &str = "conv_max_pool";
 
 /// Parameters of a convolution whose result is pooled.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,14 @@ impl ConvPoolParams {
         Ok((ConvPoolParams { conv, pool }, shape))
     }
 
+    /// The convolution without its activation, which its gradients are those of.
+    pub fn linear(&self) -> ConvParams {
+        ConvParams {
+            activation: Activation::None as u32,
+            ..self.conv
+        }
+    }
+
     /// Elements of the convolution's result.
     pub fn between(&self) -> usize {
         let p = &self.pool;
@@ -40,9 +53,22 @@ impl ConvPoolParams {
     }
 }
 
+/// What the gradients of a convolution with its pooling are computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct PooledGrad<'a, B> {
+    /// The gradient of the result.
+    pub g: &'a B,
+    /// The result, of which the activation's derivative follows.
+    pub y: &'a B,
+    /// What [`ConvPoolOps::conv_max_pool`] left in `index`.
+    pub index: &'a B,
+}
+
 /// Convolutions of a backend with the pooling of their result. The bodies here take memory for the result and call the two
 /// ops: the definition that a form which keeps it in cache is compared with.
-pub trait ConvPoolOps: ConvOps + PoolOps {
+///
+/// Gradients are those of activations whose derivative follows from their result: none, ReLU, sigmoid and tanh.
+pub trait ConvPoolOps: ElementwiseOps + ReduceOps + ConvOps + PoolOps {
     /// `y` and `index` as [`PoolOps::max_pool`] gives them of what [`ConvOps::conv`] gives.
     fn conv_max_pool(
         &self,
@@ -56,17 +82,28 @@ pub trait ConvPoolOps: ConvOps + PoolOps {
         composed_conv_max_pool(self, p, (x, w, bias), (y, index))
     }
 
-    /// `dw`, from the gradient `g` of the pooled result before its activation: [`ConvOps::conv_weight_grad`] of what
-    /// [`PoolOps::max_pool_grad`] gives.
+    /// `between`, the gradient of the convolution's sums: [`PoolOps::max_pool_grad`] of the gradient before the activation; and
+    /// `db`, that of the bias, its sums over all positions.
+    fn conv_max_pool_grad(
+        &self,
+        p: &ConvPoolParams,
+        of: &PooledGrad<'_, Self::Buffer>,
+        between: &mut Self::Buffer,
+        db: Option<&mut Self::Buffer>,
+    ) -> Result<()> {
+        composed_conv_max_pool_grad(self, p, of, between, db)
+    }
+
+    /// `dw`, [`ConvOps::conv_weight_grad`] of what [`conv_max_pool_grad`](ConvPoolOps::conv_max_pool_grad) gives, and `db`.
     fn conv_max_pool_weight_grad(
         &self,
         p: &ConvPoolParams,
-        g: &Self::Buffer,
-        index: &Self::Buffer,
+        of: &PooledGrad<'_, Self::Buffer>,
         x: &Self::Buffer,
         dw: &mut Self::Buffer,
+        db: Option<&mut Self::Buffer>,
     ) -> Result<()> {
-        composed_conv_max_pool_weight_grad(self, p, (g, index), x, dw)
+        composed_conv_max_pool_weight_grad(self, p, of, x, dw, db)
     }
 }
 
@@ -85,18 +122,65 @@ pub fn composed_conv_max_pool<B: ConvPoolOps>(
     backend.max_pool(&p.pool, &between, y, index)
 }
 
-/// [`ConvPoolOps::conv_max_pool_weight_grad`] as two ops.
+/// [`ConvPoolOps::conv_max_pool_grad`] as ops of their own.
 ///
 /// # Errors
-/// As [`composed_conv_max_pool`].
+/// As [`composed_conv_max_pool`]; an activation whose derivative does not follow from its result.
+pub fn composed_conv_max_pool_grad<B: ConvPoolOps>(
+    backend: &B,
+    p: &ConvPoolParams,
+    of: &PooledGrad<'_, B::Buffer>,
+    between: &mut B::Buffer,
+    db: Option<&mut B::Buffer>,
+) -> Result<()> {
+    let before;
+    let g = match derivative(p.conv.activation())? {
+        None => of.g,
+        Some(f) => {
+            let mut g = backend.alloc(of.g.dtype(), of.g.len())?;
+            let f = UnaryParams::new(f, of.g.len(), 0.0, 0.0);
+            backend.unary_grad(&f, of.y, of.y, of.g, &mut g)?;
+            before = g;
+            &before
+        }
+    };
+    backend.max_pool_grad(&p.pool, g, of.index, between)?;
+    if let Some(db) = db {
+        let channels = p.pool.channels as usize;
+        let rows = Shape::new(&[g.len() / channels.max(1), channels])?;
+        let (sum, _) = ReduceParams::new(OP, Reduce::Sum, &rows, &[0], false)?;
+        backend.reduce(&sum, g, db)?;
+    }
+    Ok(())
+}
+
+/// [`ConvPoolOps::conv_max_pool_weight_grad`] as ops of their own.
+///
+/// # Errors
+/// As [`composed_conv_max_pool_grad`].
 pub fn composed_conv_max_pool_weight_grad<B: ConvPoolOps>(
     backend: &B,
     p: &ConvPoolParams,
-    (g, index): (&B::Buffer, &B::Buffer),
+    of: &PooledGrad<'_, B::Buffer>,
     x: &B::Buffer,
     dw: &mut B::Buffer,
+    db: Option<&mut B::Buffer>,
 ) -> Result<()> {
-    let mut between = backend.alloc(g.dtype(), p.between())?;
-    backend.max_pool_grad(&p.pool, g, index, &mut between)?;
-    backend.conv_weight_grad(&p.conv, &between, x, dw)
+    let mut between = backend.alloc(of.g.dtype(), p.between())?;
+    backend.conv_max_pool_grad(p, of, &mut between, db)?;
+    backend.conv_weight_grad(&p.linear(), &between, x, dw)
+}
+
+/// The function whose gradient is that of the activation, `None` when there is none.
+fn derivative(f: Activation) -> Result<Option<Unary>> {
+    match f {
+        Activation::None => Ok(None),
+        Activation::Relu => Ok(Some(Unary::Relu)),
+        Activation::Sigmoid => Ok(Some(Unary::Sigmoid)),
+        Activation::Tanh => Ok(Some(Unary::Tanh)),
+        other => {
+            let expected = "none, ReLU, sigmoid or tanh, whose derivative follows from the result";
+            Err(Error::invalid(OP, "activation", format!("{other:?}"), expected))
+        }
+    }
 }

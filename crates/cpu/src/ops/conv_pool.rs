@@ -3,14 +3,15 @@
 
 use super::conv::{forward, weight_grad};
 use super::pool::{max_pool_grad_wide, max_pool_wide};
+use crate::blocks::lanes;
 use crate::conv::{Geometry, winograd};
 use crate::gemm::sum_parts;
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{
-    ConvPoolOps, ConvPoolParams, composed_conv_max_pool as composed,
-    composed_conv_max_pool_weight_grad as composed_weight_grad,
+    Activation, ConvPoolOps, ConvPoolParams, PooledGrad, composed_conv_max_pool as composed,
+    composed_conv_max_pool_grad as composed_grad, composed_conv_max_pool_weight_grad as composed_weight_grad,
 };
 use kiln_core::{Buffer, DType, Result};
 
@@ -24,7 +25,7 @@ impl ConvPoolOps for Cpu {
         y: &mut CpuBuffer,
         index: &mut CpuBuffer,
     ) -> Result<()> {
-        match (Parts::new(p), y.dtype()) {
+        match (Parts::fitting(p), y.dtype()) {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
             // Halves are rounded before they are compared.
@@ -32,20 +33,39 @@ impl ConvPoolOps for Cpu {
         }
     }
 
+    fn conv_max_pool_grad(
+        &self,
+        p: &ConvPoolParams,
+        of: &PooledGrad<'_, CpuBuffer>,
+        between: &mut CpuBuffer,
+        db: Option<&mut CpuBuffer>,
+    ) -> Result<()> {
+        match (Parts::new(p), between.dtype()) {
+            (parts, DType::F32) if simple(p) => parts.grad::<f32>(self, of, between, db),
+            (parts, DType::F64) if simple(p) => parts.grad::<f64>(self, of, between, db),
+            _ => composed_grad(self, p, of, between, db),
+        }
+    }
+
     fn conv_max_pool_weight_grad(
         &self,
         p: &ConvPoolParams,
-        g: &CpuBuffer,
-        index: &CpuBuffer,
+        of: &PooledGrad<'_, CpuBuffer>,
         x: &CpuBuffer,
         dw: &mut CpuBuffer,
+        db: Option<&mut CpuBuffer>,
     ) -> Result<()> {
-        match (Parts::new(p), dw.dtype()) {
-            (Some(parts), DType::F32) => parts.weight_grad::<f32>(self, (g, index), x, dw),
-            (Some(parts), DType::F64) => parts.weight_grad::<f64>(self, (g, index), x, dw),
-            _ => composed_weight_grad(self, p, (g, index), x, dw),
+        match (Parts::fitting(p).filter(|_| simple(p)), dw.dtype()) {
+            (Some(parts), DType::F32) => parts.weight_grad::<f32>(self, of, x, dw, db),
+            (Some(parts), DType::F64) => parts.weight_grad::<f64>(self, of, x, dw, db),
+            _ => composed_weight_grad(self, p, of, x, dw, db),
         }
     }
+}
+
+/// Whether the activation's gradient is a choice between a value and zero, or nothing.
+fn simple(p: &ConvPoolParams) -> bool {
+    matches!(p.conv.activation(), Activation::None | Activation::Relu)
 }
 
 /// Elements of a part of the convolution's result: half of a second-level cache.
@@ -59,17 +79,32 @@ struct Parts {
     pool: Geometry,
     /// Images of a part.
     images: usize,
+    rectified: bool,
 }
 
 impl Parts {
-    /// `None` where an image's result is more than a part, or the convolution needs many images at once.
-    fn new(p: &ConvPoolParams) -> Option<Self> {
+    fn new(p: &ConvPoolParams) -> Self {
         let (conv, pool) = (Geometry::new(&p.conv), Geometry::pooling(&p.pool));
-        let images = PART / (conv.out_positions() * conv.outputs).max(1);
+        Parts {
+            images: (PART / (conv.out_positions() * conv.outputs).max(1)).max(1),
+            rectified: p.conv.activation() == Activation::Relu,
+            conv,
+            pool,
+        }
+    }
+
+    /// `None` where an image's result is more than a part, or the convolution needs many images at once.
+    fn fitting(p: &ConvPoolParams) -> Option<Self> {
+        let parts = Parts::new(p);
+        let conv = &parts.conv;
         let weights = conv.outputs * conv.depth();
-        let parts = conv.batch.div_ceil(images.max(1));
-        let fits = images > 0 && conv.batch > 0 && 4 * weights <= PART && parts * weights <= SUMS;
-        (fits && !winograd::suits(&conv)).then_some(Parts { conv, pool, images })
+        let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
+        let few = conv.batch > 0 && parts.count() * weights <= SUMS;
+        (fits && few && !winograd::suits(conv)).then_some(parts)
+    }
+
+    fn count(&self) -> usize {
+        self.conv.batch.div_ceil(self.images)
     }
 
     /// Of `batch` images.
@@ -113,32 +148,138 @@ impl Parts {
         })
     }
 
+    /// The gradient of the sums of part `i`, and in `db` that of the bias.
+    fn part_grad<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        of: &PooledGrad<'_, CpuBuffer>,
+        i: usize,
+        between: &mut [A],
+        db: &mut [A],
+    ) -> Result<()> {
+        let [_, result, pooled] = self.sizes();
+        let (first, images) = (i * self.images, between.len() / result.max(1));
+        let part = first * pooled..(first + images) * pooled;
+        let (g, index) = (
+            &of.g.as_slice::<A>()[part.clone()],
+            &of.index.as_slice::<i32>()[part.clone()],
+        );
+        let (_, pool) = self.sized(images);
+        let mut before = cpu.scratch(A::DTYPE, if self.rectified { g.len() } else { 0 })?;
+        let g = if self.rectified {
+            let before = before.as_mut_slice::<A>();
+            rectify(&of.y.as_slice::<A>()[part], g, before);
+            before
+        } else {
+            g
+        };
+        max_pool_grad_wide(&pool, g, index, between)?;
+        if !db.is_empty() {
+            sum_rows(g, db);
+        }
+        Ok(())
+    }
+
+    /// Runs `f(part, what it writes, its partial gradient of the bias)` for parts of `y`, `size` elements each, and adds up the
+    /// latter.
+    fn with_bias<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        y: &mut [A],
+        size: usize,
+        db: Option<&mut CpuBuffer>,
+        f: impl Fn(usize, &mut [A], &mut [A]) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let width = if db.is_some() { self.conv.outputs } else { 0 };
+        let mut sums = cpu.scratch(A::DTYPE, self.count() * width)?;
+        let sums = sums.as_mut_slice::<A>();
+        let mut rest = &mut *sums;
+        let mut parts = Vec::with_capacity(self.count());
+        for y in y.chunks_mut(size.max(1)) {
+            let (db, after) = rest.split_at_mut(width);
+            parts.push((y, db));
+            rest = after;
+        }
+        try_chunks_mut(&mut parts, 1, true, |i, part| {
+            let (y, db) = &mut part[0];
+            f(i, y, db)
+        })?;
+        if let Some(db) = db {
+            let db = db.as_mut_slice::<A>();
+            match parts.is_empty() {
+                true => db.fill(A::default()),
+                false => sum_parts(sums, db),
+            }
+        }
+        Ok(())
+    }
+
+    fn grad<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        of: &PooledGrad<'_, CpuBuffer>,
+        between: &mut CpuBuffer,
+        db: Option<&mut CpuBuffer>,
+    ) -> Result<()> {
+        let [_, result, _] = self.sizes();
+        let between = between.as_mut_slice::<A>();
+        self.with_bias(cpu, between, self.images * result, db, |i, between, db| {
+            self.part_grad(cpu, of, i, between, db)
+        })
+    }
+
     fn weight_grad<A: Scalar>(
         &self,
         cpu: &Cpu,
-        (g, index): (&CpuBuffer, &CpuBuffer),
+        of: &PooledGrad<'_, CpuBuffer>,
         x: &CpuBuffer,
         dw: &mut CpuBuffer,
+        db: Option<&mut CpuBuffer>,
     ) -> Result<()> {
-        let (g, index, x) = (g.as_slice::<A>(), index.as_slice::<i32>(), x.as_slice::<A>());
-        let [image, result, pooled] = self.sizes();
+        let x = x.as_slice::<A>();
+        let [image, result, _] = self.sizes();
         let dw = dw.as_mut_slice::<A>();
-        let size = dw.len();
-        let mut sums = cpu.scratch(A::DTYPE, self.conv.batch.div_ceil(self.images) * size)?;
+        let mut sums = cpu.scratch(A::DTYPE, self.count() * dw.len())?;
         let sums = sums.as_mut_slice::<A>();
-        try_chunks_mut(sums, size, true, |at, dw| {
-            let first = at / size.max(1) * self.images;
+        self.with_bias(cpu, sums, dw.len(), db, |i, dw, db| {
+            let first = i * self.images;
             let images = self.images.min(self.conv.batch - first);
-            let (conv, pool) = self.sized(images);
-            let (g, index) = (&g[first * pooled..], &index[first * pooled..]);
             let mut between = cpu.scratch(A::DTYPE, images * result)?;
             let between = between.as_mut_slice::<A>();
-            max_pool_grad_wide(&pool, g, index, between)?;
+            self.part_grad(cpu, of, i, between, db)?;
+            let (conv, _) = self.sized(images);
             weight_grad(cpu, &conv, between, &x[first * image..][..images * image], dw)
         })?;
         sum_parts(sums, dw);
         Ok(())
     }
+}
+
+/// `to[i] = g[i]` where `y[i]` is positive, zero elsewhere.
+fn rectify<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
+    lanes::<A, _>(
+        #[inline(always)]
+        || {
+            for ((to, &y), &g) in to.iter_mut().zip(y).zip(g) {
+                *to = if y > A::ZERO { g } else { A::ZERO };
+            }
+        },
+    );
+}
+
+/// `db[j]` becomes the sum of column `j` of the rows of `g`.
+fn sum_rows<A: Scalar>(g: &[A], db: &mut [A]) {
+    lanes::<A, _>(
+        #[inline(always)]
+        || {
+            db.fill(A::ZERO);
+            for row in g.chunks_exact(db.len()) {
+                for (db, &g) in db.iter_mut().zip(row) {
+                    *db += g;
+                }
+            }
+        },
+    );
 }
 
 #[cfg(test)]
@@ -158,7 +299,7 @@ mod tests {
             let (mut p, y) =
                 ConvPoolParams::new("test", &x, &w, (&Window::new([kernel, kernel]), 1), (&pool, false)).unwrap();
             p.conv.activation = Activation::Relu as u32;
-            let parts = Parts::new(&p).unwrap();
+            let parts = Parts::fitting(&p).unwrap();
             let cpu = Cpu::poisoned();
             let upload = |n: usize, salt: usize| {
                 let values: Vec<f32> = (0..n).map(|i| ((i * 7919 + salt) % 997) as f32 / 500.0 - 1.0).collect();
@@ -170,24 +311,60 @@ mod tests {
                 let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
                 let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
                 let mut dw = cpu.alloc(DType::F32, outputs * kernel * kernel * channels).unwrap();
+                let mut db = cpu.alloc(DType::F32, outputs).unwrap();
+                let mut between = cpu.alloc(DType::F32, p.between()).unwrap();
+                let operands = (&x, &w, Some(&bias));
                 if whole {
-                    composed(&cpu, &p, (&x, &w, Some(&bias)), (&mut out, &mut index)).unwrap();
-                    composed_weight_grad(&cpu, &p, (&g, &index), &x, &mut dw).unwrap();
+                    composed(&cpu, &p, operands, (&mut out, &mut index)).unwrap();
                 } else {
                     cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
                         .unwrap();
-                    cpu.conv_max_pool_weight_grad(&p, &g, &index, &x, &mut dw).unwrap();
                 }
-                (out, index, dw)
+                let of = PooledGrad {
+                    g: &g,
+                    y: &out,
+                    index: &index,
+                };
+                let mut again = cpu.alloc(DType::F32, outputs).unwrap();
+                if whole {
+                    composed_grad(&cpu, &p, &of, &mut between, Some(&mut again)).unwrap();
+                    composed_weight_grad(&cpu, &p, &of, &x, &mut dw, Some(&mut db)).unwrap();
+                } else {
+                    cpu.conv_max_pool_grad(&p, &of, &mut between, Some(&mut again)).unwrap();
+                    cpu.conv_max_pool_weight_grad(&p, &of, &x, &mut dw, Some(&mut db))
+                        .unwrap();
+                }
+                let floats = |b: &CpuBuffer| b.as_slice::<f32>().to_vec();
+                let same = [floats(&out), floats(&between)];
+                let close = [floats(&dw), floats(&db), floats(&again)];
+                (same, index.as_slice::<i32>().to_vec(), close)
             };
             let (got, want) = (run(false), run(true));
             assert_eq!(batch > parts.images, batch > 3, "{} images a part", parts.images);
-            assert_eq!(got.0.as_slice::<f32>(), want.0.as_slice::<f32>());
-            assert_eq!(got.1.as_slice::<i32>(), want.1.as_slice::<i32>());
-            for (got, want) in got.2.as_slice::<f32>().iter().zip(want.2.as_slice::<f32>()) {
+            assert_eq!((got.0, got.1), (want.0, want.1));
+            for (got, want) in got.2.iter().flatten().zip(want.2.iter().flatten()) {
                 let terms = (batch * size * size) as f32;
                 assert!((got - want).abs() <= terms * f32::EPSILON, "{got} {want}");
             }
         }
+    }
+
+    #[test]
+    fn a_derivative_that_does_not_follow_from_the_result_is_refused() {
+        let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+        let window = Window::new([2, 2]);
+        let (x, w) = (shape([1, 4, 4, 1]), shape([1, 2, 2, 1]));
+        let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&window, false)).unwrap();
+        p.conv.activation = Activation::Gelu as u32;
+        let cpu = Cpu::new();
+        let [g, mut between] = [y.size(), p.between()].map(|n| cpu.upload(&vec![0f32; n]).unwrap());
+        let index = cpu.upload(&vec![0i32; y.size()]).unwrap();
+        let of = PooledGrad {
+            g: &g,
+            y: &g,
+            index: &index,
+        };
+        let e = cpu.conv_max_pool_grad(&p, &of, &mut between, None).unwrap_err();
+        assert!(e.to_string().contains("activation"), "{e}");
     }
 }

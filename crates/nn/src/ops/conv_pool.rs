@@ -1,13 +1,13 @@
 //! A convolution and the max pooling of its result as one op, which keeps no more than what is pooled. Beside it stand the
 //! two ops that it is made of: what gradients of gradients are taken of.
 
-use super::activation::{Fused, activation_grad};
+use super::activation::Fused;
 use super::matmul::check_bias;
 use super::pool::few_enough;
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, ConvPoolParams, Window};
+use kiln_core::ops::{Activation, ConvPoolParams, PooledGrad, Window};
 
 const OP: &str = "conv_max_pool";
 
@@ -32,37 +32,9 @@ impl Pair {
 struct ConvPool<B: Backend> {
     pair: Pair,
     p: ConvPoolParams,
-    fused: Fused,
     /// The image, the weight and perhaps a bias.
     inputs: Vec<Tensor<B>>,
     index: B::Buffer,
-}
-
-impl<B: Backend> ConvPool<B> {
-    /// The gradients of image and weight, for the gradient `g` before the activation.
-    fn grads(&self, g: &Tensor<B>, needs: [bool; 2]) -> Result<[Option<Tensor<B>>; 2]> {
-        let ([x, w], b) = ([&self.inputs[0], &self.inputs[1]], g.backend());
-        let mut grads = [None, None];
-        if !needs[0] {
-            if needs[1] {
-                let mut dw = w.alloc_like(*w.shape())?;
-                b.conv_max_pool_weight_grad(&self.p, g.buffer(), &self.index, x.buffer(), &mut dw)?;
-                grads[1] = Some(Tensor::from_buffer(b, dw, *w.shape()));
-            }
-            return Ok(grads);
-        }
-        let mut between = b.alloc(g.dtype(), self.p.between())?;
-        b.max_pool_grad(&self.p.pool, g.buffer(), &self.index, &mut between)?;
-        let mut dx = x.alloc_like(*x.shape())?;
-        b.conv_data_grad(&self.p.conv, &between, w.buffer(), &mut dx)?;
-        grads[0] = Some(Tensor::from_buffer(b, dx, *x.shape()));
-        if needs[1] {
-            let mut dw = w.alloc_like(*w.shape())?;
-            b.conv_weight_grad(&self.p.conv, &between, x.buffer(), &mut dw)?;
-            grads[1] = Some(Tensor::from_buffer(b, dw, *w.shape()));
-        }
-        Ok(grads)
-    }
 }
 
 impl<B: Backend> Rule<B> for ConvPool<B> {
@@ -71,23 +43,39 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
             let inputs: Vec<_> = self.inputs.iter().collect();
             return vjp(&inputs, cx.grad, |x| self.pair.composed(x));
         }
-        // The activation's derivative follows from its result: only those of the largest elements are wanted.
-        let g = activation_grad(self.fused, cx)?;
-        let mut grads = self.grads(&g, [cx.needs(0), cx.needs(1)])?.to_vec();
-        if let Some(bias) = self.inputs.get(2) {
-            // Every window has given its gradient to one element.
-            let db = || g.sum_to_size(bias.shape().dims());
-            grads.push(cx.needs(2).then(db).transpose()?);
+        let (p, b) = (&self.p, cx.grad.backend());
+        let of = PooledGrad {
+            g: cx.grad.buffer(),
+            y: cx.output().buffer(),
+            index: &self.index,
+        };
+        // Memory for the gradients of image, weight and bias that are wanted.
+        let wanted = |(i, x): (usize, &Tensor<B>)| cx.needs(i).then(|| x.alloc_like(*x.shape())).transpose();
+        let mut grads: Vec<_> = self.inputs.iter().enumerate().map(wanted).collect::<Result<_>>()?;
+        let (of_product, of_bias) = grads.split_at_mut(2);
+        let db = of_bias.first_mut().and_then(Option::as_mut);
+        let (x, w) = (self.inputs[0].buffer(), self.inputs[1].buffer());
+        match of_product {
+            // The first layer of a net.
+            [None, Some(dw)] => b.conv_max_pool_weight_grad(p, &of, x, dw, db)?,
+            [dx, dw] => {
+                let mut between = b.alloc(cx.grad.dtype(), p.between())?;
+                b.conv_max_pool_grad(p, &of, &mut between, db)?;
+                if let Some(dx) = dx {
+                    b.conv_data_grad(&p.linear(), &between, w, dx)?;
+                }
+                if let Some(dw) = dw {
+                    b.conv_weight_grad(&p.linear(), &between, x, dw)?;
+                }
+            }
+            _ => unreachable!("there are an image and a weight"),
         }
-        Ok(grads)
+        let tensor = |(dx, x): (Option<B::Buffer>, &Tensor<B>)| dx.map(|dx| Tensor::from_buffer(b, dx, *x.shape()));
+        Ok(grads.into_iter().zip(&self.inputs).map(tensor).collect())
     }
 
     fn saves_output(&self) -> bool {
-        self.fused.needs_output()
-    }
-
-    fn rectifies(&self) -> bool {
-        self.fused.rectifies()
+        true
     }
 }
 
@@ -123,17 +111,10 @@ impl<B: Backend> Tensor<B> {
         check_bias(OP, w, bias, p.conv.out_channels as usize)?;
         few_enough(OP, &p.pool)?;
         p.conv.activation = fused.code();
-        self.forward_pooled(p, shape, pair, fused, inputs)
+        self.forward_pooled(p, shape, pair, inputs)
     }
 
-    fn forward_pooled(
-        &self,
-        p: ConvPoolParams,
-        shape: Shape,
-        pair: Pair,
-        fused: Fused,
-        inputs: Vec<Tensor<B>>,
-    ) -> Result<Tensor<B>> {
+    fn forward_pooled(&self, p: ConvPoolParams, shape: Shape, pair: Pair, inputs: Vec<Tensor<B>>) -> Result<Tensor<B>> {
         let b = self.backend();
         let mut y = self.alloc_like(shape)?;
         let mut index = b.alloc(DType::I32, shape.size())?;
@@ -144,7 +125,6 @@ impl<B: Backend> Tensor<B> {
         Ok(y.record(OP, &tracked, || ConvPool {
             pair,
             p,
-            fused,
             inputs: inputs.clone(),
             index,
         }))

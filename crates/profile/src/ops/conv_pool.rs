@@ -1,10 +1,10 @@
 //! Convolutions with the pooling of their result, watched.
 
-use super::{optional, size};
+use super::{moved, optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{ConvPoolOps, ConvPoolParams};
-use kiln_core::{Backend, Cost, Result};
+use kiln_core::ops::{Activation, ConvPoolOps, ConvPoolParams, PooledGrad};
+use kiln_core::{Backend, Buffer, Cost, Result};
 
 /// The result of the convolution stays inside of the op: it counts no bytes, whether it is kept in memory or not.
 impl<B: Backend> ConvPoolOps for Profiled<B> {
@@ -26,20 +26,42 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         })
     }
 
+    fn conv_max_pool_grad(
+        &self,
+        p: &ConvPoolParams,
+        of: &PooledGrad<'_, B::Buffer>,
+        between: &mut B::Buffer,
+        db: Option<&mut B::Buffer>,
+    ) -> Result<()> {
+        let cost = moved(given(p, of) + bytes(between) + optional(db.as_deref()));
+        self.op("conv_max_pool_grad", cost, Detail::Pool(p.pool), |b| {
+            b.conv_max_pool_grad(p, of, between, db)
+        })
+    }
+
     fn conv_max_pool_weight_grad(
         &self,
         p: &ConvPoolParams,
-        g: &B::Buffer,
-        index: &B::Buffer,
+        of: &PooledGrad<'_, B::Buffer>,
         x: &B::Buffer,
         dw: &mut B::Buffer,
+        db: Option<&mut B::Buffer>,
     ) -> Result<()> {
         let cost = Cost {
             flops: p.conv.flops(),
-            bytes: bytes(g) + bytes(index) + p.conv.seen() * size(x) + bytes(dw),
+            bytes: given(p, of) + p.conv.seen() * size(x) + bytes(dw) + optional(db.as_deref()),
         };
         self.op("conv_max_pool_weight_grad", cost, Detail::Conv(p.conv), |b| {
-            b.conv_max_pool_weight_grad(p, g, index, x, dw)
+            b.conv_max_pool_weight_grad(p, of, x, dw, db)
         })
     }
+}
+
+/// Bytes of what gradients are computed from.
+fn given<B: Buffer>(p: &ConvPoolParams, of: &PooledGrad<'_, B>) -> u64 {
+    let y = match p.conv.activation() {
+        Activation::None => 0,
+        _ => bytes(of.y),
+    };
+    bytes(of.g) + y + bytes(of.index)
 }

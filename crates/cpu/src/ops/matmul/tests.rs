@@ -72,4 +72,8 @@ fn large_and_long_products_are_cut() {
     check(&[9001, 31], &[9001, 33], true, false);
     check(&[1, 700], &[3000, 700], false, true);
     check(&[70, 64, 32], &[70, 64, 32], false, true);
+    // Whose tasks make their own panels.
+    check(&[128, 300], &[64, 300], false, true);
+    check(&[128, 64], &[64, 577], false, false);
+    check(&[128, 65], &[128, 570], true, false);
 }
