@@ -197,6 +197,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
+/// Held while a step is recorded: one at a time in a process.
+static RECORDING: Mutex<()> = Mutex::new(());
+
 impl Runtime for Cuda {
     type Buffer = CudaBuffer;
     type Graph = CudaGraph;
@@ -252,6 +255,8 @@ impl Runtime for Cuda {
 
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<CudaGraph>> {
         self.refuse_in_capture("a second capture")?;
+        // Giving memory back waits for the context, which is an error for both while another thread records on it.
+        let _turn = lock(&RECORDING);
         self.wait()?;
         // The recording gets memory of its own; what steps before it have left behind would only lie beside it.
         self.check(self.0.pool.release_cached())?;

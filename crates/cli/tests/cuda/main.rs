@@ -244,13 +244,21 @@ fn a_step_is_profiled_by_the_same_rows_as_on_the_cpu() {
         table.starts_with("lenet, batch 4, training with sgd, cuda:0 ("),
         "{table}"
     );
-    for row in ["conv1 (Conv2d)", "(optimizer)", "sum of all rows", "trace: t.json"] {
+    for row in [
+        "conv1+pool (Conv2d+MaxPool2d)",
+        "(optimizer)",
+        "sum of all rows",
+        "trace: t.json",
+    ] {
         assert!(table.contains(row), "no `{row}` in: {table}");
     }
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.path().join("t.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert_eq!(
-        events.iter().filter(|e| e["ph"] == "X" && e["name"] == "conv1").count(),
+        events
+            .iter()
+            .filter(|e| e["ph"] == "X" && e["name"] == "conv1+pool")
+            .count(),
         2
     );
 }

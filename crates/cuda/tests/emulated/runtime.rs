@@ -325,3 +325,29 @@ fn a_device_that_is_not_there() {
         other => panic!("{other:?}"),
     }
 }
+
+/// Threads with handles of their own record on one device at the same time: each waits for its turn.
+#[test]
+fn threads_record_side_by_side() {
+    let run = |value: f64| {
+        let cuda = with(Options::default());
+        let mut buffer = cuda.alloc(DType::F32, 1000).unwrap();
+        // The first call loads the kernel, which no capture can.
+        cuda.fill(0.0, &mut buffer).unwrap();
+        for i in 0..10 {
+            let graph = cuda.capture(&mut || {
+                // Long enough for the others to come.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                cuda.fill(value + f64::from(i), &mut buffer)
+            });
+            assert!(graph.unwrap_or_else(|e| panic!("recording {i}: {e}")).is_some());
+            let want = (value + f64::from(i)) as f32;
+            assert!(cuda.download::<f32>(&buffer).unwrap().iter().all(|&x| x == want));
+        }
+    };
+    std::thread::scope(|scope| {
+        for value in [100.0, 200.0, 300.0] {
+            scope.spawn(move || run(value));
+        }
+    });
+}
