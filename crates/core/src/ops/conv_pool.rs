@@ -83,7 +83,7 @@ pub trait ConvPoolOps: ElementwiseOps + ReduceOps + ConvOps + PoolOps {
     }
 
     /// `between`, the gradient of the convolution's sums: [`PoolOps::max_pool_grad`] of the gradient before the activation; and
-    /// `db`, that of the bias, its sums over all positions.
+    /// `db`, that of the bias, its sums over all positions. Every window has to see an element, as those without dilation do.
     fn conv_max_pool_grad(
         &self,
         p: &ConvPoolParams,

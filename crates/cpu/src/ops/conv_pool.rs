@@ -255,13 +255,13 @@ impl Parts {
     }
 }
 
-/// `to[i] = g[i]` where `y[i]` is positive, zero elsewhere.
+/// `to[i]` is zero where `y[i]` is zero or less, `g[i]` elsewhere: where `y[i]` is no number, too.
 fn rectify<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
     lanes::<A, _>(
         #[inline(always)]
         || {
             for ((to, &y), &g) in to.iter_mut().zip(y).zip(g) {
-                *to = if y > A::ZERO { g } else { A::ZERO };
+                *to = if y <= A::ZERO { A::ZERO } else { g };
             }
         },
     );
@@ -366,5 +366,37 @@ mod tests {
         };
         let e = cpu.conv_max_pool_grad(&p, &of, &mut between, None).unwrap_err();
         assert!(e.to_string().contains("activation"), "{e}");
+    }
+
+    /// A result that is not a number hands its gradient on, as the rectifier's own op does; zero and less hand on none.
+    #[test]
+    fn what_is_not_positive_is_rectified_as_by_two_ops() {
+        let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+        let window = Window::new([2, 2]);
+        let (x, w) = (shape([1, 4, 4, 1]), shape([1, 2, 2, 1]));
+        let (mut p, _) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&window, false)).unwrap();
+        p.conv.activation = Activation::Relu as u32;
+        let cpu = Cpu::poisoned();
+        let (g, y) = (
+            cpu.upload(&[1f32, 2.0, 3.0, 4.0]).unwrap(),
+            cpu.upload(&[f32::NAN, 0.0, 5.0, -1.0]).unwrap(),
+        );
+        let index = cpu.upload(&[0i32, 1, 3, 4]).unwrap();
+        let of = PooledGrad {
+            g: &g,
+            y: &y,
+            index: &index,
+        };
+        let run = |fused: bool| {
+            let (mut between, mut db) = (cpu.alloc(DType::F32, 9).unwrap(), cpu.alloc(DType::F32, 1).unwrap());
+            match fused {
+                true => cpu.conv_max_pool_grad(&p, &of, &mut between, Some(&mut db)),
+                false => composed_grad(&cpu, &p, &of, &mut between, Some(&mut db)),
+            }
+            .unwrap();
+            (between.as_slice::<f32>().to_vec(), db.as_slice::<f32>()[0])
+        };
+        let want = (vec![1.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0], 4.0);
+        assert_eq!((run(true), run(false)), (want.clone(), want));
     }
 }

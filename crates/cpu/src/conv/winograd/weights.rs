@@ -56,7 +56,7 @@ impl<'w, A: Scalar> Filter<'w, A> {
     ) {
         let n = columns.len();
         let width = n.next_multiple_of(A::kernels().lanes);
-        let (zeros, turned_size) = (vec![A::default(); n], 9 * STEPS * n);
+        let zeros = vec![A::default(); n];
         let mut c = Channels::new(n, &zeros, &mut []);
         if self.direction != Direction::Forward {
             for (i, k) in steps.enumerate() {
@@ -72,7 +72,7 @@ impl<'w, A: Scalar> Filter<'w, A> {
             return;
         }
         // Columns are outputs, whose weights lie apart.
-        let mut turned = vec![A::default(); turned_size];
+        let mut turned = vec![A::default(); 9 * STEPS * n];
         for (i, from) in steps.clone().step_by(STEPS).enumerate() {
             let count = STEPS.min(steps.end - from);
             for (tap, to) in turned.chunks_exact_mut(STEPS * n).enumerate() {
