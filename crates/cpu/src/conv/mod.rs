@@ -8,6 +8,7 @@ pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
 mod planar;
+pub(crate) mod pooled;
 mod runs;
 #[cfg(test)]
 mod tests;

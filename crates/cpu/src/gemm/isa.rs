@@ -1,6 +1,7 @@
 //! The micro-kernels that run on this machine.
 
 use super::kernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
+use super::pooled::{Gradient, Largest, Pooled, gradient, largest};
 use super::vector::Portable;
 #[cfg(target_arch = "x86_64")]
 use super::vector::x86::{Avx2, Avx512};
@@ -38,6 +39,7 @@ pub(crate) struct Kernels<A: 'static> {
     /// Winograd's convolutions F(2×2, 3×3) and F(4×4, 3×3).
     pub(crate) winograd2: Transforms<A, 16, 4>,
     pub(crate) winograd4: Transforms<A, 36, 16>,
+    pub(super) pooled: Pooled<A>,
 }
 
 impl<A> Kernels<A> {
@@ -58,9 +60,10 @@ impl<A> Kernels<A> {
     }
 }
 
-/// The kernels of one instruction set, called `$name`, over the vectors `$v`, for tiles of `$rows` rows.
+/// The kernels of one instruction set, called `$name`, over the vectors `$v`, for tiles of `$rows` rows; and of pooled windows, for
+/// one vector and for two, `$one` and `$two` at once and gradients of `$of_one` and `$of_two` taps.
 macro_rules! kernels {
-    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt) => {
+    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt, pooled: [$one:literal, $two:literal], [$of_one:tt, $of_two:tt]) => {
         static $set: Kernels<$t> = Kernels {
             #[cfg(test)]
             name: $name,
@@ -69,8 +72,37 @@ macro_rules! kernels {
             dots: [kernels!(@dots $t, $v, [$($feature)?], 1), kernels!(@dots $t, $v, [$($feature)?], 4)],
             winograd2: kernels!(@winograd $t, $v, [$($feature)?], 4, 2),
             winograd4: kernels!(@winograd $t, $v, [$($feature)?], 6, 4),
+            pooled: Pooled {
+                largest: [
+                    kernels!(@largest $t, $v, [$($feature)?], $one, 1),
+                    kernels!(@largest $t, $v, [$($feature)?], $two, 2),
+                ],
+                gradient: [
+                    kernels!(@gradients $t, $v, [$($feature)?], 1, $of_one),
+                    kernels!(@gradients $t, $v, [$($feature)?], 2, $of_two),
+                ],
+            },
         };
     };
+    (@largest $t:ident, $v:ty, [$($feature:literal)?], $together:literal, $vectors:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn job(t: &Largest<'_, $t>) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { largest::<$v, $together, $vectors>(t) }
+        }
+        job
+    }};
+    (@gradients $t:ident, $v:ty, $feature:tt, $vectors:literal, [$($taps:literal),+]) => {
+        &[$(kernels!(@gradient $t, $v, $feature, $vectors, $taps)),+]
+    };
+    (@gradient $t:ident, $v:ty, [$($feature:literal)?], $vectors:literal, $taps:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn job(t: &Gradient<'_, $t>) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { gradient::<$v, $taps, $vectors>(t) }
+        }
+        ($taps, job)
+    }};
     (@dots $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{
         $(#[target_feature(enable = $feature)])?
         unsafe fn tile(t: &DotTile<$t>, c: &mut [[$t; DOTS]; DOTS]) {
@@ -129,9 +161,12 @@ macro_rules! kernels {
 /// The sets of one element type, the best of this machine first.
 macro_rules! sets {
     ($all:ident, $t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
-        kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1]);
+        kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1], pooled: [1, 1], [[3, 1], [3, 1]]);
         #[cfg(target_arch = "x86_64")]
-        kernels!($avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1]);
+        kernels!(
+            $avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1],
+            pooled: [3, 1], [[9, 3, 1], [3, 1]]
+        );
         #[cfg(target_arch = "x86_64")]
         kernels!(
             $avx512,
@@ -139,7 +174,8 @@ macro_rules! sets {
             $t,
             Avx512<$zmm>,
             ["avx512f"],
-            [12, 8, 6, 4, 2, 1]
+            [12, 8, 6, 4, 2, 1],
+            pooled: [3, 3], [[25, 9, 3, 1], [9, 3, 1]]
         );
 
         pub(crate) fn $all() -> &'static [&'static Kernels<$t>] {

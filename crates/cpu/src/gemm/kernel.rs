@@ -109,7 +109,7 @@ pub(crate) struct ColumnTile<'s, A> {
 /// `$body` for every `$i` below `$n`, written out: sums that a variable indexes would live in memory.
 macro_rules! unrolled {
     ($i:ident < $n:ident $body:block) => {
-        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11)
+        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24)
     };
     (@ $i:ident $n:ident $body:block $($value:literal)+) => {
         $(if $value < $n {
@@ -119,6 +119,7 @@ macro_rules! unrolled {
         })+
     };
 }
+pub(super) use unrolled;
 
 /// # Safety
 /// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
@@ -289,7 +290,7 @@ fn fetch<V: Vector, const NV: usize>(c: *const V::Element) {
 }
 
 #[inline(always)]
-unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) -> [V; NV] {
+pub(super) unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) -> [V; NV] {
     let mut out = [V::zero(); NV];
     for j in 0..NV {
         // SAFETY: the caller's contract: whole vectors, and `last` elements in the last one.
@@ -305,7 +306,7 @@ unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) ->
 }
 
 #[inline(always)]
-fn join<V: Vector, const NV: usize>(a: [V; NV], b: [V; NV]) -> [V; NV] {
+pub(super) fn join<V: Vector, const NV: usize>(a: [V; NV], b: [V; NV]) -> [V; NV] {
     let mut out = a;
     for j in 0..NV {
         out[j] = a[j].add(b[j]);
@@ -314,7 +315,7 @@ fn join<V: Vector, const NV: usize>(a: [V; NV], b: [V; NV]) -> [V; NV] {
 }
 
 #[inline(always)]
-fn relu<V: Vector, const NV: usize>(a: [V; NV]) -> [V; NV] {
+pub(super) fn relu<V: Vector, const NV: usize>(a: [V; NV]) -> [V; NV] {
     let mut out = a;
     for j in 0..NV {
         out[j] = a[j].relu();
@@ -324,7 +325,7 @@ fn relu<V: Vector, const NV: usize>(a: [V; NV]) -> [V; NV] {
 
 /// `sums + a·b`
 #[inline(always)]
-fn add_products<V: Vector, const NV: usize>(sums: [V; NV], a: V, b: [V; NV]) -> [V; NV] {
+pub(super) fn add_products<V: Vector, const NV: usize>(sums: [V; NV], a: V, b: [V; NV]) -> [V; NV] {
     let mut out = sums;
     for j in 0..NV {
         out[j] = sums[j].add_product(a, b[j]);
@@ -333,7 +334,7 @@ fn add_products<V: Vector, const NV: usize>(sums: [V; NV], a: V, b: [V; NV]) -> 
 }
 
 #[inline(always)]
-unsafe fn store<V: Vector, const NV: usize>(sums: [V; NV], c: *mut V::Element, last: usize) {
+pub(super) unsafe fn store<V: Vector, const NV: usize>(sums: [V; NV], c: *mut V::Element, last: usize) {
     for j in 0..NV {
         // SAFETY: as `load`.
         unsafe {

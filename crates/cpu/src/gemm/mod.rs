@@ -6,16 +6,19 @@
 //! rows     products whose A has rows of k     columns  products whose A has columns of k
 //! dots     products of few rows with a transposed B
 //! winograd transforms of small squares of vectors, for convolutions
+//! pooled   windows of a convolution that is pooled   choice   the largest of registers
 //! ```
 //!
 //! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
 //! is one sum over k in order, a unit of k at a time.
 
+mod choice;
 mod columns;
 mod dots;
 mod isa;
 mod kernel;
 mod panels;
+mod pooled;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -27,6 +30,7 @@ pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, Unit, turn};
+pub(crate) use pooled::Pairs;
 pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 

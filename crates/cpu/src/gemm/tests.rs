@@ -294,3 +294,100 @@ fn dots_sum_every_product_once() {
         }
     }
 }
+
+/// Pooled windows of every width around the kernels' own, against the definition.
+fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
+    let cpu = Cpu::poisoned();
+    let &Case {
+        m: windows,
+        n: outputs,
+        relu,
+        bias,
+        ..
+    } = case;
+    let (kernel, channels, lines) = (
+        [1 + case.steps % 5, 1 + case.taps % 5],
+        1 + case.steps % 3,
+        1 + case.taps % 3,
+    );
+    let width = 2 * windows + case.steps % 2;
+    let line = (width + kernel[1] - 1) * channels;
+    let taps: Vec<usize> = (0..kernel[0])
+        .flat_map(|h| (0..kernel[1] * channels).map(move |w| h * line + w))
+        .collect();
+    let depth = taps.len();
+    let pairs = Pairs {
+        lines,
+        windows,
+        right: channels,
+        below: line,
+        taps,
+        width,
+    };
+    let mut x: Vec<A> = values((2 * lines + kernel[0] - 1) * line, 1);
+    if nan {
+        for i in (0..x.len()).step_by(7) {
+            x[i] = A::of(f64::NAN);
+        }
+    }
+    let (w, biases): (Vec<A>, Vec<A>) = (values(depth * outputs, 2), values(outputs, 3));
+    let size = lines * windows * outputs;
+    let g: Vec<A> = values(size, 4);
+    let (mut want, mut want_index, mut want_dw) = (vec![0.0; size], vec![0; size], vec![1.0; depth * outputs]);
+    for (at, (want, index)) in want.iter_mut().zip(&mut want_index).enumerate() {
+        let (row, output) = (at / outputs, at % outputs);
+        let (top, left) = (row / windows * 2, row % windows * 2);
+        let mut best: Option<f64> = None;
+        let start = |place: usize| place / width * line + place % width * channels;
+        for place in [0, 1, width, width + 1].map(|p| top * width + left + p) {
+            let of = |i: usize, tap: &usize| x[start(place) + tap].f64() * w[i * outputs + output].f64();
+            let sum: f64 = pairs.taps.iter().enumerate().map(|(i, tap)| of(i, tap)).sum();
+            let sum = sum + if bias { biases[output].f64() } else { 0.0 };
+            let sum = if relu && sum < 0.0 { 0.0 } else { sum };
+            if best.is_none_or(|best| sum > best || (sum.is_nan() && !best.is_nan())) {
+                best = Some(sum);
+                *index = place as i32;
+            }
+        }
+        *want = best.unwrap_or_default();
+        for (i, tap) in pairs.taps.iter().enumerate() {
+            want_dw[i * outputs + output] += x[start(*index as usize) + tap].f64() * g[at].f64();
+        }
+    }
+    let source = Source {
+        data: &w,
+        taps: &[0],
+        steps: depth,
+        columns: outputs,
+        k_step: outputs,
+        n_step: 1,
+    };
+    let e = Epilogue {
+        bias: bias.then_some(&biases),
+        activation: if relu { Activation::Relu } else { Activation::None },
+    };
+    let numbers = |x: &[A]| x.iter().map(|x| x.f64()).collect::<Vec<_>>();
+    let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()));
+    for kernels in A::all_kernels() {
+        let panels = Panels::packed(&cpu, kernels, source).unwrap();
+        let (mut y, mut index) = (vec![A::of(GUARD); size], vec![-1; size]);
+        kernels.largest_products(&pairs, &x, &panels, e, (&mut y, &mut index));
+        assert!(same(&numbers(&y), &want), "{} {case:?}", kernels.name);
+        assert_eq!(index, want_index, "{} {case:?}", kernels.name);
+        let mut dw = vec![A::of(1.0); depth * outputs];
+        kernels.pooled_gradient(&pairs, &x, (&g, &index), &mut dw, outputs);
+        if !nan {
+            assert!(same(&numbers(&dw), &want_dw), "{} {case:?}", kernels.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn pooled_products_are_the_largest_sums(case in case(), nan in any::<bool>()) {
+        let case = Case { m: 1 + case.m % 9, ..case };
+        check_pooled::<f32>(&case, nan);
+        check_pooled::<f64>(&case, nan);
+    }
+}

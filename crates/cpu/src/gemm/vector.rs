@@ -55,7 +55,7 @@ pub(super) fn fetch<A>(p: *const A, len: usize) {
 /// Four elements as an array, for machines whose vector units have no kernels of their own here: the compiler makes of
 /// it what the target has.
 #[derive(Clone, Copy)]
-pub(super) struct Portable<A>([A; 4]);
+pub(super) struct Portable<A>(pub(super) [A; 4]);
 
 macro_rules! portable {
     ($t:ident) => {
@@ -148,10 +148,10 @@ pub(super) mod x86 {
 
     /// Vectors of an AVX-512 machine.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx512<R>(R);
+    pub(in super::super) struct Avx512<R>(pub(in super::super) R);
     /// Vectors of an AVX2 machine with FMA.
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx2<R>(R);
+    pub(in super::super) struct Avx2<R>(pub(in super::super) R);
 
     macro_rules! vector {
         ($name:ident, $reg:ident, $t:ident, $lanes:literal, $splat:ident, $fma:ident, $add:ident, $sub:ident, $mul:ident, $max:ident, $load:ident, $store:ident,
@@ -241,13 +241,13 @@ pub(super) mod x86 {
 
     /// The first `n` of `LANES` bits.
     #[inline(always)]
-    fn bits<const LANES: usize>(n: usize) -> u16 {
+    pub(in super::super) fn bits<const LANES: usize>(n: usize) -> u16 {
         (u32::MAX >> (32 - n.clamp(1, LANES))) as u16
     }
 
     /// The first `n` of eight 32-bit lanes.
     #[inline(always)]
-    unsafe fn lanes32(n: usize) -> __m256i {
+    pub(in super::super) unsafe fn lanes32(n: usize) -> __m256i {
         // SAFETY: the caller runs on AVX2.
         unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
     }

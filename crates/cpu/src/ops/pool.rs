@@ -14,7 +14,7 @@ use crate::{Cpu, CpuBuffer};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
 use kiln_core::{Buffer, Float, Result};
-use paired::paired;
+pub(super) use paired::paired;
 use std::ops::Range;
 
 impl PoolOps for Cpu {

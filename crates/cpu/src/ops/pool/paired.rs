@@ -7,7 +7,7 @@ use crate::parallel::{rows_per_chunk, zip2_mut};
 use crate::real::Real;
 
 /// Whether the windows of `g` are whole, 2×2 and side by side.
-pub(super) fn paired(g: &Geometry) -> bool {
+pub(in crate::ops) fn paired(g: &Geometry) -> bool {
     g.kernel == [1, 2, 2]
         && g.stride[1..] == [2, 2]
         && g.padding == [0; 3]
