@@ -2,7 +2,7 @@
 //! With so short sums, writing results and reading them again would take longer than the sums do.
 
 use super::Geometry;
-use crate::gemm::{Epilogue, Kernels, Pairs, Panels, Source, turn};
+use crate::gemm::{ALONE, BLOCK_WORK, Epilogue, Kernels, Pairs, Panels, Source, turn};
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
@@ -70,6 +70,15 @@ impl<A: Scalar> Pooled<A> {
             n_step: depth,
         };
         Panels::packed(cpu, self.kernels, source)
+    }
+
+    /// Images of a task, of which there are 32 at most.
+    pub(crate) fn images(&self) -> usize {
+        let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
+        if work <= ALONE {
+            return batch;
+        }
+        (BLOCK_WORK * batch / work).max(batch.div_ceil(32)).max(1)
     }
 
     /// Elements of an image.

@@ -75,6 +75,7 @@ const PART: usize = 1 << 17;
 const SUMS: usize = 1 << 20;
 
 /// The images of a batch, some at a time.
+#[derive(Clone, Copy)]
 struct Parts {
     conv: Geometry,
     pool: Geometry,
@@ -108,10 +109,14 @@ impl Parts {
         self.conv.batch.div_ceil(self.images)
     }
 
-    /// The form that keeps results in registers, where it suits.
-    fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<Pooled<A>> {
-        let suits = simple(p) && paired(&self.pool);
-        suits.then(|| Pooled::new(&self.conv, &self.pool)).flatten()
+    /// The form that keeps results in registers, where it suits, and the parts for it.
+    fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(Pooled<A>, Self)> {
+        if !simple(p) || !paired(&self.pool) {
+            return None;
+        }
+        let pooled = Pooled::new(&self.conv, &self.pool)?;
+        let images = pooled.images();
+        Some((pooled, Parts { images, ..*self }))
     }
 
     /// Of `batch` images.
@@ -140,23 +145,27 @@ impl Parts {
         let (x, w, bias) = (x.as_slice::<A>(), w.as_slice::<A>(), bias.map(CpuBuffer::as_slice::<A>));
         let [image, result, of_image] = self.sizes();
         let (y, index) = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
+        if let Some((pooled, Parts { images, .. })) = self.pooled(p) {
+            let w = pooled.pack(cpu, w)?;
+            let activation = p.conv.activation();
+            let size = (images * of_image).max(1);
+            let mut parts: Vec<_> = y.chunks_mut(size).zip(index.chunks_mut(size)).collect();
+            return try_chunks_mut(&mut parts, 1, true, |i, part| {
+                let (y, index) = &mut part[0];
+                let x = &x[i * images * image..][..y.len() / of_image * image];
+                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, (y, index))
+            });
+        }
         let size = (self.images * of_image).max(1);
         let mut parts: Vec<_> = y.chunks_mut(size).zip(index.chunks_mut(size)).collect();
-        let activation = p.conv.activation();
-        let pooled = self.pooled::<A>(p);
-        let packed = pooled.as_ref().map(|pooled| pooled.pack(cpu, w)).transpose()?;
         try_chunks_mut(&mut parts, 1, true, |i, part| {
             let (y, index) = &mut part[0];
             let images = y.len() / of_image;
             let x = &x[i * self.images * image..][..images * image];
-            if let (Some(pooled), Some(packed)) = (&pooled, &packed) {
-                let e = Epilogue { bias, activation };
-                return pooled.forward(cpu, x, packed, e, (y, index));
-            }
             let (conv, pool) = self.sized(images);
             let mut between = cpu.scratch(A::DTYPE, images * result)?;
             let between = between.as_mut_slice::<A>();
-            forward(cpu, &conv, x, w, bias, activation, between)?;
+            forward(cpu, &conv, x, w, bias, p.conv.activation(), between)?;
             max_pool_wide(&pool, between, y, index);
             Ok(())
         })
@@ -269,25 +278,26 @@ impl Parts {
         let x = x.as_slice::<A>();
         let [image, result, _] = self.sizes();
         let dw = dw.as_mut_slice::<A>();
-        let mut sums = cpu.scratch(A::DTYPE, self.count() * dw.len())?;
-        let sums = sums.as_mut_slice::<A>();
         let pooled = self.pooled::<A>(p);
-        self.with_bias(cpu, sums, dw.len(), db, |i, dw, db| {
-            let first = i * self.images;
-            let images = self.images.min(self.conv.batch - first);
+        let parts = pooled.as_ref().map_or(*self, |(_, parts)| *parts);
+        let mut sums = cpu.scratch(A::DTYPE, parts.count() * dw.len())?;
+        let sums = sums.as_mut_slice::<A>();
+        parts.with_bias(cpu, sums, dw.len(), db, |i, dw, db| {
+            let first = i * parts.images;
+            let images = parts.images.min(self.conv.batch - first);
             let x = &x[first * image..][..images * image];
-            if let Some(pooled) = &pooled {
-                return self.before_activation(cpu, of, (first, images), db, |g, index| {
+            if let Some((pooled, _)) = &pooled {
+                return parts.before_activation(cpu, of, (first, images), db, |g, index| {
                     pooled.weight_grad(cpu, x, (g, index), dw)
                 });
             }
             let mut between = cpu.scratch(A::DTYPE, images * result)?;
             let between = between.as_mut_slice::<A>();
-            self.part_grad(cpu, of, i, between, db)?;
-            let (conv, _) = self.sized(images);
+            parts.part_grad(cpu, of, i, between, db)?;
+            let (conv, _) = parts.sized(images);
             weight_grad(cpu, &conv, between, x, dw)
         })?;
-        let Some(pooled) = pooled else {
+        let Some((pooled, _)) = pooled else {
             sum_parts(sums, dw);
             return Ok(());
         };
