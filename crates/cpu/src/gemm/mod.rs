@@ -29,7 +29,7 @@ pub(crate) use columns::{Left, by_columns, by_panels};
 pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
-pub(crate) use panels::{Panels, Source, Unit, turn};
+pub(crate) use panels::{Panels, Source, UNIT, Unit, turn};
 pub(crate) use pooled::Pairs;
 pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Steps of k in one unit, about: a panel of it is a good part of a second-level cache.
-const UNIT: usize = 384;
+pub(crate) const UNIT: usize = 384;
 
 /// A stretch of k: of `taps`, the steps `steps` of each.
 #[derive(Clone, Debug, PartialEq, Eq)]

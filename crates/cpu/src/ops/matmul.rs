@@ -5,8 +5,8 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    ALONE, BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, blocks, by_dots, by_matrix, by_panels, matrix,
-    sum_parts,
+    ALONE, BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, UNIT, blocks, by_dots, by_matrix, by_panels,
+    matrix, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -137,10 +137,18 @@ impl<'a, A: Scalar> One<'a, A> {
         Panels::packed(cpu, self.kernels, source)
     }
 
-    /// Rows `row…` of the product with the columns `column…` of `b`, as many as the target has.
-    fn block(&self, b: &Panels<'_, A>, row: usize, column: usize, mut c: ArrayViewMut2<'_, A>, e: Epilogue<'_, A>) {
+    /// Rows `row…` of the product with the columns `column…` of `b`, as many as the target has; `add` keeps what it holds.
+    fn block(
+        &self,
+        b: &Panels<'_, A>,
+        [row, column]: [usize; 2],
+        mut c: ArrayViewMut2<'_, A>,
+        e: Epilogue<'_, A>,
+        add: bool,
+    ) {
         let columns = c.ncols();
         if self.trans_a {
+            assert!(!add, "a transposed A has all of k at once");
             let a = Left {
                 data: &self.a[row..],
                 step: self.a_step,
@@ -160,7 +168,7 @@ impl<'a, A: Scalar> One<'a, A> {
             return;
         }
         let a = (&self.a[row * self.a_step..], self.a_step);
-        by_matrix(self.kernels, a, b, column, Target::new(c), e, false);
+        by_matrix(self.kernels, a, b, column, Target::new(c), e, add);
     }
 }
 
@@ -196,6 +204,21 @@ fn block_size(one: &One<'_, impl Scalar>) -> [usize; 2] {
     [even(m, rows, tile), columns]
 }
 
+/// Elements of B that are laid out at once where C is small, and what that is: B's copy is then no more than what a
+/// third-level cache keeps beside the operands, and C is seldom read again.
+const LAID_OUT: usize = 1 << 20;
+const SMALL_C: usize = 1 << 19;
+
+/// Steps of k that a large product takes at once.
+fn stretch(one: &One<'_, impl Scalar>) -> usize {
+    let &One { m, n, k, .. } = one;
+    if one.trans_a || m * n > SMALL_C || k * n <= LAID_OUT {
+        return k.max(1);
+    }
+    let parts = k.div_ceil((LAID_OUT / n).max(UNIT));
+    k.div_ceil(parts).next_multiple_of(UNIT)
+}
+
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
     let (batches, m, n, k) = (p.batches(), p.m as usize, p.n as usize, p.k as usize);
     if c.is_empty() {
@@ -213,7 +236,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             let first = at / (m * n);
             for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
                 let one = One::new(p, a, b, first + i);
-                one.block(&one.panels(cpu, 0..n)?, 0, 0, matrix(c, m, n), e);
+                one.block(&one.panels(cpu, 0..n)?, [0; 2], matrix(c, m, n), e, false);
             }
             Ok(())
         });
@@ -248,22 +271,28 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
                     bias: e.bias.map(|bias| &bias[column..]),
                     ..e
                 };
-                one.block(&panels, 0, 0, c, e);
+                one.block(&panels, [0; 2], c, e, false);
                 Ok(())
             })?;
             continue;
         }
-        let panels = one.panels(cpu, 0..n)?;
-        blocks(
-            matrix(c, m, n),
-            [rows, columns],
-            one.kernels.tile(),
-            [0; 2],
-            &|[row, column], c| {
-                one.block(&panels, row, column, c, e);
-                Ok(())
-            },
-        )?;
+        let step = stretch(&one);
+        for from in (0..k.max(1)).step_by(step) {
+            let to = k.min(from + step);
+            let part = one.part(from, to);
+            let panels = part.panels(cpu, 0..n)?;
+            let e = if to == k { e } else { Epilogue::NONE };
+            blocks(
+                matrix(c, m, n),
+                block_size(&part),
+                one.kernels.tile(),
+                [0; 2],
+                &|origin, c| {
+                    part.block(&panels, origin, c, e, from > 0);
+                    Ok(())
+                },
+            )?;
+        }
     }
     Ok(())
 }
@@ -278,10 +307,10 @@ fn split_product<A: Scalar>(cpu: &Cpu, one: One<'_, A>, splits: usize, c: &mut [
         let one = one.part((i * part).min(one.k), ((i + 1) * part).min(one.k));
         one.block(
             &one.panels(cpu, 0..one.n)?,
-            0,
-            0,
+            [0; 2],
             matrix(c, one.m, one.n),
             Epilogue::NONE,
+            false,
         );
         Ok(())
     })?;

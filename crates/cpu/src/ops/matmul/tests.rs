@@ -1,5 +1,5 @@
 use crate::Cpu;
-use kiln_core::ops::{MatmulOps, MatmulParams};
+use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{DType, Runtime, Shape};
 use proptest::prelude::*;
@@ -76,4 +76,26 @@ fn large_and_long_products_are_cut() {
     check(&[128, 300], &[64, 300], false, true);
     check(&[128, 64], &[64, 577], false, false);
     check(&[128, 65], &[128, 570], true, false);
+    // Whose B is laid out a stretch of k at a time.
+    check(&[50, 2001], &[2001, 600], false, false);
+    check(&[50, 2001], &[600, 2001], false, true);
+}
+
+/// The bias and the activation of a product that takes k in stretches come after the last.
+#[test]
+fn long_products_are_finished_once() {
+    let cpu = Cpu::poisoned();
+    let (x, w) = (Shape::new(&[50, 2001]).unwrap(), Shape::new(&[600, 2001]).unwrap());
+    let (mut p, y) = MatmulParams::new("linear", &x, &w, false, true).unwrap();
+    let (x, w, bias) = (values(x.size(), 1), values(w.size(), 2), values(600, 3));
+    let [x, w, bias_buffer] = [&x, &w, &bias].map(|v| cpu.upload(v).unwrap());
+    let mut sums = cpu.alloc(DType::F32, y.size()).unwrap();
+    cpu.matmul(&p, &x, &w, &mut sums).unwrap();
+    let mut got = cpu.alloc(DType::F32, y.size()).unwrap();
+    p.activation = Activation::Relu as u32;
+    cpu.linear(&p, &x, &w, Some(&bias_buffer), &mut got).unwrap();
+    for (i, (got, sum)) in got.as_slice::<f32>().iter().zip(sums.as_slice::<f32>()).enumerate() {
+        let want = (sum + bias[i % 600]).max(0.0);
+        assert!((got - want).abs() <= 1e-6 * (1.0 + sum.abs()), "{i}: {got} {want}");
+    }
 }
