@@ -25,7 +25,7 @@ impl<A: Scalar> Pooled<A> {
         let kernels = A::kernels();
         let flat = conv.groups == 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.output[0] == 1;
         let suits = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
-        if !flat || !suits {
+        if !flat || !suits || conv.in_positions() == 0 {
             return None;
         }
         // Where no position is padding, a line ends with the image's.
@@ -78,7 +78,7 @@ impl<A: Scalar> Pooled<A> {
         if work <= ALONE {
             return batch;
         }
-        (BLOCK_WORK * batch / work).max(batch.div_ceil(32)).max(1)
+        (BLOCK_WORK * batch / work).max(batch.div_ceil(32))
     }
 
     /// Elements of an image.

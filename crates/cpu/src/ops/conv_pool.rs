@@ -421,6 +421,23 @@ mod tests {
         }
     }
 
+    /// Images without elements have a padding, whose results are the bias.
+    #[test]
+    fn padding_alone_is_pooled() {
+        let window = Window::new([1, 1]).padding([1, 1]);
+        let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+        let pool = Window::new([2, 2]).stride([2, 2]);
+        let (x, w) = (shape(&[2, 0, 2, 1]), shape(&[16, 1, 1, 1]));
+        let (p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
+        let cpu = Cpu::poisoned();
+        let [x, w, bias] = [0, 16, 16].map(|n| cpu.upload(&vec![3f32; n]).unwrap());
+        let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
+        let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
+        cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
+            .unwrap();
+        assert_eq!(out.as_slice::<f32>(), vec![3.0; 2 * 2 * 16]);
+    }
+
     #[test]
     fn a_derivative_that_does_not_follow_from_the_result_is_refused() {
         let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
