@@ -31,7 +31,7 @@ pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, UNIT, Unit, turn};
 pub(crate) use pooled::Pairs;
-pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows};
+pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows, rows_alias};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
 use crate::parallel::chunks_mut;

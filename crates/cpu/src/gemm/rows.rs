@@ -365,13 +365,18 @@ impl<'p, A: Scalar> UnitPanels<'p, A> {
     }
 }
 
-/// Copies rows of a tile next to one another and points the table there, if they lie so far apart that a first-level cache
-/// holds few of them at once and are read for several panels.
-fn stage<A: Scalar>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
+/// Whether rows that start `step` elements apart are to be copied before they are read for several panels: a first-level cache
+/// holds few of their lines at once.
+pub(crate) fn rows_alias<A>(step: usize) -> bool {
     /// Bytes after which lines share the ways of a set.
     const SETS: usize = 4096;
+    (step * size_of::<A>()).is_multiple_of(SETS)
+}
+
+/// Copies rows of a tile next to one another and points the table there, where [`rows_alias`] asks for it and it pays.
+fn stage<A: Scalar>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
     let apart = rows[1].addr().wrapping_sub(rows[0].addr());
-    if rows.len() <= 4 || panels <= 2 || !apart.is_multiple_of(SETS) {
+    if rows.len() <= 4 || panels <= 2 || !rows_alias::<u8>(apart) {
         return;
     }
     // A line more than a row, so that the copies do not alias either.

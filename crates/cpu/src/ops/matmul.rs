@@ -6,7 +6,7 @@ mod tests;
 use crate::epilogue::finish_rows;
 use crate::gemm::{
     ALONE, BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, UNIT, blocks, by_dots, by_matrix, by_panels,
-    matrix, sum_parts,
+    matrix, rows_alias, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
@@ -185,7 +185,7 @@ const ROWS: usize = 192;
 const THIN: usize = 1 << 17;
 
 /// Rows and columns of the blocks of C that tasks compute.
-fn block_size(one: &One<'_, impl Scalar>) -> [usize; 2] {
+fn block_size<A: Scalar>(one: &One<'_, A>) -> [usize; 2] {
     let &One { m, n, k, .. } = one;
     let work = m.saturating_mul(n).saturating_mul(k);
     if work <= ALONE {
@@ -196,8 +196,13 @@ fn block_size(one: &One<'_, impl Scalar>) -> [usize; 2] {
     if m <= 48 {
         return [m, even(n, (BLOCK_WORK / (m * k).max(1)).clamp(panel, 256), panel)];
     }
-    // Columns in whole panels, few enough that a unit of them stays in cache; but a transposed A is copied for every block.
-    let columns = even(n, if one.trans_a { 768 } else { 256 }, panel);
+    // Columns in whole panels, few enough that a unit of them stays in cache; but some A are copied for every block.
+    let most = match one.trans_a {
+        true => 768,
+        false if rows_alias::<A>(one.a_step) => 512,
+        false => 256,
+    };
+    let columns = even(n, most, panel);
     let task = (work / TASKS).clamp(4 * BLOCK_WORK, 128 * BLOCK_WORK);
     let most = ROWS.max(THIN / (columns + k));
     let rows = (task / (columns * k).max(1)).clamp(2 * tile, most);
