@@ -1,5 +1,8 @@
 //! Splitting work: chunks depend on sizes alone, never on the number of threads, and small work stays on one core.
 //!
+//! Every chunk is a task of its own that an idle thread may take (`with_max_len(1)`): left to itself, rayon hands a thread
+//! several chunks at once, and the last of them keep one thread waiting for the other.
+//!
 //! Every function hands its closure to rayon as a `dyn Fn`: one call per chunk costs nothing, and the thread machinery
 //! is compiled once per element type rather than once per kernel.
 
@@ -111,7 +114,7 @@ pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl 
 
 /// Calls `f(i)` for every `i < n`, in parallel; stops at an error.
 pub(crate) fn try_each(n: usize, f: &(dyn Fn(usize) -> kiln_core::Result<()> + Sync)) -> kiln_core::Result<()> {
-    (0..n).into_par_iter().try_for_each(f)
+    (0..n).into_par_iter().with_max_len(1).try_for_each(f)
 }
 
 /// A kernel over chunk `i` of two slices.
@@ -121,7 +124,10 @@ type Kernel3<'f, A, B, C> = &'f (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + S
 
 fn each_mut<T: Send>(y: &mut [T], size: usize, parallel: bool, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     if parallel {
-        y.par_chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
+        y.par_chunks_mut(size)
+            .enumerate()
+            .with_max_len(1)
+            .for_each(|(i, chunk)| f(i, chunk));
     } else {
         y.chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
     }
@@ -136,6 +142,7 @@ fn try_each_mut<T: Send>(
     if parallel {
         y.par_chunks_mut(size)
             .enumerate()
+            .with_max_len(1)
             .try_for_each(|(i, chunk)| f(i, chunk))
     } else {
         y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
@@ -146,6 +153,7 @@ fn zip2_parallel<A: Send, B: Send>((a, la): (&mut [A], usize), (b, lb): (&mut [B
     a.par_chunks_mut(la)
         .zip(b.par_chunks_mut(lb))
         .enumerate()
+        .with_max_len(1)
         .for_each(|(i, (a, b))| f(i, a, b));
 }
 
@@ -159,6 +167,7 @@ fn zip3_parallel<A: Send, B: Send, C: Send>(
         .zip(b.par_chunks_mut(lb))
         .zip(c.par_chunks_mut(lc))
         .enumerate()
+        .with_max_len(1)
         .for_each(|(i, ((a, b), c))| f(i, a, b, c));
 }
 

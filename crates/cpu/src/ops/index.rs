@@ -182,6 +182,7 @@ fn scatter_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: 
     } else {
         y.par_chunks_mut(group)
             .enumerate()
+            .with_max_len(1)
             .for_each(|(g, y)| slices(g * group, y));
     }
 }
@@ -216,6 +217,7 @@ fn index_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: &[
     } else {
         y.par_chunks_mut(own * inner)
             .enumerate()
+            .with_max_len(1)
             .for_each(|(g, y)| add(g * own, y));
     }
 }

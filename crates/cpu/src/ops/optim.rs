@@ -62,7 +62,7 @@ fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
     if alone {
         slots.iter_mut().for_each(run);
     } else {
-        slots.par_iter_mut().for_each(run);
+        slots.par_iter_mut().with_max_len(1).for_each(run);
     }
 }
 

@@ -131,6 +131,7 @@ pub(super) fn write<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T])
     let y = &mut y[p.offset as usize..];
     y.par_chunks_mut(step * group)
         .zip(x.par_chunks(from * group))
+        .with_max_len(1)
         .for_each(|(y, x)| {
             let mut part = *p;
             part.offset = 0;
