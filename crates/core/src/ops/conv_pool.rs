@@ -64,6 +64,17 @@ pub struct PooledGrad<'a, B> {
     pub index: &'a B,
 }
 
+/// The gradients of a convolution with its pooling, where they are wanted.
+#[derive(Debug)]
+pub struct ConvPoolGrads<'a, B> {
+    /// That of the image.
+    pub dx: Option<&'a mut B>,
+    /// That of the weight.
+    pub dw: Option<&'a mut B>,
+    /// That of the bias.
+    pub db: Option<&'a mut B>,
+}
+
 /// Convolutions of a backend with the pooling of their result. The bodies here take memory for the result and call the two
 /// ops: the definition that a form which keeps it in cache is compared with.
 ///
@@ -82,28 +93,18 @@ pub trait ConvPoolOps: ElementwiseOps + ReduceOps + ConvOps + PoolOps {
         composed_conv_max_pool(self, p, (x, w, bias), (y, index))
     }
 
-    /// `between`, the gradient of the convolution's sums: [`PoolOps::max_pool_grad`] of the gradient before the activation; and
-    /// `db`, that of the bias, its sums over all positions. Every window has to see an element, as those without dilation do.
+    /// The gradients in `to`. That of the convolution's sums is [`PoolOps::max_pool_grad`] of the gradient before the activation:
+    /// `dx` is [`ConvOps::conv_data_grad`] of it, `dw` [`ConvOps::conv_weight_grad`], `db` its sums over all positions. Every window
+    /// of the pooling has to see an element, as those without dilation do.
     fn conv_max_pool_grad(
         &self,
         p: &ConvPoolParams,
         of: &PooledGrad<'_, Self::Buffer>,
-        between: &mut Self::Buffer,
-        db: Option<&mut Self::Buffer>,
-    ) -> Result<()> {
-        composed_conv_max_pool_grad(self, p, of, between, db)
-    }
-
-    /// `dw`, [`ConvOps::conv_weight_grad`] of what [`conv_max_pool_grad`](ConvPoolOps::conv_max_pool_grad) gives, and `db`.
-    fn conv_max_pool_weight_grad(
-        &self,
-        p: &ConvPoolParams,
-        of: &PooledGrad<'_, Self::Buffer>,
         x: &Self::Buffer,
-        dw: &mut Self::Buffer,
-        db: Option<&mut Self::Buffer>,
+        w: &Self::Buffer,
+        to: ConvPoolGrads<'_, Self::Buffer>,
     ) -> Result<()> {
-        composed_conv_max_pool_weight_grad(self, p, of, x, dw, db)
+        composed_conv_max_pool_grad(self, p, of, (x, w), to)
     }
 }
 
@@ -130,8 +131,8 @@ pub fn composed_conv_max_pool_grad<B: ConvPoolOps>(
     backend: &B,
     p: &ConvPoolParams,
     of: &PooledGrad<'_, B::Buffer>,
-    between: &mut B::Buffer,
-    db: Option<&mut B::Buffer>,
+    (x, w): (&B::Buffer, &B::Buffer),
+    to: ConvPoolGrads<'_, B::Buffer>,
 ) -> Result<()> {
     let before;
     let g = match derivative(p.conv.activation())? {
@@ -144,31 +145,24 @@ pub fn composed_conv_max_pool_grad<B: ConvPoolOps>(
             &before
         }
     };
-    backend.max_pool_grad(&p.pool, g, of.index, between)?;
-    if let Some(db) = db {
+    if let Some(db) = to.db {
         let channels = p.pool.channels as usize;
         let rows = Shape::new(&[g.len() / channels.max(1), channels])?;
         let (sum, _) = ReduceParams::new(OP, Reduce::Sum, &rows, &[0], false)?;
         backend.reduce(&sum, g, db)?;
     }
+    if to.dx.is_none() && to.dw.is_none() {
+        return Ok(());
+    }
+    let mut between = backend.alloc(g.dtype(), p.between())?;
+    backend.max_pool_grad(&p.pool, g, of.index, &mut between)?;
+    if let Some(dx) = to.dx {
+        backend.conv_data_grad(&p.linear(), &between, w, dx)?;
+    }
+    if let Some(dw) = to.dw {
+        backend.conv_weight_grad(&p.linear(), &between, x, dw)?;
+    }
     Ok(())
-}
-
-/// [`ConvPoolOps::conv_max_pool_weight_grad`] as ops of their own.
-///
-/// # Errors
-/// As [`composed_conv_max_pool_grad`].
-pub fn composed_conv_max_pool_weight_grad<B: ConvPoolOps>(
-    backend: &B,
-    p: &ConvPoolParams,
-    of: &PooledGrad<'_, B::Buffer>,
-    x: &B::Buffer,
-    dw: &mut B::Buffer,
-    db: Option<&mut B::Buffer>,
-) -> Result<()> {
-    let mut between = backend.alloc(of.g.dtype(), p.between())?;
-    backend.conv_max_pool_grad(p, of, &mut between, db)?;
-    backend.conv_weight_grad(&p.linear(), &between, x, dw)
 }
 
 /// The function whose gradient is that of the activation, `None` when there is none.

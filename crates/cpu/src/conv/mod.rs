@@ -1,12 +1,14 @@
 //! Convolution kernels: products over the windows of images for dense convolutions, direct loops for depthwise ones, and the
 //! definition itself, which tests compare them with.
 
+pub(crate) mod chosen;
 pub(crate) mod dense;
 pub(crate) mod depthwise;
 pub(crate) mod few;
 pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
+mod padded;
 mod planar;
 pub(crate) mod pooled;
 mod runs;

@@ -2,9 +2,10 @@
 //! With so short sums, writing results and reading them again would take longer than the sums do.
 
 use super::Geometry;
-use crate::gemm::{ALONE, BLOCK_WORK, Epilogue, Kernels, Pairs, Panels, Source, turn};
+use super::padded::Padded;
+use crate::Cpu;
+use crate::gemm::{ALONE, BLOCK_WORK, Epilogue, Grid, Kernels, Pairs, Panels, Source, turn};
 use crate::scalar::Scalar;
-use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 
 /// Elements of a window up to which the weights of a panel stay in a first-level cache, beside the image.
@@ -15,31 +16,22 @@ pub(crate) struct Pooled<A: 'static> {
     kernels: &'static Kernels<A>,
     conv: Geometry,
     pairs: Pairs,
-    /// Elements of a line and of an image with its padding written out, where it has any.
-    padded: Option<[usize; 2]>,
+    padded: Padded,
 }
 
 impl<A: Scalar> Pooled<A> {
     /// `None` where long sums, many dimensions or few outputs make another form better. `pool` has 2×2 windows side by side.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::kernels();
-        let flat = conv.groups == 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.output[0] == 1;
         let suits = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
-        if !flat || !suits || conv.in_positions() == 0 {
+        if conv.groups > 1 || !suits {
             return None;
         }
-        // Where no position is padding, a line ends with the image's.
-        let cut = (1..3).any(|i| conv.padding[i] > 0 || conv.span(i) > conv.input[i]);
-        let size = if cut {
-            [1, 2].map(|i| conv.span(i))
-        } else {
-            [conv.input[1], conv.input[2]]
-        };
-        let line = size[1] * conv.channels;
+        let padded = Padded::new(conv)?;
         let mut taps = Vec::with_capacity(conv.depth());
         for h in 0..conv.kernel[1] {
             for w in 0..conv.kernel[2] {
-                let at = h * conv.dilation[1] * line + w * conv.dilation[2] * conv.channels;
+                let at = h * conv.dilation[1] * padded.line + w * conv.dilation[2] * conv.channels;
                 taps.extend(at..at + conv.channels);
             }
         }
@@ -47,14 +39,10 @@ impl<A: Scalar> Pooled<A> {
             kernels,
             conv: *conv,
             pairs: Pairs {
-                lines: pool.output[1],
-                windows: pool.output[2],
-                right: conv.stride[2] * conv.channels,
-                below: conv.stride[1] * line,
+                grid: Grid::new(conv, pool, padded.line),
                 taps,
-                width: conv.output[2],
             },
-            padded: cut.then_some([line, size[0] * line]),
+            padded,
         })
     }
 
@@ -81,37 +69,9 @@ impl<A: Scalar> Pooled<A> {
         (BLOCK_WORK * batch / work).max(batch.div_ceil(32))
     }
 
-    /// Elements of an image.
-    fn image(&self) -> usize {
-        self.conv.in_positions() * self.conv.channels
-    }
-
     /// Elements of what is pooled of an image.
     fn result(&self) -> usize {
-        self.pairs.lines * self.pairs.windows * self.conv.outputs
-    }
-
-    /// Calls `f(i, image)` for each image of `x`, with its padding.
-    fn each_image(&self, cpu: &Cpu, x: &[A], mut f: impl FnMut(usize, &[A])) -> Result<()> {
-        let images = x.chunks_exact(self.image()).enumerate();
-        let Some([line, size]) = self.padded else {
-            images.for_each(|(i, x)| f(i, x));
-            return Ok(());
-        };
-        let mut buffer: CpuBuffer = cpu.scratch(A::DTYPE, size)?;
-        let padded = buffer.as_mut_slice::<A>();
-        padded.fill(A::default());
-        let (conv, from) = (&self.conv, self.conv.input[2] * self.conv.channels);
-        let before = (conv.padding[2] * conv.channels).min(line);
-        let count = from.min(line - before);
-        for (i, x) in images {
-            let lines = padded.chunks_exact_mut(line).skip(conv.padding[1]);
-            for (to, from) in lines.zip(x.chunks_exact(from)) {
-                to[before..before + count].copy_from_slice(&from[..count]);
-            }
-            f(i, padded);
-        }
-        Ok(())
+        self.pairs.grid.lines * self.pairs.grid.windows * self.conv.outputs
     }
 
     /// The largest of the results of some images, and their places.
@@ -124,7 +84,7 @@ impl<A: Scalar> Pooled<A> {
         (y, index): (&mut [A], &mut [i32]),
     ) -> Result<()> {
         let size = self.result();
-        self.each_image(cpu, x, |i, x| {
+        self.padded.each(cpu, x, |i, x| {
             let range = i * size..(i + 1) * size;
             self.kernels
                 .largest_products(&self.pairs, x, w, e, (&mut y[range.clone()], &mut index[range]));
@@ -135,7 +95,7 @@ impl<A: Scalar> Pooled<A> {
     pub(crate) fn weight_grad(&self, cpu: &Cpu, x: &[A], (g, index): (&[A], &[i32]), dw: &mut [A]) -> Result<()> {
         dw.fill(A::default());
         let size = self.result();
-        self.each_image(cpu, x, |i, x| {
+        self.padded.each(cpu, x, |i, x| {
             let range = i * size..(i + 1) * size;
             let chosen = (&g[range.clone()], &index[range]);
             self.kernels

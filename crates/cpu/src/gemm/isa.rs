@@ -1,5 +1,6 @@
 //! The micro-kernels that run on this machine.
 
+use super::chosen::{self, Block, Chosen};
 use super::kernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
 use super::pooled::{Gradient, Largest, Pooled, gradient, largest};
 use super::vector::Portable;
@@ -40,6 +41,8 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) winograd2: Transforms<A, 16, 4>,
     pub(crate) winograd4: Transforms<A, 36, 16>,
     pub(super) pooled: Pooled<A>,
+    /// The widest and highest first, down to one line of one vector.
+    pub(super) chosen: &'static [Block<A>],
 }
 
 impl<A> Kernels<A> {
@@ -61,9 +64,11 @@ impl<A> Kernels<A> {
 }
 
 /// The kernels of one instruction set, called `$name`, over the vectors `$v`, for tiles of `$rows` rows; and of pooled windows, for
-/// one vector and for two, `$one` and `$two` at once and gradients of `$of_one` and `$of_two` taps.
+/// one vector and for two, `$one` and `$two` at once and gradients of `$of_one` and `$of_two` taps; and of what was chosen of them,
+/// for `$blocks` of lines and vectors.
 macro_rules! kernels {
-    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt, pooled: [$one:literal, $two:literal], [$of_one:tt, $of_two:tt]) => {
+    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt, pooled: [$one:literal, $two:literal], [$of_one:tt, $of_two:tt],
+     chosen: $blocks:tt) => {
         static $set: Kernels<$t> = Kernels {
             #[cfg(test)]
             name: $name,
@@ -82,8 +87,25 @@ macro_rules! kernels {
                     kernels!(@gradients $t, $v, [$($feature)?], 2, $of_two),
                 ],
             },
+            chosen: kernels!(@chosen $t, $v, [$($feature)?], $blocks),
         };
     };
+    (@chosen $t:ident, $v:ty, $feature:tt, [$($block:tt),+]) => {
+        &[$(kernels!(@block $t, $v, $feature, $block)),+]
+    };
+    (@block $t:ident, $v:ty, [$($feature:literal)?], ($lines:literal, $vectors:literal)) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn weight(t: &Chosen<'_, $t>, x: *const $t, dw: *mut $t) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { chosen::weight::<$v, $lines, $vectors>(t, x, dw) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn image(t: &Chosen<'_, $t>, w: *const $t, dx: *mut $t) {
+            // SAFETY: as above.
+            unsafe { chosen::image::<$v, $lines, $vectors>(t, w, dx) }
+        }
+        Block { lines: $lines, vectors: $vectors, weight, image }
+    }};
     (@largest $t:ident, $v:ty, [$($feature:literal)?], $together:literal, $vectors:literal) => {{
         $(#[target_feature(enable = $feature)])?
         unsafe fn job(t: &Largest<'_, $t>) {
@@ -161,11 +183,14 @@ macro_rules! kernels {
 /// The sets of one element type, the best of this machine first.
 macro_rules! sets {
     ($all:ident, $t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
-        kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1], pooled: [1, 1], [[3, 1], [3, 1]]);
+        kernels!(
+            $portable, "portable", $t, Portable<$t>, [], [4, 2, 1],
+            pooled: [1, 1], [[3, 1], [3, 1]], chosen: [(3, 2), (1, 2), (3, 1), (1, 1)]
+        );
         #[cfg(target_arch = "x86_64")]
         kernels!(
             $avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1],
-            pooled: [3, 1], [[9, 3, 1], [3, 1]]
+            pooled: [3, 1], [[9, 3, 1], [3, 1]], chosen: [(3, 4), (1, 4), (5, 2), (3, 2), (1, 2), (5, 1), (3, 1), (1, 1)]
         );
         #[cfg(target_arch = "x86_64")]
         kernels!(
@@ -175,7 +200,8 @@ macro_rules! sets {
             Avx512<$zmm>,
             ["avx512f"],
             [12, 8, 6, 4, 2, 1],
-            pooled: [3, 3], [[25, 9, 3, 1], [9, 3, 1]]
+            pooled: [3, 3], [[25, 9, 3, 1], [9, 3, 1]],
+            chosen: [(3, 6), (1, 6), (5, 2), (3, 2), (1, 2), (5, 1), (3, 1), (1, 1)]
         );
 
         pub(crate) fn $all() -> &'static [&'static Kernels<$t>] {

@@ -7,12 +7,14 @@
 //! dots     products of few rows with a transposed B
 //! winograd transforms of small squares of vectors, for convolutions
 //! pooled   windows of a convolution that is pooled   choice   the largest of registers
+//! chosen   gradients from what was chosen of such windows
 //! ```
 //!
 //! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
 //! is one sum over k in order, a unit of k at a time.
 
 mod choice;
+mod chosen;
 mod columns;
 mod dots;
 mod isa;
@@ -25,12 +27,13 @@ mod tests;
 mod vector;
 mod winograd;
 
+pub(crate) use chosen::Lines;
 pub(crate) use columns::{Left, by_columns, by_panels};
 pub(crate) use dots::by_dots;
 pub(crate) use isa::{Kernels, all_f32, all_f64};
 pub(crate) use kernel::Segment;
 pub(crate) use panels::{Panels, Source, UNIT, Unit, turn};
-pub(crate) use pooled::Pairs;
+pub(crate) use pooled::{Grid, Pairs};
 pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows, rows_alias};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 

@@ -8,33 +8,57 @@ use super::isa::Kernels;
 use super::kernel::{add_products, join, load, relu, store, unrolled};
 use super::panels::Panels;
 use super::rows::Epilogue;
+use crate::conv::Geometry;
 use crate::scalar::Scalar;
 use kiln_core::ops::Activation;
 
-/// How an image is read: the padding of the convolution is written out.
-pub(crate) struct Pairs {
+/// Pooled windows over an image in which the padding of the convolution is written out.
+#[derive(Clone, Copy)]
+pub(crate) struct Grid {
     /// Lines of pooled windows, and windows of a line.
     pub(crate) lines: usize,
     pub(crate) windows: usize,
     /// Elements of the image between the windows of results that are neighbours in a line, and in a column.
     pub(crate) right: usize,
     pub(crate) below: usize,
-    /// Where the elements lie that a result is a sum over, from the first.
-    pub(crate) taps: Vec<usize>,
     /// Results of a line: their places are counted along lines.
     pub(crate) width: usize,
 }
 
-impl Pairs {
-    /// Elements of the image up to the last that is read.
-    fn reach(&self) -> usize {
-        let last = (2 * self.lines - 1) * self.below + (2 * self.windows - 1) * self.right;
-        last + self.taps.iter().max().map_or(0, |tap| tap + 1)
+impl Grid {
+    /// Of a convolution over images with lines of `line` elements, whose results are pooled by 2×2 windows side by side.
+    pub(crate) fn new(conv: &Geometry, pool: &Geometry, line: usize) -> Self {
+        Grid {
+            lines: pool.output[1],
+            windows: pool.output[2],
+            right: conv.stride[2] * conv.channels,
+            below: conv.stride[1] * line,
+            width: conv.output[2],
+        }
+    }
+
+    /// Elements of the image before the last window of a result; there is one.
+    pub(super) fn last(&self) -> usize {
+        (2 * self.lines - 1) * self.below + (2 * self.windows - 1) * self.right
     }
 
     /// The places of the results of a window, from its first.
     fn places(&self) -> [usize; 4] {
         [0, 1, self.width, self.width + 1]
+    }
+}
+
+/// How an image is read.
+pub(crate) struct Pairs {
+    pub(crate) grid: Grid,
+    /// Where the elements lie that a result is a sum over, from the first.
+    pub(crate) taps: Vec<usize>,
+}
+
+impl Pairs {
+    /// Elements of the image up to the last that is read.
+    fn reach(&self) -> usize {
+        self.grid.last() + self.taps.iter().max().map_or(0, |tap| tap + 1)
     }
 }
 
@@ -97,7 +121,7 @@ impl<A: Scalar> Kernels<A> {
         (y, index): (&mut [A], &mut [i32]),
     ) {
         let outputs = w.columns;
-        let size = pairs.lines * pairs.windows * outputs;
+        let size = pairs.grid.lines * pairs.grid.windows * outputs;
         if size == 0 {
             return;
         }
@@ -109,7 +133,7 @@ impl<A: Scalar> Kernels<A> {
             assert!((pairs.taps.len() - 1) * w_step + columns <= rows.len());
             let job = Largest {
                 pairs,
-                places: pairs.places().map(|place| A::of(place as f64)),
+                places: pairs.grid.places().map(|place| A::of(place as f64)),
                 x: x.as_ptr(),
                 w: rows.as_ptr(),
                 w_step,
@@ -138,7 +162,7 @@ impl<A: Scalar> Kernels<A> {
         dw: &mut [A],
         outputs: usize,
     ) {
-        let size = pairs.lines * pairs.windows * outputs;
+        let size = pairs.grid.lines * pairs.grid.windows * outputs;
         if size == 0 {
             return;
         }
@@ -175,7 +199,7 @@ impl<A: Scalar> Kernels<A> {
 /// Every pointer of the job reaches what its comment says, and the machine has `V`'s instructions.
 #[inline(always)]
 pub(super) unsafe fn largest<V: Choice, const P: usize, const NV: usize>(t: &Largest<'_, V::Element>) {
-    let p = t.pairs;
+    let p = &t.pairs.grid;
     for line in 0..p.lines {
         let (x, row) = (t.x.wrapping_add(line * 2 * p.below), line * p.windows);
         let mut window = 0;
@@ -208,13 +232,13 @@ unsafe fn largest_of<V: Choice, const P: usize, const NV: usize>(
 ) {
     let mut sums = [[[V::zero(); NV]; 4]; P];
     let last = t.columns - (NV - 1) * V::LANES;
-    let right = t.pairs.right;
+    let (right, below) = (t.pairs.grid.right, t.pairs.grid.below);
     let mut w = t.w;
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
         for &tap in &t.pairs.taps {
             let weights = load::<V, NV>(w, last);
-            let (top, bottom) = (x.add(tap), x.add(tap + t.pairs.below));
+            let (top, bottom) = (x.add(tap), x.add(tap + below));
             unrolled!(p < P {
                 sums[p][0] = add_products(sums[p][0], V::splat(*top.add(2 * p * right)), weights);
                 sums[p][1] = add_products(sums[p][1], V::splat(*top.add((2 * p + 1) * right)), weights);
@@ -256,7 +280,7 @@ unsafe fn largest_of<V: Choice, const P: usize, const NV: usize>(
 /// Every pointer of the job reaches what its comment says, it has `M` taps, and the machine has `V`'s instructions.
 #[inline(always)]
 pub(super) unsafe fn gradient<V: Choice, const M: usize, const NV: usize>(t: &Gradient<'_, V::Element>) {
-    let p = t.pairs;
+    let p = &t.pairs.grid;
     let last = t.columns - (NV - 1) * V::LANES;
     let places = p.places().map(|place| place as i32);
     let mut sums = [[V::zero(); NV]; M];

@@ -295,6 +295,12 @@ fn dots_sum_every_product_once() {
     }
 }
 
+/// From `[rows, columns]` to `[columns, rows]`.
+fn turned<T: Copy>(x: &[T], columns: usize) -> Vec<T> {
+    let of_column = |j: usize| x.iter().skip(j).step_by(columns).copied();
+    (0..columns).flat_map(of_column).collect()
+}
+
 /// Pooled windows of every width around the kernels' own, against the definition.
 fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
     let cpu = Cpu::poisoned();
@@ -305,25 +311,24 @@ fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
         bias,
         ..
     } = case;
-    let (kernel, channels, lines) = (
-        [1 + case.steps % 5, 1 + case.taps % 5],
-        1 + case.steps % 3,
-        1 + case.taps % 3,
-    );
+    let (channels, lines) = ([1, 2, 3, 7, 24][case.steps % 5], 1 + case.taps % 3);
+    let across = 1 + case.taps % 5;
+    // As many lines as leave a result's sum to one unit.
+    let kernel = [(1 + case.steps % 6).min(384 / (across * channels)), across];
     let width = 2 * windows + case.steps % 2;
     let line = (width + kernel[1] - 1) * channels;
     let taps: Vec<usize> = (0..kernel[0])
         .flat_map(|h| (0..kernel[1] * channels).map(move |w| h * line + w))
         .collect();
     let depth = taps.len();
-    let pairs = Pairs {
+    let grid = Grid {
         lines,
         windows,
         right: channels,
         below: line,
-        taps,
         width,
     };
+    let pairs = Pairs { grid, taps };
     let mut x: Vec<A> = values((2 * lines + kernel[0] - 1) * line, 1);
     if nan {
         for i in (0..x.len()).step_by(7) {
@@ -334,6 +339,8 @@ fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
     let size = lines * windows * outputs;
     let g: Vec<A> = values(size, 4);
     let (mut want, mut want_index, mut want_dw) = (vec![0.0; size], vec![0; size], vec![1.0; depth * outputs]);
+    let mut want_dx = vec![1.0; x.len()];
+    let (of_image, of_weight) = (&x, &w);
     for (at, (want, index)) in want.iter_mut().zip(&mut want_index).enumerate() {
         let (row, output) = (at / outputs, at % outputs);
         let (top, left) = (row / windows * 2, row % windows * 2);
@@ -351,7 +358,9 @@ fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
         }
         *want = best.unwrap_or_default();
         for (i, tap) in pairs.taps.iter().enumerate() {
-            want_dw[i * outputs + output] += x[start(*index as usize) + tap].f64() * g[at].f64();
+            let (x, w) = (start(*index as usize) + tap, i * outputs + output);
+            want_dw[w] += of_image[x].f64() * g[at].f64();
+            want_dx[x] += of_weight[w].f64() * g[at].f64();
         }
     }
     let source = Source {
@@ -376,9 +385,32 @@ fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
         assert_eq!(index, want_index, "{} {case:?}", kernels.name);
         let mut dw = vec![A::of(1.0); depth * outputs];
         kernels.pooled_gradient(&pairs, &x, (&g, &index), &mut dw, outputs);
-        if !nan {
-            assert!(same(&numbers(&dw), &want_dw), "{} {case:?}", kernels.name);
+        if nan {
+            continue;
         }
+        assert!(same(&numbers(&dw), &want_dw), "{} {case:?}", kernels.name);
+        let lines = Lines {
+            count: kernel[0],
+            len: kernel[1] * channels,
+            step: line,
+        };
+        // A line more at the end, which no window reaches.
+        let mut dx = vec![A::of(1.0); x.len() + line];
+        let mut dw = vec![A::of(1.0); depth * outputs];
+        kernels.chosen_weight_grad(&grid, lines, &x, (&g, &index), &mut dw, outputs);
+        kernels.chosen_image_grad(&grid, lines, &turned(&w, outputs), (&g, &index), &mut dx, outputs);
+        let want_dw = turned(&want_dw, outputs);
+        assert!(same(&numbers(&dw), &want_dw), "{} {case:?}: weight", kernels.name);
+        assert!(
+            same(&numbers(&dx[..x.len()]), &want_dx),
+            "{} {case:?}: image",
+            kernels.name
+        );
+        assert!(
+            dx[x.len()..].iter().all(|&v| v.f64() == 1.0),
+            "{} {case:?}: beyond",
+            kernels.name
+        );
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) fn forward<A: Scalar>(
     }
 }
 
-fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     if p.depthwise() {
         return depthwise::data_grad(cpu, p, g, w, dx);
     }

@@ -7,7 +7,7 @@ use super::pool::few_enough;
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, ConvPoolParams, PooledGrad, Window};
+use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolParams, PooledGrad, Window};
 
 const OP: &str = "conv_max_pool";
 
@@ -52,24 +52,14 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
         // Memory for the gradients of image, weight and bias that are wanted.
         let wanted = |(i, x): (usize, &Tensor<B>)| cx.needs(i).then(|| x.alloc_like(*x.shape())).transpose();
         let mut grads: Vec<_> = self.inputs.iter().enumerate().map(wanted).collect::<Result<_>>()?;
-        let (of_product, of_bias) = grads.split_at_mut(2);
-        let db = of_bias.first_mut().and_then(Option::as_mut);
-        let (x, w) = (self.inputs[0].buffer(), self.inputs[1].buffer());
-        match of_product {
-            // The first layer of a net.
-            [None, Some(dw)] => b.conv_max_pool_weight_grad(p, &of, x, dw, db)?,
-            [dx, dw] => {
-                let mut between = b.alloc(cx.grad.dtype(), p.between())?;
-                b.conv_max_pool_grad(p, &of, &mut between, db)?;
-                if let Some(dx) = dx {
-                    b.conv_data_grad(&p.linear(), &between, w, dx)?;
-                }
-                if let Some(dw) = dw {
-                    b.conv_weight_grad(&p.linear(), &between, x, dw)?;
-                }
-            }
-            _ => unreachable!("there are an image and a weight"),
-        }
+        let mut wanted = grads.iter_mut().map(Option::as_mut);
+        let mut next = || wanted.next().flatten();
+        let to = ConvPoolGrads {
+            dx: next(),
+            dw: next(),
+            db: next(),
+        };
+        b.conv_max_pool_grad(p, &of, self.inputs[0].buffer(), self.inputs[1].buffer(), to)?;
         let tensor = |(dx, x): (Option<B::Buffer>, &Tensor<B>)| dx.map(|dx| Tensor::from_buffer(b, dx, *x.shape()));
         Ok(grads.into_iter().zip(&self.inputs).map(tensor).collect())
     }

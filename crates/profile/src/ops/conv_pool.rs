@@ -1,9 +1,9 @@
 //! Convolutions with the pooling of their result, watched.
 
-use super::{moved, optional, size};
+use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{Activation, ConvPoolOps, ConvPoolParams, PooledGrad};
+use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Backend, Buffer, Cost, Result};
 
 /// The result of the convolution stays inside of the op: it counts no bytes, whether it is kept in memory or not.
@@ -26,33 +26,24 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         })
     }
 
+    /// A gradient of the product multiplies what was chosen, and no more.
     fn conv_max_pool_grad(
         &self,
         p: &ConvPoolParams,
         of: &PooledGrad<'_, B::Buffer>,
-        between: &mut B::Buffer,
-        db: Option<&mut B::Buffer>,
-    ) -> Result<()> {
-        let cost = moved(given(p, of) + bytes(between) + optional(db.as_deref()));
-        self.op("conv_max_pool_grad", cost, Detail::Pool(p.pool), |b| {
-            b.conv_max_pool_grad(p, of, between, db)
-        })
-    }
-
-    fn conv_max_pool_weight_grad(
-        &self,
-        p: &ConvPoolParams,
-        of: &PooledGrad<'_, B::Buffer>,
         x: &B::Buffer,
-        dw: &mut B::Buffer,
-        db: Option<&mut B::Buffer>,
+        w: &B::Buffer,
+        to: ConvPoolGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        let chosen = 2 * (p.conv.taps() * p.conv.group_in()) as u64 * of.g.len() as u64;
+        let of_image = to.dx.as_deref().map(|dx| bytes(w) + bytes(dx));
+        let of_weight = to.dw.as_deref().map(|dw| p.conv.seen() * size(x) + bytes(dw));
         let cost = Cost {
-            flops: p.conv.flops(),
-            bytes: given(p, of) + p.conv.seen() * size(x) + bytes(dw) + optional(db.as_deref()),
+            flops: chosen * (u64::from(of_image.is_some()) + u64::from(of_weight.is_some())),
+            bytes: given(p, of) + of_image.unwrap_or(0) + of_weight.unwrap_or(0) + optional(to.db.as_deref()),
         };
-        self.op("conv_max_pool_weight_grad", cost, Detail::Conv(p.conv), |b| {
-            b.conv_max_pool_weight_grad(p, of, x, dw, db)
+        self.op("conv_max_pool_grad", cost, Detail::Conv(p.conv), |b| {
+            b.conv_max_pool_grad(p, of, x, w, to)
         })
     }
 }

@@ -71,43 +71,47 @@ pub fn conv_max_pool<B: Backend>(backend: &B) {
 /// # Panics
 /// When they are not.
 pub fn as_two_ops<B: Backend>(backend: &B) {
-    let run = |wanted: [bool; 3]| -> Result<()> {
-        let leaf = |i: usize, shape: &[usize], wanted: bool| {
-            let n: usize = shape.iter().product();
-            let data: Vec<f32> = (0..n).map(|j| ((j * 37 + i * 11) % 101) as f32 / 50.0 - 1.0).collect();
-            let t = Tensor::from_slice(backend, &data, shape)?;
-            Ok::<_, Error>(if wanted { t.requires_grad() } else { t })
-        };
-        let x = leaf(0, &[3, 9, 8, 2], wanted[0])?;
-        let w = leaf(1, &[5, 3, 3, 2], wanted[1])?;
-        let bias = leaf(2, &[5], wanted[2])?;
-        let (conv, pool) = (Window::new([3, 3]), Window::new([2, 2]).stride([2, 2]));
-        let one = x.conv_max_pool(&w, Some(&bias), (&conv, 1), Activation::Relu, (&pool, false))?;
-        let two = x
-            .conv(&w, Some(&bias), &conv, 1, Activation::Relu)?
-            .max_pool(&pool, false)?;
-        let close = |what: &str, a: &Tensor<B>, b: &Tensor<B>| -> Result<()> {
-            crate::assert_close(what, &a.to_f64()?, &b.to_f64()?, crate::Tolerance::F32);
-            Ok(())
-        };
-        close("values", &one, &two)?;
-        let leaves: Vec<&Tensor<B>> = [&x, &w, &bias].into_iter().filter(|t| t.is_tracked()).collect();
-        if leaves.is_empty() {
-            return Ok(());
+    // The second has windows of the convolution whose lines fill a vector.
+    for (x, w) in [([3, 9, 8, 2], [5, 3, 3, 2]), ([2, 11, 12, 6], [9, 5, 5, 6])] {
+        for n in 0..8 {
+            as_two_ops_of(backend, x, w, [n & 1 != 0, n & 2 != 0, n & 4 != 0]).expect("valid calls");
         }
-        let seed = leaf(3, one.shape().dims(), false)?;
-        let [one, two] = [one, two].map(|y| kiln_nn::grad(&y, &leaves, Some(&seed), false));
-        for (a, b) in one?.iter().zip(&two?) {
-            let (Some(a), Some(b)) = (a, b) else {
-                panic!("{wanted:?}: a gradient is missing")
-            };
-            close("a gradient", a, b)?;
-        }
+    }
+}
+
+fn as_two_ops_of<B: Backend>(backend: &B, x: [usize; 4], w: [usize; 4], wanted: [bool; 3]) -> Result<()> {
+    let leaf = |i: usize, shape: &[usize], wanted: bool| {
+        let n: usize = shape.iter().product();
+        let data: Vec<f32> = (0..n).map(|j| ((j * 37 + i * 11) % 101) as f32 / 50.0 - 1.0).collect();
+        let t = Tensor::from_slice(backend, &data, shape)?;
+        Ok::<_, Error>(if wanted { t.requires_grad() } else { t })
+    };
+    let (conv, pool) = (Window::new([w[1], w[2]]), Window::new([2, 2]).stride([2, 2]));
+    let bias = leaf(2, &w[..1], wanted[2])?;
+    let x = leaf(0, &x, wanted[0])?;
+    let w = leaf(1, &w, wanted[1])?;
+    let one = x.conv_max_pool(&w, Some(&bias), (&conv, 1), Activation::Relu, (&pool, false))?;
+    let two = x
+        .conv(&w, Some(&bias), &conv, 1, Activation::Relu)?
+        .max_pool(&pool, false)?;
+    let close = |what: &str, a: &Tensor<B>, b: &Tensor<B>| -> Result<()> {
+        crate::assert_close(what, &a.to_f64()?, &b.to_f64()?, crate::Tolerance::F32);
         Ok(())
     };
-    for n in 0..8 {
-        run([n & 1 != 0, n & 2 != 0, n & 4 != 0]).expect("valid calls");
+    close("values", &one, &two)?;
+    let leaves: Vec<&Tensor<B>> = [&x, &w, &bias].into_iter().filter(|t| t.is_tracked()).collect();
+    if leaves.is_empty() {
+        return Ok(());
     }
+    let seed = leaf(3, one.shape().dims(), false)?;
+    let [one, two] = [one, two].map(|y| kiln_nn::grad(&y, &leaves, Some(&seed), false));
+    for (a, b) in one?.iter().zip(&two?) {
+        let (Some(a), Some(b)) = (a, b) else {
+            panic!("{wanted:?}: a gradient is missing")
+        };
+        close("a gradient", a, b)?;
+    }
+    Ok(())
 }
 
 /// What either op refuses.

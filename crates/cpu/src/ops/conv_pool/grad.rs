@@ -1,0 +1,234 @@
+//! The gradients of a convolution with its max pooling, some images at a time: the gradient of the convolution's result is
+//! made where it is read, or not at all.
+
+use super::{Parts, SUMS};
+use crate::blocks::lanes;
+use crate::conv::chosen::Chosen;
+use crate::gemm::sum_parts;
+use crate::ops::conv::{data_grad, weight_grad};
+use crate::ops::pool::{max_pool_grad_wide, paired};
+use crate::parallel::try_chunks_mut;
+use crate::scalar::Scalar;
+use crate::{Cpu, CpuBuffer};
+use kiln_core::Result;
+use kiln_core::ops::{ConvPoolGrads, ConvPoolParams, PooledGrad};
+
+/// The gradients `to`, where the activation's is a choice between a value and zero.
+pub(super) fn gradients<A: Scalar>(
+    cpu: &Cpu,
+    p: &ConvPoolParams,
+    of: &PooledGrad<'_, CpuBuffer>,
+    (x, w): (&CpuBuffer, &CpuBuffer),
+    to: ConvPoolGrads<'_, CpuBuffer>,
+) -> Result<()> {
+    let (x, w) = (x.as_slice::<A>(), w.as_slice::<A>());
+    let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<A>));
+    let parts = Parts::new(p);
+    let [image, result, _] = parts.sizes();
+    let gradients = usize::from(!dx.is_empty()) + usize::from(!dw.is_empty());
+    if gradients == 0 {
+        return parts.tasks(cpu, dx, dw, db, |task| {
+            parts.before_activation(cpu, of, task, |_, _, _| Ok(()))
+        });
+    }
+    if let Some((chosen, parts)) = parts.chosen::<A>(gradients, dw.len()) {
+        return parts.tasks(cpu, dx, dw, db, |task| {
+            parts.before_activation(cpu, of, task, |task, g, index| {
+                if !task.dw.is_empty() {
+                    chosen.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)?;
+                }
+                if !task.own.is_empty() {
+                    chosen.image_grad(cpu, w, (g, index), task.own)?;
+                }
+                Ok(())
+            })
+        });
+    }
+    if let (true, Some(parts)) = (dx.is_empty(), Parts::fitting(p)) {
+        return parts.weight_grad(cpu, p, of, x, (dw, db));
+    }
+    let mut between = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
+    let between = between.as_mut_slice::<A>();
+    parts.tasks(cpu, between, &mut [], db, |task| parts.between(cpu, of, task))?;
+    if !dx.is_empty() {
+        data_grad(cpu, &parts.conv, between, w, dx)?;
+    }
+    if !dw.is_empty() {
+        weight_grad(cpu, &parts.conv, between, x, dw)?;
+    }
+    Ok(())
+}
+
+/// What becomes of the images from `first` on: what is theirs alone, and partial gradients of the weight and the bias; empty
+/// where they are not wanted.
+struct Task<'t, A> {
+    first: usize,
+    images: usize,
+    own: &'t mut [A],
+    dw: &'t mut [A],
+    db: &'t mut [A],
+}
+
+impl<A> Task<'_, A> {
+    /// The task's images, of `size` elements each.
+    fn images_of<'x, T>(&self, x: &'x [T], size: usize) -> &'x [T] {
+        &x[self.first * size..(self.first + self.images) * size]
+    }
+}
+
+impl Parts {
+    /// The form that sums over chosen results, where it suits, and the parts for it.
+    fn chosen<A: Scalar>(&self, gradients: usize, weights: usize) -> Option<(Chosen<A>, Self)> {
+        let chosen = paired(&self.pool).then(|| Chosen::new(&self.conv, &self.pool))??;
+        let parts = Parts {
+            images: chosen.images(gradients),
+            ..*self
+        };
+        (parts.count() * weights <= SUMS).then_some((chosen, parts))
+    }
+
+    /// Runs `f` for each part: `own` is cut into what belongs to its images, and what the parts give for `dw` and `db` is added up.
+    fn tasks<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        own: &mut [A],
+        dw: &mut [A],
+        db: &mut [A],
+        f: impl Fn(&mut Task<'_, A>) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let (batch, count) = (self.conv.batch, self.count());
+        if count <= 1 {
+            dw.fill(A::default());
+            db.fill(A::default());
+            let whole = &mut Task {
+                first: 0,
+                images: batch,
+                own,
+                dw,
+                db,
+            };
+            return if count == 0 { Ok(()) } else { f(whole) };
+        }
+        let mut sums = cpu.scratch(A::DTYPE, count * (dw.len() + db.len()))?;
+        let (of_weight, of_bias) = sums.as_mut_slice::<A>().split_at_mut(count * dw.len());
+        let mut tasks = Vec::with_capacity(count);
+        let (mut owns, mut dws, mut dbs) = (own, &mut *of_weight, &mut *of_bias);
+        let of_image = owns.len() / batch;
+        for first in (0..batch).step_by(self.images) {
+            let images = self.images.min(batch - first);
+            let (own, dw_of, db_of);
+            (own, owns) = owns.split_at_mut(images * of_image);
+            (dw_of, dws) = dws.split_at_mut(dw.len());
+            (db_of, dbs) = dbs.split_at_mut(db.len());
+            tasks.push(Task {
+                first,
+                images,
+                own,
+                dw: dw_of,
+                db: db_of,
+            });
+        }
+        try_chunks_mut(&mut tasks, 1, true, |_, task| f(&mut task[0]))?;
+        sum_parts(of_weight, dw);
+        sum_parts(of_bias, db);
+        Ok(())
+    }
+
+    /// Calls `f(task, gradient, index)` with the gradient of the largest sums of the task's images, having set that of the bias.
+    fn before_activation<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        of: &PooledGrad<'_, CpuBuffer>,
+        task: &mut Task<'_, A>,
+        f: impl FnOnce(&mut Task<'_, A>, &[A], &[i32]) -> Result<()>,
+    ) -> Result<()> {
+        let [_, _, of_image] = self.sizes();
+        let g = task.images_of(of.g.as_slice::<A>(), of_image);
+        let index = task.images_of(of.index.as_slice::<i32>(), of_image);
+        let mut before = cpu.scratch(A::DTYPE, if self.rectified { g.len() } else { 0 })?;
+        let g = if self.rectified {
+            let before = before.as_mut_slice::<A>();
+            rectify(task.images_of(of.y.as_slice::<A>(), of_image), g, before);
+            before
+        } else {
+            g
+        };
+        if !task.db.is_empty() {
+            sum_rows(g, task.db);
+        }
+        f(task, g, index)
+    }
+
+    /// Fills a task's own with the gradient of the convolution's sums.
+    fn between<A: Scalar>(&self, cpu: &Cpu, of: &PooledGrad<'_, CpuBuffer>, task: &mut Task<'_, A>) -> Result<()> {
+        let (_, pool) = self.sized(task.images);
+        self.before_activation(cpu, of, task, |task, g, index| {
+            max_pool_grad_wide(&pool, g, index, task.own)
+        })
+    }
+
+    /// The gradients of the weight and the bias alone: that of the convolution's result stays in cache.
+    fn weight_grad<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        p: &ConvPoolParams,
+        of: &PooledGrad<'_, CpuBuffer>,
+        x: &[A],
+        (dw, db): (&mut [A], &mut [A]),
+    ) -> Result<()> {
+        let [image, result, _] = self.sizes();
+        let Some((pooled, parts)) = self.pooled::<A>(p) else {
+            return self.tasks(cpu, &mut [], dw, db, |task| {
+                let mut between = cpu.scratch(A::DTYPE, task.images * result)?;
+                let (conv, _) = self.sized(task.images);
+                self.between(
+                    cpu,
+                    of,
+                    &mut Task {
+                        own: between.as_mut_slice(),
+                        dw: &mut [],
+                        db: task.db,
+                        ..*task
+                    },
+                )?;
+                weight_grad(cpu, &conv, between.as_slice(), task.images_of(x, image), task.dw)
+            });
+        };
+        let mut turned = cpu.scratch(A::DTYPE, dw.len())?;
+        let turned = turned.as_mut_slice::<A>();
+        parts.tasks(cpu, &mut [], turned, db, |task| {
+            parts.before_activation(cpu, of, task, |task, g, index| {
+                pooled.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)
+            })
+        })?;
+        pooled.turn(turned, dw);
+        Ok(())
+    }
+}
+
+/// `to[i]` is zero where `y[i]` is zero or less, `g[i]` elsewhere: where `y[i]` is no number, too.
+fn rectify<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
+    lanes::<A, _>(
+        #[inline(always)]
+        || {
+            for ((to, &y), &g) in to.iter_mut().zip(y).zip(g) {
+                *to = if y <= A::ZERO { A::ZERO } else { g };
+            }
+        },
+    );
+}
+
+/// `db[j]` becomes the sum of column `j` of the rows of `g`.
+fn sum_rows<A: Scalar>(g: &[A], db: &mut [A]) {
+    lanes::<A, _>(
+        #[inline(always)]
+        || {
+            db.fill(A::ZERO);
+            for row in g.chunks_exact(db.len()) {
+                for (db, &g) in db.iter_mut().zip(row) {
+                    *db += g;
+                }
+            }
+        },
+    );
+}

@@ -1,0 +1,182 @@
+use super::*;
+use kiln_core::ops::{Activation, Window};
+use kiln_core::{Runtime, Shape};
+
+/// Several parts, the last of them smaller, against the whole batch at once; with results that stay in registers, and with
+/// some that do not.
+#[test]
+fn parts_agree_with_the_whole() {
+    let side_by_side = Window::new([2, 2]).stride([2, 2]);
+    let overlapping = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+    let plain = |k: usize| Window::new([k, k]);
+    for (batch, size, [channels, outputs], window, pool) in [
+        (50, 28, [1, 32], plain(3), side_by_side),
+        (100, 20, [3, 6], plain(5), side_by_side),
+        (40, 24, [6, 16], plain(5), side_by_side),
+        (
+            110,
+            23,
+            [7, 5],
+            plain(3).stride([2, 1]).padding([2, 1]).dilation([2, 1]),
+            side_by_side,
+        ),
+        (60, 21, [1, 41], plain(5).padding([2, 2]), side_by_side),
+        (
+            150,
+            26,
+            [2, 16],
+            plain(3).stride([2, 1]).padding([1, 0]).dilation([1, 2]),
+            side_by_side,
+        ),
+        (50, 28, [1, 32], plain(3), overlapping),
+        (300, 20, [1, 2], plain(5), side_by_side),
+        (3, 40, [2, 20], plain(3), side_by_side),
+    ] {
+        let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+        let kernel = window.kernel[2];
+        let x = shape([batch, size, size, channels]);
+        let w = shape([outputs, kernel, kernel, channels]);
+        let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
+        p.conv.activation = Activation::Relu as u32;
+        let parts = Parts::fitting(&p).unwrap();
+        let cpu = Cpu::poisoned();
+        // Few bits: sums are exact in any order.
+        let upload = |n: usize, salt: usize| {
+            let values: Vec<f32> = (0..n)
+                .map(|i| ((i * 7919 + salt) % 997 % 16) as f32 / 8.0 - 1.0)
+                .collect();
+            cpu.upload(&values).unwrap()
+        };
+        let (x, w, bias) = (upload(x.size(), 1), upload(w.size(), 2), upload(outputs, 3));
+        let g = upload(y.size(), 4);
+        let run = |whole: bool| {
+            let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
+            let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
+            let operands = (&x, &w, Some(&bias));
+            if whole {
+                composed(&cpu, &p, operands, (&mut out, &mut index)).unwrap();
+            } else {
+                cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
+                    .unwrap();
+            }
+            let of = PooledGrad {
+                g: &g,
+                y: &out,
+                index: &index,
+            };
+            let floats = |b: &CpuBuffer| b.as_slice::<f32>().to_vec();
+            let mut results = vec![floats(&out)];
+            for wanted in [
+                [true; 3],
+                [false, true, true],
+                [true, false, false],
+                [false, false, true],
+            ] {
+                let mut grads = [x.len(), w.len(), outputs].map(|n| cpu.alloc(DType::F32, n).unwrap());
+                let [dx, dw, db] = grads.each_mut();
+                let to = ConvPoolGrads {
+                    dx: wanted[0].then_some(dx),
+                    dw: wanted[1].then_some(dw),
+                    db: wanted[2].then_some(db),
+                };
+                if whole {
+                    composed_grad(&cpu, &p, &of, (&x, &w), to).unwrap();
+                } else {
+                    cpu.conv_max_pool_grad(&p, &of, &x, &w, to).unwrap();
+                }
+                let wanted = grads.iter().zip(wanted).filter(|(_, wanted)| *wanted);
+                results.extend(wanted.map(|(grad, _)| floats(grad)));
+            }
+            (index.as_slice::<i32>().to_vec(), results)
+        };
+        let (got, want) = (run(false), run(true));
+        assert_eq!(batch > parts.images, batch > 3, "{} images a part", parts.images);
+        assert!(
+            got == want,
+            "{batch} images of {size}, {channels} to {outputs}, {window:?}"
+        );
+    }
+}
+
+/// Images without elements have a padding, whose results are the bias.
+#[test]
+fn padding_alone_is_pooled() {
+    let window = Window::new([1, 1]).padding([1, 1]);
+    let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+    let pool = Window::new([2, 2]).stride([2, 2]);
+    let (x, w) = (shape(&[2, 0, 2, 1]), shape(&[16, 1, 1, 1]));
+    let (p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
+    let cpu = Cpu::poisoned();
+    let [x, w, bias] = [0, 16, 16].map(|n| cpu.upload(&vec![3f32; n]).unwrap());
+    let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
+    let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
+    cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
+        .unwrap();
+    assert_eq!(out.as_slice::<f32>(), vec![3.0; 2 * 2 * 16]);
+}
+
+#[test]
+fn a_derivative_that_does_not_follow_from_the_result_is_refused() {
+    let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+    let window = Window::new([2, 2]);
+    let (x, w) = (shape([1, 4, 4, 1]), shape([1, 2, 2, 1]));
+    let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&window, false)).unwrap();
+    p.conv.activation = Activation::Gelu as u32;
+    let cpu = Cpu::new();
+    let [g, x, w] = [y.size(), x.size(), w.size()].map(|n| cpu.upload(&vec![0f32; n]).unwrap());
+    let index = cpu.upload(&vec![0i32; y.size()]).unwrap();
+    let of = PooledGrad {
+        g: &g,
+        y: &g,
+        index: &index,
+    };
+    let nothing = ConvPoolGrads {
+        dx: None,
+        dw: None,
+        db: None,
+    };
+    let e = cpu.conv_max_pool_grad(&p, &of, &x, &w, nothing).unwrap_err();
+    assert!(e.to_string().contains("activation"), "{e}");
+}
+
+/// A result that is not a number hands its gradient on, as the rectifier's own op does; zero and less hand on none.
+#[test]
+fn what_is_not_positive_is_rectified_as_by_two_ops() {
+    let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+    let window = Window::new([2, 2]);
+    let (x, w) = (shape([1, 4, 4, 1]), shape([1, 2, 2, 1]));
+    let (mut p, _) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&window, false)).unwrap();
+    p.conv.activation = Activation::Relu as u32;
+    let cpu = Cpu::poisoned();
+    let (g, y) = (
+        cpu.upload(&[1f32, 2.0, 3.0, 4.0]).unwrap(),
+        cpu.upload(&[f32::NAN, 0.0, 5.0, -1.0]).unwrap(),
+    );
+    let index = cpu.upload(&[0i32, 1, 3, 4]).unwrap();
+    let of = PooledGrad {
+        g: &g,
+        y: &y,
+        index: &index,
+    };
+    // The convolution takes the first element of a window.
+    let x = cpu.upload(&[1f32; 16]).unwrap();
+    let w = cpu.upload(&[1f32, 0.0, 0.0, 0.0]).unwrap();
+    let run = |fused: bool| {
+        let (mut dx, mut db) = (cpu.alloc(DType::F32, 16).unwrap(), cpu.alloc(DType::F32, 1).unwrap());
+        let to = ConvPoolGrads {
+            dx: Some(&mut dx),
+            dw: None,
+            db: Some(&mut db),
+        };
+        match fused {
+            true => cpu.conv_max_pool_grad(&p, &of, &x, &w, to),
+            false => composed_grad(&cpu, &p, &of, (&x, &w), to),
+        }
+        .unwrap();
+        (dx.as_slice::<f32>().to_vec(), db.as_slice::<f32>()[0])
+    };
+    let mut dx = vec![0.0; 16];
+    (dx[0], dx[4]) = (1.0, 3.0);
+    let want = (dx, 4.0);
+    assert_eq!((run(true), run(false)), (want.clone(), want));
+}
