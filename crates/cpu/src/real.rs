@@ -27,3 +27,25 @@ impl Real for f64 {
         f64::is_nan(self)
     }
 }
+
+/// The better of what was best so far and `x`, which lies at `at`: a NaN is, and the first of equals stays.
+// One loop a result: of both in one, not all lanes went into vectors.
+#[inline(always)]
+pub(crate) fn better<A: Real, const L: usize>(
+    (best, place): ([A; L], [i32; L]),
+    x: [A; L],
+    at: i32,
+) -> ([A; L], [i32; L]) {
+    let mut wins = [0; L];
+    for i in 0..L {
+        wins[i] = i32::from((x[i] > best[i]) | (x[i].is_nan() & !best[i].is_nan()));
+    }
+    let (mut largest, mut places) = (best, place);
+    for i in 0..L {
+        largest[i] = if wins[i] != 0 { x[i] } else { best[i] };
+    }
+    for i in 0..L {
+        places[i] = if wins[i] != 0 { at } else { place[i] };
+    }
+    (largest, places)
+}

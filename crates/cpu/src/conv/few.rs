@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// Output positions, side by side in a line, that are computed as one position with as many times the outputs: the window
 /// is wider by what lies between them, and the vectors are fuller.
-fn together<A: Scalar>(g: &Geometry) -> usize {
+pub(super) fn together<A: Scalar>(g: &Geometry) -> usize {
     if g.groups > 1 || g.dilation[2] > 1 || g.outputs >= A::kernels().lanes {
         return 1;
     }
@@ -30,7 +30,7 @@ fn together<A: Scalar>(g: &Geometry) -> usize {
 }
 
 /// Vectors of multiply-adds for each position and element of the window when `n` positions are one, in thousandths.
-fn cost<A: Scalar>(g: &Geometry, n: usize) -> usize {
+pub(super) fn cost<A: Scalar>(g: &Geometry, n: usize) -> usize {
     let vectors = (n * g.outputs).div_ceil(A::kernels().lanes);
     vectors * (g.kernel[2] + (n - 1) * g.stride[2]) * 1000 / (n * g.kernel[2])
 }
@@ -45,10 +45,10 @@ pub(crate) fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<()> {
-    let n = together::<A>(g);
-    if planar::fits(g) && planar::cost::<A>(g) < cost::<A>(g, n) {
+    if planar::suits::<A>(g) {
         return planar::forward(cpu, g, x, w, bias, f, y);
     }
+    let n = together::<A>(g);
     if n == 1 {
         return dense::forward(cpu, g, x, w, bias, f, y);
     }

@@ -9,7 +9,7 @@ pub(crate) mod geometry;
 #[cfg(test)]
 mod naive;
 mod padded;
-mod planar;
+pub(crate) mod planar;
 pub(crate) mod pooled;
 mod runs;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::Geometry;
 use super::padded::Padded;
 use crate::Cpu;
-use crate::gemm::{ALONE, BLOCK_WORK, Epilogue, Grid, Kernels, Pairs, Panels, Source, turn};
+use crate::gemm::{Epilogue, Grid, Kernels, Pairs, Panels, Source, turn};
 use crate::scalar::Scalar;
 use kiln_core::Result;
 
@@ -58,15 +58,6 @@ impl<A: Scalar> Pooled<A> {
             n_step: depth,
         };
         Panels::packed(cpu, self.kernels, source)
-    }
-
-    /// Images of a task, of which there are 32 at most.
-    pub(crate) fn images(&self) -> usize {
-        let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
-        if work <= ALONE {
-            return batch;
-        }
-        (BLOCK_WORK * batch / work).max(batch.div_ceil(32))
     }
 
     /// Elements of what is pooled of an image.

@@ -7,9 +7,10 @@ mod tests;
 
 use super::conv::forward;
 use super::pool::{max_pool_wide, paired};
+use crate::conv::planar::{self, Planes};
 use crate::conv::pooled::Pooled;
 use crate::conv::{Geometry, winograd};
-use crate::gemm::Epilogue;
+use crate::gemm::{ALONE, BLOCK_WORK, Epilogue};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
@@ -104,8 +105,17 @@ impl Parts {
             return None;
         }
         let pooled = Pooled::new(&self.conv, &self.pool)?;
-        let images = pooled.images();
-        Some((pooled, Parts { images, ..*self }))
+        Some((pooled, self.by_work()))
+    }
+
+    /// Parts of a convolution's work each, of which there are 32 at most.
+    fn by_work(&self) -> Self {
+        let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
+        let images = match work <= ALONE {
+            true => batch,
+            false => (BLOCK_WORK * batch / work).max(batch.div_ceil(32)),
+        };
+        Parts { images, ..*self }
     }
 
     /// Of `batch` images.
@@ -132,31 +142,46 @@ impl Parts {
         (y, index): (&mut CpuBuffer, &mut CpuBuffer),
     ) -> Result<()> {
         let (x, w, bias) = (x.as_slice::<A>(), w.as_slice::<A>(), bias.map(CpuBuffer::as_slice::<A>));
-        let [image, result, of_image] = self.sizes();
-        let (y, index) = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
-        if let Some((pooled, Parts { images, .. })) = self.pooled(p) {
+        let [_, result, of_image] = self.sizes();
+        let activation = p.conv.activation();
+        let outputs = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
+        if let Some((pooled, parts)) = self.pooled(p) {
             let w = pooled.pack(cpu, w)?;
-            let activation = p.conv.activation();
-            let size = (images * of_image).max(1);
-            let mut parts: Vec<_> = y.chunks_mut(size).zip(index.chunks_mut(size)).collect();
-            return try_chunks_mut(&mut parts, 1, true, |i, part| {
-                let (y, index) = &mut part[0];
-                let x = &x[i * images * image..][..y.len() / of_image * image];
-                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, (y, index))
+            return parts.each(x, outputs, |x, outputs| {
+                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
             });
         }
+        if simple(p) && paired(&self.pool) && planar::suits::<A>(&self.conv) {
+            let planes = Planes::new(cpu, &self.conv, w)?;
+            return self.by_work().each(x, outputs, |x, outputs| {
+                planes.largest(cpu, &self.pool, x, (bias, activation), outputs)
+            });
+        }
+        self.each(x, outputs, |x, (y, index)| {
+            let images = y.len() / of_image;
+            let (conv, pool) = self.sized(images);
+            let mut between = cpu.scratch(A::DTYPE, images * result)?;
+            let between = between.as_mut_slice::<A>();
+            forward(cpu, &conv, x, w, bias, activation, between)?;
+            max_pool_wide(&pool, between, y, index);
+            Ok(())
+        })
+    }
+
+    /// Runs `f(images, results and places)` for each part.
+    fn each<A: Scalar>(
+        &self,
+        x: &[A],
+        (y, index): (&mut [A], &mut [i32]),
+        f: impl Fn(&[A], (&mut [A], &mut [i32])) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let [image, _, of_image] = self.sizes();
         let size = (self.images * of_image).max(1);
         let mut parts: Vec<_> = y.chunks_mut(size).zip(index.chunks_mut(size)).collect();
         try_chunks_mut(&mut parts, 1, true, |i, part| {
             let (y, index) = &mut part[0];
-            let images = y.len() / of_image;
-            let x = &x[i * self.images * image..][..images * image];
-            let (conv, pool) = self.sized(images);
-            let mut between = cpu.scratch(A::DTYPE, images * result)?;
-            let between = between.as_mut_slice::<A>();
-            forward(cpu, &conv, x, w, bias, p.conv.activation(), between)?;
-            max_pool_wide(&pool, between, y, index);
-            Ok(())
+            let x = &x[i * self.images * image..][..y.len() / of_image * image];
+            f(x, (y, index))
         })
     }
 }

@@ -98,6 +98,40 @@ fn parts_agree_with_the_whole() {
     }
 }
 
+/// NaN is larger than all numbers, and the first of equals is chosen: by planes, in registers and as two ops.
+#[test]
+fn the_first_of_the_largest_is_chosen() {
+    let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+    let (window, pool) = (Window::new([5, 5]), Window::new([2, 2]).stride([2, 2]));
+    for [channels, outputs] in [[3, 6], [1, 3], [5, 2], [2, 16]] {
+        for f in [Activation::None, Activation::Relu] {
+            let (x, w) = (shape([3, 14, 47, channels]), shape([outputs, 5, 5, channels]));
+            let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
+            p.conv.activation = f as u32;
+            let mut values: Vec<f32> = (0..x.size()).map(|i| (i * 7919 % 997 % 3) as f32 - 1.0).collect();
+            values[5 * 47] = f32::NAN;
+            let weights: Vec<f32> = (0..w.size()).map(|i| (i * 31 % 11 % 3) as f32 - 1.0).collect();
+            let cpu = Cpu::poisoned();
+            let (x, w) = (cpu.upload(&values).unwrap(), cpu.upload(&weights).unwrap());
+            let run = |fused: bool| {
+                let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
+                let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
+                match fused {
+                    true => cpu.conv_max_pool(&p, &x, &w, None, &mut out, &mut index),
+                    false => composed(&cpu, &p, (&x, &w, None), (&mut out, &mut index)),
+                }
+                .unwrap();
+                let some = |y: &f32| (!y.is_nan()).then_some(*y);
+                let out: Vec<_> = out.as_slice::<f32>().iter().map(some).collect();
+                (out, index.as_slice::<i32>().to_vec())
+            };
+            let (got, want) = (run(true), run(false));
+            assert!(got == want, "{channels} to {outputs}, {f:?}");
+            assert!(want.0.contains(&None));
+        }
+    }
+}
+
 /// Images without elements have a padding, whose results are the bias.
 #[test]
 fn padding_alone_is_pooled() {

@@ -4,7 +4,7 @@
 use crate::blocks::lanes;
 use crate::conv::geometry::Geometry;
 use crate::parallel::{rows_per_chunk, zip2_mut};
-use crate::real::Real;
+use crate::real::{Real, better};
 
 /// Whether the windows of `g` are whole, 2×2 and side by side.
 pub(in crate::ops) fn paired(g: &Geometry) -> bool {
@@ -117,24 +117,6 @@ fn largest_of<A: Real, const L: usize>(x: &[A], at: [usize; 4], places: [i32; 4]
     let second = better(first, take(x, at[1]), places[1]);
     let third = better(second, take(x, at[2]), places[2]);
     better(third, take(x, at[3]), places[3])
-}
-
-/// The better of what was best so far and the tap `x`, which lies at `at`.
-// One loop a result: of both in one, not all lanes went into vectors.
-#[inline(always)]
-fn better<A: Real, const L: usize>((best, place): ([A; L], [i32; L]), x: [A; L], at: i32) -> ([A; L], [i32; L]) {
-    let mut wins = [0; L];
-    for i in 0..L {
-        wins[i] = i32::from((x[i] > best[i]) | (x[i].is_nan() & !best[i].is_nan()));
-    }
-    let (mut largest, mut places) = (best, place);
-    for i in 0..L {
-        largest[i] = if wins[i] != 0 { x[i] } else { best[i] };
-    }
-    for i in 0..L {
-        places[i] = if wins[i] != 0 { at } else { place[i] };
-    }
-    (largest, places)
 }
 
 fn max_pool_many<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
