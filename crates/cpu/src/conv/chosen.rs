@@ -3,6 +3,7 @@
 
 use super::Geometry;
 use super::padded::Padded;
+use super::winograd;
 use crate::Cpu;
 use crate::gemm::{ALONE, BLOCK_WORK, Grid, Kernels, Lines};
 use crate::scalar::Scalar;
@@ -16,11 +17,12 @@ pub(crate) struct Chosen<A: 'static> {
     lines: Lines,
     batch: usize,
     outputs: usize,
+    /// Whether the gradient of the image, and of the weight, is better than that of all results.
+    pub(crate) suits: [bool; 2],
 }
 
 impl<A: Scalar> Chosen<A> {
-    /// `None` where all results are as good: short lines of the convolution's window leave the vectors empty. `pool` has 2×2
-    /// windows side by side.
+    /// `None` for groups, lines that are not contiguous and more than two dimensions. `pool` has 2×2 windows side by side.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::kernels();
         let padded = Padded::new(conv)?;
@@ -32,30 +34,34 @@ impl<A: Scalar> Chosen<A> {
             len: conv.kernel[2] * conv.channels,
             step: conv.dilation[1] * padded.line,
         };
-        // With all results, as many multiply-adds for each of four in vectors of outputs, or of a line.
-        let all = 4 * conv.depth();
-        let full = |n: usize| all * n.next_multiple_of(kernels.lanes) / n.max(1) / kernels.lanes;
-        if kernels.chosen_cost(lines) > full(conv.outputs).min(full(lines.len)) {
-            return None;
-        }
-        Some(Chosen {
+        let mut chosen = Chosen {
             kernels,
             padded,
             grid: Grid::new(conv, pool, padded.line),
             lines,
             batch: conv.batch,
             outputs: conv.outputs,
-        })
+            suits: [false; 2],
+        };
+        // All results take vectors of outputs, or of a line.
+        let full = |n: usize| conv.work() / n.max(1) * n.next_multiple_of(kernels.lanes);
+        let all = winograd::cost(conv).unwrap_or_else(|| full(conv.outputs).min(full(lines.len)));
+        let results = conv.batch * chosen.result();
+        chosen.suits = kernels
+            .chosen_costs(lines)
+            .map(|cost| results.saturating_mul(cost) < all);
+        Some(chosen)
     }
 
-    /// Images of a task that computes so many gradients; there are 32 tasks at most.
-    pub(crate) fn images(&self, gradients: usize) -> usize {
-        let batch = self.batch.max(1);
-        let of_image = self.result() * self.kernels.chosen_cost(self.lines) * self.kernels.lanes * gradients.max(1);
+    /// Images of a task that computes these gradients; there are 32 tasks at most.
+    pub(crate) fn images(&self, gradients: [bool; 2]) -> usize {
+        let costs = self.kernels.chosen_costs(self.lines).into_iter().zip(gradients);
+        let cost: usize = costs.filter(|(_, wanted)| *wanted).map(|(cost, _)| cost).sum();
+        let (batch, of_image) = (self.batch.max(1), self.result().saturating_mul(cost));
         if of_image.saturating_mul(batch) <= ALONE {
             return batch;
         }
-        (BLOCK_WORK / of_image.max(1)).max(batch.div_ceil(32))
+        (BLOCK_WORK / of_image).max(batch.div_ceil(32))
     }
 
     /// Elements of what is pooled of an image.

@@ -64,13 +64,17 @@ impl<A: Scalar> Kernels<A> {
         }
     }
 
-    /// Vectors of multiply-adds for each chosen result.
-    pub(crate) fn chosen_cost(&self, lines: Lines) -> usize {
-        // As measured: what a block does for each result beside its sums.
-        const BESIDE: usize = 4;
-        let mut cost: usize = 0;
-        self.each_block(lines, |block, _, _, _| cost += block.lines * block.vectors + BESIDE);
-        cost
+    /// Multiply-adds that take as long as a chosen result does in the gradient of the image, and of the weight.
+    pub(crate) fn chosen_costs(&self, lines: Lines) -> [usize; 2] {
+        // As measured: vectors of multiply-adds that take as long as what a block does beside its own, and twice that of an image's,
+        // which are stored.
+        let [mut image, mut weight] = [0usize; 2];
+        self.each_block(lines, |block, _, _, _| {
+            let vectors = block.lines * block.vectors;
+            image += vectors + vectors / 2 + 2;
+            weight += vectors + 4;
+        });
+        [image, weight].map(|vectors| vectors * self.lanes)
     }
 
     /// Adds to `dw`, `[outputs, lines, len]`, the gradient of the weights, where `g` holds those of each pooled window of the image

@@ -92,7 +92,7 @@ impl Parts {
         let weights = conv.outputs * conv.depth();
         let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
         let few = conv.batch > 0 && parts.count() * weights <= SUMS;
-        (fits && few && !winograd::suits(conv)).then_some(parts)
+        (fits && few && winograd::cost(conv).is_none()).then_some(parts)
     }
 
     fn count(&self) -> usize {

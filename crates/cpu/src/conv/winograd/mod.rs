@@ -89,9 +89,9 @@ fn few(tiles: &Tiles, [steps, columns]: [usize; 2]) -> bool {
     tiles.all() * (steps + columns) < 2 * steps * columns
 }
 
-/// Whether [`forward`] is better than direct sums.
-pub(crate) fn suits(g: &Geometry) -> bool {
-    cheapest(|side| Tiles::new(g, side), Tiles::inside, [g.channels, g.outputs]).is_some()
+/// Multiply-adds that take as long as [`forward`] does; `None` when direct sums are as good.
+pub(crate) fn cost(g: &Geometry) -> Option<usize> {
+    cheapest(|side| Tiles::new(g, side), Tiles::inside, [g.channels, g.outputs]).map(|(cost, _)| cost)
 }
 
 /// `y = f(x ⋆ w + bias)`; `None` when direct sums are as good.

@@ -22,27 +22,34 @@ pub(super) fn gradients<A: Scalar>(
     to: ConvPoolGrads<'_, CpuBuffer>,
 ) -> Result<()> {
     let (x, w) = (x.as_slice::<A>(), w.as_slice::<A>());
-    let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<A>));
+    let [mut dx, mut dw, mut db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<A>));
     let parts = Parts::new(p);
     let [image, result, _] = parts.sizes();
-    let gradients = usize::from(!dx.is_empty()) + usize::from(!dw.is_empty());
-    if gradients == 0 {
-        return parts.tasks(cpu, dx, dw, db, |task| {
-            parts.before_activation(cpu, of, task, |_, _, _| Ok(()))
-        });
-    }
-    if let Some((chosen, parts)) = parts.chosen::<A>(gradients, dw.len()) {
-        return parts.tasks(cpu, dx, dw, db, |task| {
+    let wanted = [!dx.is_empty(), !dw.is_empty()];
+    if let Some((chosen, parts, [into_image, into_weight])) = parts.chosen::<A>(wanted, dw.len()) {
+        let of_image = take_if(into_image, &mut dx);
+        let of_weight = take_if(into_weight, &mut dw);
+        let of_bias = std::mem::take(&mut db);
+        parts.tasks(cpu, of_image, of_weight, of_bias, |task| {
             parts.before_activation(cpu, of, task, |task, g, index| {
-                if !task.dw.is_empty() {
+                if into_weight {
                     chosen.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)?;
                 }
-                if !task.own.is_empty() {
+                if into_image {
                     chosen.image_grad(cpu, w, (g, index), task.own)?;
                 }
                 Ok(())
             })
-        });
+        })?;
+    }
+    if dx.is_empty() && dw.is_empty() {
+        return if db.is_empty() {
+            Ok(())
+        } else {
+            parts.tasks(cpu, dx, dw, db, |task| {
+                parts.before_activation(cpu, of, task, |_, _, _| Ok(()))
+            })
+        };
     }
     if let (true, Some(parts)) = (dx.is_empty(), Parts::fitting(p)) {
         return parts.weight_grad(cpu, p, of, x, (dw, db));
@@ -57,6 +64,11 @@ pub(super) fn gradients<A: Scalar>(
         weight_grad(cpu, &parts.conv, between, x, dw)?;
     }
     Ok(())
+}
+
+/// All of `from`, which is empty then, or nothing.
+fn take_if<'a, A>(wanted: bool, from: &mut &'a mut [A]) -> &'a mut [A] {
+    if wanted { std::mem::take(from) } else { &mut [] }
 }
 
 /// What becomes of the images from `first` on: what is theirs alone, and partial gradients of the weight and the bias; empty
@@ -77,14 +89,18 @@ impl<A> Task<'_, A> {
 }
 
 impl Parts {
-    /// The form that sums over chosen results, where it suits, and the parts for it.
-    fn chosen<A: Scalar>(&self, gradients: usize, weights: usize) -> Option<(Chosen<A>, Self)> {
+    /// The form that walks over chosen results, the parts for it, and which of the gradients of the image and the weight that are
+    /// `wanted` it suits; `None` if neither.
+    fn chosen<A: Scalar>(&self, wanted: [bool; 2], weights: usize) -> Option<(Chosen<A>, Self, [bool; 2])> {
         let chosen = paired(&self.pool).then(|| Chosen::new(&self.conv, &self.pool))??;
-        let parts = Parts {
+        let parts = |gradients: [bool; 2]| Parts {
             images: chosen.images(gradients),
             ..*self
         };
-        (parts.count() * weights <= SUMS).then_some((chosen, parts))
+        let mut gradients = [0, 1].map(|i| wanted[i] && chosen.suits[i]);
+        gradients[1] &= parts(gradients).count() * weights <= SUMS;
+        let parts = parts(gradients);
+        gradients.contains(&true).then_some((chosen, parts, gradients))
     }
 
     /// Runs `f` for each part: `own` is cut into what belongs to its images, and what the parts give for `dw` and `db` is added up.
