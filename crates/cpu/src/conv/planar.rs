@@ -47,7 +47,7 @@ pub(super) fn forward<A: Scalar>(
         let x = &x[at / of_image * of_input..][..y.len() / of_image * of_input];
         planes.each_sums(cpu, x, |i, sums| {
             let y = &mut y[i * of_image..][..of_image];
-            for (o, sums) in sums.chunks_exact_mut(planes.positions).enumerate() {
+            for (o, sums) in sums.chunks_exact_mut(planes.positions).enumerate().take(g.outputs) {
                 finish(sums, bias.map_or(A::default(), |bias| bias[o]), f);
             }
             for (i, y) in y.chunks_exact_mut(g.output[2] * g.outputs).enumerate() {

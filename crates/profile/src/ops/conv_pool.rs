@@ -26,7 +26,6 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         })
     }
 
-    /// A gradient of the product multiplies what was chosen, and no more.
     fn conv_max_pool_grad(
         &self,
         p: &ConvPoolParams,
@@ -35,11 +34,10 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         w: &B::Buffer,
         to: ConvPoolGrads<'_, B::Buffer>,
     ) -> Result<()> {
-        let chosen = 2 * (p.conv.taps() * p.conv.group_in()) as u64 * of.g.len() as u64;
         let of_image = to.dx.as_deref().map(|dx| bytes(w) + bytes(dx));
         let of_weight = to.dw.as_deref().map(|dw| p.conv.seen() * size(x) + bytes(dw));
         let cost = Cost {
-            flops: chosen * (u64::from(of_image.is_some()) + u64::from(of_weight.is_some())),
+            flops: p.conv.flops() * (u64::from(of_image.is_some()) + u64::from(of_weight.is_some())),
             bytes: given(p, of) + of_image.unwrap_or(0) + of_weight.unwrap_or(0) + optional(to.db.as_deref()),
         };
         self.op("conv_max_pool_grad", cost, Detail::Conv(p.conv), |b| {
