@@ -25,7 +25,14 @@ pub enum FaultKind {
     Launch,
 }
 
-/// One finding. `Display` is one line that names kernel, line, block and thread.
+impl FaultKind {
+    /// Whether only the checker sees it, and the kernel can go on.
+    pub fn is_finding(self) -> bool {
+        matches!(self, FaultKind::Race | FaultKind::Uninitialised)
+    }
+}
+
+/// One fault or finding. `Display` is one line that names kernel, line, block and thread.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The class.

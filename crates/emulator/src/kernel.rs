@@ -79,11 +79,12 @@ pub enum LoadError {
 
 /// Runs a kernel to its end. The caller has checked the launch's limits, and keeps the memory mapped meanwhile.
 ///
-/// The first fault ends the launch: of several blocks, that of the lowest.
-pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Options) -> Result<(), Fault> {
+/// A fault ends the launch: of several blocks, that of the lowest is told. Findings of the checker do not end it; each comes
+/// once, in the order of the blocks, before the fault.
+pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Options) -> Result<(), Vec<Fault>> {
     let refuse = |kind, message| {
         let name = kernel.name().to_string();
-        Fault {
+        vec![Fault {
             kind,
             kernel: name,
             file: String::new(),
@@ -91,7 +92,7 @@ pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Op
             block: [0; 3],
             thread: [0; 3],
             message,
-        }
+        }]
     };
     let threads = launch.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d));
     if !threads.is_some_and(|n| (1..=1024).contains(&n)) || launch.grid.contains(&0) {

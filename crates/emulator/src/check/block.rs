@@ -1,9 +1,12 @@
 //! The observer of a block: brings the order of its threads and the history of its memory together.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::findings::{Findings, Mistake};
 use super::global::{Cell, Found, Me, PAGE, Page, Pages};
+use super::local::Local;
 use super::order::{LOW, Manner, Order};
 use super::report::{Finding, fault, verb};
 use super::shared::{SharedCells, Who, Wrong};
@@ -24,6 +27,7 @@ struct Launch {
     shifts: [u32; 2],
     shared_cells: usize,
     pages: Pages,
+    findings: Findings,
     serial: u64,
 }
 
@@ -32,6 +36,9 @@ struct Launch {
 struct State {
     order: Order,
     shared: SharedCells,
+    local: Local,
+    /// The mistakes that the block has made.
+    seen: HashSet<Mistake>,
     /// Pages of one launch that were used lately, by the low bits of their number.
     recent: Vec<Option<(u64, Arc<Page>)>>,
     serial: u64,
@@ -59,6 +66,7 @@ impl LaunchWatch {
             shifts,
             shared_cells: (env.shared as usize >> shifts[0]) + 1,
             pages: Pages::default(),
+            findings: Findings::default(),
             serial: env.serial,
         }))
     }
@@ -69,6 +77,8 @@ impl Watch for LaunchWatch {
         let launch = &self.0;
         let mut state = spare().pop().unwrap_or_default();
         state.shared.reserve(launch.shared_cells);
+        state.local.begin(launch.warps);
+        state.seen.clear();
         if !state.order.begin(launch.warps) {
             state.shared.clear();
         }
@@ -77,32 +87,51 @@ impl Watch for LaunchWatch {
             state.recent.resize(RECENT, None);
             state.serial = launch.serial;
         }
-        let [x, y, _] = launch.grid;
-        let block = if launch.blocks == 0 {
-            0
-        } else {
-            index[0] + x * (index[1] + y * index[2]) + 1
-        };
+        let ([x, y, _], [i, j, k]) = (launch.grid.map(u64::from), index.map(u64::from));
+        let number = i + x * (j + y * k);
+        let block = if launch.blocks == 0 { 0 } else { number as u32 + 1 };
         Box::new(BlockWatch {
             launch: Arc::clone(launch),
             state,
+            number,
             me: Me { block, acquired: false },
-            unwritten: None,
+            first: None,
+            unwritten: Vec::new(),
         })
+    }
+
+    fn findings(&self, last: u64) -> Vec<Fault> {
+        self.0.findings.take(last)
     }
 }
 
 struct BlockWatch {
     launch: Arc<Launch>,
     state: State,
+    /// The block's number in the grid.
+    number: u64,
     me: Me,
-    /// The first read of what nothing had written, and its time. It waits for the next barrier: a write that comes
-    /// before that makes it a race, which names both places.
-    unwritten: Option<(u32, Box<Fault>)>,
+    /// When the first mistake was found.
+    first: Option<u32>,
+    /// Reads of what nothing had written. They wait for the next barrier: a write that comes before that makes it a race,
+    /// which names both places.
+    unwritten: Vec<Unwritten>,
+}
+
+/// One instruction's first read of what nothing had written.
+struct Unwritten {
+    pc: u32,
+    /// Its place among the findings of the block.
+    place: usize,
+    since: u32,
+    fault: Box<Fault>,
 }
 
 /// So many accesses may follow the read of what nothing has written.
 const PATIENCE: u32 = 1 << 20;
+
+/// So many accesses may follow the first finding: a loop whose bound was never written would hardly end.
+const LENIENCE: u32 = 1 << 21;
 
 impl Drop for BlockWatch {
     fn drop(&mut self) {
@@ -113,7 +142,7 @@ impl Drop for BlockWatch {
 /// Whether an access reads, and whether it writes.
 fn does(kind: AccessKind) -> (bool, bool) {
     match kind {
-        AccessKind::Load | AccessKind::StrongLoad => (true, false),
+        AccessKind::Load | AccessKind::Guess | AccessKind::StrongLoad => (true, false),
         AccessKind::Store | AccessKind::StrongStore | AccessKind::AsyncStore => (false, true),
         AccessKind::Atomic => (true, true),
     }
@@ -122,29 +151,32 @@ fn does(kind: AccessKind) -> (bool, bool) {
 impl Observer for BlockWatch {
     fn access(&mut self, warp: &mut Warp, access: &Access<'_>) {
         let now = self.state.order.tick();
-        if self.unwritten.as_ref().is_some_and(|(then, _)| now - then > PATIENCE)
-            && let Some((_, fault)) = self.unwritten.take()
-        {
-            return warp.stop(fault);
+        if self.unwritten.first().is_some_and(|first| now - first.since > PATIENCE) {
+            self.tell_unwritten();
+        }
+        if self.first.is_some_and(|first| now - first > LENIENCE) {
+            let message = "the block is stopped, it does not end after its first finding".to_string();
+            return warp.fail(FaultKind::Uninitialised, access.mask.trailing_zeros() as usize, message);
         }
         let manner = match access.kind {
             AccessKind::Load | AccessKind::Store => Manner::Plain,
             AccessKind::AsyncStore => Manner::Pending,
-            AccessKind::Atomic | AccessKind::StrongLoad | AccessKind::StrongStore => Manner::Strong,
+            AccessKind::Guess | AccessKind::Atomic | AccessKind::StrongLoad | AccessKind::StrongStore => Manner::Strong,
         };
-        if manner == Manner::Strong {
+        if manner == Manner::Strong && access.kind != AccessKind::Guess {
             self.synchronise(warp, access.kind);
         }
         match access.space {
             Space::Shared => self.shared(warp, access, manner),
             Space::Global | Space::Const => self.global(warp, access, manner),
+            Space::Local => self.local(warp, access),
             _ => {}
         }
     }
 
-    fn barrier(&mut self) -> Option<Box<Fault>> {
+    fn barrier(&mut self) {
         self.state.order.barrier();
-        self.unwritten.take().map(|(_, fault)| fault)
+        self.tell_unwritten();
     }
 
     fn warp_barrier(&mut self, warp: &mut Warp, member: u32, mask: u32) {
@@ -172,18 +204,82 @@ impl Observer for BlockWatch {
         }
     }
 
-    fn end(&mut self, fault: Option<Box<Fault>>) -> Option<Box<Fault>> {
-        match (fault, self.unwritten.take()) {
-            // What was read may be the reason of other faults.
-            (fault, Some((_, unwritten))) if fault.as_ref().is_none_or(|f| f.kind != FaultKind::Race) => {
-                Some(unwritten)
-            }
-            (fault, _) => fault,
-        }
+    fn enter(&mut self, warp: &Warp, mask: u32, start: u32, len: u32) {
+        self.state.local.enter(warp.index, mask, start as usize, len as usize);
+    }
+
+    fn pass(&mut self, warp: &Warp, mask: u32, from: u32, to: u32, len: u32) {
+        self.state
+            .local
+            .copy(warp.index, mask, from as usize, to as usize, len as usize);
+    }
+
+    fn end(&mut self) {
+        self.tell_unwritten();
     }
 }
 
 impl BlockWatch {
+    /// Keeps a finding, once for each mistake; the block goes on.
+    #[cold]
+    fn found(&mut self, warp: &Warp, finding: &Finding<'_>) {
+        let mistake = match finding.wrong {
+            Wrong::Unwritten => Mistake::Uninitialised(warp.pc),
+            _ => Mistake::race(warp.pc, finding.other),
+        };
+        if matches!(finding.wrong, Wrong::Read(_)) {
+            self.unwritten.retain(|read| read.pc != finding.other);
+        }
+        if !self.state.seen.insert(mistake) {
+            return;
+        }
+        let (fault, place, now) = (fault(warp, finding), self.state.seen.len(), self.state.order.now);
+        self.first.get_or_insert(now);
+        if finding.wrong == Wrong::Unwritten {
+            self.unwritten.push(Unwritten {
+                pc: warp.pc,
+                place,
+                since: now,
+                fault,
+            });
+        } else {
+            self.launch.findings.add(mistake, self.number, place, *fault);
+        }
+    }
+
+    /// No write has made the reads of unwritten memory a race.
+    fn tell_unwritten(&mut self) {
+        for Unwritten { pc, place, fault, .. } in self.unwritten.drain(..) {
+            let mistake = Mistake::Uninitialised(pc);
+            self.launch.findings.add(mistake, self.number, place, *fault);
+        }
+    }
+
+    /// An access to the threads' own local memory.
+    fn local(&mut self, warp: &Warp, access: &Access<'_>) {
+        let (reads, writes) = does(access.kind);
+        for lane in lanes(access.mask) {
+            let (start, len) = (access.addresses[lane] as usize, access.size as usize);
+            if reads && self.state.local.unwritten(warp.index, lane, start, len) {
+                let place = format!("byte {start} of the thread's local memory");
+                let (verb, wrong) = (verb(reads, writes), Wrong::Unwritten);
+                let finding = Finding {
+                    lane,
+                    verb,
+                    size: access.size,
+                    place: &place,
+                    wrong,
+                    other: 0,
+                    block: None,
+                };
+                self.found(warp, &finding);
+            }
+            if writes {
+                self.state.local.write(warp.index, lane, start, len);
+            }
+        }
+    }
+
     /// What an atomic, volatile or ordered access means for the order of others.
     fn synchronise(&mut self, warp: &mut Warp, kind: AccessKind) {
         if kind != AccessKind::StrongStore {
@@ -205,7 +301,6 @@ impl BlockWatch {
         let shift = self.launch.shifts[0];
         let (reads, writes) = does(access.kind);
         let count = (access.size >> shift) as usize;
-        let State { order, shared, .. } = &mut self.state;
         let mut last = [u64::MAX; 2];
         for lane in lanes(access.mask) {
             let address = access.addresses[lane];
@@ -223,6 +318,7 @@ impl BlockWatch {
             };
             let first = (address >> shift) as usize;
             for n in 0..count {
+                let State { order, shared, .. } = &mut self.state;
                 let result = if writes {
                     let same = |other: u32| {
                         let span = (address + ((n as u64) << shift), 1 << shift);
@@ -238,9 +334,6 @@ impl BlockWatch {
                     Err(wrong @ (Wrong::Write(r) | Wrong::Read(r) | Wrong::Unwaited(r))) => (wrong, r.low()),
                     Err(wrong) => (wrong, 0),
                 };
-                if wrong == Wrong::Unwritten && self.unwritten.is_some() {
-                    continue;
-                }
                 let place = format!("byte {} of shared memory", address + ((n as u64) << shift));
                 let finding = Finding {
                     lane,
@@ -251,11 +344,7 @@ impl BlockWatch {
                     other,
                     block: None,
                 };
-                let fault = fault(warp, &finding);
-                if wrong != Wrong::Unwritten {
-                    return warp.stop(fault);
-                }
-                self.unwritten = Some((order.now, fault));
+                self.found(warp, &finding);
             }
         }
     }
@@ -287,9 +376,6 @@ impl BlockWatch {
                 self.global_lane(warp, access, (lane, range), who)
             };
             if let Err((wrong, other)) = found {
-                if wrong == Wrong::Unwritten && self.unwritten.is_some() {
-                    continue;
-                }
                 let place = format!(
                     "byte {} of allocation #{} ({} bytes)",
                     address - range.base,
@@ -309,11 +395,7 @@ impl BlockWatch {
                     other,
                     block,
                 };
-                let fault = fault(warp, &finding);
-                if wrong != Wrong::Unwritten {
-                    return warp.stop(fault);
-                }
-                self.unwritten = Some((self.state.order.now, fault));
+                self.found(warp, &finding);
             }
         }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::guesses::Guesses;
+use super::origin::Origins;
 use super::{Decoder, Opcode, Result, blank, frame, layout, nothing};
 use crate::LoadError;
-use crate::exec::{self, Inst, Kind, Plan, Slot, Ty};
-use crate::ptx::{self, Instruction, Operand, Place, Space, Statement, Variable};
+use crate::exec::{self, Inst, Kind, Origin, Plan, Slot, Ty};
+use crate::ptx::{self, Instruction, Operand, Space, Statement, Variable};
 
 /// What a name of a function means.
 #[derive(Clone, Debug)]
@@ -48,9 +50,11 @@ pub(super) struct Body<'d, 'p, 'a> {
     registers: u32,
     predicates: (u32, u32),
     pub(super) local: u32,
-    place: Place,
+    origins: Origins,
+    origin: Origin,
     pub(super) line: u32,
     guard: (Slot, u32),
+    pub(super) guesses: Guesses,
     /// Instructions that must follow the one in progress.
     pub(super) after: Vec<Inst>,
 }
@@ -91,6 +95,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         }
         local = end;
     }
+    let origins = Origins::new(&d.source.module.files);
     let mut body = Body {
         d,
         name: &function.name,
@@ -102,9 +107,11 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         registers: 0,
         predicates: (0, 16),
         local,
-        place: Place::default(),
+        origins,
+        origin: Origin::default(),
         line: 0,
         guard: (Slot::NONE, 0),
+        guesses: Guesses::default(),
         after: Vec::new(),
     };
     // `brx.idx` may come before or after its list.
@@ -131,6 +138,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         for (at, label, line) in &self.list_jumps {
             self.d.code.lists[*at] = Slot(self.target(label, *line)?);
         }
+        self.guesses.mark(&mut self.d.code.insts);
         let frame = &mut self.d.code.functions[number];
         frame.registers = self.registers;
         frame.local = self.local.next_multiple_of(16);
@@ -159,7 +167,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
             Statement::Label(name) => {
                 self.labels.insert(name, self.d.code.insts.len() as u32);
             }
-            Statement::Place(place) => self.place = *place,
+            Statement::Place(place, inlined_at) => self.origin = self.origins.at(*place, *inlined_at),
             Statement::Open => self.scopes.push(HashMap::new()),
             Statement::Close => {
                 self.scopes.pop();
@@ -286,7 +294,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
     pub(super) fn emit(&mut self, mut inst: Inst) {
         (inst.guard, inst.flip) = self.guard;
         self.d.code.insts.push(inst);
-        self.d.code.places.push(self.place);
+        self.d.code.places.push(self.origin);
     }
 
     /// The pc of the next instruction.
@@ -303,16 +311,17 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
     }
 
     pub(super) fn unsupported(&self, instruction: &Instruction<'_>) -> LoadError {
+        let place = self.origin.place;
         let file = self
             .d
             .source
             .module
             .files
             .iter()
-            .find(|(number, _)| *number == self.place.file);
+            .find(|(number, _)| *number == place.file);
         let file = file.map_or("", |(_, name)| name.rsplit('/').next().unwrap_or(name));
-        let place = if self.place.line > 0 {
-            format!(", {file}:{}", self.place.line)
+        let place = if place.line > 0 {
+            format!(", {file}:{}", place.line)
         } else {
             String::new()
         };

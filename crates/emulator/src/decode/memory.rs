@@ -226,6 +226,9 @@ impl<'a> Body<'_, '_, 'a> {
         let mut inst = blank(run);
         self.set_address(&mut inst, &address, width.bytes() * targets.len() as u32, kind);
         inst.flags |= ordered(op);
+        if kind == AccessKind::Load {
+            self.guesses.loads.push(self.pc());
+        }
         if vector {
             let slots: Vec<Slot> = slots.iter().map(|s| s.map_or(Slot::NONE, |(slot, _)| slot)).collect();
             inst.list = self.list(&slots);
@@ -366,6 +369,9 @@ impl<'a> Body<'_, '_, 'a> {
         inst.d = d;
         self.set_address(&mut inst, &address, width.bytes(), AccessKind::Atomic);
         inst.flags |= ordered(op);
+        if op.has("cas") {
+            self.guesses.swaps.push(self.pc());
+        }
         self.emit(inst);
         Ok(())
     }

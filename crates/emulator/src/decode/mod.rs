@@ -2,9 +2,11 @@
 
 mod control;
 mod function;
+mod guesses;
 mod memory;
 mod opcode;
 mod operand;
+mod origin;
 mod program;
 mod tensor;
 mod warpwide;

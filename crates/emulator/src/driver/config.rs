@@ -23,6 +23,8 @@ pub struct Config {
     pub devices: u32,
     /// `KILN_EMULATOR_CHECK`: whether kernels are watched.
     pub check: bool,
+    /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are told and counted, and are no errors of the context.
+    pub go_on: bool,
     /// `KILN_EMULATOR_STREAMS`: when work is done.
     pub order: Order,
     /// `KILN_EMULATOR_MEMORY`: bytes on each device.
@@ -40,6 +42,7 @@ impl Default for Config {
         Self {
             devices: 1,
             check: false,
+            go_on: false,
             order: Order::Eager,
             memory: 4 << 30,
             sm: 80,
@@ -70,10 +73,11 @@ impl Config {
             c.devices = t.parse().ok().filter(|n| *n <= 64)?;
             Some(())
         });
-        read("KILN_EMULATOR_CHECK", "0 or 1", &mut |t| {
-            c.check = match t {
-                "0" => false,
-                "1" => true,
+        read("KILN_EMULATOR_CHECK", "0, 1 or report", &mut |t| {
+            (c.check, c.go_on) = match t {
+                "0" => (false, false),
+                "1" => (true, false),
+                "report" => (true, true),
                 _ => return None,
             };
             Some(())
@@ -153,7 +157,8 @@ mod tests {
         assert_eq!(with("KILN_EMULATOR_STREAMS", "random:17").0.order, Order::Random(17));
         assert_eq!(with("KILN_EMULATOR_STREAMS", "lazy").0.order, Order::Lazy);
         assert_eq!(with("KILN_EMULATOR_MEMORY", "1048576").0.memory, 1 << 20);
-        assert!(with("KILN_EMULATOR_CHECK", "1").0.check);
+        let check = |value| with("KILN_EMULATOR_CHECK", value).0;
+        assert!(check("1").check && !check("1").go_on && check("report").check && check("report").go_on);
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
     }
 

@@ -81,10 +81,15 @@ impl Kernel {
             multiprocessors: device::MULTIPROCESSORS as u32,
         };
         let view = driver.memory.view(self.device);
-        run(&self.function.kernel, &launch, &view, &options).map_err(|fault| {
-            driver.report(&fault);
-            code(&fault)
-        })
+        let Err(faults) = run(&self.function.kernel, &launch, &view, &options) else {
+            return Ok(());
+        };
+        faults.iter().for_each(|fault| driver.report(fault));
+        match faults.iter().find(|fault| !fault.kind.is_finding()) {
+            Some(fault) => Err(code(fault)),
+            None if driver.config.go_on => Ok(()),
+            None => Err(Code::LAUNCH_FAILED),
+        }
     }
 }
 

@@ -153,8 +153,8 @@ impl Block {
         let result = self.turns(env, observer);
         let Some(mut observer) = observer else { return result };
         // SAFETY: the observer was borrowed for this call.
-        let fault = unsafe { observer.as_mut() }.end(result.err());
-        fault.map_or(Ok(()), Err)
+        unsafe { observer.as_mut() }.end();
+        result
     }
 
     fn turns(&mut self, env: &Env<'_>, observer: Option<std::ptr::NonNull<dyn Observer>>) -> Result<(), Box<Fault>> {
@@ -325,7 +325,7 @@ impl Block {
         }
         if let Some(mut observer) = observer {
             // SAFETY: the observer was borrowed for the run of this block.
-            return unsafe { observer.as_mut() }.barrier().map_or(Ok(()), Err);
+            unsafe { observer.as_mut() }.barrier();
         }
         Ok(())
     }

@@ -352,6 +352,10 @@ impl Warp {
             return Some(Stop::Fault);
         }
         self.reserve_local(u64::from(local + callee.local));
+        if let Some(mut observer) = self.observer {
+            // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
+            unsafe { observer.as_mut() }.enter(self, mask, local, callee.local);
+        }
         for &(from, to, bytes) in &site.arguments {
             self.copy_local(mask, caller_local + from, local + to, bytes);
         }
@@ -424,6 +428,10 @@ impl Warp {
             let base = self.local_base(lane);
             // SAFETY: `reserve_local` made room for both frames; the ranges belong to different frames.
             unsafe { std::ptr::copy(base.add(from as usize), base.add(to as usize), bytes as usize) };
+        }
+        if let Some(mut observer) = self.observer {
+            // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
+            unsafe { observer.as_mut() }.pass(self, mask, from, to, bytes);
         }
     }
 }

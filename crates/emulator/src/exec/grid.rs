@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::block::Block;
 use super::inst::{Code, Late, Line};
 use crate::Fault;
-use crate::check::{self, Observer};
+use crate::check::{self, Observer, Watch};
 use crate::kernel::{Launch, Options};
 use crate::memory::Snapshot;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     ranges: &Snapshot,
     options: &Options,
-) -> Result<(), Fault> {
+) -> Result<(), Vec<Fault>> {
     static SERIAL: AtomicU64 = AtomicU64::new(1);
     let mut constants = CONSTANTS.with(RefCell::take);
     constants.clear();
@@ -117,14 +117,24 @@ fn fill(code: &Code, launch: &Launch<'_>, constants: &mut [Line]) {
     }
 }
 
-fn blocks(env: &Env<'_>) -> Result<(), Fault> {
+/// Runs the blocks; what the checker found comes before the fault that ended the launch.
+fn blocks(env: &Env<'_>) -> Result<(), Vec<Fault>> {
+    let watch = if env.check { check::watch(env) } else { None };
+    let ended = every_block(env, watch.as_deref());
+    let last = ended.as_ref().map_or_else(|(block, _)| *block, |()| u64::MAX);
+    let mut faults = watch.map_or_else(Vec::new, |w| w.findings(last));
+    faults.extend(ended.err().map(|(_, fault)| *fault));
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Runs the blocks, unless one of them has a fault: the lowest one's number, and the fault.
+fn every_block(env: &Env<'_>, watch: Option<&dyn Watch>) -> Result<(), (u64, Box<Fault>)> {
     let [x, y, z] = env.grid.map(u64::from);
     let count = x * y * z;
     let index = |b: u64| [(b % x) as u32, (b / x % y) as u32, (b / x / y) as u32];
-    let watch = if env.check { check::watch(env) } else { None };
     let one = |block: &mut Block, b: u64| {
         block.prepare(env);
-        let mut observer = watch.as_ref().map(|w| w.block(index(b)));
+        let mut observer = watch.map(|w| w.block(index(b)));
         block.run(env, index(b), observer.as_deref_mut().map(|o| o as &mut dyn Observer))
     };
     // Most launches of small tests are over before another thread would have woken up.
@@ -133,12 +143,12 @@ fn blocks(env: &Env<'_>) -> Result<(), Fault> {
     let alone = BLOCK.with(|block| {
         let mut block = block.borrow_mut();
         while next < count && (next == 0 || start.elapsed() < ALONE) {
-            one(&mut block, next)?;
+            one(&mut block, next).map_err(|fault| (next, fault))?;
             next += 1;
         }
         Ok(())
     });
-    alone.map_err(|fault: Box<Fault>| *fault)?;
+    alone?;
     if next == count {
         return Ok(());
     }
@@ -165,8 +175,8 @@ fn blocks(env: &Env<'_>) -> Result<(), Fault> {
             }
         });
     });
-    match first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).1 {
-        Some(fault) => Err(*fault),
-        None => Ok(()),
+    match first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+        (block, Some(fault)) => Err((block, fault)),
+        (_, None) => Ok(()),
     }
 }

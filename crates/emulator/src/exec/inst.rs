@@ -103,12 +103,21 @@ pub(crate) struct CallSite {
     pub(crate) results: Vec<(u32, u32, u32)>,
 }
 
+/// Where an instruction comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    /// The line that a programmer would look at.
+    pub(crate) place: Place,
+    /// The line of the toolkit's header that was inlined there.
+    pub(crate) header: Option<Place>,
+}
+
 /// A kernel ready to run, with every function it calls.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) insts: Vec<Inst>,
     /// The source of each instruction.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<Origin>,
     /// The names of the source files.
     pub(crate) files: Vec<(u32, String)>,
     pub(crate) lists: Vec<Slot>,
@@ -130,9 +139,21 @@ pub(crate) struct Code {
 pub(crate) struct Line(pub(crate) [u8; 64]);
 
 impl Code {
-    /// The file's name and the line of an instruction.
+    /// The file's name and the line of an instruction; the file is empty and the line 0 where the PTX does not say.
     pub(crate) fn source(&self, pc: u32) -> (String, u32) {
-        let place = self.places.get(pc as usize).copied().unwrap_or_default();
+        self.named(self.origin(pc).place)
+    }
+
+    /// The file's name and the line inside the toolkit's headers, for an instruction that was inlined from there.
+    pub(crate) fn header(&self, pc: u32) -> Option<(String, u32)> {
+        self.origin(pc).header.map(|place| self.named(place))
+    }
+
+    fn origin(&self, pc: u32) -> Origin {
+        self.places.get(pc as usize).copied().unwrap_or_default()
+    }
+
+    fn named(&self, place: Place) -> (String, u32) {
         let file = self.files.iter().find(|(number, _)| *number == place.file);
         (file.map(|(_, name)| name.clone()).unwrap_or_default(), place.line)
     }

@@ -26,10 +26,10 @@ pub(crate) mod warpwide;
 
 pub(crate) use block::barrier_flags;
 pub(crate) use grid::{Env, run};
-pub(crate) use inst::{CallSite, Code, Frame, Handler, Inst, Kind, Late, Line, Slot};
+pub(crate) use inst::{CallSite, Code, Frame, Handler, Inst, Kind, Late, Line, Origin, Slot};
 pub(crate) use lanes::{Plan, Ty, lanes};
 pub(crate) use rounding::flags_of;
-pub(crate) use space::{LOCAL, ORDERED, PARAM, SHARED, STORED, Space, access_flags, locate, nowhere};
+pub(crate) use space::{LOCAL, ORDERED, PARAM, SHARED, STORED, Space, access_flags, locate, nowhere, with_kind};
 pub(crate) use warp::Warp;
 
 use crate::decode::Opcode;

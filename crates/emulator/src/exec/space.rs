@@ -36,8 +36,14 @@ pub(crate) fn access_flags(size: u32, kind: AccessKind) -> u32 {
         AccessKind::StrongLoad => 3,
         AccessKind::StrongStore => 4,
         AccessKind::AsyncStore => 5,
+        AccessKind::Guess => 6,
     };
     size | kind << 8
+}
+
+/// The flags of the same access, made in another way.
+pub(crate) fn with_kind(flags: u32, kind: AccessKind) -> u32 {
+    flags & !0xf00 | access_flags(0, kind)
 }
 
 fn access_kind(flags: u32) -> AccessKind {
@@ -47,6 +53,7 @@ fn access_kind(flags: u32) -> AccessKind {
         2 => AccessKind::Atomic,
         3 => AccessKind::StrongLoad,
         4 => AccessKind::StrongStore,
+        6 => AccessKind::Guess,
         _ => AccessKind::AsyncStore,
     }
 }
@@ -153,7 +160,7 @@ fn aligned(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bo
 
 fn verb(flags: u32) -> &'static str {
     match access_kind(flags) {
-        AccessKind::Load | AccessKind::StrongLoad => "read",
+        AccessKind::Load | AccessKind::Guess | AccessKind::StrongLoad => "read",
         AccessKind::Store | AccessKind::StrongStore | AccessKind::AsyncStore => "write",
         AccessKind::Atomic => "atomic access",
     }
@@ -231,7 +238,10 @@ fn find_local(w: &mut Warp, lane: usize, offset: u64, size: u64, flags: u32) -> 
 
 fn find_param(w: &mut Warp, lane: usize, offset: u64, size: u64, flags: u32) -> bool {
     let params = w.env().params;
-    let reads = matches!(access_kind(flags), AccessKind::Load | AccessKind::StrongLoad);
+    let reads = matches!(
+        access_kind(flags),
+        AccessKind::Load | AccessKind::Guess | AccessKind::StrongLoad
+    );
     if !reads || offset.checked_add(size).is_none_or(|end| end > params.len() as u64) {
         let (verb, len) = (verb(flags), params.len());
         let message = format!("out-of-bounds {verb} of {size} bytes at {offset:#x} of {len} bytes of parameters");

@@ -215,6 +215,10 @@ impl Warp {
     pub(crate) fn describe(&self, kind: FaultKind, lane: usize, message: String, pc: u32) -> Box<Fault> {
         let env = self.env();
         let (file, line) = env.code.source(pc);
+        let message = match env.code.header(pc) {
+            Some((header, line)) => format!("{message} (in {}:{line})", header.rsplit('/').next().unwrap_or(&header)),
+            None => message,
+        };
         Box::new(Fault {
             kind,
             kernel: env.name.to_string(),
@@ -224,13 +228,6 @@ impl Warp {
             thread: self.thread(lane.min(31)),
             message,
         })
-    }
-
-    /// Stops the warp with a fault that was found.
-    #[cold]
-    pub(crate) fn stop(&mut self, fault: Box<Fault>) {
-        self.merge_pc = 0;
-        self.fault.get_or_insert(fault);
     }
 
     /// The slots of an instruction's list.

@@ -42,10 +42,11 @@ pub(crate) struct Instruction<'a> {
 }
 
 /// A place in the source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) file: u32,
     pub(crate) line: u32,
+    pub(crate) column: u32,
 }
 
 /// One statement.
@@ -61,8 +62,8 @@ pub(crate) enum Statement<'a> {
     Variable(Variable),
     Label(&'a str),
     Instruction(Instruction<'a>),
-    /// `.loc`: the place of what follows.
-    Place(Place),
+    /// `.loc`: the place of what follows, and the place of the call that was inlined.
+    Place(Place, Option<Place>),
     Open,
     Close,
     /// `name: .branchtargets a, b, …;`
@@ -160,15 +161,12 @@ fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Ve
             lexer.expect(b';')
         }
         ".loc" => {
-            let file = lexer.integer()? as u32;
-            let line = lexer.integer()? as u32;
-            lexer.integer()?;
+            let at = parse_place(lexer)?;
+            let mut inlined_at = None;
             while lexer.take(b',')? {
                 let what = lexer.word()?;
                 if what == "inlined_at" {
-                    lexer.integer()?;
-                    lexer.integer()?;
-                    lexer.integer()?;
+                    inlined_at = Some(parse_place(lexer)?);
                 } else {
                     lexer.word()?;
                     if lexer.take(b'+')? {
@@ -176,7 +174,7 @@ fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Ve
                     }
                 }
             }
-            statements.push(Statement::Place(Place { file, line }));
+            statements.push(Statement::Place(at, inlined_at));
             Ok(())
         }
         ".pragma" => {
@@ -193,6 +191,13 @@ fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Ve
             Ok(())
         }
     }
+}
+
+/// File, line and column of a `.loc`.
+fn parse_place(lexer: &mut Lexer<'_>) -> Result<Place> {
+    let mut number = || lexer.integer().map(|n| n as u32);
+    let (file, line, column) = (number()?, number()?, number()?);
+    Ok(Place { file, line, column })
 }
 
 fn parse_instruction<'a>(

@@ -48,16 +48,12 @@ impl Device {
             params: &bytes,
             variables: &variables,
         };
-        run(
-            &kernel,
-            &launch,
-            &self.memory.snapshot(),
-            &Options {
-                check,
-                sm: 80,
-                multiprocessors: 4,
-            },
-        )
+        let options = Options {
+            check,
+            sm: 80,
+            multiprocessors: 4,
+        };
+        run(&kernel, &launch, &self.memory.snapshot(), &options).map_err(first)
     }
 
     /// Launches a kernel with parameters of its own layout.
@@ -70,16 +66,12 @@ impl Device {
             params,
             variables: &[],
         };
-        run(
-            kernel,
-            &launch,
-            &self.memory.snapshot(),
-            &Options {
-                check: false,
-                sm: 80,
-                multiprocessors: 4,
-            },
-        )
+        let options = Options {
+            check: false,
+            sm: 80,
+            multiprocessors: 4,
+        };
+        run(kernel, &launch, &self.memory.snapshot(), &options).map_err(first)
     }
 
     fn variables(&self, program: &Program) -> Vec<u64> {
@@ -98,6 +90,11 @@ impl Device {
         }
         bases
     }
+}
+
+/// The fault of a launch, or the first finding.
+pub(crate) fn first(faults: Vec<Fault>) -> Fault {
+    faults.into_iter().next().expect("a launch that fails has a fault")
 }
 
 /// Blocks, threads of a block and bytes of dynamic shared memory.
