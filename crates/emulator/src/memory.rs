@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use thiserror::Error;
 
+pub(crate) mod guard;
 mod mapping;
 mod shadow;
 mod transfer;

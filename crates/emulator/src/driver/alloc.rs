@@ -71,7 +71,8 @@ pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
         .memory
         .find(base)
         .filter(|r| r.base == base && kinds.contains(&r.kind));
-    range.ok_or(Code::INVALID_VALUE)?;
+    let range = range.ok_or(Code::INVALID_VALUE)?;
+    driver.host_access().freed(range.base, range.len);
     // Other threads cannot start work before the pages are gone, because that takes the lock.
     let freed = driver.memory.free(base).map_err(code)?;
     driver.memory.collect();

@@ -73,6 +73,7 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
         state = driver.step(state, Some(&goal))?;
     }
     state = driver.drain(state);
+    driver.host_waited(&mut state);
     let context = state.contexts.remove(&handle).ok_or(Code::INVALID_CONTEXT)?;
     let device = context.device;
     state.streams.retain(|_, s| s.context != handle);

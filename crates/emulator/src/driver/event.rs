@@ -132,12 +132,7 @@ export! {
         let Some(record) = record else { return Ok(()) };
         let goal = Goal::Record(record);
         if matches!(driver.config.order, Order::Random(_)) {
-            if state.met(&goal) {
-                return Ok(());
-            }
-            let state = driver.step(state, Some(&goal))?;
-            state.current()?;
-            return if state.met(&goal) { Ok(()) } else { Err(Code::NOT_READY) };
+            return driver.poll(state, &goal);
         }
         driver.wait(state, &goal).map(drop)
     }

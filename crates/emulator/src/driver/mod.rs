@@ -20,6 +20,7 @@ mod graph_exec;
 mod graph_nodes;
 mod hints;
 mod host;
+mod host_access;
 mod launch;
 mod missing;
 mod module;

@@ -33,21 +33,46 @@ impl Driver {
         stream: CUstream,
         work: Work,
     ) -> Outcome<MutexGuard<'a, State>> {
+        let told = self.config.check.then(|| work.clone());
         let seq = state.issue(stream, work)?;
         if self.config.order == Order::Eager {
-            return self.wait(state, &Goal::Stream(stream, seq));
+            state = self.finish(state, &Goal::Stream(stream, seq))?;
+        }
+        if let Some(work) = told {
+            self.issued(&mut state, stream, seq, &work);
         }
         Ok(state)
     }
 
+    /// The host waits until the goal is met; then says whether the current context is still well.
+    pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
+        let mut state = self.finish(state, goal)?;
+        self.host_waited(&mut state);
+        state.current()?;
+        Ok(state)
+    }
+
     /// Runs work until the goal is met; then says whether the current context is still well.
-    pub(crate) fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
+    fn finish<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
         while !state.met(goal) {
             state = self.step(state, Some(goal))?;
         }
         state.sweep();
         state.current()?;
         Ok(state)
+    }
+
+    /// Whether the goal is met. One piece of work is done for each question, so that asking again and again comes to an end.
+    pub(crate) fn poll<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome {
+        if !state.met(goal) {
+            state = self.step(state, Some(goal))?;
+            state.current()?;
+        }
+        if !state.met(goal) {
+            return Err(Code::NOT_READY);
+        }
+        self.host_waited(&mut state);
+        state.current().map(drop)
     }
 
     /// Runs one piece of work that the goal needs, or that the seed chooses; waits when other threads run all there is.
@@ -85,6 +110,7 @@ impl Driver {
             return Ok(state);
         };
         drop(state);
+        let watched = self.config.check.then(|| self.host_access().begin());
         // After a fault nothing more is done in the context, but waiters must be let go.
         let outcome = match &op.work {
             Work::Record(_) => op.work.run(self, context),
@@ -95,12 +121,18 @@ impl Driver {
                 Err(Code::UNKNOWN)
             }),
         };
+        if watched.is_some() {
+            self.host_access().end();
+        }
         let mut state = self.lock();
         if let Some(stream) = state.streams.get_mut(&stream) {
             stream.running = None;
         }
         if let Err(code) = outcome {
             state.fail(context, code);
+        }
+        if watched.is_some() && self.signals_host(&op.work) {
+            self.host_waited(&mut state);
         }
         self.changed.notify_all();
         Ok(state)
@@ -175,7 +207,7 @@ impl State {
     }
 
     /// Whether a stream has work up to `seq` that is not done.
-    fn pending(&self, stream: CUstream, seq: u64) -> bool {
+    pub(crate) fn pending(&self, stream: CUstream, seq: u64) -> bool {
         self.streams
             .get(&stream)
             .and_then(|s| s.first())

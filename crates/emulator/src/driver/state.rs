@@ -12,6 +12,7 @@ use super::context::{Context, Primary};
 use super::event::Event;
 use super::graph::Graph;
 use super::graph_exec::GraphExec;
+use super::host_access::HostAccess;
 use super::module::{Function, Module};
 use super::stream::Stream;
 use super::types::{
@@ -28,6 +29,7 @@ pub(crate) struct Driver {
     /// Told when a piece of work is done.
     pub(crate) changed: Condvar,
     findings: AtomicU64,
+    host_access: Mutex<HostAccess>,
 }
 
 /// What the mutex guards.
@@ -152,11 +154,17 @@ impl Driver {
             state: Mutex::new(state),
             changed: Condvar::new(),
             findings: AtomicU64::new(0),
+            host_access: Mutex::default(),
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What of page-locked memory the host must leave alone. Taken after the state's lock, where both are.
+    pub(crate) fn host_access(&self) -> MutexGuard<'_, HostAccess> {
+        self.host_access.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Counts a finding and writes it to the log.

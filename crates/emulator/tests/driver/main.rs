@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod harness;
+mod host_access;
 
 mod capture;
 mod errors;
