@@ -1,7 +1,10 @@
 //! `cvt`, between every two types.
 
+use super::exact;
 use super::lanes::{Bf16, F16, Lane, Plan, Ty, binary_flags, unary, unary_flags};
-use super::rounding::{FTZ, Half, MODE, RELU, RN, RZ, SAT, finish32, flush, narrow32, odd_integer, to_integer};
+use super::rounding::{
+    FTZ, Half, MODE, RELU, RN, RZ, SAT, finish32, finish64, flush, narrow32, odd_integer, to_integer,
+};
 use crate::decode::Opcode;
 
 /// Takes the low part of a wider register.
@@ -199,23 +202,11 @@ fn to_float(to: &str, from: &str, flags: u32) -> Option<Plan> {
     }
     with_integer!(from, |S| match to {
         "f32" => Some(unary_flags(|m, a: S| narrow32(odd_integer(a.value()), m))),
-        "f64" => Some(unary_flags(|m, a: S| directed64(a.value(), m))),
+        "f64" => Some(unary_flags(|m, a: S| finish64(exact::integer(a.value(), m), m))),
         "f16" => Some(unary_flags(|m, a: S| <F16 as Half>::round(odd_integer(a.value()), m))),
         "bf16" => Some(unary_flags(|m, a: S| <Bf16 as Half>::round(odd_integer(a.value()), m))),
         _ => None,
     })
-}
-
-fn directed64(a: i128, flags: u32) -> f64 {
-    let near = a as f64;
-    let error = a - near as i128;
-    match flags & MODE {
-        super::rounding::RM if error < 0 => near.next_down(),
-        super::rounding::RP if error > 0 => near.next_up(),
-        RZ if a > 0 && error < 0 => near.next_down(),
-        RZ if a < 0 && error > 0 => near.next_up(),
-        _ => near,
-    }
 }
 
 /// Rounds to the 10 bits of TF32's mantissa, ties away from zero.
@@ -238,7 +229,7 @@ fn floats(to: &str, from: &str, flags: u32, integral: bool) -> Option<Plan> {
             ("f32", "f32", super::rounding::RM) => unary(|a: f32| a.floor()),
             ("f32", "f32", super::rounding::RP) => unary(|a: f32| a.ceil()),
             ("f32", "f32", _) => unary_flags(|m, a: f32| whole32(a, m)),
-            ("f64", "f64", _) => unary_flags(|m, a: f64| to_integer(a, m)),
+            ("f64", "f64", _) => unary_flags(|m, a: f64| finish64(to_integer(a, m), m)),
             ("f16", "f16", _) => unary_flags(|m, a: F16| F16::narrow(whole32(a.wide(), m & !FTZ))),
             ("bf16", "bf16", _) => unary_flags(|m, a: Bf16| Bf16::narrow(whole32(a.wide(), m & !FTZ))),
             _ => return None,
@@ -247,21 +238,21 @@ fn floats(to: &str, from: &str, flags: u32, integral: bool) -> Option<Plan> {
     Some(match (to, from) {
         ("f32", "f32") if flags == 0 => unary(|a: f32| a),
         ("f32", "f32") => unary_flags(|m, a: f32| finish32(flush(a, m), m)),
-        ("f64", "f64") if flags & SAT != 0 => unary(|a: f64| if a > 0.0 { a.min(1.0) } else { 0.0 }),
-        ("f64", "f64") => unary(|a: f64| a),
-        ("f64", "f32") => unary_flags(|m, a: f32| f64::from(flush(a, m))),
+        ("f64", "f64") => unary_flags(|m, a: f64| finish64(a, m)),
+        ("f64", "f32") if flags == 0 => unary(|a: f32| f64::from(a)),
+        ("f64", "f32") => unary_flags(|m, a: f32| finish64(f64::from(flush(a, m)), m)),
         ("f32", "f64") if flags == 0 => unary(|a: f64| a as f32),
         ("f32", "f64") => unary_flags(|m, a: f64| narrow32(a, m)),
         ("f32", "f16") if flags & SAT == 0 => unary(|a: F16| a.wide()),
         ("f32", "f16") => unary_flags(|m, a: F16| finish32(a.wide(), m)),
-        ("f32", "bf16") if flags & SAT == 0 => unary(|a: Bf16| a.wide()),
+        ("f32", "bf16") if flags & (SAT | FTZ) == 0 => unary(|a: Bf16| a.wide()),
         ("f32", "bf16") => unary_flags(|m, a: Bf16| finish32(a.wide(), m)),
-        ("f64", "f16") => unary(|a: F16| f64::from(a.wide())),
-        ("f64", "bf16") => unary(|a: Bf16| f64::from(a.wide())),
+        ("f64", "f16") => unary_flags(|m, a: F16| finish64(f64::from(a.wide()), m)),
+        ("f64", "bf16") => unary_flags(|m, a: Bf16| finish64(f64::from(a.wide()), m)),
         ("f16", "f32") if flags == 0 => unary(F16::narrow),
         ("bf16", "f32") if flags == 0 => unary(Bf16::narrow),
-        ("f16", "f32") => unary_flags(|m, a: f32| F16::round(f64::from(a), m & !FTZ)),
-        ("bf16", "f32") => unary_flags(|m, a: f32| Bf16::round(f64::from(a), m & !FTZ)),
+        ("f16", "f32") => unary_flags(|m, a: f32| F16::round(f64::from(flush(a, m)), m & !FTZ)),
+        ("bf16", "f32") => unary_flags(|m, a: f32| Bf16::round(f64::from(flush(a, m)), m & !FTZ)),
         ("f16", "f64") => unary_flags(|m, a: f64| F16::round(a, m & !FTZ)),
         ("bf16", "f64") => unary_flags(|m, a: f64| Bf16::round(a, m & !FTZ)),
         ("f16", "bf16") => unary_flags(|m, a: Bf16| F16::round(f64::from(a.wide()), m & !FTZ)),
@@ -280,7 +271,7 @@ fn packed<H: Half>(flags: u32, high: f32, low: f32) -> u32 {
         let h: H = if flags == 0 {
             H::narrow(x)
         } else {
-            H::round(f64::from(x), flags & !FTZ)
+            H::round(f64::from(flush(x, flags)), flags & !FTZ)
         };
         u32::from(h.bits())
     };

@@ -1,14 +1,12 @@
 //! f32 and f64 arithmetic.
 //!
 //! The plain forms (round to nearest, denormals kept) are closures of their own, which become vector code; every other
-//! form goes through `rounding`. Approximations (`ex2.approx` and others) give the rounded value of the real function:
+//! form goes through `rounding` for f32 and through `exact` for f64. Approximations (`ex2.approx` and others) give the rounded value of the real function:
 //! a GPU's differ by an ulp or two.
 
-use super::approx;
 use super::lanes::{Plan, binary, binary_flags, ternary, ternary_flags, unary, unary_flags};
-use super::rounding::{
-    FTZ, MODE, NAN, RM, RN, RP, RZ, finish32, flush, narrow32, odd_div, odd_sqrt, odd_sum, sum, sum_error,
-};
+use super::rounding::{FTZ, MODE, NAN, RN, finish32, flush, narrow32, odd_div, odd_sqrt, odd_sum};
+use super::{approx, exact};
 use crate::decode::Opcode;
 
 const KNOWN: &[&str] = &[
@@ -125,40 +123,21 @@ fn f64s(op: &Opcode<'_>) -> Option<Plan> {
     let mode = flags & MODE;
     let plan = match op.name {
         "add" if mode == RN => binary(|a: f64, b: f64| a + b),
-        "add" => binary_flags(|m, a: f64, b: f64| {
-            direct(sum(a, b, m), sum_error(a, b, a + b), a.is_finite() && b.is_finite(), m)
-        }),
+        "add" => binary_flags(|m, a: f64, b: f64| exact::add(a, b, m)),
         "sub" if mode == RN => binary(|a: f64, b: f64| a - b),
-        "sub" => binary_flags(|m, a: f64, b: f64| {
-            direct(
-                sum(a, -b, m),
-                sum_error(a, -b, a - b),
-                a.is_finite() && b.is_finite(),
-                m,
-            )
-        }),
+        "sub" => binary_flags(|m, a: f64, b: f64| exact::add(a, -b, m)),
         "mul" if mode == RN => binary(|a: f64, b: f64| a * b),
-        "mul" => {
-            binary_flags(|m, a: f64, b: f64| direct(a * b, a.mul_add(b, -(a * b)), a.is_finite() && b.is_finite(), m))
-        }
+        "mul" => binary_flags(|m, a: f64, b: f64| exact::mul(a, b, m)),
         "fma" | "mad" if mode == RN => ternary(|a: f64, b: f64, c: f64| a.mul_add(b, c)),
-        "fma" | "mad" => ternary_flags(|m, a: f64, b: f64, c: f64| fma_directed(a, b, c, m)),
+        "fma" | "mad" => ternary_flags(|m, a: f64, b: f64, c: f64| exact::fma(a, b, c, m)),
         "div" if mode == RN => binary(|a: f64, b: f64| a / b),
-        "div" => binary_flags(|m, a: f64, b: f64| {
-            let q = a / b;
-            let r = (-q).mul_add(b, a);
-            direct(q, if b < 0.0 { -r } else { r }, a.is_finite() && b != 0.0, m)
-        }),
+        "div" => binary_flags(|m, a: f64, b: f64| exact::div(a, b, m)),
         // The approximation flushes denormals and keeps the upper half alone.
         "rcp" if op.has("approx") => unary(|a: f64| upper(1.0 / flush64(a))),
         "rcp" if mode == RN => unary(|a: f64| 1.0 / a),
-        "rcp" => unary_flags(|m, a: f64| {
-            let q = 1.0 / a;
-            let r = (-q).mul_add(a, 1.0);
-            direct(q, if a < 0.0 { -r } else { r }, a != 0.0, m)
-        }),
+        "rcp" => unary_flags(|m, a: f64| exact::div(1.0, a, m)),
         "sqrt" if mode == RN => unary(|a: f64| a.sqrt()),
-        "sqrt" => unary_flags(|m, a: f64| direct(a.sqrt(), (-a.sqrt()).mul_add(a.sqrt(), a), false, m)),
+        "sqrt" => unary_flags(|m, a: f64| exact::sqrt(a, m)),
         "rsqrt" => unary(|a: f64| upper(1.0 / flush64(a).sqrt())),
         "neg" => unary(|a: f64| -a),
         "abs" => unary(f64::abs),
@@ -185,50 +164,4 @@ fn flush64(a: f64) -> f64 {
 
 fn upper(a: f64) -> f64 {
     f64::from_bits(a.to_bits() & 0xffff_ffff_0000_0000)
-}
-
-/// Moves a result that was rounded to nearest by one unit where its error and the direction ask for it. `finite` says
-/// that the exact result is.
-fn direct(rounded: f64, error: f64, finite: bool, flags: u32) -> f64 {
-    if rounded.is_infinite() {
-        return if finite && inward(rounded, flags) {
-            f64::MAX.copysign(rounded)
-        } else {
-            rounded
-        };
-    }
-    match flags & MODE {
-        RZ if rounded > 0.0 && error < 0.0 => rounded.next_down(),
-        RZ if rounded < 0.0 && error > 0.0 => rounded.next_up(),
-        RM if error < 0.0 => rounded.next_down(),
-        RP if error > 0.0 => rounded.next_up(),
-        _ => rounded,
-    }
-}
-
-fn inward(x: f64, flags: u32) -> bool {
-    match flags & MODE {
-        RZ => true,
-        RM => x > 0.0,
-        RP => x < 0.0,
-        _ => false,
-    }
-}
-
-/// `a * b + c` in a direction. The error comes as the sum of two numbers (Boldo and Muller), whose sign is enough.
-fn fma_directed(a: f64, b: f64, c: f64, flags: u32) -> f64 {
-    let r = a.mul_add(b, c);
-    let finite = a.is_finite() && b.is_finite() && c.is_finite();
-    if !r.is_finite() {
-        return direct(r, 0.0, finite, flags);
-    }
-    let high = a * b;
-    let low = a.mul_add(b, -high);
-    let s = c + low;
-    let s_error = sum_error(c, low, s);
-    let t = high + s;
-    let t_error = sum_error(high, s, t);
-    let error = ((t - r) + t_error) + s_error;
-    let r = if r == 0.0 { sum(high, c, flags) } else { r };
-    direct(r, error, finite, flags)
 }

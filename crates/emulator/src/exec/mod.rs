@@ -9,6 +9,7 @@ mod block;
 mod compare;
 mod control;
 pub(crate) mod convert;
+mod exact;
 mod float;
 mod grid;
 mod half;

@@ -22,7 +22,7 @@ pub(crate) const NAN: u32 = 32;
 
 /// Marks in the last bit of `rounded` that the exact value lies beside it, on the side of `error`.
 #[inline(always)]
-pub(crate) fn odd(rounded: f64, error: f64) -> f64 {
+fn odd(rounded: f64, error: f64) -> f64 {
     if error == 0.0 || !rounded.is_finite() || error.is_nan() {
         return rounded;
     }
@@ -47,7 +47,7 @@ pub(crate) fn odd_sum(a: f64, b: f64, flags: u32) -> f64 {
 
 /// `a + b`, rounded to nearest, but for a sum of zero: opposite numbers give -0 when rounding down.
 #[inline(always)]
-pub(crate) fn sum(a: f64, b: f64, flags: u32) -> f64 {
+fn sum(a: f64, b: f64, flags: u32) -> f64 {
     let s = a + b;
     if s == 0.0 && flags & MODE == RM && (a.is_sign_negative() || b.is_sign_negative()) {
         -0.0
@@ -58,7 +58,7 @@ pub(crate) fn sum(a: f64, b: f64, flags: u32) -> f64 {
 
 /// `a + b - s`, exactly, where `s` is the rounded sum.
 #[inline(always)]
-pub(crate) fn sum_error(a: f64, b: f64, s: f64) -> f64 {
+fn sum_error(a: f64, b: f64, s: f64) -> f64 {
     let t = s - a;
     (a - (s - t)) + (b - t)
 }
@@ -152,9 +152,21 @@ pub(crate) fn flush(x: f32, flags: u32) -> f32 {
     }
 }
 
+/// As [`saturate`] where `flags` ask for it.
+#[inline(always)]
+pub(crate) fn finish64(y: f64, flags: u32) -> f64 {
+    if flags & SAT == 0 {
+        y
+    } else if y > 0.0 {
+        y.min(1.0)
+    } else {
+        0.0
+    }
+}
+
 /// Clamps to 0…1; NaN becomes 0.
 #[inline(always)]
-pub(crate) fn saturate(x: f32) -> f32 {
+fn saturate(x: f32) -> f32 {
     if x > 0.0 { if x < 1.0 { x } else { 1.0 } } else { 0.0 }
 }
 
@@ -269,11 +281,7 @@ fn finish_half(y: f64, flags: u32) -> f64 {
     } else {
         y
     };
-    let y = if flags & SAT != 0 {
-        if y > 0.0 { y.min(1.0) } else { 0.0 }
-    } else {
-        y
-    };
+    let y = finish64(y, flags);
     if flags & RELU != 0 && y < 0.0 { 0.0 } else { y }
 }
 

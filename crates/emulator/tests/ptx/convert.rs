@@ -241,3 +241,87 @@ fn between_floats() {
         }),
     ]);
 }
+
+/// What `.sat` makes of a float: 0…1, and NaN is 0.
+fn saturated(x: f64) -> f64 {
+    if x > 0.0 { x.min(1.0) } else { 0.0 }
+}
+
+#[test]
+fn saturated_to_and_from_f64() {
+    for mode in ["rn", "rz", "rm", "rp"] {
+        for from in INTEGERS {
+            let text = format!("cvt.{mode}.sat.f64.{from} %d, %a;");
+            check(&[(&text, "f64", &[register(from)], &|x| {
+                saturated(of_integer(value(from, x[0]), mode, false)).to_bits()
+            })]);
+        }
+        let (single, half) = (
+            format!("cvt.{mode}.sat.f32.f64 %d, %a;"),
+            format!("cvt.{mode}.sat.f16.f64 %d, %a;"),
+        );
+        check(&[
+            (&single, "f32", &["f64"], &|x| {
+                let x = f64::from_bits(x[0]);
+                let near = x as f32;
+                let y = match mode {
+                    "rm" | "rz" if f64::from(near) > x && x > 0.0 => near.next_down(),
+                    "rp" if f64::from(near) < x => near.next_up(),
+                    _ => near,
+                };
+                u64::from((saturated(f64::from(y)) as f32).to_bits())
+            }),
+            (&half, "f16", &["f64"], &|x| {
+                let y = F16.value(F16.round(f64::from_bits(x[0]), mode));
+                F16.round(saturated(y), "rn")
+            }),
+        ]);
+    }
+    for mode in ["rni", "rzi", "rmi", "rpi"] {
+        let text = format!("cvt.{mode}.sat.f64.f64 %d, %a;");
+        check(&[(&text, "f64", &["f64"], &|x| {
+            saturated(whole(f64::from_bits(x[0]), mode)).to_bits()
+        })]);
+        for to in INTEGERS {
+            let text = format!("cvt.{mode}.sat.{to}.f64 %d, %a;");
+            let (least, most) = range(to);
+            check(&[(&text, register(to), &["f64"], &|x| {
+                let y = whole(f64::from_bits(x[0]), mode);
+                value(to, (y as i128).clamp(least, most) as u64) as u64
+            })]);
+        }
+    }
+    for from in ["f16", "bf16", "f32", "f64"] {
+        let text = format!("cvt.sat.f64.{from} %d, %a;");
+        check(&[(&text, "f64", &[from], &|x| saturated(float(from, x[0])).to_bits())]);
+    }
+}
+
+#[test]
+fn subnormal_f32_are_flushed_on_their_way_to_a_half() {
+    let flushed = |x: u64| {
+        if f32::from_bits(x as u32).is_subnormal() {
+            x & 1 << 31
+        } else {
+            x
+        }
+    };
+    for mode in ["rn", "rz", "rm", "rp"] {
+        let (plain, sat) = (
+            format!("cvt.{mode}.ftz.f16.f32 %d, %a;"),
+            format!("cvt.{mode}.ftz.sat.f16.f32 %d, %a;"),
+        );
+        check(&[
+            (&plain, "f16", &["f32"], &|x| {
+                F16.round(float("f32", flushed(x[0])), mode)
+            }),
+            (&sat, "f16", &["f32"], &|x| {
+                let y = F16.value(F16.round(float("f32", flushed(x[0])), mode));
+                F16.round(saturated(y), "rn")
+            }),
+        ]);
+    }
+    check(&[("cvt.ftz.f64.f32 %d, %a;", "f64", &["f32"], &|x| {
+        float("f32", flushed(x[0])).to_bits()
+    })]);
+}

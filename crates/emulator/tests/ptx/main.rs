@@ -17,6 +17,7 @@ mod kernel;
 mod memory;
 mod origins;
 mod rig;
+mod rounding;
 mod table;
 mod tensor;
 mod warpwide;
