@@ -128,12 +128,14 @@ impl Order {
         }
     }
 
-    /// Lanes arrive at a warp barrier. Those that waited there already have done nothing since, so that all meet now.
+    /// Lanes arrive at a warp barrier. Those of its mask that waited there already have done nothing since, so that all
+    /// meet now.
     pub(super) fn arrive(&mut self, warp: u32, member: u32, mask: u32, live: u32) {
-        let waiting = self.warps[warp as usize].waiting | mask;
-        self.meet(warp, waiting, live);
-        let complete = member & live & !waiting == 0;
-        self.warps[warp as usize].waiting = if complete { 0 } else { waiting };
+        let waiting = self.warps[warp as usize].waiting;
+        let here = waiting & member | mask;
+        self.meet(warp, here, live);
+        let complete = member & live & !here == 0;
+        self.warps[warp as usize].waiting = if complete { waiting & !here } else { waiting | mask };
     }
 
     /// A lane made a fence, or an access that releases.

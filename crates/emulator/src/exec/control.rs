@@ -160,7 +160,7 @@ impl Warp {
     }
 
     /// Runs another group after this one moved; `None` goes on with `self.group`.
-    fn next(&mut self) -> Option<Stop> {
+    pub(super) fn next(&mut self) -> Option<Stop> {
         if self.group.mask != 0 && self.groups.is_empty() {
             return None;
         }
@@ -216,7 +216,7 @@ impl Warp {
                 self.live &= !mask;
                 self.group.mask &= !mask;
                 self.group.pc += 1;
-                self.release_warp_barrier();
+                self.release_after_exit();
                 self.next()
             }
             Kind::Together => self.together(inst),
@@ -237,38 +237,7 @@ impl Warp {
                 self.park(State::Ready);
                 Some(Stop::Arrived(Arrival { pc, mask }))
             }
-            Kind::WarpBarrier => {
-                let rest = Group {
-                    mask: self.group.mask & !mask,
-                    pc: pc + 1,
-                    ..self.group
-                };
-                if rest.mask != 0 {
-                    self.groups.push(rest);
-                }
-                self.group.mask = mask;
-                let Some(lane) = lanes(mask).next() else {
-                    return self.next();
-                };
-                // SAFETY: the member mask is a row of u32 (`decode`).
-                let member = unsafe { *self.row::<u32>(inst.a).add(lane) };
-                self.group.pc += 1;
-                if self.env().check && member & mask != mask {
-                    let message = format!("a warp barrier whose mask {member:#010x} does not name its own lane");
-                    self.fail(FaultKind::Warp, lane, message);
-                    return Some(Stop::Fault);
-                }
-                if let Some(mut observer) = self.observer {
-                    // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
-                    unsafe { observer.as_mut() }.warp_barrier(self, member, mask);
-                }
-                if member & self.live & !mask == 0 {
-                    return self.next();
-                }
-                self.park(State::WarpBarrier(member));
-                self.release_warp_barrier();
-                if self.switch() { None } else { Some(self.stuck()) }
-            }
+            Kind::WarpBarrier => self.warp_barrier(inst),
         }
     }
 
@@ -284,55 +253,6 @@ impl Warp {
         }
         self.group.mask = rest;
         self.group.pc += 1;
-    }
-
-    /// Lets groups go whose warp barrier every live lane has reached.
-    fn release_warp_barrier(&mut self) {
-        let waits = |g: &Group| matches!(g.state, State::WarpBarrier(_));
-        let here = self.groups.iter().filter(|g| waits(g)).fold(0, |all, g| all | g.mask);
-        let live = self.live;
-        for g in &mut self.groups {
-            if let State::WarpBarrier(member) = g.state
-                && member & live & !here == 0
-            {
-                g.state = State::Ready;
-            }
-        }
-    }
-
-    fn together(&mut self, inst: &Inst) -> Option<Stop> {
-        let mask = self.mask;
-        let Some(lane) = lanes(mask).next() else {
-            self.group.pc += 1;
-            return None;
-        };
-        // SAFETY: the member mask is a row of u32 (`decode`).
-        let member = unsafe { *self.row::<u32>(inst.e).add(lane) };
-        let missing = member & !mask;
-        if missing & self.live != 0 {
-            self.park(State::Together);
-            return if self.switch() { None } else { Some(self.stuck()) };
-        }
-        if self.env().check {
-            let stranger = mask & !member;
-            if missing & self.lanes != 0 || stranger != 0 {
-                let message = if stranger != 0 {
-                    format!("a warp-wide instruction with mask {member:#010x} that does not name its own lane")
-                } else {
-                    format!("a warp-wide instruction with mask {member:#010x}, whose lanes {missing:#010x} have exited")
-                };
-                self.fail(FaultKind::Warp, lanes(stranger).next().unwrap_or(lane), message);
-                return Some(Stop::Fault);
-            }
-        }
-        if let Some(mut observer) = self.observer {
-            // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
-            unsafe { observer.as_mut() }.together(self, member, mask);
-        }
-        // SAFETY: as for plain instructions.
-        unsafe { (inst.run)(self, inst) };
-        self.group.pc += 1;
-        if self.fault.is_some() { Some(Stop::Fault) } else { None }
     }
 
     fn call(&mut self, inst: &Inst) -> Option<Stop> {
@@ -359,11 +279,15 @@ impl Warp {
         for &(from, to, bytes) in &site.arguments {
             self.copy_local(mask, caller_local + from, local + to, bytes);
         }
-        let free = self.frames.iter().skip(1).position(|f| f.mask == 0).map(|i| i + 1);
-        let index = free.unwrap_or_else(|| {
+        // Lanes that come here at different times share a frame, so that they can meet inside.
+        let (caller, imm) = (self.group.frame, inst.imm as u32);
+        let shared = |f: &FrameState| f.mask != 0 && f.parent == caller && f.site == imm;
+        let found = self.frames.iter().skip(1).position(shared);
+        let free = || self.frames.iter().skip(1).position(|f| f.mask == 0);
+        let index = found.or_else(free).map_or(self.frames.len(), |i| i + 1);
+        if index == self.frames.len() {
             self.frames.push(FrameState::default());
-            self.frames.len() - 1
-        });
+        }
         let frame = &mut self.frames[index];
         let lines = (callee.registers as usize).div_ceil(64).max(1);
         if frame.registers.len() < lines {
@@ -375,7 +299,7 @@ impl Warp {
         frame.depth = depth;
         frame.site = inst.imm as u32;
         frame.local = local;
-        frame.mask = mask;
+        frame.mask |= mask;
         let inside = Group {
             pc: callee.start,
             mask,

@@ -25,6 +25,11 @@ impl Slot {
     pub(crate) fn is_some(self) -> bool {
         self != Slot::NONE
     }
+
+    /// Whether it lies in the constants: every lane has the same value.
+    pub(crate) fn is_constant(self) -> bool {
+        self.0 >> 31 != 0
+    }
 }
 
 /// How the warp's loop treats an instruction.

@@ -16,6 +16,7 @@ mod half;
 mod inst;
 mod integer;
 mod lanes;
+mod meet;
 pub(crate) mod memory;
 mod rounding;
 mod space;

@@ -26,7 +26,7 @@ pub(crate) enum State {
     Ready,
     /// The barrier of the block with this number; its pc is the barrier's.
     Barrier(u32),
-    /// The other lanes of the member mask, at the same instruction.
+    /// The other lanes of their member masks, at the same instruction.
     Together,
     /// The other lanes of this mask, at any `bar.warp.sync`.
     WarpBarrier(u32),

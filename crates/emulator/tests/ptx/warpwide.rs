@@ -139,3 +139,132 @@ fn lanes_that_come_late_are_waited_for() {
     );
     assert_eq!(found, each(|_| 0x5555_5555));
 }
+
+/// `%r7` is a mask of every third lane, the lane's own among them.
+const THIRDS: &str = "rem.u32 %r5, %r3, 3;\nmov.u32 %r7, 0x49249249;\nsetp.eq.u32 %p0, %r5, 1;\n\
+                      @%p0 mov.u32 %r7, 0x92492492;\nsetp.eq.u32 %p0, %r5, 2;\n@%p0 mov.u32 %r7, 0x24924924;\n";
+
+fn third(l: u32) -> u32 {
+    [0x4924_9249, 0x9249_2492, 0x2492_4924][l as usize % 3]
+}
+
+/// The lanes of a mask.
+fn named(mask: u32) -> impl Iterator<Item = u32> {
+    (0..32).filter(move |l| mask >> l & 1 == 1)
+}
+
+#[test]
+fn each_member_mask_is_a_group_of_its_own() {
+    let of = |instructions: &str| warp(&format!("{THIRDS}{instructions}"));
+    assert_eq!(
+        of("redux.sync.max.u32 %r9, %r3, %r7;"),
+        each(|l| 31 - third(l).leading_zeros())
+    );
+    assert_eq!(of("redux.sync.add.u32 %r9, %r3, %r7;"), each(|l| named(third(l)).sum()));
+    let low = "setp.lt.u32 %p1, %r3, 7;\n";
+    assert_eq!(
+        of(&format!("{low}vote.sync.ballot.b32 %r9, %p1, %r7;")),
+        each(|l| third(l) & 127)
+    );
+    // Lane 31 is one of the second third.
+    let last = "setp.eq.u32 %p1, %r3, 31;\n";
+    for (kind, second, others) in [("any", 1, 0), ("uni", 0, 1), ("all", 0, 0)] {
+        assert_eq!(
+            of(&format!(
+                "{last}vote.sync.{kind}.pred %p2, %p1, %r7;\nselp.u32 %r9, 1, 0, %p2;"
+            )),
+            each(|l| if l % 3 == 1 { second } else { others }),
+            "{kind}"
+        );
+    }
+    assert_eq!(
+        of("shr.u32 %r6, %r3, 3;\nmatch.any.sync.b32 %r9, %r6, %r7;"),
+        each(|l| third(l) & 255 << (l / 8 * 8))
+    );
+    assert_eq!(
+        of(
+            "setp.eq.u32 %p1, %r5, 1;\nselp.u32 %r6, %r3, 4, %p1;\nmatch.all.sync.b32 %r9|%p2, %r6, %r7;\n\
+            @%p2 add.u32 %r9, %r9, 1;"
+        ),
+        each(|l| if l % 3 == 1 { 0 } else { third(l) + 1 })
+    );
+    assert_eq!(
+        of("elect.sync %r9|%p1, %r7;\n@%p1 mov.u32 %r9, 77;"),
+        each(|l| if l < 3 { 77 } else { l % 3 })
+    );
+    // Three lanes on, which is in the same third, but for the last of each.
+    assert_eq!(
+        of(
+            "add.u32 %r6, %r3, 3;\nmin.u32 %r6, %r6, %r3;\nsetp.lt.u32 %p1, %r3, 29;\n@%p1 add.u32 %r6, %r3, 3;\n\
+            shfl.sync.idx.b32 %r9, %r4, %r6, 31, %r7;"
+        ),
+        each(|l| 7 * if l < 29 { l + 3 } else { l })
+    );
+}
+
+#[test]
+fn groups_of_different_masks_do_not_wait_for_each_other() {
+    // In every round another third comes to the reduction, while the others go round a longer way.
+    let found = warp(&format!(
+        "{THIRDS}mov.u32 %r6, 0;\nmov.u32 %r9, 0;\nmov.u32 %r10, 0;\nROUND:\nadd.u32 %r8, %r6, %r5;\nrem.u32 %r8, %r8, 3;\n\
+         setp.ne.u32 %p0, %r8, 0;\n@%p0 bra LATE;\nbra MEET;\nLATE:\nadd.u32 %r10, %r10, 1;\nMEET:\n\
+         add.u32 %r11, %r3, %r6;\nredux.sync.add.u32 %r8, %r11, %r7;\nadd.u32 %r9, %r9, %r8;\n\
+         bar.warp.sync %r7;\nadd.u32 %r6, %r6, 1;\nsetp.lt.u32 %p0, %r6, 5;\n@%p0 bra ROUND;"
+    ));
+    let sum = |l: u32| {
+        (0..5)
+            .map(|round| named(third(l)).map(|k| k + round).sum::<u32>())
+            .sum()
+    };
+    assert_eq!(found, each(sum));
+    // The lanes of the first third are through before the others begin; lane by lane the others follow.
+    let found = warp(&format!(
+        "{THIRDS}setp.eq.u32 %p0, %r5, 0;\n@%p0 bra MEET;\nmov.u32 %r6, 0;\nWAIT:\nadd.u32 %r6, %r6, 1;\n\
+         setp.lt.u32 %p1, %r6, %r4;\n@%p1 bra WAIT;\nMEET:\nredux.sync.add.u32 %r9, %r3, %r7;"
+    ));
+    assert_eq!(found, each(|l| named(third(l)).sum()));
+}
+
+#[test]
+fn a_guard_keeps_lanes_out_of_a_meeting() {
+    // The lanes whose guard is false wait elsewhere, for the lanes that the meeting holds.
+    let found = warp(
+        "setp.lt.u32 %p0, %r3, 16;\nmov.u32 %r9, 5;\nsetp.lt.u32 %p1, %r3, 8;\n@%p1 bra MEET;\n\
+         mov.u32 %r6, 0;\nMEET:\n@%p0 redux.sync.add.u32 %r9, %r3, 0xffff;\n@!%p0 mov.u32 %r9, 6;\nbar.warp.sync -1;",
+    );
+    assert_eq!(found, each(|l| if l < 16 { 120 } else { 6 }));
+}
+
+#[test]
+fn exited_lanes_are_not_waited_for() {
+    // The upper half is long at work and then exits, while the lower half waits for all.
+    let leave = "setp.ge.u32 %p0, %r3, 16;\n@!%p0 bra MEET;\nmov.u32 %r6, 0;\nLOOP:\nadd.u32 %r6, %r6, 1;\n\
+                 setp.lt.u32 %p1, %r6, %r4;\n@%p1 bra LOOP;\nst.global.u32 [%rd1], 1;\nexit;\nMEET:\n";
+    let run = |instructions: &str| {
+        let device = crate::kernel::Device::new();
+        let out = device.upload(&[0u32; 32]);
+        let body = format!("{MINE}{leave}{instructions}\n{OUT}");
+        let ptx = crate::kernel::module(1, "", &body);
+        let result = device.launch(&ptx, shape(1, 32), &[out.base], false);
+        result.unwrap_or_else(|fault| panic!("{instructions}: {fault}"));
+        device.read::<u32>(&out)
+    };
+    let lower = |f: &dyn Fn(u32) -> u32| each(|l| if l < 16 { f(l) } else { 1 });
+    assert_eq!(run("shfl.sync.bfly.b32 %r9, %r4, 1, 31, -1;"), lower(&|l| 7 * (l ^ 1)));
+    assert_eq!(run("vote.sync.ballot.b32 %r9, 1, -1;"), lower(&|_| 0xffff));
+    assert_eq!(run("redux.sync.add.u32 %r9, %r3, -1;"), lower(&|_| 120));
+    assert_eq!(run("match.any.sync.b32 %r9, %r3, -1;"), lower(&|l| 1 << l));
+    assert_eq!(run("elect.sync %r9|%p1, -1;"), lower(&|_| 0));
+    assert_eq!(run("bar.warp.sync -1;\nmov.u32 %r9, %r3;"), lower(&|l| l));
+}
+
+#[test]
+fn lanes_meet_inside_a_function_that_they_enter_one_after_the_other() {
+    let function = ".func (.param .b32 out) total(.param .b32 x)\n{\n.reg .b32 %t<2>;\nld.param.b32 %t0, [x];\n\
+                    redux.sync.add.u32 %t1, %t0, -1;\nst.param.b32 [out], %t1;\nret;\n}";
+    let call = "{\n.param .b32 x;\n.param .b32 out;\nst.param.b32 [x], %r3;\ncall (out), total, (x);\n\
+                ld.param.b32 %r9, [out];\n}";
+    let late = "setp.lt.u32 %p0, %r3, 9;\n@%p0 bra CALL;\nmov.u32 %r6, 0;\nbra.uni CALL;\nCALL:\n";
+    let found = outcome::<u32>(shape(1, 32), 32, function, &format!("{MINE}{late}{call}\n{OUT}"));
+    assert_eq!(found, each(|_| 496));
+}
