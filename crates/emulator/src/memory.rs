@@ -81,15 +81,18 @@ impl Range {
     }
 }
 
-/// The allocations at one moment, as one device sees them.
+/// The allocations at one moment, as one device sees them. Their pages stay as long as the snapshot, whatever is freed
+/// meanwhile and wherever the registry is.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// What the device may touch, sorted by `base`; they do not overlap.
-    pub live: Arc<[Range]>,
+    live: Arc<[Range]>,
     /// Allocations that were freed lately, the newest first: they name a use after free.
-    pub freed: Arc<[Range]>,
+    freed: Arc<[Range]>,
     /// Live memory of other devices to which there is no peer access.
-    pub foreign: Arc<[Range]>,
+    foreign: Arc<[Range]>,
+    /// The pages of what is live.
+    _pages: Arc<[Arc<Mapping>]>,
 }
 
 impl Snapshot {
@@ -97,6 +100,11 @@ impl Snapshot {
     pub fn find(&self, address: u64) -> Option<&Range> {
         let after = self.live.partition_point(|r| r.base <= address);
         self.live[..after].last().filter(|r| r.contains(address))
+    }
+
+    /// Whether the address lies in an allocation that was freed lately.
+    pub fn was_freed(&self, address: u64) -> bool {
+        self.freed.iter().any(|r| r.contains(address))
     }
 
     /// What an address is that no live range holds, in words for a message: freed, another device's, close to the end
@@ -180,9 +188,7 @@ pub struct Memory {
 struct Inner {
     live: BTreeMap<u64, Entry>,
     /// The newest first.
-    freed: VecDeque<(Range, Mapping)>,
-    /// How many of them still have their pages.
-    uncollected: usize,
+    freed: VecDeque<Gone>,
     used: HashMap<u32, u64>,
     /// (who, whose): who may touch whose memory.
     peers: HashSet<(u32, u32)>,
@@ -195,7 +201,16 @@ struct Inner {
 struct Entry {
     range: Range,
     /// None for host memory of the program's own.
-    mapping: Option<Mapping>,
+    mapping: Option<Arc<Mapping>>,
+}
+
+/// A freed allocation, which keeps its addresses.
+#[derive(Debug)]
+struct Gone {
+    range: Range,
+    mapping: Arc<Mapping>,
+    /// Whether its pages were given back.
+    retired: bool,
 }
 
 impl Default for Memory {
@@ -254,17 +269,21 @@ impl Memory {
             range.base,
             Entry {
                 range: range.clone(),
-                mapping: Some(mapping),
+                mapping: Some(Arc::new(mapping)),
             },
         );
         Ok(range)
     }
 
-    /// Adds host memory of the program's own, which it promises to keep until [`Memory::free`].
+    /// Adds host memory of the program's own.
     ///
     /// # Errors
     /// When a part of it is known already.
-    pub fn register(&self, device: u32, base: u64, len: u64) -> Result<Range, MemoryError> {
+    ///
+    /// # Safety
+    /// The `len` bytes from `base` on can be read and written until [`Memory::free`] takes them away, and then until
+    /// every snapshot that was taken before is gone.
+    pub unsafe fn register(&self, device: u32, base: u64, len: u64) -> Result<Range, MemoryError> {
         let mut inner = self.lock();
         let before = inner.live.range(..base.saturating_add(len)).next_back();
         if before.is_some_and(|(_, e)| e.range.base + e.range.len > base) {
@@ -290,8 +309,8 @@ impl Memory {
         Ok(range)
     }
 
-    /// Frees the allocation that begins at `base`. Its pages stay until [`Memory::collect`], so that what runs
-    /// meanwhile and uses it by mistake reads stale bytes and no hole.
+    /// Frees the allocation that begins at `base`. Its pages stay until [`Memory::collect`], and while a snapshot holds
+    /// them, so that what runs meanwhile and uses it by mistake reads stale bytes and no hole.
     ///
     /// # Errors
     /// When none begins there.
@@ -307,22 +326,26 @@ impl Memory {
             return Ok(Freed { range, damaged: None });
         };
         let damaged = mapping.damaged();
-        inner.freed.push_front((
-            Range {
+        inner.freed.push_front(Gone {
+            range: Range {
                 shadow: None,
                 ..range.clone()
             },
             mapping,
-        ));
-        inner.uncollected += 1;
+            retired: false,
+        });
         Ok(Freed { range, damaged })
     }
 
-    /// Gives the pages of freed allocations back. Nothing may be running.
+    /// Gives the pages of freed allocations back, but for those that a snapshot holds.
     pub fn collect(&self) {
         let mut inner = self.lock();
-        let fresh = std::mem::take(&mut inner.uncollected);
-        inner.freed.iter().take(fresh).for_each(|(_, mapping)| mapping.retire());
+        for gone in inner.freed.iter_mut().filter(|gone| !gone.retired) {
+            if let Some(mapping) = Arc::get_mut(&mut gone.mapping) {
+                mapping.retire();
+                gone.retired = true;
+            }
+        }
         if inner.freed.len() > QUARANTINE {
             inner.changed();
             inner.freed.truncate(QUARANTINE);
@@ -331,7 +354,7 @@ impl Memory {
 
     /// Whether the address lies in an allocation that was freed lately.
     pub fn was_freed(&self, address: u64) -> bool {
-        self.lock().freed.iter().any(|(range, _)| range.contains(address))
+        self.lock().freed.iter().any(|gone| gone.range.contains(address))
     }
 
     /// The live allocation that holds the address, whichever device owns it.
@@ -350,8 +373,7 @@ impl Memory {
         inner.all.clone().unwrap_or_default()
     }
 
-    /// The live allocations as kernels on `device` see them. They stay mapped while the caller keeps [`Memory::free`]
-    /// from running.
+    /// The live allocations as kernels on `device` see them.
     pub fn view(&self, device: u32) -> Snapshot {
         let mut inner = self.lock();
         if let Some(view) = inner.views.get(&device) {
@@ -407,11 +429,13 @@ impl Inner {
 
     fn build(&self, reachable: impl Fn(&Range) -> bool) -> Snapshot {
         let (live, foreign): (Vec<_>, Vec<_>) = self.live.values().map(|e| e.range.clone()).partition(reachable);
-        let freed = self.freed.iter().map(|(range, _)| range.clone()).collect();
+        let freed = self.freed.iter().map(|gone| gone.range.clone()).collect();
+        let pages = self.live.values().filter_map(|e| e.mapping.clone()).collect();
         Snapshot {
             live: live.into(),
             freed,
             foreign: foreign.into(),
+            _pages: pages,
         }
     }
 }

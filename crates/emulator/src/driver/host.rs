@@ -36,7 +36,9 @@ fn register(host: *mut c_void, bytes: usize, flags: u32) -> Outcome {
             "registration of memory of devices, or of read-only memory",
         ));
     }
-    match driver.memory.register(device, host as u64, bytes as u64) {
+    // SAFETY: the program promises in the call that its memory can be read and written until it is taken away again,
+    // which waits for all work (`free`).
+    match unsafe { driver.memory.register(device, host as u64, bytes as u64) } {
         Err(MemoryError::Overlap { .. }) => Err(Code::HOST_MEMORY_ALREADY_REGISTERED),
         Err(_) => Err(Code::INVALID_VALUE),
         Ok(range) => {

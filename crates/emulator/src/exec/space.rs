@@ -169,7 +169,7 @@ fn verb(flags: u32) -> &'static str {
 #[cold]
 fn describe(w: &Warp, address: u64, size: u64, flags: u32) -> String {
     let (verb, ranges) = (verb(flags), &w.env().ranges);
-    let freed = ranges.freed.iter().any(|r| r.contains(address));
+    let freed = ranges.was_freed(address);
     let what = if freed { "use after free:" } else { "out-of-bounds" };
     let place = match ranges.find(address) {
         Some(r) => format!("across the end of allocation #{} ({} bytes)", r.id, r.len),

@@ -92,9 +92,9 @@ impl Mapping {
     }
 
     /// Gives the pages back and keeps the addresses.
-    pub(super) fn retire(&self) {
+    pub(super) fn retire(&mut self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: the mapping is this one's own, and the caller promises that nothing runs that uses it.
+        // SAFETY: the mapping is this one's own, and no snapshot holds it: it is borrowed exclusively.
         unsafe { libc::mmap(self.start as *mut _, self.size as usize, libc::PROT_NONE, flags, -1, 0) };
     }
 }
