@@ -19,6 +19,8 @@ pub enum FaultKind {
     Race,
     /// A read of memory that nothing wrote.
     Uninitialised,
+    /// No block ended for as long as the watchdog allows (CUDA 702).
+    Timeout,
     /// An instruction, or a form of one, that the emulator does not have.
     Unsupported,
     /// Arguments that do not fit the kernel.

@@ -1,5 +1,7 @@
 //! What the driver says of a kernel and a launch.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::memory::Snapshot;
@@ -29,7 +31,12 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
     /// The device address of each of the program's variables, in their order.
     pub variables: &'a [u64],
+    /// For a cooperative launch, the device address of [`WORKSPACE`] bytes, which are zero when it begins; 0 for others.
+    pub workspace: u64,
 }
+
+/// Bytes of the workspace of a cooperative launch: its size and the barrier of the grid, as CUDA's headers have them.
+pub const WORKSPACE: u64 = 8;
 
 /// How launches run.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +47,11 @@ pub struct Options {
     pub sm: u32,
     /// The number of multiprocessors that `%nsmid` says.
     pub multiprocessors: u32,
+    /// The number of blocks that the device holds at one time: so many get on side by side, even if they wait for each
+    /// other. The others begin as these end.
+    pub resident: u64,
+    /// A launch of which no block ends for so long is ended with a fault.
+    pub watchdog: Option<Duration>,
 }
 
 /// Why a program cannot be loaded.

@@ -16,4 +16,4 @@ mod ptx;
 
 pub use decode::{Kernel, Program, Relocation, Variable};
 pub use fault::{Fault, FaultKind};
-pub use kernel::{Launch, LoadError, Options, Param, run};
+pub use kernel::{Launch, LoadError, Options, Param, WORKSPACE, run};

@@ -4,7 +4,8 @@ use super::function::{Body, Symbol};
 use super::{Opcode, Result, blank};
 use crate::check::AccessKind;
 use crate::exec::{
-    Inst, Late, ORDERED, STORED, Slot, Space, Ty, access_flags, async_copy, atomics, convert, locate, memory, select,
+    Inst, Late, ORDERED, STORED, Slot, Space, Ty, access_flags, async_copy, atomics, convert, locate, locate_polled,
+    memory, select,
 };
 use crate::ptx::{Instruction, Operand, type_size};
 
@@ -151,6 +152,10 @@ impl<'a> Body<'_, '_, 'a> {
         inst.a = address.base;
         inst.imm = address.offset;
         inst.flags = access_flags(size, kind);
+        let locate = match kind {
+            AccessKind::StrongLoad | AccessKind::Atomic => locate_polled,
+            _ => locate,
+        };
         inst.locate = locate(address.space, address.wide, self.d.check);
     }
 

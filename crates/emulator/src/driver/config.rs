@@ -4,6 +4,7 @@ use std::env;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// When work on streams is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Config {
     pub memory: u64,
     /// `KILN_EMULATOR_SM`: the compute capability, ten times.
     pub sm: u32,
+    /// `KILN_EMULATOR_WATCHDOG`: how long a launch may go on without the end of a block.
+    pub watchdog: Option<Duration>,
     /// `KILN_EMULATOR_LOG`: where messages go, rather than to stderr.
     pub log: Option<PathBuf>,
     /// `KILN_EMULATOR_FINDINGS`: where findings go besides, a line each.
@@ -46,6 +49,7 @@ impl Default for Config {
             order: Order::Eager,
             memory: 4 << 30,
             sm: 80,
+            watchdog: Some(Duration::from_secs(600)),
             log: None,
             findings: None,
         }
@@ -102,6 +106,11 @@ impl Config {
                 Some(())
             },
         );
+        read("KILN_EMULATOR_WATCHDOG", "seconds, or 0 for no limit", &mut |t| {
+            let seconds = Duration::try_from_secs_f64(t.parse().ok()?).ok()?;
+            c.watchdog = Some(seconds).filter(|s| !s.is_zero());
+            Some(())
+        });
         c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
         c.findings = var("KILN_EMULATOR_FINDINGS").map(PathBuf::from);
         (config, wrong)
@@ -160,6 +169,11 @@ mod tests {
         let check = |value| with("KILN_EMULATOR_CHECK", value).0;
         assert!(check("1").check && !check("1").go_on && check("report").check && check("report").go_on);
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
+        let watchdog = |t| with("KILN_EMULATOR_WATCHDOG", t).0.watchdog;
+        assert_eq!(
+            (watchdog("1.5"), watchdog("0")),
+            (Some(Duration::from_millis(1500)), None)
+        );
     }
 
     #[test]
@@ -198,6 +212,8 @@ mod tests {
             ("KILN_EMULATOR_STREAMS", "random:x"),
             ("KILN_EMULATOR_MEMORY", "4G"),
             ("KILN_EMULATOR_SM", "8.0"),
+            ("KILN_EMULATOR_WATCHDOG", "-1"),
+            ("KILN_EMULATOR_WATCHDOG", "soon"),
         ] {
             let (_, wrong) = with(name, value);
             assert!(wrong.len() == 1 && wrong[0].starts_with(name), "{wrong:?}");

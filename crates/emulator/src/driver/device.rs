@@ -88,9 +88,7 @@ fn attribute(attribute: i32, device: u32, sm: u32) -> Outcome<i32> {
         83 => 1,
         86 | 88 | 89 | 92..=94 | 96 | 98 | 100 | 101 => 0,
         87 => 2,
-        90 | 91 => 1,
-        // Cooperative launches of more than one block are not there.
-        95 => 0,
+        90 | 91 | 95 => 1,
         97 => shared_optin(sm) as i32,
         99 => 1,
         102..=105 | 107 | 110 | 112 | 116..=119 | 121..=126 | 128 | 130 | 132 | 133 => 0,

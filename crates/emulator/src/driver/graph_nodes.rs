@@ -1,6 +1,7 @@
 //! Nodes that a program adds to a graph itself, and their parameters.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use super::launch::{Kernel, Request};
 use super::shaped::{Memcpy3D, Side3D};
@@ -179,7 +180,7 @@ fn read<T>(node: CUgraphNode, what: impl FnOnce(&Work) -> Option<T>) -> Outcome<
 fn set(node: CUgraphNode, make: impl FnOnce(&State, CUcontext) -> Outcome<Work>) -> Outcome {
     let mut state = driver()?.lock();
     let context = state.graph_of(node)?.context;
-    let work = make(&state, context)?;
+    let mut work = make(&state, context)?;
     let graph = state.graph_of(node)?;
     let found = graph
         .nodes
@@ -189,7 +190,22 @@ fn set(node: CUgraphNode, make: impl FnOnce(&State, CUcontext) -> Outcome<Work>)
     if found.work.node_type() != work.node_type() {
         return Err(Code::INVALID_VALUE);
     }
+    stay_cooperative(&found.work, &mut work)?;
     found.work = work;
+    Ok(())
+}
+
+/// A node that launches cooperatively does so with other parameters too.
+fn stay_cooperative(old: &Work, new: &mut Work) -> Outcome {
+    let (Work::Kernel(old), Work::Kernel(new)) = (old, new) else {
+        return Ok(());
+    };
+    if let Some(new) = Arc::get_mut(new).filter(|_| old.cooperative) {
+        new.cooperative = true;
+        if new.blocks() > new.resident {
+            return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+    }
     Ok(())
 }
 
@@ -197,7 +213,7 @@ fn set(node: CUgraphNode, make: impl FnOnce(&State, CUcontext) -> Outcome<Work>)
 fn set_step(exec: CUgraphExec, node: CUgraphNode, make: impl FnOnce(&State, CUcontext) -> Outcome<Work>) -> Outcome {
     let mut state = driver()?.lock();
     let context = state.execs.get(&exec).ok_or(Code::INVALID_VALUE)?.context;
-    let work = make(&state, context)?;
+    let mut work = make(&state, context)?;
     let exec = state.execs.get_mut(&exec).ok_or(Code::INVALID_VALUE)?;
     let mut steps = exec.steps.to_vec();
     let step = steps.iter_mut().find(|s| s.node == node).ok_or(Code::INVALID_VALUE)?;
@@ -208,6 +224,7 @@ fn set_step(exec: CUgraphExec, node: CUgraphNode, make: impl FnOnce(&State, CUco
     if !same {
         return Err(Code::INVALID_VALUE);
     }
+    stay_cooperative(&step.work, &mut work)?;
     step.work = work;
     exec.steps = steps.into();
     Ok(())

@@ -8,7 +8,8 @@ use super::state::{Driver, State, driver};
 use super::types::{CUcontext, CUfunction, CUstream, In};
 use super::work::Work;
 use super::{Code, Outcome};
-use crate::{Fault, FaultKind, Launch, Options, run};
+use crate::memory::Kind;
+use crate::{Fault, FaultKind, Launch, Options, WORKSPACE, run};
 
 /// A kernel with everything that a launch gives it.
 pub(crate) struct Kernel {
@@ -19,6 +20,9 @@ pub(crate) struct Kernel {
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
     pub(crate) params: Box<[u8]>,
+    /// Blocks that the device holds at one time.
+    pub(crate) resident: u64,
+    pub(crate) cooperative: bool,
     /// Where each parameter stands in `params`, for a graph's node that is asked for them.
     pub(crate) pointers: Box<[usize]>,
 }
@@ -66,22 +70,35 @@ pub struct LaunchAttribute {
 }
 
 impl Kernel {
+    pub(crate) fn blocks(&self) -> u64 {
+        self.grid.iter().map(|n| u64::from(*n)).product()
+    }
+
     /// Runs it now.
     pub(crate) fn run(&self, driver: &Driver) -> Outcome {
+        let workspace = self.cooperative.then(|| self.workspace(driver)).transpose()?;
         let launch = Launch {
             grid: self.grid,
             block: self.block,
             dynamic_shared: self.shared,
             params: &self.params,
             variables: &self.function.variables,
+            workspace: workspace.unwrap_or(0),
         };
         let options = Options {
             check: driver.config.check,
             sm: driver.config.sm,
             multiprocessors: device::MULTIPROCESSORS as u32,
+            resident: self.resident,
+            watchdog: driver.config.watchdog,
         };
         let view = driver.memory.view(self.device);
-        let Err(faults) = run(&self.function.kernel, &launch, &view, &options) else {
+        let result = run(&self.function.kernel, &launch, &view, &options);
+        if let Some(base) = workspace {
+            // It was allocated above, and only this call knows it.
+            let _ = driver.memory.free(base);
+        }
+        let Err(faults) = result else {
             return Ok(());
         };
         faults.iter().for_each(|fault| driver.report(fault));
@@ -91,6 +108,16 @@ impl Kernel {
             None => Err(Code::LAUNCH_FAILED),
         }
     }
+
+    /// Memory for the barrier of a cooperative launch's grid.
+    fn workspace(&self, driver: &Driver) -> Outcome<u64> {
+        let range = driver.memory.allocate(self.device, WORKSPACE, Kind::Variable);
+        let base = range.map_err(|_| Code::OUT_OF_MEMORY)?.base;
+        let words = [WORKSPACE as u32, 0];
+        // SAFETY: the allocation is live, aligned, has the bytes of two words, and nothing else knows it yet.
+        unsafe { (base as *mut [u32; 2]).write(words) };
+        Ok(base)
+    }
 }
 
 /// The error that a fault leaves in its context.
@@ -99,6 +126,7 @@ fn code(fault: &Fault) -> Code {
         FaultKind::IllegalAddress => Code::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
         FaultKind::Unsupported => Code::ILLEGAL_INSTRUCTION,
+        FaultKind::Timeout => Code::LAUNCH_TIMEOUT,
         FaultKind::Trap if fault.message.contains("assert") => Code::ASSERT,
         FaultKind::Trap
         | FaultKind::Barrier
@@ -202,22 +230,16 @@ impl State {
             );
             return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);
         }
-        if request.cooperative {
-            let each = u64::from(super::function::blocks_per_multiprocessor(
-                &function,
-                threads as u32,
-                shared,
-                driver,
-            ));
-            let blocks = grid.iter().map(|n| u64::from(*n)).product::<u64>();
-            if blocks > each * device::MULTIPROCESSORS as u64 {
-                return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
-            }
-            if blocks > 1 {
-                return Err(super::missing::unsupported(
-                    "a cooperative launch of more than one block",
-                ));
-            }
+        let each = super::function::blocks_per_multiprocessor(&function, threads as u32, shared, driver);
+        let resident = u64::from(each) * device::MULTIPROCESSORS as u64;
+        let blocks = grid.iter().map(|n| u64::from(*n)).product::<u64>();
+        if request.cooperative && blocks > resident {
+            let why = format_args!(
+                "a cooperative launch of {blocks} blocks; the device holds {resident} of them at one time ({each} on \
+                 each of {} multiprocessors)",
+                device::MULTIPROCESSORS
+            );
+            return refuse(Code::COOPERATIVE_LAUNCH_TOO_LARGE, why);
         }
         let params = gather(&function, request.params, request.extra)?;
         let pointers = function
@@ -235,6 +257,8 @@ impl State {
             block,
             shared,
             params,
+            resident,
+            cooperative: request.cooperative,
             pointers,
         })
     }

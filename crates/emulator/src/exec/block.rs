@@ -1,5 +1,7 @@
 //! A block: its warps take turns until each has exited; barriers bring them together.
 
+use std::ptr::NonNull;
+
 use super::control::{Arrival, Stop};
 use super::grid::Env;
 use super::inst::{Inst, Line, Slot};
@@ -41,20 +43,50 @@ pub(crate) mod barrier_flags {
     pub(crate) const NOT: u32 = 16;
 }
 
+/// How a turn of a block ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Every thread has exited.
+    Ended,
+    /// It ran long: other blocks should have a turn.
+    Aside,
+}
+
+/// Taken branches of a warp before another has a turn, and turns of warps before another block has one: at first, and
+/// once the block has been set aside because it may wait for another, which costs the others less in short turns.
+const FUEL: [u32; 2] = [20_000, 2_000];
+const TURNS: [u32; 2] = [1 << 16, 1 << 12];
+
+/// Long turns of a block that waits for nothing, as far as can be seen.
+const PATIENCE: u32 = 64;
+
 /// The state of one block at a time; kept from launch to launch for its allocations.
-pub(crate) struct Block {
-    warps: Vec<Warp>,
-    count: usize,
+pub(super) struct Block {
+    pub(super) warps: Vec<Warp>,
+    pub(super) count: usize,
     shared: Vec<Line>,
     barriers: [Barrier; 16],
     /// Threads that have not exited, as the block last counted them.
-    live: u32,
-    threads: u32,
+    pub(super) live: u32,
+    pub(super) threads: u32,
     prepared: u64,
+    /// Whether it has been set aside as one that may wait for another.
+    waited: bool,
+    /// The checker of this block, in checker mode, made by `Box::into_raw`.
+    observer: Option<NonNull<dyn Observer>>,
+}
+
+// SAFETY: the observer is the block's own and can be sent; warps say why they can be.
+unsafe impl Send for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }
 
 impl Block {
-    pub(crate) fn new() -> Block {
+    pub(super) fn new() -> Block {
         Block {
             warps: Vec::new(),
             count: 0,
@@ -63,11 +95,13 @@ impl Block {
             live: 0,
             threads: 0,
             prepared: 0,
+            waited: false,
+            observer: None,
         }
     }
 
     /// Makes the block fit a launch.
-    pub(crate) fn prepare(&mut self, env: &Env<'_>) {
+    fn prepare(&mut self, env: &Env<'_>) {
         if self.prepared == env.serial {
             return;
         }
@@ -109,20 +143,12 @@ impl Block {
         }
     }
 
-    /// Runs the block with this index in the grid.
-    pub(crate) fn run(
-        &mut self,
-        env: &Env<'_>,
-        index: [u32; 3],
-        observer: Option<&mut dyn Observer>,
-    ) -> Result<(), Box<Fault>> {
-        let observer = observer.map(|o| {
-            let pointer = std::ptr::NonNull::from(o);
-            // SAFETY: only the lifetime of the trait object changes; warps use it within this call.
-            unsafe {
-                std::mem::transmute::<std::ptr::NonNull<dyn Observer + '_>, std::ptr::NonNull<dyn Observer>>(pointer)
-            }
-        });
+    /// Begins the block with this index in the grid.
+    pub(super) fn begin(&mut self, env: &Env<'_>, index: [u32; 3], observer: Option<Box<dyn Observer>>) {
+        self.prepare(env);
+        self.forget();
+        self.observer = observer.and_then(|o| NonNull::new(Box::into_raw(o)));
+        self.waited = false;
         let lines = (env.shared as usize).div_ceil(64);
         self.shared[..lines].fill(Line([0xff; 64]));
         for barrier in &mut self.barriers {
@@ -148,18 +174,39 @@ impl Block {
             warp.carry = 0;
             warp.copies.clear();
             warp.fault = None;
-            warp.observer = observer;
+            warp.observer = self.observer;
         }
-        let result = self.turns(env, observer);
-        let Some(mut observer) = observer else { return result };
-        // SAFETY: the observer was borrowed for this call.
-        unsafe { observer.as_mut() }.end();
+    }
+
+    /// Gives the checker up.
+    pub(super) fn forget(&mut self) {
+        for warp in &mut self.warps {
+            warp.observer = None;
+        }
+        if let Some(observer) = self.observer.take() {
+            // SAFETY: `begin` made it of a box, and the warps, which had copies, have them no longer.
+            drop(unsafe { Box::from_raw(observer.as_ptr()) });
+        }
+    }
+
+    /// Runs the block until it ends or has had a long turn.
+    pub(super) fn go(&mut self, env: &Env<'_>) -> Result<Turn, Box<Fault>> {
+        let result = self.turn(env);
+        if let Some(mut observer) = self.observer
+            && !matches!(result, Ok(Turn::Aside))
+        {
+            // SAFETY: the block owns the observer, and no warp runs.
+            unsafe { observer.as_mut() }.end();
+        }
         result
     }
 
-    fn turns(&mut self, env: &Env<'_>, observer: Option<std::ptr::NonNull<dyn Observer>>) -> Result<(), Box<Fault>> {
+    fn turn(&mut self, env: &Env<'_>) -> Result<Turn, Box<Fault>> {
+        let (fuel, most) = (FUEL[usize::from(self.waited)], TURNS[usize::from(self.waited)]);
+        let (mut turns, mut patience) = (most, PATIENCE);
+        self.warps.iter_mut().for_each(|w| w.polled = false);
         loop {
-            let (mut progress, mut done) = (false, true);
+            let (mut progress, mut done, mut long) = (false, true, true);
             for w in 0..self.count {
                 if self.warps[w].live == 0 {
                     continue;
@@ -170,25 +217,42 @@ impl Block {
                 }
                 progress = true;
                 loop {
-                    match self.warps[w].run() {
-                        Stop::Done | Stop::Waiting | Stop::Yield => break,
+                    turns = turns.saturating_sub(1);
+                    match self.warps[w].run(fuel) {
+                        Stop::Yield => break,
+                        Stop::Done | Stop::Waiting => {
+                            long = false;
+                            break;
+                        }
                         Stop::Fault => return Err(self.take_fault(w)),
-                        Stop::Arrived(arrival) => self.arrive(env, w, arrival, observer)?,
+                        Stop::Arrived(arrival) => {
+                            long = false;
+                            self.arrive(env, w, arrival)?;
+                        }
                     }
                 }
                 done &= self.warps[w].live == 0;
-                self.recount(env, observer)?;
+                self.recount(env)?;
             }
             if done {
-                return Ok(());
+                return Ok(Turn::Ended);
             }
             if !progress {
                 return Err(self.deadlock(env));
             }
+            if long || turns == 0 {
+                let polled = self.warps[..self.count].iter().any(|w| w.polled);
+                patience -= 1;
+                if polled || patience == 0 {
+                    self.waited = polled;
+                    return Ok(Turn::Aside);
+                }
+                turns = most;
+            }
         }
     }
 
-    fn take_fault(&mut self, w: usize) -> Box<Fault> {
+    pub(super) fn take_fault(&mut self, w: usize) -> Box<Fault> {
         let fault = self.warps[w].fault.take();
         fault.unwrap_or_else(|| {
             let (kind, message) = (FaultKind::Trap, "stopped without a reason".to_string());
@@ -205,25 +269,19 @@ impl Block {
     }
 
     /// Counts the threads that have exited, and completes barriers that waited for them.
-    fn recount(&mut self, env: &Env<'_>, observer: Option<std::ptr::NonNull<dyn Observer>>) -> Result<(), Box<Fault>> {
+    fn recount(&mut self, env: &Env<'_>) -> Result<(), Box<Fault>> {
         let live = self.warps[..self.count].iter().map(|w| w.live.count_ones()).sum();
         if live != self.live {
             self.live = live;
             for id in 0..16 {
-                self.complete(env, id, observer)?;
+                self.complete(env, id)?;
             }
         }
         Ok(())
     }
 
     /// A group of a warp, parked as ready at its barrier instruction, is counted there.
-    fn arrive(
-        &mut self,
-        env: &Env<'_>,
-        w: usize,
-        at: Arrival,
-        observer: Option<std::ptr::NonNull<dyn Observer>>,
-    ) -> Result<(), Box<Fault>> {
+    fn arrive(&mut self, env: &Env<'_>, w: usize, at: Arrival) -> Result<(), Box<Fault>> {
         let inst = &env.code.insts[at.pc as usize];
         let warp = &mut self.warps[w];
         let lane = at.mask.trailing_zeros() as usize;
@@ -281,16 +339,11 @@ impl Block {
             });
         }
         self.live = self.warps[..self.count].iter().map(|w| w.live.count_ones()).sum();
-        self.complete(env, id as usize, observer)
+        self.complete(env, id as usize)
     }
 
     /// Releases the groups at a barrier if every thread it needs is there.
-    fn complete(
-        &mut self,
-        env: &Env<'_>,
-        id: usize,
-        observer: Option<std::ptr::NonNull<dyn Observer>>,
-    ) -> Result<(), Box<Fault>> {
+    fn complete(&mut self, env: &Env<'_>, id: usize) -> Result<(), Box<Fault>> {
         let barrier = &mut self.barriers[id];
         let needed = if barrier.expected == 0 {
             self.live
@@ -323,8 +376,8 @@ impl Block {
         for waiter in &barrier.waiters {
             self.release(env, *waiter, id as u32, &barrier);
         }
-        if let Some(mut observer) = observer {
-            // SAFETY: the observer was borrowed for the run of this block.
+        if let Some(mut observer) = self.observer {
+            // SAFETY: the block owns the observer, and no warp runs.
             unsafe { observer.as_mut() }.barrier();
         }
         Ok(())
@@ -354,50 +407,6 @@ impl Block {
         let lane = waiter.mask.trailing_zeros() as usize;
         let w = waiter.warp as usize;
         self.warps[w].fail_at(FaultKind::Barrier, lane, message, waiter.pc);
-        self.take_fault(w)
-    }
-
-    /// No warp can run: says who waits where.
-    fn deadlock(&mut self, env: &Env<'_>) -> Box<Fault> {
-        let mut places: Vec<(u32, u32, State)> = Vec::new();
-        let mut first: Option<(u32, usize, Group)> = None;
-        for (w, warp) in self.warps[..self.count].iter().enumerate() {
-            for g in &warp.groups {
-                // A warp-wide instruction names the culprit better than the barrier where others wait for it.
-                let rank = u32::from(matches!(g.state, State::Barrier(_)));
-                if first.is_none_or(|(best, ..)| rank < best) {
-                    first = Some((rank, w, *g));
-                }
-                match places.iter_mut().find(|p| p.1 == g.pc) {
-                    Some(place) => place.0 += g.mask.count_ones(),
-                    None => places.push((g.mask.count_ones(), g.pc, g.state)),
-                }
-            }
-        }
-        let list: Vec<String> = places
-            .iter()
-            .map(|(threads, pc, state)| {
-                let what = match state {
-                    State::Barrier(id) => format!("barrier {id}"),
-                    State::WarpBarrier(mask) => format!("a warp barrier of mask {mask:#010x}"),
-                    _ => "a warp-wide instruction whose mask names lanes that are elsewhere".to_string(),
-                };
-                format!("{threads} threads wait at {what} (line {})", env.code.source(*pc).1)
-            })
-            .collect();
-        let (_, w, group) = first.unwrap_or((0, 0, Group::default()));
-        let kind = if matches!(group.state, State::Barrier(_)) {
-            FaultKind::Barrier
-        } else {
-            FaultKind::Warp
-        };
-        let lane = lanes(group.mask).next().unwrap_or(0);
-        let message = format!(
-            "deadlock: {}, {} have exited",
-            list.join(", "),
-            self.threads - self.live
-        );
-        self.warps[w].fail_at(kind, lane, message, group.pc);
         self.take_fault(w)
     }
 }

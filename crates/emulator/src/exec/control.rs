@@ -30,9 +30,6 @@ pub(crate) struct Arrival {
     pub(crate) mask: u32,
 }
 
-/// Taken branches of a warp before another warp, or another group of lanes, has a turn.
-const FUEL: u32 = 20_000;
-
 /// Calls within calls before the stack counts as overflown.
 const DEPTH: u32 = 4096;
 
@@ -40,12 +37,13 @@ const DEPTH: u32 = 4096;
 const LOCAL: u64 = 512 << 10;
 
 impl Warp {
-    /// Runs until the warp cannot go on alone.
-    pub(crate) fn run(&mut self) -> Stop {
+    /// Runs until the warp cannot go on alone, or has gone back `fuel` times: then another warp, or another group of
+    /// lanes, has a turn.
+    pub(crate) fn run(&mut self, fuel: u32) -> Stop {
         if !self.switch() {
             return self.stuck();
         }
-        self.fuel = FUEL;
+        self.fuel = fuel;
         let code = self.env().code.insts.as_slice();
         let mut pc = self.group.pc as usize;
         loop {
@@ -168,6 +166,17 @@ impl Warp {
         if self.switch() { None } else { Some(self.stuck()) }
     }
 
+    /// As `next`, after a branch that may close a loop.
+    fn next_round(&mut self, back: bool) -> Option<Stop> {
+        self.fuel -= u32::from(back);
+        if self.fuel == 0 {
+            self.rotate = true;
+            self.park(State::Ready);
+            return Some(Stop::Yield);
+        }
+        self.next()
+    }
+
     fn control(&mut self, inst: &Inst) -> Option<Stop> {
         let mask = self.mask;
         let pc = self.group.pc;
@@ -175,15 +184,7 @@ impl Warp {
             Kind::Plain => None,
             Kind::Branch => {
                 self.diverge(mask, inst.imm as u32);
-                if (inst.imm as u32) <= pc {
-                    self.fuel -= 1;
-                    if self.fuel == 0 {
-                        self.rotate = true;
-                        self.park(State::Ready);
-                        return Some(Stop::Yield);
-                    }
-                }
-                self.next()
+                self.next_round(inst.imm as u32 <= pc)
             }
             Kind::BranchIndexed => {
                 let targets = self.list(inst);
@@ -208,7 +209,7 @@ impl Warp {
                 }
                 self.group.mask &= !mask;
                 self.group.pc += 1;
-                self.next()
+                self.next_round(true)
             }
             Kind::Call => self.call(inst),
             Kind::Return if self.group.depth > 0 => self.leave(),
@@ -310,13 +311,8 @@ impl Warp {
         self.group.mask &= !mask;
         self.group.pc += 1;
         self.groups.push(inside);
-        self.next_group()
-    }
-
-    /// As `next`, when the running group may have changed its frame.
-    fn next_group(&mut self) -> Option<Stop> {
-        self.park(State::Ready);
-        if self.switch() { None } else { Some(self.stuck()) }
+        // Functions that call each other are loops too.
+        self.next_round(true)
     }
 
     fn leave(&mut self) -> Option<Stop> {
@@ -344,7 +340,7 @@ impl Warp {
         });
         self.group.mask &= !mask;
         self.group.pc += 1;
-        self.next_group()
+        self.next()
     }
 
     fn copy_local(&mut self, mask: u32, from: u32, to: u32, bytes: u32) {

@@ -1,16 +1,11 @@
-//! A launch: its blocks over the cores.
+//! A launch: what its blocks share.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use rayon::prelude::*;
-
-use super::block::Block;
 use super::inst::{Code, Late, Line};
+use super::resident;
 use crate::Fault;
-use crate::check::{self, Observer, Watch};
 use crate::kernel::{Launch, Options};
 use crate::memory::Snapshot;
 
@@ -28,17 +23,15 @@ pub(crate) struct Env<'a> {
     pub(crate) ranges: &'a Snapshot,
     pub(crate) check: bool,
     pub(crate) multiprocessors: u32,
+    /// The address of a cooperative launch's workspace, or 0.
+    pub(crate) workspace: u64,
     /// A number that no other launch has.
     pub(crate) serial: u64,
 }
 
 thread_local! {
-    static BLOCK: RefCell<Block> = RefCell::new(Block::new());
     static CONSTANTS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Blocks run on the calling thread for so long before the others are asked to help.
-const ALONE: Duration = Duration::from_micros(60);
 
 /// Runs every block of a launch.
 pub(crate) fn run(
@@ -69,9 +62,10 @@ pub(crate) fn run(
         ranges,
         check: options.check,
         multiprocessors: options.multiprocessors,
+        workspace: launch.workspace,
         serial: SERIAL.fetch_add(1, Ordering::Relaxed),
     };
-    let result = blocks(&env);
+    let result = resident::run(&env, options.resident, options.watchdog);
     CONSTANTS.with(|c| *c.borrow_mut() = constants);
     result
 }
@@ -114,69 +108,5 @@ fn fill(code: &Code, launch: &Launch<'_>, constants: &mut [Line]) {
         for lane in bytes[at..at + size * 32].chunks_exact_mut(size) {
             lane.copy_from_slice(&value[..size]);
         }
-    }
-}
-
-/// Runs the blocks; what the checker found comes before the fault that ended the launch.
-fn blocks(env: &Env<'_>) -> Result<(), Vec<Fault>> {
-    let watch = if env.check { check::watch(env) } else { None };
-    let ended = every_block(env, watch.as_deref());
-    let last = ended.as_ref().map_or_else(|(block, _)| *block, |()| u64::MAX);
-    let mut faults = watch.map_or_else(Vec::new, |w| w.findings(last));
-    faults.extend(ended.err().map(|(_, fault)| *fault));
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
-}
-
-/// Runs the blocks, unless one of them has a fault: the lowest one's number, and the fault.
-fn every_block(env: &Env<'_>, watch: Option<&dyn Watch>) -> Result<(), (u64, Box<Fault>)> {
-    let [x, y, z] = env.grid.map(u64::from);
-    let count = x * y * z;
-    let index = |b: u64| [(b % x) as u32, (b / x % y) as u32, (b / x / y) as u32];
-    let one = |block: &mut Block, b: u64| {
-        block.prepare(env);
-        let mut observer = watch.map(|w| w.block(index(b)));
-        block.run(env, index(b), observer.as_deref_mut().map(|o| o as &mut dyn Observer))
-    };
-    // Most launches of small tests are over before another thread would have woken up.
-    let start = Instant::now();
-    let mut next = 0;
-    let alone = BLOCK.with(|block| {
-        let mut block = block.borrow_mut();
-        while next < count && (next == 0 || start.elapsed() < ALONE) {
-            one(&mut block, next).map_err(|fault| (next, fault))?;
-            next += 1;
-        }
-        Ok(())
-    });
-    alone?;
-    if next == count {
-        return Ok(());
-    }
-    let counter = AtomicU64::new(next);
-    // The fault of the lowest block is the one that is told, whichever thread comes first.
-    let first = Mutex::new((u64::MAX, None::<Box<Fault>>));
-    let limit = AtomicU64::new(count);
-    let threads = (rayon::current_num_threads() as u64).min(count - next);
-    (0..threads).into_par_iter().for_each(|_| {
-        BLOCK.with(|block| {
-            let mut block = block.borrow_mut();
-            loop {
-                let b = counter.fetch_add(1, Ordering::Relaxed);
-                if b >= limit.load(Ordering::Relaxed) {
-                    return;
-                }
-                if let Err(fault) = one(&mut block, b) {
-                    limit.fetch_min(b, Ordering::Relaxed);
-                    let mut first = first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    if b < first.0 {
-                        *first = (b, Some(fault));
-                    }
-                }
-            }
-        });
-    });
-    match first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        (block, Some(fault)) => Err((block, fault)),
-        (_, None) => Ok(()),
     }
 }

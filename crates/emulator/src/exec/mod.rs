@@ -18,9 +18,11 @@ mod integer;
 mod lanes;
 mod meet;
 pub(crate) mod memory;
+mod resident;
 mod rounding;
 mod space;
 pub(crate) mod special;
+mod stuck;
 mod survey;
 pub(crate) mod tensor;
 mod warp;
@@ -31,7 +33,9 @@ pub(crate) use grid::{Env, run};
 pub(crate) use inst::{CallSite, Code, Frame, Handler, Inst, Kind, Late, Line, Origin, Slot};
 pub(crate) use lanes::{Plan, Ty, lanes};
 pub(crate) use rounding::flags_of;
-pub(crate) use space::{LOCAL, ORDERED, PARAM, SHARED, STORED, Space, access_flags, locate, nowhere, with_kind};
+pub(crate) use space::{
+    LOCAL, ORDERED, PARAM, SHARED, STORED, Space, access_flags, locate, locate_polled, nowhere, with_kind,
+};
 pub(crate) use warp::Warp;
 
 use crate::decode::Opcode;

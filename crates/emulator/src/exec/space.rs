@@ -83,6 +83,18 @@ pub(crate) fn locate(space: Space, wide: bool, check: bool) -> Locate {
     }
 }
 
+/// As [`locate`], for reads that may see what another block writes, and the waiting for it: they leave a mark.
+pub(crate) fn locate_polled(space: Space, wide: bool, check: bool) -> Locate {
+    match (space, check, vectors()) {
+        (Space::Global, false, false) => polled_plain::<false>,
+        (Space::Global, true, false) => polled_plain::<true>,
+        (Space::Global, false, true) => polled_vector::<false>,
+        (Space::Global, true, true) => polled_vector::<true>,
+        (Space::Generic, ..) => generic_polled,
+        _ => locate(space, wide, check),
+    }
+}
+
 macro_rules! both {
     ($plain:ident, $vector:ident, $body:ident, [$($g:tt)*], ($($use:tt),*)) => {
         unsafe fn $plain<$($g)*>(w: &mut Warp, i: &Inst) -> bool {
@@ -97,6 +109,7 @@ macro_rules! both {
     };
 }
 both!(global_plain, global_vector, global, [const CHECK: bool], (CHECK));
+both!(polled_plain, polled_vector, polled, [const CHECK: bool], (CHECK));
 both!(shared_plain, shared_vector, shared, [A: Address, const CHECK: bool], (A, CHECK));
 
 #[inline(always)]
@@ -112,6 +125,13 @@ unsafe fn global<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) 
     } else {
         true
     }
+}
+
+#[inline(always)]
+unsafe fn polled<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+    w.polled = true;
+    // SAFETY: the caller's.
+    unsafe { global::<CHECK, VECTOR>(w, i) }
 }
 
 /// Looks every active lane's address up; remembers the last range.
@@ -277,6 +297,12 @@ unsafe fn param(w: &mut Warp, i: &Inst) -> bool {
         }
     }
     true
+}
+
+unsafe fn generic_polled(w: &mut Warp, i: &Inst) -> bool {
+    w.polled = true;
+    // SAFETY: the caller's.
+    unsafe { generic(w, i) }
 }
 
 unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {

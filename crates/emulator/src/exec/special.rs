@@ -49,6 +49,10 @@ const FIRST_WIDE: usize = 33;
 
 /// The plan that reads a special register, if the name is one.
 pub(crate) fn select(name: &str) -> Option<Plan> {
+    let register = name.strip_prefix("%envreg").and_then(|n| n.parse::<u32>().ok());
+    if let Some(n) = register.filter(|n| *n < 32) {
+        return Some(Plan::new(environment, Some(Ty::B32), &[]).flags(n));
+    }
     let at = NAMES.iter().position(|n| *n == name)?;
     let plan = if at < FIRST_WIDE {
         Plan::new(read, Some(Ty::B32), &[])
@@ -120,6 +124,21 @@ unsafe fn read(w: &mut Warp, i: &Inst) {
     for l in lanes(w.mask) {
         // SAFETY: as above.
         unsafe { *d.add(l) = one };
+    }
+}
+
+/// `%envreg0` to `%envreg31` are the driver's: the first two after the first hold the address of a cooperative launch's
+/// workspace, the high half first.
+unsafe fn environment(w: &mut Warp, i: &Inst) {
+    let workspace = w.env().workspace;
+    let value = match i.flags {
+        1 => (workspace >> 32) as u32,
+        2 => workspace as u32,
+        _ => 0,
+    };
+    for l in lanes(w.mask) {
+        // SAFETY: the destination is a row of u32 (`select`).
+        unsafe { *w.row::<u32>(i.d).add(l) = value };
     }
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Warp {
     pub(crate) frames: Vec<FrameState>,
     /// Taken branches until others get a turn.
     pub(crate) fuel: u32,
+    /// It has read, by an atomic, volatile or ordered access, what other blocks may write.
+    pub(crate) polled: bool,
     /// Divergent lanes got a turn although they were not the lowest.
     pub(crate) rotate: bool,
     pub(crate) env: *const Env<'static>,
@@ -126,6 +128,7 @@ impl Warp {
             index,
             frames: vec![FrameState::default()],
             fuel: 0,
+            polled: false,
             rotate: false,
             env: ptr::null(),
             shared: ptr::null_mut(),

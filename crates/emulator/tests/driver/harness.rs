@@ -34,7 +34,7 @@ pub(crate) fn process(test: &str, options: &[(&str, &str)], body: impl FnOnce())
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1");
-    for name in ["DEVICES", "CHECK", "STREAMS", "MEMORY", "SM", "LOG"] {
+    for name in ["DEVICES", "CHECK", "STREAMS", "MEMORY", "SM", "WATCHDOG", "LOG"] {
         command.env_remove(format!("KILN_EMULATOR_{name}"));
     }
     for (name, value) in options {

@@ -5,6 +5,7 @@ mod harness;
 mod host_access;
 
 mod capture;
+mod cooperative;
 mod errors;
 mod graphs;
 mod images;

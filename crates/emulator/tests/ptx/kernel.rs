@@ -3,6 +3,15 @@
 use kiln_emulator::memory::{Kind, Memory, Range};
 use kiln_emulator::{Fault, Kernel, Launch, LoadError, Options, Program, run};
 
+/// A small device, without the checker.
+pub(crate) const OPTIONS: Options = Options {
+    check: false,
+    sm: 80,
+    multiprocessors: 4,
+    resident: 64,
+    watchdog: None,
+};
+
 /// Device memory with a program's variables in it.
 pub(crate) struct Device {
     pub(crate) memory: Memory,
@@ -47,12 +56,9 @@ impl Device {
             dynamic_shared: shape.dynamic,
             params: &bytes,
             variables: &variables,
+            workspace: 0,
         };
-        let options = Options {
-            check,
-            sm: 80,
-            multiprocessors: 4,
-        };
+        let options = Options { check, ..OPTIONS };
         run(&kernel, &launch, &self.memory.snapshot(), &options).map_err(first)
     }
 
@@ -65,13 +71,9 @@ impl Device {
             dynamic_shared: shape.dynamic,
             params,
             variables: &[],
+            workspace: 0,
         };
-        let options = Options {
-            check: false,
-            sm: 80,
-            multiprocessors: 4,
-        };
-        run(kernel, &launch, &self.memory.snapshot(), &options).map_err(first)
+        run(kernel, &launch, &self.memory.snapshot(), &OPTIONS).map_err(first)
     }
 
     fn variables(&self, program: &Program) -> Vec<u64> {

@@ -12,6 +12,7 @@ mod control;
 mod convert;
 mod faults;
 mod float;
+mod grid;
 mod half;
 mod kernel;
 mod memory;

@@ -3,7 +3,7 @@
 use kiln_emulator::memory::{Kind, Memory, Range, copy};
 use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, run};
 
-use crate::kernel::{first, module};
+use crate::kernel::{OPTIONS, first, module};
 
 /// A device whose memory knows what was written.
 pub(crate) struct Rig {
@@ -36,12 +36,9 @@ impl Rig {
             dynamic_shared: 0,
             params: &self.x.base.to_le_bytes(),
             variables: &[],
+            workspace: 0,
         };
-        let options = Options {
-            check: true,
-            sm: 80,
-            multiprocessors: 4,
-        };
+        let options = Options { check: true, ..OPTIONS };
         run(
             &program.kernel("k").expect("a kernel named k"),
             &launch,
