@@ -87,6 +87,38 @@ pub enum LoadError {
         /// The line in the PTX text.
         line: u32,
     },
+    /// More of something than a device, or the emulator, has.
+    #[error("{name}: {found} {what}; {most} can be")]
+    Limit {
+        /// The kernel, function or variable that asks for it; or the module.
+        name: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much is asked for.
+        found: u64,
+        /// How much there can be.
+        most: u64,
+    },
+}
+
+/// Local memory of one thread, at most, in bytes (CUDA C++ Programming Guide, technical specifications).
+pub(crate) const MOST_LOCAL: u32 = 512 << 10;
+/// Static shared memory of a block, at most, in bytes, as `ptxas` has it.
+pub(crate) const MOST_SHARED: u64 = 48 << 10;
+/// Shared memory of a block on any device, at most, in bytes.
+const MOST_DYNAMIC: u32 = 227 << 10;
+/// Constants of a module, at most, in bytes.
+pub(crate) const MOST_CONSTANTS: u64 = 64 << 10;
+/// Registers of 32 bits that a function can declare, at most: the emulator's own limit, 32 MiB for a warp.
+pub(crate) const MOST_REGISTERS: u64 = 1 << 18;
+
+/// Bytes of parameters of a kernel, at most, by the module's `.version` and `.target`, as `ptxas` has it.
+pub(crate) fn most_params((major, minor): (u32, u32), target: u32) -> u64 {
+    if (major, minor) >= (8, 1) && target >= 70 {
+        32764
+    } else {
+        4352
+    }
 }
 
 /// Runs a kernel to its end. The caller has checked the launch's limits, and keeps the memory mapped meanwhile.
@@ -122,5 +154,14 @@ pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Op
     let code = kernel
         .code(options.check)
         .map_err(|e| refuse(FaultKind::Unsupported, e.to_string()))?;
+    let local = code.functions[0].local;
+    if local > MOST_LOCAL || launch.dynamic_shared > MOST_DYNAMIC {
+        let message = format!(
+            "a launch with {local} bytes of local memory for each thread and {} bytes of dynamic shared memory; \
+             {MOST_LOCAL} and {MOST_DYNAMIC} can be",
+            launch.dynamic_shared
+        );
+        return Err(refuse(FaultKind::Launch, message));
+    }
     crate::exec::run(code, kernel.name(), launch, memory, options)
 }

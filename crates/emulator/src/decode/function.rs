@@ -7,6 +7,7 @@ use super::origin::Origins;
 use super::{Decoder, Opcode, Result, blank, frame, layout, nothing};
 use crate::LoadError;
 use crate::exec::{self, Inst, Kind, Origin, Plan, Slot, Ty};
+use crate::kernel::MOST_REGISTERS;
 use crate::ptx::{self, Instruction, Operand, Space, Statement, Variable};
 
 /// What a name of a function means.
@@ -49,6 +50,8 @@ pub(super) struct Body<'d, 'p, 'a> {
     pub(super) targets: HashMap<&'a str, Vec<&'a str>>,
     registers: u32,
     predicates: (u32, u32),
+    /// Bytes of the kernel's parameters.
+    pub(super) params: u32,
     pub(super) local: u32,
     origins: Origins,
     origin: Origin,
@@ -77,19 +80,20 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
     let start = d.code.insts.len() as u32;
     d.code.functions.push(frame(start));
     let mut names = HashMap::new();
-    let mut local = 0;
+    let (mut local, mut params) = (0, 0);
     if function.entry {
-        let (offsets, _) = layout(function.params.iter(), 0);
+        let (offsets, end) = layout(function.params.iter(), 0);
+        params = end;
         for (p, offset) in function.params.iter().zip(offsets) {
             names.insert(p.name.as_str(), Symbol::Param { offset });
         }
     } else {
-        let (returns, params, end) = super::formals(function);
+        let (returns, formals, end) = super::formals(function);
         let all = function
             .returns
             .iter()
             .zip(returns)
-            .chain(function.params.iter().zip(params));
+            .chain(function.params.iter().zip(formals));
         for (p, offset) in all {
             names.insert(p.name.as_str(), Symbol::Local { offset });
         }
@@ -106,6 +110,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         targets: HashMap::new(),
         registers: 0,
         predicates: (0, 16),
+        params,
         local,
         origins,
         origin: Origin::default(),
@@ -138,11 +143,26 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         for (at, label, line) in &self.list_jumps {
             self.d.code.lists[*at] = Slot(self.target(label, *line)?);
         }
+        self.bound(u64::from(self.registers))?;
         self.guesses.mark(&mut self.d.code.insts);
         let frame = &mut self.d.code.functions[number];
         frame.registers = self.registers;
-        frame.local = self.local.next_multiple_of(16);
+        // More than a thread can have is refused when it is launched or called.
+        frame.local = self.local.checked_next_multiple_of(16).unwrap_or(u32::MAX - 15);
         Ok(())
+    }
+
+    /// Refuses more bytes of registers than there can be.
+    fn bound(&self, bytes: u64) -> Result<()> {
+        if bytes / 128 <= MOST_REGISTERS {
+            return Ok(());
+        }
+        Err(LoadError::Limit {
+            name: self.name.to_string(),
+            what: "registers of 32 bits",
+            found: bytes / 128,
+            most: MOST_REGISTERS,
+        })
     }
 
     fn target(&self, label: &str, line: u32) -> Result<u32> {
@@ -161,7 +181,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                         message: format!("a register of type {ty}"),
                     });
                 };
-                self.declare(name, *count, ty);
+                self.declare(name, *count, ty)?;
             }
             Statement::Variable(variable) => self.variable(variable)?,
             Statement::Label(name) => {
@@ -189,7 +209,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         Ok(())
     }
 
-    fn declare(&mut self, name: &'a str, count: Option<u32>, ty: Ty) {
+    fn declare(&mut self, name: &'a str, count: Option<u32>, ty: Ty) -> Result<()> {
         let symbol = match count {
             None => Symbol::Register {
                 slot: self.new_slot(ty),
@@ -202,6 +222,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                     (ty.bytes() * 32).next_multiple_of(64)
                 };
                 let first = self.registers;
+                self.bound(u64::from(first) + u64::from(step) * u64::from(count))?;
                 self.registers = (first + step * count).next_multiple_of(64);
                 Symbol::Bank { first, step, count, ty }
             }
@@ -209,6 +230,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name, symbol);
         }
+        Ok(())
     }
 
     fn variable(&mut self, variable: &'a Variable) -> Result<()> {
@@ -220,7 +242,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                 }
             }
             Space::Local | Space::Param => {
-                let offset = self.local.next_multiple_of(variable.align);
+                let offset = self.local.checked_next_multiple_of(variable.align).unwrap_or(u32::MAX);
                 let size = u32::try_from(variable.size).unwrap_or(u32::MAX);
                 self.local = offset.saturating_add(size);
                 Symbol::Local { offset }

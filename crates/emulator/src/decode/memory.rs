@@ -204,8 +204,10 @@ impl<'a> Body<'_, '_, 'a> {
         if space == Space::Param
             && let Operand::Address(Some(name), offset) = source
             && let Some((Symbol::Param { offset: at }, _)) = self.lookup(name)
+            && let Ok(start) = u32::try_from(i64::from(at) + offset)
+            // What lies outside is an access like others, and a fault where it is carried out.
+            && u64::from(start) + targets.len() as u64 * u64::from(width.bytes()) <= u64::from(self.params)
         {
-            let start = u32::try_from(i64::from(at) + offset).map_err(|_| self.unsupported(instruction))?;
             for (k, target) in targets.iter().enumerate() {
                 let late = Late::Param {
                     offset: start + k as u32 * width.bytes(),

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 
 use crate::LoadError;
 use crate::exec::{CallSite, Code, Frame, Handler, Inst, Kind, Late, Line, Slot, Ty, nowhere};
+use crate::kernel::MOST_SHARED;
 use crate::ptx::Function;
 
 /// Decodes one kernel and what it calls.
@@ -32,6 +33,8 @@ pub(crate) struct Decoder<'p> {
     constants: HashMap<(u64, u32), Slot>,
     /// Where each shared variable of the kernel lies.
     shared: HashMap<String, u32>,
+    /// The end of the static shared variables, which may be more than there can be.
+    shared_end: u64,
     constant_bytes: u32,
 }
 
@@ -46,6 +49,7 @@ pub(crate) fn decode(source: &Source, kernel: usize, check: bool) -> Result<Code
         functions: vec![&source.module.functions[kernel]],
         constants: HashMap::new(),
         shared: HashMap::new(),
+        shared_end: 0,
         constant_bytes: 0,
     };
     let mut next = 0;
@@ -53,6 +57,15 @@ pub(crate) fn decode(source: &Source, kernel: usize, check: bool) -> Result<Code
         function::decode(&mut decoder, next)?;
         next += 1;
     }
+    if decoder.shared_end > MOST_SHARED {
+        return Err(LoadError::Limit {
+            name: source.module.functions[kernel].name.clone(),
+            what: "bytes of static shared memory",
+            found: decoder.shared_end,
+            most: MOST_SHARED,
+        });
+    }
+    decoder.code.static_shared = decoder.shared_end as u32;
     decoder.code.files.clone_from(&source.module.files);
     Ok(decoder.code)
 }
@@ -105,8 +118,10 @@ impl<'p> Decoder<'p> {
         if let Some(at) = self.shared.get(name) {
             return *at;
         }
-        let at = self.code.static_shared.next_multiple_of(align.max(1));
-        self.code.static_shared = at.saturating_add(u32::try_from(size).unwrap_or(u32::MAX));
+        let at = self.shared_end.next_multiple_of(u64::from(align.max(1)));
+        self.shared_end = at.saturating_add(size);
+        // Where it does not fit, there will be too much in the end.
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
         self.shared.insert(name.to_string(), at);
         at
     }
@@ -123,13 +138,13 @@ impl<'p> Decoder<'p> {
     }
 }
 
-/// The offsets of parameters that are laid out one after the other, and their end.
+/// The offsets of parameters that are laid out one after the other, and their end; `u32::MAX` stands for everything beyond.
 pub(crate) fn layout<'a>(params: impl Iterator<Item = &'a crate::ptx::ParamDecl>, start: u32) -> (Vec<u32>, u32) {
     let mut end = start;
     let offsets = params
         .map(|p| {
-            let at = end.next_multiple_of(p.align);
-            end = at + p.size;
+            let at = end.checked_next_multiple_of(p.align).unwrap_or(u32::MAX);
+            end = at.saturating_add(p.size);
             at
         })
         .collect();

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::{decode, layout};
 use crate::LoadError;
 use crate::exec::Code;
-use crate::kernel::Param;
+use crate::kernel::{MOST_CONSTANTS, Param, most_params};
 use crate::ptx::{Init, Module, Space, parse_module};
 
 /// The text of a program and what it declares.
@@ -77,12 +77,32 @@ impl Program {
             module,
         });
         let variables = variables(&source.module)?;
+        let constants = variables.iter().filter(|v| v.constant).fold(0u64, |end, v| {
+            end.next_multiple_of(u64::from(v.align.max(1))).saturating_add(v.size)
+        });
+        if constants > MOST_CONSTANTS {
+            return Err(LoadError::Limit {
+                name: "the module".into(),
+                what: "bytes of constants",
+                found: constants,
+                most: MOST_CONSTANTS,
+            });
+        }
         let (mut kernels, mut names) = (HashMap::new(), Vec::new());
         for (index, function) in source.module.functions.iter().enumerate() {
             if !function.entry || function.body.is_none() {
                 continue;
             }
             let (offsets, param_bytes) = layout(function.params.iter(), 0);
+            let most = most_params(source.module.version, source.module.target);
+            if u64::from(param_bytes) > most {
+                return Err(LoadError::Limit {
+                    name: function.name.clone(),
+                    what: "bytes of parameters",
+                    found: function.params.iter().map(|p| u64::from(p.size)).sum(),
+                    most,
+                });
+            }
             let params = function.params.iter().zip(offsets);
             let params = params
                 .map(|(p, offset)| Param {
@@ -101,7 +121,12 @@ impl Program {
                 code: Default::default(),
             };
             names.push(function.name.clone());
-            kernels.insert(function.name.clone(), Arc::new(kernel));
+            if kernels.insert(function.name.clone(), Arc::new(kernel)).is_some() {
+                return Err(LoadError::Syntax {
+                    line: function.body.map_or(0, |(.., line)| line),
+                    message: format!("kernel {} is there twice", function.name),
+                });
+            }
         }
         Ok(Program {
             kernels,

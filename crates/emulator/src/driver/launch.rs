@@ -8,6 +8,7 @@ use super::state::{Driver, State, driver};
 use super::types::{CUcontext, CUfunction, CUstream, In};
 use super::work::Work;
 use super::{Code, Outcome};
+use crate::kernel::MOST_LOCAL;
 use crate::memory::Kind;
 use crate::{Fault, FaultKind, Launch, Options, WORKSPACE, run};
 
@@ -220,6 +221,13 @@ impl State {
                  (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)"
             );
             return refuse(Code::INVALID_VALUE, why);
+        }
+        let local = function
+            .resources
+            .map_or_else(|| function.kernel.local().unwrap_or(0), |r| r.local);
+        if local > MOST_LOCAL {
+            let why = format_args!("{local} bytes of local memory for each thread; {MOST_LOCAL} can be");
+            return refuse(Code::LAUNCH_OUT_OF_RESOURCES, why);
         }
         let each = function.resources.map_or(0, |r| r.registers).next_multiple_of(8);
         let registers = u64::from(each) * threads.next_multiple_of(32);

@@ -7,6 +7,7 @@ use super::inst::{Inst, Kind, Slot};
 use super::lanes::lanes;
 use super::warp::{FrameState, Group, State, Warp};
 use crate::FaultKind;
+use crate::kernel::MOST_LOCAL;
 
 /// Why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +33,6 @@ pub(crate) struct Arrival {
 
 /// Calls within calls before the stack counts as overflown.
 const DEPTH: u32 = 4096;
-
-/// Local memory of one lane, at most.
-const LOCAL: u64 = 512 << 10;
 
 impl Warp {
     /// Runs until the warp cannot go on alone, or has gone back `fuel` times: then another warp, or another group of
@@ -267,7 +265,7 @@ impl Warp {
         let here = &self.frames[self.group.frame as usize];
         let (local, caller_local) = (here.local + code.functions[here.function as usize].local, here.local);
         let depth = self.group.depth + 1;
-        if depth > DEPTH || u64::from(local + callee.local) > LOCAL {
+        if depth > DEPTH || local.saturating_add(callee.local) > MOST_LOCAL {
             let lane = mask.trailing_zeros() as usize;
             self.fail(FaultKind::IllegalAddress, lane, "stack overflow".to_string());
             return Some(Stop::Fault);

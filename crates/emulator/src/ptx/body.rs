@@ -149,7 +149,10 @@ fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Ve
                 let count = if lexer.take(b'<')? {
                     let count = lexer.integer()?;
                     lexer.expect(b'>')?;
-                    Some(u32::try_from(count).unwrap_or(0))
+                    match u32::try_from(count) {
+                        Ok(count) => Some(count),
+                        Err(_) => return error(lexer.line(), format!("{count} registers `{name}`")),
+                    }
                 } else {
                     None
                 };

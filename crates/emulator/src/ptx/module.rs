@@ -61,6 +61,10 @@ pub(crate) struct Function {
 /// A PTX module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Module {
+    /// Of the PTX ISA, major and minor.
+    pub(crate) version: (u32, u32),
+    /// The compute capability, ten times.
+    pub(crate) target: u32,
     pub(crate) files: Vec<(u32, String)>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) functions: Vec<Function>,
@@ -91,9 +95,16 @@ pub(crate) fn parse_module(text: &str) -> Result<Module> {
             found => return error(lexer.line(), format!("expected a directive, found {found:?}")),
         };
         match word {
-            ".version" | ".address_size" | ".alias" => skip_line(&mut lexer)?,
+            ".version" => module.version = parse_version(&mut lexer)?,
+            ".address_size" | ".alias" => skip_line(&mut lexer)?,
             ".target" => loop {
-                lexer.word()?;
+                let name = lexer.word()?;
+                if let Some(name) = name.strip_prefix("sm_") {
+                    module.target = name
+                        .trim_end_matches(|c: char| c.is_ascii_lowercase())
+                        .parse()
+                        .unwrap_or(0);
+                }
                 if !lexer.take(b',')? {
                     break;
                 }
@@ -126,6 +137,30 @@ pub(crate) fn parse_module(text: &str) -> Result<Module> {
             }
             _ => return error(lexer.line(), format!("unknown directive `{word}`")),
         }
+    }
+}
+
+/// `8.1` as 8 and 1.
+fn parse_version(lexer: &mut Lexer<'_>) -> Result<(u32, u32)> {
+    let found = lexer.next()?;
+    if let Token::Number(text) = &found
+        && let Some((major, minor)) = text.split_once('.')
+        && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
+    {
+        return Ok((major, minor));
+    }
+    error(lexer.line(), format!("expected a version, found {found:?}"))
+}
+
+/// An alignment: a power of two.
+fn parse_align(lexer: &mut Lexer<'_>) -> Result<u32> {
+    let align = lexer.integer()?;
+    match u32::try_from(align) {
+        Ok(align) if align.is_power_of_two() => Ok(align),
+        _ => error(
+            lexer.line(),
+            format!("an alignment of {align}, which is no power of two"),
+        ),
     }
 }
 
@@ -171,7 +206,7 @@ pub(crate) fn parse_variables(
         }
         lexer.next()?;
         match word {
-            ".align" => align = lexer.integer()? as u32,
+            ".align" => align = parse_align(lexer)?,
             ".v2" => vector = 2,
             ".v4" => vector = 4,
             ".attribute" => {
@@ -289,7 +324,7 @@ fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
             match word {
                 ".align" => {
                     // A pointer's `.align` follows `.ptr` and speaks of what it points to.
-                    let value = lexer.integer()? as u32;
+                    let value = parse_align(lexer)?;
                     if !explicit {
                         align = value;
                     }
@@ -304,9 +339,12 @@ fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
         }
         let (name, count, _) = parse_name_and_bounds(lexer)?;
         let align = if align == 0 { size } else { align };
+        let Some(bytes) = u32::try_from(count).ok().and_then(|count| size.checked_mul(count)) else {
+            return error(lexer.line(), format!("`{name}` has {count} elements of {size} bytes"));
+        };
         params.push(ParamDecl {
             name,
-            size: size * count as u32,
+            size: bytes,
             align: align.max(1),
         });
         lexer.take(b',')?;

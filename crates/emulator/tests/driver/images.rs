@@ -1,6 +1,6 @@
 //! Fat binaries with PTX and machine code, as nvcc makes them, and what the driver takes from each.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 
 use kiln_emulator::driver::*;
 
@@ -116,5 +116,34 @@ fn the_wrapper_of_host_code_is_followed() {
         cu!(cuModuleLoadFatBinary((&mut module).into(), image.as_ptr().cast()));
         let newer = fatbin(&[(1, 90, KERNELS.as_bytes())]);
         cu!(cuModuleLoadData((&mut module).into(), newer.as_ptr().cast()) => NO_BINARY_FOR_GPU);
+    });
+}
+
+#[test]
+fn what_is_too_large_for_a_device_is_refused() {
+    test("what_is_too_large_for_a_device_is_refused", &[], || {
+        start(0);
+        let load = |kernel: &str| {
+            let text = CString::new(format!(".version 8.0\n.target sm_80\n.address_size 64\n{kernel}\n")).unwrap();
+            let mut module = CUmodule::default();
+            // SAFETY: the text ends with a NUL.
+            let code = unsafe { cuModuleLoadData((&mut module).into(), text.as_ptr().cast()) };
+            (code, module)
+        };
+        let (code, _) = load(".visible .entry k(.param .align 4 .b8 p[1000000000])\n{\nret;\n}");
+        assert_eq!(code, Code::INVALID_PTX);
+        let (code, module) = load(".visible .entry k()\n{\n.shared .align 4 .b8 s[49153];\nret;\n}");
+        assert_eq!(code, Code::SUCCESS);
+        let mut kernel = CUfunction::default();
+        cu!(cuModuleGetFunction((&mut kernel).into(), module, c"k".as_ptr()) => INVALID_PTX);
+        let (code, module) =
+            load(".visible .entry k()\n{\n.local .align 4 .b8 x[100000000];\nst.local.u32 [x], 0;\nret;\n}");
+        assert_eq!(code, Code::SUCCESS);
+        let kernel = function(module, "k");
+        assert_eq!(
+            launch(kernel, 1, 32, 0, CUstream(0), &[]),
+            Code::LAUNCH_OUT_OF_RESOURCES
+        );
+        cu!(cuCtxSynchronize());
     });
 }

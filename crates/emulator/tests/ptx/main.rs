@@ -15,6 +15,7 @@ mod float;
 mod grid;
 mod half;
 mod kernel;
+mod limits;
 mod memory;
 mod origins;
 mod rig;
