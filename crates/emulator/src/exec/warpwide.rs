@@ -43,13 +43,17 @@ unsafe fn shuffle_run<const MODE: u32>(w: &mut Warp, i: &Inst) {
             // Outside of its segment a lane keeps its own value.
             let from = if ok { from & 31 } else { lane };
             inside |= u32::from(ok) << l;
-            outside |= u32::from(w.mask >> from & 1 == 0) << l;
-            *d.add(l) = a[from as usize];
+            // What comes from a lane outside of the mask is undefined: all ones, a NaN, as memory that nothing wrote.
+            let known = w.mask >> from & 1 != 0;
+            outside |= u32::from(!known) << l;
+            *d.add(l) = if known { a[from as usize] } else { u32::MAX };
         }
         if i.d2.is_some() {
             w.set_predicate(i.d2, inside);
         }
-        if outside != 0 && w.env().check {
+        // The last lanes of a tree (`__shfl_down_sync` in half a warp) reach out of the mask and use nothing of it; a lane
+        // that names its source is wrong.
+        if MODE == 3 && outside != 0 && w.env().check {
             let lane = outside.trailing_zeros() as usize;
             w.fail(
                 FaultKind::Warp,

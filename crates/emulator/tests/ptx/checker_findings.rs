@@ -123,3 +123,20 @@ fn local_arrays_are_written_before_they_are_read() {
     right(1, 32, &body);
     wrong(2, 32, &body, FaultKind::Uninitialised, &["block (1,0,0)"]);
 }
+
+#[test]
+fn a_tree_may_reach_out_of_its_mask() {
+    // Half a warp adds its lanes up with `__shfl_down_sync(0xffff, v, n)`: its upper lanes read lanes that take no part.
+    let steps: String = [8, 4, 2, 1]
+        .map(|n| format!("shfl.sync.down.b32 %r31, %r30, {n}, 31, 0xffff;\nadd.u32 %r30, %r30, %r31;\n"))
+        .concat();
+    let body = format!(
+        "mov.u32 %r30, %r2;\nsetp.ge.u32 %p2, %r2, 16;\n@%p2 bra END;\n{steps}@!%p1 bra END;\n\
+         setp.ne.u32 %p3, %r30, 120;\n@%p3 trap;\nEND:"
+    );
+    right(1, 32, &body);
+    // What is read there is nothing that a kernel could use by chance.
+    let used = "setp.ge.u32 %p2, %r2, 16;\n@%p2 bra END;\nshfl.sync.bfly.b32 %r31, %r2, 16, 31, 0xffff;\n\
+                setp.ne.u32 %p3, %r31, -1;\n@%p3 trap;\nEND:";
+    right(1, 32, used);
+}
