@@ -1,0 +1,119 @@
+//! Regular files and nothing else: a pipe keeps its reader waiting, a device does whatever that device does.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// What stands where a regular file was expected; inside of an [`io::Error`] of the kind `InvalidInput`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotRegular {
+    /// What it is, with its article: `a folder`, `a named pipe`.
+    pub found: &'static str,
+}
+
+impl std::fmt::Display for NotRegular {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "it is {}, expected a regular file", self.found)
+    }
+}
+
+impl std::error::Error for NotRegular {}
+
+/// Opens a regular file for reading, through links, and gives its size.
+///
+/// # Errors
+/// [`NotRegular`] for anything else, which is neither opened nor waited for; otherwise the system's answer.
+pub fn open_regular(path: &Path) -> io::Result<(File, u64)> {
+    // Looked at before it is opened: opening a device may be an act of its own, such as rewinding a tape.
+    regular(std::fs::metadata(path)?.file_type())?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path)?;
+    // And after, for the name may have come to mean something else; without waiting, even a pipe opens at once.
+    let meta = file.metadata()?;
+    regular(meta.file_type())?;
+    Ok((file, meta.len()))
+}
+
+fn regular(kind: FileType) -> io::Result<()> {
+    match kind.is_file() {
+        true => Ok(()),
+        false => Err(refused(name(kind))),
+    }
+}
+
+fn refused(found: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, NotRegular { found })
+}
+
+fn name(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a named pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    match kind.is_dir() {
+        true => "a folder",
+        false => "neither a file nor a folder",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(error: &io::Error) -> Option<&'static str> {
+        Some(error.get_ref()?.downcast_ref::<NotRegular>()?.found)
+    }
+
+    /// A folder with one of each kind: `file`, `folder`, `pipe`, `socket`, and links to them, to nothing and to itself.
+    #[cfg(unix)]
+    fn kinds() -> (tempfile::TempDir, std::os::unix::net::UnixListener) {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), b"seven b").unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+        assert!(made.success());
+        let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for name in ["file", "folder", "pipe", "nothing"] {
+            symlink(name, at(&format!("to-{name}"))).unwrap();
+        }
+        symlink("circle", at("circle")).unwrap();
+        (dir, socket)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn regular_files_alone_are_opened() {
+        let (dir, _socket) = kinds();
+        for name in ["file", "to-file"] {
+            assert_eq!(open_regular(&dir.path().join(name)).unwrap().1, 7, "{name}");
+        }
+        for (name, kind) in [
+            ("folder", "a folder"),
+            ("to-folder", "a folder"),
+            ("pipe", "a named pipe"),
+            ("to-pipe", "a named pipe"),
+            ("socket", "a socket"),
+            ("/dev/null", "a device"),
+        ] {
+            let error = open_regular(&dir.path().join(name)).unwrap_err();
+            assert_eq!(found(&error), Some(kind), "{name}: {error}");
+        }
+        let absent = open_regular(&dir.path().join("nothing")).unwrap_err();
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+        assert!(open_regular(&dir.path().join("circle")).is_err());
+    }
+}
