@@ -1,5 +1,6 @@
 //! What can be wrong with data: which file, where in it, what was found, what was expected, what to do.
 
+use kiln_files::{shown, shown_path};
 use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ impl fmt::Display for Place {
             Place::Byte(at) => write!(f, "byte {at}"),
             Place::Record(index) => write!(f, "record {index}"),
             Place::Line { line, column: None } => write!(f, "line {line}"),
-            Place::Line { line, column: Some(c) } => write!(f, "line {line}, column `{c}`"),
+            Place::Line { line, column: Some(c) } => write!(f, "line {line}, column `{}`", shown(c)),
             Place::File => f.write_str("the file"),
         }
     }
@@ -42,7 +43,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub enum DataError {
     /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}", shown_path(path))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -52,7 +53,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// A file or folder that the layout needs is not there.
-    #[error("{}: not found, expected {expected}; {advice}", path.display())]
+    #[error("{}: not found, expected {expected}; {advice}", shown_path(path))]
     Missing {
         /// What was looked for.
         path: PathBuf,
@@ -62,7 +63,10 @@ pub enum DataError {
         advice: &'static str,
     },
     /// The first bytes are not those of the format.
-    #[error("{}: wrong magic at byte 0: found {found:02x?}, expected {expected}; is this the right file?", path.display())]
+    #[error(
+        "{}: wrong magic at byte 0: found {found:02x?}, expected {expected}; is this the right file?",
+        shown_path(path)
+    )]
     Magic {
         /// The file.
         path: PathBuf,
@@ -72,7 +76,10 @@ pub enum DataError {
         expected: &'static str,
     },
     /// The file ends before the data it announces. Found out before allocating wherever the file's size tells.
-    #[error("{}: truncated at {place}: expected {expected} bytes more, the file holds at most {found}; fetch it again", path.display())]
+    #[error(
+        "{}: truncated at {place}: expected {expected} bytes more, the file holds at most {found}; fetch it again",
+        shown_path(path)
+    )]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -84,7 +91,10 @@ pub enum DataError {
         expected: u64,
     },
     /// The file goes on after the data it announces.
-    #[error("{}: data goes on at {place} where the file was expected to end; its header or its contents are wrong", path.display())]
+    #[error(
+        "{}: data goes on at {place} where the file was expected to end; its header or its contents are wrong",
+        shown_path(path)
+    )]
     Trailing {
         /// The file.
         path: PathBuf,
@@ -92,7 +102,10 @@ pub enum DataError {
         place: Place,
     },
     /// Larger than the limit that guards against decompression bombs. Nothing was allocated.
-    #[error("{}: {what} is {found} at {place}, the limit is {limit}; raise the limit if you trust the file", path.display())]
+    #[error(
+        "{}: {what} is {found} at {place}, the limit is {limit}; raise the limit if you trust the file",
+        shown_path(path)
+    )]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -106,7 +119,7 @@ pub enum DataError {
         limit: u64,
     },
     /// Compressed data that does not decode.
-    #[error("{}: broken {format} at {place}: {reason}; fetch or export the file again", path.display())]
+    #[error("{}: broken {format} at {place}: {}; fetch or export the file again", shown_path(path), shown(reason).sentence())]
     Decode {
         /// The file.
         path: PathBuf,
@@ -118,7 +131,7 @@ pub enum DataError {
         reason: String,
     },
     /// A header field or a value outside its domain.
-    #[error("{}: {what} at {place}: found {found}, expected {expected}", path.display())]
+    #[error("{}: {what} at {place}: found {}, expected {expected}", shown_path(path), shown(found).sentence())]
     Value {
         /// The file.
         path: PathBuf,
@@ -132,7 +145,11 @@ pub enum DataError {
         expected: Box<str>,
     },
     /// Two files that belong together have different numbers of records.
-    #[error("{}: {found} records, but {} has {expected}; they do not belong together", path.display(), other.display())]
+    #[error(
+        "{}: {found} records, but {} has {expected}; they do not belong together",
+        shown_path(path),
+        shown_path(other)
+    )]
     CountMismatch {
         /// The file.
         path: PathBuf,
@@ -144,7 +161,10 @@ pub enum DataError {
         expected: u64,
     },
     /// A label outside the classes.
-    #[error("{}: label {label} of {place} is out of range, expected 0..{classes}; skip bad records or correct it", path.display())]
+    #[error(
+        "{}: label {label} of {place} is out of range, expected 0..{classes}; skip bad records or correct it",
+        shown_path(path)
+    )]
     Label {
         /// The file (or the dataset's name).
         path: PathBuf,
@@ -156,7 +176,7 @@ pub enum DataError {
         classes: usize,
     },
     /// A file or folder without a single usable record.
-    #[error("{}: no records, expected {expected}", path.display())]
+    #[error("{}: no records, expected {expected}", shown_path(path))]
     Empty {
         /// The file or folder.
         path: PathBuf,
@@ -202,7 +222,7 @@ pub enum DataError {
         expected: &'static str,
     },
     /// A dataset or transform panicked while a sample was made.
-    #[error("panicked: {message}")]
+    #[error("panicked: {}", shown(message).sentence())]
     Panicked {
         /// The panic's message.
         message: String,

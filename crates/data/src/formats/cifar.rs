@@ -83,9 +83,8 @@ fn read(path: &Path, bad: BadRecords, pixels: &mut Vec<u8>, labels: &mut Vec<u8>
             advice: "download cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html and unpack it",
         });
     }
-    let size = std::fs::metadata(path).map_err(DataError::io(path, "open"))?.len();
     let mut input = Input::open(path, DEFAULT_MAX_BYTES)?;
-    let bytes = input.take(size, "file size")?;
+    let bytes = input.take(input.size(), "file size")?;
     input.end()?;
     let (records, rest) = bytes.as_chunks::<RECORD>();
     reserve(pixels, records.len() * 3 * PLANE, "images")?;

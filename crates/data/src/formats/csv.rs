@@ -1,12 +1,16 @@
 //! Comma-separated values (RFC 4180) with float features and one label column.
 
+mod records;
+
 use super::DEFAULT_MAX_BYTES;
 use super::input::open_regular;
 use crate::error::reserve;
 use crate::{Arrays, BadRecords, DataError, Dataset, Labels, Place, Result, Sample, Skipped};
-use csv::{ReaderBuilder, StringRecord};
 use kiln_core::Shape;
+use kiln_files::shown;
+use records::{Fields, Flaw, MAX_BYTES, MAX_LINES, Records};
 use std::collections::HashMap;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -54,7 +58,7 @@ pub struct CsvOptions {
     pub kind: LabelKind,
     /// Whether the first line names the columns.
     pub header: bool,
-    /// The byte between fields.
+    /// The byte between fields: ASCII, no quote and no line break.
     pub delimiter: u8,
     /// Bytes of the file that are accepted.
     pub max_bytes: u64,
@@ -163,14 +167,17 @@ impl Collected {
 }
 
 impl Csv {
-    /// Reads a file. Features and numbers are finite; fields may have spaces around them.
+    /// Reads a file. Features and numbers are finite; fields may have spaces around them, and those in quotes may go over
+    /// several lines, up to 64 and 16 MiB in all.
     ///
     /// A line with another number of fields than the first, a feature that is not a finite number, a label that does
-    /// not parse or is out of range, and bytes that are not UTF-8 are bad records.
+    /// not parse or is out of range, bytes that are not UTF-8, a quote that is not closed and text behind one that is are
+    /// bad records. What a stray quote takes in is read again line by line: it costs its own line and no other.
     ///
     /// # Errors
     /// [`DataError::Value`] and [`DataError::Label`] naming line and column, [`DataError::TooLarge`],
-    /// [`DataError::Missing`] for a label column that is not there, [`DataError::Empty`], [`DataError::Io`].
+    /// [`DataError::Missing`] for a label column that is not there, [`DataError::InvalidArgument`] for a delimiter that
+    /// cannot be one, [`DataError::Empty`], [`DataError::Io`].
     pub fn open(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Self> {
         let path = path.as_ref();
         let (file, size) = open_regular(path)?;
@@ -183,12 +190,17 @@ impl Csv {
                 limit: options.max_bytes,
             });
         }
-        let mut reader = ReaderBuilder::new()
-            .has_headers(options.header)
-            .delimiter(options.delimiter)
-            .flexible(true)
-            .trim(csv::Trim::All)
-            .from_reader(std::io::Read::take(file, size));
+        if !options.delimiter.is_ascii() || matches!(options.delimiter, b'"' | b'\n' | b'\r') {
+            let found = options.delimiter.escape_ascii();
+            return Err(DataError::invalid(
+                "csv",
+                "delimiter",
+                found,
+                "an ASCII character, no quote or line break",
+            ));
+        }
+        // A file that grows while it is read is cut at the size that was checked.
+        let mut records = Records::new(path, BufReader::new(file.take(size)), options.delimiter)?;
         let mut lines = Lines {
             path,
             options,
@@ -196,26 +208,31 @@ impl Csv {
             label: 0,
             names: Vec::new(),
         };
+        let mut fields = Fields::default();
         if options.header {
-            let header = reader.headers().map_err(|e| lines.broken(e, 1))?.clone();
-            lines.begin(&header, true)?;
+            match records.read(&mut fields)? {
+                Some(Err(flaw)) => return Err(lines.flawed(flaw, fields.line)),
+                Some(Ok(())) => lines.begin(&fields, true)?,
+                // No column at all.
+                None => lines.begin(&Fields::default(), true)?,
+            }
         }
         let (mut inputs, mut collected, mut skipped) = (Vec::new(), Collected::default(), Skipped::default());
-        let mut record = StringRecord::new();
-        loop {
-            let line = reader.position().line();
-            let outcome = match reader.read_record(&mut record) {
-                Ok(false) => break,
-                Ok(true) => {
+        while let Some(outcome) = records.read(&mut fields)? {
+            let parsed = match outcome {
+                Ok(()) => {
                     if lines.width == 0 {
-                        lines.begin(&record, false)?;
+                        lines.begin(&fields, false)?;
                     }
-                    let line = record.position().map_or(line, |p| p.line());
-                    lines.parse(&record, line, &mut inputs)
+                    if fields.len() != lines.width {
+                        // Perhaps a quote too many, which took in good lines.
+                        records.only_first_line();
+                    }
+                    lines.parse(&fields, &mut inputs)
                 }
-                Err(e) => Err(lines.broken(e, line)),
+                Err(flaw) => Err(lines.flawed(flaw, fields.line)),
             };
-            match outcome {
+            match parsed {
                 Ok(cell) => collected.push(cell)?,
                 // The machine's faults are not the record's.
                 Err(e @ (DataError::Io { .. } | DataError::OutOfMemory { .. })) => return Err(e),
@@ -248,7 +265,7 @@ impl Csv {
 
 impl Lines<'_> {
     /// Fixes the number of columns and finds the label's.
-    fn begin(&mut self, first: &StringRecord, header: bool) -> Result<()> {
+    fn begin(&mut self, first: &Fields, header: bool) -> Result<()> {
         self.width = first.len();
         if self.width > MAX_COLUMNS {
             return Err(DataError::TooLarge {
@@ -288,7 +305,12 @@ impl Lines<'_> {
             path: self.path.to_path_buf(),
             place: Place::Line {
                 line,
-                column: Some(self.names.get(column).cloned().unwrap_or_else(|| column.to_string())),
+                // A name may be megabytes, and a thousand of these are kept.
+                column: Some(
+                    self.names
+                        .get(column)
+                        .map_or_else(|| column.to_string(), |name| shown(name).to_string()),
+                ),
             },
             what,
             // Enough to recognise it by; a field may be a gigabyte.
@@ -297,27 +319,28 @@ impl Lines<'_> {
         }
     }
 
-    fn broken(&self, error: csv::Error, line: u64) -> DataError {
-        let line = error.position().map_or(line, |p| p.line());
-        let reason = error.to_string();
-        match error.into_kind() {
-            csv::ErrorKind::Io(source) => DataError::Io {
-                path: self.path.to_path_buf(),
-                action: "read",
-                source,
-            },
-            _ => DataError::Value {
-                path: self.path.to_path_buf(),
-                place: Place::Line { line, column: None },
-                what: "line",
-                found: reason,
-                expected: "UTF-8 text".into(),
-            },
+    fn flawed(&self, flaw: Flaw, line: u64) -> DataError {
+        let (found, expected) = match flaw {
+            Flaw::Open => (
+                format!("a quote that is not closed within {MAX_LINES} lines or by the end of the file"),
+                "a closing quote",
+            ),
+            Flaw::Text => ("text behind a closing quote".to_string(), "the end of the field"),
+            Flaw::Long => (format!("more than {MAX_BYTES} bytes"), "a record of a reasonable size"),
+            Flaw::Encoding => ("bytes that are not UTF-8".to_string(), "UTF-8 text"),
+        };
+        DataError::Value {
+            path: self.path.to_path_buf(),
+            place: Place::Line { line, column: None },
+            what: "record",
+            found,
+            expected: expected.into(),
         }
     }
 
     /// Appends a line's features; leaves `inputs` as it was when the line is bad.
-    fn parse<'r>(&self, record: &'r StringRecord, line: u64, inputs: &mut Vec<f32>) -> Result<Cell<'r>> {
+    fn parse<'r>(&self, record: &'r Fields, inputs: &mut Vec<f32>) -> Result<Cell<'r>> {
+        let line = record.line;
         if record.len() != self.width {
             return Err(DataError::Value {
                 path: self.path.to_path_buf(),
@@ -328,11 +351,11 @@ impl Lines<'_> {
             });
         }
         let number = |column: usize, what| {
-            let field = &record[column];
+            let field = record.get(column);
             let value = field.parse::<f32>().ok().filter(|v| v.is_finite());
             value.ok_or_else(|| self.value(line, column, what, field, "a finite number"))
         };
-        let field = &record[self.label];
+        let field = record.get(self.label);
         let cell = match self.options.kind {
             LabelKind::Number => Cell::Number(number(self.label, "label")?),
             LabelKind::Name if field.is_empty() => {

@@ -83,7 +83,8 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
             expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
         });
     };
-    // The decoders are other people's code on untrusted bytes: should one panic, it is this file that is broken.
+    // The decoders are other people's code on untrusted bytes: should one panic in spite of the checks before it, it is this
+    // file that is broken.
     let (height, width, found, pixels) = catch_unwind(|| decoder(path, &bytes, limits))
         .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))?;
     Ok(Decoded {
@@ -135,6 +136,22 @@ fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Dis
 type Raw = (usize, usize, usize, Vec<u8>);
 type Decoder = fn(&Path, &[u8], &ImageLimits) -> Result<Raw>;
 
+/// Whether the palettes of a PNG are whole: a multiple of three bytes, as the format has it. The decoder takes that for
+/// granted.
+fn png_palettes(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut at = 8;
+    while let Some(&[a, b, c, d, ref kind @ ..]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let length = u32::from_be_bytes([a, b, c, d]);
+        if kind == b"PLTE" && !length.is_multiple_of(3) {
+            let reason = format!("a palette of {length} bytes, expected three for each colour");
+            return Err(broken(path, at as u64, "PNG", reason));
+        }
+        // Length, kind and checksum stand around the data.
+        at = at.saturating_add(12).saturating_add(length as usize);
+    }
+    Ok(())
+}
+
 fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     // Every PNG starts with signature, chunk length and IHDR: width at byte 16, height at byte 20, depth at 24, colour
     // type at 25. Looked at here, before the decoder sets up anything of that size.
@@ -165,6 +182,7 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         let stored = (u128::from(width) * u128::from(height) * samples * u128::from(header[24]) / 8) as u64;
         check_holds(path, 16, stored, most_from_deflate(bytes.len() as u64))?;
     }
+    png_palettes(path, bytes)?;
     let mut cursor = Cursor::new(bytes);
     let mut decoder = png::Decoder::new_with_limits(
         &mut cursor,

@@ -6,6 +6,7 @@ use crate::dataset::check_index;
 use crate::error::reserve;
 use crate::{BadRecords, DataError, Dataset, Result, Sample, Skipped};
 use kiln_core::Shape;
+use kiln_files::shown_path;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -132,7 +133,7 @@ impl ImageFolder {
                 .collect();
             let panicked = |(path, _): &(PathBuf, i32)| {
                 Err(DataError::Panicked {
-                    message: format!("while decoding images near {}", path.display()),
+                    message: format!("while decoding images near {}", shown_path(path)),
                 })
             };
             handles

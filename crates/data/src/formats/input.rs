@@ -27,6 +27,8 @@ pub(super) struct Input<'a> {
     path: PathBuf,
     stream: Stream<'a>,
     at: u64,
+    /// Bytes of the file as it is stored.
+    size: u64,
     /// Bytes that the stream can give at most.
     holds: u64,
     limit: u64,
@@ -34,19 +36,7 @@ pub(super) struct Input<'a> {
 
 /// Opens a regular file for reading and gives its size.
 pub(super) fn open_regular(path: &Path) -> Result<(File, u64)> {
-    // Looked at before opening: opening a pipe would wait for its writer.
-    let meta = std::fs::metadata(path).map_err(DataError::io(path, "open"))?;
-    if !meta.is_file() {
-        return Err(DataError::Value {
-            path: path.to_path_buf(),
-            place: Place::File,
-            what: "file type",
-            found: if meta.is_dir() { "a folder" } else { "a device or pipe" }.to_string(),
-            expected: "a regular file".into(),
-        });
-    }
-    let file = File::open(path).map_err(DataError::io(path, "open"))?;
-    Ok((file, meta.len()))
+    kiln_files::open_regular(path).map_err(DataError::io(path, "open"))
 }
 
 impl<'a> Input<'a> {
@@ -72,6 +62,7 @@ impl<'a> Input<'a> {
                 Stream::Plain(raw)
             },
             at: 0,
+            size,
             holds: if gzip { most_from_deflate(size) } else { size },
             limit,
         })
@@ -79,6 +70,11 @@ impl<'a> Input<'a> {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Bytes of the file as it is stored.
+    pub(super) fn size(&self) -> u64 {
+        self.size
     }
 
     /// The next `N` bytes.

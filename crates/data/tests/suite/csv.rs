@@ -135,6 +135,92 @@ fn skipped_lines_leave_no_trace() {
     }
 }
 
+/// A quote that is never closed takes its own line with it, wherever it stands and whatever the other lines look like.
+#[test]
+fn an_open_quote_costs_one_line() {
+    let mut options = CsvOptions::new("y", LabelKind::Class { classes: 10 });
+    options.bad = BadRecords::Skip;
+    for good in ["1,2,3\n", "1,2,\"3\"\n", "\"1\",2,3\r\n"] {
+        for open_at in [0, 1, 2500, 4999, 5000] {
+            let mut lines = vec![good; 5000];
+            lines.insert(open_at, "4,5,\"6\n");
+            let csv = open(format!("a,b,y\n{}", lines.concat()).as_bytes(), &options).unwrap();
+            let skipped = csv.skipped().unwrap();
+            assert_eq!((csv.len(), skipped.count()), (5000, 1), "{good:?} {open_at}");
+            let reason = skipped.reasons()[0].to_string();
+            assert!(reason.contains(&format!("line {}:", open_at + 2)), "{reason}");
+        }
+    }
+    // Two quotes with good lines between them look like one field; the number of fields tells.
+    let between = "a,b,y\n1,\"2,3\n4,5,6\n7,8,9\n1,2\",3,3\n1,2,3\n";
+    let csv = open(between.as_bytes(), &options).unwrap();
+    assert_eq!((csv.len(), csv.skipped().unwrap().count()), (3, 2));
+    options.bad = BadRecords::Refuse;
+    let error = open(b"a,b,y\n1,2,3\n1,\"2,3\n", &options).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            DataError::Value {
+                place: Place::Line { line: 3, .. },
+                what: "record",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+/// A field in quotes may hold line breaks, delimiters and doubled quotes; a record of several lines is one bad record.
+#[test]
+fn quoted_fields_go_over_lines() {
+    let mut options = CsvOptions::new("y", LabelKind::Name);
+    options.bad = BadRecords::Skip;
+    let text = b"x,y\n1,\"two\nlines, \"\"quoted\"\"\"\nnan,\"3,\n4,cat\n\"\n2, \"cat\" \n";
+    let csv = open(text, &options).unwrap();
+    assert_eq!(csv.class_names(), ["cat", "two\nlines, \"quoted\""]);
+    assert_eq!((csv.len(), csv.skipped().unwrap().count()), (2, 1));
+    for delimiter in [b'"', b'\n', b'\r', 0xe9] {
+        options.delimiter = delimiter;
+        let refused = open(text, &options).unwrap_err();
+        assert!(matches!(refused, DataError::InvalidArgument { .. }), "{refused}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_not_opened() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for path in [pipe.as_path(), std::path::Path::new("/dev/zero"), folder.path()] {
+        for error in [
+            Csv::open(path, &CsvOptions::new(0, LabelKind::Name)).unwrap_err(),
+            kiln_data::idx::Idx::read(path).unwrap_err(),
+            kiln_data::decode_image(path, 3, &Default::default()).unwrap_err(),
+        ] {
+            assert!(matches!(error, DataError::Io { action: "open", .. }), "{error}");
+            assert!(error.to_string().contains("expected a regular file"), "{error}");
+        }
+    }
+}
+
+/// What a file holds cannot steer the terminal that shows the error.
+#[test]
+fn messages_are_plain_and_short() {
+    let name = format!("\x1b[31m{}", "x".repeat(1 << 20));
+    let long = format!("{name},y\nno\x1b[2J,1\n");
+    let error = open(long.as_bytes(), &CsvOptions::new("y", LabelKind::Number)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.len() < 1000 && text.contains(r"\u{1b}[31mxxx"), "{text}");
+    assert!(!text.contains('\x1b'));
+}
+
 #[test]
 fn files_that_cannot_be_data() {
     let options = CsvOptions::new("y", LabelKind::Number);
@@ -142,6 +228,10 @@ fn files_that_cannot_be_data() {
     assert!(matches!(open(b"a,b\n1,2\n", &options), Err(DataError::Missing { .. })));
     assert!(matches!(open(b"x,y\n", &options), Err(DataError::Empty { .. })));
     assert!(matches!(open(b"y\n1\n", &options), Err(DataError::Value { .. })));
+    assert!(matches!(
+        open(b"\"y\n1\n", &options),
+        Err(DataError::Value { what: "record", .. })
+    ));
     let wide = [b"x".as_slice(), &vec![b','; 1 << 20], b"y\n"].concat();
     assert!(matches!(
         open(&wide, &options),

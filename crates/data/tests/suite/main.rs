@@ -3,6 +3,7 @@
 mod cifar;
 mod common;
 mod csv;
+mod damaged;
 mod device;
 mod idx;
 mod images;
