@@ -67,6 +67,10 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Copies host bytes into a buffer of exactly that many bytes.
     fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()>;
 
+    /// Copies host bytes over a part of a buffer, from its byte `offset` on; a part that the buffer does not have is an error.
+    /// What is larger than one wants to hold on the host goes to the device piece by piece.
+    fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()>;
+
     /// Copies a buffer into exactly as many host bytes, after all work before it.
     fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()>;
 

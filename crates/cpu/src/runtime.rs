@@ -3,7 +3,7 @@
 use crate::CpuBuffer;
 use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
-use kiln_core::{Buffer, DType, MemoryStats, Result, Runtime};
+use kiln_core::{Buffer, DType, Error, MemoryStats, Result, Runtime};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -67,6 +67,17 @@ impl Runtime for Cpu {
 
     fn upload_bytes(&self, src: &[u8], dst: &mut CpuBuffer) -> Result<()> {
         copy_bytes(src, dst.bytes_mut());
+        Ok(())
+    }
+
+    fn upload_part(&self, src: &[u8], dst: &mut CpuBuffer, offset: usize) -> Result<()> {
+        let held = dst.bytes().len();
+        let end = offset.checked_add(src.len()).filter(|&end| end <= held);
+        let end = end.ok_or_else(|| {
+            let expected = format!("room for {} bytes in {held}", src.len());
+            Error::invalid("upload_part", "offset", offset, expected)
+        })?;
+        copy_bytes(src, &mut dst.bytes_mut()[offset..end]);
         Ok(())
     }
 

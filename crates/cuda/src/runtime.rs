@@ -237,6 +237,16 @@ impl Runtime for Cuda {
         self.check(stream.upload(src, &mut dst.block, 0))
     }
 
+    fn upload_part(&self, src: &[u8], dst: &mut CudaBuffer, offset: usize) -> Result<()> {
+        let held = dst.bytes();
+        if offset.checked_add(src.len()).is_none_or(|end| end > held) {
+            let expected = format!("room for {} bytes in {held}", src.len());
+            return Err(Error::invalid("upload_part", "offset", offset, expected));
+        }
+        self.refuse_in_capture("an upload")?;
+        self.check(self.0.stream.upload(src, &mut dst.block, offset))
+    }
+
     fn download_bytes(&self, src: &CudaBuffer, dst: &mut [u8]) -> Result<()> {
         debug_assert_eq!(dst.len(), src.bytes());
         self.refuse_in_capture("a download")?;

@@ -127,6 +127,12 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.op("upload", cost, Detail::Elements(n), |b| b.upload_bytes(src, dst))
     }
 
+    fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()> {
+        let cost = moved(2 * src.len() as u64);
+        let n = (src.len() / dst.dtype().size()) as u64;
+        self.op("upload", cost, Detail::Elements(n), |b| b.upload_part(src, dst, offset))
+    }
+
     fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()> {
         let (n, cost) = (src.len() as u64, moved(2 * dst.len() as u64));
         self.op("download", cost, Detail::Elements(n), |b| b.download_bytes(src, dst))
