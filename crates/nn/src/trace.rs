@@ -1,7 +1,7 @@
 //! Watching a forward pass layer by layer: what `kiln summary` prints.
 
 use crate::layers::Layer;
-use crate::{Backend, Result, Shape, Tensor};
+use crate::{Backend, Result, Shape, Tensor, no_grad};
 use kiln_core::Scope;
 use std::cell::RefCell;
 
@@ -32,6 +32,10 @@ pub struct LayerCall {
 struct Tracer {
     path: Vec<String>,
     calls: Vec<LayerCall>,
+    /// Whether outputs are looked at.
+    looks: bool,
+    /// The first call whose output was not finite.
+    bad: Option<usize>,
 }
 
 thread_local! {
@@ -41,6 +45,22 @@ thread_local! {
 /// Runs `f` and reports every layer that it called on this thread through [`Layer::call`], outer layers before inner.
 /// A trace inside of a trace takes the calls for itself.
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
+    let (result, tracer) = traced(Tracer::default(), f);
+    (result, tracer.calls)
+}
+
+/// Runs `f` and finds the first layer, of those that it called as [`trace`] has it, to give a value that is NaN or infinite.
+/// An inner layer comes before the outer one that it belongs to. Every output is waited for: this is slow.
+pub fn first_non_finite<R>(f: impl FnOnce() -> R) -> (R, Option<LayerCall>) {
+    let looking = Tracer {
+        looks: true,
+        ..Tracer::default()
+    };
+    let (result, tracer) = traced(looking, f);
+    (result, tracer.bad.and_then(|i| tracer.calls.into_iter().nth(i)))
+}
+
+fn traced<R>(tracer: Tracer, f: impl FnOnce() -> R) -> (R, Tracer) {
     struct Restore(Option<Option<Tracer>>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -49,10 +69,10 @@ pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
             }
         }
     }
-    let mut restore = Restore(Some(TRACER.replace(Some(Tracer::default()))));
+    let mut restore = Restore(Some(TRACER.replace(Some(tracer))));
     let result = f();
     let ours = restore.0.take().and_then(|before| TRACER.replace(before));
-    (result, ours.map(|t| t.calls).unwrap_or_default())
+    (result, ours.unwrap_or_default())
 }
 
 /// Whether a trace is on.
@@ -66,6 +86,9 @@ pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: 
         return layer.forward(x);
     };
     let result = layer.forward(x);
+    let looks = TRACER.with_borrow(|tracer| tracer.as_ref().is_some_and(|t| t.looks && t.bad.is_none()));
+    // A device that fails here fails again where the result is read, and says so there.
+    let bad = looks && result.as_ref().is_ok_and(|y| !is_finite(y).unwrap_or(true));
     TRACER.with_borrow_mut(|tracer| {
         let Some(t) = tracer else { return };
         t.path.pop();
@@ -73,6 +96,9 @@ pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: 
             t.calls.truncate(index);
             return;
         };
+        if bad {
+            t.bad = Some(index);
+        }
         let depth = t.path.len();
         let inner: u64 = t.calls[index + 1..]
             .iter()
@@ -87,6 +113,14 @@ pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: 
         call.flops = inner.saturating_add(layer.flops(x.shape(), y.shape()));
     });
     result
+}
+
+/// Whether every value is finite: the largest magnitude tells, and it is found on the device.
+fn is_finite<B: Backend>(y: &Tensor<B>) -> Result<bool> {
+    if y.size() == 0 {
+        return Ok(true);
+    }
+    no_grad(|| Ok(y.detach().abs()?.max(&[], false)?.item()?.is_finite()))
 }
 
 /// Runs a layer of the field `name`, telling a backend that watches.

@@ -134,16 +134,13 @@ pub trait Module<B: Backend>: Send + Sync {
         weights::write(path, &self.state_dict(), &weights::Metadata::new())
     }
 
-    /// Loads a safetensors file.
+    /// Loads a safetensors file, tensor by tensor into the memory that is there.
     ///
     /// # Errors
-    /// As [`weights::read`] and [`Module::load_state_dict`].
+    /// As [`WeightsFile::open`](weights::WeightsFile::open) and
+    /// [`WeightsFile::load_into`](weights::WeightsFile::load_into).
     fn load(&mut self, path: &Path, options: LoadOptions) -> Result<LoadReport, WeightsError> {
-        let Some(backend) = backend_of(self) else {
-            return Ok(LoadReport::default());
-        };
-        let (dict, _) = weights::read(path, &backend)?;
-        self.load_state_dict(&dict, options)
+        weights::WeightsFile::open(path)?.load_into(self, options)
     }
 
     /// Converts every parameter to `dtype`. Buffers keep the precision of arithmetic: f64 with f64, else f32.
@@ -164,21 +161,6 @@ pub trait Module<B: Backend>: Send + Sync {
         }));
         result
     }
-}
-
-/// The backend of the first parameter or buffer; `None` when there is neither.
-fn backend_of<B: Backend, M: Module<B> + ?Sized>(module: &M) -> Option<B> {
-    let mut found = None;
-    module.walk(&mut Walk::new(&mut |_, entry| {
-        let backend = match entry {
-            Entry::Param(p) => Some(p.backend().clone()),
-            Entry::State(s) => Some(s.get().backend().clone()),
-            Entry::Counter(c) => Some(c.get().backend().clone()),
-            Entry::Mode(_) => None,
-        };
-        found = found.take().or(backend);
-    }));
-    found
 }
 
 fn set_mode<B: Backend, M: Module<B> + ?Sized>(module: &mut M, training: bool) {

@@ -62,6 +62,11 @@ impl<B: Backend> State<B> {
         look(&locked(&self.0))
     }
 
+    /// Changes the tensor where it is.
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut Tensor<B>) -> R) -> R {
+        change(&mut locked(&self.0))
+    }
+
     /// Moves the values towards others: `s = (1 − rate)·s + rate·values`, nothing recorded.
     ///
     /// # Errors

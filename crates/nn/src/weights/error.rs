@@ -1,14 +1,16 @@
 //! What can be wrong with weights.
 
+use crate::DType;
+use kiln_files::{shown, shown_path};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An error of reading, writing or fitting weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
     /// A file that could not be read or written.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}", shown_path(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -18,13 +20,13 @@ pub enum WeightsError {
         source: std::io::Error,
     },
     /// Bytes that are not a whole safetensors file.
-    #[error("not a valid safetensors file: {reason}")]
+    #[error("not a valid safetensors file: {}", shown(reason).sentence())]
     Format {
         /// What is wrong.
         reason: String,
     },
     /// An entry whose dtype has no counterpart here.
-    #[error("`{name}` has dtype {dtype}, expected F32, F64, BF16, F16, I32, I64 or U8")]
+    #[error("`{}` has dtype {dtype}, expected F32, F64, BF16, F16, I32, I64 or U8", shown(name))]
     DType {
         /// The entry.
         name: String,
@@ -32,7 +34,7 @@ pub enum WeightsError {
         dtype: String,
     },
     /// An integer that does not fit in 32 bits.
-    #[error("`{name}` holds {value}, which does not fit an i32")]
+    #[error("`{}` holds {value}, which does not fit an i32", shown(name))]
     Range {
         /// The entry.
         name: String,
@@ -40,18 +42,38 @@ pub enum WeightsError {
         value: i64,
     },
     /// An entry that a tensor cannot hold or the backend refuses.
-    #[error("`{name}`: {source}")]
+    #[error("`{}`: {source}", shown(name))]
     Tensor {
         /// The entry.
         name: String,
         /// What went wrong.
         source: kiln_core::Error,
     },
+    /// A value that is NaN or infinite, or becomes so in the dtype of the parameter that it belongs to.
+    #[error("`{}` {}; load weights that are finite", shown(name), not_finite(*value, index, *dtype))]
+    NonFinite {
+        /// The entry.
+        name: String,
+        /// Where in it the first such value is, an index for each dimension.
+        index: Vec<usize>,
+        /// The value in the file.
+        value: f64,
+        /// The dtype that it was to be loaded into.
+        dtype: DType,
+    },
+    /// Memory that could not be had.
+    #[error("`{}`: out of memory: {bytes} bytes requested", shown(name))]
+    Memory {
+        /// The entry that it was for.
+        name: String,
+        /// Bytes asked for.
+        bytes: u64,
+    },
     /// Weights that do not fit the model, where they had to.
     #[error("the weights do not fit the model: {0}")]
     Misfit(LoadReport),
     /// An error in a file, with the file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown_path(path))]
     In {
         /// The file.
         path: PathBuf,
@@ -67,6 +89,39 @@ impl WeightsError {
             WeightsError::In { source, .. } => source.root(),
             other => other,
         }
+    }
+}
+
+fn not_finite(value: f64, index: &[usize], dtype: DType) -> String {
+    match value.is_finite() {
+        true => format!("holds {value} at {index:?}, which is too large for {dtype}"),
+        false => format!("holds {value} at {index:?}"),
+    }
+}
+
+pub(super) fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> WeightsError {
+    WeightsError::Io {
+        path: path.to_path_buf(),
+        action,
+        source,
+    }
+}
+
+pub(super) fn tensor_error(name: &str, source: kiln_core::Error) -> WeightsError {
+    WeightsError::Tensor {
+        name: name.to_string(),
+        source,
+    }
+}
+
+/// Adds the file to an error that does not name it.
+pub(super) fn within(path: &Path, e: WeightsError) -> WeightsError {
+    match e {
+        named @ (WeightsError::Io { .. } | WeightsError::In { .. }) => named,
+        e => WeightsError::In {
+            path: path.to_path_buf(),
+            source: Box::new(e),
+        },
     }
 }
 
@@ -109,25 +164,39 @@ impl fmt::Display for LoadReport {
         write!(f, "{} loaded", self.loaded.len())?;
         for (what, names) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
             if !names.is_empty() {
-                write!(f, "; {} {what}: {}", names.len(), Listed(names))?;
+                let names: Vec<_> = names.iter().map(|name| shown(name)).collect();
+                write!(f, "; {} {what}: {}", names.len(), Listed(&names))?;
             }
         }
         if !self.mismatched.is_empty() {
-            let each = |m: &Mismatch| format!("{} (expected {}, found {})", m.name, m.expected, m.found);
-            let each: Vec<String> = self.mismatched.iter().map(each).collect();
-            write!(f, "; {} mismatched: {}", each.len(), Listed(&each))?;
+            write!(
+                f,
+                "; {} mismatched: {}",
+                self.mismatched.len(),
+                Listed(&self.mismatched)
+            )?;
         }
         Ok(())
     }
 }
 
-/// The first few of a list of names.
-struct Listed<'a>(&'a [String]);
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, expected, found) = (shown(&self.name), &self.expected, &self.found);
+        write!(f, "{name} (expected {expected}, found {found})")
+    }
+}
 
-impl fmt::Display for Listed<'_> {
+/// The first few of a list.
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
-        f.write_str(&self.0[..self.0.len().min(SHOWN)].join(", "))?;
+        for (i, item) in self.0.iter().take(SHOWN).enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{item}")?;
+        }
         if self.0.len() > SHOWN {
             write!(f, " and {} more", self.0.len() - SHOWN)?;
         }

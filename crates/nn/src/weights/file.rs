@@ -1,14 +1,16 @@
-//! safetensors files (<https://huggingface.co/docs/safetensors>): tensors by name, readable from Python.
+//! Writing safetensors files (<https://huggingface.co/docs/safetensors>): tensors by name, readable from Python.
 
 use super::WeightsError;
+use super::error::{io_error, tensor_error, within};
+use super::header::MAX_HEADER;
 use crate::module::{StateDict, Value};
-use crate::{Backend, DType, Indices, Tensor};
+use crate::{Backend, DType};
 use half::{bf16, f16};
+use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Free text by name that a file carries beside its tensors.
@@ -44,8 +46,6 @@ pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Ve
 /// The file with metadata in its header, in the order of the names: `safetensors` takes a `HashMap`, whose order would
 /// differ from one file to the next.
 fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
-    /// What `safetensors` accepts when it reads.
-    const MAX_HEADER: usize = 100_000_000;
     let broken = |reason: &str| WeightsError::Format {
         reason: reason.to_string(),
     };
@@ -63,7 +63,7 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     header.extend_from_slice(entries);
     // Data starts at a multiple of 8.
     header.resize(header.len().next_multiple_of(8), b' ');
-    if header.len() > MAX_HEADER {
+    if header.len() as u64 > MAX_HEADER {
         return Err(broken("more metadata than a header may hold"));
     }
     let mut file = Vec::with_capacity(8 + header.len() + data.len());
@@ -71,31 +71,6 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     file.extend_from_slice(&header);
     file.extend_from_slice(data);
     Ok(file)
-}
-
-/// Tensors and metadata from the bytes of a safetensors file, on `backend`.
-///
-/// The file is untrusted: its header is checked against its size (`safetensors` does so before anything else) and no
-/// memory is taken for more than the file holds. Dtypes that the backend does not compute in are converted to f32,
-/// 64-bit integers to i32.
-///
-/// # Errors
-/// [`WeightsError::Format`] for bytes that are not a whole file, [`WeightsError::DType`] and [`WeightsError::Range`]
-/// for entries that have no counterpart, [`WeightsError::Tensor`] for shapes that no tensor has.
-pub fn decode<B: Backend>(bytes: &[u8], backend: &B) -> Result<(StateDict<B>, Metadata)> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(format_error)?;
-    let metadata = header
-        .metadata()
-        .iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect();
-    let file = SafeTensors::deserialize(bytes).map_err(format_error)?;
-    let mut dict = StateDict::new();
-    for (name, view) in file.iter() {
-        dict.insert(name, from_view(name, &view, backend)?);
-    }
-    Ok((dict, metadata))
 }
 
 /// Writes a safetensors file whole: beside the target first, to the disk, then under its name. Whatever was there
@@ -107,30 +82,6 @@ pub fn write<B: Backend>(path: impl AsRef<Path>, dict: &StateDict<B>, metadata: 
     let path = path.as_ref();
     let bytes = encode(dict, metadata).map_err(|e| within(path, e))?;
     replace(path, &bytes)
-}
-
-/// Reads a safetensors file.
-///
-/// # Errors
-/// As [`decode`], with the path; [`WeightsError::Io`] when it cannot be read.
-pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDict<B>, Metadata)> {
-    let path = path.as_ref();
-    let io = |action| move |source| io_error(path, action, source);
-    let file = File::open(path).map_err(io("open"))?;
-    let size = file.metadata().map_err(io("read"))?.len();
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX))
-        .map_err(|_| {
-            let e = std::io::Error::new(
-                std::io::ErrorKind::OutOfMemory,
-                format!("{size} bytes do not fit the memory"),
-            );
-            io_error(path, "read", e)
-        })?;
-    // No more than was reserved, whatever the file does meanwhile.
-    file.take(size).read_to_end(&mut bytes).map_err(io("read"))?;
-    decode(&bytes, backend).map_err(|e| within(path, e))
 }
 
 /// Gives `path` new contents in one step.
@@ -174,30 +125,8 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> WeightsError {
-    WeightsError::Io {
-        path: path.to_path_buf(),
-        action,
-        source,
-    }
-}
-
-fn within(path: &Path, e: WeightsError) -> WeightsError {
-    WeightsError::In {
-        path: path.to_path_buf(),
-        source: Box::new(e),
-    }
-}
-
 fn format_error(e: safetensors::SafeTensorError) -> WeightsError {
     WeightsError::Format { reason: e.to_string() }
-}
-
-fn tensor_error(name: &str, source: kiln_core::Error) -> WeightsError {
-    WeightsError::Tensor {
-        name: name.to_string(),
-        source,
-    }
 }
 
 fn dtype_of(dtype: DType) -> Dtype {
@@ -229,57 +158,4 @@ fn to_bytes<B: Backend>(value: &Value<B>) -> kiln_core::Result<Vec<u8>> {
         Value::Int(i) if i.dtype() == DType::U8 => i.to_vec::<u8>()?,
         Value::Int(i) => le_bytes!(i.to_vec::<i32>()?),
     })
-}
-
-macro_rules! from_le {
-    ($t:ty, $bytes:expr) => {
-        $bytes
-            .as_chunks::<{ size_of::<$t>() }>()
-            .0
-            .iter()
-            .map(|c| <$t>::from_le_bytes(*c))
-    };
-}
-
-fn from_view<B: Backend>(name: &str, view: &TensorView<'_>, backend: &B) -> Result<Value<B>> {
-    let (bytes, shape) = (view.data(), view.shape());
-    fn float<B: Backend, T: kiln_core::Float>(
-        backend: &B,
-        values: Vec<T>,
-        shape: &[usize],
-    ) -> kiln_core::Result<Value<B>> {
-        if backend.supports(T::DTYPE) {
-            return Ok(Value::Float(Tensor::from_slice(backend, &values, shape)?));
-        }
-        let values: Vec<f64> = values.into_iter().map(T::f64).collect();
-        Ok(Value::Float(Tensor::from_f64(backend, &values, shape, DType::F32)?))
-    }
-    let value = match view.dtype() {
-        Dtype::F32 => float(backend, from_le!(f32, bytes).collect::<Vec<_>>(), shape),
-        Dtype::F64 => float(backend, from_le!(f64, bytes).collect::<Vec<_>>(), shape),
-        Dtype::BF16 => float(backend, from_le!(bf16, bytes).collect::<Vec<_>>(), shape),
-        Dtype::F16 => float(backend, from_le!(f16, bytes).collect::<Vec<_>>(), shape),
-        Dtype::U8 => Indices::from_slice(backend, bytes, shape).map(Value::Int),
-        Dtype::I32 => {
-            let values: Vec<i32> = from_le!(i32, bytes).collect();
-            Indices::from_slice(backend, &values, shape).map(Value::Int)
-        }
-        Dtype::I64 => {
-            let narrow = |value: i64| {
-                i32::try_from(value).map_err(|_| WeightsError::Range {
-                    name: name.to_string(),
-                    value,
-                })
-            };
-            let values = from_le!(i64, bytes).map(narrow).collect::<Result<Vec<i32>>>()?;
-            Indices::from_slice(backend, &values, shape).map(Value::Int)
-        }
-        other => {
-            return Err(WeightsError::DType {
-                name: name.to_string(),
-                dtype: other.to_string(),
-            });
-        }
-    };
-    value.map_err(|source| tensor_error(name, source))
 }

@@ -22,6 +22,7 @@ pub enum Layout {
 pub struct LoadOptions {
     partial: bool,
     layout: Layout,
+    non_finite: bool,
 }
 
 impl LoadOptions {
@@ -42,6 +43,25 @@ impl LoadOptions {
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
+    }
+
+    /// Takes values from a file that are NaN or infinite, or become so in the parameter's dtype, such as the -inf of a
+    /// mask that is kept as a buffer. They are an error otherwise.
+    pub fn allow_non_finite(mut self) -> Self {
+        self.non_finite = true;
+        self
+    }
+
+    pub(super) fn is_partial(self) -> bool {
+        self.partial
+    }
+
+    pub(super) fn is_torch(self) -> bool {
+        self.layout == Layout::Torch
+    }
+
+    pub(super) fn allows_non_finite(self) -> bool {
+        self.non_finite
     }
 }
 
@@ -64,7 +84,8 @@ pub(crate) fn load_state_dict<B: Backend, M: Module<B> + ?Sized>(
     dict: &StateDict<B>,
     options: LoadOptions,
 ) -> Result<LoadReport, WeightsError> {
-    let report = compare(module, dict, options);
+    let offered = |name: &str| dict.get(name).map(|v| (*v.shape(), v.dtype()));
+    let report = compare(module, &offered, &mut dict.names(), options);
     if !options.partial && !report.is_exact() {
         return Err(WeightsError::Misfit(report));
     }
@@ -90,8 +111,13 @@ pub(crate) fn load_state_dict<B: Backend, M: Module<B> + ?Sized>(
     result.map(|()| report)
 }
 
-/// What would fit; nothing is changed.
-fn compare<B: Backend, M: Module<B> + ?Sized>(module: &M, dict: &StateDict<B>, options: LoadOptions) -> LoadReport {
+/// What would fit of the entries `names`, whose shapes and dtypes `offered` gives; nothing is changed.
+pub(super) fn compare<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    offered: &dyn Fn(&str) -> Option<(Shape, DType)>,
+    names: &mut dyn Iterator<Item = &str>,
+    options: LoadOptions,
+) -> LoadReport {
     let mut report = LoadReport::default();
     let mut known = BTreeSet::new();
     module.walk(&mut crate::Walk::new(&mut |name, entry| {
@@ -107,23 +133,19 @@ fn compare<B: Backend, M: Module<B> + ?Sized>(module: &M, dict: &StateDict<B>, o
         };
         known.insert(name.to_string());
         let name = name.to_string();
-        match dict.get(&name) {
+        match offered(&name) {
             None if counter => report.counters_kept.push(name),
             None => report.missing.push(name),
-            Some(v) if *v.shape() == shape && v.dtype().is_float() != counter && v.dtype() != DType::U8 => {
+            Some((found, of)) if found == shape && of.is_float() != counter && of != DType::U8 => {
                 report.loaded.push(name);
             }
-            Some(v) => report.mismatched.push(Mismatch {
+            Some((found, of)) => report.mismatched.push(Mismatch {
                 name,
                 expected: described(&shape, dtype),
-                found: described(v.shape(), v.dtype()),
+                found: described(&found, of),
             }),
         }
     }));
-    report.unexpected = dict
-        .names()
-        .filter(|n| !known.contains(*n))
-        .map(str::to_string)
-        .collect();
+    report.unexpected = names.filter(|n| !known.contains(*n)).map(str::to_string).collect();
     report
 }

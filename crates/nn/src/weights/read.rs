@@ -1,0 +1,369 @@
+//! Reading safetensors files tensor by tensor.
+//!
+//! A file is read in pieces of a megabyte, each converted and sent to its place on the device at once: beside the model
+//! itself a load takes no more memory than that, however large the file is. The file is not mapped into memory: one that
+//! someone cuts short meanwhile would then end the process (SIGBUS), where a read is an error.
+
+use super::convert::{floats, integers};
+use super::error::{io_error, tensor_error, within};
+use super::file::Metadata;
+use super::header::{Entry, Header};
+use super::load::{LoadOptions, compare};
+use super::{LoadReport, WeightsError};
+use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut};
+use crate::{Backend, DType, Indices, Module, Tensor};
+use safetensors::Dtype;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read at once; more only where one output channel of a kernel of PyTorch's has more.
+const PIECE: usize = 1 << 20;
+
+/// What messages call a source without a path.
+const MEMORY: &str = "memory";
+
+type Result<T> = std::result::Result<T, WeightsError>;
+
+/// An open safetensors file: its header was read and checked against its size, its tensors are read when they are asked
+/// for.
+#[derive(Debug)]
+pub struct WeightsFile<R> {
+    source: R,
+    /// Where it was opened, for messages.
+    path: Option<PathBuf>,
+    header: Header,
+}
+
+impl WeightsFile<File> {
+    /// Opens a file and reads its header. The file is untrusted, and nothing but a regular file is opened.
+    ///
+    /// # Errors
+    /// [`WeightsError::Io`] when it cannot be read; what [`WeightsFile::new`] refuses, with the path.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, size) = kiln_files::open_regular(path).map_err(|e| io_error(path, "open", e))?;
+        let opened = WeightsFile::of(file, size).map_err(|e| within(path, e))?;
+        Ok(WeightsFile {
+            path: Some(path.to_path_buf()),
+            ..opened
+        })
+    }
+}
+
+impl<R: Read + Seek> WeightsFile<R> {
+    /// Reads the header of whatever can be read from several places, from its start.
+    ///
+    /// # Errors
+    /// [`WeightsError::Format`] for a header that is not one or does not fit the size, [`WeightsError::DType`] for an
+    /// entry that has no counterpart here, [`WeightsError::Tensor`] for a shape that no tensor has.
+    pub fn new(mut source: R) -> Result<Self> {
+        let sized = source
+            .seek(SeekFrom::End(0))
+            .and_then(|size| source.rewind().map(|()| size));
+        let size = sized.map_err(|e| io_error(Path::new(MEMORY), "read", e))?;
+        WeightsFile::of(source, size)
+    }
+
+    fn of(mut source: R, size: u64) -> Result<Self> {
+        let header = Header::read(&mut source, size)?;
+        Ok(WeightsFile {
+            source,
+            path: None,
+            header,
+        })
+    }
+
+    fn named(&self, e: WeightsError) -> WeightsError {
+        match &self.path {
+            Some(path) => within(path, e),
+            None => e,
+        }
+    }
+
+    /// The free text that the file carries.
+    pub fn metadata(&self) -> &Metadata {
+        &self.header.metadata
+    }
+
+    /// The names of its tensors, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.header.entries.keys().map(String::as_str)
+    }
+
+    /// Every tensor as it is, on `backend`. Dtypes that the backend does not compute in are converted to f32, 64-bit
+    /// integers to i32.
+    ///
+    /// # Errors
+    /// [`WeightsError::Range`] for integers that do not fit, [`WeightsError::Tensor`] for memory,
+    /// [`WeightsError::Io`], [`WeightsError::Format`] for a file that became shorter.
+    pub fn state_dict<B: Backend>(&mut self, backend: &B) -> Result<StateDict<B>> {
+        let mut dict = StateDict::new();
+        let entries: Vec<(String, Entry)> = self
+            .header
+            .entries
+            .iter()
+            .map(|(n, e)| (n.clone(), e.clone()))
+            .collect();
+        for (name, entry) in entries {
+            let value = self.value(&name, &entry, backend).map_err(|e| self.named(e))?;
+            dict.insert(name, value);
+        }
+        Ok(dict)
+    }
+
+    /// Reads the tensors that belong to `module` into its parameters, buffers and counters, converting dtypes. Names,
+    /// shapes and dtypes are compared before any of them is read, and every value is looked at before the first is
+    /// changed: what is refused changes nothing, save when the file itself changes or fails in between.
+    ///
+    /// # Errors
+    /// [`WeightsError::Misfit`] when names or shapes do not fit and the options are strict,
+    /// [`WeightsError::NonFinite`] for a value that is NaN or infinite, or becomes so in the module's dtype, unless the
+    /// options allow them, and what [`WeightsFile::state_dict`] refuses.
+    pub fn load_into<B: Backend, M: Module<B> + ?Sized>(
+        &mut self,
+        module: &mut M,
+        options: LoadOptions,
+    ) -> Result<LoadReport> {
+        let entries = &self.header.entries;
+        let offered = |name: &str| entries.get(name).map(|e| (e.shape, e.dtype));
+        let report = compare(module, &offered, &mut self.names(), options);
+        if !options.is_partial() && !report.is_exact() {
+            return Err(self.named(WeightsError::Misfit(report)));
+        }
+        let fits: BTreeSet<&str> = report.loaded.iter().map(String::as_str).collect();
+        for store in [false, true] {
+            let mut result = Ok(());
+            module.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+                let found = self.header.entries.get(name).filter(|_| fits.contains(name));
+                if let (Some(found), true) = (found.cloned(), result.is_ok()) {
+                    result = self.transfer(name, &found, entry, options, store);
+                }
+            }));
+            result.map_err(|e| self.named(e))?;
+        }
+        Ok(report)
+    }
+
+    /// Looks at the values of an entry, or puts them where they belong.
+    fn transfer<B: Backend>(
+        &mut self,
+        name: &str,
+        from: &Entry,
+        to: EntryMut<'_, B>,
+        options: LoadOptions,
+        store: bool,
+    ) -> Result<()> {
+        let failed = |e| tensor_error(name, e);
+        match to {
+            EntryMut::Param(p) => {
+                let swapped = p.layout() == ParamLayout::Kernel && options.is_torch();
+                let (dtype, backend) = (p.dtype(), p.backend().clone());
+                let buffer = if store {
+                    Some(p.buffer_mut().map_err(failed)?)
+                } else {
+                    None
+                };
+                self.floats(name, from, (dtype, swapped, options), &backend, buffer)
+            }
+            EntryMut::State(s) => {
+                let (dtype, backend) = s.with(|t| (t.dtype(), t.backend().clone()));
+                if !store {
+                    return self.floats(name, from, (dtype, false, options), &backend, None);
+                }
+                s.update(|t| {
+                    let buffer = t.buffer_mut().map_err(failed)?;
+                    self.floats(name, from, (dtype, false, options), &backend, Some(buffer))
+                })
+            }
+            EntryMut::Counter(c) => {
+                let backend = c.with(|i| i.backend().clone());
+                match self.value(name, from, &backend)? {
+                    Value::Int(count) if store => c.assign(&count).map_err(failed),
+                    _ => Ok(()),
+                }
+            }
+            EntryMut::Mode(_) => Ok(()),
+        }
+    }
+
+    /// Converts the floats of an entry to `dtype`, with the input channels of a PyTorch kernel moved last where it is
+    /// `swapped`, and writes them to `buffer`, if there is one.
+    fn floats<B: Backend>(
+        &mut self,
+        name: &str,
+        from: &Entry,
+        (dtype, swapped, options): (DType, bool, LoadOptions),
+        backend: &B,
+        mut buffer: Option<&mut B::Buffer>,
+    ) -> Result<()> {
+        let (stored, size, dims) = (from.stored, dtype.size(), from.shape.dims());
+        // The positions and channels of one output channel, which are swapped as a whole.
+        let channel = match dims {
+            &[_, channels, ref positions @ ..] if swapped && !positions.is_empty() => {
+                Some((channels, positions.iter().product::<usize>()))
+            }
+            _ => None,
+        };
+        let unit = channel.map_or(1, |(channels, positions)| channels * positions);
+        let (mut converted, mut turned, mut at) = (Vec::new(), Vec::new(), 0);
+        self.pieces(name, from, unit, |bytes| {
+            converted.clear();
+            reserve(name, &mut converted, bytes.len() / from.dtype.size() * size)?;
+            if let Some((i, value)) = floats(stored, dtype, bytes, &mut converted)
+                && !options.allows_non_finite()
+            {
+                return Err(WeightsError::NonFinite {
+                    name: name.to_string(),
+                    index: coordinates(at / size + i, dims),
+                    value,
+                    dtype,
+                });
+            }
+            let ready = match channel {
+                Some((channels, positions)) => {
+                    turned.clear();
+                    reserve(name, &mut turned, converted.len())?;
+                    turned.resize(converted.len(), 0);
+                    let each = turned
+                        .chunks_exact_mut(unit * size)
+                        .zip(converted.chunks_exact(unit * size));
+                    each.for_each(|(to, from)| swap(from, to, channels, positions, size));
+                    &turned
+                }
+                None => &converted,
+            };
+            if let Some(buffer) = &mut buffer {
+                backend
+                    .upload_part(ready, buffer, at)
+                    .map_err(|e| tensor_error(name, e))?;
+            }
+            at += converted.len();
+            Ok(())
+        })
+    }
+
+    /// An entry in memory of its own.
+    fn value<B: Backend>(&mut self, name: &str, entry: &Entry, backend: &B) -> Result<Value<B>> {
+        let failed = |e| tensor_error(name, e);
+        match entry.dtype {
+            DType::U8 => {
+                let mut values = Vec::new();
+                reserve(name, &mut values, entry.shape.size())?;
+                self.pieces(name, entry, 1, |bytes| {
+                    values.extend_from_slice(bytes);
+                    Ok(())
+                })?;
+                Indices::from_slice(backend, &values, entry.shape.dims())
+                    .map(Value::Int)
+                    .map_err(failed)
+            }
+            DType::I32 => {
+                let mut values = Vec::new();
+                reserve(name, &mut values, entry.shape.size())?;
+                self.pieces(name, entry, 1, |bytes| {
+                    integers(entry.stored, bytes, &mut values).map_err(|value| WeightsError::Range {
+                        name: name.to_string(),
+                        value,
+                    })
+                })?;
+                Indices::from_slice(backend, &values, entry.shape.dims())
+                    .map(Value::Int)
+                    .map_err(failed)
+            }
+            float => {
+                let dtype = if backend.supports(float) { float } else { DType::F32 };
+                let mut buffer = backend.alloc(dtype, entry.shape.size()).map_err(failed)?;
+                let as_it_is = LoadOptions::strict().allow_non_finite();
+                self.floats(name, entry, (dtype, false, as_it_is), backend, Some(&mut buffer))?;
+                Ok(Value::Float(Tensor::from_buffer(backend, buffer, entry.shape)))
+            }
+        }
+    }
+
+    /// Gives the bytes of an entry to `take`, piece by piece, in multiples of `unit` elements.
+    fn pieces(
+        &mut self,
+        name: &str,
+        entry: &Entry,
+        unit: usize,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.path.as_deref().unwrap_or(Path::new(MEMORY));
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::UnexpectedEof => WeightsError::Format {
+                reason: "the file became shorter while it was read".to_string(),
+            },
+            _ => io_error(path, "read", e),
+        };
+        let unit = unit.max(1) * element(entry.stored);
+        let piece = (PIECE / unit).max(1) * unit;
+        let mut left = entry.bytes;
+        let mut bytes = Vec::new();
+        let first = usize::try_from(left).unwrap_or(usize::MAX).min(piece);
+        reserve(name, &mut bytes, first)?;
+        self.source.seek(SeekFrom::Start(entry.at)).map_err(failed)?;
+        while left > 0 {
+            // No more than a piece, which fits.
+            let next = left.min(piece as u64) as usize;
+            bytes.resize(next, 0);
+            self.source.read_exact(&mut bytes).map_err(failed)?;
+            take(&bytes)?;
+            left -= next as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of an element in a file.
+fn element(stored: Dtype) -> usize {
+    stored.bitsize() / 8
+}
+
+/// `[channels, positions]` to `[positions, channels]`, elements of `size` bytes.
+fn swap(from: &[u8], to: &mut [u8], channels: usize, positions: usize, size: usize) {
+    for c in 0..channels {
+        for p in 0..positions {
+            let (a, b) = ((c * positions + p) * size, (p * channels + c) * size);
+            to[b..b + size].copy_from_slice(&from[a..a + size]);
+        }
+    }
+}
+
+/// The index of an element in every dimension.
+fn coordinates(mut flat: usize, dims: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; dims.len()];
+    for (i, &d) in index.iter_mut().zip(dims).rev() {
+        (*i, flat) = (flat % d.max(1), flat / d.max(1));
+    }
+    index
+}
+
+/// Makes room for elements, or says that there is none.
+fn reserve<T>(name: &str, values: &mut Vec<T>, count: usize) -> Result<()> {
+    values.try_reserve(count).map_err(|_| WeightsError::Memory {
+        name: name.to_string(),
+        bytes: (count as u64).saturating_mul(size_of::<T>() as u64),
+    })
+}
+
+/// Reads a safetensors file whole, its values as they are ([`WeightsFile::state_dict`]).
+///
+/// # Errors
+/// As [`WeightsFile::open`] and [`WeightsFile::state_dict`].
+pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDict<B>, Metadata)> {
+    let mut file = WeightsFile::open(path)?;
+    let dict = file.state_dict(backend)?;
+    Ok((dict, file.header.metadata))
+}
+
+/// Tensors and metadata from the bytes of a safetensors file, on `backend`.
+///
+/// # Errors
+/// As [`WeightsFile::new`] and [`WeightsFile::state_dict`].
+pub fn decode<B: Backend>(bytes: &[u8], backend: &B) -> Result<(StateDict<B>, Metadata)> {
+    let mut file = WeightsFile::new(Cursor::new(bytes))?;
+    let dict = file.state_dict(backend)?;
+    Ok((dict, file.header.metadata))
+}
