@@ -194,11 +194,11 @@ pub(crate) struct TrainArgs {
 /// Saved weights and what they belong to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WeightsArgs {
-    /// Weights file (safetensors)
-    #[arg(short, long, value_name = "FILE")]
+    /// Weights file (safetensors), or the folder of a run: its best weights
+    #[arg(short, long, value_name = "FILE|RUN")]
     pub(crate) weights: PathBuf,
 
-    /// Model the weights belong to [default: read from config.json beside them]
+    /// Model the weights belong to [default: read from config.json beside them, else from the file itself]
     #[arg(long, value_enum, value_name = "MODEL")]
     pub(crate) model: Option<ModelName>,
 }
@@ -206,7 +206,8 @@ pub(crate) struct WeightsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kiln eval -w runs/mnist-cnn-0/best.safetensors
+  kiln eval -w runs/mnist-cnn-0             the weights with the highest validation accuracy
+  kiln eval -w runs/mnist-cnn-0/last.safetensors
   kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json")]
 pub(crate) struct EvalArgs {
     #[command(flatten)]

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::models::ModelName;
 use crate::output::thousands;
 use kiln_data::{BadRecords, ByteImages, Compose, Dataset, Normalise, Split, Synthetic, ToFloat, cifar, mnist};
+use kiln_files::shown_path;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -91,8 +92,8 @@ impl std::fmt::Display for Source<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Source::Synthetic(_) => f.write_str("made-up images"),
-            Source::Mnist(dir) => write!(f, "MNIST files of {}", dir.display()),
-            Source::Cifar(dir) => write!(f, "CIFAR-10 of {}", dir.display()),
+            Source::Mnist(dir) => write!(f, "MNIST files of {}", shown_path(dir)),
+            Source::Cifar(dir) => write!(f, "CIFAR-10 of {}", shown_path(dir)),
             Source::Digits => f.write_str("the MNIST digits inside kiln"),
         }
     }

@@ -5,6 +5,7 @@ mod commands;
 mod data;
 mod device;
 mod error;
+mod finite;
 mod models;
 mod output;
 mod progress;
@@ -21,7 +22,12 @@ fn main() -> ExitCode {
         Ok(cli) => run(cli.command),
         // `--help` and `--version` end with 0, a wrong command line with 2.
         Err(usage) => {
-            let printed = usage.print();
+            // What is wrong with an argument is quoted, and an argument may be a file's name.
+            let plain = std::env::args_os().all(|arg| output::is_plain(&arg.to_string_lossy()));
+            let printed = match plain {
+                true => usage.print(),
+                false => output::report(&usage),
+            };
             if !usage.use_stderr() {
                 output::written(printed);
             }
@@ -29,12 +35,13 @@ fn main() -> ExitCode {
         }
     };
     let code = code.unwrap_or_else(|error| {
-        output::report(&error);
+        // There is nowhere to tell that this failed.
+        let _ = output::report(&error);
         error.code
     });
     match output::check_written() {
         Err(error) if code == 0 => {
-            output::report(&error);
+            let _ = output::report(&error);
             ExitCode::from(error.code)
         }
         _ => ExitCode::from(code),

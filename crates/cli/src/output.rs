@@ -1,6 +1,10 @@
 //! How numbers and tables look, and where they go.
 
 use crate::error::{Error, Result};
+use kiln_files::is_printable;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
@@ -11,7 +15,47 @@ static LOST: OnceLock<String> = OnceLock::new();
 /// error ([`check_written`]): the weights of a long run are worth more than its log.
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    written(writeln!(out, "{text}").and_then(|()| out.flush()));
+    written(writeln!(out, "{}", plain(text)).and_then(|()| out.flush()));
+}
+
+/// Writes a JSON value as a line, as [`line`]. Characters that a terminal would obey are escaped; serde_json leaves those
+/// above ASCII as they are.
+pub(crate) fn json(value: &Value) {
+    let text = value.to_string();
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match is_printable(c) {
+            true => escaped.push(c),
+            false => {
+                let mut units = [0; 2];
+                c.encode_utf16(&mut units).iter().for_each(|unit| {
+                    // Writing to a string cannot fail.
+                    let _ = write!(escaped, "\\u{unit:04x}");
+                });
+            }
+        }
+    }
+    line(&escaped);
+}
+
+/// Whether a terminal shows all of a text as it is.
+pub(crate) fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| c == '\n' || is_printable(c))
+}
+
+/// The text with everything escaped that a terminal would obey, but for line breaks.
+fn plain(text: &str) -> Cow<'_, str> {
+    if is_plain(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c == '\n' || is_printable(c) {
+            true => escaped.push(c),
+            false => escaped.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// Keeps the first error of writing to standard output. A reader that went away has seen what it wanted.
@@ -34,9 +78,9 @@ pub(crate) fn check_written() -> Result<()> {
     }
 }
 
-/// Writes an error to standard error. There is nowhere to tell that this failed.
-pub(crate) fn report(error: &Error) {
-    let _ = writeln!(std::io::stderr(), "{error}");
+/// Writes an error to standard error.
+pub(crate) fn report(error: &dyn std::fmt::Display) -> std::io::Result<()> {
+    writeln!(std::io::stderr(), "{}", plain(error.to_string().trim_end()))
 }
 
 /// A whole number with thousands separated by commas.
@@ -141,6 +185,12 @@ mod tests {
             ["1e30", "0.001", "2", "0", "1e-7"]
         );
         assert_eq!(percent(0.97649), "97.65 %");
+    }
+
+    #[test]
+    fn nothing_is_obeyed() {
+        assert_eq!(plain("a\u{1b}[2J\n\u{9b}b"), "a\\u{1b}[2J\n\\u{9b}b");
+        assert!(is_plain("loss 0.5 \n é") && !is_plain("\r"));
     }
 
     #[test]

@@ -5,10 +5,14 @@ use crate::error::{Error, Result};
 use crate::models::ModelName;
 use clap::ValueEnum;
 use kiln_core::Backend;
-use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, read};
+use kiln_files::{open_regular, shown, shown_path};
+use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
 use kiln_nn::{Layer, Module};
+use kiln_train::RunFolder;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 
-/// The metadata entry that names the model.
+/// The metadata entry, and the entry of `config.json`, that names the model.
 const MODEL: &str = "model";
 
 /// What weight files of `model` carry. One entry: the order of several is not fixed, and equal runs give equal files.
@@ -16,35 +20,100 @@ pub(crate) fn metadata(model: ModelName) -> Metadata {
     Metadata::from([(MODEL.to_string(), model.name().to_string())])
 }
 
+/// A model with its saved weights.
+pub(crate) struct Saved<B: Backend> {
+    /// The file that they were read from.
+    pub(crate) path: PathBuf,
+    pub(crate) model: ModelName,
+    /// Ready for evaluation.
+    pub(crate) net: Box<dyn Layer<B>>,
+}
+
 /// Reads the weights and builds the model that they belong to.
-pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<(ModelName, Box<dyn Layer<B>>)> {
-    let (dict, metadata) = read(&args.weights, backend).map_err(failed)?;
-    let named = metadata.get(MODEL).map(String::as_str);
-    let model = match (args.model, named.map(|n| ModelName::from_str(n, false))) {
-        (Some(model), _) | (None, Some(Ok(model))) => model,
-        (None, found) => {
-            let found = match found {
-                Some(_) => format!(
-                    "belong to `{}`, which this kiln does not know",
-                    named.unwrap_or_default()
-                ),
-                None => "do not say which model they belong to".to_string(),
-            };
-            return Err(Error::usage(format!("{}: the weights {found}", args.weights.display()))
-                .help("name the model with --model mnist-cnn or --model lenet"));
-        }
+pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<B>> {
+    let path = file(&args.weights)?;
+    let mut weights = WeightsFile::open(&path).map_err(failed)?;
+    let model = match args.model {
+        Some(model) => model,
+        None => belongs_to(&path, weights.metadata())?,
     };
     let mut net = model.build(backend, 0)?;
-    net.load_state_dict(&dict, LoadOptions::strict())
-        .map_err(|e| failed(e).context(format!("{} into {model}", args.weights.display())))?;
+    weights
+        .load_into(&mut net, LoadOptions::strict())
+        .map_err(|e| failed(e).context(format!("loading {model}")))?;
     net.eval();
-    Ok((model, net))
+    Ok(Saved { path, model, net })
+}
+
+/// The weights file that a path means: in the folder of a run the best weights, or the last where none were best.
+fn file(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let files = [RunFolder::BEST, RunFolder::LAST].map(|name| path.join(name));
+    let found = files.into_iter().find(|file| file.symlink_metadata().is_ok());
+    found.ok_or_else(|| {
+        let (folder, best, last) = (shown_path(path), RunFolder::BEST, RunFolder::LAST);
+        Error::failure(format!(
+            "{folder}: a folder without {best} and {last}, so no run has saved its weights there"
+        ))
+        .help("name a weights file, or the folder that `kiln train` shows as `run folder`")
+    })
+}
+
+/// The model that `config.json` beside a weights file names, or the file itself where there is no such entry.
+fn belongs_to(path: &Path, metadata: &Metadata) -> Result<ModelName> {
+    let refused = |found: String| {
+        Err(Error::usage(format!("{}: the weights {found}", shown_path(path)))
+            .help("name the model with --model mnist-cnn or --model lenet"))
+    };
+    let config = configured(&path.with_file_name(RunFolder::CONFIG));
+    let named = metadata.get(MODEL);
+    let name = match (&config, named) {
+        (Ok(Some(config)), Some(named)) if config != named => {
+            let (config, named) = (shown(config), shown(named));
+            return refused(format!(
+                "say that they belong to `{named}`, the {} beside them to `{config}`",
+                RunFolder::CONFIG
+            ));
+        }
+        (Ok(Some(name)), _) | (_, Some(name)) => name,
+        (Ok(None), None) => return refused("do not say which model they belong to".to_string()),
+        (Err(reason), None) => return refused(format!("do not say which model they belong to, and {reason}")),
+    };
+    match ModelName::from_str(name, false) {
+        Ok(model) => Ok(model),
+        Err(_) => refused(format!("belong to `{}`, which this kiln does not know", shown(name))),
+    }
+}
+
+/// The model that a run's configuration names. One that is not there names none.
+fn configured(path: &Path) -> Result<Option<String>, String> {
+    /// Far more than a run writes.
+    const MAX_BYTES: u64 = 1 << 20;
+    let failed = |e: &dyn std::fmt::Display| format!("{} cannot be read: {e}", shown_path(path));
+    let (file, size) = match open_regular(path) {
+        Ok(opened) => opened,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(&e)),
+    };
+    if size > MAX_BYTES {
+        return Err(failed(&format!("{size} bytes are no run's configuration")));
+    }
+    let mut text = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut text).map_err(|e| failed(&e))?;
+    let config: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|e| failed(&shown(&e.to_string()).sentence()))?;
+    Ok(config.get(MODEL).and_then(|name| name.as_str()).map(str::to_string))
 }
 
 fn failed(error: WeightsError) -> Error {
     let help = match error.root() {
         WeightsError::Misfit(_) => Some("was it saved by another model? name that one with --model"),
         WeightsError::Format { .. } => Some("a run saves best.safetensors and last.safetensors in its folder"),
+        WeightsError::NonFinite { .. } => {
+            Some("kiln saves finite weights alone: was the file changed or made elsewhere?")
+        }
         _ => None,
     };
     let failure = Error::failure(error.to_string());

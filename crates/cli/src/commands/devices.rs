@@ -3,7 +3,7 @@
 use crate::args::DevicesArgs;
 use crate::device::list;
 use crate::error::Result;
-use crate::output::line;
+use crate::output::{self, line};
 use serde_json::json;
 
 pub(crate) fn run(args: DevicesArgs) -> Result<u8> {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: DevicesArgs) -> Result<u8> {
                 each
             })
             .collect();
-        line(&json!({ "devices": each }).to_string());
+        output::json(&json!({ "devices": each }));
         return Ok(0);
     }
     let width = devices.iter().map(|d| d.name.len()).max().unwrap_or(0);

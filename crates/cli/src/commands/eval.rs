@@ -3,20 +3,26 @@
 use super::classify;
 use crate::args::EvalArgs;
 use crate::device::{Task, with_device};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::finite;
 use crate::models::ModelName;
-use crate::output::{counted, line, percent, table};
+use crate::output::{self, counted, line, percent, table};
+use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
+use kiln_files::shown_path;
+use kiln_nn::{Layer, Module, no_grad};
 use kiln_train::{Accuracy, Confusion, ConfusionMatrix, Evaluation, TopK, evaluate};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// With why its device was chosen.
 struct Eval<'a>(&'a EvalArgs, Option<String>);
 
 struct Measured {
     chosen: Option<String>,
+    weights: PathBuf,
     model: ModelName,
     about: String,
     skipped: u64,
@@ -34,7 +40,7 @@ impl Task for Eval<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
         let args = self.0;
-        let (model, mut net) = weights::load(&args.weights, backend)?;
+        let Saved { path, model, mut net } = weights::load(&args.weights, backend)?;
         let (data, about) = data::load_test(model, &args.data, args.seed)?;
         let classes = model.spec().classes;
         let names = match data.class_names() {
@@ -55,8 +61,13 @@ impl Task for Eval<'_> {
             &loader,
             &mut [&mut accuracy, &mut top, &mut confusion],
         )?;
+        if evaluation.values.get("loss").is_some_and(|loss| !loss.is_finite()) {
+            net.eval();
+            return Err(cause(backend, &net, &loader)?);
+        }
         Ok(Measured {
             chosen: self.1,
+            weights: path,
             model,
             about,
             skipped: data::skipped(&data),
@@ -65,6 +76,24 @@ impl Task for Eval<'_> {
             names,
         })
     }
+}
+
+/// The error for a loss that is not finite, with the first batch and the first layer that are to blame.
+fn cause<B: Backend, M: Layer<B>>(backend: &B, net: &M, loader: &Loader) -> Result<Error> {
+    for (i, host) in loader.epoch(0)?.enumerate() {
+        let batch = host?.to_device(backend)?;
+        let output = no_grad(|| classify(net, &batch))?;
+        if !output.loss.item()?.is_finite() {
+            return Ok(finite::overflow(
+                net,
+                &batch.inputs,
+                &format!("the loss of batch {}", i + 1),
+            )?);
+        }
+    }
+    Ok(Error::failure(
+        "the loss is not finite, though that of every batch is: it is too large",
+    ))
 }
 
 pub(crate) fn run(args: EvalArgs) -> Result<u8> {
@@ -78,7 +107,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
     if args.json {
         let text = json!({
             "model": measured.model.name(),
-            "weights": args.weights.weights.display().to_string(),
+            "weights": measured.weights.display().to_string(),
             "samples": measured.evaluation.samples,
             "skipped_records": measured.skipped,
             "loss": values.get("loss"),
@@ -88,12 +117,15 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
             "classes": measured.names,
             "confusion": rows,
         });
-        line(&text.to_string());
+        output::json(&text);
         return Ok(0);
     }
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
     measured.chosen.iter().for_each(|why| line(why));
     line(&format!("{} on {}", measured.model, measured.about));
+    if measured.weights != args.weights.weights {
+        line(&format!("weights: {}", shown_path(&measured.weights)));
+    }
     if measured.skipped > 0 {
         line(&format!("{} left out", counted(measured.skipped, "bad record")));
     }

@@ -3,11 +3,14 @@
 use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
 use crate::error::Result;
+use crate::finite;
 use crate::models::ModelName;
-use crate::output::{line, percent, report};
+use crate::output::{self, line, percent, report};
+use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::{Backend, Shape};
 use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
+use kiln_files::shown_path;
 use kiln_nn::{Layer, Tensor, no_grad};
 use serde_json::json;
 use std::path::Path;
@@ -20,7 +23,7 @@ impl Task for Predict<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<u8> {
         let args = self.0;
-        let (model, net) = weights::load(&args.weights, backend)?;
+        let Saved { model, net, .. } = weights::load(&args.weights, backend)?;
         let names: Vec<String> = match model {
             ModelName::MnistCnn => (0..model.spec().classes).map(|c| c.to_string()).collect(),
             ModelName::Lenet => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
@@ -31,7 +34,7 @@ impl Task for Predict<'_> {
         for path in &args.images {
             let shares = input(path, model, args.invert, &transform)
                 .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
-                .and_then(|image| Ok(no_grad(|| net.forward(&image)?.softmax(-1)?.to_f64())?));
+                .and_then(|image| classify(&*net, &image, path));
             match shares {
                 Ok(shares) => {
                     let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
@@ -40,13 +43,24 @@ impl Task for Predict<'_> {
                     show(path, model, &classes, args.json);
                 }
                 Err(error) => {
-                    report(&error);
+                    // There is nowhere to tell that this failed.
+                    let _ = report(&error);
                     exit = error.code;
                 }
             }
         }
         Ok(exit)
     }
+}
+
+/// The probability of every class.
+fn classify<B: Backend>(net: &dyn Layer<B>, image: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
+    let shares = no_grad(|| net.forward(image)?.softmax(-1)?.to_f64())?;
+    if shares.iter().all(|share| share.is_finite()) {
+        return Ok(shares);
+    }
+    let what = format!("{}: the probabilities", shown_path(path));
+    Err(finite::overflow(net, image, &what)?)
 }
 
 /// The model's input that a file holds, and its shape `[1, H, W, C]`.
@@ -76,10 +90,10 @@ fn show(path: &Path, model: ModelName, classes: &[(&str, f64)], json: bool) {
             "probability": classes.first().map(|(_, share)| share),
             "top": each,
         });
-        line(&text.to_string());
+        output::json(&text);
     } else {
         let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
-        line(&format!("{}: {}", path.display(), each.join(", ")));
+        line(&format!("{}: {}", shown_path(path), each.join(", ")));
     }
 }
 

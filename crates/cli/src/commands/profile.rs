@@ -6,9 +6,10 @@ mod report;
 use crate::args::{OptimizerName, ProfileArgs};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
-use crate::output::{counted, line};
+use crate::output::{self, counted, line};
 use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
 use kiln_cpu::Cpu;
+use kiln_files::shown_path;
 use kiln_models::{Input, InputKind, Model, Net};
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_nn::{Indices, Module, Tensor, no_grad};
@@ -210,7 +211,7 @@ fn check_writable(path: &Path) -> Result<()> {
     let existed = path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|e| {
-        Error::failure(format!("cannot write the trace to {}: {e}", path.display()))
+        Error::failure(format!("cannot write the trace to {}: {e}", shown_path(path)))
             .help("name a file in a folder that exists and can be written")
     })?;
     if !existed {
@@ -234,12 +235,12 @@ pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
         write_atomic(path, trace.to_string().as_bytes())?;
     }
     match (args.json, args.markdown) {
-        (true, _) => line(&report.json().to_string()),
+        (true, _) => output::json(&report.json()),
         (_, true) => report.print_markdown(),
         _ => {
             report.print();
             if let Some(path) = &args.trace {
-                line(&format!("trace: {}, for https://ui.perfetto.dev", path.display()));
+                line(&format!("trace: {}, for https://ui.perfetto.dev", shown_path(path)));
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::args::{DeviceArgs, SummaryArgs};
 use crate::device::{DeviceChoice, Task, with_device};
 use crate::error::Result;
-use crate::output::{bytes, line, operations, table, thousands};
+use crate::output::{self, bytes, line, operations, table, thousands};
 use kiln_core::Backend;
 use kiln_models::{Input, Model};
 use kiln_nn::trace::{LayerCall, trace};
@@ -88,7 +88,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
             "input_bytes": seen.input_bytes,
             "layer_output_bytes": outputs,
         });
-        line(&text.to_string());
+        output::json(&text);
         return Ok(0);
     }
     let rows: Vec<Vec<String>> = seen

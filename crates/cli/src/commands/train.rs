@@ -5,12 +5,13 @@ use crate::args::{OptimizerName, TrainArgs};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
-use crate::output::{counted, line, number, percent, thousands};
+use crate::output::{self, counted, line, number, percent, thousands};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
+use kiln_files::shown_path;
 use kiln_nn::Module;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_train::{
@@ -76,7 +77,7 @@ impl Settings {
         json!({
             "kiln": env!("CARGO_PKG_VERSION"),
             "model": args.model.name(),
-            "data": args.data.data,
+            "data": args.data.data.as_ref().map(|path| path.to_string_lossy()),
             "synthetic": args.data.synthetic,
             "skip_bad": args.data.skip_bad,
             "epochs": self.epochs,
@@ -191,7 +192,7 @@ impl Task for Train<'_> {
             Some(_) => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
             None => RunFolder::LAST.to_string(),
         };
-        text.push(format!("saved: {files} in {}", path.display()));
+        text.push(format!("saved: {files} in {}", shown_path(&path)));
         let summary = json!({
             "event": "end",
             "reason": match report.end {
@@ -260,7 +261,7 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
             "folder": folder.display().to_string(),
             "config": settings.config(args, device),
         });
-        return line(&start.to_string());
+        return output::json(&start);
     }
     let threads = match device {
         "cpu" => format!(" with {}", counted(rayon::current_num_threads() as u64, "thread")),
@@ -280,14 +281,14 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
     if data.skipped() > 0 {
         line(&format!("{} left out", counted(data.skipped(), "bad record")));
     }
-    line(&format!("run folder: {}", folder.display()));
+    line(&format!("run folder: {}", shown_path(folder)));
 }
 
 /// Adds what a user of this command can do.
 fn advised(error: TrainError, folder: &Path) -> Error {
     let saved = folder.join(RunFolder::LAST);
     let kept = match saved.exists() {
-        true => format!("; the weights of the last whole epoch are in {}", saved.display()),
+        true => format!("; the weights of the last whole epoch are in {}", shown_path(&saved)),
         false => String::new(),
     };
     let help = match &error {
@@ -313,7 +314,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     };
     let done = with_device(&args.device, task)?;
     if args.json {
-        line(&done.summary.to_string());
+        output::json(&done.summary);
     } else {
         done.text.iter().for_each(|t| line(t));
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
 use kiln_cuda::Cuda;
 use kiln_device::DeviceInfo;
+use kiln_files::shown_path;
 use serde_json::{Map, json};
 
 /// What the kernels in this program are built for at least.
@@ -28,7 +29,7 @@ fn fastest(devices: &[DeviceInfo]) -> Option<&DeviceInfo> {
 fn absence() -> String {
     match kiln_device::driver() {
         Err(e) => e.to_string(),
-        Ok(driver) => format!("the driver {} has no device", driver.path.display()),
+        Ok(driver) => format!("the driver {} has no device", shown_path(&driver.path)),
     }
 }
 

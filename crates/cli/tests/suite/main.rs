@@ -7,3 +7,4 @@ mod profile;
 mod program;
 mod signals;
 mod training;
+mod weights;

@@ -1,0 +1,23 @@
+//! Results that are not finite, and where they began.
+
+use crate::error::Error;
+use kiln_core::{Backend, Result};
+use kiln_files::shown;
+use kiln_nn::trace::first_non_finite;
+use kiln_nn::{Layer, Tensor, no_grad};
+
+/// The error for an input on which a model of finite weights gives logits, or a loss, that are not finite.
+pub(crate) fn overflow<B: Backend>(net: &dyn Layer<B>, input: &Tensor<B>, what: &str) -> Result<Error> {
+    let (output, first) = first_non_finite(|| no_grad(|| net.forward(input)));
+    output?;
+    let found = match first {
+        Some(layer) => format!(
+            "the output of `{}` ({}) is the first that is not",
+            shown(&layer.path),
+            layer.kind
+        ),
+        None => "so is the output of every layer, but what is computed from it is not".to_string(),
+    };
+    Ok(Error::failure(format!("{what}: the weights are finite, {found}"))
+        .help("such weights come from training that diverged; train again with a lower --lr or with --clip-norm 1"))
+}
