@@ -146,17 +146,19 @@ fn rows(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
 fn losses(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     for (rows, classes) in [(16384, 10), (8192, 1000), (4096, WORDS)] {
         let id = format!("cross_entropy/{dtype}/{rows}x{classes}");
-        if !bench.wants(&id, moved(dtype, 2 * rows * classes)) {
+        if !bench.wants(&id, moved(dtype, 3 * rows * classes)) {
             continue;
         }
         let (logits, row) = (Shape::new(&[rows, classes])?, Shape::new(&[rows])?);
         let p = CrossEntropyParams::new("cross_entropy", &logits, &row, 0.0, -100)?;
         let labels: Vec<i32> = (0..rows).map(|r| (r * 7919 % classes) as i32).collect();
         let (x, labels) = (random(cuda, 1, dtype, rows * classes)?, cuda.upload(&labels)?);
-        let (mut loss, mut weight) = (cuda.alloc(dtype, rows)?, cuda.alloc(dtype, rows)?);
-        let mut dx = cuda.alloc(dtype, rows * classes)?;
-        bench.measure(cuda, &id, "auto", moved(dtype, 2 * rows * classes), || {
-            cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight, &mut dx)
+        let (mut loss, mut weight) = (cuda.alloc(DType::F32, rows)?, cuda.alloc(DType::F32, rows)?);
+        let (g, mut dx) = (random(cuda, 2, DType::F32, rows)?, cuda.alloc(dtype, rows * classes)?);
+        // The logits are read for the losses and for the gradient.
+        bench.measure(cuda, &id, "auto", moved(dtype, 3 * rows * classes), || {
+            cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight)?;
+            cuda.cross_entropy_grad(&p, &x, &labels, None, &g, &mut dx)
         })?;
     }
     Ok(())

@@ -1,13 +1,15 @@
-// Softmax cross-entropy of logits x [rows, classes] with labels t [rows]: loss, weight and gradient in one launch.
+// Softmax cross-entropy of logits x [rows, classes] with labels t [rows]: the losses, and from the logits again their
+// gradient weighted by g.
 //
 //   ℓ = log_softmax(x[r]);  loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c];  weight[r] = w[t]
-//   dx[r, c] = e^ℓ[c]·((1−ε)·w[t] + ε/C·Σ w) − ε/C·w[c] − (c = t)·(1−ε)·w[t]
+//   dx[r, c] = g[r]·(e^ℓ[c]·((1−ε)·w[t] + ε/C·Σ w) − ε/C·w[c] − (c = t)·(1−ε)·w[t])
 //
-// w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. A row whose label is p.ignore_index gives zeros; one
-// whose label is no class is reported and gives zeros.
+// w is 1 where the pointer is null; hard = 1 − ε and soft = ε/C. loss, weight and g are f32 whatever the logits are: a
+// gradient that a half cannot hold may fit once g has scaled it. A row whose label is p.ignore_index gives zeros, whatever
+// its g; one whose label is no class is reported and gives zeros.
 //
-// Geometry: cross_entropy_rows<N>: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256.
-//           cross_entropy_blocks: a block of 256 per row, which reads the row twice (three times with smoothing).
+// Geometry: rows1, rows4, rows16: rows of at most 32·N classes in the registers of a warp, 8 rows a block of 256.
+//           blocks: a block of 256 per row. The losses read the row once (twice with smoothing), the gradient twice.
 #include "common/fault.cuh"
 #include "common/softmax.cuh"
 
@@ -21,7 +23,6 @@ static_assert(sizeof(CrossEntropyParams) == 32, "core::ops::CrossEntropyParams")
 // What one call shares among its rows, and the row at hand.
 template <typename T> struct Row {
     const T *x, *w;
-    T *dx;
     u64 classes;
     i64 label;
     float hard, soft;
@@ -32,93 +33,148 @@ template <typename T> struct Row {
         float a = soft > 0.0f ? soft * weight(c) : 0.0f;
         return c == (u64)label ? a + hard * weight(label) : a;
     }
+    // Whether the label is a class. A row without one counts nothing; `reporter` says so if it is not to be ignored.
+    __device__ __forceinline__ bool counts(const CrossEntropyParams &p, u64 r, Fault *fault, bool reporter) const {
+        const bool ignored = label == p.ignore_index;
+        if (!ignored && label >= 0 && (u64)label < p.classes) return true;
+        if (!ignored && reporter) report(fault, FAULT_CROSS_ENTROPY, label, r, p.classes);
+        return false;
+    }
+    // The loss from the row's statistics, and with smoothing from Σ w·ℓ.
+    __device__ __forceinline__ float loss(float m, float log_sum, float all) const {
+        float a = -(hard * weight(label) * (wide(x[label]) - m - log_sum));
+        return soft > 0.0f ? a - soft * all : a;
+    }
+    // What e^(x − m) is multiplied by, from Σ e^(x − m) and Σ w.
+    __device__ __forceinline__ float scale(float sum, float total) const {
+        float mass = hard * weight(label);
+        return (soft > 0.0f ? mass + soft * total : mass) / sum;
+    }
 };
 
-// Whether row `r` has a class for a label. If not it counts nothing: its results are zeros, and a label that is neither a
-// class nor to be ignored is reported. `part` and `parts` say which columns are this thread's.
 template <typename T>
-__device__ __forceinline__ bool usable(const CrossEntropyParams &p, u64 r, const Row<T> &row, T *loss, T *weight,
-                                       Fault *fault, u32 part, u32 parts) {
-    const bool ignored = row.label == p.ignore_index;
-    if (!ignored && row.label >= 0 && (u64)row.label < p.classes) return true;
-    if (!ignored && part == 0) report(fault, FAULT_CROSS_ENTROPY, row.label, r, p.classes);
-    for (u64 c = part; c < p.classes; c += parts) row.dx[c] = narrow<T>(0.0f);
-    if (part == 0) loss[r] = weight[r] = narrow<T>(0.0f);
-    return false;
+__device__ __forceinline__ Row<T> row_of(const CrossEntropyParams &p, u64 r, const T *x, const i32 *labels, const T *w,
+                                         float hard, float soft) {
+    return {x + r * p.classes, w, p.classes, labels[r], hard, soft};
 }
 
 template <int N, typename T>
-__device__ __forceinline__ void rows(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w, T *loss,
-                                     T *weight, T *dx, float hard, float soft, Fault *fault) {
+__device__ __forceinline__ void loss_rows(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
+                                          float *loss, float *weight, float hard, float soft, Fault *fault) {
     u64 r = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
     if (r >= p.rows) return;
-    const Row<T> row = {x + r * p.classes, w, dx + r * p.classes, p.classes, labels[r], hard, soft};
-    if (!usable(p, r, row, loss, weight, fault, threadIdx.x % WARP, WARP)) return;
+    const bool first = threadIdx.x % WARP == 0;
+    const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
+    if (!row.counts(p, r, fault, first)) {
+        if (first) loss[r] = weight[r] = 0.0f;
+        return;
+    }
     WarpRow<N> v;
     v.load(row.x, (int)p.classes);
-    float m, sum, all = 0.0f, total = 0.0f;
+    float m, sum, all = 0.0f;
     v.statistics(m, sum);
-    const float log_sum = logf(sum), label = hard * row.weight(row.label);
+    const float log_sum = logf(sum);
     if (soft > 0.0f) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             int c = i * WARP + v.lane;
-            if (c < v.n) {
-                float wc = row.weight(c);
-                all += wc * (v.v[i] - m - log_sum);
-                total += wc;
-            }
+            if (c < v.n) all += row.weight(c) * (v.v[i] - m - log_sum);
         }
         all = warp_sum(all);
+    }
+    if (first) {
+        loss[r] = row.loss(m, log_sum, all);
+        weight[r] = row.weight(row.label);
+    }
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void grad_rows(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
+                                          const float *g, T *dx, float hard, float soft, Fault *fault) {
+    u64 r = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
+    if (r >= p.rows) return;
+    const int lane = threadIdx.x % WARP;
+    const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
+    dx += r * p.classes;
+    if (!row.counts(p, r, fault, lane == 0)) {
+        for (u64 c = lane; c < p.classes; c += WARP) dx[c] = narrow<T>(0.0f);
+        return;
+    }
+    WarpRow<N> v;
+    v.load(row.x, (int)p.classes);
+    float m, sum, total = 0.0f;
+    v.statistics(m, sum);
+    if (soft > 0.0f) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            int c = i * WARP + v.lane;
+            if (c < v.n) total += row.weight(c);
+        }
         total = warp_sum(total);
     }
-    if (v.lane == 0) {
-        float a = -(label * (wide(row.x[row.label]) - m - log_sum));
-        loss[r] = narrow<T>(soft > 0.0f ? a - soft * all : a);
-        weight[r] = narrow<T>(row.weight(row.label));
-    }
-    const float scale = (soft > 0.0f ? label + soft * total : label) / sum;
+    const float scale = row.scale(sum, total), gr = g[r];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         int c = i * WARP + v.lane;
-        if (c < v.n) row.dx[c] = narrow<T>(expf(v.v[i] - m) * scale - row.pull(c));
+        if (c < v.n) dx[c] = narrow<T>((expf(v.v[i] - m) * scale - row.pull(c)) * gr);
     }
 }
 
 template <typename T>
-__device__ __forceinline__ void blocks(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w, T *loss,
-                                       T *weight, T *dx, float hard, float soft, Fault *fault) {
+__device__ __forceinline__ void loss_blocks(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
+                                            float *loss, float *weight, float hard, float soft, Fault *fault) {
     __shared__ float scratch[256 / WARP];
     const u64 r = blockIdx.x;
-    const Row<T> row = {x + r * p.classes, w, dx + r * p.classes, p.classes, labels[r], hard, soft};
-    if (!usable(p, r, row, loss, weight, fault, threadIdx.x, 256)) return;
-    float m, sum, all = 0.0f, total = 0.0f;
+    const bool first = threadIdx.x == 0;
+    const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
+    if (!row.counts(p, r, fault, first)) {
+        if (first) loss[r] = weight[r] = 0.0f;
+        return;
+    }
+    float m, sum, all = 0.0f;
     block_statistics(row.x, p.classes, m, sum, scratch);
-    const float log_sum = logf(sum), label = hard * row.weight(row.label);
+    const float log_sum = logf(sum);
     if (soft > 0.0f) {
-        for (u64 c = threadIdx.x; c < p.classes; c += 256) {
-            float wc = row.weight(c);
-            all += wc * (wide(row.x[c]) - m - log_sum);
-            total += wc;
-        }
+        for (u64 c = threadIdx.x; c < p.classes; c += 256) all += row.weight(c) * (wide(row.x[c]) - m - log_sum);
         all = block_sum<256>(all, scratch);
+    }
+    if (first) {
+        loss[r] = row.loss(m, log_sum, all);
+        weight[r] = row.weight(row.label);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void grad_blocks(const CrossEntropyParams &p, const T *x, const i32 *labels, const T *w,
+                                            const float *g, T *dx, float hard, float soft, Fault *fault) {
+    __shared__ float scratch[256 / WARP];
+    const u64 r = blockIdx.x;
+    const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
+    dx += r * p.classes;
+    if (!row.counts(p, r, fault, threadIdx.x == 0)) {
+        for (u64 c = threadIdx.x; c < p.classes; c += 256) dx[c] = narrow<T>(0.0f);
+        return;
+    }
+    float m, sum, total = 0.0f;
+    block_statistics(row.x, p.classes, m, sum, scratch);
+    if (soft > 0.0f) {
+        for (u64 c = threadIdx.x; c < p.classes; c += 256) total += row.weight(c);
         total = block_sum<256>(total, scratch);
     }
-    if (threadIdx.x == 0) {
-        float a = -(label * (wide(row.x[row.label]) - m - log_sum));
-        loss[r] = narrow<T>(soft > 0.0f ? a - soft * all : a);
-        weight[r] = narrow<T>(row.weight(row.label));
-    }
-    const float scale = (soft > 0.0f ? label + soft * total : label) / sum;
-    map_row(row.x, row.dx, p.classes, [&](float v, u64 c) { return expf(v - m) * scale - row.pull(c); });
+    const float scale = row.scale(sum, total), gr = g[r];
+    map_row(row.x, dx, p.classes, [&](float v, u64 c) { return (expf(v - m) * scale - row.pull(c)) * gr; });
 }
 
 #define ENTRY(name, body, suffix, T)                                                                                   \
     extern "C" __global__ void __launch_bounds__(256, 2) cross_entropy_##name##_##suffix(                              \
         CrossEntropyParams p, const T *__restrict__ x, const i32 *__restrict__ labels, const T *__restrict__ w,        \
-        T *__restrict__ loss, T *__restrict__ weight, T *__restrict__ dx, float hard, float soft,                      \
-        Fault *__restrict__ fault) {                                                                                   \
-        body(p, x, labels, w, loss, weight, dx, hard, soft, fault);                                                    \
+        float *__restrict__ loss, float *__restrict__ weight, float hard, float soft, Fault *__restrict__ fault) {     \
+        loss_##body(p, x, labels, w, loss, weight, hard, soft, fault);                                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 2) cross_entropy_grad_##name##_##suffix(                         \
+        CrossEntropyParams p, const T *__restrict__ x, const i32 *__restrict__ labels, const T *__restrict__ w,        \
+        const float *__restrict__ g, T *__restrict__ dx, float hard, float soft, Fault *__restrict__ fault) {          \
+        grad_##body(p, x, labels, w, g, dx, hard, soft, fault);                                                        \
     }
 #define ENTRIES(suffix, T)                                                                                             \
     ENTRY(rows1, rows<1>, suffix, T)                                                                                   \

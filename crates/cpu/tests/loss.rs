@@ -3,7 +3,7 @@
 mod common;
 
 use common::{at_threads, close, random};
-use kiln_core::ops::{CrossEntropyParams, LossOps};
+use kiln_core::ops::{CrossEntropyParams, ElementwiseOps, LossOps};
 use kiln_core::{DType, Error, Result, Runtime, Shape};
 use kiln_cpu::Cpu;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ struct Call {
 }
 
 impl Call {
-    /// Loss, weight and gradient, one after the other.
+    /// Loss, weight and gradient of row `r`'s loss times [`upstream`], one after the other.
     fn run(&self) -> Result<Vec<f32>> {
         let (cpu, rows) = (Cpu::poisoned(), self.labels.len());
         let shapes = (Shape::new(&[rows, self.classes])?, Shape::new(&[rows])?);
@@ -25,23 +25,26 @@ impl Call {
         let [mut loss, mut weight] = [cpu.alloc(DType::F32, rows)?, cpu.alloc(DType::F32, rows)?];
         let mut dx = cpu.alloc(DType::F32, self.logits.len())?;
         let weights = self.weights.as_ref().map(|w| cpu.upload(w)).transpose()?;
-        cpu.cross_entropy(
-            &p,
-            &cpu.upload(&self.logits)?,
-            &cpu.upload(&self.labels)?,
-            weights.as_ref(),
-            &mut loss,
-            &mut weight,
-            &mut dx,
-        )?;
+        let (x, labels) = (cpu.upload(&self.logits)?, cpu.upload(&self.labels)?);
+        let g: Vec<f32> = (0..rows).map(|r| self.upstream(r) as f32).collect();
+        cpu.cross_entropy(&p, &x, &labels, weights.as_ref(), &mut loss, &mut weight)?;
+        cpu.cross_entropy_grad(&p, &x, &labels, weights.as_ref(), &cpu.upload(&g)?, &mut dx)?;
         Ok([cpu.download(&loss)?, cpu.download(&weight)?, cpu.download(&dx)?].concat())
+    }
+
+    /// What the gradient of row `r` is multiplied by: NaN where the row is ignored.
+    fn upstream(&self, r: usize) -> f64 {
+        match self.labels[r] {
+            -100 => f64::NAN,
+            _ => (r % 3) as f64 - 0.5,
+        }
     }
 
     fn oracle(&self) -> Vec<f64> {
         let (c, eps) = (self.classes, self.smoothing);
         let w = |i: usize| self.weights.as_ref().map_or(1.0, |w| f64::from(w[i]));
         let (mut loss, mut weight, mut dx) = (Vec::new(), Vec::new(), Vec::new());
-        for (x, &t) in self.logits.chunks(c).zip(&self.labels) {
+        for (r, (x, &t)) in self.logits.chunks(c).zip(&self.labels).enumerate() {
             if t == -100 {
                 loss.push(0.0);
                 weight.push(0.0);
@@ -59,7 +62,8 @@ impl Call {
             loss.push(-k.iter().zip(&l).map(|(k, l)| k * l).sum::<f64>());
             weight.push(w(t));
             let total: f64 = k.iter().sum();
-            dx.extend(l.iter().zip(&k).map(|(l, k)| l.exp() * total - k));
+            let g = self.upstream(r);
+            dx.extend(l.iter().zip(&k).map(|(l, k)| g * (l.exp() * total - k)));
         }
         [loss, weight, dx].concat()
     }
@@ -132,5 +136,27 @@ fn masked_logits_of_other_classes_do_no_harm() {
         weights: None,
         smoothing: 0.0,
     };
-    close(&call.run().unwrap(), &[2f64.ln(), 1.0, -0.5, 0.0, 0.5], 1e-6, 1e-6);
+    close(&call.run().unwrap(), &[2f64.ln(), 1.0, 0.25, 0.0, -0.25], 1e-6, 1e-6);
+}
+
+/// A gradient too small for a half is scaled by what comes from the loss before it is rounded.
+#[test]
+fn halves_round_what_the_logits_get() {
+    let cpu = Cpu::poisoned();
+    let run = |dtype: DType, scale: f32| -> Result<Vec<f32>> {
+        let shapes = (Shape::new(&[1, 4])?, Shape::new(&[1])?);
+        let p = CrossEntropyParams::new("test", &shapes.0, &shapes.1, 0.0, -100)?;
+        let (mut x, mut dx) = (cpu.alloc(dtype, 4)?, cpu.alloc(dtype, 4)?);
+        cpu.cast(&cpu.upload(&[18f32, 0.0, 0.0, 0.0])?, &mut x)?;
+        cpu.cross_entropy_grad(&p, &x, &cpu.upload(&[0i32])?, None, &cpu.upload(&[scale])?, &mut dx)?;
+        let mut wide = cpu.alloc(DType::F32, 4)?;
+        cpu.cast(&dx, &mut wide)?;
+        cpu.download(&wide)
+    };
+    let share = f64::from(32768f32) * (-18f64).exp();
+    for (dtype, rounding) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+        let got = run(dtype, 32768.0).unwrap();
+        // The label's own share is 1 to the last bit of f32.
+        close(&got, &[0.0, share, share, share], rounding, 0.0);
+    }
 }

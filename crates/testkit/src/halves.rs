@@ -88,3 +88,61 @@ fn slopes<B: Backend>(backend: &B) -> Result<()> {
     }
     Ok(())
 }
+
+/// Losses are computed in f32: what a mean adds up may pass the largest half, and what its gradient is divided by may take
+/// it below the smallest, as long as a loss scale brings it back.
+///
+/// # Panics
+/// As [`rounded_once`].
+pub fn losses<B: Backend>(backend: &B) {
+    ends(backend).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn ends<B: Backend>(backend: &B) -> Result<()> {
+    const ROWS: usize = 2048;
+    for (dtype, rounding) in [(DType::BF16, 2f64.powi(-8)), (DType::F16, 2f64.powi(-11))] {
+        let near = |what: &str, got: f64, want: f64| {
+            let bound = want.abs() * (rounding + 1e-5);
+            assert!((got - want).abs() <= bound, "{dtype} {what}: {got}, expected {want}");
+        };
+        let slope = |x: &Tensor<B>, loss: &Tensor<B>| {
+            let scaled = loss.to_dtype(DType::F32)?.mul_scalar(32768.0)?;
+            scaled.backward()?.remove(x).map_or(Ok(Vec::new()), |g| g.to_f64())
+        };
+        // e⁻¹⁸ is 1.5e-8, a quarter of the smallest half.
+        let x = Tensor::from_f64(backend, &[18.0, 0.0, 0.0, 0.0], &[1, 4], dtype)?.requires_grad();
+        let g = slope(&x, &x.cross_entropy(&Indices::from_slice(backend, &[0], &[1])?)?)?;
+        assert_eq!(g[0], 0.0);
+        g[1..].iter().for_each(|&g| near("share", g, 32768.0 * (-18f64).exp()));
+        // 2048 losses of 40 add up to more than the largest half, and so do 2048 weights of 64.
+        let rows = Tensor::from_f64(backend, &[-40.0, 0.0].repeat(ROWS), &[ROWS, 2], dtype)?.requires_grad();
+        let labels = Indices::from_slice(backend, &[0; ROWS], &[ROWS])?;
+        let weight = Tensor::from_f64(backend, &[64.0, 1.0], &[2], dtype)?;
+        let options = CrossEntropyOptions {
+            weight: Some(&weight),
+            ..Default::default()
+        };
+        for loss in [
+            rows.cross_entropy_with(&labels, &options)?,
+            rows.nll_loss_with(&labels, &options)?,
+        ] {
+            near("mean", loss.item()?, 40.0);
+            near("slope", slope(&rows, &loss)?[0], -32768.0 / ROWS as f64);
+        }
+        let target = rows.detach().neg()?;
+        for (what, loss, value, g) in [
+            ("mse", rows.mse_loss(&target, Reduction::Mean)?, 3200.0, -160.0),
+            ("l1", rows.l1_loss(&target, Reduction::Mean)?, 40.0, -1.0),
+            (
+                "huber",
+                rows.huber_loss(&target, 2000.0, Reduction::Mean)?,
+                1600.0,
+                -80.0,
+            ),
+        ] {
+            near(what, loss.item()?, value);
+            near(what, slope(&rows, &loss)?[0], g * 32768.0 / (2 * ROWS) as f64);
+        }
+    }
+    Ok(())
+}

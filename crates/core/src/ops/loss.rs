@@ -57,9 +57,9 @@ impl CrossEntropyParams {
 /// Losses of a backend.
 pub trait LossOps: Runtime {
     /// With `ℓ = log_softmax(logits[r])`, label `t`, class weights `w` (1 when absent) and smoothing ε:
-    /// `loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c]` and `weight[r] = w[t]`; both are 0 for an ignored row.
-    /// `dlogits[r]` is the gradient of `loss[r]` alone. `loss` and `weight` have the dtype of the logits; labels are
-    /// i32.
+    /// `loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c]` and `weight[r] = w[t]`; both are 0 for an ignored row. They are
+    /// of the logits' accumulation dtype (f32, or f64 for f64), because a mean is yet to be taken of them; the class
+    /// weights have the dtype of the logits; labels are i32.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`] for a label that is neither a class nor `ignore_index`.
@@ -71,6 +71,22 @@ pub trait LossOps: Runtime {
         class_weights: Option<&Self::Buffer>,
         loss: &mut Self::Buffer,
         weight: &mut Self::Buffer,
+    ) -> Result<()>;
+
+    /// The gradient of [`LossOps::cross_entropy`]'s losses, weighted by `g` (as the losses: `[rows]`, of the
+    /// accumulation dtype): `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
+    /// `a[c] = ε/C·w[c] + (c = t)·(1−ε)·w[t]`, and 0 in an ignored row whatever its `g`. It is rounded once, to the
+    /// dtype of the logits.
+    ///
+    /// # Errors
+    /// As [`LossOps::cross_entropy`], where the backend looks again.
+    fn cross_entropy_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &Self::Buffer,
+        labels: &Self::Buffer,
+        class_weights: Option<&Self::Buffer>,
+        g: &Self::Buffer,
         dlogits: &mut Self::Buffer,
     ) -> Result<()>;
 }

@@ -1,8 +1,9 @@
-//! Softmax cross-entropy: one pass over each row gives its loss and its gradient.
+//! Softmax cross-entropy: the losses of rows, and their gradient from the logits again. Half precision is widened, and only
+//! the gradient of the logits is rounded, with the gradient of the loss in it.
 
 use crate::blocks::lanes;
 use crate::dispatch::float;
-use crate::parallel::{rows_per_chunk, zip3_mut};
+use crate::parallel::{chunks_mut, rows_per_chunk, zip2_mut};
 use crate::real::Real;
 use crate::rows::{max_row, sum, sums};
 use crate::wide::{Wide, write_wide};
@@ -10,8 +11,13 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{Buffer, Error, Result};
 
+/// Work of an element relative to one multiplication.
+const COST: usize = 8;
+
 /// What one call shares among its rows.
 struct Terms<'a, A> {
+    classes: usize,
+    ignore_index: i64,
     /// 1 − ε
     hard: A,
     /// ε/C
@@ -21,15 +27,68 @@ struct Terms<'a, A> {
     total: A,
 }
 
-impl<A: Real> Terms<'_, A> {
+impl<'a, A: Real> Terms<'a, A> {
+    fn new(p: &CrossEntropyParams, weights: Option<&'a [A]>) -> Self {
+        Terms {
+            classes: p.classes as usize,
+            ignore_index: p.ignore_index,
+            hard: A::of(1.0 - p.smoothing),
+            soft: A::of(p.smoothing / p.classes as f64),
+            weights,
+            total: weights.map_or(A::of(p.classes as f64), |w| sum(w, |w| w)),
+        }
+    }
+
     #[inline(always)]
     fn weight(&self, class: usize) -> A {
         self.weights.map_or(A::ONE, |w| w[class])
     }
 
-    /// The loss of a row with label `t`; its gradient goes to `dx`.
+    /// The class that a label names; none if its row is ignored.
     #[inline(always)]
-    fn row(&self, x: &[A], t: usize, dx: &mut [A]) -> A {
+    fn class(&self, label: i32) -> Option<usize> {
+        (i64::from(label) != self.ignore_index).then_some(label as usize)
+    }
+
+    /// The loss of a row of class `t`.
+    #[inline(always)]
+    fn loss(&self, x: &[A], t: usize) -> A {
+        let m = max_row(x);
+        let s = sum(
+            x,
+            #[inline(always)]
+            |x| (x - m).exp(),
+        );
+        let log_s = s.ln();
+        let loss = -(self.hard * self.weight(t) * (x[t] - m - log_s));
+        if self.soft > A::ZERO {
+            loss - self.soft * self.all(x, m + log_s)
+        } else {
+            loss
+        }
+    }
+
+    /// Σ w·ℓ over all classes.
+    #[inline(always)]
+    fn all(&self, x: &[A], log_sum: A) -> A {
+        let Some(w) = self.weights else {
+            return sum(
+                x,
+                #[inline(always)]
+                |x| x - log_sum,
+            );
+        };
+        let [all] = sums(
+            [x, w],
+            #[inline(always)]
+            |[x, w]| [w * (x - log_sum)],
+        );
+        all
+    }
+
+    /// The gradient of `g·loss` of a row of class `t`: p·mass − what each class is pulled up by, times `g`.
+    #[inline(always)]
+    fn grad(&self, x: &[A], t: usize, g: A, dx: &mut [A]) {
         let m = max_row(x);
         for (dx, &x) in dx.iter_mut().zip(x) {
             *dx = (x - m).exp();
@@ -39,88 +98,79 @@ impl<A: Real> Terms<'_, A> {
             #[inline(always)]
             |y| y,
         );
-        let log_s = s.ln();
         let label = self.hard * self.weight(t);
-        let mut loss = -(label * (x[t] - m - log_s));
-        // dx = p·mass − what each class is pulled up by
-        if self.soft > A::ZERO {
-            self.smooth(x, m + log_s, s, label, dx, &mut loss);
+        let mass = if self.soft > A::ZERO {
+            label + self.soft * self.total
         } else {
-            let scale = label / s;
-            for dx in &mut *dx {
-                *dx = *dx * scale;
-            }
-        }
-        dx[t] = dx[t] - label;
-        loss
-    }
-
-    /// What smoothing adds to the loss, and the gradient without the label's part, from `dx = eˣ⁻ᵐ`.
-    #[inline(always)]
-    fn smooth(&self, x: &[A], log_sum: A, s: A, label: A, dx: &mut [A], loss: &mut A) {
-        let scale = (label + self.soft * self.total) / s;
-        let all = match self.weights {
+            label
+        };
+        let scale = mass / s;
+        // The class of the row is pulled up by more than the others: its share is kept for it.
+        let share = dx[t] * scale;
+        match self.weights.filter(|_| self.soft > A::ZERO) {
             None => {
-                for dx in dx {
-                    *dx = *dx * scale - self.soft;
+                for dx in &mut *dx {
+                    *dx = (*dx * scale - self.soft) * g;
                 }
-                sum(
-                    x,
-                    #[inline(always)]
-                    |x| x - log_sum,
-                )
             }
             Some(w) => {
                 for (dx, &w) in dx.iter_mut().zip(w) {
-                    *dx = *dx * scale - self.soft * w;
+                    *dx = (*dx * scale - self.soft * w) * g;
                 }
-                let [all] = sums(
-                    [x, w],
-                    #[inline(always)]
-                    |[x, w]| [w * (x - log_sum)],
-                );
-                all
             }
-        };
-        *loss = *loss - self.soft * all;
+        }
+        dx[t] = (share - self.soft * self.weight(t) - label) * g;
     }
 }
 
-fn cross_entropy<A: Real>(
-    p: &CrossEntropyParams,
-    logits: &[A],
-    labels: &[i32],
-    weights: Option<&[A]>,
-    (loss, weight, dlogits): (&mut [A], &mut [A], &mut [A]),
-) {
-    let classes = p.classes as usize;
-    let terms = Terms {
-        hard: A::of(1.0 - p.smoothing),
-        soft: A::of(p.smoothing / p.classes as f64),
-        weights,
-        total: weights.map_or(A::of(p.classes as f64), |w| sum(w, |w| w)),
-    };
-    let rows = rows_per_chunk(labels.len(), classes, 8);
-    let outputs = ((loss, rows), (weight, rows), (dlogits, rows * classes));
-    zip3_mut(outputs.0, outputs.1, outputs.2, |chunk, loss, weight, dlogits| {
+fn losses<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], loss: &mut [A], weight: &mut [A]) {
+    let classes = terms.classes;
+    let rows = rows_per_chunk(labels.len(), classes, COST);
+    zip2_mut((loss, rows), (weight, rows), |chunk, loss, weight| {
         lanes::<A, _>(
             #[inline(always)]
             || {
-                let outputs = loss.iter_mut().zip(weight).zip(dlogits.chunks_exact_mut(classes));
-                for (r, ((loss, weight), dx)) in (chunk * rows..).zip(outputs) {
-                    let label = labels[r];
-                    if i64::from(label) == p.ignore_index {
-                        (*loss, *weight) = (A::ZERO, A::ZERO);
-                        dx.fill(A::ZERO);
-                        continue;
-                    }
-                    let t = label as usize;
-                    *loss = terms.row(&logits[r * classes..][..classes], t, dx);
-                    *weight = terms.weight(t);
+                for (r, (loss, weight)) in (chunk * rows..).zip(loss.iter_mut().zip(weight)) {
+                    (*loss, *weight) = match terms.class(labels[r]) {
+                        Some(t) => (terms.loss(&logits[r * classes..][..classes], t), terms.weight(t)),
+                        None => (A::ZERO, A::ZERO),
+                    };
                 }
             },
         );
     });
+}
+
+fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A], dlogits: &mut [A]) {
+    let classes = terms.classes;
+    chunks_mut(dlogits, classes, COST, |at, dlogits| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (r, dx) in (at / classes..).zip(dlogits.chunks_exact_mut(classes)) {
+                    match terms.class(labels[r]) {
+                        Some(t) => terms.grad(&logits[r * classes..][..classes], t, g[r], dx),
+                        None => dx.fill(A::ZERO),
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The labels, each checked to be a class or to be ignored.
+fn checked<'a>(p: &CrossEntropyParams, labels: &'a CpuBuffer) -> Result<&'a [i32]> {
+    let labels = labels.as_slice::<i32>();
+    let valid = |l: i64| (0..p.classes as i64).contains(&l) || l == p.ignore_index;
+    match labels.iter().position(|&l| !valid(i64::from(l))) {
+        Some(position) => Err(Error::IndexOutOfRange {
+            op: "cross_entropy",
+            index: i64::from(labels[position]),
+            position,
+            size: p.classes as usize,
+        }),
+        None => Ok(labels),
+    }
 }
 
 impl LossOps for Cpu {
@@ -132,30 +182,36 @@ impl LossOps for Cpu {
         class_weights: Option<&CpuBuffer>,
         loss: &mut CpuBuffer,
         weight: &mut CpuBuffer,
-        dlogits: &mut CpuBuffer,
     ) -> Result<()> {
         debug_assert_eq!((logits.len() as u64, labels.len() as u64), (p.rows * p.classes, p.rows));
-        let labels = labels.as_slice::<i32>();
-        let valid = |l: i64| (0..p.classes as i64).contains(&l) || l == p.ignore_index;
-        if let Some((position, &label)) = labels.iter().enumerate().find(|&(_, &l)| !valid(i64::from(l))) {
-            return Err(Error::IndexOutOfRange {
-                op: "cross_entropy",
-                index: i64::from(label),
-                position,
-                size: p.classes as usize,
-            });
-        }
+        let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
             let logits = Wide::new::<T>(self, logits)?;
             let class_weights = class_weights.map(|w| Wide::new::<T>(self, w)).transpose()?;
-            let weights = class_weights.as_ref().map(Wide::slice);
-            write_wide::<T>(self, loss, |loss| {
-                write_wide::<T>(self, weight, |weight| {
-                    write_wide::<T>(self, dlogits, |dlogits| {
-                        cross_entropy(p, logits.slice(), labels, weights, (loss, weight, dlogits));
-                        Ok(())
-                    })
-                })
+            let terms = Terms::new(p, class_weights.as_ref().map(Wide::slice));
+            losses(&terms, logits.slice(), labels, loss.as_mut_slice(), weight.as_mut_slice());
+        });
+        Ok(())
+    }
+
+    fn cross_entropy_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &CpuBuffer,
+        labels: &CpuBuffer,
+        class_weights: Option<&CpuBuffer>,
+        g: &CpuBuffer,
+        dlogits: &mut CpuBuffer,
+    ) -> Result<()> {
+        debug_assert_eq!((logits.len(), labels.len()), (dlogits.len(), g.len()));
+        let labels = checked(p, labels)?;
+        float!(logits.dtype(), T => {
+            let logits = Wide::new::<T>(self, logits)?;
+            let class_weights = class_weights.map(|w| Wide::new::<T>(self, w)).transpose()?;
+            let terms = Terms::new(p, class_weights.as_ref().map(Wide::slice));
+            write_wide::<T>(self, dlogits, |dlogits| {
+                gradient(&terms, logits.slice(), labels, g.as_slice(), dlogits);
+                Ok(())
             })
         })
     }

@@ -1,11 +1,11 @@
-//! Softmax cross-entropy: loss, weight and gradient in one launch.
+//! Softmax cross-entropy: a launch for the losses, and one for their gradient.
 //!
-//! | classes   | kernel                 | where a row is            |
-//! |-----------|------------------------|---------------------------|
-//! | up to 32  | `cross_entropy_rows1`  | a register for each lane  |
-//! | up to 128 | `cross_entropy_rows4`  | 4 registers               |
-//! | up to 512 | `cross_entropy_rows16` | 16 registers              |
-//! | more      | `cross_entropy_blocks` | read by a block           |
+//! | classes   | kernel        | where a row is            |
+//! |-----------|---------------|---------------------------|
+//! | up to 32  | `…_rows1`     | a register for each lane  |
+//! | up to 128 | `…_rows4`     | 4 registers               |
+//! | up to 512 | `…_rows16`    | 16 registers              |
+//! | more      | `…_blocks`    | read by a block           |
 
 use super::instance;
 use crate::buffer::maybe;
@@ -14,7 +14,56 @@ use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{Buffer, Result};
 use kiln_device::Arg;
-use kiln_kernels::loss as kernels;
+use kiln_kernels::{PerFloat, loss as kernels};
+
+/// The kernels of an op, for more classes each.
+type ByClasses = [&'static PerFloat; 4];
+const LOSS: ByClasses = [
+    &kernels::CROSS_ENTROPY_ROWS1,
+    &kernels::CROSS_ENTROPY_ROWS4,
+    &kernels::CROSS_ENTROPY_ROWS16,
+    &kernels::CROSS_ENTROPY_BLOCKS,
+];
+const GRAD: ByClasses = [
+    &kernels::CROSS_ENTROPY_GRAD_ROWS1,
+    &kernels::CROSS_ENTROPY_GRAD_ROWS4,
+    &kernels::CROSS_ENTROPY_GRAD_ROWS16,
+    &kernels::CROSS_ENTROPY_GRAD_BLOCKS,
+];
+
+impl Cuda {
+    /// Launches what `p` chooses of `kernels`; `between` are the arguments between the logits and the numbers.
+    fn cross_entropy_by(
+        &self,
+        kernels: &ByClasses,
+        p: &CrossEntropyParams,
+        logits: &CudaBuffer,
+        between: [Arg<'_>; 4],
+    ) -> Result<()> {
+        let (kernel, rows) = match p.classes {
+            0..=32 => (kernels[0], 8),
+            33..=128 => (kernels[1], 8),
+            129..=512 => (kernels[2], 8),
+            _ => (kernels[3], 1),
+        };
+        let hard = (1.0 - p.smoothing) as f32;
+        let soft = (p.smoothing / p.classes as f64) as f32;
+        let [labels, weights, a, b] = between;
+        let args = [
+            Arg::value(p),
+            logits.arg(),
+            labels,
+            weights,
+            a,
+            b,
+            Arg::value(&hard),
+            Arg::value(&soft),
+            self.fault(),
+        ];
+        let geometry = blocks("cross_entropy", p.rows.div_ceil(rows))?;
+        self.launch(instance(kernel, logits.dtype()), geometry, &args)
+    }
+}
 
 impl LossOps for Cuda {
     fn cross_entropy(
@@ -25,29 +74,21 @@ impl LossOps for Cuda {
         class_weights: Option<&CudaBuffer>,
         loss: &mut CudaBuffer,
         weight: &mut CudaBuffer,
+    ) -> Result<()> {
+        let between = [labels.arg(), maybe(class_weights), loss.out(), weight.out()];
+        self.cross_entropy_by(&LOSS, p, logits, between)
+    }
+
+    fn cross_entropy_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &CudaBuffer,
+        labels: &CudaBuffer,
+        class_weights: Option<&CudaBuffer>,
+        g: &CudaBuffer,
         dlogits: &mut CudaBuffer,
     ) -> Result<()> {
-        let (kernel, rows) = match p.classes {
-            0..=32 => (&kernels::CROSS_ENTROPY_ROWS1, 8),
-            33..=128 => (&kernels::CROSS_ENTROPY_ROWS4, 8),
-            129..=512 => (&kernels::CROSS_ENTROPY_ROWS16, 8),
-            _ => (&kernels::CROSS_ENTROPY_BLOCKS, 1),
-        };
-        let hard = (1.0 - p.smoothing) as f32;
-        let soft = (p.smoothing / p.classes as f64) as f32;
-        let args = [
-            Arg::value(p),
-            logits.arg(),
-            labels.arg(),
-            maybe(class_weights),
-            loss.out(),
-            weight.out(),
-            dlogits.out(),
-            Arg::value(&hard),
-            Arg::value(&soft),
-            self.fault(),
-        ];
-        let geometry = blocks("cross_entropy", p.rows.div_ceil(rows))?;
-        self.launch(instance(kernel, logits.dtype()), geometry, &args)
+        let between = [labels.arg(), maybe(class_weights), g.arg(), dlogits.out()];
+        self.cross_entropy_by(&GRAD, p, logits, between)
     }
 }

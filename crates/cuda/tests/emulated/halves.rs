@@ -7,6 +7,11 @@ fn rounded_once() {
 }
 
 #[test]
+fn losses() {
+    halves::losses(&cuda());
+}
+
+#[test]
 fn gradients() {
     halves::gradients(&cuda());
 }

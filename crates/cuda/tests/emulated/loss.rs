@@ -44,6 +44,11 @@ fn any_number_of_classes() {
             .collect();
         let (x, w) = (mixed(rows * classes, 1), mixed(classes, 2));
         let weights: Vec<f64> = w.iter().map(|w| w.abs()).collect();
+        let mut upstream = mixed(rows, 3);
+        if rows > 1 {
+            // What an ignored row is multiplied by does not count.
+            upstream[1] = f64::NAN;
+        }
         for (smoothing, weighted) in [(0.0, false), (0.1, false), (0.0, true), (0.25, true), (1.0, true)] {
             let p = CrossEntropyParams {
                 rows: rows as u64,
@@ -55,10 +60,11 @@ fn any_number_of_classes() {
                 let results = both!(&cuda, |b| {
                     let (x, w) = (tensor(b, dtype, &x), tensor(b, dtype, &weights));
                     let labels = indices(b, &labels);
-                    let (mut loss, mut weight) = (space(b, dtype, rows), space(b, dtype, rows));
-                    let mut dx = space(b, dtype, rows * classes);
+                    let (mut loss, mut weight) = (space(b, DType::F32, rows), space(b, DType::F32, rows));
+                    let (g, mut dx) = (tensor(b, DType::F32, &upstream), space(b, dtype, rows * classes));
                     let w = weighted.then_some(&w);
-                    b.cross_entropy(&p, &x, &labels, w, &mut loss, &mut weight, &mut dx)?;
+                    b.cross_entropy(&p, &x, &labels, w, &mut loss, &mut weight)?;
+                    b.cross_entropy_grad(&p, &x, &labels, w, &g, &mut dx)?;
                     out(b, &[&loss, &weight, &dx])
                 });
                 assert_near(&format!("{p:?}"), 8.0, &results);
@@ -82,15 +88,20 @@ fn labels_out_of_range() {
             let x = tensor(&cuda, DType::F32, &mixed(3 * classes, 1));
             let labels = indices(&cuda, &[0, 2, bad]);
             let [mut loss, mut weight] = [3, 3].map(|n| space(&cuda, DType::F32, n));
-            let mut dx = space(&cuda, DType::F32, 3 * classes);
-            let error = cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight, &mut dx);
+            let (g, mut dx) = (
+                tensor(&cuda, DType::F32, &[1.0; 3]),
+                space(&cuda, DType::F32, 3 * classes),
+            );
+            let loss = cuda.cross_entropy(&p, &x, &labels, None, &mut loss, &mut weight);
+            let gradient = cuda.cross_entropy_grad(&p, &x, &labels, None, &g, &mut dx);
             let want = Error::IndexOutOfRange {
                 op: "cross_entropy",
                 index: i64::from(bad),
                 position: 2,
                 size: classes,
             };
-            assert_eq!(error, Err(want));
+            assert_eq!(loss, Err(want.clone()));
+            assert_eq!(gradient, Err(want));
             assert_eq!(cuda.sync(), Ok(()));
         }
     }

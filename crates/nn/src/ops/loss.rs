@@ -1,11 +1,21 @@
 //! Losses, with PyTorch's formulas and reductions.
+//!
+//! A loss of half precision is computed in f32, from its operands to the end of its reduction, and rounded once, and so
+//! are its gradients: a mean divides them by the batch, and what is left of them may be more than a half can tell from 0
+//! only when a loss scale has been multiplied in. (PyTorch's autocast runs losses in f32 for the same reason.)
 
 mod cross_entropy;
 mod pointwise;
 
 pub use cross_entropy::CrossEntropyOptions;
 
+use crate::ops::reduce::wide_dtype;
 use crate::{Backend, Result, Tensor};
+
+/// A tensor in the dtype that a loss is computed in.
+fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    x.to_dtype(wide_dtype(x.dtype()))
+}
 
 /// What becomes of the losses of single elements or rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -14,12 +14,29 @@ impl<B: Backend> LossOps for Profiled<B> {
         class_weights: Option<&B::Buffer>,
         loss: &mut B::Buffer,
         weight: &mut B::Buffer,
-        dlogits: &mut B::Buffer,
     ) -> Result<()> {
         let read = bytes(logits) + bytes(labels) + optional(class_weights);
-        let cost = moved(read + bytes(loss) + bytes(weight) + bytes(dlogits));
+        let cost = moved(read + bytes(loss) + bytes(weight));
         self.op("cross_entropy", cost, elements(logits), |b| {
-            b.cross_entropy(p, logits, labels, class_weights, loss, weight, dlogits)
+            b.cross_entropy(p, logits, labels, class_weights, loss, weight)
         })
+    }
+
+    fn cross_entropy_grad(
+        &self,
+        p: &CrossEntropyParams,
+        logits: &B::Buffer,
+        labels: &B::Buffer,
+        class_weights: Option<&B::Buffer>,
+        g: &B::Buffer,
+        dlogits: &mut B::Buffer,
+    ) -> Result<()> {
+        let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
+        self.op(
+            "cross_entropy_grad",
+            moved(read + bytes(dlogits)),
+            elements(logits),
+            |b| b.cross_entropy_grad(p, logits, labels, class_weights, g, dlogits),
+        )
     }
 }

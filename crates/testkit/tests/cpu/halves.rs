@@ -7,6 +7,11 @@ fn rounded_once() {
 }
 
 #[test]
+fn losses() {
+    halves::losses(&Cpu::poisoned());
+}
+
+#[test]
 fn gradients() {
     halves::gradients(&Cpu::poisoned());
 }

@@ -1,6 +1,6 @@
 //! Cross-entropy from logits, from probabilities and from log-probabilities.
 
-use super::Reduction;
+use super::{Reduction, widened};
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::ops::reduce::wide_dtype;
 use crate::tensor::same_dtype;
@@ -32,13 +32,13 @@ impl<B: Backend> Default for CrossEntropyOptions<'_, B> {
     }
 }
 
-/// The loss of every row; its gradient was computed with it.
+/// The losses of the rows, in the accumulation dtype: what the logits get is rounded when their gradient has been
+/// multiplied in, as a loss scale for half precision has to be.
 struct CrossEntropy<B: Backend> {
     logits: Tensor<B>,
     labels: Indices<B>,
     weight: Option<Tensor<B>>,
     p: CrossEntropyParams,
-    dlogits: Tensor<B>,
 }
 
 impl<B: Backend> Rule<B> for CrossEntropy<B> {
@@ -48,7 +48,17 @@ impl<B: Backend> Rule<B> for CrossEntropy<B> {
                 composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)
             });
         }
-        Ok(vec![Some(self.dlogits.mul(&cx.grad.unsqueeze(-1)?)?)])
+        let x = &self.logits;
+        let mut dx = x.alloc_like(*x.shape())?;
+        x.backend().cross_entropy_grad(
+            &self.p,
+            x.buffer(),
+            self.labels.buffer(),
+            self.weight.as_ref().map(Tensor::buffer),
+            cx.grad.buffer(),
+            &mut dx,
+        )?;
+        Ok(vec![Some(Tensor::from_buffer(x.backend(), dx, *x.shape()))])
     }
 }
 
@@ -59,7 +69,9 @@ fn composed<B: Backend>(
     weight: Option<&Tensor<B>>,
     p: &CrossEntropyParams,
 ) -> Result<Tensor<B>> {
-    let log_p = logits.log_softmax(-1)?;
+    let log_p = widened(logits)?.log_softmax(-1)?;
+    let weight = weight.map(widened).transpose()?;
+    let weight = weight.as_ref();
     let labels = Labels::new(labels, p.ignore_index, logits.dtype())?;
     let (hard, _) = labels.nll(&log_p, weight)?;
     if p.smoothing == 0.0 {
@@ -164,7 +176,7 @@ fn check<B: Backend>(
 
 impl<B: Backend> Tensor<B> {
     /// The mean cross-entropy of logits `[…, C]` and i32 labels `[…]` (`torch.nn.functional.cross_entropy`; Keras's
-    /// sparse categorical cross-entropy with `from_logits=True`). NaN for an empty batch.
+    /// sparse categorical cross-entropy with `from_logits=True`). NaN, with gradient 0, where no row counts.
     ///
     /// # Errors
     /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is no class.
@@ -180,8 +192,8 @@ impl<B: Backend> Tensor<B> {
         const OP: &str = "cross_entropy";
         let p = check(OP, self, labels, options)?;
         let rows = *labels.shape();
-        let (mut loss, mut weight) = (self.alloc_like(rows)?, self.alloc_like(rows)?);
-        let mut dlogits = self.alloc_like(*self.shape())?;
+        let alloc = || self.backend().alloc(wide_dtype(self.dtype()), rows.size());
+        let (mut loss, mut weight) = (alloc()?, alloc()?);
         self.backend().cross_entropy(
             &p,
             self.buffer(),
@@ -189,17 +201,15 @@ impl<B: Backend> Tensor<B> {
             options.weight.map(Tensor::buffer),
             &mut loss,
             &mut weight,
-            &mut dlogits,
         )?;
         let loss = Tensor::from_buffer(self.backend(), loss, rows).record(OP, &[self], || CrossEntropy {
             logits: self.clone(),
             labels: labels.clone(),
             weight: options.weight.cloned(),
             p,
-            dlogits: Tensor::from_buffer(self.backend(), dlogits, *self.shape()),
         });
         let weight = Tensor::from_buffer(self.backend(), weight, rows);
-        options.reduction.weighted(&loss, &weight)
+        options.reduction.weighted(&loss, &weight)?.to_dtype(self.dtype())
     }
 
     /// Cross-entropy of logits `[…, C]` and target distributions of the same shape (`torch.nn.functional.cross_entropy`
@@ -221,15 +231,17 @@ impl<B: Backend> Tensor<B> {
         }
         let lead = Shape::new(&self.shape()[..self.rank().saturating_sub(1)])?;
         let p = CrossEntropyParams::new(OP, self.shape(), &lead, options.label_smoothing, options.ignore_index)?;
+        let targets = widened(targets)?;
         let smoothed = match p.smoothing {
-            0.0 => targets.clone(),
+            0.0 => targets,
             s => targets.affine(1.0 - s, s / p.classes as f64)?,
         };
-        let mut terms = self.log_softmax(-1)?.mul(&smoothed)?;
+        let mut terms = widened(self)?.log_softmax(-1)?.mul(&smoothed)?;
         if let Some(w) = options.weight {
-            terms = terms.mul(w)?;
+            terms = terms.mul(&widened(w)?)?;
         }
-        options.reduction.apply(&terms.sum(&[-1], false)?.neg()?)
+        let losses = terms.sum(&[-1], false)?.neg()?;
+        options.reduction.apply(&losses)?.to_dtype(self.dtype())
     }
 
     /// Cross-entropy of probabilities `[…, C]` and i32 labels `[…]` (Keras's sparse categorical cross-entropy with
@@ -241,12 +253,11 @@ impl<B: Backend> Tensor<B> {
         const OP: &str = "cross_entropy_from_probabilities";
         const CLIP: f64 = 1e-7;
         let p = check(OP, self, labels, &CrossEntropyOptions::default())?;
-        // A clip that halves cannot tell from 0 would not keep the logarithm finite.
-        let wide = self.to_dtype(wide_dtype(self.dtype()))?;
+        let wide = widened(self)?;
         let share = wide.div(&wide.sum(&[-1], true)?)?;
-        let log_p = share.clamp(CLIP, 1.0 - CLIP)?.log()?.to_dtype(self.dtype())?;
+        let log_p = share.clamp(CLIP, 1.0 - CLIP)?.log()?;
         let (loss, weights) = Labels::new(labels, p.ignore_index, self.dtype())?.nll(&log_p, None)?;
-        reduction.weighted(&loss, &weights)
+        reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
     }
 
     /// The mean negative log-likelihood of log-probabilities `[…, C]` and i32 labels `[…]`
@@ -268,8 +279,10 @@ impl<B: Backend> Tensor<B> {
         if p.smoothing != 0.0 {
             return Err(Error::invalid(OP, "label_smoothing", p.smoothing, "0"));
         }
-        let (loss, weights) = Labels::new(labels, p.ignore_index, self.dtype())?.nll(self, options.weight)?;
-        options.reduction.weighted(&loss, &weights)
+        let weight = options.weight.map(widened).transpose()?;
+        let labels = Labels::new(labels, p.ignore_index, self.dtype())?;
+        let (loss, weights) = labels.nll(&widened(self)?, weight.as_ref())?;
+        options.reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
     }
 }
 

@@ -1,13 +1,14 @@
 //! Losses that compare a tensor with a target element by element.
 
-use super::Reduction;
+use super::{Reduction, widened};
 use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::ops::elementwise::check_broadcasts;
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 
-/// Refuses a target of another shape or dtype. (PyTorch broadcasts, with a warning that it is likely a mistake.)
-fn check<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<()> {
+/// Both operands in the dtype that a loss is computed in. Refuses a target of another shape or dtype. (PyTorch
+/// broadcasts, with a warning that it is likely a mistake.)
+fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
     same_dtype(op, x, target)?;
     if x.shape() != target.shape() {
         return Err(Error::ShapeMismatch {
@@ -16,7 +17,12 @@ fn check<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Res
             rhs: *target.shape(),
         });
     }
-    Ok(())
+    Ok([widened(x)?, widened(target)?])
+}
+
+/// The losses reduced, in the dtype of what they are the losses of.
+fn finish<B: Backend>(x: &Tensor<B>, losses: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+    reduction.apply(losses)?.to_dtype(x.dtype())
 }
 
 /// Binary cross-entropy's gradient, bounded where PyTorch bounds it.
@@ -54,10 +60,18 @@ fn logs<B: Backend>(x: &Tensor<B>) -> Result<(Tensor<B>, Tensor<B>)> {
 }
 
 fn positive(op: &'static str, argument: &'static str, value: f64) -> Result<()> {
-    if value > 0.0 && value.is_finite() {
+    if value > 0.0 {
         return Ok(());
     }
-    Err(Error::invalid(op, argument, value, "a positive finite number"))
+    Err(Error::invalid(op, argument, value, "a positive number"))
+}
+
+/// With d = x − t, q·(d − q/2) with q = d, but at most δ and at least −δ: both branches of Huber's loss in one expression,
+/// which bends at δ alone.
+fn huber<B: Backend>(x: &Tensor<B>, target: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
+    let distance = x.sub(target)?;
+    let near = distance.clamp(-delta, delta)?;
+    near.mul(&distance.sub(&near.mul_scalar(0.5)?)?)
 }
 
 impl<B: Backend> Tensor<B> {
@@ -66,8 +80,8 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A target of another shape or dtype.
     pub fn mse_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-        check("mse_loss", self, target)?;
-        reduction.apply(&self.sub(target)?.square()?)
+        let [x, t] = operands("mse_loss", self, target)?;
+        finish(self, &x.sub(&t)?.square()?, reduction)
     }
 
     /// |x − t| (`torch.nn.functional.l1_loss`).
@@ -75,39 +89,33 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A target of another shape or dtype.
     pub fn l1_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-        check("l1_loss", self, target)?;
-        reduction.apply(&self.sub(target)?.abs()?)
+        let [x, t] = operands("l1_loss", self, target)?;
+        finish(self, &x.sub(&t)?.abs()?, reduction)
     }
 
-    /// With d = |x − t|: d²/2 up to `delta`, δ·(d − δ/2) beyond (Huber 1964; `torch.nn.functional.huber_loss`).
+    /// With d = |x − t|: d²/2 up to `delta`, δ·(d − δ/2) beyond (Huber 1964; `torch.nn.functional.huber_loss`); an
+    /// infinite `delta` is never passed.
     ///
     /// # Errors
-    /// A target of another shape or dtype, a `delta` that is not positive and finite.
+    /// A target of another shape or dtype, a `delta` that is not positive.
     pub fn huber_loss(&self, target: &Tensor<B>, delta: f64, reduction: Reduction) -> Result<Tensor<B>> {
-        check("huber_loss", self, target)?;
+        let [x, t] = operands("huber_loss", self, target)?;
         positive("huber_loss", "delta", delta)?;
-        reduction.apply(&self.huber(target, delta)?)
+        finish(self, &huber(&x, &t, delta)?, reduction)
     }
 
     /// With d = |x − t|: d²/(2β) up to `beta`, d − β/2 beyond (`torch.nn.functional.smooth_l1_loss`); `beta` 0 is
-    /// [`Tensor::l1_loss`].
+    /// [`Tensor::l1_loss`], and of an infinite one the loss is 0.
     ///
     /// # Errors
-    /// A target of another shape or dtype, a `beta` that is negative or not finite.
+    /// A target of another shape or dtype, a `beta` that is negative or NaN.
     pub fn smooth_l1_loss(&self, target: &Tensor<B>, beta: f64, reduction: Reduction) -> Result<Tensor<B>> {
-        check("smooth_l1_loss", self, target)?;
+        let [x, t] = operands("smooth_l1_loss", self, target)?;
         if beta == 0.0 {
             return self.l1_loss(target, reduction);
         }
         positive("smooth_l1_loss", "beta", beta)?;
-        reduction.apply(&self.huber(target, beta)?.div_scalar(beta)?)
-    }
-
-    /// q·(d − q/2) with q = min(d, δ): both branches in one expression.
-    fn huber(&self, target: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
-        let distance = self.sub(target)?.abs()?;
-        let near = distance.clamp_max(delta)?;
-        near.mul(&distance.sub(&near.mul_scalar(0.5)?)?)
+        finish(self, &huber(&x, &t, beta)?.div_scalar(beta)?, reduction)
     }
 
     /// −t·ln x − (1 − t)·ln(1 − x) for probabilities x (`torch.nn.functional.binary_cross_entropy`): the logarithms
@@ -116,16 +124,16 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A target of another shape or dtype.
     pub fn bce_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-        check("bce_loss", self, target)?;
+        let [x, target] = operands("bce_loss", self, target)?;
         let losses = no_grad(|| -> Result<_> {
-            let (yes, no) = logs(self)?;
+            let (yes, no) = logs(&x)?;
             target.mul(&no.sub(&yes)?)?.sub(&no)
         })?;
-        let losses = losses.record("bce_loss", &[self, target], || BceRule {
-            x: self.clone(),
+        let losses = losses.record("bce_loss", &[&x, &target], || BceRule {
+            x: x.clone(),
             target: target.clone(),
         });
-        reduction.apply(&losses)
+        finish(self, &losses, reduction)
     }
 
     /// Binary cross-entropy of logits (`torch.nn.functional.binary_cross_entropy_with_logits`), without overflow:
@@ -141,15 +149,16 @@ impl<B: Backend> Tensor<B> {
         reduction: Reduction,
     ) -> Result<Tensor<B>> {
         const OP: &str = "bce_with_logits";
-        check(OP, self, target)?;
+        let [x, target] = operands(OP, self, target)?;
         // Past 40 ln(1 + e⁻ˣ) is 0 or −x to the last bit, in f64 as well.
-        let mut log_term = self.neg()?.softplus(1.0, 40.0)?;
+        let mut log_term = x.neg()?.softplus(1.0, 40.0)?;
         if let Some(w) = pos_weight {
             same_dtype(OP, self, w)?;
             check_broadcasts(OP, w.shape(), self.shape())?;
-            log_term = log_term.mul(&w.sub_scalar(1.0)?.mul(target)?.add_scalar(1.0)?)?;
+            log_term = log_term.mul(&widened(w)?.sub_scalar(1.0)?.mul(&target)?.add_scalar(1.0)?)?;
         }
-        reduction.apply(&target.rsub_scalar(1.0)?.mul(self)?.add(&log_term)?)
+        let losses = target.rsub_scalar(1.0)?.mul(&x)?.add(&log_term)?;
+        finish(self, &losses, reduction)
     }
 
     /// t·(ln t − x) for log-probabilities x (`torch.nn.functional.kl_div`), 0 where t = 0; with `log_target` the target
@@ -158,13 +167,13 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A target of another shape or dtype.
     pub fn kl_div(&self, target: &Tensor<B>, log_target: bool, reduction: Reduction) -> Result<Tensor<B>> {
-        check("kl_div", self, target)?;
+        let [x, target] = operands("kl_div", self, target)?;
         let losses = if log_target {
-            target.exp()?.mul(&target.sub(self)?)?
+            target.exp()?.mul(&target.sub(&x)?)?
         } else {
             let safe = target.masked_fill(&target.eq_scalar(0.0)?, 1.0)?;
-            target.mul(&safe.log()?)?.sub(&target.mul(self)?)?
+            target.mul(&safe.log()?)?.sub(&target.mul(&x)?)?
         };
-        reduction.apply(&losses)
+        finish(self, &losses, reduction)
     }
 }
