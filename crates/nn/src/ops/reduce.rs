@@ -35,7 +35,7 @@ impl<B: Backend> Rule<B> for SumRule {
     }
 }
 
-/// The gradient of an extreme value, shared equally among the elements that attain it (`torch.amax`).
+/// The gradient of an extreme value, shared equally among the elements that attain it: where it is NaN, those that are.
 struct ExtremeRule<B: Backend> {
     axes: Axes,
     x: Tensor<B>,
@@ -43,11 +43,14 @@ struct ExtremeRule<B: Backend> {
 
 impl<B: Backend> Rule<B> for ExtremeRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        // Ties are counted in a dtype that holds their number.
+        let (x, wide) = (self.x.detach(), wide_dtype(self.x.dtype()));
         let extreme = cx.output().detach().reshape(&self.axes.kept)?;
-        let hit = self.x.detach().eq(&extreme)?.to_float(self.x.dtype())?;
+        // A NaN equals nothing, itself included.
+        let hit = x.eq(&extreme)?.to_float(wide)?.masked_fill(&x.ne(&x)?, 1.0)?;
         let count = hit.sum_to_size(&self.axes.kept)?;
-        let share = cx.grad.reshape(&self.axes.kept)?.div(&count)?;
-        Ok(vec![Some(hit.mul(&share)?)])
+        let share = cx.grad.to_dtype(wide)?.reshape(&self.axes.kept)?.div(&count)?;
+        Ok(vec![Some(hit.mul(&share)?.to_dtype(x.dtype())?)])
     }
 
     fn saves_output(&self) -> bool {
@@ -64,13 +67,62 @@ struct NormRule<B: Backend> {
 impl<B: Backend> Rule<B> for NormRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let norm = cx.output().reshape(&self.axes.kept)?;
+        let g = cx.grad.reshape(&self.axes.kept)?;
         let zero = norm.eq_scalar(0.0)?;
-        let ratio = cx.grad.reshape(&self.axes.kept)?.div(&norm.masked_fill(&zero, 1.0)?)?;
-        Ok(vec![Some(self.x.mul(&ratio.masked_fill(&zero, 0.0)?)?)])
+        // The share of an element is at most 1; the gradient divided by a small norm may be more than a half can hold.
+        let share = self.x.div(&norm.masked_fill(&zero, 1.0)?)?;
+        Ok(vec![Some(share.mul(&g.masked_fill(&zero, 0.0)?)?)])
     }
 
     fn saves_output(&self) -> bool {
         true
+    }
+}
+
+/// ∂var/∂x = 2·(x − mean)/divisor: what reaches x through the mean adds up to 0, or where the divisor is 0 to ∞ − ∞.
+struct VarRule<B: Backend> {
+    axes: Axes,
+    x: Tensor<B>,
+    mean: Mean,
+}
+
+impl<B: Backend> Rule<B> for VarRule<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let g = cx.grad.reshape(&self.axes.kept)?.mul_scalar(2.0 / self.mean.divisor)?;
+        Ok(vec![Some(self.mean.centred(&self.x)?.mul(&g)?)])
+    }
+}
+
+/// ∂std/∂x = (x − mean)/(divisor·std), and 0 where the deviation is 0 (PyTorch's subgradient).
+struct StdRule<B: Backend> {
+    axes: Axes,
+    x: Tensor<B>,
+    mean: Mean,
+}
+
+impl<B: Backend> Rule<B> for StdRule<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let std = cx.output().reshape(&self.axes.kept)?;
+        let zero = std.eq_scalar(0.0)?;
+        let g = cx.grad.reshape(&self.axes.kept)?.mul_scalar(1.0 / self.mean.divisor)?;
+        let g = g.div(&std.masked_fill(&zero, 1.0)?)?.masked_fill(&zero, 0.0)?;
+        Ok(vec![Some(self.mean.centred(&self.x)?.mul(&g)?)])
+    }
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+}
+
+/// What a variance is taken around, and what its sum of squares is divided by.
+struct Mean {
+    axes: Vec<isize>,
+    divisor: f64,
+}
+
+impl Mean {
+    fn centred<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.sub(&x.mean(&self.axes, true)?)
     }
 }
 
@@ -172,7 +224,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The largest element over `axes`, NaN if any is NaN. Elements that attain it share the gradient equally
-    /// (`torch.amax`).
+    /// (`torch.amax`): where it is NaN, those that are NaN (`torch.max` of a whole tensor).
     ///
     /// # Errors
     /// An axis out of range or named twice, an empty reduction.
@@ -181,7 +233,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The smallest element over `axes`, NaN if any is NaN. Elements that attain it share the gradient equally
-    /// (`torch.amin`).
+    /// (`torch.amin`): where it is NaN, those that are NaN (`torch.min` of a whole tensor).
     ///
     /// # Errors
     /// An axis out of range or named twice, an empty reduction.
@@ -195,33 +247,58 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Σ(x − mean)²/(n − `correction`) over `axes` (`torch.var`): correction 1 is the unbiased estimate, 0 the
-    /// variance of the values themselves. The divisor is never below 0, so too few values give NaN or ∞.
+    /// variance of the values themselves. The divisor is never below 0, so too few values give NaN or ∞, and a gradient
+    /// that is NaN at the mean and infinite beside it.
     ///
     /// # Errors
     /// An axis out of range or named twice.
     pub fn var(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        self.wide_var("var", axes, correction, keep_dim)?.to_dtype(self.dtype())
+        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let (var, axes, mean) = x.variance("var", axes, correction, keep_dim)?;
+        let rule = || VarRule {
+            axes,
+            x: x.clone(),
+            mean,
+        };
+        var.record("var", &[&x], rule).to_dtype(self.dtype())
     }
 
-    /// The square root of [`Tensor::var`] (`torch.std`).
+    /// The square root of [`Tensor::var`] (`torch.std`), with gradient 0 where it is 0.
     ///
     /// # Errors
     /// As [`Tensor::var`].
     pub fn std(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        let var = self.wide_var("std", axes, correction, keep_dim)?;
-        var.sqrt()?.to_dtype(self.dtype())
+        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let (var, axes, mean) = x.variance("std", axes, correction, keep_dim)?;
+        let rule = || StdRule {
+            axes,
+            x: x.clone(),
+            mean,
+        };
+        var.sqrt()?.record("std", &[&x], rule).to_dtype(self.dtype())
     }
 
-    /// The variance in the accumulation dtype.
-    fn wide_var(&self, op: &'static str, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
+    /// The variance, untracked, with what its rule needs to go back.
+    fn variance(
+        &self,
+        op: &'static str,
+        axes: &[isize],
+        correction: usize,
+        keep_dim: bool,
+    ) -> Result<(Tensor<B>, Axes, Mean)> {
         let (p, _) = ReduceParams::new(op, Reduce::Mean, self.shape(), axes, keep_dim)?;
-        let x = self.to_dtype(wide_dtype(self.dtype()))?;
-        let squares = x.sub(&x.mean(axes, true)?)?.square()?.sum(axes, keep_dim)?;
-        squares.div_scalar((p.count as usize).saturating_sub(correction) as f64)
+        let mean = Mean {
+            axes: axes.to_vec(),
+            divisor: (p.count as usize).saturating_sub(correction) as f64,
+        };
+        let centred = no_grad(|| mean.centred(self))?;
+        let (squares, axes) = reduce(op, Reduce::SumSquares, &centred, axes, keep_dim)?;
+        Ok((squares.div_scalar(mean.divisor)?, axes, mean))
     }
 
     /// The vector norm of order `p` over `axes` (`torch.linalg.vector_norm`): `p` = 2 is √Σx², with gradient 0 where it
-    /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|; any other `p` > 0 is (Σ|x|ᵖ)^(1/p), with gradient 0 where `x` is 0.
+    /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|, with the gradient of [`Tensor::max`]; any other `p` > 0 is
+    /// (Σ|x|ᵖ)^(1/p), with gradient 0 where `x` is 0.
     ///
     /// # Errors
     /// An order that is NaN, 0 or less; an axis out of range or named twice; an empty maximum.
@@ -234,7 +311,11 @@ impl<B: Backend> Tensor<B> {
                 Ok(y.record("norm", &[self], || NormRule { axes, x: self.clone() }))
             }
             1.0 => self.abs()?.sum(axes, keep_dim),
-            f64::INFINITY => self.abs()?.max(axes, keep_dim),
+            f64::INFINITY => {
+                // A NaN has no sign, which is the slope of |x|; as it stands it takes the gradient.
+                let size = Tensor::where_(&self.ne(self)?, self, &self.abs()?)?;
+                size.max(axes, keep_dim)
+            }
             p if p > 0.0 => self.power_norm(p, axes, keep_dim),
             _ => Err(Error::invalid("norm", "p", p, "a number above 0 or infinity")),
         }
@@ -251,22 +332,31 @@ impl<B: Backend> Tensor<B> {
         power(&sum, 1.0 / p)?.to_dtype(self.dtype())
     }
 
-    /// ln Σeˣ over `axes` (`torch.logsumexp`), without overflow.
+    /// ln Σeˣ over `axes` (`torch.logsumexp`), without overflow; −∞ for an empty sum. The gradient is 0 where every
+    /// term is −∞.
     ///
     /// # Errors
-    /// An axis out of range or named twice, an empty reduction.
+    /// An axis out of range or named twice.
     pub fn logsumexp(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
-        let (y, a) = no_grad(|| -> Result<_> {
+        const OP: &str = "logsumexp";
+        let (p, kept) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, true)?;
+        let (_, to) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, keep_dim)?;
+        let y = no_grad(|| -> Result<_> {
             let x = self.to_dtype(wide_dtype(self.dtype()))?;
-            let (m, a) = reduce("logsumexp", Reduce::Max, &x, axes, true)?;
+            if p.count == 0 {
+                return Tensor::full(self.backend(), &to, self.dtype(), f64::NEG_INFINITY);
+            }
+            let (m, _) = reduce(OP, Reduce::Max, &x, axes, true)?;
             // An infinite maximum would turn into NaN when subtracted from itself.
             let m = m.masked_fill(&m.abs()?.eq_scalar(f64::INFINITY)?, 0.0)?;
             let y = x.sub(&m)?.exp()?.sum(axes, true)?.log()?.add(&m)?;
-            let (_, to) = ReduceParams::new("logsumexp", Reduce::Max, self.shape(), axes, keep_dim)?;
-            Ok((y.to_dtype(self.dtype())?.reshape(&to)?, a))
+            y.to_dtype(self.dtype())?.reshape(&to)
         })?;
         let rule = || LogSumExpRule {
-            axes: a,
+            axes: Axes {
+                from: *self.shape(),
+                kept,
+            },
             x: self.clone(),
         };
         Ok(y.record("logsumexp", &[self], rule))
