@@ -94,7 +94,7 @@ template <u32 OP> __device__ __forceinline__ float unary_grad(float x, float y, 
     if constexpr (OP == UNARY_SIGMOID) return g * (1.0f - y) * y;
     if constexpr (OP == UNARY_RELU) return y <= 0.0f ? 0.0f : g;
     if constexpr (OP == UNARY_LEAKY_RELU) return x > 0.0f ? g : a * g;
-    if constexpr (OP == UNARY_ELU) return x > 0.0f ? g : g * a * expf(x);
+    if constexpr (OP == UNARY_ELU) return x <= 0.0f ? g * a * expf(x) : g;
     if constexpr (OP == UNARY_GELU) return g * (normal_cdf(x) + x * (expf(-0.5f * x * x) * 0.3989422804014327f));
     if constexpr (OP == UNARY_GELU_TANH) {
         float s = gelu_gate(x), slope = GELU_TWICE * (1.0f + 3.0f * GELU_CUBE * x * x);
@@ -105,7 +105,11 @@ template <u32 OP> __device__ __forceinline__ float unary_grad(float x, float y, 
         return g * s * (1.0f + x * (1.0f - s));
     }
     if constexpr (OP == UNARY_SOFTPLUS) return a * x > b ? g : g * logistic(a * x);
-    if constexpr (OP == UNARY_CLAMP) return x > a && x < b ? g : 0.0f;
+    // An infinite bound is none, so it may be reached.
+    if constexpr (OP == UNARY_CLAMP) {
+        bool above = x > a || (x == a && a == -INFINITY), below = x < b || (x == b && b == INFINITY);
+        return above && below ? g : 0.0f;
+    }
     // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
     if constexpr (OP == UNARY_POWF) return a == 0.0f ? 0.0f : g * (a * powf(x, a - 1.0f));
     if constexpr (OP == UNARY_ERF) return g * 1.1283791670955126f * expf(-x * x);

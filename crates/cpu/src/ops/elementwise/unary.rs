@@ -128,7 +128,7 @@ pub(super) fn backward<A: Math>(p: &UnaryParams, run: Run<'_, A, 3>) {
         Unary::Sigmoid => slope!(run, 1, |_, y, g| g * (one - y) * y),
         Unary::Relu => slope!(run, 1, |_, y, g| if y <= zero { zero } else { g }),
         Unary::LeakyRelu => slope!(run, 1, |x, _, g| if x > zero { g } else { a * g }),
-        Unary::Elu => slope!(run, EXP, |x, _, g| if x > zero { g } else { g * a * x.exp() }),
+        Unary::Elu => slope!(run, EXP, |x, _, g| if x <= zero { g * a * x.exp() } else { g }),
         Unary::Gelu => slope!(run, 2 * EXP, |x, _, g| {
             let (cdf, pdf) = x.normal();
             g * (cdf + x * pdf)
@@ -143,7 +143,15 @@ pub(super) fn backward<A: Math>(p: &UnaryParams, run: Run<'_, A, 3>) {
             g * s * (one + x * (one - s))
         }),
         Unary::Softplus => slope!(run, EXP, |x, _, g| if a * x > b { g } else { g * (a * x).sigmoid() }),
-        Unary::Clamp => slope!(run, 1, |x, _, g| if (x > a) & (x < b) { g } else { zero }),
+        // An infinite bound is none, so it may be reached.
+        Unary::Clamp => {
+            let (no_min, no_max) = (a == A::of(f64::NEG_INFINITY), b == A::of(f64::INFINITY));
+            slope!(run, 1, |x, _, g| {
+                let above = (x > a) | (no_min & (x == a));
+                let below = (x < b) | (no_max & (x == b));
+                if above & below { g } else { zero }
+            })
+        }
         // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
         Unary::Powf if a == zero => slope!(run, 1, |_, _, _| zero),
         Unary::Powf => slope!(run, LIB, |x, _, g| g * (a * x.powf(a - one))),

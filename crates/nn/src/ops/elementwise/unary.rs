@@ -82,7 +82,7 @@ impl<B: Backend> UnaryRule<B> {
             // The exponential is taken where x ≤ 0 only: elsewhere it could overflow and 0·∞ spoil its gradient.
             Unary::Elu => {
                 let below = g.mul(&x.clamp_max(0.0)?.exp()?)?.mul_scalar(a)?;
-                Tensor::where_(&x.gt_scalar(0.0)?, g, &below)
+                Tensor::where_(&x.le_scalar(0.0)?, &below, g)
             }
             Unary::Gelu => {
                 let cdf = x.mul_scalar(FRAC_1_SQRT_2)?.erf()?.affine(0.5, 0.5)?;
@@ -105,11 +105,19 @@ impl<B: Backend> UnaryRule<B> {
                 let below = g.mul(&x.mul_scalar(a)?.sigmoid()?)?;
                 Tensor::where_(&x.mul_scalar(a)?.gt_scalar(b)?, g, &below)
             }
-            // A NaN fails both comparisons and gets no gradient, as in the kernel.
+            // A NaN fails every comparison and gets no gradient, as in the kernel. An infinite bound is none: what
+            // reaches it has its gradient.
             Unary::Clamp => {
                 let zero = g.zeros_like()?;
-                let low = Tensor::where_(&x.gt_scalar(a)?, g, &zero)?;
-                Tensor::where_(&x.lt_scalar(b)?, &low, &zero)
+                let above = match a {
+                    f64::NEG_INFINITY => x.ge_scalar(a)?,
+                    _ => x.gt_scalar(a)?,
+                };
+                let below = match b {
+                    f64::INFINITY => x.le_scalar(b)?,
+                    _ => x.lt_scalar(b)?,
+                };
+                Tensor::where_(&below, &Tensor::where_(&above, g, &zero)?, &zero)
             }
             Unary::Powf if a == 0.0 => g.zeros_like(),
             Unary::Powf => g.mul(&x.powf(a - 1.0)?)?.mul_scalar(a),
@@ -256,13 +264,20 @@ impl<B: Backend> Tensor<B> {
         self.reciprocal()?.mul_scalar(c)
     }
 
-    /// xᵃ for a constant exponent (`torch.pow`); NaN where x < 0 and the exponent is not an integer.
+    /// xᵃ for a constant exponent (`torch.pow`): for ½ and −½ the square root and its reciprocal, else IEEE 754's
+    /// `pow`. NaN where x < 0 and the exponent is not an integer, but for x = −∞ with other exponents than those two: ∞
+    /// for a positive and 0 for a negative one.
     ///
     /// # Errors
     /// An exponent that is NaN.
     pub fn powf(&self, exponent: f64) -> Result<Tensor<B>> {
-        not_nan("powf", "exponent", exponent)?;
-        self.unary("powf", Unary::Powf, exponent, 0.0)
+        const OP: &str = "powf";
+        not_nan(OP, "exponent", exponent)?;
+        match exponent {
+            0.5 => self.unary(OP, Unary::Sqrt, 0.0, 0.0),
+            -0.5 => self.unary(OP, Unary::Rsqrt, 0.0, 0.0),
+            _ => self.unary(OP, Unary::Powf, exponent, 0.0),
+        }
     }
 
     /// x for x > 0, else `negative_slope`·x (`torch.nn.functional.leaky_relu`).
@@ -296,7 +311,8 @@ impl<B: Backend> Tensor<B> {
         self.unary("softplus", Unary::Softplus, beta, threshold)
     }
 
-    /// min(max(x, `min`), `max`) (`torch.clamp`), with gradient 1 on the open interval; NaN stays NaN.
+    /// min(max(x, `min`), `max`) (`torch.clamp`), with gradient 1 between the bounds and 0 on them; NaN stays NaN, with
+    /// gradient 0. An infinite bound is none: an infinite x that it lets pass has gradient 1.
     ///
     /// # Errors
     /// A bound that is NaN.
