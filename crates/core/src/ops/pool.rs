@@ -36,11 +36,11 @@ impl PoolParams {
     /// Parameters of pooling `x` by `window`, and the shape of the result.
     ///
     /// With `ceil_mode` the last window may hang over the end, as long as it starts inside the input or its left
-    /// padding (PyTorch's rule).
+    /// padding (PyTorch's rule); where only one fits, it may be larger than the padded input by less than a stride.
     ///
     /// # Errors
-    /// Wrong rank, zero kernel, stride or dilation, a window larger than the padded input, padding over half of the
-    /// kernel (a window would see no element).
+    /// Wrong rank, zero kernel, stride or dilation, a window larger than the padded input (with `ceil_mode`, by a stride
+    /// or more), padding over half of the kernel (a window would see no element).
     pub fn new(
         op: &'static str,
         x: &Shape,
@@ -61,12 +61,10 @@ impl PoolParams {
             if input[i] == 0 {
                 return Err(Error::invalid(op, "input size", 0, "at least 1"));
             }
-            (padding[i], output[i]) = window.output(op, i, input[i])?;
-            if let (true, Padding::Explicit(pad)) = (ceil_mode, window.padding) {
-                let ceil = (input[i] + 2 * pad[i] - window.extent(i)).div_ceil(window.stride[i]) + 1;
-                let starts_inside = (ceil - 1) * window.stride[i] < input[i] + pad[i];
-                output[i] = if starts_inside { ceil } else { ceil - 1 };
-            }
+            (padding[i], output[i]) = match window.padding {
+                Padding::Explicit(pad) if ceil_mode => (pad[i], hanging(op, window, i, input[i], pad[i])?),
+                _ => window.output(op, i, input[i])?,
+            };
         }
         let p = PoolParams {
             batch: dim32(op, "batch", batch)?,
@@ -88,6 +86,23 @@ impl PoolParams {
         let channels = u64::from(self.batch) * u64::from(self.channels);
         channels.saturating_mul(seen_positions(self.input, self.kernel, self.output))
     }
+}
+
+/// Windows along dimension `i` of an input of `size`, of which the last may hang over the end.
+fn hanging(op: &'static str, window: &Window, i: usize, size: usize, pad: usize) -> Result<usize> {
+    let (extent, stride) = (window.extent(i), window.stride[i]);
+    let most = size.saturating_add(2 * pad).saturating_add(stride - 1);
+    let Some(room) = most.checked_sub(extent) else {
+        return Err(Error::invalid(
+            op,
+            "kernel",
+            format!("{} (spanning {extent})", window.kernel[i]),
+            format!("at most {most}: the padded input size, and all of a stride but 1"),
+        ));
+    };
+    let last = room / stride;
+    let starts_inside = last * stride < size + pad;
+    Ok(if starts_inside { last + 1 } else { last })
 }
 
 /// Parameters of adaptive average pooling: output cell `o` averages inputs `⌊o·I/O⌋ .. ⌈(o+1)·I/O⌉`.

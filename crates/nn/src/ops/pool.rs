@@ -12,8 +12,8 @@ impl<B: Backend> Tensor<B> {
     /// of equal elements. With `ceil_mode` the last window may hang over the end.
     ///
     /// # Errors
-    /// Wrong rank, a zero kernel, stride or dilation, a window larger than the padded input, padding over half of the
-    /// kernel.
+    /// Wrong rank, a zero kernel, stride or dilation, a window larger than the padded input (with `ceil_mode`, by a stride
+    /// or more), padding over half of the kernel.
     pub fn max_pool(&self, window: &Window, ceil_mode: bool) -> Result<Tensor<B>> {
         Ok(self.max_pool_with_indices(window, ceil_mode)?.0)
     }

@@ -32,14 +32,21 @@ pub(super) struct Pool {
 }
 
 impl Axis {
+    /// Elements between the first tap of a window and its last, both included.
+    fn extent(&self) -> usize {
+        (self.kernel - 1) * self.dilation + 1
+    }
+
+    /// How far over the end a window may hang.
+    fn hang(&self, ceil_mode: bool) -> usize {
+        if ceil_mode { self.stride - 1 } else { 0 }
+    }
+
     fn output(&self, ceil_mode: bool) -> usize {
-        let room = self.size + 2 * self.padding - ((self.kernel - 1) * self.dilation + 1);
-        if !ceil_mode {
-            return room / self.stride + 1;
-        }
-        let out = room.div_ceil(self.stride) + 1;
+        let room = self.size + 2 * self.padding + self.hang(ceil_mode) - self.extent();
+        let out = room / self.stride + 1;
         // The last window must start inside the input or the padding before it.
-        if (out - 1) * self.stride >= self.size + self.padding {
+        if ceil_mode && (out - 1) * self.stride >= self.size + self.padding {
             out - 1
         } else {
             out
@@ -126,10 +133,8 @@ fn axis(dilated: bool) -> impl Strategy<Value = Axis> {
         move |(size, kernel, stride, padding, dilation)| {
             let padding = padding.min(kernel / 2);
             let dilation = if dilated { dilation } else { 1 };
-            // With two taps, a dilated window could step over a smaller input and see nothing.
-            let least = ((kernel - 1) * dilation + 1).saturating_sub(2 * padding).max(dilation);
             Axis {
-                size: size.max(least),
+                size,
                 kernel,
                 stride,
                 padding,
@@ -143,7 +148,15 @@ fn pool(kind: impl Strategy<Value = Kind>, dilated: bool) -> impl Strategy<Value
     let batch = prop_oneof![1 => Just(0usize), 5 => 1usize..3];
     let channels = prop_oneof![6 => 1usize..4, 1 => Just(17usize), 1 => Just(33usize)];
     let axes = prop::collection::vec(axis(dilated), 1..=3);
-    (kind, any::<bool>(), axes, batch, channels).prop_flat_map(|(kind, ceil_mode, axes, batch, channels)| {
+    (kind, any::<bool>(), axes, batch, channels).prop_flat_map(|(kind, ceil_mode, mut axes, batch, channels)| {
+        for a in &mut axes {
+            // With two taps, a dilated window could step over a smaller input and see nothing.
+            let least = a
+                .extent()
+                .saturating_sub(2 * a.padding + a.hang(ceil_mode))
+                .max(a.dilation);
+            a.size = a.size.max(least);
+        }
         let mut shape = vec![batch];
         shape.extend(axes.iter().map(|a| a.size));
         shape.push(channels);
@@ -317,6 +330,7 @@ pub fn refused<B: Backend>(backend: &B) {
     invalid(&Window::new([6, 2]), "kernel");
     invalid(&Window::new([0, 2]), "kernel");
     invalid(&Window::new([usize::MAX, 2]), "kernel");
+    invalid(&Window::new([8, 2]).stride([3, 1]), "kernel");
     invalid(&plain.stride([0, 1]), "stride");
     invalid(&plain.stride([usize::MAX, 1]), "stride");
     invalid(&plain.dilation([0, 1]), "dilation");
