@@ -20,7 +20,7 @@ impl BatchNormParams {
     /// Parameters for a tensor whose last dimension is the channels.
     ///
     /// # Errors
-    /// Rank below 2, no rows, a negative or NaN `eps`.
+    /// Rank below 2, a negative or NaN `eps`.
     pub fn new(op: &'static str, x: &Shape, eps: f64) -> Result<Self> {
         if x.rank() < 2 {
             return Err(Error::Rank {
@@ -32,9 +32,6 @@ impl BatchNormParams {
         check_eps(op, eps)?;
         let channels = x[x.rank() - 1];
         let rows = x[..x.rank() - 1].iter().product::<usize>();
-        if rows == 0 || channels == 0 {
-            return Err(Error::invalid(op, "input", x, "a non-empty tensor"));
-        }
         Ok(BatchNormParams {
             rows: rows as u64,
             channels: channels as u64,
@@ -72,7 +69,7 @@ impl GroupNormParams {
     /// Layer norm (or RMS norm) over the last `normalized.rank()` dimensions, which must equal `normalized`.
     ///
     /// # Errors
-    /// Trailing dimensions that differ from `normalized`, an empty `normalized`, a negative or NaN `eps`.
+    /// Trailing dimensions that differ from `normalized`, a `normalized` without dimensions, a negative or NaN `eps`.
     pub fn layer(op: &'static str, x: &Shape, normalized: &Shape, eps: f64, rms: bool) -> Result<Self> {
         check_eps(op, eps)?;
         let lead = x.rank().checked_sub(normalized.rank());
@@ -83,8 +80,13 @@ impl GroupNormParams {
                 rhs: *normalized,
             });
         };
-        if normalized.rank() == 0 || normalized.size() == 0 {
-            return Err(Error::invalid(op, "normalized_shape", normalized, "a non-empty shape"));
+        if normalized.rank() == 0 {
+            return Err(Error::invalid(
+                op,
+                "normalized_shape",
+                normalized,
+                "at least one dimension",
+            ));
         }
         Ok(GroupNormParams {
             samples: x[..lead].iter().product::<usize>() as u64,
@@ -143,7 +145,7 @@ fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     }
 }
 
-/// Norms of a backend. Scale and shift are optional and of the tensor's dtype; statistics (`mean`, `rstd`, `var`) are
+/// Norms of a backend, of tensors that are not empty. Scale and shift are optional and of the tensor's dtype; statistics (`mean`, `rstd`, `var`) are
 /// of the tensor's accumulation dtype: f32, or f64 for f64.
 pub trait NormOps: Runtime {
     /// Training: `mean` and the biased variance over the rows, `rstd = 1/√(var + eps)`,

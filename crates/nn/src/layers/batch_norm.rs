@@ -122,7 +122,9 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
         }
         let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
-        if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, self.mode.is_training()) {
+        // An empty batch has no statistics to move to.
+        let moves = self.mode.is_training() && x.size() > 0;
+        if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, moves) {
             m.blend(&mean, self.momentum)?;
             // The op has refused a single value per channel, so the divisor is at least 1.
             let count = (x.size() / mean.size()) as f64;
@@ -132,5 +134,37 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
             counter.tick()?;
         }
         Ok(y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use kiln_cpu::Cpu;
+
+    /// As in PyTorch, an empty batch is counted and leaves the statistics where they were.
+    #[test]
+    fn an_empty_batch_moves_no_statistics() -> Result<()> {
+        let mut norm = BatchNorm::new(&mut Init::new(&Cpu::poisoned(), 0), 3)?;
+        let x = Tensor::zeros(&Cpu::poisoned(), &[0, 2, 3], DType::F32)?.requires_grad();
+        for training in [true, false] {
+            if training {
+                norm.train()
+            } else {
+                norm.eval()
+            }
+            let y = norm.forward(&x)?;
+            assert_eq!(y.shape().dims(), [0, 2, 3]);
+            let grads = y.sum(&[], false)?.backward()?;
+            for p in [&norm.weight, &norm.bias].into_iter().flatten() {
+                assert_eq!(grads.get(p).map(Tensor::to_f64).transpose()?, Some(vec![0.0; 3]));
+            }
+        }
+        let Some((mean, var)) = norm.running() else {
+            panic!("statistics are tracked")
+        };
+        assert_eq!((mean.to_f64()?, var.to_f64()?), (vec![0.0; 3], vec![1.0; 3]));
+        Ok(())
     }
 }

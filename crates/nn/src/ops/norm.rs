@@ -1,7 +1,7 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
 //! Each is one fused op, and beside it stands its definition in primitive ops: what gradients of gradients are taken
-//! of, and what tests compare the fused op with.
+//! of, what tests compare the fused op with, and what an empty tensor goes through, which a backend never sees.
 
 use super::reduce::wide_dtype;
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
@@ -172,10 +172,10 @@ impl<B: Backend> Tensor<B> {
     ///
     /// Returns the result, the batch mean and the biased batch variance `[C]`, both untracked and of the accumulation
     /// dtype (f32; f64 for f64): what running statistics are made of. (PyTorch's running variance is the unbiased one:
-    /// multiply by n/(n − 1), n being the values per channel.)
+    /// multiply by n/(n − 1), n being the values per channel.) Of an empty batch they are NaN.
     ///
     /// # Errors
-    /// Rank below 2; an empty tensor or a single value per channel; a scale or shift of another shape or dtype; an
+    /// Rank below 2; a single value per channel; a scale or shift of another shape or dtype; an
     /// `eps` that is negative or not finite.
     pub fn batch_norm(
         &self,
@@ -191,6 +191,11 @@ impl<B: Backend> Tensor<B> {
         let channels = Shape::new(&[p.channels as usize])?;
         check_affine("batch_norm", self, (scale, shift), &channels)?;
         let backend = self.backend();
+        if self.size() == 0 {
+            let y = composed(&Form::Batch(p), self, (scale, shift))?;
+            let nothing = Tensor::full(backend, &channels, wide_dtype(self.dtype()), f64::NAN)?;
+            return Ok((y, nothing.clone(), nothing));
+        }
         let stats = || backend.alloc(wide_dtype(self.dtype()), channels.size());
         let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, stats()?, stats()?);
         backend.batch_norm(
@@ -254,15 +259,17 @@ impl<B: Backend> Tensor<B> {
             }
         }
         let mut y = self.alloc_like(*self.shape())?;
-        self.backend().batch_norm_eval(
-            &p,
-            self.buffer(),
-            scale.map(Tensor::buffer),
-            shift.map(Tensor::buffer),
-            mean.buffer(),
-            var.buffer(),
-            &mut y,
-        )?;
+        if self.size() > 0 {
+            self.backend().batch_norm_eval(
+                &p,
+                self.buffer(),
+                scale.map(Tensor::buffer),
+                shift.map(Tensor::buffer),
+                mean.buffer(),
+                var.buffer(),
+                &mut y,
+            )?;
+        }
         let y = Tensor::from_buffer(self.backend(), y, *self.shape());
         Ok(y.record(OP, &inputs(self, (scale, shift)), || BatchNormEval {
             x: self.clone(),
@@ -278,7 +285,7 @@ impl<B: Backend> Tensor<B> {
     /// `normalized_shape`; scale and shift have that shape.
     ///
     /// # Errors
-    /// A `normalized_shape` that is empty or does not fit; a scale or shift of another shape or dtype; an `eps` that is
+    /// A `normalized_shape` that has no dimension or does not fit; a scale or shift of another shape or dtype; an `eps` that is
     /// negative or not finite.
     pub fn layer_norm(
         &self,
@@ -347,6 +354,9 @@ impl<B: Backend> Tensor<B> {
         channels: &[usize],
     ) -> Result<Tensor<B>> {
         check_affine(op, self, (scale, shift), channels)?;
+        if self.size() == 0 {
+            return composed(&Form::Group(p), self, (scale, shift));
+        }
         let (backend, stats) = (self.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
         let alloc = || backend.alloc(wide_dtype(self.dtype()), stats.size());
         let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, alloc()?, alloc()?);

@@ -135,8 +135,9 @@ fn images() -> impl Strategy<Value = Vec<usize>> {
 
 /// Training batch norm.
 pub fn batch_norm<B: Backend>(backend: &B) {
-    let shape = images().prop_map(|mut s| {
-        s[0] += 1;
+    let shape = rows().prop_map(|mut s| {
+        // One value for each channel has no variance.
+        s[0] += usize::from(s[0] == 1);
         s
     });
     check(backend, norms(shape, |s, _| (Kind::Batch, vec![s[s.len() - 1]]), true));
@@ -150,10 +151,10 @@ pub fn batch_norm_eval<B: Backend>(backend: &B) {
         let var = Array::from_fn(&[c], |i| ((i[0] + k) % 5) as f64 * 0.5);
         (Kind::Eval(mean, var), vec![c])
     };
-    check(backend, norms(images(), make, true));
+    check(backend, norms(rows(), make, true));
 }
 
-/// Layer norm over one or more trailing dimensions, empty batches included.
+/// Layer norm over one or more trailing dimensions.
 pub fn layer_norm<B: Backend>(backend: &B) {
     check(backend, norms(rows(), |s, k| tail(s, k, Kind::Layer), true));
 }
@@ -163,6 +164,7 @@ pub fn rms_norm<B: Backend>(backend: &B) {
     check(backend, norms(rows(), |s, k| tail(s, k, Kind::Rms), false));
 }
 
+/// As [`images`], empty batches included.
 fn rows() -> impl Strategy<Value = Vec<usize>> {
     images()
         .prop_flat_map(|s| (Just(s), 0usize..8))
@@ -175,9 +177,7 @@ fn rows() -> impl Strategy<Value = Vec<usize>> {
 }
 
 fn tail(shape: &[usize], pick: usize, kind: fn(usize) -> Kind) -> (Kind, Vec<usize>) {
-    // An empty batch is normalised within its samples only.
-    let most = if shape[0] == 0 { shape.len() - 1 } else { shape.len() };
-    let k = 1 + pick % most;
+    let k = 1 + pick % shape.len();
     (kind(k), shape[shape.len() - k..].to_vec())
 }
 
@@ -188,7 +188,7 @@ pub fn group_norm<B: Backend>(backend: &B) {
         let divisors: Vec<usize> = (1..=c).filter(|d| c.is_multiple_of(*d)).collect();
         (Kind::Group(divisors[pick % divisors.len()]), vec![c])
     };
-    check(backend, norms(images(), make, true));
+    check(backend, norms(rows(), make, true));
 }
 
 /// Instance norm.
@@ -236,9 +236,6 @@ pub fn refused<B: Backend>(backend: &B) {
         shape(x.rms_norm(bad, None, 0.1));
     }
     argument("normalized_shape", x.layer_norm(&[], None, None, 0.1));
-    argument("normalized_shape", f32(&[2, 0]).layer_norm(&[0], None, None, 0.1));
-    argument("input", train(&f32(&[0, 4]), None, 0.1));
-    argument("input", train(&f32(&[4, 0]), None, 0.1));
     argument("input", train(&f32(&[1, 4]), None, 0.1));
     argument("input", f32(&[2, 4]).instance_norm(None, None, 0.1));
     argument("input", f32(&[2, 3, 0]).instance_norm(None, None, 0.1));
