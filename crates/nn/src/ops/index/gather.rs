@@ -138,31 +138,56 @@ fn put<B: Backend>(
     }))
 }
 
+/// The part of `x` that lies under an index of shape `index`: its first entries along every axis, all of them along the
+/// axis `whole`. What the index does not fit into is left to the check of the op.
+fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Result<Tensor<B>> {
+    let fits = |i: usize| Some(i) == whole || index[i] <= x.shape()[i];
+    let mut part = x.clone();
+    if index.rank() == x.rank() && (0..x.rank()).all(fits) {
+        for i in (0..x.rank()).filter(|&i| Some(i) != whole && index[i] < x.shape()[i]) {
+            part = part.narrow(i as isize, 0, index[i])?;
+        }
+    }
+    Ok(part)
+}
+
 impl<B: Backend> Tensor<B> {
-    /// `y[…, j, …] = x[…, index[…, j, …], …]` along `axis` (`torch.gather`). The index has the rank of `self` and its
-    /// size in every other dimension.
+    /// `y[…, j, …] = x[…, index[…, j, …], …]` along `axis` (`torch.gather`). The index has the rank of `self` and at
+    /// most its size in every other dimension: what lies beyond is not read.
     ///
     /// # Errors
-    /// An axis out of range, an index of another shape or not i32, an index outside the axis.
+    /// An axis out of range, an index of another rank, larger than `self` in another dimension or not i32, an index
+    /// outside the axis.
     pub fn gather(&self, axis: isize, index: &Indices<B>) -> Result<Tensor<B>> {
-        pick(By::Element, "gather", self, axis, index)
+        const OP: &str = "gather";
+        let a = self.shape().axis(OP, axis)?;
+        pick(By::Element, OP, &under(self, index.shape(), Some(a))?, axis, index)
     }
 
     /// A copy of `self` with `source` added: `y[…, index[…, j, …], …] += source[…, j, …]` (`torch.scatter_add`). Terms
-    /// that meet in one element are added in order, so the result does not depend on threads.
+    /// that meet in one element are added in order, so the result does not depend on threads. An index that is smaller
+    /// than `self` in other dimensions adds to the first entries, and one smaller than the source takes the first of it.
     ///
     /// # Errors
-    /// As [`Tensor::gather`]; a source of another shape than the index or of another dtype.
+    /// As [`Tensor::gather`]; a source of another rank or dtype, or smaller than the index.
     pub fn scatter_add(&self, axis: isize, index: &Indices<B>, source: &Tensor<B>) -> Result<Tensor<B>> {
-        put(
-            By::Element,
-            "scatter_add",
-            Some(self),
-            *self.shape(),
-            axis,
-            index,
-            source,
-        )
+        const OP: &str = "scatter_add";
+        let a = self.shape().axis(OP, axis)?;
+        let base = under(self, index.shape(), Some(a))?;
+        let source = under(source, index.shape(), None)?;
+        let mut y = put(By::Element, OP, Some(&base), *base.shape(), axis, index, &source)?;
+        // Around it, axis by axis, goes what the index did not reach.
+        for i in 0..self.rank() {
+            let (reached, all) = (base.shape()[i], self.shape()[i]);
+            if reached < all {
+                let mut rest = self.narrow(i as isize, reached, all - reached)?;
+                for j in i + 1..self.rank() {
+                    rest = rest.narrow(j as isize, 0, base.shape()[j])?;
+                }
+                y = Tensor::concat(&[&y, &rest], i as isize)?;
+            }
+        }
+        Ok(y)
     }
 
     /// The entries `index[j]` along `axis` (`torch.index_select`), for an index of rank 1.

@@ -160,10 +160,20 @@ fn indices<B: Backend>(backend: &B) -> Result<()> {
     let flat = Indices::from_slice(backend, &[0, 1], &[2])?;
     let mask = Indices::from_slice(backend, &[0u8, 1], &[2])?;
     refused!(x.gather(1, &flat), Error::ShapeMismatch { .. });
+    let larger = Indices::from_slice(backend, &[0; 3], &[3, 1])?;
+    refused!(x.gather(1, &larger), Error::ShapeMismatch { .. });
+    refused!(
+        x.scatter_add(1, &larger, &ones(backend, &[3, 1])?),
+        Error::ShapeMismatch { .. }
+    );
     refused!(x.gather(2, &flat), Error::Axis { .. });
     refused!(x.gather(0, &mask), Error::UnsupportedDType { dtype: DType::U8, .. });
     refused!(
-        x.scatter_add(0, &Indices::from_slice(backend, &[0; 3], &[1, 3])?, &x),
+        x.scatter_add(
+            0,
+            &Indices::from_slice(backend, &[0; 6], &[2, 3])?,
+            &ones(backend, &[1, 3])?
+        ),
         Error::ShapeMismatch { .. }
     );
     refused!(x.index_select(0, &flat.reshape(&[2, 1])?), Error::Rank { .. });

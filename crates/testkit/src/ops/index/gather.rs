@@ -61,16 +61,24 @@ impl Case for Indexed {
             to
         };
         if self.op == Op::Gather || self.op == Op::IndexSelect {
-            let mut shape = x[0].shape.clone();
-            shape[self.axis] = match self.op {
-                Op::Gather => self.index.0[self.axis],
-                _ => self.index.1.len(),
+            let shape = match self.op {
+                Op::Gather => self.index.0.clone(),
+                _ => {
+                    let mut shape = x[0].shape.clone();
+                    shape[self.axis] = self.index.1.len();
+                    shape
+                }
             };
             return Array::from_fn(&shape, |i| x[0].at(&moved(i)));
         }
         let mut y = x[0].clone();
-        for n in 0..x[1].size() {
-            let at = crate::array::unravel(n, &x[1].shape);
+        // An index per element may be smaller than the source.
+        let added = match self.op {
+            Op::ScatterAdd => &self.index.0,
+            _ => &x[1].shape,
+        };
+        for n in 0..added.iter().product() {
+            let at = crate::array::unravel(n, added);
             *y.at_mut(&moved(&at)) += x[1].at(&at);
         }
         y
@@ -87,7 +95,15 @@ fn run<B: Backend>(backend: &B, op: Op) {
         let mut picked = shape.clone();
         picked[axis] = count;
         let index_shape = match op {
-            Op::Gather | Op::ScatterAdd => picked.clone(),
+            // Every other index is smaller along some axes.
+            Op::Gather | Op::ScatterAdd => {
+                let less = |n: usize, i: usize| n - (seed >> (2 * i)) as usize % 2 * n.min(1);
+                let smaller = picked
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &n)| if seed % 3 == 0 { less(n, i) } else { n });
+                smaller.collect()
+            }
             Op::IndexSelect | Op::IndexAdd => vec![count],
         };
         let key = kiln_core::philox::Key::new(seed, 0, 0);
