@@ -104,11 +104,13 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Padded by `(before, after)` entries along each axis, one pair per axis (`numpy.pad`;
-    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop, with a constant only.
+    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop: a constant is put around
+    /// what is left, while what is reflected or repeated at the other end is that of the whole axis.
     ///
     /// # Errors
     /// Another number of pairs than axes; cropping more than there is; for [`Pad::Reflect`] and [`Pad::Replicate`],
-    /// negative padding, and more than the axis can give: below its size to reflect, and a size of 0 to replicate.
+    /// cropping all there is, and more padding than the axis can give: below its size to reflect, and a size of 0 to
+    /// replicate.
     pub fn pad(&self, padding: &[(isize, isize)], mode: Pad) -> Result<Tensor<B>> {
         if padding.len() != self.rank() {
             let expected = format!("one pair for each of {} axes", self.rank());
@@ -125,11 +127,11 @@ impl<B: Backend> Tensor<B> {
                     } else {
                         isize::MAX as usize
                     };
-                    let fits = |p: isize| p == 0 || (p > 0 && p as usize <= most && n > 0);
+                    let fits = |p: isize| p <= 0 || (p as usize <= most && n > 0);
                     if !fits(before) || !fits(after) {
                         let expected = match mode {
-                            Pad::Reflect => format!("0 to {most} along axis {axis} to reflect"),
-                            _ => format!("0 or more along axis {axis} of size {n} to replicate"),
+                            Pad::Reflect => format!("at most {most} along axis {axis} to reflect"),
+                            _ => format!("none along axis {axis} of size {n} to replicate"),
                         };
                         return Err(Error::invalid(
                             "pad",
@@ -138,7 +140,8 @@ impl<B: Backend> Tensor<B> {
                             expected,
                         ));
                     }
-                    y = y.pad_edges(axis, before as usize, after as usize, mode)?;
+                    y = y.pad_edges(axis, before.max(0) as usize, after.max(0) as usize, mode)?;
+                    y = y.crop_edges(axis, before, after)?;
                 }
                 Ok(y)
             }
@@ -175,6 +178,22 @@ impl<B: Backend> Tensor<B> {
         x.backend().fill(value, &mut y)?;
         x.backend().view_write(&p, x.buffer(), &mut y)?;
         Ok(Tensor::from_buffer(x.backend(), y, to).record("pad", &[&x], || Write { p, from }))
+    }
+
+    /// Without the entries that negative padding along one axis crops; some are left.
+    fn crop_edges(&self, axis: usize, before: isize, after: isize) -> Result<Tensor<B>> {
+        let [start, end] = [before, after].map(|p| p.min(0).unsigned_abs());
+        if start == 0 && end == 0 {
+            return Ok(self.clone());
+        }
+        let n = self.shape()[axis];
+        let kept = n.checked_sub(start).and_then(|n| n.checked_sub(end)).filter(|&n| n > 0);
+        let Some(kept) = kept else {
+            let expected = format!("crops of less than {n} in all along axis {axis}");
+            let found = format!("({before}, {after})");
+            return Err(Error::invalid("pad", "padding", found, expected));
+        };
+        self.narrow(axis as isize, start, kept)
     }
 
     /// Reflected or repeated edges along one axis; the amounts have been checked.

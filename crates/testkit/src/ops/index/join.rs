@@ -128,7 +128,7 @@ impl Case for Padded {
     }
 }
 
-/// Padding in its three modes; with a constant, cropping too.
+/// Padding and cropping in the three modes.
 pub fn pad<B: Backend>(backend: &B) {
     for mode in [Pad::Constant(-0.75), Pad::Reflect, Pad::Replicate] {
         let cases = (shapes::shape(4), choices()).prop_flat_map(move |(shape, mut c)| {
@@ -140,9 +140,14 @@ pub fn pad<B: Backend>(backend: &B) {
                         let left = n as isize + before.min(0);
                         (before, c.next(3) as isize - c.next(2.min(left as usize) + 1) as isize)
                     }
-                    Pad::Reflect => (c.next(n.min(3)) as isize, c.next(n.min(4)) as isize),
-                    Pad::Replicate if n == 0 => (0, 0),
-                    Pad::Replicate => (c.next(4) as isize, c.next(3) as isize),
+                    Pad::Reflect | Pad::Replicate if n == 0 => (0, 0),
+                    Pad::Reflect | Pad::Replicate => {
+                        let most = if mode == Pad::Reflect { n.min(4) } else { 4 };
+                        // Something is left.
+                        let least = 1 - n as isize;
+                        let before = (c.next(most + 2) as isize - 2).max(least);
+                        (before, (c.next(most + 2) as isize - 2).max(least - before))
+                    }
                 })
                 .collect();
             shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Padded {
