@@ -13,7 +13,8 @@ use kiln_core::ops::{Activation, ConvParams, Window};
 impl<B: Backend> Tensor<B> {
     /// `f(self ⋆ w + bias)` (`torch.nn.functional.conv1d`, `conv2d`, `conv3d` with the activation, channels-last):
     /// `self [N, (D, H,) W, C]`, `w [O, (kD, kH,) kW, C/groups]`, `bias [O]`, result `[N, …, O]`. The window gives
-    /// kernel, stride, padding and dilation; its kernel is the weight's.
+    /// kernel, stride, padding and dilation; its kernel is the weight's. Images without channels give images without
+    /// channels, as in PyTorch, whatever the weight and the bias.
     ///
     /// # Errors
     /// Wrong ranks, a zero stride or dilation, a kernel larger than the padded input, groups that do not divide the
@@ -27,6 +28,9 @@ impl<B: Backend> Tensor<B> {
         f: Activation,
     ) -> Result<Tensor<B>> {
         const OP: &str = "conv";
+        if let ([.., 0], [.., 0]) = (self.shape().dims(), w.shape().dims()) {
+            return self.conv_of_nothing(w, bias, window, groups);
+        }
         let (mut p, shape) = ConvParams::new(OP, self.shape(), w.shape(), window, groups)?;
         same_dtype(OP, self, w)?;
         check_bias(OP, w, bias, p.out_channels as usize)?;
@@ -51,6 +55,26 @@ impl<B: Backend> Tensor<B> {
             fused,
         });
         fused.rest(y)
+    }
+
+    /// The convolution of images without channels by a weight without channels: `[N, …, 0]`.
+    fn conv_of_nothing(
+        &self,
+        w: &Tensor<B>,
+        bias: Option<&Tensor<B>>,
+        window: &Window,
+        groups: usize,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "conv";
+        // A channel in each group says what the rest of the arguments gives.
+        let channels = |t: &Tensor<B>, n: usize| t.shape().with(t.rank() - 1, n);
+        let (p, shape) = ConvParams::new(OP, &channels(self, groups)?, &channels(w, 1)?, window, groups)?;
+        same_dtype(OP, self, w)?;
+        check_bias(OP, w, bias, p.out_channels as usize)?;
+        let shape = shape.with(shape.rank() - 1, 0)?;
+        let inputs: Vec<&Tensor<B>> = [Some(self), Some(w), bias].into_iter().flatten().collect();
+        let shapes = inputs.iter().map(|t| *t.shape()).collect();
+        Ok(Tensor::from_buffer(self.backend(), self.alloc_like(shape)?, shape).record(OP, &inputs, || Nothing(shapes)))
     }
 
     /// `f(self ⋆ᵀ w + bias)` (`torch.nn.functional.conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` with the
@@ -94,6 +118,16 @@ impl<B: Backend> Tensor<B> {
             y = y.add(bias)?;
         }
         activate(f, y)
+    }
+}
+
+/// The rule of a result without elements: zeros for inputs of these shapes.
+struct Nothing(Vec<Shape>);
+
+impl<B: Backend> Rule<B> for Nothing {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let zeros = |shape: &Shape| Tensor::zeros(cx.grad.backend(), shape, cx.grad.dtype());
+        self.0.iter().map(|shape| zeros(shape).map(Some)).collect()
     }
 }
 

@@ -263,9 +263,10 @@ pub fn refused<B: Backend>(backend: &B) {
     invalid(call(&x, &w, &plain.dilation([usize::MAX, 1]), 1), "dilation");
     invalid(call(&x, &w, &plain.padding([usize::MAX, 1]), 1), "padding");
     invalid(
-        call(&zeros(&[1, 5, 5, 0]), &zeros(&[6, 3, 3, 0]), &plain, 1),
+        call(&zeros(&[1, 5, 5, 0]), &zeros(&[6, 3, 3, 4]), &plain, 1),
         "in_channels",
     );
+    invalid(call(&zeros(&[1, 2, 5, 0]), &zeros(&[6, 3, 3, 0]), &plain, 1), "kernel");
     invalid(call(&x, &zeros(&[0, 3, 3, 4]), &plain, 1), "out_channels");
     invalid(call(&x, &zeros(&[6, 0, 3, 4]), &Window::new([0, 3]), 1), "kernel");
     invalid(call(&x, &w, &Window { rank: 7, ..plain }, 1), "spatial rank");
