@@ -1,15 +1,23 @@
-//! Losses, norms and reductions against the values and gradients that PyTorch gave (`golden/losses.py`).
+//! Ops against the values and gradients that PyTorch gave: losses, norms and reductions (`golden/losses.py`), and what all
+//! kinds of ops give where their formulas end (`golden/edges.py`).
+
+mod edges;
 
 use crate::{Tolerance, assert_close};
 use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
+use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor, grad};
 use serde_json::Value;
 
 const EPS: f64 = 1e-3;
 
 fn numbers(v: &Value) -> Vec<f64> {
-    let list = v.as_array().expect("a list");
-    list.iter().map(|x| x.as_f64().expect("a number")).collect()
+    v.as_array().expect("a list").iter().map(number).collect()
+}
+
+/// A number, or the name of one that is not finite.
+fn number(v: &Value) -> f64 {
+    let named = || v.as_str().and_then(|name| name.parse().ok());
+    v.as_f64().or_else(named).expect("a number")
 }
 
 fn tensor<B: Backend>(backend: &B, v: &Value, dtype: DType) -> Result<Tensor<B>> {
@@ -38,7 +46,12 @@ fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Result<Tensor
         let labels: Vec<i32> = numbers(&case["labels"]).into_iter().map(|l| l as i32).collect();
         Indices::from_slice(backend, &labels, &[labels.len()])
     };
-    let (value, a) = (case["value"].as_f64().unwrap_or(0.0), &x[0]);
+    let value = if case["value"].is_null() {
+        0.0
+    } else {
+        number(&case["value"])
+    };
+    let a = &x[0];
     match case["name"].as_str().expect("a name") {
         "cross_entropy" => a.cross_entropy_with(&labels()?, &options),
         "nll_loss" => a.nll_loss_with(&labels()?, &options),
@@ -75,31 +88,55 @@ fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Result<Tensor
 /// # Panics
 /// Naming the case, where a number is off or an op returns an error.
 pub fn pytorch<B: Backend>(backend: &B) {
-    let cases: Value = serde_json::from_str(include_str!("../golden/losses.json")).expect("JSON");
+    all(backend, include_str!("../golden/losses.json"), 80, call);
+}
+
+/// As [`pytorch`], at NaN, infinities, zeros, ties and bounds, of nothing, and past the end of an image; with gradients of
+/// gradients where they have them. Where PyTorch's are NaN no question is asked: its formulas give it where a product of 0
+/// and ∞ could have been left out.
+///
+/// # Panics
+/// As [`pytorch`].
+pub fn edges<B: Backend>(backend: &B) {
+    all(backend, include_str!("../golden/edges.json"), 250, edges::call);
+}
+
+/// The call of a case on its inputs.
+type Call<B> = fn(&B, &Value, &[Tensor<B>]) -> Result<Tensor<B>>;
+
+fn all<B: Backend>(backend: &B, cases: &str, least: usize, call: Call<B>) {
+    let cases: Value = serde_json::from_str(cases).expect("JSON");
     let cases = cases.as_array().expect("a list of cases");
-    assert!(cases.len() > 80);
+    assert!(cases.len() > least);
     let dtypes = [
         (DType::F64, Tolerance::F64, Tolerance::F64),
         (DType::F32, Tolerance::F32, Tolerance::F32_GRADIENT),
     ];
     for (dtype, value, gradient) in dtypes.into_iter().filter(|(dtype, ..)| backend.supports(*dtype)) {
         for case in cases {
-            let name = format!(
-                "{dtype} {} {} {} {}",
-                case["name"], case["reduction"], case["smoothing"], case["weight"]
-            );
-            one(backend, case, &name, dtype, value, gradient).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let mut told = case.clone();
+            for made in ["output", "grads", "second"] {
+                told.as_object_mut().expect("a case").remove(made);
+            }
+            let name = format!("{dtype} {told}");
+            one(backend, case, &name, call, dtype, [value, gradient]).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
+}
+
+/// The numbers 1, 2, 3, … in the shape of `y`.
+fn counted<B: Backend>(y: &Tensor<B>) -> Result<Tensor<B>> {
+    let numbers: Vec<f64> = (1..=y.size()).map(|i| i as f64).collect();
+    Tensor::from_f64(y.backend(), &numbers, y.shape(), y.dtype())
 }
 
 fn one<B: Backend>(
     backend: &B,
     case: &Value,
     name: &str,
+    call: Call<B>,
     dtype: DType,
-    value: Tolerance,
-    gradient: Tolerance,
+    [value, gradient]: [Tolerance; 2],
 ) -> Result<()> {
     let given = case["inputs"].as_array().expect("inputs").iter();
     let inputs: Vec<_> = given
@@ -109,11 +146,30 @@ fn one<B: Backend>(
     let want = &case["output"];
     assert_eq!(y.shape().dims(), shape(want), "{name}");
     assert_close(name, &y.to_f64()?, &numbers(&want["data"]), value);
-    let weights: Vec<f64> = (1..=y.size()).map(|i| i as f64).collect();
-    let grads = y.backward_with(&Tensor::from_f64(backend, &weights, y.shape(), dtype)?)?;
-    for (x, want) in inputs.iter().zip(case["grads"].as_array().expect("gradients")) {
-        let got = grads.get(x).map_or(Ok(Vec::new()), Tensor::to_f64)?;
-        assert_close(&format!("gradient of {name}"), &got, &numbers(&want["data"]), gradient);
+    let refs: Vec<&Tensor<B>> = inputs.iter().collect();
+    let found = |g: Option<Tensor<B>>, x: &Tensor<B>| g.map_or_else(|| Ok(vec![0.0; x.size()]), |g| g.to_f64());
+    for create_graph in [true, false] {
+        let grads = grad(&y, &refs, Some(&counted(&y)?), create_graph)?;
+        let first = grads[0].clone();
+        let wanted = case["grads"].as_array().expect("gradients");
+        for ((g, x), want) in grads.into_iter().zip(&inputs).zip(wanted) {
+            let what = format!("gradient (create_graph: {create_graph}) of {name}");
+            assert_close(&what, &found(g, x)?, &numbers(&want["data"]), gradient);
+        }
+        let (Some(second), Some(first), true) = (case["second"].as_array(), first, create_graph) else {
+            continue;
+        };
+        let grads = match first.is_tracked() {
+            true => grad(&first, &refs, Some(&counted(&first)?), true)?,
+            false => vec![None; inputs.len()],
+        };
+        for ((g, x), want) in grads.into_iter().zip(&inputs).zip(second) {
+            let (got, mut want) = (found(g, x)?, numbers(&want["data"]));
+            for (want, got) in want.iter_mut().zip(&got).filter(|(want, _)| want.is_nan()) {
+                *want = *got;
+            }
+            assert_close(&format!("second gradient of {name}"), &got, &want, gradient);
+        }
     }
     Ok(())
 }

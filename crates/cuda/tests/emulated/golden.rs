@@ -5,3 +5,8 @@ use kiln_testkit::golden;
 fn pytorch() {
     golden::pytorch(&cuda());
 }
+
+#[test]
+fn edges() {
+    golden::edges(&cuda());
+}

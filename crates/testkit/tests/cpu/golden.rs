@@ -5,3 +5,8 @@ use kiln_testkit::golden;
 fn pytorch() {
     golden::pytorch(&Cpu::poisoned());
 }
+
+#[test]
+fn edges() {
+    golden::edges(&Cpu::poisoned());
+}
