@@ -4,6 +4,7 @@ use kiln_core::Runtime;
 use kiln_core::ops::Window;
 use kiln_cpu::Cpu;
 use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
+use std::cell::RefCell;
 
 type T = Tensor<Cpu>;
 
@@ -114,6 +115,29 @@ fn a_long_chain_comes_apart_without_recursion() -> Result<()> {
     }
     assert_eq!(values(y.backward()?.get(&x)), [50_001.0]);
     Ok(())
+}
+
+/// At the end of a thread its thread-locals are dropped one after the other, in an order that nobody chooses.
+#[test]
+fn a_long_chain_comes_apart_at_the_end_of_a_thread() {
+    thread_local! {
+        static FIRST: RefCell<Option<T>> = const { RefCell::new(None) };
+        static LAST: RefCell<Option<T>> = const { RefCell::new(None) };
+    }
+    fn chain() -> Option<T> {
+        let x = leaf(&[0.0]);
+        let mut y = x.clone();
+        for _ in 0..100_000 {
+            y = y.add(&x).unwrap();
+        }
+        Some(y)
+    }
+    let held = std::thread::spawn(|| {
+        FIRST.with_borrow_mut(|f| *f = chain());
+        drop(chain());
+        LAST.with_borrow_mut(|l| *l = chain());
+    });
+    held.join().unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::memory::Memory;
 use kiln_core::{Backend, Result, Scope, Shape};
 use std::any::Any;
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -244,9 +245,13 @@ impl<B: Backend> Saved<B> {
     }
 }
 
+/// What remains to be dropped, if a drop is under way.
+type Remains = RefCell<Option<Vec<Box<dyn Any>>>>;
+
 thread_local! {
-    /// What remains to be dropped while a long chain of nodes comes apart; `None` outside of that.
-    static REMAINS: RefCell<Option<Vec<Box<dyn Any>>>> = const { RefCell::new(None) };
+    /// What remains to be dropped while a long chain of nodes comes apart; `None` outside of that, so there is nothing to drop
+    /// at the end of the thread: without a destructor of its own this is there for the destructors of other thread-locals.
+    static REMAINS: ManuallyDrop<Remains> = const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
 /// A node owns its inputs, so a chain of a million ops would drop a million frames deep; this takes it apart in a loop.
@@ -254,7 +259,7 @@ impl<B: Backend> Drop for Node<B> {
     fn drop(&mut self) {
         let Some(saved) = self.saved(false) else { return };
         let mut first: Option<Box<dyn Any>> = Some(Box::new(saved));
-        let nested = REMAINS.try_with(|r| match &mut *r.borrow_mut() {
+        let nested = REMAINS.with(|r| match &mut *r.borrow_mut() {
             Some(queue) => {
                 queue.extend(first.take());
                 true
@@ -264,8 +269,7 @@ impl<B: Backend> Drop for Node<B> {
                 false
             }
         });
-        // Without the thread-local (the thread is ending) `first` drops right here, frame by frame.
-        if nested != Ok(false) {
+        if nested {
             return;
         }
         while let Some(item) = first.take() {
