@@ -125,6 +125,17 @@ pub enum Error {
         /// Dotted name of the parameter.
         parameter: String,
     },
+    /// An optimizer was given a model with a parameter of the name, but not the identity, of one whose state it keeps.
+    #[error(
+        "{op}: the state kept for `{parameter}` is that of another model's parameter; give each model an optimizer of its own, \
+         or carry the state over with `state_dict` and `load_state_dict`"
+    )]
+    OtherParameter {
+        /// The optimizer.
+        op: &'static str,
+        /// Dotted name of the parameter.
+        parameter: String,
+    },
     /// A device that cannot be used: no driver, no such device.
     #[error("{device} cannot be used: {reason}")]
     DeviceUnavailable {

@@ -40,7 +40,7 @@
 //!     schedule.apply(step, &mut adam)?;
 //!     let loss = model.forward(&images)?.cross_entropy(&labels)?;
 //!     let mut grads = loss.backward()?;
-//!     grads.clip_norm(1.0)?;
+//!     grads.clip_norm(model.parameters(), 1.0)?;
 //!     adam.step(&mut model, &grads)?;
 //! }
 //! model.eval();

@@ -28,6 +28,12 @@ impl<B: Backend> Clone for Tensor<B> {
     }
 }
 
+impl<B: Backend> AsRef<Tensor<B>> for Tensor<B> {
+    fn as_ref(&self) -> &Tensor<B> {
+        self
+    }
+}
+
 impl<B: Backend> Tensor<B> {
     /// An untracked tensor over a buffer an op has filled.
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {

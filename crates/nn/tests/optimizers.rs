@@ -2,7 +2,7 @@
 
 use kiln_cpu::Cpu;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Group, Rmsprop, Sgd};
-use kiln_nn::{DType, Error, Gradients, Module, Optimizer, Param, Tensor};
+use kiln_nn::{DType, Error, Gradients, LoadOptions, Module, Optimizer, Param, Tensor};
 use serde_json::Value;
 
 #[derive(Module)]
@@ -36,7 +36,7 @@ fn gradients(cpu: &Cpu, golden: &Value, model: &Pair<Cpu>, step: usize, dtype: D
     let mut grads = Gradients::default();
     for (name, param) in model.named_parameters() {
         let grad = tensor(cpu, golden, &name, &golden["grads"][name.as_str()][step], dtype);
-        grads.insert(param.id().unwrap(), grad);
+        grads.insert(param, grad).unwrap();
     }
     grads
 }
@@ -350,10 +350,10 @@ fn clipping_equals_pytorch() {
         let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
         let limit = case["limit"].as_f64().unwrap();
         if case["kind"] == "norm" {
-            let norm = grads.clip_norm(limit).unwrap().item().unwrap();
+            let norm = grads.clip_norm(model.parameters(), limit).unwrap().item().unwrap();
             close(&[norm], &[case["norm"].as_f64().unwrap()], 1e-6, "norm");
         } else {
-            grads.clip_value(limit).unwrap();
+            grads.clip_value(model.parameters(), limit).unwrap();
         }
         for (name, param) in model.named_parameters() {
             let got = grads.get(param).unwrap().to_f64().unwrap();
@@ -361,8 +361,147 @@ fn clipping_equals_pytorch() {
         }
     }
     let mut grads = gradients(&cpu, &golden, &model, 0, DType::F32);
-    assert!(grads.clip_norm(-1.0).is_err() && grads.clip_value(f64::NAN).is_err() && grads.scale(f64::NAN).is_err());
-    assert!(Gradients::<Cpu>::default().clip_norm(1.0).is_err());
+    let all = model.parameters();
+    assert!(grads.clip_norm(all.clone(), -1.0).is_err() && grads.clip_value(all.clone(), f64::NAN).is_err());
+    assert!(grads.scale(f64::NAN).is_err());
+    assert!(Gradients::<Cpu>::default().clip_norm(all, 1.0).is_err());
+}
+
+/// As `clip_grad_norm_(generator.parameters(), …)` does: a critic behind the generator and an input whose gradient is wanted have
+/// gradients too, which neither count nor change.
+#[test]
+fn clipping_is_about_the_parameters_given() -> Result<(), Error> {
+    let cpu = Cpu::poisoned();
+    let leaf = |values: &[f64]| Tensor::from_slice(&cpu, values, &[values.len()]);
+    let (generator, critic) = ([Param::new(leaf(&[1.0, 1.0])?)], Param::new(leaf(&[3.0, 4.0])?));
+    let input = leaf(&[2.0, 1.0])?.requires_grad();
+    let loss = || generator[0].mul(&input)?.mul(&critic)?.sum(&[], false)?.backward();
+    let read = |grads: &Gradients<Cpu>, t: &Tensor<Cpu>| grads.get(t).expect("a gradient").to_f64();
+    let mut grads = loss()?;
+    // The generator's gradient is (6, 4), the critic's (2, 1), the input's (3, 4).
+    let parameters = || Module::<Cpu>::parameters(&generator);
+    let norm = 52f64.sqrt();
+    assert_eq!(grads.norm(parameters())?.item()?, norm);
+    assert_eq!(grads.norm([&input])?.item()?, 5.0);
+    assert_eq!(
+        grads.norm([&*critic, &*generator[0], &*critic])?.item()?,
+        57f64.sqrt(),
+        "each of them once"
+    );
+    assert_eq!(grads.clip_norm(parameters(), 1.0)?.item()?, norm);
+    close(&[grads.norm(parameters())?.item()?], &[1.0], 1e-6, "the norm after");
+    assert_eq!(
+        (read(&grads, &critic)?, read(&grads, &input)?),
+        (vec![2.0, 1.0], vec![3.0, 4.0])
+    );
+    let mut grads = loss()?;
+    grads.clip_value(parameters(), 5.0)?;
+    assert_eq!(
+        (read(&grads, &generator[0])?, read(&grads, &input)?),
+        (vec![5.0, 4.0], vec![3.0, 4.0])
+    );
+    let frozen = leaf(&[1.0, 1.0])?;
+    assert!(matches!(
+        grads.norm([&frozen]),
+        Err(Error::InvalidArgument { op: "norm", .. })
+    ));
+    Ok(())
+}
+
+#[test]
+fn an_optimizer_belongs_to_the_parameters_it_has_stepped() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let model = || start(&cpu, &golden, DType::F32);
+    let (mut a, mut b) = (model(), model());
+    let grads = |model: &Pair<Cpu>| gradients(&cpu, &golden, model, 0, DType::F32);
+    let (of_a, of_b) = (grads(&a), grads(&b));
+    let values = |model: &Pair<Cpu>| model.weight.to_vec::<f32>().unwrap();
+    let mut adam = Adam::new(0.1);
+    adam.step(&mut a, &of_a).unwrap();
+    let (before, state) = (values(&b), adam.state_dict().unwrap());
+    let refused = adam.step(&mut b, &of_b).unwrap_err();
+    assert!(matches!(refused, Error::OtherParameter { op: "adam", .. }), "{refused}");
+    assert!(refused.to_string().contains("load_state_dict"), "{refused}");
+    assert_eq!(values(&b), before);
+    // What it keeps is as it was, and its own model goes on.
+    let steps = |adam: &Adam<Cpu>| adam.state_dict().unwrap().int("weight.step").unwrap().to_vec::<i32>();
+    assert_eq!(steps(&adam).unwrap(), [1]);
+    adam.step(&mut a, &of_a).unwrap();
+    assert_eq!(steps(&adam).unwrap(), [2]);
+    // Nor may one model be prepared and another one stepped.
+    let mut sgd = Sgd::new(0.1);
+    sgd.prepare(&a).unwrap();
+    assert!(sgd.apply(&mut b, &of_b).is_err());
+    // A state that was saved goes to whichever model is stepped next, in the same session or another.
+    let mut resumed = Adam::new(0.1);
+    resumed.load_state_dict(&state).unwrap();
+    resumed.step(&mut b, &of_b).unwrap();
+    assert!(matches!(resumed.step(&mut a, &of_a), Err(Error::OtherParameter { .. })));
+    adam.load_state_dict(&state).unwrap();
+    adam.step(&mut b, &of_b).unwrap();
+}
+
+#[test]
+fn a_parameter_stays_itself() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let (mut model, other) = (start(&cpu, &golden, DType::F32), start(&cpu, &golden, DType::F32));
+    let mut adam = Adam::new(0.1).skip_missing_gradients();
+    let mut step = |model: &mut Pair<Cpu>, dtype| {
+        let grads = gradients(&cpu, &golden, model, 0, dtype);
+        adam.step(model, &grads).unwrap();
+    };
+    step(&mut model, DType::F32);
+    // It takes other values, another precision, is frozen and trains again, and moves.
+    model
+        .load_state_dict(&other.state_dict(), LoadOptions::default())
+        .unwrap();
+    step(&mut model, DType::F32);
+    model.to_dtype(DType::BF16).unwrap();
+    step(&mut model, DType::BF16);
+    model.to_dtype(DType::F32).unwrap();
+    model.freeze();
+    model.unfreeze();
+    let mut moved = Box::new(model);
+    step(&mut moved, DType::F32);
+    assert_eq!(
+        adam.state_dict()
+            .unwrap()
+            .int("bias.step")
+            .unwrap()
+            .to_vec::<i32>()
+            .unwrap(),
+        [4]
+    );
+}
+
+#[test]
+fn gradients_are_like_their_tensors() -> Result<(), Error> {
+    let cpu = Cpu::poisoned();
+    let w = Tensor::zeros(&cpu, &[3], DType::F32)?.requires_grad();
+    let of = |shape: &[usize], dtype| Tensor::ones(&cpu, shape, dtype);
+    let mut grads = Gradients::default();
+    for (shape, dtype) in [(&[1][..], DType::F32), (&[3, 1], DType::F32), (&[], DType::F32)] {
+        let refused = grads.insert(&w, of(shape, dtype)?).unwrap_err();
+        assert!(
+            matches!(refused, Error::ShapeMismatch { op: "insert", .. }),
+            "{refused}"
+        );
+    }
+    let refused = grads.insert(&w, of(&[3], DType::F64)?).unwrap_err();
+    assert!(
+        matches!(refused, Error::DTypeMismatch { op: "insert", .. }),
+        "{refused}"
+    );
+    let refused = grads.insert(&w.detach(), of(&[3], DType::F32)?).unwrap_err();
+    assert!(
+        matches!(refused, Error::InvalidArgument { op: "insert", .. }),
+        "{refused}"
+    );
+    assert!(grads.is_empty());
+    assert!(grads.insert(&w, of(&[3], DType::F32)?)?.is_none());
+    grads.accumulate(w.sum(&[], false)?.backward()?)?;
+    assert_eq!(grads.insert(&w, of(&[3], DType::F32)?)?.unwrap().to_f64()?, [2.0; 3]);
+    Ok(())
 }
 
 #[test]

@@ -318,7 +318,10 @@ where
     /// Reads losses and gradients: whether an update would leave the weights finite.
     fn all_finite(&mut self, grads: &Gradients<B>) -> Result<bool> {
         let bad = self.losses.read()?;
-        Ok(bad.is_none() && self.at(grads.norm().and_then(|n| n.item()))?.is_finite())
+        Ok(bad.is_none()
+            && self
+                .at(grads.norm(self.model.parameters()).and_then(|n| n.item()))?
+                .is_finite())
     }
 
     fn descend(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
@@ -344,8 +347,8 @@ where
             grads.scale(1.0 / samples as f64)?;
         }
         match self.trainer.options.clip {
-            Some(Clip::Norm(limit)) => grads.clip_norm(limit).map(drop),
-            Some(Clip::Value(limit)) => grads.clip_value(limit),
+            Some(Clip::Norm(limit)) => grads.clip_norm(self.model.parameters(), limit).map(drop),
+            Some(Clip::Value(limit)) => grads.clip_value(self.model.parameters(), limit),
             None => Ok(()),
         }
     }

@@ -13,9 +13,10 @@ use kiln_nn::{Module, Optimizer};
 /// How gradients are kept small.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Clip {
-    /// Scales all gradients so that their common 2-norm is at most this (`torch.nn.utils.clip_grad_norm_`).
+    /// Scales the gradients of the model's parameters so that their common 2-norm is at most this
+    /// (`torch.nn.utils.clip_grad_norm_`).
     Norm(f64),
-    /// Bounds every entry to this distance from 0 (`torch.nn.utils.clip_grad_value_`).
+    /// Bounds each of their entries to this distance from 0 (`torch.nn.utils.clip_grad_value_`).
     Value(f64),
 }
 

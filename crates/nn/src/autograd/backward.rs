@@ -1,81 +1,12 @@
 //! The engine: from an output's gradient to those of the leaves, in reverse order of creation.
 
+use super::Gradients;
 use super::mode::with_grad;
 use super::node::{Node, NodeId, Zeros};
 use crate::Tensor;
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-/// Gradients by the tensor they belong to.
-pub struct Gradients<B: Backend> {
-    by_id: HashMap<NodeId, Tensor<B>>,
-}
-
-impl<B: Backend> Default for Gradients<B> {
-    fn default() -> Self {
-        Gradients { by_id: HashMap::new() }
-    }
-}
-
-impl<B: Backend> std::fmt::Debug for Gradients<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_map().entries(&self.by_id).finish()
-    }
-}
-
-impl<B: Backend> Gradients<B> {
-    /// The gradient of `tensor`; `None` when it had no part in the output.
-    pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
-        self.by_id.get(&tensor.id()?)
-    }
-
-    /// The gradient filed under `id`.
-    pub fn by_id(&self, id: NodeId) -> Option<&Tensor<B>> {
-        self.by_id.get(&id)
-    }
-
-    /// Takes the gradient of `tensor` out.
-    pub fn remove(&mut self, tensor: &Tensor<B>) -> Option<Tensor<B>> {
-        self.by_id.remove(&tensor.id()?)
-    }
-
-    /// Files `grad` under `id`, replacing what was there.
-    pub fn insert(&mut self, id: NodeId, grad: Tensor<B>) {
-        self.by_id.insert(id, grad);
-    }
-
-    /// Every gradient.
-    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Tensor<B>)> {
-        self.by_id.iter().map(|(&id, g)| (id, g))
-    }
-
-    /// Every gradient, for changing in place.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (NodeId, &mut Tensor<B>)> {
-        self.by_id.iter_mut().map(|(&id, g)| (id, g))
-    }
-
-    /// Number of gradients.
-    pub fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
-    /// Adds another set of gradients of the same parameters: gradient accumulation over micro-batches.
-    ///
-    /// # Errors
-    /// Memory.
-    pub fn accumulate(&mut self, other: Gradients<B>) -> Result<()> {
-        for (id, grad) in other.by_id {
-            add_into(&mut self.by_id, id, grad, false)?;
-        }
-        Ok(())
-    }
-}
 
 impl<B: Backend> Tensor<B> {
     /// The gradients of this scalar with respect to every leaf it was computed from. The graph is freed on the way.
@@ -85,7 +16,7 @@ impl<B: Backend> Tensor<B> {
     pub fn backward(&self) -> Result<Gradients<B>> {
         self.check_scalar()?;
         let by_id = run(&[(self.clone(), self.full_like(1.0)?)], None, false, false)?;
-        Ok(Gradients { by_id })
+        Ok(Gradients::new(by_id))
     }
 
     /// As [`Tensor::backward`], keeping the graph for another pass.
@@ -95,7 +26,7 @@ impl<B: Backend> Tensor<B> {
     pub fn backward_retain(&self) -> Result<Gradients<B>> {
         self.check_scalar()?;
         let by_id = run(&[(self.clone(), self.full_like(1.0)?)], None, true, false)?;
-        Ok(Gradients { by_id })
+        Ok(Gradients::new(by_id))
     }
 
     /// The product of `grad` (of this tensor's shape and dtype) with the Jacobian: backward from any shape.
@@ -105,7 +36,7 @@ impl<B: Backend> Tensor<B> {
     pub fn backward_with(&self, grad: &Tensor<B>) -> Result<Gradients<B>> {
         check_seed(self, grad)?;
         let by_id = run(&[(self.clone(), grad.clone())], None, false, false)?;
-        Ok(Gradients { by_id })
+        Ok(Gradients::new(by_id))
     }
 
     fn check_scalar(&self) -> Result<()> {

@@ -7,11 +7,13 @@
 //! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
 
 mod backward;
+mod gradients;
 mod mode;
 mod node;
 mod vjp;
 
-pub use backward::{Gradients, grad};
+pub use backward::grad;
+pub use gradients::Gradients;
 pub use mode::{is_grad_enabled, no_grad, with_grad};
 pub use node::{Node, NodeId, Rule, RuleContext};
 pub use vjp::vjp;

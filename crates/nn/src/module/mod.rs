@@ -8,7 +8,7 @@ mod state;
 mod state_dict;
 mod walk;
 
-pub use param::{Param, ParamLayout};
+pub use param::{Param, ParamId, ParamLayout};
 pub use state::{Counter, Mode, State};
 pub use state_dict::{StateDict, Value};
 pub use walk::{Entry, EntryMut, Walk, WalkMut};
@@ -44,6 +44,11 @@ pub trait Module<B: Backend>: Send + Sync {
             }
         }));
         found
+    }
+
+    /// Every parameter, trainable or not, in the order of the walk (`model.parameters()` of PyTorch).
+    fn parameters(&self) -> Vec<&Param<B>> {
+        self.named_parameters().into_iter().map(|(_, p)| p).collect()
     }
 
     /// Every parameter for changing, as [`Module::named_parameters`].

@@ -4,6 +4,7 @@ use super::{Entry, EntryMut, Module, Walk, WalkMut};
 use crate::{Backend, DType, Result, Tensor};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a parameter's dimensions are arranged, where PyTorch arranges them otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -15,8 +16,21 @@ pub enum ParamLayout {
     Kernel,
 }
 
+/// Tells parameters apart, whatever they are called. It is given once, to a new parameter, and stays with it: when it moves,
+/// takes other values or another dtype, is frozen and trains again. It is not saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParamId(u64);
+
+impl ParamId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        ParamId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A tensor that an optimizer may change: a leaf of every graph it takes part in. Reads as its [`Tensor`].
 pub struct Param<B: Backend> {
+    id: ParamId,
     tensor: Tensor<B>,
     trainable: bool,
     layout: ParamLayout,
@@ -26,6 +40,7 @@ impl<B: Backend> Param<B> {
     /// A trainable parameter that starts with the values of `tensor`.
     pub fn new(tensor: Tensor<B>) -> Self {
         Param {
+            id: ParamId::next(),
             tensor: tensor.requires_grad(),
             trainable: true,
             layout: ParamLayout::Same,
@@ -38,6 +53,11 @@ impl<B: Backend> Param<B> {
             layout: ParamLayout::Kernel,
             ..Param::new(tensor)
         }
+    }
+
+    /// Which parameter this is. (The tensor's `id` is that of its place in graphs.)
+    pub fn identity(&self) -> ParamId {
+        self.id
     }
 
     /// The tensor; tracked while the parameter trains.
@@ -96,6 +116,12 @@ impl<B: Backend> Param<B> {
 impl<B: Backend> Deref for Param<B> {
     type Target = Tensor<B>;
     fn deref(&self) -> &Tensor<B> {
+        &self.tensor
+    }
+}
+
+impl<B: Backend> AsRef<Tensor<B>> for Param<B> {
+    fn as_ref(&self) -> &Tensor<B> {
         &self.tensor
     }
 }

@@ -1,8 +1,18 @@
 //! What is done to gradients between backward and step: scaling and clipping. Nothing is read back.
+//!
+//! A graph may lead to more leaves than an optimizer changes: another net's parameters, an input whose gradient is wanted.
+//! Clipping is told which parameters it is about, as `torch.nn.utils.clip_grad_norm_` is; the others' gradients stay.
 
-use crate::autograd::no_grad;
+use crate::autograd::{NodeId, no_grad};
 use crate::{Backend, DType, Error, Gradients, Result, Tensor};
 use kiln_core::ops::{Reduce, ReduceParams};
+use std::collections::BTreeSet;
+
+/// Each of the parameters that has a place in graphs, once, in the order in which those places were made: sums over them have
+/// the same bits each time.
+fn ids<B: Backend>(parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> BTreeSet<NodeId> {
+    parameters.into_iter().filter_map(|p| p.as_ref().id()).collect()
+}
 
 impl<B: Backend> Gradients<B> {
     /// Multiplies every gradient: after accumulating `n` micro-batches by `1/n`.
@@ -13,43 +23,41 @@ impl<B: Backend> Gradients<B> {
         if !factor.is_finite() {
             return Err(Error::invalid("scale", "factor", factor, "a finite number"));
         }
-        no_grad(|| {
-            self.iter_mut().try_for_each(|(_, g)| {
-                *g = g.mul_scalar(factor)?;
-                Ok(())
-            })
-        })
+        let all: Vec<NodeId> = self.iter().map(|(id, _)| id).collect();
+        no_grad(|| self.change(all, |g| g.mul_scalar(factor)))
     }
 
-    /// Clips every entry to `-limit..=limit` (`torch.nn.utils.clip_grad_value_`).
+    /// Clips every entry of the parameters' gradients to `-limit..=limit` (`torch.nn.utils.clip_grad_value_`).
     ///
     /// # Errors
     /// A limit that is negative or NaN, memory.
-    pub fn clip_value(&mut self, limit: f64) -> Result<()> {
+    pub fn clip_value(
+        &mut self,
+        parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>,
+        limit: f64,
+    ) -> Result<()> {
         if limit.is_nan() || limit < 0.0 {
             return Err(Error::invalid("clip_value", "limit", limit, "0 or more"));
         }
-        no_grad(|| {
-            self.iter_mut().try_for_each(|(_, g)| {
-                *g = g.clamp(-limit, limit)?;
-                Ok(())
-            })
-        })
+        no_grad(|| self.change(ids(parameters), |g| g.clamp(-limit, limit)))
     }
 
-    /// The Euclidean norm of all gradients as one vector: a scalar of f32, or of f64 if any gradient is.
+    /// The Euclidean norm of the parameters' gradients as one vector: a scalar of f32, or of f64 if any gradient is. Parameters
+    /// without a gradient do not count.
     ///
     /// # Errors
-    /// No gradients, memory.
-    pub fn norm(&self) -> Result<Tensor<B>> {
+    /// No gradient of any of the parameters, memory.
+    pub fn norm(&self, parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> Result<Tensor<B>> {
+        self.norm_of(&ids(parameters))
+    }
+
+    fn norm_of(&self, ids: &BTreeSet<NodeId>) -> Result<Tensor<B>> {
         no_grad(|| {
-            let mut grads: Vec<_> = self.iter().collect();
-            // The sum runs in the order of creation, so that it has the same bits each time.
-            grads.sort_by_key(|(id, _)| *id);
-            let wide = grads.iter().any(|(_, g)| g.dtype() == DType::F64);
+            let grads: Vec<_> = ids.iter().filter_map(|&id| self.by_id(id)).collect();
+            let wide = grads.iter().any(|g| g.dtype() == DType::F64);
             let dtype = if wide { DType::F64 } else { DType::F32 };
             let mut total: Option<Tensor<B>> = None;
-            for (_, grad) in grads {
+            for grad in grads {
                 let grad = grad.to_dtype(dtype)?;
                 let (p, shape) = ReduceParams::new("norm", Reduce::SumSquares, grad.shape(), &[], false)?;
                 let mut sum = grad.alloc_like(shape)?;
@@ -60,31 +68,51 @@ impl<B: Backend> Gradients<B> {
                     None => sum,
                 });
             }
-            let total = total.ok_or_else(|| Error::invalid("norm", "gradients", "none", "at least one"))?;
+            let expected = "at least one parameter with a gradient";
+            let total = total.ok_or_else(|| Error::invalid("norm", "parameters", "none with a gradient", expected))?;
             total.sqrt()
         })
     }
 
-    /// Scales all gradients by `min(1, max_norm/(norm + 1e-6))` and returns the norm before
-    /// (`torch.nn.utils.clip_grad_norm_`). A norm of infinity or NaN goes through to the gradients.
+    /// Scales the parameters' gradients by `min(1, max_norm/(norm + 1e-6))`, where `norm` is [their norm](Gradients::norm), and
+    /// returns it as it was before (`torch.nn.utils.clip_grad_norm_`). A norm of infinity or NaN goes through to the gradients.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::Linear};
+    /// # fn main() -> kiln_nn::Result<()> {
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (generator, critic) = (Linear::new(init, 3, 2)?, Linear::new(init, 2, 1)?);
+    /// let noise = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+    /// let mut grads = critic.forward(&generator.forward(&noise)?)?.mean(&[], false)?.backward()?;
+    /// let norm = grads.clip_norm(generator.parameters(), 1.0)?;
+    /// # let w = grads.get(generator.parameters()[0]).unwrap().to_f64()?;
+    /// # let b = grads.get(generator.parameters()[1]).unwrap().to_f64()?;
+    /// # let both: f64 = w.iter().chain(&b).map(|g| g * g).sum();
+    /// # assert!((both.sqrt() - norm.item()?.min(1.0)).abs() < 1e-5);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// A limit that is negative or NaN, no gradients, memory.
-    pub fn clip_norm(&mut self, max_norm: f64) -> Result<Tensor<B>> {
+    /// A limit that is negative or NaN, no gradient of any of the parameters, memory.
+    pub fn clip_norm(
+        &mut self,
+        parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>,
+        max_norm: f64,
+    ) -> Result<Tensor<B>> {
         if max_norm.is_nan() || max_norm < 0.0 {
             return Err(Error::invalid("clip_norm", "max_norm", max_norm, "0 or more"));
         }
-        let norm = self.norm()?;
+        let ids = ids(parameters);
+        let norm = self.norm_of(&ids)?;
         no_grad(|| {
             let factor = norm
                 .add_scalar(1e-6)?
                 .reciprocal()?
                 .mul_scalar(max_norm)?
                 .clamp_max(1.0)?;
-            self.iter_mut().try_for_each(|(_, g)| {
-                *g = g.mul(&factor.to_dtype(g.dtype())?)?;
-                Ok(())
-            })
+            self.change(ids, |g| g.mul(&factor.to_dtype(g.dtype())?))
         })?;
         Ok(norm)
     }

@@ -1,7 +1,7 @@
 //! What all optimizers share: matching parameters with gradients and state, groups, and the calls to the backend.
 
 use super::{Applied, Optimizer, check_positive};
-use crate::module::{StateDict, Value};
+use crate::module::{ParamId, StateDict, Value};
 use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Places, Result, Tensor};
 use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
@@ -86,6 +86,8 @@ impl fmt::Debug for Group {
 
 /// What the optimizer keeps of one parameter.
 struct Slot<B: Backend> {
+    /// Whose state it is; known from the first step on, or from the first step after a state was loaded.
+    param: Option<ParamId>,
     steps: u64,
     /// Made where the parameter first meets a gradient.
     state: Option<Vec<Tensor<B>>>,
@@ -96,6 +98,7 @@ struct Slot<B: Backend> {
 impl<B: Backend> Default for Slot<B> {
     fn default() -> Self {
         Slot {
+            param: None,
             steps: 0,
             state: None,
             block: None,
@@ -195,7 +198,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// The block and the state of a parameter, taken out of its slot or new.
     fn take(&mut self, name: &str, param: &Param<B>) -> Result<(usize, Vec<Tensor<B>>)> {
         let dtype = state_dtype(param.dtype());
-        let slot = self.slots.get_mut(name);
+        let slot = self.slots.get_mut(name).filter(|s| s.param == Some(param.identity()));
         let Some((slot, block)) = slot.and_then(|s| s.block.map(|block| (s, block))) else {
             return Err(Error::invalid(
                 A::NAME,
@@ -298,32 +301,30 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             if !param.is_trainable() {
                 continue;
             }
-            self.backend.get_or_insert_with(|| param.backend().clone());
+            let slot = self.slots.get(&name);
+            let kept = slot.filter(|s| s.state.is_some()).and_then(|s| s.param);
+            if kept.is_some_and(|id| id != param.identity()) {
+                let (op, parameter) = (A::NAME, name);
+                return Err(Error::OtherParameter { op, parameter });
+            }
             let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
-            let steps = self.slots.get(&name).map_or(0, |s| s.steps);
-            keyed.push(((group, steps, param.dtype()), name));
+            let steps = slot.map_or(0, |s| s.steps);
+            keyed.push(((group, steps, param.dtype()), name, param));
+        }
+        if let Some((_, _, param)) = keyed.first() {
+            self.backend.get_or_insert_with(|| param.backend().clone());
         }
         self.slots.values_mut().for_each(|s| s.block = None);
         let Some(backend) = self.backend.clone() else {
             return Ok(());
         };
-        keyed.sort_by_key(|(key, _)| *key);
+        keyed.sort_by_key(|(key, ..)| *key);
         for (block, shared) in keyed.chunk_by(|a, b| a.0 == b.0).enumerate() {
             self.write(block, &backend, shared[0].0)?;
-            for (_, name) in shared {
-                match self.slots.get_mut(name) {
-                    Some(slot) => slot.block = Some(block),
-                    None => {
-                        let block = Some(block);
-                        self.slots.insert(
-                            name.clone(),
-                            Slot {
-                                block,
-                                ..Slot::default()
-                            },
-                        );
-                    }
-                }
+            for (_, name, param) in shared {
+                let slot = self.slots.entry(name.clone()).or_default();
+                slot.block = Some(block);
+                slot.param = Some(param.identity());
             }
         }
         Ok(())
@@ -457,8 +458,12 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
                     .ok_or_else(|| refuse(&full, "a tensor of that name"))
             });
             let state = Some(state.collect::<Result<Vec<_>>>()?);
-            let block = None;
-            slots.insert(parameter.to_string(), Slot { steps, state, block });
+            let slot = Slot {
+                steps,
+                state,
+                ..Slot::default()
+            };
+            slots.insert(parameter.to_string(), slot);
         }
         if let Some((_, value)) = state.iter().next() {
             if state.get("lr").is_none() {

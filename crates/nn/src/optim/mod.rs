@@ -43,6 +43,10 @@ impl Applied {
 
 /// Something that changes a model's parameters by their gradients.
 ///
+/// What it keeps of a parameter, it keeps under the parameter's dotted name and for that parameter alone: a second model whose
+/// parameters have the same names needs an optimizer of its own. A state that was [loaded](Optimizer::load_state_dict) becomes
+/// that of the parameters of the next step.
+///
 /// [`step`](Optimizer::step) is all that most callers need. It does three things that a captured step takes apart:
 /// [`prepare`](Optimizer::prepare) on the host before it, [`apply`](Optimizer::apply) on the device, which is recorded
 /// once and replayed, and [`count`](Optimizer::count) on the host after it.
@@ -51,7 +55,8 @@ pub trait Optimizer<B: Backend>: Send {
     ///
     /// # Errors
     /// [`Error::MissingGradient`](crate::Error::MissingGradient) for a trainable parameter without a gradient, unless
-    /// the optimizer was told to skip those; hyper-parameters outside their domain; a gradient of another shape or
+    /// the optimizer was told to skip those; [`Error::OtherParameter`](crate::Error::OtherParameter) for a parameter that has
+    /// the name of another, whose state is kept; hyper-parameters outside their domain; a gradient of another shape or
     /// dtype. Nothing has changed then.
     fn step(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<()> {
         self.prepare(model)?;
@@ -64,7 +69,7 @@ pub trait Optimizer<B: Backend>: Send {
     /// come.
     ///
     /// # Errors
-    /// Hyper-parameters outside their domain; the device.
+    /// Hyper-parameters outside their domain; [`Error::OtherParameter`](crate::Error::OtherParameter); the device.
     fn prepare(&mut self, model: &dyn Module<B>) -> Result<()>;
 
     /// Updates the parameters by device work alone; tells which. Once it has been called for all of them it writes in

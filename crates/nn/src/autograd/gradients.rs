@@ -1,0 +1,126 @@
+//! What a backward pass returns.
+
+use super::node::NodeId;
+use crate::{Backend, DType, Error, Result, Shape, Tensor};
+use std::collections::HashMap;
+
+/// Gradients by the tensor they belong to, each of that tensor's shape and dtype.
+pub struct Gradients<B: Backend> {
+    by_id: HashMap<NodeId, Tensor<B>>,
+}
+
+impl<B: Backend> Default for Gradients<B> {
+    fn default() -> Self {
+        Gradients { by_id: HashMap::new() }
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Gradients<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(&self.by_id).finish()
+    }
+}
+
+/// Refuses a gradient that is not like its tensor.
+pub(super) fn check_like<B: Backend>(
+    op: &'static str,
+    (shape, dtype): (&Shape, DType),
+    grad: &Tensor<B>,
+) -> Result<()> {
+    if shape != grad.shape() {
+        let (lhs, rhs) = (*shape, *grad.shape());
+        return Err(Error::ShapeMismatch { op, lhs, rhs });
+    }
+    if dtype != grad.dtype() {
+        let (lhs, rhs) = (dtype, grad.dtype());
+        return Err(Error::DTypeMismatch { op, lhs, rhs });
+    }
+    Ok(())
+}
+
+impl<B: Backend> Gradients<B> {
+    pub(super) fn new(by_id: HashMap<NodeId, Tensor<B>>) -> Self {
+        Gradients { by_id }
+    }
+
+    /// The gradient of `tensor`; `None` when it had no part in the output.
+    pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
+        self.by_id.get(&tensor.id()?)
+    }
+
+    /// The gradient filed under `id`.
+    pub fn by_id(&self, id: NodeId) -> Option<&Tensor<B>> {
+        self.by_id.get(&id)
+    }
+
+    /// Takes the gradient of `tensor` out.
+    pub fn remove(&mut self, tensor: &Tensor<B>) -> Option<Tensor<B>> {
+        self.by_id.remove(&tensor.id()?)
+    }
+
+    /// Files `grad` as the gradient of `tensor` and returns the one that it replaces.
+    ///
+    /// # Errors
+    /// A tensor that is not tracked; a gradient of another shape or dtype than the tensor's.
+    pub fn insert(&mut self, tensor: &Tensor<B>, grad: Tensor<B>) -> Result<Option<Tensor<B>>> {
+        const OP: &str = "insert";
+        let Some(id) = tensor.id() else {
+            let expected = "one that requires a gradient";
+            return Err(Error::invalid(OP, "tensor", "untracked", expected));
+        };
+        check_like(OP, (tensor.shape(), tensor.dtype()), &grad)?;
+        Ok(self.by_id.insert(id, grad))
+    }
+
+    /// Every gradient.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Tensor<B>)> {
+        self.by_id.iter().map(|(&id, g)| (id, g))
+    }
+
+    /// Replaces gradients by what `change` makes of them, which has their shape and dtype.
+    pub(crate) fn change(
+        &mut self,
+        ids: impl IntoIterator<Item = NodeId>,
+        mut change: impl FnMut(&Tensor<B>) -> Result<Tensor<B>>,
+    ) -> Result<()> {
+        for id in ids {
+            if let Some(grad) = self.by_id.get_mut(&id) {
+                *grad = change(grad)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of gradients.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds another set of gradients of the same parameters: gradient accumulation over micro-batches.
+    ///
+    /// # Errors
+    /// Two gradients of one tensor whose shapes or dtypes differ, as when the tensor's dtype was changed between them: nothing
+    /// has changed then. Memory.
+    pub fn accumulate(&mut self, other: Gradients<B>) -> Result<()> {
+        for (id, grad) in &other.by_id {
+            if let Some(sum) = self.by_id.get(id) {
+                check_like("accumulate", (sum.shape(), sum.dtype()), grad)?;
+            }
+        }
+        for (id, grad) in other.by_id {
+            match self.by_id.get_mut(&id) {
+                Some(sum) => {
+                    let backend = grad.backend().clone();
+                    backend.accumulate(grad.buffer(), sum.buffer_mut()?)?;
+                }
+                None => drop(self.by_id.insert(id, grad)),
+            }
+        }
+        Ok(())
+    }
+}
