@@ -3,6 +3,7 @@
 use super::Gradients;
 use super::mode::with_grad;
 use super::node::{Node, NodeId, Zeros};
+use super::sum::Sum;
 use crate::Tensor;
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -115,7 +116,7 @@ pub(super) fn run<B: Backend>(
     };
     let wanted = |node: &Arc<Node<B>>| needed.as_ref().is_none_or(|n| n.contains(&node.id()));
     let mut nodes: BTreeMap<NodeId, Arc<Node<B>>> = BTreeMap::new();
-    let mut pending: HashMap<NodeId, Tensor<B>> = HashMap::new();
+    let mut pending: HashMap<NodeId, Sum<B>> = HashMap::new();
     let mut results = HashMap::new();
     // Gradients in `pending` that are zero where the output is not positive, in all their parts.
     let mut rectified = HashSet::new();
@@ -123,11 +124,12 @@ pub(super) fn run<B: Backend>(
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
                 nodes.insert(node.id(), node.clone());
-                add_into(&mut pending, node.id(), seed.clone(), create_graph)?;
+                pending.entry(node.id()).or_default().add(seed.clone(), create_graph)?;
             }
         }
         while let Some((id, node)) = nodes.pop_last() {
-            let Some(grad) = pending.remove(&id) else { continue };
+            let Some(sum) = pending.remove(&id) else { continue };
+            let grad = sum.finish()?;
             let target = targets.map_or(node.is_leaf(), |t| t.contains(&id));
             if target {
                 results.insert(id, grad.clone());
@@ -149,6 +151,7 @@ pub(super) fn run<B: Backend>(
                 rectified: rectified.remove(&id),
             };
             let grads = saved.apply(&node, &grad, &needs, zeros)?;
+            let backend = grad.backend().clone();
             drop(grad);
             debug_assert_eq!(
                 grads.len(),
@@ -156,7 +159,7 @@ pub(super) fn run<B: Backend>(
                 "rule of {} returns a gradient per input",
                 node.op()
             );
-            for (input, g) in saved.inputs.iter().zip(grads) {
+            for (i, (input, g)) in saved.inputs.iter().zip(grads).enumerate() {
                 if let (Some(input), Some(g)) = (input, g)
                     && wanted(input)
                 {
@@ -166,7 +169,11 @@ pub(super) fn run<B: Backend>(
                     } else if !pending.contains_key(&input.id()) {
                         rectified.insert(input.id());
                     }
-                    add_into(&mut pending, input.id(), g, create_graph)?;
+                    let sum = pending.entry(input.id()).or_default();
+                    match saved.part(i) {
+                        Some(part) => node.watched(&backend, || sum.add_part(part, g, create_graph))?,
+                        None => sum.add(g, create_graph)?,
+                    }
                 }
             }
         }
@@ -212,29 +219,4 @@ fn leading_to<'a, B: Backend>(
         }
     }
     Ok(needed)
-}
-
-/// The program's only accumulation of gradients. A gradient that nobody else holds is added to in place; one that a
-/// rule gave to two inputs is copied first.
-fn add_into<B: Backend>(
-    sums: &mut HashMap<NodeId, Tensor<B>>,
-    id: NodeId,
-    grad: Tensor<B>,
-    create_graph: bool,
-) -> Result<()> {
-    match sums.remove(&id) {
-        None => {
-            sums.insert(id, grad);
-        }
-        Some(sum) if create_graph => {
-            sums.insert(id, sum.add(&grad)?);
-        }
-        Some(mut sum) => {
-            debug_assert_eq!(sum.shape(), grad.shape());
-            let backend = grad.backend().clone();
-            backend.accumulate(grad.buffer(), sum.buffer_mut()?)?;
-            sums.insert(id, sum);
-        }
-    }
-    Ok(())
 }

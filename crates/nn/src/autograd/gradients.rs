@@ -1,6 +1,7 @@
 //! What a backward pass returns.
 
 use super::node::NodeId;
+use super::sum::add_into;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};
 use std::collections::HashMap;
 
@@ -114,10 +115,7 @@ impl<B: Backend> Gradients<B> {
         }
         for (id, grad) in other.by_id {
             match self.by_id.get_mut(&id) {
-                Some(sum) => {
-                    let backend = grad.backend().clone();
-                    backend.accumulate(grad.buffer(), sum.buffer_mut()?)?;
-                }
+                Some(sum) => add_into(sum, &grad)?,
                 None => drop(self.by_id.insert(id, grad)),
             }
         }

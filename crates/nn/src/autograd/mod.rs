@@ -2,7 +2,8 @@
 //!
 //! An op that meets a tracked input leaves a [`Node`] with a [`Rule`]: given the gradient of the op's output, the rule
 //! returns the gradients of its inputs. [`Tensor::backward`](crate::Tensor::backward) visits nodes in reverse order of
-//! their creation and holds the program's only accumulation. Rules are written in differentiable ops, so with
+//! their creation and adds what rules return, in the program's only accumulation; an op that reads a [`Part`] of its input
+//! adds to that part of one gradient. Rules are written in differentiable ops, so with
 //! `create_graph` the gradients are tracked in turn and can be differentiated again; a fused op whose backward kernel
 //! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
 
@@ -10,10 +11,12 @@ mod backward;
 mod gradients;
 mod mode;
 mod node;
+mod sum;
 mod vjp;
 
 pub use backward::grad;
 pub use gradients::Gradients;
 pub use mode::{is_grad_enabled, no_grad, with_grad};
 pub use node::{Node, NodeId, Rule, RuleContext};
+pub use sum::Part;
 pub use vjp::vjp;

@@ -1,5 +1,6 @@
 //! A recorded op and the rule that differentiates it.
 
+use super::sum::Part;
 use crate::Tensor;
 use crate::memory::Memory;
 use kiln_core::{Backend, Result, Scope, Shape};
@@ -15,12 +16,20 @@ pub struct NodeId(u64);
 
 /// How gradients pass through one op.
 pub trait Rule<B: Backend>: Send + Sync + 'static {
-    /// The gradients of the op's inputs, in the order they were recorded, each of its input's shape and dtype. `None`
-    /// where no gradient flows, or where [`RuleContext::needs`] says that none is wanted.
+    /// The gradients of the op's inputs, in the order they were recorded, each of the shape and dtype of its input or of the
+    /// [`part`](Rule::part) of it that was read. `None` where no gradient flows, or where [`RuleContext::needs`] says that none
+    /// is wanted.
     ///
     /// Written in differentiable ops. A fused backward kernel may stand in when
     /// [`is_grad_enabled`](super::is_grad_enabled) is false.
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>>;
+
+    /// The part of input `i` that the op reads, if it reads no more: the gradient of the rest is zero, and
+    /// [`backward`](Rule::backward) returns that of the part alone.
+    fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
+        let _ = i;
+        None
+    }
 
     /// Whether [`RuleContext::output`] is wanted. (A rule cannot hold its own output: the two would keep each other.)
     fn saves_output(&self) -> bool {
@@ -204,6 +213,18 @@ impl<B: Backend> Node<B> {
         }
     }
 
+    /// Runs a part of the op's gradient, which a backend that watches is told.
+    pub(super) fn watched<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
+        if !B::WATCHES {
+            return f();
+        }
+        let (op, of) = (self.op, self.scope);
+        backend.enter(&Scope::Gradient { op, of });
+        let result = f();
+        backend.leave(None);
+        result
+    }
+
     pub(super) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
         // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
         let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -220,6 +241,11 @@ impl<B: Backend> Saved<B> {
         }
     }
 
+    /// See [`Rule::part`].
+    pub(super) fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
+        self.rule.part(i)
+    }
+
     pub(super) fn apply(
         &self,
         node: &Arc<Node<B>>,
@@ -234,14 +260,7 @@ impl<B: Backend> Saved<B> {
             needs,
             zeros,
         };
-        if !B::WATCHES {
-            return self.rule.backward(&cx);
-        }
-        let (op, of) = (node.op, node.scope);
-        grad.backend().enter(&Scope::Gradient { op, of });
-        let grads = self.rule.backward(&cx);
-        grad.backend().leave(None);
-        grads
+        node.watched(grad.backend(), || self.rule.backward(&cx))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Shapes and indices: everything that moves elements, with gradients that move them back.
 //!
-//! Two ops carry the family: reading a strided view, and writing through one into zeros. Each is the other's gradient.
+//! Two ops carry the family: reading a strided view, and writing through one. Each is the other's gradient: a view is the part
+//! of its input that the gradient belongs to.
 
 mod gather;
 mod join;
@@ -9,47 +10,70 @@ mod slice;
 
 pub use join::Pad;
 
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Part, Rule, RuleContext};
 use crate::{Backend, Result, Shape, Tensor};
 use kiln_core::ops::ViewParams;
+use std::ops::Range;
+use std::sync::Arc;
 
-struct Read {
+/// Elements of a tensor, none of them twice.
+#[derive(Clone)]
+struct View {
     p: ViewParams,
-    from: Shape,
+    whole: Shape,
+    shape: Shape,
+    /// An axis of the whole and the range of its entries that they lie within.
+    within: (usize, Range<usize>),
 }
+
+impl<B: Backend> Part<B> for View {
+    fn whole(&self) -> Shape {
+        self.whole
+    }
+
+    fn within(&self) -> Option<(usize, Range<usize>)> {
+        Some(self.within.clone())
+    }
+
+    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()> {
+        let backend = grad.backend();
+        if zero {
+            return backend.view_write(&self.p, grad.buffer(), whole);
+        }
+        let mut sum = grad.alloc_like(self.shape)?;
+        backend.view_read(&self.p, whole, &mut sum)?;
+        backend.accumulate(grad.buffer(), &mut sum)?;
+        backend.view_write(&self.p, &sum, whole)
+    }
+
+    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>> {
+        read_view("view_read", whole, self.clone())
+    }
+}
+
+struct Read(Arc<View>);
 
 impl<B: Backend> Rule<B> for Read {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(write_view("view_write", cx.grad, &self.p, self.from)?)])
+        Ok(vec![Some(cx.grad.clone())])
+    }
+
+    fn part(&self, _: usize) -> Option<Arc<dyn Part<B>>> {
+        Some(self.0.clone())
     }
 }
 
-struct Write {
-    p: ViewParams,
-    from: Shape,
-}
+struct Write(View);
 
 impl<B: Backend> Rule<B> for Write {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(read_view("view_read", cx.grad, &self.p, self.from)?)])
+        Ok(vec![Some(self.0.of(cx.grad)?)])
     }
 }
 
-/// The elements of a view of `x` that does not overlap itself, as a tensor of shape `to`.
-fn read_view<B: Backend>(op: &'static str, x: &Tensor<B>, p: &ViewParams, to: Shape) -> Result<Tensor<B>> {
-    let mut y = x.alloc_like(to)?;
-    x.backend().view_read(p, x.buffer(), &mut y)?;
-    let (p, from) = (*p, *x.shape());
-    Ok(Tensor::from_buffer(x.backend(), y, to).record(op, &[x], || Read { p, from }))
-}
-
-/// Zeros of shape `to` with the elements of `x` written through a view that does not overlap itself.
-fn write_view<B: Backend>(op: &'static str, x: &Tensor<B>, p: &ViewParams, to: Shape) -> Result<Tensor<B>> {
-    let mut y = x.alloc_like(to)?;
-    if x.size() < to.size() {
-        x.backend().fill(0.0, &mut y)?;
-    }
-    x.backend().view_write(p, x.buffer(), &mut y)?;
-    let (p, from) = (*p, *x.shape());
-    Ok(Tensor::from_buffer(x.backend(), y, to).record(op, &[x], || Write { p, from }))
+/// A view of `x` as a tensor.
+fn read_view<B: Backend>(op: &'static str, x: &Tensor<B>, view: View) -> Result<Tensor<B>> {
+    let mut y = x.alloc_like(view.shape)?;
+    x.backend().view_read(&view.p, x.buffer(), &mut y)?;
+    Ok(Tensor::from_buffer(x.backend(), y, view.shape).record(op, &[x], || Read(Arc::new(view))))
 }

@@ -1,9 +1,11 @@
 //! Picking entries by index tensors and adding entries at indices: each is the other's gradient.
 
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Part, Rule, RuleContext};
 use crate::tensor::{require_float, same_dtype};
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::IndexParams;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// How an index addresses an axis.
 #[derive(Clone, Copy, PartialEq)]
@@ -14,47 +16,53 @@ enum By {
     Entry,
 }
 
-struct Pick<B: Backend> {
+/// The entries of a tensor that an index names, some of them perhaps more than once.
+#[derive(Clone)]
+struct Picked<B: Backend> {
     by: By,
     axis: isize,
     index: Indices<B>,
-    from: Shape,
+    whole: Shape,
 }
 
-impl<B: Backend> Rule<B> for Pick<B> {
-    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let (by, axis) = (self.by, self.axis);
-        Ok(vec![Some(put(
-            by,
-            "index_put",
-            None,
-            self.from,
-            axis,
-            &self.index,
-            cx.grad,
-        )?)])
+impl<B: Backend> Part<B> for Picked<B> {
+    fn whole(&self) -> Shape {
+        self.whole
+    }
+
+    fn within(&self) -> Option<(usize, Range<usize>)> {
+        None
+    }
+
+    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, _: bool) -> Result<()> {
+        let (p, _) = params(self.by, "index_put", &self.whole, self.axis, &self.index)?;
+        put(self.by, &p, grad, &self.index, whole)
+    }
+
+    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>> {
+        pick(self.by, "index_pick", whole, self.axis, &self.index)
     }
 }
 
-/// The inputs are the source and, if there is one, the base that it was added to.
-struct Put<B: Backend> {
-    by: By,
-    axis: isize,
-    index: Indices<B>,
-    based: bool,
+struct Pick<B: Backend>(Arc<Picked<B>>);
+
+impl<B: Backend> Rule<B> for Pick<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        Ok(vec![Some(cx.grad.clone())])
+    }
+
+    fn part(&self, _: usize) -> Option<Arc<dyn Part<B>>> {
+        Some(self.0.clone())
+    }
 }
 
-impl<B: Backend> Rule<B> for Put<B> {
+/// The inputs are the source and the base that it was added to.
+struct Add<B: Backend>(Picked<B>);
+
+impl<B: Backend> Rule<B> for Add<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let source = match cx.needs(0) {
-            true => Some(pick(self.by, "index_pick", cx.grad, self.axis, &self.index)?),
-            false => None,
-        };
-        let mut grads = vec![source];
-        if self.based {
-            grads.push(cx.needs(1).then(|| cx.grad.clone()));
-        }
-        Ok(grads)
+        let source = cx.needs(0).then(|| self.0.of(cx.grad)).transpose()?;
+        Ok(vec![source, cx.needs(1).then(|| cx.grad.clone())])
     }
 }
 
@@ -90,24 +98,40 @@ fn pick<B: Backend>(by: By, op: &'static str, x: &Tensor<B>, axis: isize, index:
         By::Element => x.backend().gather(&p, x.buffer(), index.buffer(), &mut y)?,
         By::Entry => x.backend().index_select(&p, x.buffer(), index.buffer(), &mut y)?,
     }
-    Ok(Tensor::from_buffer(x.backend(), y, to).record(op, &[x], || Pick {
-        by,
-        axis,
-        index: index.clone(),
-        from: *x.shape(),
+    Ok(Tensor::from_buffer(x.backend(), y, to).record(op, &[x], || {
+        Pick(Arc::new(Picked {
+            by,
+            axis,
+            index: index.clone(),
+            whole: *x.shape(),
+        }))
     }))
 }
 
-/// `base` (zeros if there is none) of shape `to`, with `source` added at the indices.
+/// Adds `source` to `y` at the indices.
 fn put<B: Backend>(
     by: By,
+    p: &IndexParams,
+    source: &Tensor<B>,
+    index: &Indices<B>,
+    y: &mut B::Buffer,
+) -> Result<()> {
+    match by {
+        By::Element => source.backend().scatter_add(p, source.buffer(), index.buffer(), y),
+        By::Entry => source.backend().index_add(p, source.buffer(), index.buffer(), y),
+    }
+}
+
+/// `base` with `source` added at the indices.
+fn add<B: Backend>(
+    by: By,
     op: &'static str,
-    base: Option<&Tensor<B>>,
-    to: Shape,
+    base: &Tensor<B>,
     axis: isize,
     index: &Indices<B>,
     source: &Tensor<B>,
 ) -> Result<Tensor<B>> {
+    let to = *base.shape();
     let (p, expected) = params(by, op, &to, axis, index)?;
     if expected != *source.shape() {
         return Err(Error::ShapeMismatch {
@@ -116,26 +140,21 @@ fn put<B: Backend>(
             rhs: *source.shape(),
         });
     }
-    let backend = source.backend();
+    same_dtype(op, base, source)?;
     let mut y = source.alloc_like(to)?;
-    match base {
-        Some(base) => {
-            same_dtype(op, base, source)?;
-            backend.copy(base.buffer(), &mut y)?;
-        }
-        None => backend.fill(0.0, &mut y)?,
-    }
-    match by {
-        By::Element => backend.scatter_add(&p, source.buffer(), index.buffer(), &mut y)?,
-        By::Entry => backend.index_add(&p, source.buffer(), index.buffer(), &mut y)?,
-    }
-    let inputs: Vec<&Tensor<B>> = [Some(source), base].into_iter().flatten().collect();
-    Ok(Tensor::from_buffer(backend, y, to).record(op, &inputs, || Put {
-        by,
-        axis,
-        index: index.clone(),
-        based: base.is_some(),
-    }))
+    source.backend().copy(base.buffer(), &mut y)?;
+    put(by, &p, source, index, &mut y)?;
+    Ok(
+        Tensor::from_buffer(source.backend(), y, to).record(op, &[source, base], || {
+            let (whole, index) = (to, index.clone());
+            Add(Picked {
+                by,
+                axis,
+                index,
+                whole,
+            })
+        }),
+    )
 }
 
 /// The part of `x` that lies under an index of shape `index`: its first entries along every axis, all of them along the
@@ -175,7 +194,7 @@ impl<B: Backend> Tensor<B> {
         let a = self.shape().axis(OP, axis)?;
         let base = under(self, index.shape(), Some(a))?;
         let source = under(source, index.shape(), None)?;
-        let mut y = put(By::Element, OP, Some(&base), *base.shape(), axis, index, &source)?;
+        let mut y = add(By::Element, OP, &base, axis, index, &source)?;
         // Around it, axis by axis, goes what the index did not reach.
         for i in 0..self.rank() {
             let (reached, all) = (base.shape()[i], self.shape()[i]);
@@ -204,7 +223,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::index_select`]; a source of another shape or dtype.
     pub fn index_add(&self, axis: isize, index: &Indices<B>, source: &Tensor<B>) -> Result<Tensor<B>> {
-        put(By::Entry, "index_add", Some(self), *self.shape(), axis, index, source)
+        add(By::Entry, "index_add", self, axis, index, source)
     }
 
     /// Row `index[…]` of this table `[V, D]` for every index: the result is `[…, D]` (`torch.nn.functional.embedding`).

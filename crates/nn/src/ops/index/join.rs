@@ -1,6 +1,6 @@
 //! Larger tensors from smaller ones: concatenation, padding, tiling.
 
-use super::Write;
+use super::{View, Write};
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
@@ -177,7 +177,17 @@ impl<B: Backend> Tensor<B> {
         let mut y = x.alloc_like(to)?;
         x.backend().fill(value, &mut y)?;
         x.backend().view_write(&p, x.buffer(), &mut y)?;
-        Ok(Tensor::from_buffer(x.backend(), y, to).record("pad", &[&x], || Write { p, from }))
+        Ok(Tensor::from_buffer(x.backend(), y, to).record("pad", &[&x], || {
+            let axis = (0..to.rank()).find(|&i| to[i] != from[i]).unwrap_or_default();
+            let within = (axis, start[axis]..start[axis] + from[axis]);
+            let (whole, shape) = (to, from);
+            Write(View {
+                p,
+                whole,
+                shape,
+                within,
+            })
+        }))
     }
 
     /// Without the entries that negative padding along one axis crops; some are left.

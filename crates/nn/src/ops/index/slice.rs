@@ -1,22 +1,34 @@
 //! Parts of a tensor: narrow, slices with steps, flips, and cutting into pieces.
 
-use super::read_view;
+use super::{View, read_view};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::ViewParams;
 
-/// The view of `from` that starts at `start` along `axis` and takes `length` steps of `step`.
-fn along(from: &Shape, axis: usize, start: usize, length: usize, step: i64) -> Result<(ViewParams, Shape)> {
-    let own = from.strides();
-    let to = from.with(axis, length)?;
+/// The view of `whole` that starts at `start` along `axis` and takes `length` steps of `step`.
+fn along(whole: &Shape, axis: usize, start: usize, length: usize, step: isize) -> Result<View> {
+    let own = whole.strides();
+    let shape = whole.with(axis, length)?;
     let mut strides = own.map(|s| s as i64);
-    strides[axis] = strides[axis].saturating_mul(step);
+    strides[axis] = strides[axis].saturating_mul(step as i64);
     // Without elements there is nothing to point at.
-    let offset = if to.size() == 0 { 0 } else { start * own[axis] };
-    Ok((ViewParams::new(&to, &strides, offset), to))
+    let offset = if shape.size() == 0 { 0 } else { start * own[axis] };
+    let range = match length {
+        0 => start..start,
+        _ => {
+            let last = start.saturating_add_signed(step.saturating_mul(length as isize - 1));
+            start.min(last)..start.max(last) + 1
+        }
+    };
+    Ok(View {
+        p: ViewParams::new(&shape, &strides, offset),
+        whole: *whole,
+        shape,
+        within: (axis, range),
+    })
 }
 
 /// Checks `start..start + length` along an axis.
-fn narrowed(from: &Shape, axis: isize, start: usize, length: usize) -> Result<(ViewParams, Shape)> {
+fn narrowed(from: &Shape, axis: isize, start: usize, length: usize) -> Result<View> {
     let i = from.axis("narrow", axis)?;
     if start.checked_add(length).is_none_or(|end| end > from[i]) {
         let found = format!("{start}..{start}+{length}");
@@ -59,11 +71,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range, a range that leaves the axis.
     pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Tensor<B>> {
-        let (p, to) = narrowed(self.shape(), axis, start, length)?;
-        if to == *self.shape() {
+        let view = narrowed(self.shape(), axis, start, length)?;
+        if view.shape == *self.shape() {
             return Ok(self.clone());
         }
-        read_view("narrow", self, &p, to)
+        read_view("narrow", self, view)
     }
 
     /// Python's `start:end:step` along `axis`: bounds count from the end when negative and are clamped to the axis; a
@@ -77,8 +89,7 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::invalid("slice", "step", step, "a step other than 0"));
         }
         let (first, count) = python_slice(self.shape()[i], start, end, step);
-        let (p, to) = along(self.shape(), i, first, count, step as i64)?;
-        read_view("slice", self, &p, to)
+        read_view("slice", self, along(self.shape(), i, first, count, step)?)
     }
 
     /// The order of entries reversed along each of `axes` (`torch.flip`).
@@ -94,7 +105,13 @@ impl<B: Backend> Tensor<B> {
             strides[i] = -strides[i];
             offset += shape[i].saturating_sub(1) * own[i];
         }
-        read_view("flip", self, &ViewParams::new(&shape, &strides, offset), shape)
+        let view = View {
+            p: ViewParams::new(&shape, &strides, offset),
+            whole: shape,
+            shape,
+            within: (0, 0..shape.first().copied().unwrap_or(1)),
+        };
+        read_view("flip", self, view)
     }
 
     /// Pieces of `size` along `axis`, the last one smaller if it must be (`torch.split`).
@@ -161,10 +178,10 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// An axis out of range, a range that leaves the axis.
     pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Indices<B>> {
-        let (p, to) = narrowed(self.shape(), axis, start, length)?;
-        let mut y = self.backend().alloc(self.dtype(), to.size())?;
-        self.backend().view_read(&p, self.buffer(), &mut y)?;
-        Ok(Indices::from_buffer(self.backend(), y, to))
+        let view = narrowed(self.shape(), axis, start, length)?;
+        let mut y = self.backend().alloc(self.dtype(), view.shape.size())?;
+        self.backend().view_read(&view.p, self.buffer(), &mut y)?;
+        Ok(Indices::from_buffer(self.backend(), y, view.shape))
     }
 }
 

@@ -1,0 +1,198 @@
+//! The sum of the gradients that reach one tensor: the program's only accumulation of gradients.
+
+use super::mode::no_grad;
+use super::node::{Rule, RuleContext};
+use crate::{Backend, DType, Result, Shape, Tensor};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where in a tensor the gradient of an op that reads only a part of it belongs; everywhere else it is zero.
+///
+/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The engine adds it to the one gradient of
+/// the whole, so what `n` pieces cost together grows with their elements, not with `n` times those of the whole.
+pub trait Part<B: Backend>: Send + Sync + 'static {
+    /// The shape of the whole.
+    fn whole(&self) -> Shape;
+
+    /// An axis and the range of its entries that the part lies within. `None` where the part may meet an element more than
+    /// once, as an index may.
+    fn within(&self) -> Option<(usize, Range<usize>)>;
+
+    /// Adds `grad` to the part of `whole`, in place. When the part is `zero`, as it always is at first, it may be overwritten
+    /// if there is a range that it is [`within`](Part::within).
+    ///
+    /// # Errors
+    /// Memory, the device.
+    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
+
+    /// The part of a tensor of the whole's shape, by a differentiable op.
+    ///
+    /// # Errors
+    /// Memory, the device.
+    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
+}
+
+/// The elements of a sum that something was added to.
+#[derive(Default)]
+enum Covered {
+    #[default]
+    Nothing,
+    /// Ranges of an axis, from start to end, apart from each other.
+    Ranges(usize, BTreeMap<usize, usize>),
+    /// Any, as far as is known.
+    Anything,
+}
+
+impl Covered {
+    /// Whether a part is still zero; it is not from here on.
+    fn take(&mut self, within: Option<(usize, Range<usize>)>) -> bool {
+        if let (Covered::Nothing, Some((axis, _))) = (&*self, &within) {
+            *self = Covered::Ranges(*axis, BTreeMap::new());
+        }
+        match (&mut *self, within) {
+            (Covered::Ranges(along, ranges), Some((axis, range)))
+                if *along == axis
+                    && ranges
+                        .range(..range.end)
+                        .next_back()
+                        .is_none_or(|(_, &end)| end <= range.start) =>
+            {
+                ranges.insert(range.start, range.end);
+                true
+            }
+            _ => {
+                *self = Covered::Anything;
+                false
+            }
+        }
+    }
+}
+
+/// A gradient on its way: what has been added so far.
+///
+/// Without `create_graph` every gradient is added at once and dropped. With it the sum is to be differentiated: parts are kept,
+/// to be put together by one op in [`finish`](Sum::finish).
+pub(super) struct Sum<B: Backend> {
+    /// In f32 once a part has been added that may meet an element more than once.
+    total: Option<Tensor<B>>,
+    covered: Covered,
+    /// Of the gradients.
+    dtype: Option<DType>,
+    parts: Vec<(Arc<dyn Part<B>>, Tensor<B>)>,
+}
+
+impl<B: Backend> Default for Sum<B> {
+    fn default() -> Self {
+        Sum {
+            total: None,
+            covered: Covered::default(),
+            dtype: None,
+            parts: Vec::new(),
+        }
+    }
+}
+
+impl<B: Backend> Sum<B> {
+    /// Adds a gradient of the whole. One that nobody else holds is added to in place; one that a rule gave to two inputs is
+    /// copied first.
+    pub(super) fn add(&mut self, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+        self.covered = Covered::Anything;
+        self.dtype = Some(grad.dtype());
+        self.total = Some(match self.total.take() {
+            None => grad,
+            Some(sum) if create_graph => sum.add(&grad)?,
+            Some(mut sum) => {
+                let grad = grad.to_dtype(sum.dtype())?;
+                add_into(&mut sum, &grad)?;
+                sum
+            }
+        });
+        Ok(())
+    }
+
+    /// Adds a gradient of a part.
+    pub(super) fn add_part(&mut self, part: Arc<dyn Part<B>>, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+        self.dtype = Some(grad.dtype());
+        if create_graph {
+            self.parts.push((part, grad));
+            return Ok(());
+        }
+        self.put(&*part, &grad)
+    }
+
+    fn put(&mut self, part: &dyn Part<B>, grad: &Tensor<B>) -> Result<()> {
+        let within = part.within();
+        let wide = match (&within, grad.dtype()) {
+            (None, DType::F16 | DType::BF16) => DType::F32,
+            (_, dtype) => self.total.as_ref().map_or(dtype, Tensor::dtype),
+        };
+        let grad = grad.to_dtype(wide)?;
+        let mut total = match self.total.take() {
+            Some(total) => total.to_dtype(wide)?,
+            None if within.is_some() && grad.size() == part.whole().size() => {
+                let buffer = grad.alloc_like(part.whole())?;
+                Tensor::from_buffer(grad.backend(), buffer, part.whole())
+            }
+            None => Tensor::zeros(grad.backend(), &part.whole(), wide)?,
+        };
+        if grad.size() > 0 {
+            let zero = self.covered.take(within);
+            part.add(&grad, total.buffer_mut()?, zero)?;
+        }
+        self.total = Some(total);
+        Ok(())
+    }
+
+    /// The sum.
+    pub(super) fn finish(mut self) -> Result<Tensor<B>> {
+        let parts = std::mem::take(&mut self.parts);
+        let base = self.total.clone();
+        if !parts.is_empty() {
+            no_grad(|| {
+                self.total = self.total.take().map(|t| t.detach());
+                parts.iter().try_for_each(|(part, grad)| self.put(&**part, grad))
+            })?;
+        }
+        let (Some(mut total), Some(dtype)) = (self.total, self.dtype) else {
+            unreachable!("a gradient was added before it is asked for");
+        };
+        if total.dtype() != dtype {
+            total = total.to_dtype(dtype)?;
+        }
+        if parts.is_empty() {
+            return Ok(total);
+        }
+        let inputs: Vec<&Tensor<B>> = parts.iter().map(|(_, grad)| grad).chain(&base).collect();
+        Ok(total.record("add_parts", &inputs, || AddParts {
+            parts: parts.iter().map(|(part, _)| part.clone()).collect(),
+            based: base.is_some(),
+        }))
+    }
+}
+
+/// Adds in place.
+pub(super) fn add_into<B: Backend>(sum: &mut Tensor<B>, grad: &Tensor<B>) -> Result<()> {
+    debug_assert_eq!((sum.shape(), sum.dtype()), (grad.shape(), grad.dtype()));
+    let backend = grad.backend().clone();
+    backend.accumulate(grad.buffer(), sum.buffer_mut()?)
+}
+
+/// Parts added to zeros, or to a base, which is the last input.
+struct AddParts<B: Backend> {
+    parts: Vec<Arc<dyn Part<B>>>,
+    based: bool,
+}
+
+impl<B: Backend> Rule<B> for AddParts<B> {
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let parts = self.parts.iter().enumerate();
+        let mut grads = parts
+            .map(|(i, part)| cx.needs(i).then(|| part.of(cx.grad)).transpose())
+            .collect::<Result<Vec<_>>>()?;
+        if self.based {
+            grads.push(Some(cx.grad.clone()));
+        }
+        Ok(grads)
+    }
+}
