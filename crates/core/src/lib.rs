@@ -7,6 +7,7 @@ mod backend;
 mod cost;
 mod dtype;
 mod error;
+pub mod host;
 pub mod ops;
 pub mod philox;
 mod runtime;

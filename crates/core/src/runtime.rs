@@ -1,6 +1,6 @@
 //! Memory and execution: what a backend provides beside its ops.
 
-use crate::{DType, Element, Result, Shape};
+use crate::{DType, Element, Result, Shape, host};
 
 /// Memory on a backend's device, tagged with its dtype.
 pub trait Buffer: Send + Sync + 'static {
@@ -132,7 +132,7 @@ pub trait Runtime: Clone + Send + Sync + 'static {
 
     /// The elements of a buffer of dtype `T`; the caller has compared the dtypes.
     fn download<T: Element>(&self, buffer: &Self::Buffer) -> Result<Vec<T>> {
-        let mut values = vec![T::zeroed(); buffer.len()];
+        let mut values = host::repeat(T::zeroed(), buffer.len())?;
         self.download_bytes(buffer, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)
     }

@@ -138,8 +138,13 @@ impl Shape {
 
     /// Strides that read `self` as if it had shape `to`: 0 along broadcast dimensions.
     ///
-    /// The caller has checked with [`Shape::broadcast`] that `self` broadcasts to `to`.
-    pub fn broadcast_strides(&self, to: &Shape) -> [i64; MAX_RANK] {
+    /// # Errors
+    /// [`Error::ShapeMismatch`] when `self` does not broadcast to `to`.
+    pub fn broadcast_strides(&self, op: &'static str, to: &Shape) -> Result<[i64; MAX_RANK]> {
+        if self.broadcast(op, to)? != *to {
+            let (lhs, rhs) = (*self, *to);
+            return Err(Error::ShapeMismatch { op, lhs, rhs });
+        }
         let own = self.strides();
         let mut strides = [0; MAX_RANK];
         let lead = to.rank - self.rank;
@@ -148,23 +153,32 @@ impl Shape {
                 strides[lead + i] = own[i] as i64;
             }
         }
-        strides
+        Ok(strides)
     }
 
     /// The same shape with dimension `axis` replaced by `size`.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when the new size overflows.
+    /// [`Error::TooLarge`] when the new size overflows, [`Error::Axis`] for an axis that there is not.
     pub fn with(&self, axis: usize, size: usize) -> Result<Shape> {
         let mut dims = self.dims;
-        dims[axis] = size;
+        match dims[..self.rank].get_mut(axis) {
+            Some(dim) => *dim = size,
+            None => {
+                let (op, axis) = ("shape", isize::try_from(axis).unwrap_or(isize::MAX));
+                return Err(Error::Axis { op, axis, shape: *self });
+            }
+        }
         Shape::new(&dims[..self.rank])
     }
 
-    /// The sizes before, at and after `axis`: how one-axis kernels see a tensor.
-    pub fn split_at(&self, axis: usize) -> (usize, usize, usize) {
-        let d = self.dims();
-        (d[..axis].iter().product(), d[axis], d[axis + 1..].iter().product())
+    /// The sizes before, at and after an axis that may count from the end: how one-axis kernels see a tensor.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] when it is out of range.
+    pub fn around(&self, op: &'static str, axis: isize) -> Result<(usize, usize, usize)> {
+        let (d, axis) = (self.dims(), self.axis(op, axis)?);
+        Ok((d[..axis].iter().product(), d[axis], d[axis + 1..].iter().product()))
     }
 }
 
@@ -218,7 +232,14 @@ mod tests {
         assert_eq!(b(&[], &[5]).unwrap(), [5]);
         assert_eq!(b(&[1], &[0]).unwrap(), [0]);
         assert!(b(&[2], &[3]).is_err());
-        assert_eq!(shape(&[3, 1]).broadcast_strides(&shape(&[2, 3, 4]))[..3], [0, 1, 0]);
+        let strides = |a: &[usize], to: &[usize]| shape(a).broadcast_strides("t", &shape(to));
+        assert_eq!(strides(&[3, 1], &[2, 3, 4]).unwrap()[..3], [0, 1, 0]);
+        for (a, to) in [(&[2, 3][..], &[3][..]), (&[3], &[2]), (&[2], &[1]), (&[1; 8], &[])] {
+            assert!(
+                matches!(strides(a, to), Err(Error::ShapeMismatch { .. })),
+                "{a:?} to {to:?}"
+            );
+        }
     }
 
     #[test]
@@ -228,6 +249,9 @@ mod tests {
         assert!(s.axis("t", 3).is_err());
         assert!(s.axis("t", isize::MIN).is_err());
         assert!(s.axes("t", &[0, -3]).is_err());
-        assert_eq!(s.split_at(1), (2, 3, 4));
+        assert_eq!(s.around("t", 1).unwrap(), (2, 3, 4));
+        assert_eq!(s.around("t", -1).unwrap(), (6, 4, 1));
+        assert!(s.around("t", 3).is_err() && Shape::scalar().around("t", 0).is_err());
+        assert!(matches!(s.with(3, 1), Err(Error::Axis { axis: 3, .. })) && s.with(usize::MAX, 1).is_err());
     }
 }

@@ -112,7 +112,7 @@ impl Model {
         Ok(match self.input() {
             InputKind::Images([h, w, c]) => Input::Images(Tensor::zeros(backend, &[batch, h, w, c], DType::F32)?),
             InputKind::Tokens(length) => {
-                let ids = vec![0i32; batch.saturating_mul(length)];
+                let ids = kiln_core::host::repeat(0i32, batch.saturating_mul(length))?;
                 Input::Tokens(Indices::from_slice(backend, &ids, &[batch, length])?)
             }
         })

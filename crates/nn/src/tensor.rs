@@ -2,7 +2,7 @@
 
 use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
 use crate::memory::{Memory, own};
-use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape};
+use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape, host};
 use std::fmt;
 use std::sync::Arc;
 
@@ -100,14 +100,14 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::from_slice`].
     pub fn from_f64(backend: &B, values: &[f64], shape: &[usize], dtype: DType) -> Result<Self> {
-        fn to<T: Float>(v: &[f64]) -> Vec<T> {
-            v.iter().map(|&x| T::of(x)).collect()
+        fn to<T: Float>(v: &[f64]) -> Result<Vec<T>> {
+            host::collect(v.iter().map(|&x| T::of(x)))
         }
         match dtype {
             DType::F64 => Self::from_slice(backend, values, shape),
-            DType::F32 => Self::from_slice(backend, &to::<f32>(values), shape),
-            DType::BF16 => Self::from_slice(backend, &to::<half::bf16>(values), shape),
-            DType::F16 => Self::from_slice(backend, &to::<half::f16>(values), shape),
+            DType::F32 => Self::from_slice(backend, &to::<f32>(values)?, shape),
+            DType::BF16 => Self::from_slice(backend, &to::<half::bf16>(values)?, shape),
+            DType::F16 => Self::from_slice(backend, &to::<half::f16>(values)?, shape),
             other => Err(not_float("from_f64", other)),
         }
     }
@@ -203,16 +203,16 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A device error.
     pub fn to_f64(&self) -> Result<Vec<f64>> {
-        fn from<T: Float>(v: Vec<T>) -> Vec<f64> {
-            v.into_iter().map(Float::f64).collect()
+        fn from<T: Float>(v: Vec<T>) -> Result<Vec<f64>> {
+            host::collect(v.into_iter().map(Float::f64))
         }
-        Ok(match self.dtype() {
-            DType::F64 => self.to_vec::<f64>()?,
+        match self.dtype() {
+            DType::F64 => self.to_vec(),
             DType::F32 => from(self.to_vec::<f32>()?),
             DType::BF16 => from(self.to_vec::<half::bf16>()?),
             DType::F16 => from(self.to_vec::<half::f16>()?),
-            other => return Err(not_float("to_f64", other)),
-        })
+            other => Err(not_float("to_f64", other)),
+        }
     }
 
     /// The value of a tensor with one element.

@@ -168,8 +168,8 @@ impl BroadcastParams {
         if let Some(m) = mask {
             out = out.broadcast(op, m)?;
         }
-        let own = |s: &Shape| s.broadcast_strides(&out);
-        let (sa, sb, sm) = (own(a), own(b), mask.map_or([0; 8], own));
+        let own = |s: &Shape| s.broadcast_strides(op, &out);
+        let (sa, sb, sm) = (own(a)?, own(b)?, mask.map_or(Ok([0; 8]), own)?);
         let full = dims(&out);
         // Merge a dimension into the one before it when every operand steps over the pair as over one dimension.
         let mut p = BroadcastParams::zeroed();

@@ -33,7 +33,7 @@ impl ViewParams {
             if d == 1 {
                 continue;
             }
-            if rank > 0 && p.strides[rank - 1] == s * d as i64 {
+            if rank > 0 && Some(p.strides[rank - 1]) == s.checked_mul(d as i64) {
                 p.shape[rank - 1] *= d as u64;
                 p.strides[rank - 1] = s;
             } else {
@@ -71,7 +71,7 @@ impl IndexParams {
     /// # Errors
     /// [`Error::Axis`] when the axis is out of range.
     pub fn new(op: &'static str, shape: &Shape, axis: isize, count: usize) -> Result<Self> {
-        let (outer, size, inner) = shape.split_at(shape.axis(op, axis)?);
+        let (outer, size, inner) = shape.around(op, axis)?;
         Ok(IndexParams {
             outer: outer as u64,
             size: size as u64,

@@ -79,9 +79,9 @@ impl MatmulParams {
         let (la, lb) = (lead(a)?, lead(b)?);
         let batch = la.broadcast(op, &lb).map_err(|_| mismatch())?;
         let strides = |s: &Shape, matrix: usize| {
-            let mut st = s.broadcast_strides(&batch);
+            let mut st = s.broadcast_strides(op, &batch)?;
             st.iter_mut().for_each(|x| *x *= matrix as i64);
-            st
+            Ok::<_, Error>(st)
         };
         let mut out = [0; crate::MAX_RANK];
         out[..batch.rank()].copy_from_slice(&batch);
@@ -89,8 +89,8 @@ impl MatmulParams {
         out[batch.rank() + 1] = n;
         let p = MatmulParams {
             batch: super::dims(&batch),
-            a_batch: strides(&la, m * k),
-            b_batch: strides(&lb, k * n),
+            a_batch: strides(&la, m * k)?,
+            b_batch: strides(&lb, k * n)?,
             m: m as u64,
             n: n as u64,
             k: k as u64,

@@ -114,7 +114,7 @@ impl AxisParams {
     /// # Errors
     /// [`Error::Axis`](crate::Error::Axis) when the axis is out of range.
     pub fn new(op: &'static str, shape: &Shape, axis: isize, k: usize, reverse: bool) -> Result<Self> {
-        let (outer, n, inner) = shape.split_at(shape.axis(op, axis)?);
+        let (outer, n, inner) = shape.around(op, axis)?;
         Ok(AxisParams {
             outer: outer as u64,
             n: n as u64,

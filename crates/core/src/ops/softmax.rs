@@ -26,7 +26,7 @@ impl SoftmaxParams {
     /// # Errors
     /// [`Error::Axis`](crate::Error::Axis) when the axis is out of range.
     pub fn new(op: &'static str, shape: &Shape, axis: isize, log: bool) -> Result<Self> {
-        let (outer, n, inner) = shape.split_at(shape.axis(op, axis)?);
+        let (outer, n, inner) = shape.around(op, axis)?;
         Ok(SoftmaxParams {
             outer: outer as u64,
             n: n as u64,

@@ -1,6 +1,7 @@
 //! Vectors for tokens.
 
 use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace};
+use kiln_core::host;
 
 /// A vector for each of `count` tokens (`torch.nn.Embedding`): ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
 #[derive(Debug, Module)]
@@ -41,7 +42,7 @@ impl<B: Backend> Embedding<B> {
                 format!("an id below {count}"),
             ));
         }
-        let padding: Vec<u8> = (0..count).map(|row| u8::from(row == id)).collect();
+        let padding = host::collect((0..count).map(|row| u8::from(row == id)))?;
         let padding = Indices::from_slice(&backend, &padding, &[count, 1])?;
         let values = self.weight.detach().masked_fill(&padding, 0.0)?;
         self.weight.assign(&values)?;

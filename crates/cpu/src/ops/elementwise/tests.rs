@@ -100,7 +100,7 @@ fn broadcasting_reads_the_right_elements() {
         let (a, b, m) = (up(&cpu, &va), up(&cpu, &vb), up(&cpu, &mask));
         let (p, out) = BroadcastParams::new("t", Binary::Sub as u32, &sa, &sb, Some(&sa)).unwrap();
         let index = |s: &Shape, flat: usize| {
-            let (strides, of) = (s.broadcast_strides(&out), out.strides());
+            let (strides, of) = (s.broadcast_strides("t", &out).unwrap(), out.strides());
             (0..out.rank())
                 .map(|d| (flat / of[d] % out[d]) * strides[d] as usize)
                 .sum::<usize>()

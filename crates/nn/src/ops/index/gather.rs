@@ -109,13 +109,7 @@ fn pick<B: Backend>(by: By, op: &'static str, x: &Tensor<B>, axis: isize, index:
 }
 
 /// Adds `source` to `y` at the indices.
-fn put<B: Backend>(
-    by: By,
-    p: &IndexParams,
-    source: &Tensor<B>,
-    index: &Indices<B>,
-    y: &mut B::Buffer,
-) -> Result<()> {
+fn put<B: Backend>(by: By, p: &IndexParams, source: &Tensor<B>, index: &Indices<B>, y: &mut B::Buffer) -> Result<()> {
     match by {
         By::Element => source.backend().scatter_add(p, source.buffer(), index.buffer(), y),
         By::Entry => source.backend().index_add(p, source.buffer(), index.buffer(), y),
@@ -147,12 +141,7 @@ fn add<B: Backend>(
     Ok(
         Tensor::from_buffer(source.backend(), y, to).record(op, &[source, base], || {
             let (whole, index) = (to, index.clone());
-            Add(Picked {
-                by,
-                axis,
-                index,
-                whole,
-            })
+            Add(Picked { by, axis, index, whole })
         }),
     )
 }

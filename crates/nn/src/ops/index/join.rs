@@ -244,7 +244,7 @@ impl<B: Backend> Tensor<B> {
         for (axis, &times) in (skip..).zip(repeats).filter(|&(_, &times)| times != 1) {
             let now = *y.shape();
             let to = now.with(axis, now[axis].saturating_mul(times))?;
-            let (outer, n, inner) = now.split_at(axis);
+            let (outer, n, inner) = now.around("tile", axis as isize)?;
             let block = n * inner;
             y = y
                 .reshape(&[outer, 1, block])?

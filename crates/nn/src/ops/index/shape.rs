@@ -194,7 +194,7 @@ impl<B: Backend> Tensor<B> {
             return Ok(self.clone());
         }
         check_broadcasts("broadcast_to", &from, &to)?;
-        let p = ViewParams::new(&to, &from.broadcast_strides(&to), 0);
+        let p = ViewParams::new(&to, &from.broadcast_strides("broadcast_to", &to)?, 0);
         let mut y = self.alloc_like(to)?;
         self.backend().view_read(&p, self.buffer(), &mut y)?;
         Ok(Tensor::from_buffer(self.backend(), y, to).record("broadcast_to", &[self], || Broadcast { from }))

@@ -2,6 +2,7 @@
 
 use super::{View, read_view};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use kiln_core::host;
 use kiln_core::ops::ViewParams;
 
 /// The view of `whole` that starts at `start` along `axis` and takes `length` steps of `step`.
@@ -123,9 +124,12 @@ impl<B: Backend> Tensor<B> {
         if size == 0 {
             return Err(Error::invalid("split", "size", size, "at least 1"));
         }
-        (0..n.div_ceil(size).max(1))
-            .map(|i| self.narrow(axis, i * size, size.min(n - i * size)))
-            .collect()
+        let count = n.div_ceil(size).max(1);
+        let mut pieces = host::room(count)?;
+        for i in 0..count {
+            pieces.push(self.narrow(axis, i * size, size.min(n - i * size))?);
+        }
+        Ok(pieces)
     }
 
     /// Pieces of the given sizes along `axis` (`torch.split` with a list).
@@ -166,9 +170,12 @@ impl<B: Backend> Tensor<B> {
     /// An axis out of range.
     pub fn unbind(&self, axis: isize) -> Result<Vec<Tensor<B>>> {
         let i = self.shape().axis("unbind", axis)?;
-        (0..self.shape()[i])
-            .map(|j| self.narrow(axis, j, 1)?.squeeze(axis))
-            .collect()
+        let count = self.shape()[i];
+        let mut pieces = host::room(count)?;
+        for j in 0..count {
+            pieces.push(self.narrow(axis, j, 1)?.squeeze(axis)?);
+        }
+        Ok(pieces)
     }
 }
 
