@@ -6,6 +6,7 @@
 //! Every function hands its closure to rayon as a `dyn Fn`: one call per chunk costs nothing, and the thread machinery
 //! is compiled once per element type rather than once per kernel.
 
+use crate::fork::in_pool;
 use rayon::prelude::*;
 
 /// Elementary operations of a chunk: half a megabyte of operands at most stays in the second cache.
@@ -114,7 +115,12 @@ pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl 
 
 /// Calls `f(i)` for every `i < n`, in parallel; stops at an error.
 pub(crate) fn try_each(n: usize, f: &(dyn Fn(usize) -> kiln_core::Result<()> + Sync)) -> kiln_core::Result<()> {
-    (0..n).into_par_iter().with_max_len(1).try_for_each(f)
+    in_pool(|| (0..n).into_par_iter().with_max_len(1).try_for_each(f))
+}
+
+/// Does two things, at once where a thread is idle.
+pub(crate) fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    in_pool(|| rayon::join(a, b))
 }
 
 /// A kernel over chunk `i` of two slices.
@@ -124,10 +130,12 @@ type Kernel3<'f, A, B, C> = &'f (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + S
 
 fn each_mut<T: Send>(y: &mut [T], size: usize, parallel: bool, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     if parallel {
-        y.par_chunks_mut(size)
-            .enumerate()
-            .with_max_len(1)
-            .for_each(|(i, chunk)| f(i, chunk));
+        in_pool(|| {
+            y.par_chunks_mut(size)
+                .enumerate()
+                .with_max_len(1)
+                .for_each(|(i, chunk)| f(i, chunk));
+        });
     } else {
         y.chunks_mut(size).enumerate().for_each(|(i, chunk)| f(i, chunk));
     }
@@ -140,21 +148,25 @@ fn try_each_mut<T: Send>(
     f: &(dyn Fn(usize, &mut [T]) -> kiln_core::Result<()> + Sync),
 ) -> kiln_core::Result<()> {
     if parallel {
-        y.par_chunks_mut(size)
-            .enumerate()
-            .with_max_len(1)
-            .try_for_each(|(i, chunk)| f(i, chunk))
+        in_pool(|| {
+            y.par_chunks_mut(size)
+                .enumerate()
+                .with_max_len(1)
+                .try_for_each(|(i, chunk)| f(i, chunk))
+        })
     } else {
         y.chunks_mut(size).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
     }
 }
 
 fn zip2_parallel<A: Send, B: Send>((a, la): (&mut [A], usize), (b, lb): (&mut [B], usize), f: Kernel2<'_, A, B>) {
-    a.par_chunks_mut(la)
-        .zip(b.par_chunks_mut(lb))
-        .enumerate()
-        .with_max_len(1)
-        .for_each(|(i, (a, b))| f(i, a, b));
+    in_pool(|| {
+        a.par_chunks_mut(la)
+            .zip(b.par_chunks_mut(lb))
+            .enumerate()
+            .with_max_len(1)
+            .for_each(|(i, (a, b))| f(i, a, b));
+    });
 }
 
 fn zip3_parallel<A: Send, B: Send, C: Send>(
@@ -163,12 +175,14 @@ fn zip3_parallel<A: Send, B: Send, C: Send>(
     (c, lc): (&mut [C], usize),
     f: Kernel3<'_, A, B, C>,
 ) {
-    a.par_chunks_mut(la)
-        .zip(b.par_chunks_mut(lb))
-        .zip(c.par_chunks_mut(lc))
-        .enumerate()
-        .with_max_len(1)
-        .for_each(|(i, ((a, b), c))| f(i, a, b, c));
+    in_pool(|| {
+        a.par_chunks_mut(la)
+            .zip(b.par_chunks_mut(lb))
+            .zip(c.par_chunks_mut(lc))
+            .enumerate()
+            .with_max_len(1)
+            .for_each(|(i, ((a, b), c))| f(i, a, b, c));
+    });
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The device handle: memory, copies, and capture (which on a CPU means: run it now).
 
 use crate::CpuBuffer;
+use crate::fork::first_process;
 use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
 use kiln_core::{Buffer, DType, Error, MemoryStats, Result, Runtime};
@@ -8,10 +9,21 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 /// The CPU as a device. Clones share one allocator.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Cpu {
     pool: Arc<Pool>,
     poison: bool,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        // From here on a fork is told.
+        first_process();
+        Cpu {
+            pool: Arc::default(),
+            poison: false,
+        }
+    }
 }
 
 impl Cpu {

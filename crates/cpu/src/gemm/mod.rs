@@ -133,7 +133,7 @@ pub(crate) fn blocks<A: Send>(
     let (low, high) = c.split_at(Axis(axis), cut);
     let mut after = origin;
     after[axis] += cut;
-    let (low, high) = rayon::join(
+    let (low, high) = crate::parallel::join(
         || blocks(low, size, unit, origin, f),
         || blocks(high, size, unit, after, f),
     );

@@ -3,6 +3,7 @@
 
 use super::isa::Kernels;
 use super::vector::fetch;
+use crate::fork::in_pool;
 use crate::parallel::GRAIN;
 use crate::scalar::{Scalar, vectorized};
 use crate::{Cpu, CpuBuffer};
@@ -129,7 +130,7 @@ impl<'a, A: Scalar> Panels<'a, A> {
         }
         let run = |(unit, columns, panel): (&Unit, Range<usize>, &mut [A])| pack(&source, unit, columns, lanes, panel);
         if source.taps.len() * source.steps * padded > 2 * GRAIN {
-            jobs.into_par_iter().with_max_len(1).for_each(run);
+            in_pool(|| jobs.into_par_iter().with_max_len(1).for_each(run));
         } else {
             jobs.into_iter().for_each(run);
         }

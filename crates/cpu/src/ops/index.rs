@@ -5,6 +5,7 @@ mod tests;
 mod view;
 
 use crate::dispatch::{any, float};
+use crate::fork::in_pool;
 use crate::ops::elementwise::To;
 use crate::parallel::{self, GRAIN, THREADS};
 use crate::{Cpu, CpuBuffer};
@@ -180,10 +181,12 @@ fn scatter_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: 
     if x.len() < THREADS || y.len() <= group {
         slices(0, y);
     } else {
-        y.par_chunks_mut(group)
-            .enumerate()
-            .with_max_len(1)
-            .for_each(|(g, y)| slices(g * group, y));
+        in_pool(|| {
+            y.par_chunks_mut(group)
+                .enumerate()
+                .with_max_len(1)
+                .for_each(|(g, y)| slices(g * group, y));
+        });
     }
 }
 
@@ -215,9 +218,11 @@ fn index_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: &[
     if own >= rows {
         add(0, y);
     } else {
-        y.par_chunks_mut(own * inner)
-            .enumerate()
-            .with_max_len(1)
-            .for_each(|(g, y)| add(g * own, y));
+        in_pool(|| {
+            y.par_chunks_mut(own * inner)
+                .enumerate()
+                .with_max_len(1)
+                .for_each(|(g, y)| add(g * own, y));
+        });
     }
 }

@@ -5,6 +5,8 @@
 mod tests;
 
 use crate::blocks::lanes;
+use crate::fork::in_pool;
+use crate::parallel::join;
 use crate::real::Real;
 use crate::{Cpu, CpuBuffer, parallel::THREADS};
 use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
@@ -62,7 +64,7 @@ fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
     if alone {
         slots.iter_mut().for_each(run);
     } else {
-        slots.par_iter_mut().with_max_len(1).for_each(run);
+        in_pool(|| slots.par_iter_mut().with_max_len(1).for_each(run));
     }
 }
 
@@ -91,7 +93,7 @@ fn split<A: Real, const N: usize>(
         a
     });
     let right = right.map(|b| b.unwrap_or_default());
-    rayon::join(|| split(task, p0, g0, left, part), || split(task, p1, g1, right, part));
+    join(|| split(task, p0, g0, left, part), || split(task, p1, g1, right, part));
 }
 
 /// `[lr, c1, c2, scale]`

@@ -1,6 +1,7 @@
 //! Strided views: rows that are contiguous on both sides are copied whole, transposes go tile by tile, the rest
 //! element by element.
 
+use crate::fork::in_pool;
 use crate::parallel::{self, THREADS};
 use kiln_core::MAX_RANK;
 use kiln_core::ops::ViewParams;
@@ -129,16 +130,18 @@ pub(super) fn write<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T])
     let (from, step) = (x.len() / outer, p.strides[0] as usize);
     let group = (THREADS / 2).div_ceil(from).min(outer);
     let y = &mut y[p.offset as usize..];
-    y.par_chunks_mut(step * group)
-        .zip(x.par_chunks(from * group))
-        .with_max_len(1)
-        .for_each(|(y, x)| {
-            let mut part = *p;
-            part.offset = 0;
-            part.shape[0] = (x.len() / from) as u64;
-            part.n = x.len() as u64;
-            write_rows(&part, x, y);
-        });
+    in_pool(|| {
+        y.par_chunks_mut(step * group)
+            .zip(x.par_chunks(from * group))
+            .with_max_len(1)
+            .for_each(|(y, x)| {
+                let mut part = *p;
+                part.offset = 0;
+                part.shape[0] = (x.len() / from) as u64;
+                part.n = x.len() as u64;
+                write_rows(&part, x, y);
+            });
+    });
 }
 
 fn write_rows<T: Copy>(p: &ViewParams, x: &[T], y: &mut [T]) {
