@@ -8,7 +8,7 @@ use kiln_models::{InputKind, Model};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::{Adam, AdamW, Optimizer, Sgd};
 use kiln_nn::weights::{Metadata, write};
-use kiln_nn::{Indices, Tensor};
+use kiln_nn::{Indices, Rng, Tensor};
 
 /// Batches of a file, and steps whose losses are compared.
 pub(crate) const STEPS: usize = 20;
@@ -62,7 +62,7 @@ impl Row {
         let samples = STEPS * self.batch;
         let (x, y) = match self.model.input() {
             InputKind::Images([h, w, c]) => {
-                let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, 2, 0)?;
+                let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
                 let y = below(samples, self.model.classes());
                 (Value::Float(x), Indices::from_slice(&cpu, &y, &[STEPS, self.batch])?)
             }

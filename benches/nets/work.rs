@@ -7,7 +7,7 @@ use kiln_cpu::Cpu;
 use kiln_models::{Input, Net};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
-use kiln_nn::{Indices, Module, Optimizer, Tensor};
+use kiln_nn::{Indices, Module, Optimizer, Rng, Tensor};
 
 /// A net, its optimizer and the batches it walks round and round.
 struct Training {
@@ -72,7 +72,7 @@ pub(crate) fn fresh(row: Row) -> Outcome<Work> {
     let x = row.model.zeros(&cpu, row.batch)?;
     let (x, positions) = match x {
         Input::Images(x) => (
-            Input::Images(Tensor::rand(&cpu, x.shape().dims(), x.dtype(), 2, 0)?),
+            Input::Images(Tensor::rand(&cpu, x.shape().dims(), x.dtype(), &mut Rng::new(2))?),
             vec![row.batch],
         ),
         Input::Tokens(ids) => (Input::Tokens(ids.clone()), ids.shape().to_vec()),

@@ -1,12 +1,16 @@
 //! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and what is drawn from it.
 //!
 //! A draw is a pure function of (seed, stream, step, element): element `i` takes word `i % 4` of block `i / 4`.
+//! [`spaces`] says which streams belong to whom.
 //! Everything here uses integer arithmetic and individually rounded f32 operations only (no fused multiply-add, no
 //! library functions), so a GPU kernel that follows the same steps gives the same bits.
 
 mod normal;
+pub mod spaces;
 
 pub use normal::{normal_pair, truncated_normal};
+
+use crate::{Result, host};
 
 const MUL: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -73,10 +77,13 @@ impl Key {
     }
 
     /// A permutation of `0..n`: [`Key::shuffle`] of the identity.
-    pub fn permutation(&self, n: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..n).collect();
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn permutation(&self, n: usize) -> Result<Vec<usize>> {
+        let mut order = host::collect(0..n)?;
         self.shuffle(&mut order);
-        order
+        Ok(order)
     }
 
     /// Shuffles in place by Fisher–Yates.
@@ -124,7 +131,7 @@ mod tests {
     #[test]
     fn permutations_are_permutations() {
         for n in [0, 1, 2, 31, 1000] {
-            let mut p = Key::new(7, 1, 2).permutation(n);
+            let mut p = Key::new(7, 1, 2).permutation(n).unwrap();
             p.sort_unstable();
             assert!(p.into_iter().eq(0..n));
         }

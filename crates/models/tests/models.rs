@@ -5,14 +5,14 @@ use kiln_cpu::Cpu;
 use kiln_models::{Gpt, GptConfig, Input, InputKind, Model, Net, ResNet18, Vgg11};
 use kiln_nn::optim::{Adam, Optimizer, Sgd};
 use kiln_nn::trace::trace;
-use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
+use kiln_nn::{Indices, Init, Layer, Module, Rng, Tensor, no_grad};
 
 /// A batch of random images or tokens, and labels for it.
 fn batch(cpu: &Cpu, model: Model, n: usize) -> (Input<Cpu>, Indices<Cpu>) {
     let classes = model.classes();
     match model.input() {
         InputKind::Images([h, w, c]) => {
-            let x = Tensor::rand(cpu, &[n, h, w, c], DType::F32, 7, 0).unwrap();
+            let x = Tensor::rand(cpu, &[n, h, w, c], DType::F32, &mut Rng::new(7)).unwrap();
             let labels: Vec<i32> = (0..n).map(|i| (i % classes) as i32).collect();
             (Input::Images(x), Indices::from_slice(cpu, &labels, &[n]).unwrap())
         }

@@ -5,7 +5,7 @@ mod orthogonal;
 
 pub use initializer::{Fan, Initializer, Nonlinearity, Scaled, Spread};
 
-use crate::{Backend, DType, Param, Result, Tensor};
+use crate::{Backend, DType, Param, Result, Stream, Tensor};
 use kiln_core::Shape;
 
 /// Which initialisation layers use.
@@ -28,7 +28,8 @@ pub enum Scheme {
 
 /// What layers are built with: the backend, the dtype, the scheme, and the next random stream.
 ///
-/// Each parameter and each random layer takes the next stream of the seed, so a model's initial weights are a pure
+/// Each parameter and each random layer takes the next stream of the seed, of those that
+/// [belong to this context](kiln_core::philox::spaces::INIT), so a model's initial weights are a pure
 /// function of the seed and the order in which its layers are made.
 #[derive(Clone, Debug)]
 pub struct Init<B: Backend> {
@@ -93,9 +94,9 @@ impl<B: Backend> Init<B> {
     }
 
     /// Takes the next random stream.
-    pub fn next_stream(&mut self) -> u32 {
-        let stream = self.stream;
-        self.stream += 1;
+    pub fn next_stream(&mut self) -> Stream {
+        let stream = Stream::new(self.seed, self.stream);
+        self.stream = self.stream.wrapping_add(1);
         stream
     }
 
@@ -106,7 +107,7 @@ impl<B: Backend> Init<B> {
     pub fn tensor(&mut self, shape: &[usize], initializer: &Initializer) -> Result<Tensor<B>> {
         let shape = Shape::new(shape)?;
         let stream = self.next_stream();
-        initializer.draw(&self.backend, &shape, Fan::of(&shape), self.dtype, self.seed, stream)
+        initializer.draw(&self.backend, &shape, Fan::of(&shape), self.dtype, stream)
     }
 
     /// The weight of a linear layer `[out, in]`, by the scheme. Takes a stream.
@@ -148,7 +149,7 @@ impl<B: Backend> Init<B> {
         // The bounds of a bias come from the fans of its weight.
         let stream = self.next_stream();
         let (shape, fan) = (Shape::new(&[size])?, Fan::of(&weight));
-        let drawn = initializer.draw(&self.backend, &shape, fan, self.dtype, self.seed, stream)?;
+        let drawn = initializer.draw(&self.backend, &shape, fan, self.dtype, stream)?;
         Ok(Param::new(drawn))
     }
 

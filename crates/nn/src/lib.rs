@@ -6,7 +6,7 @@
 //! use kiln_cpu::Cpu;
 //! use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d, Relu};
 //! use kiln_nn::optim::{Adam, Optimizer, Schedule};
-//! use kiln_nn::{Backend, DType, Indices, Init, Layer, Module, Result, Sequential, Tensor};
+//! use kiln_nn::{Backend, DType, Indices, Init, Layer, Module, Result, Rng, Sequential, Tensor};
 //!
 //! #[derive(Module)]
 //! struct Net<B: Backend> {
@@ -32,7 +32,7 @@
 //!     .push(Dropout::new(init, 0.1)?);
 //! let mut model = Net { features, head: Linear::new(init, 8 * 4 * 4, 10)? };
 //!
-//! let images = Tensor::rand(&cpu, &[16, 8, 8, 1], DType::F32, 42, 1000)?;
+//! let images = Tensor::rand(&cpu, &[16, 8, 8, 1], DType::F32, &mut Rng::new(42))?;
 //! let labels = Indices::from_slice(&cpu, &[7i32; 16], &[16])?;
 //! let mut adam = Adam::new(1e-2);
 //! let schedule = Schedule::one_cycle(1e-2, 20);
@@ -61,6 +61,7 @@ pub mod module;
 pub mod ops;
 pub mod optim;
 mod predict;
+mod rng;
 mod tensor;
 pub mod trace;
 pub mod weights;
@@ -75,6 +76,7 @@ pub use ops::index::Pad;
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
 pub use predict::{Samples, predict};
+pub use rng::{Rng, Stream};
 pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 

@@ -3,7 +3,7 @@
 use kiln_core::Runtime;
 use kiln_core::ops::Window;
 use kiln_cpu::Cpu;
-use kiln_nn::{DType, Error, Result, Tensor, grad, no_grad};
+use kiln_nn::{DType, Error, Result, Rng, Tensor, grad, no_grad};
 use std::cell::RefCell;
 
 type T = Tensor<Cpu>;
@@ -174,7 +174,7 @@ fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
         let before = y.square()?.add(&y)?;
         let pooled = y.max_pool(&window, false)?;
         let behind = y.square()?.add(&y)?;
-        let weights = T::rand(&cpu, pooled.shape(), DType::F32, 1, 0)?;
+        let weights = T::rand(&cpu, pooled.shape(), DType::F32, &mut Rng::new(1))?;
         let mut loss = pooled.mul(&weights)?.sum(&[], false)?;
         if let Some(early) = other {
             let other = if early { before } else { behind };

@@ -1,9 +1,10 @@
 //! Initialisation: bounds, moments, names, and streams.
 
+use kiln_core::philox::spaces;
 use kiln_cpu::Cpu;
 use kiln_nn::init::{Fan, Nonlinearity, Scaled, Spread};
 use kiln_nn::layers::{Conv2d, Embedding, Linear};
-use kiln_nn::{DType, Error, Init, Initializer, Module, Scheme, Shape};
+use kiln_nn::{DType, Error, Init, Initializer, Module, Rng, Scheme, Shape, Tensor};
 
 fn drawn(text: &str, shape: &[usize]) -> Vec<f64> {
     let init = &mut Init::new(&Cpu::poisoned(), 11);
@@ -214,4 +215,48 @@ fn weights_are_a_function_of_seed_and_order() {
     assert_eq!(values(1), values(1));
     assert_ne!(values(1), values(2));
     assert_ne!(values(1)[0], values(1)[1], "each layer has a stream of its own");
+}
+
+/// One seed, and no number twice: parameters in turn, a user's tensors in turn.
+#[test]
+fn users_draw_what_parameters_do_not() -> Result<(), Error> {
+    let cpu = Cpu::poisoned();
+    let init = &mut Init::new(&cpu, 0);
+    let standard = Initializer::Normal { mean: 0.0, std: 1.0 };
+    let mut drawn = vec![Embedding::new(init, 4, 3)?.named_parameters()[0].1.to_vec::<f32>()?];
+    for _ in 0..3 {
+        drawn.push(init.tensor(&[4, 3], &standard)?.to_vec()?);
+    }
+    let mut rng = Rng::new(0);
+    for _ in 0..4 {
+        drawn.push(Tensor::randn(&cpu, &[4, 3], DType::F32, &mut rng)?.to_vec()?);
+    }
+    for (i, a) in drawn.iter().enumerate() {
+        assert!(drawn[..i].iter().all(|b| a.iter().all(|x| !b.contains(x))), "{i}");
+    }
+    // Where a generator stands is all there is to save.
+    assert_eq!((rng.seed(), rng.position()), (0, 4));
+    let mut again = Rng::at(0, 2);
+    assert_eq!(
+        Tensor::randn(&cpu, &[4, 3], DType::F32, &mut again)?.to_vec::<f32>()?,
+        drawn[6]
+    );
+    assert_eq!(
+        Tensor::randn(&cpu, &[4, 3], DType::F32, &mut again)?.to_vec::<f32>()?,
+        drawn[7]
+    );
+    assert_eq!(again, rng);
+    Ok(())
+}
+
+/// Wherever they stand, generators keep to their own streams.
+#[test]
+fn generators_stay_in_their_space() {
+    for position in [0, 1, (1 << 32) - 1, 1 << 32, (1 << 60) - 1, 1 << 60, u64::MAX] {
+        let mut rng = Rng::at(7, position);
+        let key = rng.next_key();
+        assert!(spaces::RNG.contains(&key.stream), "{position}: {key:?}");
+        assert_eq!((key.seed, key.step), (7, position as u32));
+        assert_ne!(rng.next_key(), key);
+    }
 }

@@ -5,10 +5,10 @@ use kiln_cpu::Cpu;
 use kiln_nn::layers::*;
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{columns_from_torch, decode};
-use kiln_nn::{DType, Error, Indices, Init, Layer, Layout, LoadOptions, Module, Sequential, Tensor};
+use kiln_nn::{DType, Error, Indices, Init, Layer, Layout, LoadOptions, Module, Rng, Sequential, Tensor};
 
 fn random(cpu: &Cpu, shape: &[usize], seed: u64) -> Tensor<Cpu> {
-    Tensor::randn(cpu, shape, DType::F32, seed, 0).unwrap()
+    Tensor::randn(cpu, shape, DType::F32, &mut Rng::new(seed)).unwrap()
 }
 
 /// A layer, the shape of an input, and that of its output.
@@ -177,7 +177,7 @@ fn gradients_of_parameters_equal_central_differences() {
     let init = &mut Init::new(&cpu, 3).dtype(DType::F64);
     let mut checked = 0;
     for (i, (mut layer, input, output)) in layers(init).into_iter().enumerate() {
-        let double = |shape: &[usize], seed| Tensor::randn(&cpu, shape, DType::F64, seed, 0).unwrap();
+        let double = |shape: &[usize], seed| Tensor::randn(&cpu, shape, DType::F64, &mut Rng::new(seed)).unwrap();
         let (x, w) = (double(&input, i as u64), double(&output, 1000 + i as u64));
         let start = layer.state_dict();
         let y = layer.forward(&x).unwrap();

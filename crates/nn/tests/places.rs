@@ -5,7 +5,7 @@ use kiln_nn::layers::{BatchNorm, Dropout, Linear};
 use kiln_nn::module::StateDict;
 use kiln_nn::optim::{Adam, Applied, Group, Sgd};
 use kiln_nn::{
-    Counter, DType, Error, Gradients, Indices, Init, Layer, Module, Optimizer, Places, Result, State, Tensor,
+    Counter, DType, Error, Gradients, Indices, Init, Layer, Module, Optimizer, Places, Result, Rng, State, Tensor,
 };
 
 #[derive(Module)]
@@ -50,7 +50,7 @@ fn values(model: &Net<Cpu>) -> Vec<f64> {
 #[test]
 fn steps_stay_in_place_unless_something_shares_their_memory() {
     let cpu = Cpu::new();
-    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, 1, 0).unwrap();
+    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     let (mut model, mut adam) = (net(&cpu), Adam::new(1e-2));
     let mut step = |model: &mut Net<Cpu>| {
         let grads = gradients(model, &x);
@@ -99,7 +99,7 @@ fn what_a_recording_depends_on_is_part_of_the_places() {
 
     // A moment that appears and a group of parameters that splits are changes.
     let mut sgd = Sgd::new(0.1).momentum(0.9).skip_missing_gradients();
-    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, 1, 0).unwrap();
+    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     model.unfreeze();
     sgd.prepare(&model).unwrap();
     let before = places(&model, &sgd);
@@ -117,7 +117,7 @@ fn what_a_recording_depends_on_is_part_of_the_places() {
 #[test]
 fn a_step_is_prepare_apply_and_count() {
     let cpu = Cpu::new();
-    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, 1, 0).unwrap();
+    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     let adam = || Adam::new(1e-2).group(Group::new(|n| n.ends_with("bias")).lr_factor(3.0).weight_decay(0.1));
     let (mut whole, mut apart) = (adam(), adam());
     let (mut a, mut b) = (net(&cpu), net(&cpu));
@@ -157,7 +157,7 @@ fn a_step_is_prepare_apply_and_count() {
 #[test]
 fn gradients_of_a_scaled_loss_are_scaled_back() {
     let cpu = Cpu::new();
-    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, 1, 0).unwrap();
+    let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     let train = |factor: f64| {
         let (mut model, mut sgd) = (net(&cpu), Sgd::new(0.1).momentum(0.9).weight_decay(0.01));
         sgd.set_grad_scale(1.0 / factor);

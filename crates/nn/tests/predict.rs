@@ -2,10 +2,10 @@
 
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Dropout, Linear};
-use kiln_nn::{DType, Error, Init, Layer, Module, Sequential, Tensor};
+use kiln_nn::{DType, Error, Init, Layer, Module, Rng, Sequential, Tensor};
 
 fn random(cpu: &Cpu, shape: &[usize], seed: u64) -> Tensor<Cpu> {
-    Tensor::randn(cpu, shape, DType::F32, seed, 0).unwrap()
+    Tensor::randn(cpu, shape, DType::F32, &mut Rng::new(seed)).unwrap()
 }
 
 /// Parts of a batch, on any number of threads, give what the whole does; a model in training is refused.

@@ -4,7 +4,7 @@ use kiln_core::{Backend, DType, Error, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::optim::{Adam, Optimizer};
-use kiln_nn::{Indices, Init, Layer, Module, Sequential, Tensor};
+use kiln_nn::{Indices, Init, Layer, Module, Rng, Sequential, Tensor};
 use kiln_profile::{Mark, Profiled, Row};
 
 fn net<B: Backend>(backend: &B) -> Result<Sequential<B>> {
@@ -22,7 +22,7 @@ fn net<B: Backend>(backend: &B) -> Result<Sequential<B>> {
 }
 
 fn train<B: Backend>(backend: &B, model: &mut Sequential<B>, adam: &mut Adam<B>) -> Result<f64> {
-    let x = Tensor::rand(backend, &[7, 6, 6, 2], DType::F32, 1, 2)?;
+    let x = Tensor::rand(backend, &[7, 6, 6, 2], DType::F32, &mut Rng::new(1))?;
     let labels = Indices::from_slice(backend, &[0i32, 1, 2, 3, 4, 0, 1], &[7])?;
     let loss = model.forward(&x)?.cross_entropy(&labels)?;
     let grads = loss.backward()?;

@@ -12,7 +12,7 @@ use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::{Input, InputKind, Model, Net};
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
-use kiln_nn::{Indices, Module, Tensor, no_grad};
+use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
 use kiln_profile::Profiled;
 use kiln_train::write_atomic;
 use machine::Machine;
@@ -66,7 +66,8 @@ struct Batch {
 
 impl Batch {
     fn new(model: Model, batch: usize) -> CoreResult<Self> {
-        let random = |shape: &[usize]| Tensor::rand(&Cpu::new(), shape, DType::F32, 0, 0)?.to_vec::<f32>();
+        let rng = &mut Rng::new(0);
+        let mut random = |shape: &[usize]| Tensor::rand(&Cpu::new(), shape, DType::F32, rng)?.to_vec::<f32>();
         let classes = model.classes();
         let class = |values: Vec<f32>| values.iter().map(|v| (v * classes as f32) as i32).collect::<Vec<_>>();
         Ok(match model.input() {

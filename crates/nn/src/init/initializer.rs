@@ -1,8 +1,10 @@
 //! Initializers and their names.
 
 use super::orthogonal::orthogonal;
-use crate::{Backend, DType, Error, Result, Tensor};
+use crate::ops::random;
+use crate::{Backend, DType, Error, Result, Stream, Tensor};
 use kiln_core::Shape;
+use kiln_core::ops::Distribution;
 use std::fmt;
 use std::str::FromStr;
 
@@ -176,19 +178,22 @@ impl Initializer {
         Self::scaled(gain, Scaled::FanMean, Spread::Normal)
     }
 
-    /// Fills a new tensor from a stream of the seed.
+    /// Fills a new tensor from a stream.
     pub(super) fn draw<B: Backend>(
         &self,
         backend: &B,
         shape: &Shape,
         fan: Fan,
         dtype: DType,
-        seed: u64,
-        stream: u32,
+        stream: Stream,
     ) -> Result<Tensor<B>> {
-        let uniform = |low, high| Tensor::uniform(backend, shape, dtype, low, high, seed, stream);
-        let normal = |mean, std| Tensor::normal(backend, shape, dtype, mean, std, seed, stream);
-        let truncated = |mean, std| Tensor::truncated_normal(backend, shape, dtype, mean, std, seed, stream);
+        let drawn = |op, distribution, parameters, dtype| {
+            let key = stream.key(0);
+            random::draw(backend, (op, distribution, parameters), shape, dtype, key)
+        };
+        let uniform = |low, high| drawn("uniform", Distribution::Uniform, (low, high), dtype);
+        let normal = |mean, std| drawn("normal", Distribution::Normal, (mean, std), dtype);
+        let truncated = |mean, std| drawn("truncated_normal", Distribution::TruncatedNormal, (mean, std), dtype);
         match *self {
             Initializer::Zeros => Tensor::zeros(backend, shape, dtype),
             Initializer::Ones => Tensor::ones(backend, shape, dtype),
@@ -227,8 +232,8 @@ impl Initializer {
                 if !gain.is_finite() {
                     return Err(Error::invalid("orthogonal", "gain", gain, "a finite number"));
                 }
-                let drawn = Tensor::randn(backend, shape, DType::F32, seed, stream)?.to_f64()?;
-                Tensor::from_f64(backend, &orthogonal(drawn, rows, gain), shape, dtype)
+                let drawn = drawn("orthogonal", Distribution::Normal, (0.0, 1.0), DType::F32)?.to_f64()?;
+                Tensor::from_f64(backend, &orthogonal(drawn, rows, gain)?, shape, dtype)
             }
         }
     }

@@ -1,19 +1,22 @@
 //! Orthonormal vectors from random ones, on the host in f64.
 
+use crate::Result;
+use kiln_core::host;
+
 /// Orthonormalises the rows (or the columns, when there are fewer columns) of a row-major matrix and scales them.
 ///
 /// Modified Gram–Schmidt applied twice, which is orthogonal to working precision (Giraud et al. 2005). Its triangular
 /// factor has a positive diagonal: the sign convention that makes the result uniformly distributed (Mezzadri 2007).
-pub(super) fn orthogonal(values: Vec<f64>, rows: usize, gain: f64) -> Vec<f64> {
+pub(super) fn orthogonal(values: Vec<f64>, rows: usize, gain: f64) -> Result<Vec<f64>> {
     if values.is_empty() {
-        return values;
+        return Ok(values);
     }
     let columns = values.len() / rows;
     let transposed = columns < rows;
     let (count, length) = if transposed { (columns, rows) } else { (rows, columns) };
     // Each vector contiguous.
     let mut vectors = if transposed {
-        transpose(&values, rows, columns)
+        transpose(&values, rows, columns)?
     } else {
         values
     };
@@ -36,14 +39,12 @@ pub(super) fn orthogonal(values: Vec<f64>, rows: usize, gain: f64) -> Vec<f64> {
     if transposed {
         transpose(&vectors, columns, rows)
     } else {
-        vectors
+        Ok(vectors)
     }
 }
 
-fn transpose(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
-    (0..columns)
-        .flat_map(|c| (0..rows).map(move |r| values[r * columns + c]))
-        .collect()
+fn transpose(values: &[f64], rows: usize, columns: usize) -> Result<Vec<f64>> {
+    host::collect((0..values.len()).map(|i| values[i % rows * columns + i / rows]))
 }
 
 #[cfg(test)]
@@ -57,7 +58,7 @@ mod tests {
             let drawn: Vec<f64> = (0..rows * columns)
                 .map(|i| f64::from(uniform(Key::new(1, 2, 3).word(i as u64))) - 0.5)
                 .collect();
-            let q = orthogonal(drawn, rows, 2.0);
+            let q = orthogonal(drawn, rows, 2.0).unwrap();
             let by_rows = rows <= columns;
             let n = rows.min(columns);
             let at = |v: usize, k: usize| {

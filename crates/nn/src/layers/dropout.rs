@@ -1,7 +1,7 @@
 //! Random layers.
 
 use super::Layer;
-use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Tensor};
+use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor};
 
 /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; the identity in evaluation
 /// (`torch.nn.Dropout`; Srivastava et al. 2014).
@@ -11,8 +11,7 @@ use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Tensor};
 #[derive(Debug, Module)]
 pub struct Dropout<B: Backend> {
     p: f64,
-    seed: u64,
-    stream: u32,
+    stream: Stream,
     mode: Mode,
     step: Counter<B>,
 }
@@ -28,7 +27,6 @@ impl<B: Backend> Dropout<B> {
         }
         Ok(Dropout {
             p,
-            seed: init.seed(),
             stream: init.next_stream(),
             mode: Mode::default(),
             step: Counter::new(init.backend())?,
@@ -41,6 +39,6 @@ impl<B: Backend> Layer<B> for Dropout<B> {
         if !self.mode.is_training() || self.p == 0.0 {
             return Ok(x.clone());
         }
-        x.dropout(self.p, self.seed, self.stream, &self.step.tick()?)
+        x.dropout_at(self.p, self.stream, &self.step.tick()?)
     }
 }

@@ -248,6 +248,8 @@ plain!(
     &'static str,
     (),
     DType,
+    crate::Rng,
+    crate::Stream,
     kiln_core::Shape,
     kiln_core::ops::Activation,
     kiln_core::ops::Window

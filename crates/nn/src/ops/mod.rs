@@ -13,6 +13,6 @@ pub mod loss;
 mod matmul;
 mod norm;
 mod pool;
-mod random;
+pub(crate) mod random;
 mod reduce;
 mod softmax;

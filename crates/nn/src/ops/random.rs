@@ -3,23 +3,23 @@
 
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::require_float;
-use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
+use crate::{Backend, DType, Error, Indices, Result, Rng, Shape, Stream, Tensor};
+use kiln_core::host;
 use kiln_core::ops::{Distribution, RandomParams};
 use kiln_core::philox::Key;
 
-fn draw<B: Backend>(
+/// A tensor of `distribution` with its parameters, for the op of that name.
+pub(crate) fn draw<B: Backend>(
     backend: &B,
-    op: &'static str,
-    distribution: Distribution,
-    parameters: (f64, f64),
+    (op, distribution, parameters): (&'static str, Distribution, (f64, f64)),
     shape: &[usize],
     dtype: DType,
-    (seed, stream): (u64, u32),
+    key: Key,
 ) -> Result<Tensor<B>> {
     let shape = Shape::new(shape)?;
     require_float(op, backend, dtype)?;
-    let p = RandomParams::new(op, distribution, shape.size(), parameters, seed, stream)?;
-    let step = backend.upload(&[0i32])?;
+    let p = RandomParams::new(op, distribution, shape.size(), parameters, key.seed, key.stream)?;
+    let step = backend.upload(&[key.step as i32])?;
     let mut y = backend.alloc(dtype, shape.size())?;
     backend.random(&p, &step, &mut y)?;
     Ok(Tensor::from_buffer(backend, y, shape))
@@ -49,53 +49,22 @@ fn apply<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Resu
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Numbers uniform on `low ≤ x < high`. Tensors of one seed and stream have one beginning; independent ones take
-    /// different streams.
+    /// Numbers uniform on `low ≤ x < high`.
     ///
     /// # Errors
     /// Bounds that are not finite or out of order, an integer dtype, a shape that overflows.
-    pub fn uniform(
-        backend: &B,
-        shape: &[usize],
-        dtype: DType,
-        low: f64,
-        high: f64,
-        seed: u64,
-        stream: u32,
-    ) -> Result<Self> {
-        draw(
-            backend,
-            "uniform",
-            Distribution::Uniform,
-            (low, high),
-            shape,
-            dtype,
-            (seed, stream),
-        )
+    pub fn uniform(backend: &B, shape: &[usize], dtype: DType, low: f64, high: f64, rng: &mut Rng) -> Result<Self> {
+        let what = ("uniform", Distribution::Uniform, (low, high));
+        draw(backend, what, shape, dtype, rng.next_key())
     }
 
     /// Normal numbers.
     ///
     /// # Errors
     /// A mean that is not finite, a deviation that is negative or not finite, an integer dtype, a shape that overflows.
-    pub fn normal(
-        backend: &B,
-        shape: &[usize],
-        dtype: DType,
-        mean: f64,
-        std: f64,
-        seed: u64,
-        stream: u32,
-    ) -> Result<Self> {
-        draw(
-            backend,
-            "normal",
-            Distribution::Normal,
-            (mean, std),
-            shape,
-            dtype,
-            (seed, stream),
-        )
+    pub fn normal(backend: &B, shape: &[usize], dtype: DType, mean: f64, std: f64, rng: &mut Rng) -> Result<Self> {
+        let what = ("normal", Distribution::Normal, (mean, std));
+        draw(backend, what, shape, dtype, rng.next_key())
     }
 
     /// Normal numbers conditioned on lying within two deviations of the mean (`torch.nn.init.trunc_normal_` with those
@@ -109,83 +78,84 @@ impl<B: Backend> Tensor<B> {
         dtype: DType,
         mean: f64,
         std: f64,
-        seed: u64,
-        stream: u32,
+        rng: &mut Rng,
     ) -> Result<Self> {
-        let distribution = Distribution::TruncatedNormal;
-        draw(
-            backend,
-            "truncated_normal",
-            distribution,
-            (mean, std),
-            shape,
-            dtype,
-            (seed, stream),
-        )
+        let what = ("truncated_normal", Distribution::TruncatedNormal, (mean, std));
+        draw(backend, what, shape, dtype, rng.next_key())
     }
 
     /// 1 with probability `p`, else 0 (`torch.bernoulli`).
     ///
     /// # Errors
     /// A probability outside `0..=1`, an integer dtype, a shape that overflows.
-    pub fn bernoulli(backend: &B, shape: &[usize], dtype: DType, p: f64, seed: u64, stream: u32) -> Result<Self> {
-        draw(
-            backend,
-            "bernoulli",
-            Distribution::Bernoulli,
-            (p, 0.0),
-            shape,
-            dtype,
-            (seed, stream),
-        )
+    pub fn bernoulli(backend: &B, shape: &[usize], dtype: DType, p: f64, rng: &mut Rng) -> Result<Self> {
+        let what = ("bernoulli", Distribution::Bernoulli, (p, 0.0));
+        draw(backend, what, shape, dtype, rng.next_key())
     }
 
     /// Numbers uniform on `0 ≤ x < 1` (`torch.rand`).
     ///
     /// # Errors
     /// As [`Tensor::uniform`].
-    pub fn rand(backend: &B, shape: &[usize], dtype: DType, seed: u64, stream: u32) -> Result<Self> {
-        Self::uniform(backend, shape, dtype, 0.0, 1.0, seed, stream)
+    pub fn rand(backend: &B, shape: &[usize], dtype: DType, rng: &mut Rng) -> Result<Self> {
+        Self::uniform(backend, shape, dtype, 0.0, 1.0, rng)
     }
 
     /// Standard normal numbers (`torch.randn`).
     ///
     /// # Errors
     /// As [`Tensor::normal`].
-    pub fn randn(backend: &B, shape: &[usize], dtype: DType, seed: u64, stream: u32) -> Result<Self> {
-        Self::normal(backend, shape, dtype, 0.0, 1.0, seed, stream)
+    pub fn randn(backend: &B, shape: &[usize], dtype: DType, rng: &mut Rng) -> Result<Self> {
+        Self::normal(backend, shape, dtype, 0.0, 1.0, rng)
     }
 
     /// Each element 0 with probability `p`, else divided by 1 − `p` (`torch.nn.functional.dropout`; Srivastava et al.
-    /// 2014). `step` is a one-element i32 tensor that differs from call to call, the ticket of a layer's
-    /// [`Counter`](crate::Counter); it stays on the device.
+    /// 2014). The generator counts on the host, so this cannot be part of a captured step; a
+    /// [`Dropout`](crate::layers::Dropout) layer can.
+    ///
+    /// # Errors
+    /// A probability outside `0..=1`.
+    pub fn dropout(&self, p: f64, rng: &mut Rng) -> Result<Tensor<B>> {
+        let key = rng.next_key();
+        let p = dropped(p, self.size(), key)?;
+        let step = Indices::from_slice(self.backend(), &[key.step as i32], &[])?;
+        apply(&p, &step, self)
+    }
+
+    /// As [`Tensor::dropout`], for layers of one's own: by the numbers of a layer's stream
+    /// ([`Init::next_stream`](crate::Init::next_stream)) at `step`, a one-element i32 tensor that differs from call to call, the
+    /// ticket of the layer's [`Counter`](crate::Counter). It stays on the device.
     ///
     /// # Errors
     /// A probability outside `0..=1`, a step that is not one i32.
-    pub fn dropout(&self, p: f64, seed: u64, stream: u32, step: &Indices<B>) -> Result<Tensor<B>> {
-        let params = RandomParams::new("dropout", Distribution::Bernoulli, self.size(), (p, 0.0), seed, stream)?;
+    pub fn dropout_at(&self, p: f64, stream: Stream, step: &Indices<B>) -> Result<Tensor<B>> {
+        let p = dropped(p, self.size(), stream.key(0))?;
         step.require("dropout", DType::I32)?;
         if step.size() != 1 {
             return Err(Error::invalid("dropout", "step", step.shape(), "one element"));
         }
-        apply(&params, step, self)
+        apply(&p, step, self)
     }
+}
+
+fn dropped(p: f64, size: usize, key: Key) -> Result<RandomParams> {
+    RandomParams::new("dropout", Distribution::Bernoulli, size, (p, 0.0), key.seed, key.stream)
 }
 
 impl<B: Backend> Indices<B> {
     /// The numbers `0..n` in random order (`torch.randperm`): Fisher–Yates on the host, the same on every device.
     ///
     /// # Errors
-    /// `n` above 2³¹ − 1, memory.
-    pub fn permutation(backend: &B, n: usize, seed: u64, stream: u32) -> Result<Self> {
-        if n > i32::MAX as usize {
+    /// `n` above 2³¹ − 1, memory of the host or of the device.
+    pub fn permutation(backend: &B, n: usize, rng: &mut Rng) -> Result<Self> {
+        let Some(end) = i32::try_from(n).ok() else {
             return Err(Error::invalid("permutation", "n", n, "at most 2147483647"));
-        }
-        let order: Vec<i32> = Key::new(seed, stream, 0)
-            .permutation(n)
-            .into_iter()
-            .map(|i| i as i32)
-            .collect();
-        Self::from_slice(backend, &order, &[n])
+        };
+        // The device first: what it cannot hold need not be shuffled.
+        let mut y = backend.alloc(DType::I32, n)?;
+        let mut order = host::collect(0..end)?;
+        rng.next_key().shuffle(&mut order);
+        backend.write(&order, &mut y)?;
+        Ok(Self::from_buffer(backend, y, Shape::new(&[n])?))
     }
 }
