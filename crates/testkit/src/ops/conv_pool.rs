@@ -71,29 +71,43 @@ pub fn conv_max_pool<B: Backend>(backend: &B) {
 /// # Panics
 /// When they are not.
 pub fn as_two_ops<B: Backend>(backend: &B) {
-    // The second has windows of the convolution whose lines fill a vector.
-    for (x, w) in [([3, 9, 8, 2], [5, 3, 3, 2]), ([2, 11, 12, 6], [9, 5, 5, 6])] {
+    let two = Window::new([2, 2]).stride([2, 2]);
+    let three = Window::new([3, 3]).stride([2, 2]);
+    for (x, w, pool) in [
+        ([3, 9, 8, 2], [5, 3, 3, 2], (&two, false)),
+        // Windows of the convolution whose lines fill a vector.
+        ([2, 11, 12, 6], [9, 5, 5, 6], (&two, false)),
+        // Windows of the pooling that are larger than what they are over.
+        ([2, 4, 4, 3], [5, 3, 3, 3], (&three, true)),
+        ([2, 3, 5, 3], [5, 3, 3, 3], (&two, true)),
+    ] {
         for n in 0..8 {
-            as_two_ops_of(backend, x, w, [n & 1 != 0, n & 2 != 0, n & 4 != 0]).expect("valid calls");
+            as_two_ops_of(backend, x, w, pool, [n & 1 != 0, n & 2 != 0, n & 4 != 0]).expect("valid calls");
         }
     }
 }
 
-fn as_two_ops_of<B: Backend>(backend: &B, x: [usize; 4], w: [usize; 4], wanted: [bool; 3]) -> Result<()> {
+fn as_two_ops_of<B: Backend>(
+    backend: &B,
+    x: [usize; 4],
+    w: [usize; 4],
+    (pool, ceil_mode): (&Window, bool),
+    wanted: [bool; 3],
+) -> Result<()> {
     let leaf = |i: usize, shape: &[usize], wanted: bool| {
         let n: usize = shape.iter().product();
         let data: Vec<f32> = (0..n).map(|j| ((j * 37 + i * 11) % 101) as f32 / 50.0 - 1.0).collect();
         let t = Tensor::from_slice(backend, &data, shape)?;
         Ok::<_, Error>(if wanted { t.requires_grad() } else { t })
     };
-    let (conv, pool) = (Window::new([w[1], w[2]]), Window::new([2, 2]).stride([2, 2]));
+    let conv = Window::new([w[1], w[2]]);
     let bias = leaf(2, &w[..1], wanted[2])?;
     let x = leaf(0, &x, wanted[0])?;
     let w = leaf(1, &w, wanted[1])?;
-    let one = x.conv_max_pool(&w, Some(&bias), (&conv, 1), Activation::Relu, (&pool, false))?;
+    let one = x.conv_max_pool(&w, Some(&bias), (&conv, 1), Activation::Relu, (pool, ceil_mode))?;
     let two = x
         .conv(&w, Some(&bias), &conv, 1, Activation::Relu)?
-        .max_pool(&pool, false)?;
+        .max_pool(pool, ceil_mode)?;
     let close = |what: &str, a: &Tensor<B>, b: &Tensor<B>| -> Result<()> {
         crate::assert_close(what, &a.to_f64()?, &b.to_f64()?, crate::Tolerance::F32);
         Ok(())
