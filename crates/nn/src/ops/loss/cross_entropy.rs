@@ -178,6 +178,9 @@ impl<B: Backend> Tensor<B> {
     /// The mean cross-entropy of logits `[…, C]` and i32 labels `[…]` (`torch.nn.functional.cross_entropy`; Keras's
     /// sparse categorical cross-entropy with `from_logits=True`). NaN, with gradient 0, where no row counts.
     ///
+    /// Half precision is computed in f32 and rounded once. A loss scale that the loss is multiplied by, as far as its dtype
+    /// holds it (65504 in f16), reaches the gradient of the logits before that is rounded.
+    ///
     /// # Errors
     /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is no class.
     pub fn cross_entropy(&self, labels: &Indices<B>) -> Result<Tensor<B>> {
