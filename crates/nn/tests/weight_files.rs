@@ -1,6 +1,7 @@
 //! Weight files that nobody vouches for: what is read of them, when, and what is refused.
 
 use kiln_core::Runtime;
+use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Conv2d, Linear};
 use kiln_nn::module::{StateDict, Value};
@@ -162,6 +163,47 @@ fn sizes_are_compared_before_anything_is_read() {
             "{refused}"
         );
     }
+}
+
+/// A file with bytes changed anywhere loads, or is refused; what is refused for its header or its values changes nothing.
+#[test]
+fn damaged_files_load_or_leave_all_as_it_was() {
+    let cpu = Cpu::poisoned();
+    let whole = linear_file(9, 0.0);
+    let (mut target, mut loaded, mut refused) = (linear(&cpu), 0, 0);
+    for case in 0..2000 {
+        let key = Key::new(3, 0, case);
+        let mut bytes = whole.clone();
+        for i in 0..1 + u64::from(key.below(0, 3)) {
+            let at = key.below(1 + 4 * i, bytes.len() as u32) as usize;
+            bytes[at] = key.word(3 + 4 * i) as u8;
+        }
+        bytes.truncate(whole.len() - (key.below(100, 2) * key.below(101, 90)) as usize);
+        let before = values(&target);
+        match open(&bytes).and_then(|mut file| file.load_into(&mut target, LoadOptions::strict())) {
+            Ok(_) => loaded += 1,
+            Err(_) => {
+                refused += 1;
+                assert!(values(&target) == before, "{case}");
+            }
+        }
+    }
+    assert!(loaded > 100 && refused > 500, "{loaded} loaded, {refused} refused");
+}
+
+#[test]
+fn parts_of_a_buffer_have_their_place() {
+    let cpu = Cpu::poisoned();
+    let mut buffer = cpu.upload(&[0u8; 6]).unwrap();
+    cpu.upload_part(&[1, 2], &mut buffer, 4).unwrap();
+    cpu.upload_part(&[], &mut buffer, 6).unwrap();
+    for (count, offset) in [(3, 4), (1, 6), (0, 7), (2, usize::MAX)] {
+        assert!(
+            cpu.upload_part(&[9; 3][..count], &mut buffer, offset).is_err(),
+            "{count} at {offset}"
+        );
+    }
+    assert_eq!(cpu.download::<u8>(&buffer).unwrap(), [0, 0, 0, 0, 1, 2]);
 }
 
 /// Beside the model a load takes no device memory at all, whatever is converted and turned on the way.

@@ -8,7 +8,7 @@ use kiln_data::{BadRecords, Dataset, ImageLimits, cifar, decode_image};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const CASES: u32 = 3000;
+const CASES: u32 = 1000;
 
 /// Runs `work` and counts the panics inside of it, those that are caught on the way included.
 fn panics(work: impl FnOnce() + Send) -> u64 {
