@@ -164,6 +164,13 @@ pub enum Error {
         /// What the code means.
         meaning: String,
     },
+    /// Work that was given up on the way ([`Runtime::interruptible`](crate::Runtime::interruptible)); what it computed is
+    /// not whole.
+    #[error("{device}: interrupted; what was being computed is not there")]
+    Interrupted {
+        /// The device.
+        device: String,
+    },
     /// An error inside a model, with the module it came from.
     #[error("in `{path}` ({layer}): {source}")]
     In {
@@ -206,6 +213,11 @@ impl Error {
                 source: Box::new(source),
             },
         }
+    }
+
+    /// Whether work was given up on the way.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.root(), Error::Interrupted { .. })
     }
 
     /// The error itself, without the modules around it.

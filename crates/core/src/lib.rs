@@ -17,5 +17,5 @@ pub use backend::Backend;
 pub use cost::Cost;
 pub use dtype::{DType, Element, Float};
 pub use error::{Error, Result};
-pub use runtime::{Buffer, MemoryStats, Runtime, Scope};
+pub use runtime::{Buffer, Interrupt, MemoryStats, Runtime, Scope};
 pub use shape::{MAX_RANK, Shape};

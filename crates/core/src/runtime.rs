@@ -1,6 +1,7 @@
 //! Memory and execution: what a backend provides beside its ops.
 
 use crate::{DType, Element, Result, Shape, host};
+use std::sync::Arc;
 
 /// Memory on a backend's device, tagged with its dtype.
 pub trait Buffer: Send + Sync + 'static {
@@ -48,6 +49,9 @@ pub enum Scope<'a> {
     },
 }
 
+/// Tells whether work in progress is to be given up. Once it has said yes it goes on saying so.
+pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A device that holds buffers and runs work in order. The value is a cheap handle: clones share the device.
 pub trait Runtime: Clone + Send + Sync + 'static {
     /// Memory of this device.
@@ -80,6 +84,9 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Waits for all work.
     fn sync(&self) -> Result<()>;
 
+    /// Whether [`capture`](Runtime::capture) can record.
+    const CAPTURES: bool = true;
+
     /// Runs `body` once. A backend that can record the work returns a graph that repeats it on the same buffers; one
     /// that cannot returns `None`, and the caller runs the closure again for the next step.
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Self::Graph>>;
@@ -110,6 +117,14 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// The innermost scope as a number that [`Scope::Gradient`] will give back.
     fn scope(&self) -> u32 {
         0
+    }
+
+    /// Runs `body`, which may be given up on the way: once `interrupt` says so, what this thread asks of the device may fail
+    /// with [`Error::Interrupted`](crate::Error::Interrupted) instead of being done. A device on which no call takes long
+    /// need not look.
+    fn interruptible(&self, interrupt: &Interrupt, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _ = interrupt;
+        body()
     }
 
     /// Calls `f(i)` for every `i < n`, several at a time where that is how this device has several things done at once; in

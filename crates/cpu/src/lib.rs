@@ -16,6 +16,7 @@ mod dispatch;
 mod epilogue;
 mod fork;
 mod gemm;
+mod interrupt;
 mod math;
 pub mod measure;
 mod ops;

@@ -7,6 +7,7 @@
 //! is compiled once per element type rather than once per kernel.
 
 use crate::fork::in_pool;
+use crate::interrupt;
 use rayon::prelude::*;
 
 /// Elementary operations of a chunk: half a megabyte of operands at most stays in the second cache.
@@ -52,7 +53,11 @@ pub(crate) fn try_chunks_mut<T: Send>(
 ) -> kiln_core::Result<()> {
     let size = size.max(1);
     let parallel = parallel && y.len() > size;
-    try_each_mut(y, size, parallel, &|i, chunk| f(i * size, chunk))
+    let interrupt = interrupt::current();
+    try_each_mut(y, size, parallel, &|i, chunk| {
+        interrupt::look(&interrupt)?;
+        f(i * size, chunk)
+    })
 }
 
 /// Runs `f(first_index, a_chunk, b_chunk)` over chunks of `size` elements of two slices of one length, in parallel
@@ -115,7 +120,13 @@ pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl 
 
 /// Calls `f(i)` for every `i < n`, in parallel; stops at an error.
 pub(crate) fn try_each(n: usize, f: &(dyn Fn(usize) -> kiln_core::Result<()> + Sync)) -> kiln_core::Result<()> {
-    in_pool(|| (0..n).into_par_iter().with_max_len(1).try_for_each(f))
+    let interrupt = interrupt::current();
+    in_pool(|| {
+        (0..n).into_par_iter().with_max_len(1).try_for_each(|i| {
+            interrupt::look(&interrupt)?;
+            f(i)
+        })
+    })
 }
 
 /// Does two things, at once where a thread is idle.

@@ -1,10 +1,10 @@
 //! The device handle: memory, copies, and capture (which on a CPU means: run it now).
 
-use crate::CpuBuffer;
 use crate::fork::first_process;
 use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
-use kiln_core::{Buffer, DType, Error, MemoryStats, Result, Runtime};
+use crate::{CpuBuffer, interrupt};
+use kiln_core::{Buffer, DType, Error, Interrupt, MemoryStats, Result, Runtime};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -74,6 +74,8 @@ impl Runtime for Cpu {
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<CpuBuffer> {
+        // Every op has an output: between two of them is a place to give up.
+        interrupt::check()?;
         self.scratch(dtype, len)
     }
 
@@ -108,6 +110,8 @@ impl Runtime for Cpu {
         Ok(())
     }
 
+    const CAPTURES: bool = false;
+
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Infallible>> {
         body()?;
         Ok(None)
@@ -119,6 +123,10 @@ impl Runtime for Cpu {
 
     fn launches(&self, graph: &Infallible) -> usize {
         match *graph {}
+    }
+
+    fn interruptible(&self, interrupt: &Interrupt, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        interrupt::with(interrupt, body)
     }
 
     fn each(&self, n: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The watching backend: memory and execution.
 
 use crate::record::{Detail, Mark, Recorder, Timeline};
-use kiln_core::{Backend, Buffer, Cost, DType, MemoryStats, Result, Runtime, Scope, Shape};
+use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Result, Runtime, Scope, Shape};
 use std::fmt;
 use std::sync::Arc;
 
@@ -145,6 +145,12 @@ impl<B: Backend> Runtime for Profiled<B> {
 
     fn sync(&self) -> Result<()> {
         self.inner.sync()
+    }
+
+    const CAPTURES: bool = false;
+
+    fn interruptible(&self, interrupt: &Interrupt, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.inner.interruptible(interrupt, body)
     }
 
     /// Runs `body` and records nothing: what is watched runs op by op.

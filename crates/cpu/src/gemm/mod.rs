@@ -37,6 +37,7 @@ pub(crate) use pooled::{Grid, Pairs};
 pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows, rows_alias};
 pub(crate) use winograd::{Channels, NOWHERE, Transforms};
 
+use crate::interrupt;
 use crate::parallel::chunks_mut;
 use crate::scalar::Scalar;
 use kiln_core::Result;
@@ -121,6 +122,20 @@ pub(crate) fn blocks<A: Send>(
     if c.is_empty() {
         return Ok(());
     }
+    let interrupt = interrupt::current();
+    halves(c, size, unit, origin, &|origin, block| {
+        interrupt::look(&interrupt)?;
+        f(origin, block)
+    })
+}
+
+fn halves<A: Send>(
+    c: ArrayViewMut2<'_, A>,
+    size: [usize; 2],
+    unit: usize,
+    origin: [usize; 2],
+    f: &Task<'_, A>,
+) -> Result<()> {
     let counts = [0, 1].map(|i| c.len_of(Axis(i)).div_ceil(size[i]));
     let axis = usize::from(counts[1] > counts[0]);
     if counts[axis] == 1 {
@@ -134,8 +149,8 @@ pub(crate) fn blocks<A: Send>(
     let mut after = origin;
     after[axis] += cut;
     let (low, high) = crate::parallel::join(
-        || blocks(low, size, unit, origin, f),
-        || blocks(high, size, unit, after, f),
+        || halves(low, size, unit, origin, f),
+        || halves(high, size, unit, after, f),
     );
     low.and(high)
 }
