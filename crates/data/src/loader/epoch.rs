@@ -6,8 +6,12 @@ use super::fill::Job;
 use crate::{DataError, Result, Sample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a wait for a worker goes on without asking whether to go on.
+const LOOK: Duration = Duration::from_millis(20);
 
 struct Worker {
     batches: Receiver<Result<HostBatch>>,
@@ -46,7 +50,7 @@ impl Epoch {
             let work = move || {
                 let mut sample = Sample::default();
                 for number in (first + w..end).step_by(workers) {
-                    let Some(batch) = job.batch(number, &mut sample, &stop) else {
+                    let Some(batch) = job.batch(number, &mut sample, &|| stop.load(Ordering::Relaxed)) else {
                         return;
                     };
                     if sender.send(batch).is_err() {
@@ -76,26 +80,42 @@ impl Epoch {
     }
 }
 
+impl Epoch {
+    /// As `next`; also `None` when `stop` says so while the batch is made or waited for, which is then still to come. A
+    /// batch may take long, and whoever waits for it may have to leave.
+    pub fn next_until(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let batch = self.wait(stop)?;
+        self.next += 1;
+        Some(batch)
+    }
+
+    fn wait(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
+        if self.workers.is_empty() {
+            return self.job.batch(self.next, &mut self.sample, stop);
+        }
+        let worker = (self.next - self.first) % self.workers.len();
+        loop {
+            match self.workers[worker].batches.recv_timeout(LOOK) {
+                Ok(batch) => return Some(batch),
+                Err(RecvTimeoutError::Timeout) if stop() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let reason = "ended before its batch was made".to_string();
+                    return Some(Err(DataError::Worker { worker, reason }));
+                }
+            }
+        }
+    }
+}
+
 impl Iterator for Epoch {
     type Item = Result<HostBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.next >= self.end {
-            return None;
-        }
-        let number = self.next;
-        self.next += 1;
-        if self.workers.is_empty() {
-            return self.job.batch(number, &mut self.sample, &self.stop);
-        }
-        let w = (number - self.first) % self.workers.len();
-        let gone = |_| {
-            Err(DataError::Worker {
-                worker: w,
-                reason: "ended before its batch was made".to_string(),
-            })
-        };
-        Some(self.workers[w].batches.recv().unwrap_or_else(gone))
+        self.next_until(&|| false)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

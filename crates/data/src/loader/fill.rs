@@ -9,7 +9,6 @@ use kiln_core::{MAX_RANK, Shape};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Everything that decides an epoch's batches.
 pub(super) struct Job {
@@ -24,8 +23,13 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Makes batch `number`; `sample` is memory to work in. Gives `None` when `stop` is set meanwhile.
-    pub(super) fn batch(&self, number: usize, sample: &mut Sample, stop: &AtomicBool) -> Option<Result<HostBatch>> {
+    /// Makes batch `number`; `sample` is memory to work in. Gives `None` when `stop` says so meanwhile.
+    pub(super) fn batch(
+        &self,
+        number: usize,
+        sample: &mut Sample,
+        stop: &dyn Fn() -> bool,
+    ) -> Option<Result<HostBatch>> {
         let position = Position {
             epoch: self.epoch,
             batch: number as u64,
@@ -34,7 +38,7 @@ impl Job {
         let start = number.saturating_mul(self.batch_size);
         let end = start.saturating_add(self.batch_size).min(self.dataset.len());
         for place in start..end {
-            if stop.load(Ordering::Relaxed) {
+            if stop() {
                 return None;
             }
             let index = self.order.as_ref().map_or(place, |order| order[place]);

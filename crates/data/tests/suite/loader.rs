@@ -7,7 +7,7 @@ use kiln_data::{
 };
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 4];
@@ -280,6 +280,47 @@ fn dropping_early_joins_the_threads() {
         // And one that was never asked for anything.
         drop(loader.epoch(1).unwrap());
         assert_eq!(Arc::strong_count(&data), 2);
+    }
+}
+
+/// Samples from the third on do not come before the gate is open.
+struct Gated(Arc<AtomicBool>);
+
+impl Dataset for Gated {
+    fn len(&self) -> usize {
+        12
+    }
+    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+        while index >= 3 && !self.0.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        sample.fill(Shape::new(&[1])?, [0.0].into_iter())
+    }
+    fn shape(&self) -> Option<Shape> {
+        None
+    }
+    fn classes(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// Whoever waits for a batch that takes long can leave, and gets it when asking again.
+#[test]
+fn waiting_for_a_batch_ends_when_told() {
+    for workers in WORKERS {
+        let gate = Arc::new(AtomicBool::new(false));
+        let options = LoaderOptions {
+            batch_size: 3,
+            workers,
+            ..Default::default()
+        };
+        let loader = Loader::new(Arc::new(Gated(gate.clone())), options).unwrap();
+        let mut epoch = loader.epoch(0).unwrap();
+        assert_eq!(epoch.next_until(&|| false).unwrap().unwrap().indices, [0, 1, 2]);
+        assert!(epoch.next_until(&|| true).is_none());
+        assert_eq!(epoch.len(), 3);
+        gate.store(true, Ordering::SeqCst);
+        assert_eq!(epoch.next().unwrap().unwrap().indices, [3, 4, 5]);
     }
 }
 
