@@ -53,6 +53,7 @@
 extern crate self as kiln_nn;
 
 pub mod autograd;
+pub mod files;
 mod indices;
 pub mod init;
 pub mod layers;

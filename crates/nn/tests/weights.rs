@@ -2,6 +2,7 @@
 
 use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
+use kiln_nn::files::FileError;
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{self, Mismatch, columns_from_torch, columns_to_torch};
@@ -351,7 +352,7 @@ fn file_errors_name_the_file() {
     let nowhere = folder.0.join("no").join("folder.safetensors");
     let refused = target.save(&nowhere).unwrap_err();
     assert!(
-        matches!(&refused, WeightsError::Io { action: "write", path, .. } if *path == nowhere),
+        matches!(&refused, WeightsError::File(FileError::Io { action: "write", path, .. }) if *path == nowhere),
         "{refused}"
     );
     // A target that cannot be replaced: it stays, and nothing is left beside it.
@@ -359,7 +360,10 @@ fn file_errors_name_the_file() {
     std::fs::create_dir_all(taken.join("inside")).unwrap();
     let refused = target.save(&taken).unwrap_err();
     assert!(
-        matches!(&refused, WeightsError::Io { action: "replace", .. }),
+        matches!(
+            &refused,
+            WeightsError::File(FileError::NotRegular { found: "a folder", .. })
+        ),
         "{refused}"
     );
     let mut names = folder.names();

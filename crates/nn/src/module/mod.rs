@@ -134,7 +134,7 @@ pub trait Module<B: Backend>: Send + Sync {
     /// (see [`weights::write`]).
     ///
     /// # Errors
-    /// [`WeightsError::Io`] with the path.
+    /// [`WeightsError::File`] with the path.
     fn save(&self, path: &Path) -> Result<(), WeightsError> {
         weights::write(path, &self.state_dict(), &weights::Metadata::new())
     }

@@ -1,6 +1,7 @@
 //! What can be wrong with weights.
 
 use crate::DType;
+use crate::files::FileError;
 use kiln_files::{shown, shown_path};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// A file that could not be read or written.
+    /// A file that could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file that could not be read.
     #[error("{}: cannot {action}: {source}", shown_path(path))]
     Io {
         /// The file.
@@ -117,7 +121,7 @@ pub(super) fn tensor_error(name: &str, source: kiln_core::Error) -> WeightsError
 /// Adds the file to an error that does not name it.
 pub(super) fn within(path: &Path, e: WeightsError) -> WeightsError {
     match e {
-        named @ (WeightsError::Io { .. } | WeightsError::In { .. }) => named,
+        named @ (WeightsError::Io { .. } | WeightsError::File(_) | WeightsError::In { .. }) => named,
         e => WeightsError::In {
             path: path.to_path_buf(),
             source: Box::new(e),

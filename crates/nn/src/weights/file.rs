@@ -1,17 +1,16 @@
 //! Writing safetensors files (<https://huggingface.co/docs/safetensors>): tensors by name, readable from Python.
 
 use super::WeightsError;
-use super::error::{io_error, tensor_error, within};
+use super::error::{tensor_error, within};
 use super::header::MAX_HEADER;
+use crate::files::write_atomic;
 use crate::module::{StateDict, Value};
 use crate::{Backend, DType};
 use half::{bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Free text by name that a file carries beside its tensors.
 pub type Metadata = BTreeMap<String, String>;
@@ -73,56 +72,14 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// Writes a safetensors file whole: beside the target first, to the disk, then under its name. Whatever was there
-/// before stands until then, and stays when anything fails.
+/// Writes a safetensors file, whole or not at all ([`write_atomic`]).
 ///
 /// # Errors
-/// [`WeightsError::Io`] with the path when the disk is full, the folder not writable or missing.
+/// [`WeightsError::File`] with the path when the disk is full, the folder not writable or missing.
 pub fn write<B: Backend>(path: impl AsRef<Path>, dict: &StateDict<B>, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
     let bytes = encode(dict, metadata).map_err(|e| within(path, e))?;
-    replace(path, &bytes)
-}
-
-/// Gives `path` new contents in one step.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let io = |action| move |source| io_error(path, action, source);
-    let Some(name) = path.file_name() else {
-        let e = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a file name");
-        return Err(io_error(path, "write", e));
-    };
-    let mut beside = std::ffi::OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(beside);
-    let written = write_through(&temporary, bytes)
-        .map_err(io("write"))
-        .and_then(|()| std::fs::rename(&temporary, path).map_err(io("replace")));
-    if written.is_err() {
-        // The error to report is the one above; a leftover is only untidy.
-        let _ = std::fs::remove_file(&temporary);
-        return written;
-    }
-    sync_folder(path).map_err(io("sync the folder of"))
-}
-
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Makes the rename last through a loss of power.
-fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
-        _ => PathBuf::from("."),
-    };
-    if cfg!(unix) {
-        File::open(folder)?.sync_all()
-    } else {
-        Ok(())
-    }
+    Ok(write_atomic(path, &bytes)?)
 }
 
 fn format_error(e: safetensors::SafeTensorError) -> WeightsError {

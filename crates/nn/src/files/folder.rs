@@ -1,0 +1,325 @@
+//! An open folder, and writing into it.
+
+use super::{FileError, Result, check_size, is_temporary, temporary};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open folder. What is written goes into the folder that was opened, even when it has been moved since and another
+/// stands at its path. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+    open: Arc<File>,
+}
+
+/// How often a writer waits for another before it gives up.
+const TURNS: u32 = 10_000;
+
+/// Whether two names lead to one file.
+fn same(a: &Stat, b: &Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+}
+
+fn file_type(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+pub(super) fn kind(of: FileType) -> &'static str {
+    match of {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "something unknown",
+    }
+}
+
+impl Folder {
+    /// Opens the folder at `path`.
+    ///
+    /// # Errors
+    /// [`FileError::Io`].
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&path, flags, Mode::empty());
+        let open = opened.map_err(|e| FileError::io(&path, "open the folder")(e.into()))?;
+        Ok(Folder {
+            path,
+            open: Arc::new(open.into()),
+        })
+    }
+
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the folder has been removed since it was opened.
+    pub fn is_removed(&self) -> bool {
+        fstat(&*self.open).is_ok_and(|s| s.st_nlink == 0)
+    }
+
+    /// Whether its path still leads to it.
+    pub fn is_in_place(&self) -> bool {
+        match (fstat(&*self.open), rustix::fs::stat(&self.path)) {
+            (Ok(opened), Ok(named)) => same(&opened, &named),
+            _ => false,
+        }
+    }
+
+    /// The names in it, in no order.
+    ///
+    /// # Errors
+    /// [`FileError::Io`].
+    pub fn names(&self) -> Result<Vec<OsString>> {
+        let failed = |e: Errno| FileError::io(&self.path, "list")(e.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&*self.open).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_os_string());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Replaces the file `name` by one that holds `bytes`, or leaves what was there, as
+    /// [`write_atomic`](super::write_atomic) does.
+    ///
+    /// # Errors
+    /// As [`write_atomic`](super::write_atomic).
+    pub fn write(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> Result<()> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        self.check_regular(name)?;
+        check_size(&path, bytes.len() as u64)?;
+        let beside = temporary(name);
+        let mut file = self.temporary(&beside, &path)?;
+        if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
+            // What is free is asked once this file's own bytes are given back.
+            let _ = file.set_len(0);
+            let _ = unlinkat(self, &beside, AtFlags::empty());
+            return Err(FileError::of_write(&path, bytes.len() as u64, error, || {
+                self.free_bytes()
+            }));
+        }
+        if let Err(error) = renameat(self, &beside, self, name) {
+            // The first error is the one to tell; a temporary that stays is used by the next save.
+            let _ = unlinkat(self, &beside, AtFlags::empty());
+            return Err(FileError::io(&path, "replace the file")(error.into()));
+        }
+        self.sync()
+    }
+
+    /// Forces the names in the folder to disk.
+    fn sync(&self) -> Result<()> {
+        match self.open.sync_all() {
+            // Some network file systems cannot, and keep names in order by themselves.
+            Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+            done => done.map_err(FileError::io(&self.path, "force the folder to disk")),
+        }
+    }
+
+    /// Refuses a name that [`write`](Folder::write) could not give to a file.
+    pub(super) fn try_out(&self, name: &OsStr) -> Result<()> {
+        self.check_regular(name)?;
+        let beside = temporary(name);
+        drop(self.temporary(&beside, &self.path.join(name))?);
+        // It is empty; one that stays is used by the next save.
+        let _ = unlinkat(self, &beside, AtFlags::empty());
+        Ok(())
+    }
+
+    fn check_regular(&self, name: &OsStr) -> Result<()> {
+        match self.stat(name)? {
+            Some(stat) if file_type(&stat) != FileType::RegularFile => Err(FileError::NotRegular {
+                path: self.path.join(name),
+                found: kind(file_type(&stat)),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What stands under `name`, links not followed.
+    fn stat(&self, name: &OsStr) -> Result<Option<Stat>> {
+        match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(FileError::io(&self.path.join(name), "write")(e.into())),
+        }
+    }
+
+    /// Whether `file` is what stands under `name`: neither removed nor replaced.
+    pub fn holds(&self, name: impl AsRef<OsStr>, file: &File) -> bool {
+        match (fstat(file), statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)) {
+            (Ok(opened), Ok(named)) => same(&opened, &named),
+            _ => false,
+        }
+    }
+
+    /// Whether anything stands under `name`.
+    pub fn contains(&self, name: impl AsRef<OsStr>) -> bool {
+        statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Opens the regular file `name` to read and write it, and makes it if it is not there. Neither follows a link nor
+    /// waits for a FIFO.
+    ///
+    /// # Errors
+    /// [`FileError::NotRegular`], [`FileError::Io`], [`FileError::DiskFull`].
+    pub fn open_file(&self, name: impl AsRef<OsStr>, create: bool) -> Result<File> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let create = if create { OFlags::CREATE } else { OFlags::empty() };
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | create;
+        let file: File = match openat(self, name, flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => file.into(),
+            Err(e) => {
+                self.check_regular(name)?;
+                return Err(FileError::of_write(&path, 0, e.into(), || self.free_bytes()));
+            }
+        };
+        let stat = fstat(&file).map_err(|e| FileError::io(&path, "write")(e.into()))?;
+        match file_type(&stat) {
+            FileType::RegularFile => Ok(file),
+            other => Err(FileError::NotRegular {
+                path,
+                found: kind(other),
+            }),
+        }
+    }
+
+    /// Makes the file `name`; `None` if there is something of that name.
+    ///
+    /// # Errors
+    /// [`FileError::Io`], [`FileError::DiskFull`].
+    pub fn create_file(&self, name: impl AsRef<OsStr>) -> Result<Option<File>> {
+        let name = name.as_ref();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match openat(self, name, flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(Errno::EXIST) => Ok(None),
+            Err(e) => {
+                let path = self.path.join(name);
+                Err(FileError::of_write(&path, 0, e.into(), || self.free_bytes()))
+            }
+        }
+    }
+
+    /// An empty file under the temporary name `beside`, locked until it is dropped.
+    fn temporary(&self, beside: &OsStr, path: &Path) -> Result<File> {
+        // Each turn means that somebody else has written the file meanwhile.
+        for _ in 0..TURNS {
+            let file = self.open_file(beside, true).map_err(|e| match e {
+                FileError::Io { source, .. } => FileError::io(path, "write")(source),
+                other => other,
+            })?;
+            // A file system without locks leaves it to the caller to write a file from one place at a time.
+            let _ = file.lock();
+            // Whoever held the lock has given the file its own name meanwhile, or removed it.
+            if !self.holds(beside, &file) {
+                continue;
+            }
+            let stat = fstat(&file).map_err(|e| FileError::io(path, "write")(e.into()))?;
+            if stat.st_nlink > 1 {
+                // The same file has another name elsewhere: what it holds is not ours to overwrite.
+                unlinkat(self, beside, AtFlags::empty()).map_err(|e| FileError::io(path, "write")(e.into()))?;
+                continue;
+            }
+            file.set_len(0).map_err(FileError::io(path, "write"))?;
+            return Ok(file);
+        }
+        let e = io::Error::new(ErrorKind::ResourceBusy, "others write it all the time");
+        Err(FileError::io(path, "write")(e))
+    }
+
+    /// Removes the temporary files of writers that were killed, and no others: those with exactly such a name that nobody
+    /// has locked. Returns how many.
+    ///
+    /// # Errors
+    /// [`FileError::Io`] when the folder cannot be listed. A file that cannot be removed stays.
+    pub fn remove_stale(&self) -> Result<usize> {
+        let mut removed = 0;
+        for name in self.names()?.iter().filter(|n| is_temporary(n)) {
+            let Ok(file) = self.open_file(name, false) else {
+                continue;
+            };
+            if file.try_lock().is_ok() && self.holds(name, &file) && self.remove(name).is_ok() {
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether `name` is that of a temporary file of [`write`](Folder::write).
+    pub fn is_temporary(name: &OsStr) -> bool {
+        is_temporary(name)
+    }
+
+    /// Removes the file `name`.
+    ///
+    /// # Errors
+    /// [`FileError::Io`].
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        let name = name.as_ref();
+        unlinkat(self, name, AtFlags::empty()).map_err(|e| FileError::io(&self.path.join(name), "remove")(e.into()))
+    }
+
+    /// Adds `bytes` to the end of `file`, which is `name` in this folder and `size` bytes long, and forces them to disk. A
+    /// part of them that was written before an error is taken back.
+    ///
+    /// # Errors
+    /// As [`write_atomic`](super::write_atomic).
+    pub fn append(&self, name: impl AsRef<OsStr>, file: &mut File, size: u64, bytes: &[u8]) -> Result<()> {
+        let path = self.path.join(name.as_ref());
+        let needed = size.saturating_add(bytes.len() as u64);
+        check_size(&path, needed)?;
+        let written = write_at(file, bytes, size).and_then(|()| file.sync_data());
+        written.map_err(|error| {
+            let _ = file.set_len(size);
+            FileError::of_write(&path, needed, error, || self.free_bytes())
+        })
+    }
+
+    /// Bytes that an unprivileged process can still write to the folder's file system.
+    fn free_bytes(&self) -> Option<u64> {
+        let stat = fstatvfs(&*self.open).ok()?;
+        stat.f_bavail.checked_mul(stat.f_frsize)
+    }
+}
+
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    file.write_all_at(bytes, at)
+}
+
+/// Whether a lock could not be had because the file system has none.
+pub fn is_unlockable(error: &TryLockError) -> bool {
+    match error {
+        TryLockError::WouldBlock => false,
+        TryLockError::Error(e) => {
+            let code = e.raw_os_error().map(Errno::from_raw_os_error);
+            matches!(
+                code,
+                Some(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL)
+            )
+        }
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.open.as_fd()
+    }
+}
