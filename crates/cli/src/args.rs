@@ -106,8 +106,9 @@ Examples:
   kiln train mnist-cnn --json | jq .valid.accuracy
 
 Everything a run writes goes into its folder: best.safetensors (highest validation accuracy), last.safetensors,
-history.jsonl (one line an epoch) and config.json. Ctrl-C finishes the step, saves last.safetensors and ends with code
-130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any number of threads.";
+history.jsonl (one line an epoch) and config.json; .kiln.lock is there while the run goes on, and keeps others out. Ctrl-C
+finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and ends with code 130; a second
+Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any number of threads.";
 
 #[derive(Debug, Args)]
 #[command(after_help = TRAIN_EXAMPLES)]

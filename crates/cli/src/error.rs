@@ -1,6 +1,7 @@
 //! What the command says when something is wrong, and the code it exits with.
 
 use kiln_data::DataError;
+use kiln_nn::files::FileError;
 use kiln_train::TrainError;
 
 /// The result of a command.
@@ -79,6 +80,12 @@ impl From<kiln_core::Error> for Error {
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
+        Error::failure(error.to_string())
+    }
+}
+
+impl From<FileError> for Error {
+    fn from(error: FileError) -> Self {
         Error::failure(error.to_string())
     }
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let code = match Cli::try_parse() {
-        Ok(cli) => run(cli.command),
+        Ok(cli) => signals::Signals::survive_size_limit().and_then(|()| run(cli.command)),
         // `--help` and `--version` end with 0, a wrong command line with 2.
         Err(usage) => {
             // What is wrong with an argument is quoted, and an argument may be a file's name.

@@ -83,6 +83,11 @@ pub(crate) fn report(error: &dyn std::fmt::Display) -> std::io::Result<()> {
     writeln!(std::io::stderr(), "{}", plain(error.to_string().trim_end()))
 }
 
+/// Writes a warning to standard error.
+pub(crate) fn warn(warning: &impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "warning: {warning}");
+}
+
 /// A whole number with thousands separated by commas.
 pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();

@@ -1,8 +1,8 @@
 //! What a training run shows while it goes: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
 
-use crate::output::{counted, line, percent, thousands};
+use crate::output::{counted, line, percent, thousands, warn};
 use indicatif::{ProgressBar, ProgressStyle};
-use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values};
+use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values, Warning};
 use serde_json::json;
 use std::io::IsTerminal;
 
@@ -121,6 +121,13 @@ impl Callback for Progress {
             _ => line(&text),
         }
         Ok(Flow::Continue)
+    }
+
+    fn on_warning(&mut self, warning: &Warning) {
+        match &self.show {
+            Show::Bar(bar) => bar.suspend(|| warn(warning)),
+            _ => warn(warning),
+        }
     }
 
     fn on_end(&mut self) {

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the program at once.
+//! Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the program at once. And SIGXFSZ, which is an error
+//! of whoever writes.
 
 use crate::error::{Error, Result, code};
 use kiln_train::StopHandle;
@@ -32,6 +33,15 @@ impl Signals {
         flag::register_usize(signal, self.code.clone(), usize::from(exit))?;
         flag::register(signal, self.requested.clone())?;
         Ok(())
+    }
+
+    /// Lets a write beyond the limit on the size of files (`ulimit -f`) fail, where it would end the program without a word.
+    pub(crate) fn survive_size_limit() -> Result<()> {
+        let signal = libc::SIGXFSZ;
+        // Nobody looks at the flag: the write says what is wrong.
+        flag::register(signal, Arc::default())
+            .map(drop)
+            .map_err(|e| Error::failure(format!("cannot handle signal {signal}: {e}")))
     }
 
     /// A handle that asks a trainer to stop when a signal comes.

@@ -32,6 +32,7 @@ pub(crate) struct Saved<B: Backend> {
 /// Reads the weights and builds the model that they belong to.
 pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<B>> {
     let path = file(&args.weights)?;
+    path.parent().map(RunFolder::tidy);
     let mut weights = WeightsFile::open(&path).map_err(failed)?;
     let model = match args.model {
         Some(model) => model,

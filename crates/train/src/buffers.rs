@@ -1,4 +1,4 @@
-//! What a forward pass changes in a model, kept so that a skipped step can be taken back.
+//! What a forward pass changes in a model, kept so that a step that is not made can be taken back.
 
 use kiln_core::{Backend, Result};
 use kiln_nn::{Entry, Indices, Module, Tensor, Walk};
@@ -19,6 +19,11 @@ impl<B: Backend> Buffers<B> {
             Entry::Param(_) | Entry::Mode(_) => {}
         }));
         Buffers { states, counters }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        !self.states.is_empty() || !self.counters.is_empty()
     }
 
     /// Gives the values back to the model they were taken from.

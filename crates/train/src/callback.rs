@@ -1,8 +1,10 @@
 //! Looking on while a run goes: progress bars, logs, experiments' own rules to stop.
 
-use crate::{EpochRecord, Result};
-use std::sync::Arc;
+use crate::{EpochRecord, Result, Warning};
+use kiln_core::Interrupt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// What a run is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,12 +77,18 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
+    /// When something happened to the run's folder that did not end the run. [`Report::warnings`](crate::Report::warnings)
+    /// holds it too.
+    fn on_warning(&mut self, warning: &Warning) {
+        let _ = warning;
+    }
+
     /// After the last epoch, also of a run that stopped early or failed.
     fn on_end(&mut self) {}
 }
 
-/// Asks a run to stop, from a signal handler or another thread: the batch in progress is finished, the last weights
-/// are saved and `fit` returns.
+/// Asks a run to stop, from a signal handler or another thread: the batch in progress is finished or, if that takes too
+/// long, given up ([`Trainer::grace`](crate::Trainer::grace)); the last weights are saved and `fit` returns.
 #[derive(Debug, Clone, Default)]
 pub struct StopHandle(Arc<AtomicBool>);
 
@@ -103,5 +111,11 @@ impl StopHandle {
     /// Whether the run has been asked to stop.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
+    }
+
+    /// Says yes once the run has been asked to stop and `grace` has passed since that was first seen.
+    pub(crate) fn interrupt(&self, grace: Duration) -> Interrupt {
+        let (stop, seen) = (self.clone(), OnceLock::new());
+        Arc::new(move || stop.is_requested() && seen.get_or_init(Instant::now).elapsed() >= grace)
     }
 }

@@ -15,6 +15,9 @@ use kiln_nn::{Gradients, Module, Places, Tensor, no_grad};
 /// Recordings kept at a time: whole batches and the short one that ends an epoch.
 const RECORDINGS: usize = 2;
 
+/// Batches of a step that is recorded. All of them lie on the device at once.
+const BATCHES: usize = 16;
+
 /// Shapes told apart. A run with more of them has little to replay.
 const SHAPES: usize = 16;
 
@@ -72,22 +75,28 @@ enum Plan {
 }
 
 impl<B: Backend> Recorder<B> {
-    pub(crate) fn new(wanted: bool) -> Self {
+    /// For steps of `batches` batches.
+    pub(crate) fn new(wanted: bool, batches: usize) -> Self {
+        let wanted = wanted && B::CAPTURES;
+        let obstacle = (wanted && batches > BATCHES)
+            .then(|| format!("a step of {batches} batches is too long to be recorded, {BATCHES} are not"));
         Recorder {
-            wanted,
+            wanted: wanted && obstacle.is_none(),
             seen: Vec::new(),
             recordings: Vec::new(),
             lost: 0,
-            obstacle: None,
+            obstacle,
             execution: Execution::default(),
         }
     }
 
+    /// Whether steps are to be recorded and replayed, for which all of their batches have to be there.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
     /// The first batch of a shape runs op by op: it makes the optimizer's state and loads kernels. The second is recorded.
     fn plan(&mut self, key: &Vec<Key>) -> Plan {
-        if !self.wanted {
-            return Plan::Eager;
-        }
         if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
             return Plan::Replay(at);
         }

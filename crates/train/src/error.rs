@@ -1,7 +1,9 @@
 //! What can go wrong in a training run: what was asked, what was found, what to do.
 
 use kiln_data::DataError;
-use std::path::{Path, PathBuf};
+use kiln_files::shown_path;
+use kiln_nn::files::FileError;
+use std::path::PathBuf;
 
 /// The result of anything in this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -85,33 +87,61 @@ pub enum TrainError {
         /// What would have been accepted.
         expected: &'static str,
     },
-    /// The operating system refused.
-    #[error("{}: cannot {action}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What was tried.
-        action: &'static str,
-        /// What the system answered.
-        source: std::io::Error,
-    },
-    /// The file system is full. The file that stood at `path` before still stands.
-    #[error("{}: disk full: {needed} bytes needed, {} bytes free; make room or choose another folder", path.display(), free.map_or_else(|| "unknown".to_string(), |f| f.to_string()))]
-    DiskFull {
-        /// The file that was to be written.
-        path: PathBuf,
-        /// Its size.
-        needed: u64,
-        /// Bytes free on its file system, if the system told.
-        free: Option<u64>,
-    },
-    /// A folder already holds something.
-    #[error("{}: already holds {found}; choose another folder, or move this one away", path.display())]
+    /// A file that could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A folder for a run already holds something that is not of this run.
+    #[error(
+        "{}: already holds {found}; choose another folder, or move this one away",
+        shown_path(path)
+    )]
     Occupied {
         /// The folder.
         path: PathBuf,
         /// One of the things found in it.
         found: String,
+    },
+    /// A run works in the folder.
+    #[error(
+        "{}: {holder} works in this folder; choose another folder, or wait for its end",
+        shown_path(path)
+    )]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+        /// Who: `a run (process 123 on host, started 5 s ago)`.
+        holder: String,
+    },
+    /// The folder has the mark of a run, and its file system has no locks to tell whether the run still goes on.
+    #[error(
+        "{}: {holder} has left its mark here, and this file system has no locks to tell whether it still works; choose \
+         another folder, or remove {mark} if it does not",
+        shown_path(path)
+    )]
+    Unlockable {
+        /// The folder.
+        path: PathBuf,
+        /// Who, as in [`TrainError::Busy`].
+        holder: String,
+        /// The name of the mark.
+        mark: &'static str,
+    },
+    /// What a run's folder was to be is something else.
+    #[error("{}: is {found}, not a folder; choose another name", shown_path(path))]
+    NotAFolder {
+        /// The path asked for.
+        path: PathBuf,
+        /// What is there: `a FIFO`, `a link to nowhere`, …
+        found: String,
+    },
+    /// The folder was removed while the run went on.
+    #[error(
+        "{}: the folder was removed while the run went on, and with it what the run had saved",
+        shown_path(path)
+    )]
+    FolderRemoved {
+        /// The folder.
+        path: PathBuf,
     },
     /// Weights that could not be encoded.
     #[error(transparent)]
@@ -119,11 +149,6 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> TrainError {
-        let path = path.to_path_buf();
-        move |source| TrainError::Io { path, action, source }
-    }
-
     pub(crate) fn invalid(argument: &'static str, value: impl std::fmt::Display, expected: &'static str) -> Self {
         TrainError::InvalidArgument {
             argument,

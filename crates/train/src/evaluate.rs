@@ -5,6 +5,7 @@ use crate::{Batch, Metric, Output, Result, Running, StopHandle, TrainError, Valu
 use kiln_core::Backend;
 use kiln_data::Loader;
 use kiln_nn::{Module, no_grad};
+use std::time::Duration;
 
 /// Batches between two reads of the losses.
 const READ_EVERY: usize = 64;
@@ -77,12 +78,27 @@ where
 {
     let mut running: Vec<Running<B>> = metrics.iter().map(|_| Running::new()).collect();
     let (mut losses, mut samples, mut worst) = (Losses::new(), 0, None);
-    for host in loader.epoch(0)? {
+    let mut batches = loader.epoch(0)?;
+    let interrupt = stop.interrupt(Duration::ZERO);
+    while batches.len() > 0 {
         if stop.is_requested() {
             return Ok(None);
         }
+        let Some(host) = batches.next_until(&|| stop.is_requested()) else {
+            return Ok(None);
+        };
         let batch = host?.to_device(backend)?;
-        let output = step(model, &batch)?;
+        let mut output = None;
+        let done = backend.interruptible(&interrupt, &mut || {
+            output = Some(step(model, &batch)?);
+            Ok(())
+        });
+        let output = match (done, output) {
+            (Err(e), _) if e.is_interrupted() => return Ok(None),
+            (Err(e), _) => return Err(e.into()),
+            (Ok(()), None) => unreachable!("the body has run"),
+            (Ok(()), Some(output)) => output,
+        };
         losses.push(&output.loss, batch.labels.size(), 0);
         samples += batch.labels.size() as u64;
         if let Some(scores) = &output.scores {

@@ -1,10 +1,11 @@
 //! What a run measured, epoch by epoch, in memory and in the run's folder.
 
-use crate::{Result, TrainError};
+use crate::{Result, Warning};
+use kiln_nn::files::{FileError, Folder};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Measured values by name: `loss`, `accuracy`, …
@@ -72,7 +73,36 @@ pub struct EpochRecord {
 #[derive(Debug, Default)]
 pub struct History {
     epochs: Vec<EpochRecord>,
-    file: Option<(PathBuf, File)>,
+    kept: Option<Kept>,
+}
+
+/// The file that a history is kept in.
+#[derive(Debug)]
+struct Kept {
+    folder: Folder,
+    name: OsString,
+    file: File,
+    /// All lines so far.
+    text: Vec<u8>,
+}
+
+impl Kept {
+    /// Whether the file is still the one that was opened, with the `size` bytes that were written into it.
+    fn stands_at(&self, size: usize) -> bool {
+        let found = self.file.metadata().map(|m| m.len());
+        self.folder.holds(&self.name, &self.file) && found.is_ok_and(|found| found == size as u64)
+    }
+
+    /// Writes the whole file anew.
+    fn restore(&mut self) -> Result<(), FileError> {
+        self.folder.write(&self.name, &self.text)?;
+        self.file = self.folder.open_file(&self.name, false)?;
+        Ok(())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
 }
 
 impl History {
@@ -84,29 +114,69 @@ impl History {
     /// A history that is also written to `path`, one JSON object a line, as it grows. NaN is written as `null`.
     ///
     /// # Errors
-    /// [`TrainError::Io`], also for a file that exists already.
+    /// [`TrainError::File`], also for a file that exists already.
     pub fn to_file(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let file = file.map_err(TrainError::io(path, "create"))?;
+        let name = path.file_name().unwrap_or_default();
+        let folder = match path.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        History::in_folder(&Folder::open(folder)?, name)
+    }
+
+    pub(crate) fn in_folder(folder: &Folder, name: impl AsRef<OsStr>) -> Result<Self> {
+        let name = name.as_ref().to_os_string();
+        let Some(file) = folder.create_file(&name)? else {
+            let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(FileError::io(&folder.path().join(&name), "create")(exists).into());
+        };
         Ok(History {
             epochs: Vec::new(),
-            file: Some((path.to_path_buf(), file)),
+            kept: Some(Kept {
+                folder: folder.clone(),
+                name,
+                file,
+                text: Vec::new(),
+            }),
         })
     }
 
-    /// Adds an epoch, in the file first.
+    /// Adds an epoch, in the file first. A file that somebody has removed or changed is written anew as a whole.
     ///
     /// # Errors
-    /// [`TrainError::Io`].
+    /// [`TrainError::File`]; the file has whole lines then, and the history lacks the epoch.
     pub fn push(&mut self, record: EpochRecord) -> Result<()> {
-        if let Some((path, file)) = &mut self.file {
-            let mut line = serde_json::to_vec(&record).map_err(|e| TrainError::io(path, "encode")(e.into()))?;
+        if let Some(kept) = &mut self.kept {
+            let failed = |e: serde_json::Error| FileError::io(&kept.folder.path().join(&kept.name), "encode")(e.into());
+            let mut line = serde_json::to_vec(&record).map_err(failed)?;
             line.push(b'\n');
-            // One write a line: a process that is killed leaves whole lines.
-            file.write_all(&line).map_err(TrainError::io(path, "append to"))?;
+            let size = kept.text.len();
+            kept.text.extend(&line);
+            let written = match kept.stands_at(size) {
+                true => kept.folder.append(&kept.name, &mut kept.file, size as u64, &line),
+                false => kept.restore(),
+            };
+            if let Err(error) = written {
+                kept.text.truncate(size);
+                return Err(error.into());
+            }
         }
         self.epochs.push(record);
         Ok(())
+    }
+
+    /// Writes the file again if somebody has removed, replaced or cut it, and says so.
+    ///
+    /// # Errors
+    /// [`TrainError::File`].
+    pub fn restore(&mut self) -> Result<Option<Warning>> {
+        match &mut self.kept {
+            Some(kept) if !kept.stands_at(kept.text.len()) => {
+                kept.restore()?;
+                Ok(Some(Warning::Restored { path: kept.path() }))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Every epoch in order.
@@ -129,26 +199,29 @@ impl History {
 mod tests {
     use super::*;
 
+    fn record(epoch: u64) -> EpochRecord {
+        EpochRecord {
+            epoch,
+            step: 10 * epoch,
+            skipped: 0,
+            lr: 1e-3,
+            train: Values::from([("loss".into(), if epoch == 1 { 0.5 } else { f64::NAN })]),
+            valid: None,
+            best: epoch == 1,
+            samples: 320,
+            seconds: 0.5,
+            samples_per_second: 640.0,
+            execution: Execution::default(),
+        }
+    }
+
     #[test]
     fn lines_are_json_and_nan_is_null() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("history.jsonl");
         let mut history = History::to_file(&path).unwrap();
-        for epoch in 1..=2u64 {
-            let record = EpochRecord {
-                epoch,
-                step: 10 * epoch,
-                skipped: 0,
-                lr: 1e-3,
-                train: Values::from([("loss".into(), if epoch == 1 { 0.5 } else { f64::NAN })]),
-                valid: None,
-                best: epoch == 1,
-                samples: 320,
-                seconds: 0.5,
-                samples_per_second: 640.0,
-                execution: Execution::default(),
-            };
-            history.push(record).unwrap();
+        for epoch in 1..=2 {
+            history.push(record(epoch)).unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -156,6 +229,36 @@ mod tests {
         assert_eq!(lines[0]["train"]["loss"], 0.5);
         assert!(lines[1]["train"]["loss"].is_null());
         assert_eq!(history.best().unwrap().epoch, 1);
-        assert!(matches!(History::to_file(&path), Err(TrainError::Io { .. })));
+        let error = History::to_file(&path).unwrap_err();
+        assert!(error.to_string().contains("history.jsonl: cannot create"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_somebody_took_away_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("history.jsonl"), dir.path().join("other"));
+        let mut history = History::to_file(&path).unwrap();
+        let harms: [&dyn Fn(); 4] = [
+            &|| std::fs::remove_file(&path).unwrap(),
+            &|| std::fs::rename(&path, &other).unwrap(),
+            &|| {
+                std::fs::write(&other, b"something else").unwrap();
+                std::fs::rename(&other, &path).unwrap();
+            },
+            &|| std::fs::write(&path, b"").unwrap(),
+        ];
+        for (epoch, harm) in (1..).zip(harms) {
+            history.push(record(epoch)).unwrap();
+            assert_eq!(history.restore().unwrap(), None);
+            harm();
+            assert_eq!(
+                history.restore().unwrap(),
+                Some(Warning::Restored { path: path.clone() })
+            );
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(text.lines().count() as u64, epoch);
+        }
+        history.push(record(5)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 5);
     }
 }

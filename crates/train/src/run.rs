@@ -10,37 +10,51 @@ use crate::evaluate::evaluate_until;
 use crate::losses::{Losses, NonFiniteAt};
 use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
 use crate::watch::Progress;
-use crate::weights::{first_non_finite, save_weights};
+use crate::weights::first_non_finite;
 use crate::{
     Batch, EpochRecord, Execution, Goal, History, Metric, Output, Result, RunFolder, Running, StepInfo, TrainError,
-    Values,
+    Values, Warning,
 };
-use kiln_core::Backend;
+use kiln_core::{Backend, Interrupt};
 use kiln_data::{HostBatch, Loader};
 use kiln_nn::optim::ReduceOnPlateau;
 use kiln_nn::{Gradients, Module, Optimizer, Tensor};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
+pub(crate) const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
 
-/// Gradients on their way to one update.
+/// A step in the making: gradients on their way to one update.
 struct Group<B: Backend> {
+    begun: bool,
     grads: Option<Gradients<B>>,
     batches: usize,
     samples: usize,
-    /// The model's buffers before the first of its batches, if the step may be skipped.
+    /// The model's buffers before the first of its batches, if it has any: the step may be skipped or given up.
     before: Option<Buffers<B>>,
 }
 
 impl<B: Backend> Group<B> {
     fn empty() -> Self {
         Group {
+            begun: false,
             grads: None,
             batches: 0,
             samples: 0,
             before: None,
         }
     }
+}
+
+/// What a batch came to.
+#[derive(PartialEq)]
+enum Came {
+    /// To an update, or to a part of the next.
+    In,
+    /// To a step that was skipped.
+    Skipped,
+    /// To nothing: it was given up on the way.
+    GivenUp,
 }
 
 /// What one epoch leaves behind.
@@ -63,18 +77,25 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     /// What the metrics have measured in training, in their order.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
-    history: History,
+    pub(crate) history: History,
     progress: Progress,
     /// The trainer's, as it was given: what it sees in this run is not carried into the next.
     plateau: Option<ReduceOnPlateau>,
     /// The epoch in progress, counted from 1.
-    epoch: u64,
+    pub(crate) epoch: u64,
     /// Updates asked for so far, those skipped included: what messages call the step.
     pub(crate) step: u64,
     /// Updates made so far: what reports call steps.
     pub(crate) updates: u64,
     /// Updates skipped since the last that was not.
     skipped_in_a_row: u64,
+    /// Weight files written so far.
+    pub(crate) saved: BTreeSet<&'static str>,
+    pub(crate) warnings: Vec<Warning>,
+    /// When a step in progress is to be given up.
+    interrupt: Interrupt,
+    /// Whether a forward pass changes anything in the model.
+    has_buffers: bool,
 }
 
 impl<'a, B, M, S> Run<'a, B, M, S>
@@ -94,7 +115,9 @@ where
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
         Run {
-            recorder: Recorder::new(options.capture),
+            recorder: Recorder::new(options.capture && !options.skips(), options.accumulate),
+            interrupt: trainer.stop.interrupt(trainer.grace),
+            has_buffers: Buffers::of(&*model).any(),
             losses: Losses::new(),
             running: trainer.metrics.iter().map(|_| Running::new()).collect(),
             execution: Execution::default(),
@@ -109,6 +132,8 @@ where
             step: 0,
             updates: 0,
             skipped_in_a_row: 0,
+            saved: BTreeSet::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -141,12 +166,14 @@ where
                 break;
             }
         }
+        self.keep_whole()?;
         Ok(Report {
             end,
             steps: self.updates,
             execution: self.execution,
             not_captured: self.recorder.obstacle,
             history: self.history,
+            warnings: self.warnings,
         })
     }
 
@@ -164,11 +191,6 @@ where
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
 
-    /// Whether steps may be skipped, which takes a look at their gradients.
-    fn skips(&self) -> bool {
-        matches!(self.trainer.options.non_finite, NonFinite::Skip { .. })
-    }
-
     /// One pass over the training data.
     fn train(&mut self, loader: &Loader) -> Result<Epoch> {
         self.model.train();
@@ -177,29 +199,43 @@ where
         self.losses.reset();
         let began = Instant::now();
         let mut group = Group::empty();
-        // Batches whose step is not complete, and the last of those whose step was made.
+        // Batches of a step that is to be recorded or replayed, and the last batch whose step was made.
         let (mut waiting, mut latest) = (Vec::new(), None);
         let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
         let mut batches = loader.epoch(self.epoch - 1)?;
-        while let Some(host) = batches.next() {
+        let stop = self.trainer.stop.clone();
+        while !stopped {
+            let next = match stop.is_requested() {
+                true => None,
+                false => batches.next_until(&|| stop.is_requested()),
+            };
+            // The last batch ends the loop below, so one that does not come was not waited for.
+            let Some(host) = next else {
+                stopped = true;
+                break;
+            };
             let host = host?;
             number += 1;
             samples += host.len() as u64;
             let mut last = batches.len() == 0;
-            if self.skips() {
-                skipped += u64::from(!self.grouped(&host, &mut group, last)?);
-                latest = Some(host);
-            } else {
+            if self.recorder.is_wanted() || !waiting.is_empty() {
                 waiting.push(host);
                 if last || waiting.len() == self.trainer.options.accumulate {
                     self.make(&waiting)?;
                     latest = waiting.drain(..).next_back();
                 }
+            } else {
+                let came = self.take(&host, &mut group, last)?;
+                skipped += u64::from(came == Came::Skipped);
+                latest = Some(host);
+                if came == Came::GivenUp {
+                    stopped = true;
+                    break;
+                }
             }
-            last |= group.batches == 0 && waiting.is_empty() && self.all_steps_done();
-            stopped = self.trainer.stop.is_requested();
+            last |= !group.begun && waiting.is_empty() && self.all_steps_done();
             let mut loss = None;
-            if last || stopped || self.losses.unreported() >= self.trainer.options.read_every {
+            if last || self.losses.unreported() >= self.trainer.options.read_every {
                 loss = self.read(latest.as_ref())?;
             }
             let info = StepInfo {
@@ -211,16 +247,17 @@ where
                 lr: self.optimizer.lr(),
                 loss,
             };
-            stopped |= self.trainer.tell(|c| c.on_step(&info))?;
-            if stopped {
-                self.read(latest.as_ref())?;
-                // What waits for the rest of its group is dropped: that step was not made.
-                self.step -= u64::from(group.batches > 0);
-                self.take_back(group.before.take())?;
-            }
-            if stopped || last {
+            stopped = self.trainer.tell(|c| c.on_step(&info))?;
+            if last {
+                stopped |= stop.is_requested();
                 break;
             }
+        }
+        if stopped {
+            self.read(latest.as_ref())?;
+            // What waits for the rest of its group is dropped: that step was not made.
+            self.step -= u64::from(group.begun);
+            self.take_back(group.before.take())?;
         }
         self.trainer.backend.sync()?;
         let seconds = began.elapsed().as_secs_f64();
@@ -240,50 +277,60 @@ where
         })
     }
 
-    /// One batch of a step that may be skipped; the `last` batch ends its step. Returns false when a step was skipped.
-    fn grouped(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<bool> {
-        if group.batches == 0 {
+    /// One batch of a step that is made op by op; the `last` batch ends its step.
+    fn take(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<Came> {
+        if !group.begun {
             self.step += 1;
-            group.before = Some(Buffers::of(self.model));
+            group.begun = true;
+            group.before = self.has_buffers.then(|| Buffers::of(self.model));
         }
         let batch = host.to_device(&self.trainer.backend)?;
-        let output = self.accumulate(&batch, group);
-        let output = self.at(output)?;
+        let output = match self.accumulate(&batch, group) {
+            Err(e) if e.is_interrupted() => return Ok(Came::GivenUp),
+            output => self.at(output)?,
+        };
         self.losses.push(&output.loss, host.len(), self.step);
         if let Some(scores) = &output.scores {
             let scored = self.score(scores, &batch);
             self.at(scored)?;
             self.count_scored(host.len())?;
         }
-        if last || group.batches == self.trainer.options.accumulate {
-            return self.update(group);
+        match last || group.batches == self.trainer.options.accumulate {
+            true => self.update(group),
+            false => Ok(Came::In),
         }
-        Ok(true)
     }
 
-    /// Forward and backward of one batch: adds its gradients to the group.
+    /// Forward and backward of one batch, which may be given up: adds its gradients to the group.
     fn accumulate(&mut self, batch: &Batch<B>, group: &mut Group<B>) -> kiln_core::Result<Output<B>> {
-        let output = (self.closure)(self.model, batch)?;
-        let samples = batch.labels.size();
-        let grads = self.weigh(&output.loss, batch)?.backward()?;
-        match &mut group.grads {
-            Some(sum) => sum.accumulate(grads)?,
-            none => *none = Some(grads),
-        }
+        let mut made = None;
+        self.trainer.backend.interruptible(&self.interrupt, &mut || {
+            let output = (self.closure)(self.model, batch)?;
+            let grads = self.weigh(&output.loss, batch)?.backward()?;
+            match &mut group.grads {
+                Some(sum) => sum.accumulate(grads)?,
+                none => *none = Some(grads),
+            }
+            made = Some(Output {
+                loss: output.loss.detach(),
+                scores: output.scores.map(|s| s.detach()),
+            });
+            Ok(())
+        })?;
         group.batches += 1;
-        group.samples += samples;
-        Ok(Output {
-            loss: output.loss.detach(),
-            scores: output.scores.map(|s| s.detach()),
-        })
+        group.samples += batch.labels.size();
+        match made {
+            Some(made) => Ok(made),
+            None => unreachable!("the body has run"),
+        }
     }
 
-    /// Clips and descends. Returns false when the step was skipped.
-    fn update(&mut self, group: &mut Group<B>) -> Result<bool> {
+    /// Clips and descends. From here on the step is finished, whoever waits.
+    fn update(&mut self, group: &mut Group<B>) -> Result<Came> {
         let Group {
             grads, samples, before, ..
         } = std::mem::replace(group, Group::empty());
-        let Some(grads) = grads else { return Ok(true) };
+        let Some(grads) = grads else { return Ok(Came::In) };
         if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
             if !self.all_finite(&grads)? {
                 self.take_back(before)?;
@@ -296,7 +343,7 @@ where
                         advice: ADVICE,
                     });
                 }
-                return Ok(false);
+                return Ok(Came::Skipped);
             }
             self.skipped_in_a_row = 0;
         }
@@ -304,7 +351,7 @@ where
         self.at(result)?;
         self.updates += 1;
         self.recorder.execution.eager += 1;
-        Ok(true)
+        Ok(Came::In)
     }
 
     /// Undoes what the batches of a step that is not made did to running statistics and counters.
@@ -411,6 +458,7 @@ where
             let lr = plateau.observe(value, self.optimizer.lr())?;
             self.optimizer.set_lr(lr);
         }
+        self.look_after()?;
         // Last before best: what is best is never newer than what is last.
         self.save(RunFolder::LAST)?;
         if record.best {
@@ -419,21 +467,5 @@ where
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
         Ok(asked || self.trainer.stop.is_requested())
-    }
-
-    /// Saves the weights, unless one of them is not finite.
-    fn save(&self, name: &str) -> Result<()> {
-        if let Some(parameter) = first_non_finite(self.model)? {
-            return Err(TrainError::NonFiniteWeights {
-                step: self.step,
-                epoch: self.epoch,
-                name: parameter,
-                advice: ADVICE,
-            });
-        }
-        match &self.trainer.folder {
-            Some(folder) => save_weights(self.model, &self.trainer.metadata, &folder.file(name)),
-            None => Ok(()),
-        }
     }
 }

@@ -3,12 +3,15 @@
 use crate::callback::{Callback, Flow, Plan};
 use crate::evaluate::check_watch;
 use crate::run::Run;
-use crate::{Batch, EpochRecord, Execution, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Watch};
+use crate::{
+    Batch, EpochRecord, Execution, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Warning, Watch,
+};
 use kiln_core::Backend;
 use kiln_data::Loader;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
 use kiln_nn::{Module, Optimizer};
+use std::time::Duration;
 
 /// How gradients are kept small.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +44,8 @@ pub struct TrainOptions {
     /// Passes over the training data.
     pub epochs: u64,
     /// Batches whose gradients are averaged, weighted by their samples, for one update: as if they had been one
-    /// batch. The last update of an epoch takes what is left.
+    /// batch. The last update of an epoch takes what is left. They are taken one at a time, and their samples dropped, unless
+    /// the step is captured; a step of more than 16 batches is not.
     pub accumulate: usize,
     /// How gradients are kept small.
     pub clip: Option<Clip>,
@@ -82,6 +86,11 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
+    /// Whether steps may be skipped, which takes a look at their gradients.
+    pub(crate) fn skips(&self) -> bool {
+        matches!(self.non_finite, NonFinite::Skip { .. })
+    }
+
     fn check(&self) -> Result<()> {
         let positive = |name, value: u64| match value {
             0 => Err(TrainError::invalid(name, 0, "at least 1")),
@@ -132,6 +141,8 @@ pub struct Report {
     pub not_captured: Option<String>,
     /// Every whole epoch.
     pub history: History,
+    /// What happened to the run's folder and did not end the run.
+    pub warnings: Vec<Warning>,
 }
 
 impl Report {
@@ -157,6 +168,7 @@ pub struct Trainer<B: Backend> {
     pub(crate) folder: Option<RunFolder>,
     pub(crate) metadata: Metadata,
     pub(crate) stop: StopHandle,
+    pub(crate) grace: Duration,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -172,6 +184,7 @@ impl<B: Backend> Trainer<B> {
             folder: None,
             metadata: Metadata::new(),
             stop: StopHandle::new(),
+            grace: Duration::from_secs(2),
         }
     }
 
@@ -221,6 +234,14 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
+    /// How long the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
+    /// up, and the run ends as it stood after the step before: parameters, running statistics and counters alike. Only the
+    /// CPU gives up; a device that captures is waited for.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
     /// Trains `model` on `train`, measuring it on `valid` after each epoch.
     ///
     /// `step` computes the mean loss of a batch, in training and in validation: usually the model's forward pass and
@@ -234,6 +255,8 @@ impl<B: Backend> Trainer<B> {
     ///
     /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
     /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
+    /// Files that somebody removes from the folder meanwhile are written again where the run still holds what was in them,
+    /// and a folder that is moved is followed: see [`Report::warnings`].
     /// A run that is asked to stop finishes its batch, saves [`RunFolder::LAST`] and returns.
     ///
     /// # Errors
@@ -259,7 +282,7 @@ impl<B: Backend> Trainer<B> {
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
         }
         let history = match &self.folder {
-            Some(folder) => History::to_file(&folder.file(RunFolder::HISTORY))?,
+            Some(folder) => History::in_folder(folder.open(), RunFolder::HISTORY)?,
             None => History::new(),
         };
         let plan = Plan {

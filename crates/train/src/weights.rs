@@ -1,7 +1,6 @@
 //! Weights on disk, and whether they are fit to be there.
 
-use crate::Result;
-use crate::files::write_atomic;
+use crate::{Result, RunFolder, write_atomic};
 use kiln_core::Backend;
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, encode};
@@ -30,5 +29,15 @@ pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> 
 /// # Errors
 /// As [`write_atomic`]; the device.
 pub fn save_weights<B: Backend, M: Module<B> + ?Sized>(model: &M, metadata: &Metadata, path: &Path) -> Result<()> {
-    write_atomic(path, &encode(&StateDict::of(model), metadata)?)
+    Ok(write_atomic(path, &encode(&StateDict::of(model), metadata)?)?)
+}
+
+/// As [`save_weights`], as the file `name` of a run's folder.
+pub(crate) fn save_in<B: Backend, M: Module<B> + ?Sized>(
+    model: &M,
+    metadata: &Metadata,
+    folder: &RunFolder,
+    name: &str,
+) -> Result<()> {
+    folder.write(name, &encode(&StateDict::of(model), metadata)?)
 }

@@ -11,15 +11,13 @@ use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::{Input, InputKind, Model, Net};
+use kiln_nn::files::{check_writable, write_atomic};
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
 use kiln_profile::Profiled;
-use kiln_train::write_atomic;
 use machine::Machine;
 use report::Report;
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
-use std::path::Path;
 use std::time::Instant;
 
 /// Steps before the first that counts: memory is taken, kernels are loaded.
@@ -207,24 +205,14 @@ impl Task for Profile<'_> {
     }
 }
 
-/// Refuses a file that cannot be written before anything is measured.
-fn check_writable(path: &Path) -> Result<()> {
-    let existed = path.exists();
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|e| {
-        Error::failure(format!("cannot write the trace to {}: {e}", shown_path(path)))
-            .help("name a file in a folder that exists and can be written")
-    })?;
-    if !existed {
-        // It was made a moment ago; one that stays is empty and will be replaced.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
-}
-
 pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
     if let Some(path) = &args.trace {
-        check_writable(path)?;
+        // Before anything is measured.
+        check_writable(path).map_err(|e| {
+            Error::from(e)
+                .context("cannot write the trace")
+                .help("name a file in a folder that exists and can be written")
+        })?;
     }
     let task = Profile {
         args: &args,

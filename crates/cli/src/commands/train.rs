@@ -15,7 +15,8 @@ use kiln_files::shown_path;
 use kiln_nn::Module;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_train::{
-    Accuracy, Clip, End, Goal, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Watch,
+    Accuracy, Clip, End, Goal, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Warning,
+    Watch,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -188,11 +189,7 @@ impl Task for Train<'_> {
             ));
         }
         text.extend(executed(&report));
-        let files = match best {
-            Some(_) => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
-            None => RunFolder::LAST.to_string(),
-        };
-        text.push(format!("saved: {files} in {}", shown_path(&path)));
+        text.push(saved(&report, &path));
         let summary = json!({
             "event": "end",
             "reason": match report.end {
@@ -206,6 +203,7 @@ impl Task for Train<'_> {
             "epochs": report.history.epochs().len(),
             "best_epoch": best.map(|b| b.epoch),
             "best_accuracy": accuracy,
+            "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "folder": path.display().to_string(),
         });
         Ok(Done {
@@ -234,6 +232,24 @@ fn executed(report: &Report) -> Option<String> {
     })
 }
 
+/// Which weights are where.
+fn saved(report: &Report, folder: &Path) -> String {
+    let lost = |name: &str| {
+        let path = folder.join(name);
+        report.warnings.contains(&Warning::Lost { path })
+    };
+    let best = report.best().is_some() && !lost(RunFolder::BEST);
+    let files = match best {
+        true => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
+        false => RunFolder::LAST.to_string(),
+    };
+    let from = folder.to_path_buf();
+    match report.warnings.contains(&Warning::Moved { from }) {
+        true => format!("saved: {files} in the folder that was {}", shown_path(folder)),
+        false => format!("saved: {files} in {}", shown_path(folder)),
+    }
+}
+
 /// Makes the folder that the run writes into.
 fn create_folder(args: &TrainArgs) -> Result<RunFolder> {
     let folder = match &args.out {
@@ -242,7 +258,9 @@ fn create_folder(args: &TrainArgs) -> Result<RunFolder> {
     };
     folder.map_err(|e| {
         let help = match &e {
-            TrainError::Occupied { .. } => "name another folder with --out, or leave --out out for a numbered one",
+            TrainError::Occupied { .. } | TrainError::Busy { .. } => {
+                "name another folder with --out, or leave --out out for a numbered one"
+            }
             _ => "name a folder that can be written with --out",
         };
         Error::from(e).help(help)

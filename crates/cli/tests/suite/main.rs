@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod profile;
 mod program;
+mod runs;
 mod signals;
 mod training;
 mod weights;

@@ -39,7 +39,11 @@ fn a_net_learns_and_files_tell_of_it() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, [RunFolder::BEST, RunFolder::HISTORY, RunFolder::LAST]);
+    // The lock stands while somebody has the folder.
+    assert_eq!(
+        names,
+        [".kiln.lock", RunFolder::BEST, RunFolder::HISTORY, RunFolder::LAST]
+    );
     assert_eq!(std::fs::read(folder.file(RunFolder::LAST)).unwrap(), bytes(&model));
     let lines = std::fs::read_to_string(folder.file(RunFolder::HISTORY)).unwrap();
     let parsed: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();

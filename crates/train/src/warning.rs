@@ -1,0 +1,51 @@
+//! What a run tells though it goes on.
+
+use kiln_files::shown_path;
+use std::path::PathBuf;
+
+/// Something that happened to a run's folder and did not end the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A file was removed, replaced or cut, and was written again from memory.
+    Restored {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file was removed, and the run no longer holds what was in it.
+    Lost {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder was moved; the run goes on writing into it.
+    Moved {
+        /// Where it was.
+        from: PathBuf,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Warning::Restored { path } => {
+                write!(
+                    f,
+                    "{}: was removed or changed while the run went on; it was written again",
+                    shown_path(path)
+                )
+            }
+            Warning::Lost { path } => {
+                write!(
+                    f,
+                    "{}: was removed while the run went on, and cannot be written again",
+                    shown_path(path)
+                )
+            }
+            Warning::Moved { from } => write!(
+                f,
+                "{}: the folder was moved while the run goes on; its files are written to where it is now",
+                shown_path(from)
+            ),
+        }
+    }
+}
