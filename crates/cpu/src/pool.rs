@@ -54,11 +54,7 @@ impl Pool {
                     state.release();
                     Block::new(class)
                 });
-                let block = block.ok_or_else(|| Error::OutOfMemory {
-                    device: "cpu".into(),
-                    requested: bytes,
-                    free: 0,
-                })?;
+                let block = block.ok_or_else(|| out_of_memory(bytes))?;
                 state.stats.allocations += 1;
                 block
             }
@@ -129,6 +125,22 @@ impl State {
         self.free.clear();
         self.stats.cached = 0;
     }
+}
+
+fn out_of_memory(bytes: usize) -> Error {
+    Error::OutOfMemory {
+        device: "cpu".into(),
+        requested: bytes,
+        free: 0,
+    }
+}
+
+/// An empty list with room for `len` values, for what grows with sizes that a caller gave.
+pub(crate) fn list<T>(len: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    let full = |_| out_of_memory(len.saturating_mul(size_of::<T>()));
+    list.try_reserve_exact(len).map_err(full)?;
+    Ok(list)
 }
 
 #[cfg(test)]

@@ -230,6 +230,15 @@ pub fn image_parts(op: &'static str, rank: usize, x: &Shape) -> Result<(usize, [
     Ok((x[0], size, x[rank + 1]))
 }
 
+/// Positions of an image, or taps of a window, of `size`. Of an empty batch there may be more than can be counted: the
+/// product saturates.
+pub fn volume(size: [usize; 3]) -> usize {
+    if size.contains(&0) {
+        return 0;
+    }
+    size.iter().fold(1, |n: usize, &v| n.saturating_mul(v))
+}
+
 /// The shape of an image tensor from its parts.
 pub fn image_of(rank: usize, batch: usize, size: [usize; 3], channels: usize) -> Result<Shape> {
     image_shape(rank, batch, size, channels)
@@ -359,7 +368,7 @@ impl ConvParams {
 
     /// Taps of one window.
     pub fn taps(&self) -> usize {
-        self.kernel.iter().map(|&k| k as usize).product()
+        volume(self.kernel.map(|v| v as usize))
     }
 
     /// Input channels of one group.
@@ -374,12 +383,12 @@ impl ConvParams {
 
     /// Input positions of one image.
     pub fn in_positions(&self) -> usize {
-        self.input.iter().map(|&k| k as usize).product()
+        volume(self.input.map(|v| v as usize))
     }
 
     /// Output positions of one image.
     pub fn out_positions(&self) -> usize {
-        self.output.iter().map(|&k| k as usize).product()
+        volume(self.output.map(|v| v as usize))
     }
 
     /// Floating-point operations of the convolution, and of each of its gradients: a multiply-add of two for every tap of
@@ -387,7 +396,8 @@ impl ConvParams {
     pub fn flops(&self) -> u64 {
         let sums = [self.batch, self.out_channels].map(u64::from).iter().product::<u64>();
         let sums = sums.saturating_mul(self.out_positions() as u64);
-        sums.saturating_mul(2 * (self.taps() * self.group_in()) as u64)
+        let terms = (self.taps() as u64).saturating_mul(self.group_in() as u64);
+        sums.saturating_mul(terms).saturating_mul(2)
     }
 
     /// Input elements that lie under a window: fewer than there are where the stride steps over some.

@@ -7,13 +7,14 @@
 use super::Geometry;
 use super::runs::Runs;
 use super::widen::widen;
-use super::windows::Windows;
+use super::windows::{Listed, Windows};
 use crate::Cpu;
 use crate::gemm::{
     ALONE, BLOCK_WORK, Epilogue, Left, Panels, Pointers, Source, Target, Unit, blocks, by_columns, by_rows, matrix,
     sum_parts,
 };
 use crate::parallel::{chunks_mut, try_chunks_mut};
+use crate::pool::list;
 use crate::scalar::Scalar;
 use kiln_core::Result;
 use kiln_core::ops::Activation;
@@ -49,7 +50,8 @@ pub(crate) fn forward<A: Scalar>(
     let kernels = A::kernels();
     let (per_in, per_out, depth) = (g.group_in(), g.group_out(), g.depth());
     let windows = Windows::forward(g);
-    let starts: Vec<usize> = (0..windows.taps.len()).map(|t| t * windows.len).collect();
+    let mut starts = list(windows.taps())?;
+    starts.extend((0..windows.taps()).map(|t| t * windows.len));
     for group in 0..g.groups {
         let source = Source {
             data: &w[group * per_out * depth..],
@@ -74,8 +76,9 @@ pub(crate) fn forward<A: Scalar>(
             [0; 2],
             &|[row, column], y| {
                 let rows = windows.rows(row..row + y.nrows());
+                let mut listed = Listed::default();
                 let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                    windows.point(&rows, tile, group * per_in, unit, to);
+                    windows.point(&rows, tile, group * per_in, unit, &mut listed, to);
                 };
                 by_rows(kernels, x, &mut fill, &b, column, Target::new(y), rows.places(), e);
                 Ok(())
@@ -85,6 +88,16 @@ pub(crate) fn forward<A: Scalar>(
     Ok(())
 }
 
+/// Positions of several images that a block of the data gradient has, about, at most.
+const ROWS: usize = 1 << 16;
+/// Remainders of positions by the stride from which on [`data_grad`] is a product for each, of too few positions.
+const REMAINDERS: usize = 32;
+
+/// Whether [`data_grad`] has few products: one for each remainder of positions by the stride, of those that are read.
+pub(super) fn few_remainders(p: &Geometry) -> bool {
+    Windows::remainders(p) <= REMAINDERS
+}
+
 /// The gradient with respect to the input: every input position gathers from the windows that read it.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     let kernels = A::kernels();
@@ -92,11 +105,18 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     let classes = Windows::backward(p);
     let cut = classes.iter().any(Windows::cut);
     let positions = p.batch * p.in_positions();
+    // What no output reads belongs to no class.
+    if classes.iter().map(Windows::positions).sum::<usize>() < p.in_positions() {
+        chunks_mut(dx, 1, 1, |_, dx| dx.fill(A::default()));
+        if classes.is_empty() {
+            return Ok(());
+        }
+    }
     for group in 0..p.groups {
         let mut products = Vec::new();
         for windows in &classes {
-            let number = |&[d, h, w]: &[usize; 3]| (d * p.kernel[1] + h) * p.kernel[2] + w;
-            let starts: Vec<usize> = windows.taps.iter().map(|k| number(k) * per_in).collect();
+            let mut starts = list(windows.taps())?;
+            windows.each_tap(|[d, h, w]| starts.push(((d * p.kernel[1] + h) * p.kernel[2] + w) * per_in));
             let source = Source {
                 data: &w[group * per_out * depth..],
                 taps: &starts,
@@ -111,7 +131,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
         let unit = if classes.len() == 1 {
             kernels.tile()
         } else {
-            p.input[2] * p.stride[1]
+            (p.input[2] * p.stride[1]).min(positions)
         };
         let [rows, columns] = block_size(
             positions,
@@ -123,6 +143,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
         // Blocks of several images, so that positions which the border cuts alike fill tiles.
         let images = (kernels.tile() * p.in_positions())
             .min(positions / 8)
+            .min(ROWS)
             .next_multiple_of(unit);
         let size = [rows.max(if cut { images } else { 0 }), columns];
         let mut dx = matrix(dx, positions, p.channels);
@@ -135,8 +156,9 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
             &|[row, column], mut dx| {
                 for (windows, b) in &products {
                     let rows = windows.rows(row..row + dx.nrows());
+                    let mut listed = Listed::default();
                     let mut fill = |tile: Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
-                        windows.point(&rows, tile, group * per_out, unit, to);
+                        windows.point(&rows, tile, group * per_out, unit, &mut listed, to);
                     };
                     let to = Target::new(dx.view_mut());
                     by_rows(kernels, g, &mut fill, b, column, to, rows.places(), Epilogue::NONE);

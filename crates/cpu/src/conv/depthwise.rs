@@ -82,7 +82,7 @@ pub(crate) fn forward<A: Scalar>(
 
 /// The gradient with respect to the input: each input position gathers from the windows that read it.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
-    let c = p.channels;
+    let (c, steps) = (p.channels, p.tap_steps());
     let w = by_tap(cpu, p, w)?;
     let w = w.as_slice::<A>();
     try_chunks_mut(dx, chunk(p), true, |at, dx| {
@@ -97,17 +97,15 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                     #[inline(always)]
                     |r, [image, d, h, w_]| {
                         let dx = &mut dx[(r - first) * c..][..c];
-                        let at = [d, h, w_];
-                        taps(
-                            p,
-                            #[inline(always)]
-                            |i, k| p.reader(i, at[i], k),
-                            #[inline(always)]
-                            |tap, output| {
-                                let from = start(p.output, image, output, c);
-                                multiply_add(dx, &g[from..from + c], &w[tap * c..][..c]);
-                            },
-                        );
+                        for (i, od) in p.readers(0, d, &steps[0]) {
+                            for (j, oh) in p.readers(1, h, &steps[1]) {
+                                let line = (i * p.kernel[1] + j) * p.kernel[2];
+                                for (k, ow) in p.readers(2, w_, &steps[2]) {
+                                    let from = start(p.output, image, [od, oh, ow], c);
+                                    multiply_add(dx, &g[from..from + c], &w[(line + k) * c..][..c]);
+                                }
+                            }
+                        }
                     },
                 );
             },

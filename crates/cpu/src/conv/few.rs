@@ -5,16 +5,14 @@ use super::Geometry;
 use super::dense;
 use super::planar;
 use super::runs::Runs;
+use super::scatter;
 use crate::Cpu;
-use crate::gemm::{
-    ALONE, BLOCK_WORK, Epilogue, Left, Panels, Segment, Source, Target, by_columns, by_matrix, matrix, sum_parts,
-};
+use crate::gemm::{ALONE, BLOCK_WORK, Left, Segment, Target, by_columns, matrix, sum_parts};
 use crate::parallel::try_chunks_mut;
-use crate::scalar::{Scalar, vectorized};
+use crate::scalar::Scalar;
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use ndarray::s;
-use std::ops::Range;
 
 /// Output positions, side by side in a line, that are computed as one position with as many times the outputs: the window
 /// is wider by what lies between them, and the vectors are fuller.
@@ -72,121 +70,18 @@ pub(crate) fn forward<A: Scalar>(
     dense::forward(cpu, &wide, x, spread, bias.as_deref(), f, y)
 }
 
-/// Elements of gathered gradients at a time.
-const GATHERED: usize = 1 << 16;
-
-/// The gradient with respect to the input, where its channels are few: the gradients of all elements of a window at once,
-/// `g·w`, added to where the windows lie.
+/// The gradient with respect to the input: window by window where its channels are few, or where positions have so many
+/// remainders by the stride that hardly any two meet the same taps.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
-    let kernels = A::kernels();
-    let line = p.kernel[2] * p.channels;
-    if p.groups > 1 || p.dilation[2] > 1 || 2 * p.channels > kernels.lanes || line < kernels.lanes || p.rows() == 0 {
-        return dense::data_grad(cpu, p, g, w, dx);
+    let lanes = A::kernels().lanes;
+    let few = p.groups == 1
+        && p.dilation[2] == 1
+        && 2 * p.channels <= lanes
+        && p.kernel[2].saturating_mul(p.channels) >= lanes;
+    if few || !dense::few_remainders(p) {
+        return scatter::data_grad(cpu, p, g, w, dx);
     }
-    let (depth, outputs) = (p.depth(), p.outputs);
-    let source = Source {
-        data: w,
-        taps: &[0],
-        steps: outputs,
-        columns: depth,
-        k_step: depth,
-        n_step: 1,
-    };
-    let panels = Panels::packed(cpu, kernels, source)?;
-    let image = p.in_positions() * p.channels;
-    // Lines of the output at a time.
-    let lines = p.output[0] * p.output[1];
-    let band = (GATHERED / (depth * p.output[2])).clamp(1, lines);
-    let images = (BLOCK_WORK / (lines * p.output[2] * depth * outputs).max(1)).max(1);
-    try_chunks_mut(dx, images * image, p.work() > ALONE, |at, dx| {
-        let mut gathered = cpu.scratch(A::DTYPE, band * p.output[2] * depth)?;
-        let gathered = gathered.as_mut_slice::<A>();
-        dx.fill(A::default());
-        for (i, dx) in dx.chunks_exact_mut(image).enumerate() {
-            let g = &g[(at / image + i) * p.out_positions() * outputs..];
-            for from in (0..lines).step_by(band) {
-                let band = from..(from + band).min(lines);
-                let rows = band.len() * p.output[2];
-                let g = &g[from * p.output[2] * outputs..];
-                let gathered = &mut gathered[..rows * depth];
-                let to = Target::new(matrix(gathered, rows, depth));
-                by_matrix(kernels, (g, outputs), &panels, 0, to, Epilogue::NONE, false);
-                add_windows(p, band, gathered, dx);
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Adds the windows of the lines `band` of the output to the image they lie in.
-fn add_windows<A: Scalar>(p: &Geometry, band: Range<usize>, windows: &[A], image: &mut [A]) {
-    let (channels, width) = (p.channels, p.input[2] * p.channels);
-    let line = p.kernel[2] * channels;
-    let (step, before) = (p.stride[2] * channels, p.padding[2] * channels);
-    vectorized(
-        #[inline(always)]
-        || {
-            let of_line = p.output[2] * p.depth();
-            // Windows that overlap are added far apart: a sum that was just stored in part would be waited for.
-            let apart = p.kernel[2].div_ceil(p.stride[2]).min(p.output[2]);
-            for first in 0..apart {
-                for (o, windows) in band.clone().zip(windows.chunks_exact(of_line)) {
-                    let start = [0, 1].map(|i| p.first(i, [o / p.output[1], o % p.output[1]][i]));
-                    for d in 0..p.kernel[0] {
-                        for h in 0..p.kernel[1] {
-                            let (Some(id), Some(ih)) = (p.tap(0, start[0], d), p.tap(1, start[1], h)) else {
-                                continue;
-                            };
-                            let to = &mut image[(id * p.input[1] + ih) * width..][..width];
-                            let tap = (d * p.kernel[1] + h) * line;
-                            for o in (first..p.output[2]).step_by(apart) {
-                                let window = &windows[o * p.depth() + tap..][..line];
-                                // It starts `skip` elements before the image's line, or `at` after.
-                                let (at, skip) = ((o * step).saturating_sub(before), before.saturating_sub(o * step));
-                                if skip < line && at < width {
-                                    add(&mut to[at..], &window[skip..]);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        },
-    );
-}
-
-/// `to[i] += from[i]` while both last, in vectors of falling widths: lines of windows are short.
-#[inline(always)]
-fn add<A: Scalar>(to: &mut [A], from: &[A]) {
-    let n = to.len().min(from.len());
-    let (to, from) = (&mut to[..n], &from[..n]);
-    let mut at = 0;
-    while at + 16 <= n {
-        add_some::<A, 16>(to, from, &mut at);
-    }
-    if n & 8 != 0 {
-        add_some::<A, 8>(to, from, &mut at);
-    }
-    if n & 4 != 0 {
-        add_some::<A, 4>(to, from, &mut at);
-    }
-    if n & 2 != 0 {
-        add_some::<A, 2>(to, from, &mut at);
-    }
-    if n & 1 != 0 {
-        add_some::<A, 1>(to, from, &mut at);
-    }
-}
-
-#[inline(always)]
-fn add_some<A: Scalar, const N: usize>(to: &mut [A], from: &[A], at: &mut usize) {
-    let (to, from) = (&mut to[*at..*at + N], &from[*at..*at + N]);
-    let mut sums = [A::default(); N];
-    for i in 0..N {
-        sums[i] = to[i] + from[i];
-    }
-    to.copy_from_slice(&sums);
-    *at += N;
+    dense::data_grad(cpu, p, g, w, dx)
 }
 
 /// Positions of a part that all elements of a window see before the next do: they stay in a first-level cache.

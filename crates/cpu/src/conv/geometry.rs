@@ -1,6 +1,6 @@
 //! The sizes of a convolution as indices, and walks over its positions.
 
-use kiln_core::ops::{ConvParams, PoolParams};
+use kiln_core::ops::{ConvParams, PoolParams, volume};
 use std::ops::Range;
 
 /// [`ConvParams`] in `usize`, with what the kernels derive from it.
@@ -56,7 +56,7 @@ impl Geometry {
 
     /// Taps of one window.
     pub(crate) fn taps(&self) -> usize {
-        self.kernel.iter().product()
+        volume(self.kernel)
     }
 
     /// Input channels of one group.
@@ -71,12 +71,12 @@ impl Geometry {
 
     /// Input positions of one image.
     pub(crate) fn in_positions(&self) -> usize {
-        self.input.iter().product()
+        volume(self.input)
     }
 
     /// Output positions of one image.
     pub(crate) fn out_positions(&self) -> usize {
-        self.output.iter().product()
+        volume(self.output)
     }
 
     /// Elements that one output channel sees: the length of a gathered row.
@@ -86,7 +86,12 @@ impl Geometry {
 
     /// Rows of the product: output positions of all images.
     pub(crate) fn rows(&self) -> usize {
-        self.batch * self.out_positions()
+        self.batch.saturating_mul(self.out_positions())
+    }
+
+    /// Whether no window reads anything: there are no elements of the input, or no windows.
+    pub(crate) fn empty(&self) -> bool {
+        self.batch == 0 || self.in_positions() == 0 || self.out_positions() == 0
     }
 
     /// Multiply-adds of the whole convolution.
@@ -102,6 +107,12 @@ impl Geometry {
     /// Elements that all windows together span in dimension `i`, from the first one's start.
     pub(crate) fn span(&self, i: usize) -> usize {
         (self.output[i].saturating_sub(1)) * self.stride[i] + self.extent(i)
+    }
+
+    /// Whether an image with its padding written out has not many more positions than the image and the output have together.
+    pub(crate) fn compact(&self) -> bool {
+        let few = self.in_positions().saturating_add(self.out_positions()).max(1024);
+        volume([0, 1, 2].map(|i| self.span(i))) / 4 <= few
     }
 
     /// Whether each channel is convolved by itself.
@@ -139,11 +150,68 @@ impl Geometry {
         from..(reach / self.dilation[i] + 1).min(self.kernel[i])
     }
 
+    /// Which taps read one input, in each dimension.
+    pub(crate) fn tap_steps(&self) -> [TapStep; 3] {
+        [0, 1, 2].map(|i| TapStep::new(self.stride[i], self.dilation[i]))
+    }
+
+    /// The taps with which outputs read input `at` of dimension `i`, each with the output; `step` is that of
+    /// [`tap_steps`](Geometry::tap_steps).
+    #[inline(always)]
+    pub(crate) fn readers(&self, i: usize, at: usize, step: &TapStep) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (stride, dilation, reach) = (self.stride[i], self.dilation[i], at + self.padding[i]);
+        let taps = self.reading(i, at);
+        let first = step.first(reach, taps.start).unwrap_or(taps.end);
+        (first..taps.end)
+            .step_by(step.step)
+            .map(move |k| (k, (reach - k * dilation) / stride))
+    }
+
     /// The output whose tap `k` reads input `at` of dimension `i`, when there is one.
     #[inline(always)]
     pub(crate) fn reader(&self, i: usize, at: usize, k: usize) -> Option<usize> {
         let t = (at + self.padding[i]).checked_sub(k * self.dilation[i])?;
         (t % self.stride[i] == 0 && t / self.stride[i] < self.output[i]).then(|| t / self.stride[i])
+    }
+}
+
+/// Which taps read one input: those whose distance from the window's start leaves the same remainder by the stride as the
+/// input's from the first window's. They are an even step apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TapStep {
+    pub(crate) step: usize,
+    /// The greatest common divisor of stride and dilation.
+    pub(crate) common: usize,
+    /// What `dilation / common` has to be multiplied with to be 1 modulo `step`.
+    inverse: usize,
+}
+
+impl TapStep {
+    pub(crate) fn new(stride: usize, dilation: usize) -> Self {
+        // Euclid's algorithm: in each row (r, t), r is dilation·t modulo stride.
+        let (mut last, mut row) = ((stride as i64, 0i64), ((dilation % stride) as i64, 1i64));
+        while row.0 != 0 {
+            let times = last.0 / row.0;
+            (last, row) = (row, (last.0 - times * row.0, last.1 - times * row.1));
+        }
+        let common = last.0 as usize;
+        let step = stride / common;
+        TapStep {
+            step,
+            common,
+            inverse: last.1.rem_euclid(step as i64) as usize,
+        }
+    }
+
+    /// The first such tap from `from` on of an input that lies `reach` after the first window's start.
+    #[inline(always)]
+    pub(crate) fn first(&self, reach: usize, from: usize) -> Option<usize> {
+        if self.step == 1 && self.common == 1 {
+            return Some(from);
+        }
+        let met = reach.is_multiple_of(self.common);
+        let first = reach / self.common % self.step * self.inverse % self.step;
+        met.then(|| from + (first + self.step - from % self.step) % self.step)
     }
 }
 

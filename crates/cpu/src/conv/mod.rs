@@ -1,6 +1,7 @@
 //! Convolution kernels: products over the windows of images for dense convolutions, direct loops for depthwise ones, and the
 //! definition itself, which tests compare them with.
 
+mod axis;
 pub(crate) mod chosen;
 pub(crate) mod dense;
 pub(crate) mod depthwise;
@@ -12,6 +13,7 @@ mod padded;
 pub(crate) mod planar;
 pub(crate) mod pooled;
 mod runs;
+mod scatter;
 #[cfg(test)]
 mod tests;
 mod widen;

@@ -18,10 +18,10 @@ pub(super) struct Padded {
 }
 
 impl Padded {
-    /// `None` for images without elements or of more than two dimensions.
+    /// `None` for images without elements, of more than two dimensions, or that are little beside their padding.
     pub(super) fn new(conv: &Geometry) -> Option<Self> {
         let flat = conv.kernel[0] == 1 && conv.input[0] == 1 && conv.output[0] == 1;
-        if !flat || conv.in_positions() == 0 {
+        if !flat || conv.in_positions() == 0 || !conv.compact() {
             return None;
         }
         let input = [conv.input[2], conv.input[1] * conv.input[2]].map(|n| n * conv.channels);

@@ -13,7 +13,7 @@ use kiln_core::ops::Activation;
 
 /// Whether [`forward`] can: positions that are neighbours in the output are so in the input.
 pub(super) fn fits(g: &Geometry) -> bool {
-    g.groups == 1 && g.stride == [1; 3] && g.rows() * g.in_positions() * g.depth() > 0
+    g.groups == 1 && g.stride == [1; 3] && !g.empty() && g.depth() > 0 && g.compact()
 }
 
 /// Whether [`forward`] can, and is better than several positions as one.

@@ -11,13 +11,8 @@ use std::ops::Range;
 pub(super) struct Runs {
     /// Elements of a run.
     pub(super) len: usize,
-    runs: Vec<Run>,
-}
-
-struct Run {
-    /// Steps of the first element from the window's first, in each dimension.
-    at: [usize; 3],
-    /// Elements in each dimension: the kernel's width in a line, else ones.
+    /// Runs of a window in each dimension, and elements of the kernel's last that a run has.
+    count: [usize; 3],
     width: usize,
 }
 
@@ -26,39 +21,38 @@ impl Runs {
         let uncut = g.padding[2] == 0 && g.span(2) <= g.input[2];
         let line = g.groups == 1 && g.dilation[2] == 1 && uncut;
         let width = if line { g.kernel[2] } else { 1 };
-        let mut runs = Vec::new();
-        for d in 0..g.kernel[0] {
-            for h in 0..g.kernel[1] {
-                for w in (0..g.kernel[2]).step_by(width) {
-                    let at = [d * g.dilation[0], h * g.dilation[1], w * g.dilation[2]];
-                    runs.push(Run { at, width });
-                }
-            }
-        }
         Runs {
             len: width * g.group_in(),
-            runs,
+            count: [g.kernel[0], g.kernel[1], g.kernel[2] / width],
+            width,
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.runs.len()
+        self.count.iter().product()
+    }
+
+    /// Steps of the first element of run `run` from the window's first, in each dimension.
+    fn at(&self, g: &Geometry, run: usize) -> [usize; 3] {
+        let (line, w) = (run / self.count[2], run % self.count[2]);
+        let (d, h) = (line / self.count[1], line % self.count[1]);
+        [d * g.dilation[0], h * g.dilation[1], w * self.width * g.dilation[2]]
     }
 
     /// The stretches of k over which run `run` meets the output positions `rows`: a steps through the input by
     /// `stride·channels`, b through the output by `outputs`. Stretches over the border are left out.
     pub(super) fn segments(&self, g: &Geometry, run: usize, rows: Range<usize>, out: &mut Vec<Segment>) {
         out.clear();
-        let (run, line) = (&self.runs[run], g.output[2]);
+        let (run, line) = (self.at(g, run), g.output[2]);
         let inside = |i: usize, o: usize| {
-            let at = g.first(i, o) + run.at[i] as isize;
+            let at = g.first(i, o) + run[i] as isize;
             (at >= 0 && at < g.input[i] as isize).then_some(at as usize)
         };
         // Positions of a line whose element of the window lies in the input.
-        let (before, shift) = (g.padding[2], run.at[2]);
+        let (before, shift) = (g.padding[2], run[2]);
         let low = before.saturating_sub(shift).div_ceil(g.stride[2]);
         let high = (g.input[2] + before)
-            .saturating_sub(shift + run.width - 1)
+            .saturating_sub(shift + self.width - 1)
             .div_ceil(g.stride[2])
             .min(line);
         let mut row = rows.start;

@@ -32,7 +32,7 @@ fn image(rank: usize, first: usize, size: [usize; 3], last: usize) -> Shape {
 fn geometry() -> impl Strategy<Value = Conv> {
     let channels = prop_oneof![4 => 1usize..4, 1 => Just(16usize), 1 => Just(33usize)];
     let groups = prop_oneof![3 => Just(1usize), 1 => 2usize..5];
-    let size = prop_oneof![1usize..10, Just(13usize)];
+    let size = prop_oneof![8 => 1usize..10, 1 => Just(13usize), 1 => Just(0usize)];
     (
         (1usize..4, 0usize..4, groups, channels.clone(), channels, any::<bool>()),
         prop::array::uniform3((size, 1usize..4, 1usize..4, 1usize..3, 0usize..3)),
@@ -48,7 +48,7 @@ fn geometry() -> impl Strategy<Value = Conv> {
             let dilation = axis(&|i| dims[i].3, 1);
             let kernel = axis(&|i| dims[i].1, 1);
             let padding = axis(&|i| dims[i].4, 0);
-            // At least as large as one window without its padding.
+            // At least as large as one window without its padding, which may be empty.
             let size = axis(
                 &|i| {
                     dims[i]
@@ -220,6 +220,83 @@ fn bias_and_activation_are_fused_after_the_sum() {
                 );
             }
         }
+    }
+}
+
+/// In one dimension, without groups.
+fn line(batch: usize, len: usize, channels: usize, outputs: usize, window: Window) -> Conv {
+    Conv {
+        x: Shape::new(&[batch, len, channels]).unwrap(),
+        w: Shape::new(&[outputs, window.kernel[2], channels]).unwrap(),
+        window,
+        groups: 1,
+    }
+}
+
+/// Work that grew with the product of strides, or of a kernel with itself, would take minutes here.
+#[test]
+fn gradients_take_as_many_steps_as_windows_have_elements() {
+    let conv = |x: [usize; 4], w: [usize; 4], window, groups| Conv {
+        x: Shape::new(&x).unwrap(),
+        w: Shape::new(&w).unwrap(),
+        window,
+        groups,
+    };
+    let far = Window::new([3, 3]).stride([700, 700]);
+    for case in [
+        // Strides far larger than the window, over positions that nothing reads.
+        conv([1, 1500, 1500, 1], [1, 3, 3, 1], far, 1),
+        conv([1, 600, 600, 4], [4, 3, 3, 1], far.stride([290, 290]), 4),
+        conv(
+            [1, 600, 600, 4],
+            [6, 3, 3, 2],
+            far.stride([290, 290]).dilation([5, 7]),
+            2,
+        ),
+        conv(
+            [1, 400, 400, 16],
+            [16, 3, 3, 16],
+            Window::new([3, 3]).stride([300, 300]),
+            1,
+        ),
+        // Windows side by side: each position is read by another tap.
+        conv(
+            [2, 120, 90, 3],
+            [5, 40, 30, 3],
+            Window::new([40, 30]).stride([40, 30]),
+            1,
+        ),
+        conv(
+            [1, 60, 60, 4],
+            [4, 40, 30, 2],
+            Window::new([40, 30]).stride([19, 30]).padding([9, 0]),
+            2,
+        ),
+        // Kernels as long as the signal, whose border cuts each window in another way.
+        line(1, 20_000, 1, 1, Window::new([19_997]).padding([3])),
+        line(1, 3000, 16, 17, Window::new([2990])),
+        line(1, 40, 16, 17, Window::new([3001]).padding([1500])),
+        line(1, 40_000, 1, 2, Window::new([9000]).stride([4500]).padding([17])),
+        // Hardly any of the padded image is there.
+        line(2, 3, 3, 20, Window::new([2]).dilation([1 << 20]).padding([1 << 19])),
+        line(2, 3, 3, 20, Window::new([3]).stride([1 << 20]).padding([1 << 20])),
+    ] {
+        check(&case);
+    }
+}
+
+/// No images, beside a padding whose windows nobody could list.
+#[test]
+fn an_empty_batch_needs_no_memory() {
+    let pad = i32::MAX as usize;
+    let plane = Conv {
+        x: Shape::new(&[0, 3, 3, 4]).unwrap(),
+        w: Shape::new(&[6, 2, 2, 4]).unwrap(),
+        window: Window::new([2, 2]).stride([64, 64]).padding([pad; 2]),
+        groups: 1,
+    };
+    for case in [line(0, 5, 2, 3, Window::new([3]).stride([3]).padding([pad])), plane] {
+        check(&case);
     }
 }
 

@@ -9,6 +9,9 @@ use kiln_core::Result;
 /// Channels below which a run of one element of the window is too short to be worth a pointer.
 const FEW: usize = 16;
 
+/// How many times as long as it is a line may become: beyond, it is mostly padding.
+const MOST: usize = 8;
+
 /// An image with the zeros of its padding written out.
 pub(super) struct Wide(CpuBuffer);
 
@@ -21,7 +24,8 @@ impl Wide {
 /// The convolution without padding in the last dimension that is equal to `g` on `x`, and its input, where that pays.
 pub(super) fn widen<A: Scalar>(cpu: &Cpu, g: &Geometry, x: &[A]) -> Result<Option<(Geometry, Wide)>> {
     let (width, cut) = (g.span(2), g.padding[2] > 0 || g.span(2) > g.input[2]);
-    if !cut || g.groups > 1 || g.dilation[2] > 1 || g.channels >= FEW || g.kernel[2] == 1 || g.rows() == 0 {
+    let suits = g.groups == 1 && g.dilation[2] == 1 && g.channels < FEW && g.kernel[2] > 1;
+    if !cut || !suits || g.empty() || width > MOST * g.input[2] {
         return Ok(None);
     }
     let mut wide = *g;

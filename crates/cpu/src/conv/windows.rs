@@ -3,75 +3,25 @@
 //! A row is a position: of the output in the forward pass, of the input in the gradient of the data. Its window has *taps*,
 //! runs of contiguous elements of the source. Positions whose window is cut by the border in the same way form a *class*;
 //! rows that are computed in the order of their classes share the taps that are not there, and leave them out together.
+//!
+//! Nothing here is as large as the image or as the product of positions and taps: each dimension is by itself ([`Axis`]), and
+//! what a block of rows needs of all three is made for the block.
 
 use super::Geometry;
+use super::axis::Axis;
 use crate::gemm::{Places, Pointers, Taps, Unit};
 use std::ops::Range;
 
-/// One dimension of the walk: where the windows of its positions start, and how far its taps are from there.
-struct Axis {
-    /// For every position: its index among all positions, and the start of its window, which may lie outside.
-    positions: Vec<(usize, isize)>,
-    /// For every tap its index in the kernel and its distance from the window's start.
-    taps: Vec<(usize, isize)>,
-    /// Elements of the source in this dimension.
-    source: usize,
-    /// Elements that a tap spans.
-    width: usize,
-}
-
-impl Axis {
-    /// Whether tap `t` of the window that starts at `start` lies inside.
-    fn inside(&self, start: isize, t: usize) -> bool {
-        let at = start + self.taps[t].1;
-        at >= 0 && at + self.width as isize <= self.source as isize
-    }
-
-    /// The class of every position, and for every class which taps are inside.
-    fn classes(&self) -> (Vec<usize>, Vec<Vec<bool>>) {
-        let mut classes: Vec<Vec<bool>> = Vec::new();
-        let of = |&(_, start): &(usize, isize)| {
-            let inside: Vec<bool> = (0..self.taps.len()).map(|t| self.inside(start, t)).collect();
-            let known = classes.iter().position(|c| *c == inside);
-            known.unwrap_or_else(|| {
-                classes.push(inside);
-                classes.len() - 1
-            })
-        };
-        (self.positions.iter().map(of).collect(), classes)
-    }
-}
-
-/// The windows of all positions of one image, and what they share.
+/// The windows of the positions of one image, and what they share.
 pub(super) struct Windows {
+    axes: [Axis; 3],
     /// Positions of an image that rows are counted over, these among them.
-    per_image: usize,
-    /// Elements of an image of the source.
+    size: [usize; 3],
+    /// Elements between neighbours of the source in each dimension, and of an image of it.
+    apart: [isize; 3],
     source: usize,
-    /// For every position, rising: its number, the first element of its window, its class.
-    places: Vec<Place>,
-    classes: Vec<Class>,
-    /// Distance of every tap from the first element of its window.
-    offsets: Vec<isize>,
-    /// The indices in the kernel of every tap.
-    pub(super) taps: Vec<[usize; 3]>,
     /// Elements of a tap.
     pub(super) len: usize,
-}
-
-/// What positions that the border cuts in the same way have in common.
-struct Class {
-    /// For every tap, whether it is inside.
-    inside: Vec<bool>,
-    /// Those that are, with their distance from the first element of the window.
-    taps: Taps,
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    number: usize,
-    start: isize,
-    class: usize,
 }
 
 /// Rows of a product, class after class.
@@ -93,140 +43,140 @@ impl Rows {
     }
 }
 
+/// The taps of a unit that a class has inside, as they were last asked for.
+#[derive(Default)]
+pub(super) struct Listed {
+    of: Option<(usize, Range<usize>)>,
+    taps: Taps,
+}
+
 impl Windows {
     /// The windows of the output's positions on the input. A tap is a line of the window where the channels of a line lie
     /// side by side and the border cuts no line, else one element of the window.
     pub(super) fn forward(g: &Geometry) -> Self {
         let uncut = g.padding[2] == 0 && g.span(2) <= g.input[2];
         let line = g.groups == 1 && g.dilation[2] == 1 && uncut;
-        let axis = |i: usize| {
-            let width = if line && i == 2 { g.kernel[2] } else { 1 };
-            Axis {
-                positions: (0..g.output[i]).map(|o| (o, g.first(i, o))).collect(),
-                taps: (0..g.kernel[i])
-                    .step_by(width)
-                    .map(|k| (k, (k * g.dilation[i]) as isize))
-                    .collect(),
-                source: g.input[i],
-                width,
-            }
-        };
-        Windows::new([0, 1, 2].map(axis), g.output, g.channels, g.group_in())
+        let width = if line { g.kernel[2] } else { 1 };
+        let axes = [0, 1, 2].map(|i| Axis::forward(g, i, if i == 2 { width } else { 1 }));
+        Windows::new(axes, g.output, g.channels, width * g.group_in())
     }
 
     /// For each remainder of input positions by the stride, the windows of those positions on the output: the taps are the
-    /// elements of the kernel with which outputs read them.
+    /// elements of the kernel with which outputs read them. Positions that no output reads have no windows.
     pub(super) fn backward(g: &Geometry) -> Vec<Self> {
         let mut out = Vec::new();
-        for d in 0..g.stride[0] {
-            for h in 0..g.stride[1] {
-                for w in 0..g.stride[2] {
-                    let remainder = [d, h, w];
-                    let axis = |i: usize| {
-                        let (stride, dilation) = (g.stride[i], g.dilation[i]);
-                        let reads = (remainder[i] + g.padding[i]) % stride;
-                        let shift = |k: usize| -((k * dilation / stride) as isize);
-                        Axis {
-                            positions: (remainder[i]..g.input[i])
-                                .step_by(stride)
-                                .map(|at| (at, ((at + g.padding[i]) / stride) as isize))
-                                .collect(),
-                            taps: (0..g.kernel[i])
-                                .filter(|k| k * dilation % stride == reads)
-                                .map(|k| (k, shift(k)))
-                                .collect(),
-                            source: g.output[i],
-                            width: 1,
-                        }
-                    };
-                    out.push(Windows::new([0, 1, 2].map(axis), g.input, g.outputs, g.group_out()));
+        let [planes, lines, columns] = [0, 1, 2].map(|i| Axis::backward(g, i));
+        for d in &planes {
+            for h in &lines {
+                for w in &columns {
+                    let axes = [d, h, w].map(Axis::clone);
+                    out.push(Windows::new(axes, g.input, g.outputs, g.group_out()));
                 }
             }
         }
         out
     }
 
-    /// `size` holds the positions, `channels` lie between neighbours of the source, of which a window reads `per`.
-    fn new(axes: [Axis; 3], size: [usize; 3], channels: usize, per: usize) -> Self {
-        let [d, h, w] = &axes;
-        let source = [0, 1, 2].map(|i| axes[i].source as isize);
-        let element = |at: [isize; 3]| ((at[0] * source[1] + at[1]) * source[2] + at[2]) * channels as isize;
-        let kinds = [0, 1, 2].map(|i| axes[i].classes());
-        let [(kd, cd), (kh, ch), (kw, cw)] = &kinds;
-        let mut places = Vec::with_capacity(d.positions.len() * h.positions.len() * w.positions.len());
-        for (&(id, sd), kd) in d.positions.iter().zip(kd) {
-            for (&(ih, sh), kh) in h.positions.iter().zip(kh) {
-                for (&(iw, sw), kw) in w.positions.iter().zip(kw) {
-                    places.push(Place {
-                        number: (id * size[1] + ih) * size[2] + iw,
-                        start: element([sd, sh, sw]),
-                        class: (kd * ch.len() + kh) * cw.len() + kw,
-                    });
-                }
-            }
-        }
-        let (mut offsets, mut taps) = (Vec::new(), Vec::new());
-        for &(id, sd) in &d.taps {
-            for &(ih, sh) in &h.taps {
-                for &(iw, sw) in &w.taps {
-                    offsets.push(element([sd, sh, sw]));
-                    taps.push([id, ih, iw]);
-                }
-            }
-        }
-        let mut classes = Vec::new();
-        for cd in cd {
-            for ch in ch {
-                for cw in cw {
-                    let line = |d: bool, h: bool| cw.iter().map(move |&w| d && h && w);
-                    let plane = |d: bool| ch.iter().flat_map(move |&h| line(d, h));
-                    let inside: Vec<bool> = cd.iter().flat_map(|&d| plane(d)).collect();
-                    let taps = offsets.iter().copied().enumerate().filter(|&(t, _)| inside[t]);
-                    classes.push(Class {
-                        taps: Taps::new(taps.collect()),
-                        inside,
-                    });
-                }
-            }
-        }
+    /// How many [`Windows::backward`] gives at most.
+    pub(super) fn remainders(g: &Geometry) -> usize {
+        (0..3).map(|i| Axis::remainders(g, i)).fold(1, usize::saturating_mul)
+    }
+
+    /// `size` holds the positions, `channels` lie between neighbours of the source; a tap has `len` elements.
+    fn new(axes: [Axis; 3], size: [usize; 3], channels: usize, len: usize) -> Self {
+        let line = axes[2].source * channels;
+        let plane = axes[1].source * line;
         Windows {
-            per_image: size.iter().product(),
-            source: element([source[0], 0, 0]) as usize,
-            places,
-            classes,
-            offsets,
-            taps,
-            len: w.width * per,
+            source: axes[0].source * plane,
+            apart: [plane, line, channels].map(|n| n as isize),
+            axes,
+            size,
+            len,
         }
+    }
+
+    /// Taps of a window.
+    pub(super) fn taps(&self) -> usize {
+        self.axes.iter().map(|a| a.taps).product()
+    }
+
+    /// Calls `f` with the index in the kernel of every tap.
+    pub(super) fn each_tap(&self, mut f: impl FnMut([usize; 3])) {
+        let [d, h, w] = &self.axes;
+        for i in 0..d.taps {
+            for j in 0..h.taps {
+                for k in 0..w.taps {
+                    f([d.tap(i), h.tap(j), w.tap(k)]);
+                }
+            }
+        }
+    }
+
+    /// Positions of an image that have windows.
+    pub(super) fn positions(&self) -> usize {
+        self.axes.iter().map(|a| a.count).product()
     }
 
     /// Whether the border cuts some windows.
     pub(super) fn cut(&self) -> bool {
-        self.classes.len() > 1
+        self.classes() > 1
+    }
+
+    fn classes(&self) -> usize {
+        self.axes.iter().map(Axis::runs).product()
+    }
+
+    /// Where an element lies; of windows that begin far outside this wraps, and again where their taps inside are added.
+    fn element(&self, at: [isize; 3]) -> isize {
+        (0..3).fold(0, |sum: isize, i| sum.wrapping_add(at[i].wrapping_mul(self.apart[i])))
+    }
+
+    /// Calls `f(row, start, class)` for the positions whose numbers lie in `range`, counted over all images; rows are counted
+    /// from the first of the range.
+    fn each(&self, range: Range<usize>, mut f: impl FnMut(usize, isize, usize)) {
+        let [d, h, w] = &self.axes;
+        let (line, plane) = (self.size[2], self.size[1] * self.size[2]);
+        let per_image = self.size[0] * plane;
+        let mut at = range.start;
+        while at < range.end {
+            let (image, from) = (at / per_image, at % per_image);
+            let to = per_image.min(from + range.end - at);
+            let first = (image * self.source) as isize;
+            for i in d.within(from / plane..to.div_ceil(plane)) {
+                let before = d.index(i) * plane;
+                let (from_line, to_line) = (from.saturating_sub(before) / line, (to - before).div_ceil(line));
+                for j in h.within(from_line..to_line) {
+                    let before = before + h.index(j) * line;
+                    let row = image * per_image + before;
+                    let start = self.element([d.start(i), h.start(j), 0]).wrapping_add(first);
+                    let class = (d.run(i) * h.runs() + h.run(j)) * w.runs();
+                    let mut columns = w.within(from.saturating_sub(before)..to.saturating_sub(before));
+                    while !columns.is_empty() {
+                        let run = w.run(columns.start);
+                        let end = w.end(run).min(columns.end);
+                        for k in columns.start..end {
+                            let start = start.wrapping_add(w.start(k).wrapping_mul(self.apart[2]));
+                            f(row + w.index(k) - range.start, start, class + run);
+                        }
+                        columns.start = end;
+                    }
+                }
+            }
+            at += to - from;
+        }
     }
 
     /// The rows whose numbers lie in `range`, class after class.
     pub(super) fn rows(&self, range: Range<usize>) -> Rows {
-        let each = |f: &mut dyn FnMut(usize, isize, &[Place])| {
-            let mut at = range.start;
-            while at < range.end {
-                let (image, from) = (at / self.per_image, at % self.per_image);
-                let to = self.per_image.min(from + range.end - at);
-                let [first, end] = [from, to].map(|number| self.places.partition_point(|p| p.number < number));
-                // Wraps where the range starts inside of the first image.
-                let before = (image * self.per_image).wrapping_sub(range.start);
-                f(before, (image * self.source) as isize, &self.places[first..end]);
-                at += to - from;
-            }
-        };
-        let mut starts = Vec::with_capacity(range.len());
-        if self.classes.len() == 1 {
-            let all = self.places.len() == self.per_image;
-            let mut numbers = Vec::with_capacity(if all { 0 } else { range.len() });
-            each(&mut |before, image, places| {
-                starts.extend(places.iter().map(|p| image + p.start));
+        let all = [0, 1, 2].iter().all(|&i| self.axes[i].all(self.size[i]));
+        let (len, classes) = (range.len(), self.classes());
+        if classes == 1 {
+            let mut starts = Vec::with_capacity(if all { len } else { 0 });
+            let mut numbers = Vec::new();
+            self.each(range, |row, start, _| {
+                starts.push(start);
                 if !all {
-                    numbers.extend(places.iter().map(|p| before.wrapping_add(p.number)));
+                    numbers.push(row);
                 }
             });
             return Rows {
@@ -235,28 +185,44 @@ impl Windows {
                 classes: Vec::new(),
             };
         }
-        // A counting sort.
-        let mut ends = vec![0; self.classes.len() + 1];
-        each(&mut |_, _, places| places.iter().for_each(|p| ends[p.class + 1] += 1));
-        for i in 1..ends.len() {
-            ends[i] += ends[i - 1];
+        let mut list = Vec::with_capacity(if all { len } else { 0 });
+        self.each(range, |row, start, class| list.push((class, row, start)));
+        if classes <= 4 * list.len() {
+            list = counted(&list, classes);
+        } else {
+            list.sort_by_key(|&(class, ..)| class);
         }
-        let count = ends[self.classes.len()];
-        starts.resize(count, 0);
-        let (mut numbers, mut classes) = (vec![0; count], vec![0; count]);
-        each(&mut |before, image, places| {
-            for p in places {
-                let to = ends[p.class];
-                numbers[to] = before.wrapping_add(p.number);
-                starts[to] = image + p.start;
-                classes[to] = p.class;
-                ends[p.class] += 1;
-            }
-        });
         Rows {
-            numbers: Some(numbers),
-            starts,
-            classes,
+            numbers: Some(list.iter().map(|r| r.1).collect()),
+            starts: list.iter().map(|r| r.2).collect(),
+            classes: list.iter().map(|r| r.0).collect(),
+        }
+    }
+
+    /// The taps inside of a class, in each dimension.
+    fn inside(&self, class: usize) -> [Range<usize>; 3] {
+        let [d, h, w] = &self.axes;
+        let (lines, k) = (class / w.runs(), class % w.runs());
+        [d.taps_of(lines / h.runs()), h.taps_of(lines % h.runs()), w.taps_of(k)]
+    }
+
+    /// Calls `f(number in the unit, taps, distance from the window's start)` for the taps in `of` that are `unit`'s.
+    fn each_inside(&self, of: &[Range<usize>; 3], unit: &Range<usize>, mut f: impl FnMut(usize, [usize; 3], isize)) {
+        let [d, h, w] = &self.axes;
+        let plane = h.taps * w.taps;
+        let meet = |range: &Range<usize>, from: usize, to: usize| range.start.max(from)..range.end.min(to);
+        for i in meet(&of[0], unit.start / plane, unit.end.div_ceil(plane)) {
+            let before = i * plane;
+            let (from, to) = (unit.start.saturating_sub(before), unit.end - before);
+            for j in meet(&of[1], from / w.taps, to.div_ceil(w.taps)) {
+                let before = before + j * w.taps;
+                let (from, to) = (unit.start.saturating_sub(before), unit.end - before);
+                let offset = self.element([d.offset(i), h.offset(j), 0]);
+                for k in meet(&of[2], from, to) {
+                    let offset = offset.wrapping_add(w.offset(k).wrapping_mul(self.apart[2]));
+                    f(before + k - unit.start, [i, j, k], offset);
+                }
+            }
         }
     }
 
@@ -267,6 +233,7 @@ impl Windows {
         tile: Range<usize>,
         first: usize,
         unit: &Unit,
+        listed: &mut Listed,
         to: &mut Pointers<'_, A>,
     ) {
         let first = first + unit.steps.start;
@@ -274,15 +241,49 @@ impl Windows {
         let classes = rows.classes.get(tile).unwrap_or(&[]);
         let class = classes.first().copied().unwrap_or(0);
         if classes.last().copied().unwrap_or(0) == class {
-            to.taps(starts, first, &self.classes[class].taps, &unit.taps);
+            let of = (class, unit.taps.clone());
+            if listed.of.as_ref() != Some(&of) {
+                listed.taps.clear();
+                self.each_inside(&self.inside(class), &unit.taps, |number, _, offset| {
+                    listed.taps.push(number, offset);
+                });
+                listed.of = Some(of);
+            }
+            to.taps(starts, first, &listed.taps);
             return;
         }
-        for (i, tap) in unit.taps.clone().enumerate() {
-            let inside = |row: usize| self.classes[classes[row]].inside[tap];
-            if (0..classes.len()).any(inside) {
-                let at = |row: usize| inside(row).then(|| (starts[row] + self.offsets[tap] + first as isize) as usize);
-                to.tap(i, classes.len(), at);
+        let insides: Vec<_> = classes.iter().map(|&class| self.inside(class)).collect();
+        let mut met = insides[0].clone();
+        for inside in &insides[1..] {
+            for (met, range) in met.iter_mut().zip(inside) {
+                *met = match (Range::is_empty(met), range.is_empty()) {
+                    (true, _) => range.clone(),
+                    (_, true) => met.clone(),
+                    _ => met.start.min(range.start)..met.end.max(range.end),
+                };
             }
         }
+        self.each_inside(&met, &unit.taps, |number, tap, offset| {
+            let inside = |row: usize| (0..3).all(|i| insides[row][i].contains(&tap[i]));
+            if (0..insides.len()).any(inside) {
+                let at = |row: usize| inside(row).then(|| (starts[row].wrapping_add(offset) + first as isize) as usize);
+                to.tap(number, insides.len(), at);
+            }
+        });
     }
+}
+
+/// `list` in the order of its classes, of which there are `classes`: a counting sort.
+fn counted(list: &[(usize, usize, isize)], classes: usize) -> Vec<(usize, usize, isize)> {
+    let mut ends = vec![0; classes + 1];
+    list.iter().for_each(|r| ends[r.0 + 1] += 1);
+    for i in 1..ends.len() {
+        ends[i] += ends[i - 1];
+    }
+    let mut out = vec![(0, 0, 0); list.len()];
+    for &row in list {
+        out[ends[row.0]] = row;
+        ends[row.0] += 1;
+    }
+    out
 }

@@ -50,7 +50,8 @@ impl Places<'_> {
     }
 }
 
-/// Taps with their offsets, rising.
+/// Taps of a unit, counted within it, with their offsets.
+#[derive(Default)]
 pub(crate) struct Taps {
     list: Vec<(usize, isize)>,
     /// The least and the greatest offset.
@@ -59,21 +60,17 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    pub(crate) fn new(list: Vec<(usize, isize)>) -> Self {
-        let offsets = || list.iter().map(|&(_, offset)| offset);
-        Taps {
-            low: offsets().min().unwrap_or(0),
-            high: offsets().max().unwrap_or(0),
-            list,
-        }
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
     }
 
-    fn within(&self, range: &Range<usize>) -> &[(usize, isize)] {
-        if range.start == 0 && self.list.last().is_none_or(|&(tap, _)| tap < range.end) {
-            return &self.list;
-        }
-        let [from, end] = [range.start, range.end].map(|t| self.list.partition_point(|&(tap, _)| tap < t));
-        &self.list[from..end]
+    pub(crate) fn push(&mut self, tap: usize, offset: isize) {
+        let (low, high) = match self.list.is_empty() {
+            true => (offset, offset),
+            false => (self.low.min(offset), self.high.max(offset)),
+        };
+        (self.low, self.high) = (low, high);
+        self.list.push((tap, offset));
     }
 }
 
@@ -109,19 +106,18 @@ impl<A> Pointers<'_, A> {
         self.count += 1;
     }
 
-    /// Those of `taps` that are `within` the unit, which all rows have: row `i` starts at `starts[i] + first` plus their
-    /// offset.
+    /// `taps`, which all rows have: row `i` starts at `starts[i] + first` plus their offset.
     ///
     /// # Panics
     /// When A ends before any of `taps` does, or begins after it: a bug in the op.
     #[inline(always)]
-    pub(crate) fn taps(&mut self, starts: &[isize], first: usize, taps: &Taps, within: &Range<usize>) {
+    pub(crate) fn taps(&mut self, starts: &[isize], first: usize, taps: &Taps) {
         let (mut low, mut high) = (isize::MAX, isize::MIN);
         for &start in starts {
             low = low.min(start);
             high = high.max(start);
         }
-        let list = taps.within(within);
+        let list = &taps.list;
         if starts.is_empty() || list.is_empty() {
             return;
         }
@@ -140,7 +136,7 @@ impl<A> Pointers<'_, A> {
                 *to = data.wrapping_offset(start);
             }
             rest.fill(self.zeros.as_ptr());
-            *order = tap - within.start;
+            *order = tap;
         }
         self.count += list.len();
     }

@@ -82,8 +82,11 @@ fn check<A: Scalar>(case: &Case) {
                 let (start, first) = (|i: usize| (tile.start + i) * k, unit.steps.start);
                 if tile.start.is_multiple_of(24) {
                     let starts: Vec<isize> = (0..tile.len()).map(|i| start(i) as isize).collect();
-                    let taps = (0..taps).map(|tap| (tap, (tap * steps) as isize));
-                    to.taps(&starts, first, &Taps::new(taps.collect()), &unit.taps);
+                    let mut taps = Taps::default();
+                    for (number, tap) in unit.taps.clone().enumerate() {
+                        taps.push(number, (tap * steps) as isize);
+                    }
+                    to.taps(&starts, first, &taps);
                 } else {
                     for (t, tap) in unit.taps.clone().enumerate() {
                         to.tap(t, tile.len(), |i| Some(start(i) + first + tap * steps));

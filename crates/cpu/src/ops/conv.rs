@@ -1,6 +1,7 @@
 //! Convolution and its two gradients: the choice of kernel.
 
 use crate::conv::{Geometry, depthwise, few, winograd};
+use crate::epilogue::finish_rows;
 use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
@@ -57,6 +58,11 @@ pub(super) fn forward<A: Scalar>(
     f: Activation,
     y: &mut [A],
 ) -> Result<()> {
+    if g.empty() {
+        y.fill(A::default());
+        finish_rows(y, g.outputs, bias, f);
+        return Ok(());
+    }
     if g.depthwise() {
         return depthwise::forward(cpu, g, x, w, bias, f, y);
     }
@@ -67,6 +73,10 @@ pub(super) fn forward<A: Scalar>(
 }
 
 pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+    if p.empty() {
+        dx.fill(A::default());
+        return Ok(());
+    }
     if p.depthwise() {
         return depthwise::data_grad(cpu, p, g, w, dx);
     }
@@ -77,6 +87,10 @@ pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
 }
 
 pub(super) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+    if p.empty() {
+        dw.fill(A::default());
+        return Ok(());
+    }
     if p.depthwise() {
         return depthwise::weight_grad(cpu, p, g, x, dw);
     }

@@ -409,4 +409,7 @@ fn the_table() {
         ..far
     };
     check(far, DType::F32, false, [Naive; 3]);
+    // A product for each of 3249 remainders by the stride, of a row each.
+    let apart = plane([1, 60, 60, 8], 8, 3, 0).stride(57);
+    check(apart, DType::F32, false, [Tiled(small), Naive, Tiled(small)]);
 }

@@ -26,6 +26,12 @@ const WINOGRAD_CHANNELS: u32 = 128;
 /// Positions below which its weight transform, which is done anew for every call, weighs too much.
 const WINOGRAD_POSITIONS: u64 = 1024;
 
+/// Products of a data gradient, one for each remainder of positions by the stride, that have fewer rows than this leave most
+/// of a tile empty …
+const REMAINDER_ROWS: u64 = 16;
+/// … which counts where there are more of them than this.
+const REMAINDERS: u64 = 64;
+
 /// Positions of a split of a weight gradient that a large tile should have at least.
 const LONG_SPLIT: u64 = 512;
 
@@ -164,6 +170,9 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | tiled | groups of at least 8 output (for the data gradient input) channels, or one group |
 /// | naive | the rest |
 ///
+/// The data gradient multiplies the positions of each remainder by the stride apart. Where they are many and each has few
+/// positions, the rungs that multiply tiles are left out.
+///
 /// Products take large tiles when there are enough of them for every multiprocessor.
 pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocessors: u32) -> Algorithm {
     let size = product(pass, p);
@@ -180,14 +189,16 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocess
         false => Tile::Small,
     };
     let narrow = p.groups > 1 && p.group_in().min(p.group_out()) < NARROW_GROUP;
+    let remainders = size.parts / u64::from(p.groups);
+    let thin = pass == Pass::DataGrad && remainders > REMAINDERS && size.rows < REMAINDER_ROWS;
     let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && size.rows >= WINOGRAD_POSITIONS;
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
-        (Algorithm::Tensor(tile), tf32 || dtype != DType::F32),
+        (Algorithm::Tensor(tile), !thin && (tf32 || dtype != DType::F32)),
         (Algorithm::Shallow, true),
         (Algorithm::Winograd(tile), many),
-        (Algorithm::Tiled(tile), !narrow),
-        (Algorithm::Tiled(Tile::Small), !narrow),
+        (Algorithm::Tiled(tile), !narrow && !thin),
+        (Algorithm::Tiled(Tile::Small), !narrow && !thin),
     ];
     let found = candidates.iter().find(|(a, wanted)| *wanted && a.fits(pass, p, dtype));
     found.map_or(Algorithm::Naive, |&(a, _)| a)
