@@ -69,6 +69,10 @@ pub(crate) struct DeviceArgs {
     /// Threads to compute on [default: all cores]; results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+
+    /// Convolve by plain sums of products alone, without Winograd's algorithm; slower
+    #[arg(long)]
+    pub(crate) exact: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -79,8 +79,8 @@ pub(crate) fn with_device<T: Task>(args: &DeviceArgs, mut task: T) -> Result<T::
         }
     };
     match gpu {
-        Some(number) => cuda::run(number, task),
-        None => task.run(&Cpu::new()),
+        Some(number) => cuda::run(number, args.exact, task),
+        None => task.run(&Cpu::builder().exact_convolutions(args.exact).build()),
     }
 }
 

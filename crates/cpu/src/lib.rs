@@ -30,4 +30,4 @@ mod tile;
 mod wide;
 
 pub use buffer::CpuBuffer;
-pub use runtime::Cpu;
+pub use runtime::{Cpu, CpuBuilder};

@@ -54,6 +54,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
     let processor = DeviceArgs {
         device: DeviceChoice::Cpu,
         threads: None,
+        exact: false,
     };
     let seen = with_device(&processor, task)?;
     // A layer made of layers reports their sum as well: count each FLOP once.

@@ -94,6 +94,7 @@ impl Settings {
             "skip_nan": args.skip_nan,
             "seed": args.seed,
             "device": device,
+            "exact": args.device.exact,
         })
     }
 }

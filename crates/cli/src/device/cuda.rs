@@ -3,7 +3,7 @@
 use super::{Listed, Task};
 use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
-use kiln_cuda::Cuda;
+use kiln_cuda::{Cuda, Options};
 use kiln_device::DeviceInfo;
 use kiln_files::shown_path;
 use serde_json::{Map, json};
@@ -75,9 +75,13 @@ pub(crate) fn find(number: Option<usize>) -> Result<usize> {
     }
 }
 
-/// Runs `task` on that GPU.
-pub(crate) fn run<T: Task>(number: usize, task: T) -> Result<T::Output> {
-    task.run(&Cuda::new(number)?)
+/// Runs `task` on that GPU, with `exact` convolutions or the fastest.
+pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Output> {
+    let options = Options {
+        exact_convolutions: exact,
+        ..Options::default()
+    };
+    task.run(&Cuda::with_options(number, options)?)
 }
 
 /// Every GPU, or why there is none.

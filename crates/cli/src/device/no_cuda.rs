@@ -19,7 +19,7 @@ pub(crate) fn find(number: Option<usize>) -> Result<usize> {
 }
 
 /// As [`find`]; there is no number to run on.
-pub(crate) fn run<T: Task>(number: usize, _: T) -> Result<T::Output> {
+pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
     Err(match find(Some(number)) {
         Err(refusal) => refusal,
         Ok(_) => unreachable!("this build finds no device"),

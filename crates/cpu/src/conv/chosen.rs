@@ -23,7 +23,7 @@ pub(crate) struct Chosen<A: 'static> {
 
 impl<A: Scalar> Chosen<A> {
     /// `None` for groups, lines that are not contiguous and more than two dimensions. `pool` has 2×2 windows side by side.
-    pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
+    pub(crate) fn new(cpu: &Cpu, conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::kernels();
         let padded = Padded::new(conv)?;
         if conv.groups > 1 || conv.dilation[2] > 1 || conv.depth() == 0 {
@@ -45,7 +45,7 @@ impl<A: Scalar> Chosen<A> {
         };
         // All results take vectors of outputs, or of a line.
         let full = |n: usize| conv.work() / n.max(1) * n.next_multiple_of(kernels.lanes);
-        let all = winograd::cost(conv).unwrap_or_else(|| full(conv.outputs).min(full(lines.len)));
+        let all = winograd::cost(cpu, conv).unwrap_or_else(|| full(conv.outputs).min(full(lines.len)));
         let results = conv.batch * chosen.result();
         chosen.suits = kernels
             .chosen_costs(lines)

@@ -37,9 +37,9 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) heights: &'static [Height<A>],
     /// For one row and for [`DOTS`].
     pub(crate) dots: [DotKernel<A>; 2],
-    /// Winograd's convolutions F(2×2, 3×3) and F(4×4, 3×3).
+    /// Winograd's convolutions F(2×2, 3×3) and F(4×2, 3×3).
     pub(crate) winograd2: Transforms<A, 16, 4>,
-    pub(crate) winograd4: Transforms<A, 36, 16>,
+    pub(crate) winograd4: Transforms<A, 24, 8>,
     pub(super) pooled: Pooled<A>,
     /// The widest and highest first, down to one line of one vector.
     pub(super) chosen: &'static [Block<A>],
@@ -75,8 +75,8 @@ macro_rules! kernels {
             lanes: <$v as super::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),
             dots: [kernels!(@dots $t, $v, [$($feature)?], 1), kernels!(@dots $t, $v, [$($feature)?], 4)],
-            winograd2: kernels!(@winograd $t, $v, [$($feature)?], 4, 2),
-            winograd4: kernels!(@winograd $t, $v, [$($feature)?], 6, 4),
+            winograd2: kernels!(@winograd $t, $v, [$($feature)?], [4, 4], [2, 2]),
+            winograd4: kernels!(@winograd $t, $v, [$($feature)?], [6, 4], [4, 2]),
             pooled: Pooled {
                 largest: [
                     kernels!(@largest $t, $v, [$($feature)?], $one, 1),
@@ -133,23 +133,23 @@ macro_rules! kernels {
         }
         tile
     }};
-    (@winograd $t:ident, $v:ty, $feature:tt, $side:literal, $result:literal) => {
+    (@winograd $t:ident, $v:ty, $feature:tt, $tile:tt, $result:tt) => {
         Transforms {
-            image: kernels!(@transform $t, $v, $feature, Image, $side, $side),
-            image_grad: kernels!(@transform $t, $v, $feature, ImageGrad, $side, $side),
-            weight: kernels!(@transform $t, $v, $feature, Weight, 3, $side),
-            result: kernels!(@transform $t, $v, $feature, Result, $side, $result),
-            result_grad: kernels!(@transform $t, $v, $feature, ResultGrad, $result, $side),
-            weight_grad: kernels!(@transform $t, $v, $feature, WeightGrad, $side, 3),
+            image: kernels!(@transform $t, $v, $feature, Image, $tile, $tile),
+            image_grad: kernels!(@transform $t, $v, $feature, ImageGrad, $tile, $tile),
+            weight: kernels!(@transform $t, $v, $feature, Weight, [3, 3], $tile),
+            result: kernels!(@transform $t, $v, $feature, Result, $tile, $result),
+            result_grad: kernels!(@transform $t, $v, $feature, ResultGrad, $result, $tile),
+            weight_grad: kernels!(@transform $t, $v, $feature, WeightGrad, $tile, [3, 3]),
         }
     };
-    (@transform $t:ident, $v:ty, [$($feature:literal)?], $name:ident, $from:literal, $to:literal) => {{
+    (@transform $t:ident, $v:ty, [$($feature:literal)?], $name:ident, [$h:literal, $w:literal], [$to_h:literal, $to_w:literal]) => {{
         $(#[target_feature(enable = $feature)])?
         unsafe fn transform(job: &Job<$t>) {
             // SAFETY: the caller's contract; the instructions are enabled here.
-            unsafe { winograd::run::<$v, winograd::$name, $from, $to>(job) }
+            unsafe { winograd::run::<$v, winograd::$name, $h, $w, $to_h, $to_w>(job) }
         }
-        // SAFETY: a job of a square of this side has as many pointers; the instructions are those of the set.
+        // SAFETY: a job of a tile of this size has as many pointers; the instructions are those of the set.
         unsafe { Transform::new(transform) }
     }};
     (@each $t:ident, $v:ty, $feature:tt, [$($rows:literal),+]) => {

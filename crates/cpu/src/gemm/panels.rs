@@ -27,11 +27,16 @@ impl Unit {
     }
 }
 
-/// Cuts `taps · steps` into units: several taps where they are short, a part of one where they are long.
+/// Cuts `taps · steps` into units of about [`UNIT`].
 fn units(taps: usize, steps: usize) -> Vec<Unit> {
+    units_of(taps, steps, UNIT)
+}
+
+/// Cuts `taps · steps` into units of about `unit`: several taps where they are short, a part of one where they are long.
+fn units_of(taps: usize, steps: usize, unit: usize) -> Vec<Unit> {
     let mut out = Vec::new();
-    if steps > UNIT {
-        let parts = steps.div_ceil(UNIT);
+    if steps > unit {
+        let parts = steps.div_ceil(unit);
         let part = steps.div_ceil(parts);
         for tap in 0..taps {
             for from in (0..steps).step_by(part) {
@@ -42,7 +47,7 @@ fn units(taps: usize, steps: usize) -> Vec<Unit> {
             }
         }
     } else if taps * steps > 0 {
-        let parts = taps.div_ceil((UNIT / steps).max(1));
+        let parts = taps.div_ceil((unit / steps).max(1));
         let part = taps.div_ceil(parts);
         for from in (0..taps).step_by(part) {
             out.push(Unit {
@@ -101,11 +106,17 @@ impl<'a, A: Scalar> Panels<'a, A> {
     }
 
     /// Panels that someone else filled in, of one tap: number `p` is `[steps, width]` from `p·apart` of `data` on, where `width` is
-    /// that of a panel, or what is left of the columns rounded up to vectors.
-    pub(crate) fn lent(kernels: &Kernels<A>, data: &'a [A], apart: usize, [steps, columns]: [usize; 2]) -> Self {
+    /// that of a panel, or what is left of the columns rounded up to vectors. Units have at most `unit` steps.
+    pub(crate) fn lent(
+        kernels: &Kernels<A>,
+        data: &'a [A],
+        apart: usize,
+        [steps, columns]: [usize; 2],
+        unit: usize,
+    ) -> Self {
         Panels {
             data: Data::Lent(data, apart),
-            units: units(1, steps),
+            units: units_of(1, steps, unit),
             columns,
             width: kernels.panel(),
             lanes: kernels.lanes,

@@ -49,7 +49,7 @@ impl ConvOps for Cpu {
     }
 }
 
-pub(super) fn forward<A: Scalar>(
+pub(crate) fn forward<A: Scalar>(
     cpu: &Cpu,
     g: &Geometry,
     x: &[A],
@@ -66,13 +66,13 @@ pub(super) fn forward<A: Scalar>(
     if g.depthwise() {
         return depthwise::forward(cpu, g, x, w, bias, f, y);
     }
-    match winograd::forward(cpu, g, x, w, bias, f, y)? {
-        Some(()) => Ok(()),
-        None => few::forward(cpu, g, x, w, bias, f, y),
+    if !cpu.convolves_exactly() && winograd::forward(cpu, g, x, w, bias, f, y)?.is_some() {
+        return Ok(());
     }
+    few::forward(cpu, g, x, w, bias, f, y)
 }
 
-pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     if p.empty() {
         dx.fill(A::default());
         return Ok(());
@@ -80,13 +80,13 @@ pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     if p.depthwise() {
         return depthwise::data_grad(cpu, p, g, w, dx);
     }
-    match winograd::data_grad(cpu, p, g, w, dx)? {
-        Some(()) => Ok(()),
-        None => few::data_grad(cpu, p, g, w, dx),
+    if !cpu.convolves_exactly() && winograd::data_grad(cpu, p, g, w, dx)?.is_some() {
+        return Ok(());
     }
+    few::data_grad(cpu, p, g, w, dx)
 }
 
-pub(super) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
+pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
     if p.empty() {
         dw.fill(A::default());
         return Ok(());
@@ -94,8 +94,8 @@ pub(super) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
     if p.depthwise() {
         return depthwise::weight_grad(cpu, p, g, x, dw);
     }
-    match winograd::weight_grad(cpu, p, g, x, dw)? {
-        Some(()) => Ok(()),
-        None => few::weight_grad(cpu, p, g, x, dw),
+    if !cpu.convolves_exactly() && winograd::weight_grad(cpu, p, g, x, dw)?.is_some() {
+        return Ok(());
     }
+    few::weight_grad(cpu, p, g, x, dw)
 }

@@ -30,7 +30,7 @@ impl ConvPoolOps for Cpu {
         y: &mut CpuBuffer,
         index: &mut CpuBuffer,
     ) -> Result<()> {
-        match (Parts::fitting(p), y.dtype()) {
+        match (Parts::fitting(self, p), y.dtype()) {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
             // Halves are rounded before they are compared.
@@ -86,13 +86,13 @@ impl Parts {
     }
 
     /// `None` where an image's result is more than a part, or the convolution needs many images at once.
-    fn fitting(p: &ConvPoolParams) -> Option<Self> {
+    fn fitting(cpu: &Cpu, p: &ConvPoolParams) -> Option<Self> {
         let parts = Parts::new(p);
         let conv = &parts.conv;
         let weights = conv.outputs * conv.depth();
         let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
         let few = conv.batch > 0 && parts.count() * weights <= SUMS;
-        (fits && few && winograd::cost(conv).is_none()).then_some(parts)
+        (fits && few && winograd::cost(cpu, conv).is_none()).then_some(parts)
     }
 
     fn count(&self) -> usize {

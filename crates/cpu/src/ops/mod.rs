@@ -1,7 +1,7 @@
 //! One file per op family, the implementation of the trait of the same name in `kiln-core`.
 
 mod attention;
-mod conv;
+pub(crate) mod conv;
 mod conv_pool;
 mod elementwise;
 mod index;

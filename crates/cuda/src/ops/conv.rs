@@ -137,7 +137,7 @@ impl Cuda {
     }
 
     fn chosen(&self, pass: Pass, p: &ConvParams, dtype: DType) -> Algorithm {
-        choose(pass, p, dtype, self.options().tf32, self.multiprocessors())
+        choose(pass, p, dtype, self.options(), self.multiprocessors())
     }
 }
 

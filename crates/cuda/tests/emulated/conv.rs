@@ -352,7 +352,11 @@ fn the_table() {
     let sms = 132;
     let check = |shapes: Shapes, dtype, tf32, want: [Algorithm; 3]| {
         let p = shapes.params();
-        let got = PASSES.map(|pass| choose(pass, &p, dtype, tf32, sms));
+        let options = Options {
+            tf32,
+            ..Options::default()
+        };
+        let got = PASSES.map(|pass| choose(pass, &p, dtype, &options, sms));
         assert_eq!(got, want, "{shapes:?} {dtype}");
         for (pass, algorithm) in PASSES.into_iter().zip(got) {
             assert!(algorithm.fits(pass, &p, dtype), "{algorithm:?} {pass:?} {shapes:?}");
@@ -372,6 +376,12 @@ fn the_table() {
         [Winograd(large), Winograd(large), Tiled(large)],
     );
     check(middle, DType::F32, true, [Tensor(large); 3]);
+    let exact = Options {
+        exact_convolutions: true,
+        ..Options::default()
+    };
+    let got = PASSES.map(|pass| choose(pass, &middle.params(), DType::F32, &exact, sms));
+    assert_eq!(got, [Tiled(large); 3]);
     let down = plane([32, 56, 56, 256], 512, 1, 0).stride(2);
     check(down, DType::F32, false, [Tiled(large); 3]);
     // ResNeXt's groups of 4, MobileNet, EfficientNet's 5 × 5 with a stride.

@@ -11,6 +11,7 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The products of `count` transformed tiles with the transformed weights, point by point. With `threads`, threads share
 /// the points.
@@ -76,8 +77,9 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     weights: &Weights,
     e: Epilogue<'_, A>,
     y: &mut [A],
-) -> Result<()> {
+) -> Result<bool> {
     let [channels, outputs] = weights.shape;
+    let finite = AtomicBool::new(true);
     let mut parts = parts(tiles, tiles.per_block(), outputs, y);
     let zeros = vec![A::default(); channels];
     let few = parts.len() < FEW;
@@ -94,20 +96,19 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         });
         let products = products(cpu, weights, images, count, POINTS, few)?;
         let products = products.as_slice::<A>();
-        let mut c = Channels {
-            bias: e.bias,
-            relu: e.activation == Activation::Relu,
-            ..Channels::new(outputs, &zeros, &mut sink)
-        };
+        let mut c = Channels::new(outputs, &zeros, &mut sink);
+        (c.bias, c.relu) = (e.bias, e.activation == Activation::Relu);
         let step = apart(count, outputs);
         tiles.over(rows.clone(), outputs, |t, to| {
             transforms.result.gather(&mut c, products, t * outputs, step, y, to);
         });
+        finite.fetch_and(c.finite(), Ordering::Relaxed);
         if !matches!(e.activation, Activation::None | Activation::Relu) {
             finish_rows(y, outputs, None, e.activation);
         }
         Ok(())
-    })
+    })?;
+    Ok(finite.into_inner())
 }
 
 /// The gradient of the image that `tiles` lie on, for the gradient `g` of their results: every step of [`convolve`]
@@ -119,8 +120,9 @@ pub(super) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     g: &[A],
     weights: &Weights,
     dx: &mut [A],
-) -> Result<()> {
+) -> Result<bool> {
     let [outputs, channels] = weights.shape;
+    let finite = AtomicBool::new(true);
     let zeros = vec![A::default(); outputs];
     let (image, of_image) = (tiles.source_size() * channels, tiles.count[0]);
     let size = tiles.images_per_block() * image;
@@ -140,10 +142,8 @@ pub(super) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         });
         let products = products(cpu, weights, grads, count, POINTS, few)?;
         let products = products.as_slice::<A>();
-        let mut c = Channels {
-            add: true,
-            ..Channels::new(channels, &zeros, &mut sink)
-        };
+        let mut c = Channels::new(channels, &zeros, &mut sink);
+        c.add = true;
         let step = apart(count, channels);
         dx.fill(A::default());
         tiles.under(0..rows.len(), channels, |t, to| {
@@ -151,6 +151,8 @@ pub(super) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                 .image_grad
                 .gather(&mut c, products, t * channels, step, dx, to);
         });
+        finite.fetch_and(c.finite(), Ordering::Relaxed);
         Ok(())
-    })
+    })?;
+    Ok(finite.into_inner())
 }

@@ -5,7 +5,7 @@ use crate::gemm::NOWHERE;
 use std::ops::Range;
 
 /// Elements of the transformed tiles of one block for each channel, about.
-const BLOCK: usize = 36 * 36;
+const BLOCK: usize = 1296;
 /// Tiles that a product takes at once: a multiple of the micro-kernels' rows.
 const ROWS: usize = 12;
 
@@ -19,13 +19,16 @@ pub(super) struct Tiles {
     padding: [usize; 2],
     /// Rows and columns of tiles of an image.
     pub(super) count: [usize; 2],
-    /// Side of the square of results that a tile gives.
-    pub(super) side: usize,
+    /// Rows and columns of results that a tile gives.
+    pub(super) sides: Sides,
 }
+
+/// Rows and columns of the results of a tile.
+pub(super) type Sides = [usize; 2];
 
 impl Tiles {
     /// Those of the forward pass, when the window is 3×3 in two dimensions without strides, dilation and groups.
-    pub(super) fn new(g: &Geometry, side: usize) -> Option<Self> {
+    pub(super) fn new(g: &Geometry, sides: Sides) -> Option<Self> {
         let flat = g.kernel == [1, 3, 3] && g.input[0] == 1 && g.output[0] == 1 && g.padding[0] == 0;
         let plain = g.stride == [1; 3] && g.dilation == [1; 3] && g.groups == 1;
         (flat && plain).then(|| Tiles {
@@ -33,19 +36,19 @@ impl Tiles {
             source: [g.input[1], g.input[2]],
             target: [g.output[1], g.output[2]],
             padding: [g.padding[1], g.padding[2]],
-            count: [g.output[1].div_ceil(side), g.output[2].div_ceil(side)],
-            side,
+            count: [g.output[1].div_ceil(sides[0]), g.output[2].div_ceil(sides[1])],
+            sides,
         })
     }
 
     /// Those of the data gradient: from the output to the input.
-    pub(super) fn backward(g: &Geometry, side: usize) -> Option<Self> {
-        let tiles = Tiles::new(g, side).filter(|t| t.padding.iter().all(|&p| p <= 2))?;
+    pub(super) fn backward(g: &Geometry, sides: Sides) -> Option<Self> {
+        let tiles = Tiles::new(g, sides).filter(|t| t.padding.iter().all(|&p| p <= 2))?;
         Some(Tiles {
             source: tiles.target,
             target: tiles.source,
             padding: tiles.padding.map(|p| 2 - p),
-            count: tiles.source.map(|n| n.div_ceil(side)),
+            count: [0, 1].map(|i| tiles.source[i].div_ceil(sides[i])),
             ..tiles
         })
     }
@@ -92,7 +95,7 @@ impl Tiles {
 
     /// The line of the target, counted over all images, where row `row` of tiles starts.
     fn line(&self, row: usize) -> usize {
-        row / self.count[0] * self.target[0] + row % self.count[0] * self.side
+        row / self.count[0] * self.target[0] + row % self.count[0] * self.sides[0]
     }
 
     /// Products of one element of the window with one of the image that lie inside the source.
@@ -107,13 +110,13 @@ impl Tiles {
 
     /// Elements of a transformed tile.
     pub(super) fn points(&self) -> usize {
-        (self.side + 2).pow(2)
+        (self.sides[0] + 2) * (self.sides[1] + 2)
     }
 
     /// Multiply-adds that take as long as all of the convolution does.
     pub(super) fn cost(&self, channels: usize, outputs: usize) -> usize {
         // As measured: an element's share of the transforms.
-        let share = if self.side == 2 { 130 } else { 260 };
+        let share = if self.points() == 16 { 130 } else { 190 };
         let products = self.points() * channels * outputs;
         self.all() * (products + share * (channels + outputs)) + 8 * products
     }
@@ -128,7 +131,7 @@ impl Tiles {
         mut f: impl FnMut(usize, &[usize; POINTS]),
     ) {
         let inside = |i: usize, tile: usize, step: usize| {
-            let at = (self.side * tile + step).checked_sub(self.padding[i])?;
+            let at = (self.sides[i] * tile + step).checked_sub(self.padding[i])?;
             (at < self.source[i]).then_some(at)
         };
         let mut number = 0;
@@ -137,7 +140,7 @@ impl Tiles {
             let line = |step: usize| Some((image * self.source[0] + inside(0, row, step)?) * self.source[1] * channels);
             for column in 0..self.count[1] {
                 let column = |step: usize| Some(inside(1, column, step)? * channels);
-                f(number, &places(self.side + 2, line, column));
+                f(number, &places(self.sides[1] + 2, line, column));
                 number += 1;
             }
         }
@@ -155,14 +158,14 @@ impl Tiles {
         let mut number = 0;
         for row in rows {
             let from = self.line(row) - start;
-            let left = self.target[0] - row % self.count[0] * self.side;
+            let left = self.target[0] - row % self.count[0] * self.sides[0];
             let line = |step: usize| (step < left).then(|| (from + step) * self.target[1] * channels);
             for column in 0..self.count[1] {
                 let column = |step: usize| {
-                    let at = self.side * column + step;
+                    let at = self.sides[1] * column + step;
                     (at < self.target[1]).then(|| at * channels)
                 };
-                f(number, &places(self.side, line, column));
+                f(number, &places(self.sides[1], line, column));
                 number += 1;
             }
         }
@@ -174,19 +177,19 @@ impl Tiles {
     }
 }
 
-/// Where the elements of a square start, row by row, given where its lines and columns do.
+/// Where the elements of a tile with `width` columns start, row by row, given where its lines and columns do.
 #[inline(always)]
 fn places<const ALL: usize>(
-    side: usize,
+    width: usize,
     line: impl Fn(usize) -> Option<usize>,
     column: impl Fn(usize) -> Option<usize>,
 ) -> [usize; ALL] {
-    let mut columns = [NOWHERE; 6];
-    for (j, to) in columns[..side].iter_mut().enumerate() {
+    let mut columns = [NOWHERE; 4];
+    for (j, to) in columns[..width].iter_mut().enumerate() {
         *to = column(j).unwrap_or(NOWHERE);
     }
     let mut out = [NOWHERE; ALL];
-    for (i, out) in out.chunks_exact_mut(side).enumerate() {
+    for (i, out) in out.chunks_exact_mut(width).enumerate() {
         if let Some(line) = line(i) {
             for (to, &column) in out.iter_mut().zip(&columns) {
                 if column != NOWHERE {

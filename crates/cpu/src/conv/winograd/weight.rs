@@ -1,12 +1,13 @@
 //! The gradient of the weight: products of transformed tiles of the image and of the gradient, summed over all tiles.
 
-use super::apart;
 use super::tiles::Tiles;
+use super::{CHANNELS as STRETCH, apart};
 use crate::Cpu;
 use crate::gemm::{Channels, Left, Segment, Target, Transforms, by_columns, matrix, sum_parts};
 use crate::parallel::{THREADS, try_chunks_mut};
 use crate::scalar::Scalar;
 use kiln_core::Result;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Elements of all partial gradients together, about.
 const PARTS: usize = 1 << 21;
@@ -24,7 +25,7 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     x: &[A],
     [channels, outputs]: [usize; 2],
     dw: &mut [A],
-) -> Result<()> {
+) -> Result<bool> {
     // Parts of the channels cost nothing but the gradient's transform, parts of the tiles cost memory.
     let chunk = if channels >= 2 * CHANNELS { CHANNELS } else { channels };
     let of_chunk = |count: usize| POINTS * apart(count, outputs);
@@ -75,20 +76,9 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                     .spread(&mut c, g, from, grads, t * outputs, grad_step);
             });
             for (i, sum) in sum.chunks_exact_mut(apart(count, outputs)).enumerate() {
-                by_columns(
-                    A::kernels(),
-                    &[Segment { a: 0, b: 0, len: n }],
-                    Left {
-                        data: &grads[i * grad_step..][..n * outputs],
-                        step: outputs,
-                    },
-                    Left {
-                        data: &images[i * image_step..][..n * count],
-                        step: count,
-                    },
-                    Target::new(matrix(&mut sum[..outputs * count], outputs, count)),
-                    from > rows.start,
-                );
+                let grads = (&grads[i * grad_step..][..n * outputs], outputs);
+                let images = (&images[i * image_step..][..n * count], count);
+                add_products(grads, images, n, &mut sum[..outputs * count], from > rows.start);
             }
             from = block.end;
         }
@@ -101,6 +91,7 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     } else {
         sums.as_slice::<A>()
     };
+    let finite = AtomicBool::new(true);
     let outputs_at_once = THREADS.div_ceil(POINTS * channels);
     try_chunks_mut(dw, outputs_at_once * 9 * channels, true, |at, dw| {
         let first = at / (9 * channels);
@@ -115,7 +106,29 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
                     .weight_grad
                     .gather(&mut c, sums, start, apart(count, outputs), dw, &to);
             }
+            finite.fetch_and(c.finite(), Ordering::Relaxed);
         }
         Ok(())
-    })
+    })?;
+    Ok(finite.into_inner())
+}
+
+/// `sum (+)= aᵀ·b` over `n` rows of `a` and `b`, each given with its columns, some rows at a time; `add` keeps what `sum` holds.
+pub(super) fn add_products<A: Scalar>(
+    (a, rows): (&[A], usize),
+    (b, columns): (&[A], usize),
+    n: usize,
+    sum: &mut [A],
+    add: bool,
+) {
+    for from in (0..n).step_by(STRETCH) {
+        let some = Segment {
+            a: from * rows,
+            b: from * columns,
+            len: STRETCH.min(n - from),
+        };
+        let [a, b] = [(a, rows), (b, columns)].map(|(data, step)| Left { data, step });
+        let to = Target::new(matrix(sum, rows, columns));
+        by_columns(A::kernels(), &[some], a, b, to, add || from > 0);
+    }
 }

@@ -1,6 +1,6 @@
 //! The weights' side of the products: transformed a panel of columns at a time.
 
-use super::apart;
+use super::{CHANNELS, apart};
 use crate::gemm::{Channels, Panels, Transforms, turn};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
@@ -122,6 +122,6 @@ impl Weights {
 
     pub(super) fn panels<A: Scalar>(&self, point: usize) -> Panels<'_, A> {
         let data = &self.data.as_slice::<A>()[point * self.apart[0]..];
-        Panels::lent(A::kernels(), data, self.apart[1], self.shape)
+        Panels::lent(A::kernels(), data, self.apart[1], self.shape, CHANNELS)
     }
 }

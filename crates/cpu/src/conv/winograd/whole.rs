@@ -1,18 +1,20 @@
 //! Convolutions whose weights are many and whose tiles are few: all tiles are transformed at once, and the weights a piece
 //! at a time, which is multiplied while it is in cache.
 
-use super::apart;
 use super::convolve::parts;
 use super::tiles::Tiles;
+use super::weight::add_products;
 use super::weights::Filter;
+use super::{CHANNELS, apart};
 use crate::epilogue::finish_rows;
-use crate::gemm::{Channels, Epilogue, Left, Panels, Segment, Target, Transforms, by_columns, by_matrix, matrix};
+use crate::gemm::{Channels, Epilogue, Panels, Target, Transforms, by_matrix, matrix};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Channels whose weights are transformed at once: with those of a panel, a part of a second-level cache.
 const STEPS: usize = 128;
@@ -98,7 +100,7 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     filter: Filter<'_, A>,
     e: Epilogue<'_, A>,
     y: &mut [A],
-) -> Result<()> {
+) -> Result<bool> {
     let kernels = A::kernels();
     let ([steps, columns], panel, count) = (filter.shape(), kernels.panel(), tiles.all());
     let images = images(cpu, transforms, tiles, x, steps, STEPS)?;
@@ -114,14 +116,14 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
             filter.transform(transforms, of_slab, columns.clone(), weights, of_weight);
             for point in 0..POINTS {
                 let a = &images_of_slab[point * images.of_point..][..count * k];
-                let b = Panels::lent(kernels, &weights[point * of_weight..], 0, [k, n]);
+                let b = Panels::lent(kernels, &weights[point * of_weight..], 0, [k, n], CHANNELS);
                 let c = Target::new(matrix(&mut to[point * of_product..][..count * n], count, n));
                 by_matrix(kernels, (a, k), &b, 0, c, Epilogue::NONE, add);
             }
         }
         Ok(())
     })?;
-    let zeros = vec![A::default(); panel];
+    let (zeros, finite) = (vec![A::default(); panel], AtomicBool::new(true));
     let mut parts = parts(tiles, 1, columns, y);
     try_chunks_mut(&mut parts, 1, true, |_, part| {
         let part = &mut part[0];
@@ -129,23 +131,23 @@ pub(super) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         let first = part.rows.start * tiles.count[1];
         for (columns, products) in products.iter::<A>() {
             let n = columns.len();
-            let mut c = Channels {
-                bias: e.bias.map(|bias| &bias[columns.clone()]),
-                relu: e.activation == Activation::Relu,
-                ..Channels::new(n, &zeros, &mut sink)
-            };
+            let mut c = Channels::new(n, &zeros, &mut sink);
+            c.bias = e.bias.map(|bias| &bias[columns.clone()]);
+            c.relu = e.activation == Activation::Relu;
             let y = &mut part.y[columns.start..];
             tiles.over(part.rows.clone(), filter.shape()[1], |t, to| {
                 transforms
                     .result
                     .gather(&mut c, products, (first + t) * n, of_product, y, to);
             });
+            finite.fetch_and(c.finite(), Ordering::Relaxed);
         }
         if !matches!(e.activation, Activation::None | Activation::Relu) {
             finish_rows(part.y, columns, None, e.activation);
         }
         Ok(())
-    })
+    })?;
+    Ok(finite.into_inner())
 }
 
 /// As [`super::weight::weight_grad`].
@@ -157,8 +159,8 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     x: &[A],
     [channels, outputs]: [usize; 2],
     dw: &mut [A],
-) -> Result<()> {
-    let (kernels, count) = (A::kernels(), tiles.all());
+) -> Result<bool> {
+    let (count, finite) = (tiles.all(), AtomicBool::new(true));
     let images = images(cpu, transforms, tiles, x, channels, PIECE[1])?;
     let mut grads = Slabs::new::<A>(cpu, POINTS, count, outputs, PIECE[0])?;
     let of_grad = grads.of_point;
@@ -186,19 +188,18 @@ pub(super) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         for (of_slab, images_of_slab) in images.iter::<A>() {
             let n = of_slab.len();
             for point in 0..POINTS {
-                let a = &grads[point * of_grad..][..count * m];
-                let b = &images_of_slab[point * images.of_point..][..count * n];
-                let c = Target::new(matrix(&mut sums[point * of_sum..][..m * n], m, n));
-                let whole = Segment { a: 0, b: 0, len: count };
-                let [a, b] = [(a, m), (b, n)].map(|(data, step)| Left { data, step });
-                by_columns(kernels, &[whole], a, b, c, false);
+                let a = (&grads[point * of_grad..][..count * m], m);
+                let b = (&images_of_slab[point * images.of_point..][..count * n], n);
+                add_products(a, b, count, &mut sums[point * of_sum..][..m * n], false);
             }
             let mut c = Channels::new(n, &[], &mut sink);
             for i in 0..m {
                 let to = std::array::from_fn(|tap| (i * 9 + tap) * channels + of_slab.start);
                 transforms.weight_grad.gather(&mut c, sums, i * n, of_sum, dw, &to);
             }
+            finite.fetch_and(c.finite(), Ordering::Relaxed);
         }
         Ok(())
-    })
+    })?;
+    Ok(finite.into_inner())
 }

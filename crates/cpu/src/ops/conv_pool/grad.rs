@@ -26,7 +26,7 @@ pub(super) fn gradients<A: Scalar>(
     let parts = Parts::new(p);
     let [image, result, _] = parts.sizes();
     let wanted = [!dx.is_empty(), !dw.is_empty()];
-    if let Some((chosen, parts, [into_image, into_weight])) = parts.chosen::<A>(wanted, dw.len()) {
+    if let Some((chosen, parts, [into_image, into_weight])) = parts.chosen::<A>(cpu, wanted, dw.len()) {
         let of_image = take_if(into_image, &mut dx);
         let of_weight = take_if(into_weight, &mut dw);
         let of_bias = std::mem::take(&mut db);
@@ -51,7 +51,7 @@ pub(super) fn gradients<A: Scalar>(
             })
         };
     }
-    if let (true, Some(parts)) = (dx.is_empty(), Parts::fitting(p)) {
+    if let (true, Some(parts)) = (dx.is_empty(), Parts::fitting(cpu, p)) {
         return parts.weight_grad(cpu, p, of, x, (dw, db));
     }
     let mut between = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
@@ -91,8 +91,8 @@ impl<A> Task<'_, A> {
 impl Parts {
     /// The form that walks over chosen results, the parts for it, and which of the gradients of the image and the weight that are
     /// `wanted` it suits; `None` if neither.
-    fn chosen<A: Scalar>(&self, wanted: [bool; 2], weights: usize) -> Option<(Chosen<A>, Self, [bool; 2])> {
-        let chosen = paired(&self.pool).then(|| Chosen::new(&self.conv, &self.pool))??;
+    fn chosen<A: Scalar>(&self, cpu: &Cpu, wanted: [bool; 2], weights: usize) -> Option<(Chosen<A>, Self, [bool; 2])> {
+        let chosen = paired(&self.pool).then(|| Chosen::new(cpu, &self.conv, &self.pool))??;
         let parts = |gradients: [bool; 2]| Parts {
             images: chosen.images(gradients),
             ..*self

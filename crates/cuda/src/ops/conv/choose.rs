@@ -1,6 +1,7 @@
 //! Which rung of the ladder a convolution takes, by its shape, its dtype and the device.
 
 use super::{Algorithm, Pass, Tile};
+use crate::Options;
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;
 
@@ -166,7 +167,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | depthwise | one input channel a group, several groups |
 /// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
 /// | shallow | at most 4 input channels, one group |
-/// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out |
+/// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out, unless convolutions are to be exact |
 /// | tiled | groups of at least 8 output (for the data gradient input) channels, or one group |
 /// | naive | the rest |
 ///
@@ -174,7 +175,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// positions, the rungs that multiply tiles are left out.
 ///
 /// Products take large tiles when there are enough of them for every multiprocessor.
-pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocessors: u32) -> Algorithm {
+pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multiprocessors: u32) -> Algorithm {
     let size = product(pass, p);
     let tiles = size.rows.div_ceil(128).saturating_mul(size.columns.div_ceil(128));
     // A weight gradient has few tiles and long sums, which are split between blocks.
@@ -194,9 +195,9 @@ pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, tf32: bool, multiprocess
     let many = p.in_channels.min(p.out_channels) >= WINOGRAD_CHANNELS && size.rows >= WINOGRAD_POSITIONS;
     let candidates = [
         (Algorithm::Depthwise, p.groups > 1),
-        (Algorithm::Tensor(tile), !thin && (tf32 || dtype != DType::F32)),
+        (Algorithm::Tensor(tile), !thin && (options.tf32 || dtype != DType::F32)),
         (Algorithm::Shallow, true),
-        (Algorithm::Winograd(tile), many),
+        (Algorithm::Winograd(tile), many && !options.exact_convolutions),
         (Algorithm::Tiled(tile), !narrow && !thin),
         (Algorithm::Tiled(Tile::Small), !narrow && !thin),
     ];
