@@ -85,7 +85,7 @@ pub(crate) fn report(error: &dyn std::fmt::Display) -> std::io::Result<()> {
 
 /// Writes a warning to standard error.
 pub(crate) fn warn(warning: &impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    let _ = writeln!(std::io::stderr(), "warning: {}", plain(&warning.to_string()));
 }
 
 /// A whole number with thousands separated by commas.
