@@ -5,7 +5,7 @@ use crate::event::Event;
 use crate::ffi::call;
 use crate::pinned::Pinned;
 use crate::pool::Block;
-use crate::stream::Stream;
+use crate::stream::{Stream, Turn};
 use std::sync::PoisonError;
 
 /// An upload of no more bytes is staged in pinned memory and not waited for.
@@ -58,7 +58,7 @@ impl Stream {
     /// the driver's.
     pub fn upload(&self, from: &[u8], to: &mut Block, offset: usize) -> Result<()> {
         let address = self.target("upload", to, offset, from.len())?;
-        self.refuse_in_capture("upload")?;
+        let turn = self.refuse_in_capture("upload")?;
         if from.is_empty() {
             return Ok(());
         }
@@ -88,6 +88,7 @@ impl Stream {
                 self.handle()
             ))?
         };
+        drop(turn);
         self.synchronize()
     }
 
@@ -98,7 +99,7 @@ impl Stream {
     /// As [`upload`](Self::upload).
     pub fn upload_pinned(&self, from: &Pinned, to: &mut Block, offset: usize) -> Result<()> {
         let address = self.target("upload_pinned", to, offset, from.len())?;
-        self.refuse_in_capture("upload_pinned")?;
+        let _turn = self.refuse_in_capture("upload_pinned")?;
         if from.is_empty() {
             return Ok(());
         }
@@ -122,7 +123,7 @@ impl Stream {
     /// ran earlier.
     pub fn download(&self, from: &Block, offset: usize, to: &mut [u8]) -> Result<()> {
         let address = self.target("download", from, offset, to.len())?;
-        self.refuse_in_capture("download")?;
+        let turn = self.refuse_in_capture("download")?;
         if to.is_empty() {
             return Ok(());
         }
@@ -135,6 +136,7 @@ impl Stream {
                 self.handle()
             ))?
         };
+        drop(turn);
         self.synchronize()
     }
 
@@ -145,7 +147,7 @@ impl Stream {
     /// As [`download`](Self::download).
     pub fn download_pinned(&self, from: &Block, offset: usize, to: &mut Pinned) -> Result<()> {
         let address = self.target("download_pinned", from, offset, to.len())?;
-        self.refuse_in_capture("download_pinned")?;
+        let _turn = self.refuse_in_capture("download_pinned")?;
         if to.is_empty() {
             return Ok(());
         }
@@ -172,6 +174,7 @@ impl Stream {
         if len == 0 {
             return Ok(());
         }
+        let _turn = self.keeping([from, &*to])?;
         // SAFETY: both ranges were checked, and the blocks are borrowed, one of them exclusively, so they are two.
         unsafe { call!(cuMemcpyDtoDAsync_v2(target, source, len, self.handle())) }
     }
@@ -197,6 +200,7 @@ impl Stream {
         if len == 0 {
             return Ok(());
         }
+        let _turn = self.keeping([from, &*to])?;
         self.context().bind()?;
         // SAFETY: both ranges were checked, and the blocks are borrowed, so they and their contexts are alive.
         unsafe {
@@ -229,6 +233,7 @@ impl Stream {
         if len == 0 {
             return Ok(());
         }
+        let _turn = self.keeping([&*block])?;
         // SAFETY: the range was checked, and the block is borrowed exclusively.
         unsafe { call!(cuMemsetD8Async(address, byte, len, self.handle())) }
     }
@@ -241,9 +246,11 @@ impl Stream {
         Ok(block.ptr() + offset as u64)
     }
 
-    fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
+    /// An error while the stream is captured; otherwise it is not until the guard is dropped.
+    fn refuse_in_capture(&self, call: &'static str) -> Result<Turn<'_>> {
+        let turn = self.turn();
         if !self.capturing()? {
-            return Ok(());
+            return Ok(turn);
         }
         Err(Error::Capture {
             call,

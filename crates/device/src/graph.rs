@@ -1,10 +1,11 @@
 //! Captured work, and what replays it.
 
+use crate::capture::Kept;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::ffi::{self, call};
 use crate::stream::Stream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a thread may not do while it captures. Whatever it forbids makes the capture worthless.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +22,15 @@ pub enum CaptureMode {
 
 /// Captured work. It is run by way of [`instantiate`](Self::instantiate).
 ///
-/// A graph holds addresses, not memory: the blocks and modules of the captured work must live as long as it is
-/// replayed. Blocks that are allocated while a [`PrivatePool`](crate::PrivatePool) is entered stay reserved for as long
-/// as that pool lives.
+/// A graph keeps what its work uses: the blocks that copies and fills name, those that a launch was given as
+/// [`Arg::block`](crate::Arg::block), private pools that any of them lie in, and the kernels. Their memory goes back when the
+/// last of graph, executable graphs and blocks is dropped.
 #[derive(Debug)]
 pub struct Graph {
     raw: ffi::CUgraph,
     /// The driver asks that no two threads use a graph at once, not even to read it.
     turn: Mutex<()>,
+    kept: Arc<Kept>,
     context: Context,
 }
 
@@ -44,7 +46,7 @@ fn take(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
 
 impl Graph {
     /// The graph of a capture that has ended: null if it was worthless.
-    pub(crate) fn of_capture(raw: ffi::CUgraph, context: &Context) -> Result<Self> {
+    pub(crate) fn of_capture(raw: ffi::CUgraph, context: &Context, kept: Arc<Kept>) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Capture {
                 call: "end_capture",
@@ -55,6 +57,7 @@ impl Graph {
         Ok(Self {
             raw,
             turn: Mutex::new(()),
+            kept,
             context: context.clone(),
         })
     }
@@ -109,6 +112,7 @@ impl Graph {
         Ok(GraphExec {
             raw,
             turn: Mutex::new(()),
+            kept: self.kept.clone(),
             context: self.context.clone(),
         })
     }
@@ -129,6 +133,7 @@ pub struct GraphExec {
     raw: ffi::CUgraphExec,
     /// As in `Graph`.
     turn: Mutex<()>,
+    kept: Arc<Kept>,
     context: Context,
 }
 
@@ -150,8 +155,8 @@ impl GraphExec {
         stream.context().expect("launch", &self.context)?;
         let _turn = take(&self.turn);
         self.context.bind()?;
-        // SAFETY: graph and stream are borrowed, so alive; the captured arguments are good by the promise of each
-        // `Stream::launch` in the capture.
+        // SAFETY: graph and stream are borrowed, so alive. What copies and fills read and write, and the kernels, `kept` keeps;
+        // the other captured arguments are good by the promise of each `Stream::launch` in the capture.
         unsafe { call!(cuGraphLaunch(self.raw, stream.handle())) }
     }
 
@@ -167,7 +172,11 @@ impl GraphExec {
         // SAFETY: both graphs are borrowed, so alive; the others are places for what the function writes.
         match unsafe { ffi::cuGraphExecUpdate(self.raw, graph.raw, &mut node, &mut result) } {
             ffi::GRAPH_EXEC_UPDATE_FAILURE => Ok(false),
-            code => check("cuGraphExecUpdate", code).map(|()| true),
+            code => {
+                check("cuGraphExecUpdate", code)?;
+                self.kept = graph.kept.clone();
+                Ok(true)
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Launches of kernels.
 
+use crate::capture;
 use crate::codes;
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::module::Function;
+use crate::pool::Block;
 use crate::stream::Stream;
 use bytemuck::NoUninit;
 use std::ffi::c_void;
@@ -51,6 +53,7 @@ pub struct Arg<'a>(Kind<'a>);
 enum Kind<'a> {
     Value(&'a [u8]),
     Pointer(u64),
+    Block(u64, &'a Block),
 }
 
 impl<'a> Arg<'a> {
@@ -59,7 +62,13 @@ impl<'a> Arg<'a> {
         Self(Kind::Value(bytemuck::bytes_of(value)))
     }
 
-    /// An address on the device, such as a block's; zero is the null pointer.
+    /// The address of a block, which a graph keeps if the launch is captured.
+    pub fn block(block: &'a Block) -> Self {
+        Self(Kind::Block(block.ptr(), block))
+    }
+
+    /// An address on the device; zero is the null pointer. Of a block, [`block`](Self::block) is better: what lies at a bare
+    /// address the caller has to keep.
     pub fn ptr(address: u64) -> Self {
         Self(Kind::Pointer(address))
     }
@@ -68,7 +77,14 @@ impl<'a> Arg<'a> {
     pub fn size(&self) -> usize {
         match self.0 {
             Kind::Value(bytes) => bytes.len(),
-            Kind::Pointer(_) => size_of::<u64>(),
+            Kind::Pointer(_) | Kind::Block(..) => size_of::<u64>(),
+        }
+    }
+
+    fn of_block(&self) -> Option<&'a Block> {
+        match self.0 {
+            Kind::Block(_, block) => Some(block),
+            Kind::Value(_) | Kind::Pointer(_) => None,
         }
     }
 
@@ -76,7 +92,7 @@ impl<'a> Arg<'a> {
     fn address(&self) -> *mut c_void {
         match &self.0 {
             Kind::Value(bytes) => bytes.as_ptr().cast_mut().cast(),
-            Kind::Pointer(address) => ptr::from_ref(address).cast_mut().cast(),
+            Kind::Pointer(address) | Kind::Block(address, _) => ptr::from_ref(address).cast_mut().cast(),
         }
     }
 }
@@ -88,7 +104,8 @@ impl Stream {
     /// # Safety
     /// The arguments are those that the kernel expects, in type and order; every address among them is of memory that
     /// the kernel may read and write as it does, at the time when it runs; and the kernel does nothing else that is
-    /// undefined. For a launch in a capture this holds for every launch of a graph that is made from the capture. Where
+    /// undefined. For a launch in a capture this holds for every launch of a graph that is made from the capture, which keeps
+    /// the kernel and every [`Arg::block`], but nothing that a bare address names. Where
     /// the driver can tell, number and sizes are checked here; the rest is the caller's word.
     ///
     /// # Errors
@@ -116,6 +133,10 @@ impl Stream {
         };
         for (slot, arg) in addresses.iter_mut().zip(args) {
             *slot = arg.address();
+        }
+        let _turn = self.keeping(args.iter().filter_map(Arg::of_block))?;
+        if capture::under_way() {
+            capture::keep_function(function);
         }
         self.context().bind()?;
         let ([gx, gy, gz], [bx, by, bz]) = (geometry.grid, geometry.block);

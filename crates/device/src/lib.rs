@@ -17,7 +17,7 @@
 //! let scale = Module::load(&context, image)?.function("scale_f32")?;
 //! let geometry = Geometry::linear(1024, 256);
 //! // SAFETY: the kernel takes a length and a pointer to that many floats, which `x` holds.
-//! unsafe { stream.launch(&scale, geometry, &[Arg::value(&1024u32), Arg::ptr(x.ptr())])? };
+//! unsafe { stream.launch(&scale, geometry, &[Arg::value(&1024u32), Arg::block(&x)])? };
 //! let mut host = vec![0; 4096];
 //! stream.download(&x, 0, &mut host)?;
 //! # Ok(())
@@ -59,6 +59,7 @@
 //! the codes above 900; it has no stream capture, and its streams order themselves with the NULL stream.
 //! Every method makes its context current on the calling thread, so any thread may use any object.
 
+mod capture;
 mod codes;
 mod context;
 mod copies;

@@ -1,12 +1,14 @@
 //! Queues of work on a device.
 
+use crate::capture::{self, Capture};
 use crate::context::Context;
 use crate::copies::Staging;
 use crate::error::{Result, check};
 use crate::event::Event;
 use crate::ffi::{self, call};
 use crate::graph::{CaptureMode, Graph};
-use std::sync::Mutex;
+use crate::pool::Block;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Whose work goes first where the device has to choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +29,18 @@ pub struct Stream {
     raw: ffi::CUstream,
     context: Context,
     pub(crate) staging: Mutex<Staging>,
+    /// The capture that this stream began. The lock is held from the look at whether the stream is captured to the call that
+    /// depends on it, so that no capture begins between the two.
+    capture: Mutex<Option<Capture>>,
 }
 
 // SAFETY: the driver takes calls with a stream from any thread; the pointer is never dereferenced here.
 unsafe impl Send for Stream {}
 // SAFETY: as above; the staging area has a lock.
 unsafe impl Sync for Stream {}
+
+/// Held while work is given to a stream.
+pub(crate) type Turn<'s> = MutexGuard<'s, Option<Capture>>;
 
 impl Stream {
     /// A stream of this device.
@@ -54,6 +62,7 @@ impl Stream {
             raw,
             context: context.clone(),
             staging: Mutex::new(Staging::default()),
+            capture: Mutex::default(),
         })
     }
 
@@ -92,6 +101,7 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        let _turn = self.turn();
         self.context.bind()?;
         // SAFETY: stream and event are borrowed, so alive.
         unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }
@@ -122,9 +132,13 @@ impl Stream {
     /// # Errors
     /// The driver's.
     pub fn begin_capture_with(&self, mode: CaptureMode) -> Result<()> {
+        let mut capture = self.turn();
         self.context.bind()?;
+        let begun = Capture::begin();
         // SAFETY: the stream is alive as long as `self`.
-        unsafe { call!(cuStreamBeginCapture_v2(self.raw, mode as i32)) }
+        unsafe { call!(cuStreamBeginCapture_v2(self.raw, mode as i32))? };
+        *capture = Some(begun);
+        Ok(())
     }
 
     /// Ends a capture and gives what was captured.
@@ -132,11 +146,14 @@ impl Stream {
     /// # Errors
     /// [`Error::Capture`](crate::Error::Capture) if something in it could not be captured or a branch was not joined.
     pub fn end_capture(&self) -> Result<Graph> {
+        let mut capture = self.turn();
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the stream is alive as long as `self`; `raw` is a place for the handle that the function writes.
-        unsafe { call!(cuStreamEndCapture(self.raw, &mut raw))? };
-        Graph::of_capture(raw, &self.context)
+        let ended = unsafe { call!(cuStreamEndCapture(self.raw, &mut raw)) };
+        let kept = capture.take().map(|capture| capture.kept()).unwrap_or_default();
+        ended?;
+        Graph::of_capture(raw, &self.context, kept)
     }
 
     /// Captures the work that `f` gives to this stream. The capture ends when `f` does, whatever it returns.
@@ -168,6 +185,30 @@ impl Stream {
         // SAFETY: the stream is alive as long as `self`; `status` is a place for the integer that the function writes.
         unsafe { call!(cuStreamIsCapturing(self.raw, &mut status))? };
         Ok(status != 0)
+    }
+
+    /// Keeps the blocks for as long as a graph may use them, if the stream is captured. The work that uses them is given to the
+    /// stream while the guard lives.
+    pub(crate) fn keeping<'b>(&self, blocks: impl IntoIterator<Item = &'b Block>) -> Result<Turn<'_>> {
+        let turn = self.turn();
+        if capture::under_way() && self.capturing()? {
+            blocks.into_iter().for_each(capture::keep);
+        }
+        Ok(turn)
+    }
+
+    /// No capture of this stream begins or ends while the guard lives.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a block for as long as a graph may use it, if the stream is captured. [`Arg::block`](crate::Arg::block) does it too;
+    /// this is for addresses that a kernel finds within its arguments.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn keep(&self, block: &Block) -> Result<()> {
+        self.keeping([block]).map(drop)
     }
 
     /// The driver's handle, for libraries that work on a stream. It is valid as long as this stream is.

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::context::Context;
 use crate::error::Result;
-use room::Room;
+pub(crate) use room::Room;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -90,7 +90,8 @@ impl Pool {
             }
             ptr => ptr?,
         };
-        Ok(Block { ptr, len: bytes, room })
+        let held = Arc::new(Held { ptr, room });
+        Ok(Block { held, len: bytes })
     }
 
     /// A pool of its own for a captured graph: see [`enter`](Self::enter).
@@ -124,6 +125,11 @@ impl Pool {
         self.0.main.release()
     }
 
+    /// Whether the block is this pool's, or of one of its private pools.
+    pub fn owns(&self, block: &Block) -> bool {
+        Arc::ptr_eq(&self.0.main.tally(), &block.held.room.tally())
+    }
+
     /// The context that the memory is of.
     pub fn context(&self) -> &Context {
         self.0.main.context()
@@ -145,7 +151,7 @@ impl Pool {
     }
 }
 
-/// Memory of a captured graph. It lives as long as this handle or a block of it does: keep it beside the graph.
+/// Memory of a captured graph. It lives as long as this handle, a block of it, or a graph that uses one.
 #[derive(Clone, Debug)]
 pub struct PrivatePool(Arc<Room>);
 
@@ -179,18 +185,41 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Memory of a device; it goes back to its pool when it is dropped.
+/// Memory of a device; it goes back to its pool when it is dropped, or with the last graph that uses it.
 #[derive(Debug)]
 pub struct Block {
-    ptr: u64,
+    held: Arc<Held>,
     len: usize,
+}
+
+/// The memory of a block: the block's, and that of graphs that use it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    ptr: u64,
     room: Arc<Room>,
+}
+
+impl Held {
+    /// The private pool that it lies in, if it does.
+    pub(crate) fn private_room(&self) -> Option<&Arc<Room>> {
+        self.room.private().then_some(&self.room)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.give(self.ptr);
+    }
 }
 
 impl Block {
     /// Its address on the device.
     pub fn ptr(&self) -> u64 {
-        self.ptr
+        self.held.ptr
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     /// The bytes that were asked for.
@@ -205,12 +234,6 @@ impl Block {
 
     /// The context that the memory is of.
     pub fn context(&self) -> &Context {
-        self.room.context()
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        self.room.give(self.ptr);
+        self.held.room.context()
     }
 }

@@ -50,7 +50,7 @@ impl Tally {
 
 /// Segments of one owner. It is alive as long as its pool or one of its blocks.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     context: Context,
     arena: Mutex<Arena>,
     tally: Arc<Tally>,
@@ -77,6 +77,11 @@ impl Room {
 
     pub(super) fn tally(&self) -> Arc<Tally> {
         self.tally.clone()
+    }
+
+    /// Whether it is a captured graph's.
+    pub(super) fn private(&self) -> bool {
+        self.private
     }
 
     pub(super) fn reserved(&self) -> usize {

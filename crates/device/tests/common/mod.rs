@@ -116,9 +116,8 @@ impl Bench {
     pub fn add_on(&self, stream: &Stream, block: &mut Block, by: u32) -> Result<()> {
         let n = (block.len() / 4) as u32;
         let add = self.module.function("add")?;
-        let args = [Arg::value(&n), Arg::value(&by), Arg::ptr(block.ptr())];
-        // SAFETY: the kernel takes a count, a number, and a block of as many words as the count says; tests keep the
-        // blocks of a capture for as long as they replay it.
+        let args = [Arg::value(&n), Arg::value(&by), Arg::block(block)];
+        // SAFETY: the kernel takes a count, a number, and a block of as many words as the count says.
         unsafe { stream.launch(&add, Geometry::linear(n, 128), &args) }
     }
 

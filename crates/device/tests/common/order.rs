@@ -2,8 +2,8 @@
 
 #![allow(unreachable_pub)]
 
-use crate::common::Bench;
-use kiln_device::{Error, Event, Pinned, Priority, Stream};
+use crate::common::{Bench, KERNELS};
+use kiln_device::{Arg, Error, Event, Geometry, Module, Pinned, Pool, Priority, Stream};
 
 /// Sizes that straddle the kernels' blocks and the staged uploads.
 const SIZES: [usize; 9] = [1, 31, 33, 127, 129, 16383, 16384, 16385, 100_003];
@@ -159,6 +159,49 @@ pub fn graphs_replay(b: &Bench) {
     assert_eq!(b.numbers(&z), vec![46; n], "it is as before");
 }
 
+/// A graph goes on working on blocks, and by kernels, that nobody else has any more, and gives them back when it is gone.
+pub fn graphs_keep_what_they_use(b: &Bench) {
+    // A direct pool gives memory back to the driver, which tells of an access to it.
+    for pool in [Pool::new(&b.context), Pool::direct(&b.context)] {
+        let block = |number: u32| {
+            let mut block = pool.alloc(160).unwrap();
+            b.stream
+                .upload(bytemuck::cast_slice(&[number; 40]), &mut block, 0)
+                .unwrap();
+            block
+        };
+        let (mut x, y, mut z, mut w) = (block(1), block(2), block(3), block(4));
+        let module = Module::load(&b.context, KERNELS.as_bytes()).unwrap();
+        let add = module.function("add").unwrap();
+        let captured = b.stream.capture::<Error>(|| {
+            b.stream.copy(&y, 0, &mut x, 0, 160)?;
+            b.stream.memset(&mut z, 7)?;
+            let args = [Arg::value(&40u32), Arg::value(&1u32), Arg::block(&w)];
+            // SAFETY: the kernel takes a count, a number, and a block of as many words as the count says.
+            unsafe { b.stream.launch(&add, Geometry::linear(40, 64), &args) }
+        });
+        let graph = captured.unwrap();
+        // After the capture it is as ever: nothing keeps what is used now.
+        b.stream.memset(&mut w, 0).unwrap();
+        let live = pool.stats().live;
+        drop((x, y, z, w, add, module));
+        assert_eq!(pool.stats().live, live, "the graph has them");
+        // What is allocated now is not what the graph writes.
+        let others: Vec<_> = (100..108).map(block).collect();
+        let exec = graph.instantiate().unwrap();
+        drop(graph);
+        for _ in 0..3 {
+            exec.launch(&b.stream).unwrap();
+        }
+        b.stream.synchronize().unwrap();
+        for (number, other) in (100..).zip(&others) {
+            assert_eq!(b.numbers(other), vec![number; 40]);
+        }
+        drop((exec, others));
+        assert_eq!(pool.stats().live, 0, "and gives them back");
+    }
+}
+
 /// Every scenario, in one process.
 pub fn all() {
     let b = Bench::new();
@@ -169,4 +212,93 @@ pub fn all() {
     events_order_streams(&b);
     events_keep_time(&b);
     graphs_replay(&b);
+    graphs_keep_what_they_use(&b);
+}
+
+/// A graph goes on working on blocks, and by kernels, that nobody else has any more, and gives them back when it is gone.
+pub fn graphs_keep_what_they_use(b: &Bench) {
+    // A direct pool gives memory back to the driver, which tells of an access to it.
+    for pool in [Pool::new(&b.context), Pool::direct(&b.context)] {
+        let block = |number: u32| {
+            let mut block = pool.alloc(160).unwrap();
+            b.stream
+                .upload(bytemuck::cast_slice(&[number; 40]), &mut block, 0)
+                .unwrap();
+            block
+        };
+        let (mut x, y, mut z, mut w) = (block(1), block(2), block(3), block(4));
+        let module = Module::load(&b.context, KERNELS.as_bytes()).unwrap();
+        let add = module.function("add").unwrap();
+        let captured = b.stream.capture::<Error>(|| {
+            b.stream.copy(&y, 0, &mut x, 0, 160)?;
+            b.stream.memset(&mut z, 7)?;
+            let args = [Arg::value(&40u32), Arg::value(&1u32), Arg::block(&w)];
+            // SAFETY: the kernel takes a count, a number, and a block of as many words as the count says.
+            unsafe { b.stream.launch(&add, Geometry::linear(40, 64), &args) }
+        });
+        let graph = captured.unwrap();
+        // After the capture it is as ever: nothing keeps what is used now.
+        b.stream.memset(&mut w, 0).unwrap();
+        let live = pool.stats().live;
+        drop((x, y, z, w, add, module));
+        assert_eq!(pool.stats().live, live, "the graph has them");
+        // What is allocated now is not what the graph writes.
+        let others: Vec<_> = (100..108).map(block).collect();
+        let exec = graph.instantiate().unwrap();
+        drop(graph);
+        for _ in 0..3 {
+            exec.launch(&b.stream).unwrap();
+        }
+        b.stream.synchronize().unwrap();
+        for (number, other) in (100..).zip(&others) {
+            assert_eq!(b.numbers(other), vec![number; 40]);
+        }
+        drop((exec, others));
+        assert_eq!(pool.stats().live, 0, "and gives them back");
+    }
+}
+
+/// Every scenario, in one process.
+pub fn all() {
+    let b = Bench::new();
+    bytes_come_back(&b);
+    kernels_see_what_came_before(&b);
+    uploads_have_read_their_slice(&b);
+    pinned_memory_waits(&b);
+    events_order_streams(&b);
+    events_keep_time(&b);
+    graphs_replay(&b);
+    graphs_keep_what_they_use(&b);
+}
+
+/// A graph goes on working on blocks, and by kernels, that nobody else has any more.
+pub fn graphs_keep_what_they_use(b: &Bench) {
+    let (mut x, y, mut z) = (b.block(&[1; 40]), b.block(&[2; 40]), b.block(&[3; 40]));
+    let module = Module::load(&b.context, common::KERNELS.as_bytes()).unwrap();
+    let add = module.function("add").unwrap();
+    let graph = b
+        .stream
+        .capture::<Error>(|| {
+            b.stream.copy(&y, 0, &mut x, 0, 160)?;
+            b.stream.memset(&mut z, 7)?;
+            let args = [Arg::value(&40u32), Arg::value(&1u32), Arg::block(&z)];
+            // SAFETY: the kernel takes a count, a number, and a block of as many words as the count says.
+            unsafe { b.stream.launch(&add, Geometry::linear(40, 64), &args) }
+        })
+        .unwrap();
+    let live = b.pool.stats().live;
+    drop((x, y, z, add, module));
+    assert_eq!(b.pool.stats().live, live, "the graph has them");
+    // What is allocated now is not what the graph writes.
+    let others: Vec<_> = (0..8).map(|i| b.block(&[100 + i; 40])).collect();
+    let exec = graph.instantiate().unwrap();
+    drop(graph);
+    for _ in 0..3 {
+        exec.launch(&b.stream).unwrap();
+    }
+    for (i, other) in others.iter().enumerate() {
+        assert_eq!(b.numbers(other), vec![100 + i as u32; 40]);
+    }
+    drop((exec, others));
+    assert!(b.pool.stats().live < live, "and gives them back");
 }

@@ -1,0 +1,87 @@
+//! What captured work uses, kept for as long as it may run again.
+
+use crate::module::Function;
+use crate::pool::{Block, Held, Room};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a graph reads, writes and runs.
+///
+/// Blocks that lie in a private pool are kept by keeping that pool: it gives nothing back to others, and a block that is
+/// dropped within a capture makes room for the next one there.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Things>);
+
+#[derive(Debug, Default)]
+struct Things {
+    blocks: HashMap<u64, Arc<Held>>,
+    rooms: Vec<Arc<Room>>,
+    functions: HashMap<usize, Function>,
+}
+
+impl Kept {
+    fn things(&self) -> MutexGuard<'_, Things> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The captures that are under way in this process.
+///
+/// A stream that an event makes part of another one's capture has no capture of its own. What is captured is therefore kept by
+/// all that are under way, of which there is nearly always one: to keep too much is sound.
+static ACTIVE: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
+
+fn active() -> MutexGuard<'static, Vec<Arc<Kept>>> {
+    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A capture that begins; it is under way for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Capture(Arc<Kept>);
+
+impl Capture {
+    pub(crate) fn begin() -> Self {
+        let kept = Arc::new(Kept::default());
+        active().push(kept.clone());
+        Capture(kept)
+    }
+
+    pub(crate) fn kept(&self) -> Arc<Kept> {
+        self.0.clone()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        active().retain(|kept| !Arc::ptr_eq(kept, &self.0));
+    }
+}
+
+/// Whether any stream of the process is captured.
+pub(crate) fn under_way() -> bool {
+    !active().is_empty()
+}
+
+/// Keeps a block for what is captured now.
+pub(crate) fn keep(block: &Block) {
+    for kept in active().iter() {
+        let mut things = kept.things();
+        match block.held().private_room() {
+            Some(room) if things.rooms.iter().any(|r| Arc::ptr_eq(r, room)) => {}
+            Some(room) => things.rooms.push(room.clone()),
+            None => {
+                things.blocks.insert(block.ptr(), block.held().clone());
+            }
+        }
+    }
+}
+
+/// Keeps a kernel for what is captured now.
+pub(crate) fn keep_function(function: &Function) {
+    for kept in active().iter() {
+        kept.things()
+            .functions
+            .entry(function.handle() as usize)
+            .or_insert_with(|| function.clone());
+    }
+}
