@@ -82,6 +82,22 @@ pub enum Error {
         /// The dtypes it takes.
         expected: &'static str,
     },
+    /// A buffer of another dtype or length than an op's parameters speak of.
+    #[error("{op}: `{operand}` has {len} elements of {dtype}, expected {expected_len} of {expected_dtype}")]
+    Operand {
+        /// The op that was called.
+        op: &'static str,
+        /// The name of the buffer.
+        operand: &'static str,
+        /// The dtype found.
+        dtype: DType,
+        /// The number of elements found.
+        len: usize,
+        /// The dtype that the op needs.
+        expected_dtype: DType,
+        /// The number of elements that it needs.
+        expected_len: usize,
+    },
     /// An index (label, token id, gather index) outside its range.
     #[error("{op}: index {index} at position {position} is out of range 0..{size}")]
     IndexOutOfRange {
@@ -101,7 +117,7 @@ pub enum Error {
         device: String,
         /// Bytes asked for.
         requested: usize,
-        /// Bytes that were free, as far as the device knows.
+        /// Bytes that were free, as far as the device knows; 0 where it does not.
         free: usize,
     },
     /// An op with no gradient met a tensor whose gradient is wanted.

@@ -4,6 +4,7 @@
 //! `B: Backend` and nothing else.
 
 mod backend;
+pub mod checks;
 mod cost;
 mod dtype;
 mod error;

@@ -1,6 +1,6 @@
 //! Memory and execution: what a backend provides beside its ops.
 
-use crate::{DType, Element, Result, Shape, host};
+use crate::{DType, Element, Result, Shape, checks, host};
 use std::sync::Arc;
 
 /// Memory on a backend's device, tagged with its dtype.
@@ -65,20 +65,27 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Whether the backend computes in `dtype`.
     fn supports(&self, dtype: DType) -> bool;
 
+    /// Whether this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
+    /// given back while this one still works on it.
+    fn owns(&self, buffer: &Self::Buffer) -> bool {
+        let _ = buffer;
+        true
+    }
+
     /// A buffer of `len` elements with unspecified contents.
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer>;
 
-    /// Copies host bytes into a buffer of exactly that many bytes.
+    /// Copies host bytes into a buffer of exactly that many bytes; any other number is an error.
     fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()>;
 
     /// Copies host bytes over a part of a buffer, from its byte `offset` on; a part that the buffer does not have is an error.
     /// What is larger than one wants to hold on the host goes to the device piece by piece.
     fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()>;
 
-    /// Copies a buffer into exactly as many host bytes, after all work before it.
+    /// Copies a buffer into exactly as many host bytes, after all work before it; any other number is an error.
     fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()>;
 
-    /// Copies between buffers of equal dtype and length.
+    /// Copies between buffers of equal dtype and length; others are an error.
     fn copy(&self, src: &Self::Buffer, dst: &mut Self::Buffer) -> Result<()>;
 
     /// Waits for all work.
@@ -140,13 +147,15 @@ pub trait Runtime: Clone + Send + Sync + 'static {
         Ok(buffer)
     }
 
-    /// Overwrites a buffer of dtype `T` and of as many elements; the caller has compared both.
+    /// Overwrites a buffer of dtype `T` and of as many elements; any other is an error.
     fn write<T: Element>(&self, values: &[T], buffer: &mut Self::Buffer) -> Result<()> {
+        checks::write::<T, _>(self, values, buffer)?;
         self.upload_bytes(bytemuck::cast_slice(values), buffer)
     }
 
-    /// The elements of a buffer of dtype `T`; the caller has compared the dtypes.
+    /// The elements of a buffer of dtype `T`; one of another dtype is an error.
     fn download<T: Element>(&self, buffer: &Self::Buffer) -> Result<Vec<T>> {
+        checks::download::<T, _>(self, buffer)?;
         let mut values = host::repeat(T::zeroed(), buffer.len())?;
         self.download_bytes(buffer, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)

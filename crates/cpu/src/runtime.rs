@@ -4,7 +4,7 @@ use crate::fork::first_process;
 use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
 use crate::{CpuBuffer, interrupt};
-use kiln_core::{Buffer, DType, Error, Interrupt, MemoryStats, Result, Runtime};
+use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -117,27 +117,25 @@ impl Runtime for Cpu {
     }
 
     fn upload_bytes(&self, src: &[u8], dst: &mut CpuBuffer) -> Result<()> {
+        checks::upload_bytes(self, src, dst)?;
         copy_bytes(src, dst.bytes_mut());
         Ok(())
     }
 
     fn upload_part(&self, src: &[u8], dst: &mut CpuBuffer, offset: usize) -> Result<()> {
-        let held = dst.bytes().len();
-        let end = offset.checked_add(src.len()).filter(|&end| end <= held);
-        let end = end.ok_or_else(|| {
-            let expected = format!("room for {} bytes in {held}", src.len());
-            Error::invalid("upload_part", "offset", offset, expected)
-        })?;
-        copy_bytes(src, &mut dst.bytes_mut()[offset..end]);
+        checks::upload_part(self, src, dst, offset)?;
+        copy_bytes(src, &mut dst.bytes_mut()[offset..][..src.len()]);
         Ok(())
     }
 
     fn download_bytes(&self, src: &CpuBuffer, dst: &mut [u8]) -> Result<()> {
+        checks::download_bytes(self, src, dst)?;
         copy_bytes(src.bytes(), dst);
         Ok(())
     }
 
     fn copy(&self, src: &CpuBuffer, dst: &mut CpuBuffer) -> Result<()> {
+        checks::copy(self, src, dst)?;
         debug_assert_eq!((src.dtype(), src.len()), (dst.dtype(), dst.len()));
         copy_bytes(src.bytes(), dst.bytes_mut());
         Ok(())

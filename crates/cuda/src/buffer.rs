@@ -28,17 +28,17 @@ impl CudaBuffer {
     }
 
     /// The address, as a kernel's argument.
-    pub(crate) fn arg(&self) -> Arg<'static> {
-        Arg::ptr(self.block.ptr())
+    pub(crate) fn arg(&self) -> Arg<'_> {
+        Arg::block(&self.block)
     }
 
     /// The address of an output.
-    pub(crate) fn out(&mut self) -> Arg<'static> {
-        Arg::ptr(self.block.ptr())
+    pub(crate) fn out(&mut self) -> Arg<'_> {
+        Arg::block(&self.block)
     }
 }
 
 /// The address of an optional operand; a null pointer where there is none.
-pub(crate) fn maybe(buffer: Option<&CudaBuffer>) -> Arg<'static> {
-    Arg::ptr(buffer.map_or(0, |b| b.block.ptr()))
+pub(crate) fn maybe(buffer: Option<&CudaBuffer>) -> Arg<'_> {
+    buffer.map_or(Arg::ptr(0), CudaBuffer::arg)
 }

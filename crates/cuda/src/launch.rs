@@ -1,6 +1,6 @@
 //! The one place that launches kernels.
 
-use crate::Cuda;
+use crate::{Cuda, CudaBuffer};
 use kiln_core::{Error, Result};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::Kernel;
@@ -38,10 +38,18 @@ pub(crate) fn blocks(op: &'static str, blocks: u64) -> Result<Geometry> {
 }
 
 impl Cuda {
+    /// Keeps a buffer whose address a kernel finds within its arguments, where the launch is recorded.
+    pub(crate) fn keep(&self, buffer: &CudaBuffer) -> Result<()> {
+        match self.capturing() {
+            true => self.check(self.stream().keep(&buffer.block)),
+            false => Ok(()),
+        }
+    }
+
     /// Queues `kernel` on the compute stream. A grid with no blocks is no launch.
     ///
     /// The kernel's contract (in its file) is the caller's: pointers of the dtype and length that the parameters speak
-    /// of, which the ops know because core built the parameters from the shapes of these very buffers.
+    /// of, which every op compares first (`kiln_core::checks`).
     pub(crate) fn launch(&self, kernel: &'static Kernel, geometry: Geometry, args: &[Arg<'_>]) -> Result<()> {
         if geometry.grid.contains(&0) {
             return Ok(());
@@ -70,8 +78,9 @@ impl Cuda {
             self.check(function.set_dynamic_shared(geometry.shared))?;
         }
         // SAFETY: the arguments' number and sizes are those of the kernel's own PTX, compared above; pointers are live
-        // blocks of this context, borrowed by the calling op and freed in stream order (kiln_device::Block); that they
-        // are as long as the parameters say is what core's constructors checked.
+        // blocks of this handle's own pool (`Runtime::owns`), borrowed by the calling op, freed in stream order
+        // (kiln_device::Block) and kept by a graph that repeats the launch (`Arg::block`, `Cuda::keep`); that they are as long
+        // as the parameters say is what `kiln_core::checks` found at the op's entry.
         self.check(unsafe { self.stream().launch(&function, geometry, args) })?;
         if self.options().blocking && !self.capturing() {
             self.wait()?;

@@ -4,7 +4,7 @@ use crate::buffer::CudaBuffer;
 use crate::error::from_device;
 use crate::fault::Fault;
 use crate::transfer::Transfers;
-use kiln_core::{DType, Error, MemoryStats, Result, Runtime};
+use kiln_core::{DType, Error, MemoryStats, Result, Runtime, checks};
 use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
 use std::collections::HashMap;
@@ -54,6 +54,8 @@ pub struct CudaGraph {
     exec: GraphExec,
     kernels: usize,
     _pool: PrivatePool,
+    /// Its kernels report to this handle's memory, and their buffers go back in the order of its stream.
+    owner: Cuda,
 }
 
 impl CudaGraph {
@@ -216,6 +218,10 @@ impl Runtime for Cuda {
         dtype != DType::F64
     }
 
+    fn owns(&self, buffer: &CudaBuffer) -> bool {
+        self.0.pool.owns(&buffer.block)
+    }
+
     fn alloc(&self, dtype: DType, len: usize) -> Result<CudaBuffer> {
         let bytes = len.checked_mul(dtype.size()).ok_or(Error::TooLarge {
             op: "alloc",
@@ -229,6 +235,7 @@ impl Runtime for Cuda {
     }
 
     fn upload_bytes(&self, src: &[u8], dst: &mut CudaBuffer) -> Result<()> {
+        checks::upload_bytes(self, src, dst)?;
         debug_assert_eq!(src.len(), dst.bytes());
         self.refuse_in_capture("an upload")?;
         let Inner {
@@ -242,16 +249,13 @@ impl Runtime for Cuda {
     }
 
     fn upload_part(&self, src: &[u8], dst: &mut CudaBuffer, offset: usize) -> Result<()> {
-        let held = dst.bytes();
-        if offset.checked_add(src.len()).is_none_or(|end| end > held) {
-            let expected = format!("room for {} bytes in {held}", src.len());
-            return Err(Error::invalid("upload_part", "offset", offset, expected));
-        }
+        checks::upload_part(self, src, dst, offset)?;
         self.refuse_in_capture("an upload")?;
         self.check(self.0.stream.upload(src, &mut dst.block, offset))
     }
 
     fn download_bytes(&self, src: &CudaBuffer, dst: &mut [u8]) -> Result<()> {
+        checks::download_bytes(self, src, dst)?;
         debug_assert_eq!(dst.len(), src.bytes());
         self.refuse_in_capture("a download")?;
         self.check(self.0.stream.download(&src.block, 0, dst))?;
@@ -259,6 +263,7 @@ impl Runtime for Cuda {
     }
 
     fn copy(&self, src: &CudaBuffer, dst: &mut CudaBuffer) -> Result<()> {
+        checks::copy(self, src, dst)?;
         debug_assert_eq!((src.dtype, src.len), (dst.dtype, dst.len));
         self.check(self.0.stream.copy(&src.block, 0, &mut dst.block, 0, src.bytes()))
     }
@@ -292,10 +297,15 @@ impl Runtime for Cuda {
             exec,
             kernels,
             _pool: pool,
+            owner: self.clone(),
         }))
     }
 
     fn replay(&self, graph: &mut CudaGraph) -> Result<()> {
+        if !Arc::ptr_eq(&self.0, &graph.owner.0) {
+            let expected = "one that this handle or a clone of it has captured";
+            return Err(Error::invalid("replay", "graph", "another handle's", expected));
+        }
         self.check(graph.exec.launch(&self.0.stream))
     }
 

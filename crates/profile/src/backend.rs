@@ -1,7 +1,7 @@
 //! The watching backend: memory and execution.
 
 use crate::record::{Detail, Mark, Recorder, Timeline};
-use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Result, Runtime, Scope, Shape};
+use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Result, Runtime, Scope, Shape, checks};
 use std::fmt;
 use std::sync::Arc;
 
@@ -118,27 +118,35 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.supports(dtype)
     }
 
+    fn owns(&self, buffer: &Self::Buffer) -> bool {
+        self.inner.owns(buffer)
+    }
+
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer> {
         self.inner.alloc(dtype, len)
     }
 
     fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()> {
+        checks::upload_bytes(self, src, dst)?;
         let (n, cost) = (dst.len() as u64, moved(2 * src.len() as u64));
         self.op("upload", cost, Detail::Elements(n), |b| b.upload_bytes(src, dst))
     }
 
     fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()> {
+        checks::upload_part(self, src, dst, offset)?;
         let cost = moved(2 * src.len() as u64);
         let n = (src.len() / dst.dtype().size()) as u64;
         self.op("upload", cost, Detail::Elements(n), |b| b.upload_part(src, dst, offset))
     }
 
     fn download_bytes(&self, src: &Self::Buffer, dst: &mut [u8]) -> Result<()> {
+        checks::download_bytes(self, src, dst)?;
         let (n, cost) = (src.len() as u64, moved(2 * dst.len() as u64));
         self.op("download", cost, Detail::Elements(n), |b| b.download_bytes(src, dst))
     }
 
     fn copy(&self, src: &Self::Buffer, dst: &mut Self::Buffer) -> Result<()> {
+        checks::copy(self, src, dst)?;
         let (n, cost) = (src.len() as u64, moved(2 * bytes(src)));
         self.op("copy", cost, Detail::Elements(n), |b| b.copy(src, dst))
     }

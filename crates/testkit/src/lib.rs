@@ -13,6 +13,7 @@ pub mod golden;
 mod gradcheck;
 pub mod halves;
 mod layout;
+pub mod misfit;
 pub mod ops;
 mod refused;
 mod run;

@@ -19,6 +19,11 @@ pub(crate) struct Args {
 /// The files of a new family and what goes into them.
 const ROOMS: &[(&str, &str, &str)] = &[
     ("crates/core/src/ops", "rs", include_str!("templates/core.rs.txt")),
+    (
+        "crates/core/src/checks",
+        "rs",
+        include_str!("templates/core_check.rs.txt"),
+    ),
     ("crates/cpu/src/ops", "rs", include_str!("templates/cpu.rs.txt")),
     ("kernels/src", "cu", include_str!("templates/kernel.cu.txt")),
     ("crates/cuda/src/ops", "rs", include_str!("templates/cuda.rs.txt")),
@@ -37,6 +42,8 @@ const ROOMS: &[(&str, &str, &str)] = &[
 const LISTS: &[(&str, &str)] = &[
     ("crates/core/src/ops/mod.rs", "mod @name@;"),
     ("crates/core/src/ops/mod.rs", "pub use @name@::*;"),
+    ("crates/core/src/checks/mod.rs", "mod @name@;"),
+    ("crates/core/src/checks/mod.rs", "pub use @name@::*;"),
     ("crates/core/src/backend.rs", "+ @Name@Ops"),
     ("crates/cpu/src/ops/mod.rs", "mod @name@;"),
     ("crates/cuda/src/ops/mod.rs", "mod @name@;"),
@@ -55,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     println!(
         "\nIt compiles and its tests pass:\n  cargo test -p kiln-testkit {name}\n  cargo test -p kiln-cuda {name}"
     );
+    println!("A test asks for a right call of it in crates/testkit/src/misfit/calls.rs, to spoil it.");
     println!("Now put the op's formula where the scaffold has `y = factor·x`, from core down.");
     Ok(true)
 }

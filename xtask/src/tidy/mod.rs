@@ -2,6 +2,7 @@
 //!
 //! Each rule is a function from the workspace's files to findings, so a test can hand it a small house with one fault.
 
+mod checks;
 mod files;
 mod layering;
 mod source;
@@ -59,6 +60,7 @@ impl House {
         found.extend(layering::check(self));
         found.extend(unsafety::check(self));
         found.extend(files::check(self));
+        found.extend(checks::check(self));
         found.sort();
         found
     }

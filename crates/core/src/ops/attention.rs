@@ -5,7 +5,7 @@ mod composed;
 pub use composed::{composed_attention, composed_attention_grad};
 
 use super::{ElementwiseOps, IndexOps, MatmulOps, SoftmaxOps};
-use crate::{Error, Result, Shape};
+use crate::{Error, Result, Shape, checks};
 use bytemuck::{Pod, Zeroable};
 
 /// Parameters of self-attention over `[batch, positions, 3, heads, width]`: queries, keys and values of every head side
@@ -104,7 +104,7 @@ pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
         y: &mut Self::Buffer,
         lse: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = lse;
+        checks::attention(self, p, qkv, y, lse)?;
         composed_attention(self, p, qkv, y)
     }
 
@@ -118,7 +118,7 @@ pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
         g: &Self::Buffer,
         dqkv: &mut Self::Buffer,
     ) -> Result<()> {
-        let _ = lse;
+        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
         composed_attention_grad(self, p, qkv, g, dqkv)
     }
 }

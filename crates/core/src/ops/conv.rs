@@ -362,8 +362,11 @@ impl ConvParams {
     }
 
     /// The activation of the fused form.
+    ///
+    /// # Panics
+    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
     pub fn activation(&self) -> Activation {
-        Activation::from_code(self.activation)
+        Activation::ALL[self.activation as usize]
     }
 
     /// Taps of one window.

@@ -4,7 +4,7 @@ use super::{
     Activation, ConvOps, ConvParams, ElementwiseOps, PoolOps, PoolParams, Reduce, ReduceOps, ReduceParams, Unary,
     UnaryParams, Window,
 };
-use crate::{Buffer, Error, Result, Shape};
+use crate::{Buffer, Error, Result, Shape, checks};
 
 const OP: &str = "conv_max_pool";
 
@@ -90,6 +90,7 @@ pub trait ConvPoolOps: ElementwiseOps + ReduceOps + ConvOps + PoolOps {
         y: &mut Self::Buffer,
         index: &mut Self::Buffer,
     ) -> Result<()> {
+        checks::conv_max_pool(self, p, x, w, bias, y, index)?;
         composed_conv_max_pool(self, p, (x, w, bias), (y, index))
     }
 
@@ -104,6 +105,7 @@ pub trait ConvPoolOps: ElementwiseOps + ReduceOps + ConvOps + PoolOps {
         w: &Self::Buffer,
         to: ConvPoolGrads<'_, Self::Buffer>,
     ) -> Result<()> {
+        checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
         composed_conv_max_pool_grad(self, p, of, (x, w), to)
     }
 }

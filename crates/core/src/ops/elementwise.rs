@@ -126,8 +126,11 @@ impl UnaryParams {
     }
 
     /// The function.
+    ///
+    /// # Panics
+    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
     pub fn op(&self) -> Unary {
-        Unary::from_code(self.op)
+        Unary::ALL[self.op as usize]
     }
 
     /// Of input and output, how many the gradient has to read beside that of the output: a constant slope needs neither,

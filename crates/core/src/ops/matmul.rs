@@ -114,8 +114,11 @@ impl MatmulParams {
     }
 
     /// The activation of the fused form.
+    ///
+    /// # Panics
+    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
     pub fn activation(&self) -> Activation {
-        Activation::from_code(self.activation)
+        Activation::ALL[self.activation as usize]
     }
 }
 

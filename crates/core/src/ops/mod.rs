@@ -68,9 +68,9 @@ macro_rules! coded {
             /// Every variant, in the order of their codes.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// The variant of a code that `as u32` gave.
-            pub fn from_code(code: u32) -> Self {
-                Self::ALL[code as usize]
+            /// The variant of a code that `as u32` gave; `None` for any other number.
+            pub fn from_code(code: u32) -> Option<Self> {
+                Self::ALL.get(code as usize).copied()
             }
         }
     };

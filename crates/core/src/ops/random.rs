@@ -79,8 +79,11 @@ impl RandomParams {
     }
 
     /// The distribution.
+    ///
+    /// # Panics
+    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
     pub fn distribution(&self) -> Distribution {
-        Distribution::from_code(self.distribution)
+        Distribution::ALL[self.distribution as usize]
     }
 }
 

@@ -84,8 +84,11 @@ impl ReduceParams {
     }
 
     /// The function.
+    ///
+    /// # Panics
+    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
     pub fn op(&self) -> Reduce {
-        Reduce::from_code(self.op)
+        Reduce::ALL[self.op as usize]
     }
 }
 

@@ -80,6 +80,10 @@ pub(crate) fn by_panels<A: Scalar>(
         assert!(unit.taps == (0..1), "a matrix has one tap");
         let from = unit.steps.start * a.step;
         let len = unit.steps.len();
+        assert!(
+            len == 0 || from + (len - 1) * a.step + rows <= a.data.len(),
+            "rows of A"
+        );
         let mut done = 0;
         while done < rows {
             let (height, start) = tile(kernels, rows, done);
@@ -187,7 +191,7 @@ fn run<A: Scalar>(
         ahead_step: s.ahead.1,
     };
     let kernel = height.by_column[usize::from(width > kernels.lanes)];
-    // SAFETY: A and B: both callers compared every segment with the lengths. C: compared above, and exclusively borrowed.
+    // SAFETY: A and B: both callers compared every segment with the lengths in every build. C: compared above, and exclusively borrowed.
     // The instructions are this machine's, as `Kernels` hands out no others.
     unsafe { kernel(&tile) };
 }

@@ -6,7 +6,7 @@ use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{Activation, ConvOps, ConvParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 
 impl ConvOps for Cpu {
     fn conv(
@@ -17,6 +17,7 @@ impl ConvOps for Cpu {
         bias: Option<&CpuBuffer>,
         y: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::conv(self, p, x, w, bias, y)?;
         let g = Geometry::new(p);
         crate::dispatch::float!(y.dtype(), T => {
             let (x, w) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, w)?);
@@ -29,6 +30,7 @@ impl ConvOps for Cpu {
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &CpuBuffer, w: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        checks::conv_data_grad(self, p, g, w, dx)?;
         let geometry = Geometry::new(p);
         crate::dispatch::float!(dx.dtype(), T => {
             let (g, w) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, w)?);
@@ -39,6 +41,7 @@ impl ConvOps for Cpu {
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CpuBuffer, x: &CpuBuffer, dw: &mut CpuBuffer) -> Result<()> {
+        checks::conv_weight_grad(self, p, g, x, dw)?;
         let geometry = Geometry::new(p);
         crate::dispatch::float!(dw.dtype(), T => {
             let (g, x) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, x)?);

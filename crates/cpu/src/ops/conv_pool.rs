@@ -12,13 +12,14 @@ use crate::conv::pooled::Pooled;
 use crate::conv::{Geometry, winograd};
 use crate::gemm::{ALONE, BLOCK_WORK, Epilogue};
 use crate::parallel::try_chunks_mut;
+use crate::pool::list;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{
     Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad, composed_conv_max_pool as composed,
     composed_conv_max_pool_grad as composed_grad,
 };
-use kiln_core::{Buffer, DType, Result};
+use kiln_core::{Buffer, DType, Result, checks};
 
 impl ConvPoolOps for Cpu {
     fn conv_max_pool(
@@ -30,6 +31,7 @@ impl ConvPoolOps for Cpu {
         y: &mut CpuBuffer,
         index: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::conv_max_pool(self, p, x, w, bias, y, index)?;
         match (Parts::fitting(self, p), y.dtype()) {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
@@ -46,6 +48,7 @@ impl ConvPoolOps for Cpu {
         w: &CpuBuffer,
         to: ConvPoolGrads<'_, CpuBuffer>,
     ) -> Result<()> {
+        checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
         match of.g.dtype() {
             DType::F32 if simple(p) => grad::gradients::<f32>(self, p, of, (x, w), to),
             DType::F64 if simple(p) => grad::gradients::<f64>(self, p, of, (x, w), to),
@@ -177,7 +180,8 @@ impl Parts {
     ) -> Result<()> {
         let [image, _, of_image] = self.sizes();
         let size = (self.images * of_image).max(1);
-        let mut parts: Vec<_> = y.chunks_mut(size).zip(index.chunks_mut(size)).collect();
+        let mut parts = list(y.len().div_ceil(size))?;
+        parts.extend(y.chunks_mut(size).zip(index.chunks_mut(size)));
         try_chunks_mut(&mut parts, 1, true, |i, part| {
             let (y, index) = &mut part[0];
             let x = &x[i * self.images * image..][..y.len() / of_image * image];

@@ -11,7 +11,7 @@ use crate::dispatch::{any, float};
 use crate::{Cpu, CpuBuffer, blocks, parallel};
 use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
-use kiln_core::{Buffer, DType, Float, Result};
+use kiln_core::{Buffer, DType, Float, Result, checks};
 
 pub(super) use cast::To;
 
@@ -29,6 +29,7 @@ fn accumulate<T: Float>(x: &[T], y: &mut [T]) {
 
 impl ElementwiseOps for Cpu {
     fn unary(&self, p: &UnaryParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::unary(self, p, x, y)?;
         float!(y.dtype(), T => {
             let (x, y) = (x.as_slice::<T>(), y.as_mut_slice());
             unary::forward(p, &mut |cost, kernel| blocks::each([x], y, cost, kernel));
@@ -44,6 +45,7 @@ impl ElementwiseOps for Cpu {
         g: &CpuBuffer,
         dx: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::unary_grad(self, p, x, y, g, dx)?;
         float!(dx.dtype(), T => {
             let (operands, dx) = ([x.as_slice::<T>(), y.as_slice(), g.as_slice()], dx.as_mut_slice());
             unary::backward(p, &mut |cost, kernel| blocks::each(operands, dx, cost, kernel));
@@ -52,6 +54,7 @@ impl ElementwiseOps for Cpu {
     }
 
     fn binary(&self, p: &BroadcastParams, a: &CpuBuffer, b: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::binary(self, p, a, b, y)?;
         float!(y.dtype(), T => {
             let (a, b, y) = (a.as_slice::<T>(), b.as_slice(), y.as_mut_slice());
             broadcast::binary(p, &mut |cost, kernel| broadcast::pairs(p, a, b, y, cost, kernel));
@@ -60,6 +63,7 @@ impl ElementwiseOps for Cpu {
     }
 
     fn compare(&self, p: &BroadcastParams, a: &CpuBuffer, b: &CpuBuffer, mask: &mut CpuBuffer) -> Result<()> {
+        checks::compare(self, p, a, b, mask)?;
         any!(a.dtype(), T => broadcast::compare::<T>(p, a.as_slice(), b.as_slice(), mask.as_mut_slice()));
         Ok(())
     }
@@ -72,6 +76,7 @@ impl ElementwiseOps for Cpu {
         b: &CpuBuffer,
         y: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::select(self, p, mask, a, b, y)?;
         any!(y.dtype(), T => {
             broadcast::select::<T>(p, mask.as_slice(), a.as_slice(), b.as_slice(), y.as_mut_slice())
         });
@@ -79,6 +84,7 @@ impl ElementwiseOps for Cpu {
     }
 
     fn cast(&self, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::cast(self, x, y)?;
         match (x.dtype(), y.dtype()) {
             (from, to) if from == to => parallel::copy_bytes(x.bytes(), y.bytes_mut()),
             (DType::BF16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::widen::<bf16>),
@@ -91,6 +97,7 @@ impl ElementwiseOps for Cpu {
     }
 
     fn fill(&self, value: f64, y: &mut CpuBuffer) -> Result<()> {
+        checks::fill(self, y)?;
         any!(y.dtype(), T => {
             let value = <T as cast::To>::of(value);
             parallel::chunks_mut(y.as_mut_slice::<T>(), 1, 1, |_, y| y.fill(value));
@@ -99,6 +106,7 @@ impl ElementwiseOps for Cpu {
     }
 
     fn accumulate(&self, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::accumulate(self, x, y)?;
         float!(y.dtype(), T => {
             let x = x.as_slice::<T>();
             parallel::chunks_mut(y.as_mut_slice::<T>(), 1, 1, |at, y| accumulate(&x[at..], y));

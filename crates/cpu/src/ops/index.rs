@@ -11,7 +11,7 @@ use crate::parallel::{self, GRAIN, THREADS};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::cast_slice;
 use kiln_core::ops::{ElementwiseOps, IndexOps, IndexParams, ViewParams};
-use kiln_core::{Buffer, DType, Error, Float, Result};
+use kiln_core::{Buffer, DType, Error, Float, Result, checks};
 use rayon::prelude::*;
 
 /// Runs `$body` with `$T` bound to the unsigned integer as wide as an element of `$dtype`.
@@ -54,18 +54,21 @@ fn checked<'a>(op: &'static str, index: &'a CpuBuffer, size: u64) -> Result<&'a 
 
 impl IndexOps for Cpu {
     fn view_read(&self, p: &ViewParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::view_read(self, p, x, y)?;
         debug_assert_eq!((x.dtype(), p.n as usize), (y.dtype(), y.len()));
         bits!(x.dtype(), T => view::read::<T>(p, cast_slice(x.bytes()), bytemuck::cast_slice_mut(y.bytes_mut())));
         Ok(())
     }
 
     fn view_write(&self, p: &ViewParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::view_write(self, p, x, y)?;
         debug_assert_eq!((y.dtype(), p.n as usize), (x.dtype(), x.len()));
         bits!(x.dtype(), T => view::write::<T>(p, cast_slice(x.bytes()), bytemuck::cast_slice_mut(y.bytes_mut())));
         Ok(())
     }
 
     fn gather(&self, p: &IndexParams, x: &CpuBuffer, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::gather(self, p, x, index, y)?;
         debug_assert_eq!(x.dtype(), y.dtype());
         let index = checked("gather", index, p.size)?;
         let (size, inner, count) = (p.size as usize, p.inner as usize, p.count as usize);
@@ -84,6 +87,7 @@ impl IndexOps for Cpu {
     }
 
     fn scatter_add(&self, p: &IndexParams, x: &CpuBuffer, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::scatter_add(self, p, x, index, y)?;
         let checked = checked("scatter_add", index, p.size)?;
         if x.is_empty() {
             return Ok(());
@@ -95,6 +99,7 @@ impl IndexOps for Cpu {
     }
 
     fn index_select(&self, p: &IndexParams, x: &CpuBuffer, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::index_select(self, p, x, index, y)?;
         debug_assert_eq!(x.dtype(), y.dtype());
         let index = checked("index_select", index, p.size)?;
         let (size, inner) = (p.size as usize, p.inner as usize);
@@ -112,6 +117,7 @@ impl IndexOps for Cpu {
     }
 
     fn index_add(&self, p: &IndexParams, x: &CpuBuffer, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::index_add(self, p, x, index, y)?;
         let checked = checked("index_add", index, p.size)?;
         if x.is_empty() {
             return Ok(());
@@ -123,6 +129,7 @@ impl IndexOps for Cpu {
     }
 
     fn one_hot(&self, p: &IndexParams, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::one_hot(self, p, index, y)?;
         let index = checked("one_hot", index, p.size)?;
         let size = p.size as usize;
         any!(y.dtype(), T => {

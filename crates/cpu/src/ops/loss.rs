@@ -9,7 +9,7 @@ use crate::rows::{max_row, sum, sums};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Error, Result};
+use kiln_core::{Buffer, Error, Result, checks};
 
 /// Work of an element relative to one multiplication.
 const COST: usize = 8;
@@ -183,6 +183,7 @@ impl LossOps for Cpu {
         loss: &mut CpuBuffer,
         weight: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
         debug_assert_eq!((logits.len() as u64, labels.len() as u64), (p.rows * p.classes, p.rows));
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
@@ -203,6 +204,7 @@ impl LossOps for Cpu {
         g: &CpuBuffer,
         dlogits: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
         debug_assert_eq!((logits.len(), labels.len()), (dlogits.len(), g.len()));
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {

@@ -13,12 +13,13 @@ use crate::scalar::{Scalar, Stored};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams, Strides};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use ndarray::ArrayViewMut2;
 use std::ops::Range;
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
+        checks::matmul(self, p, a, b, c)?;
         crate::dispatch::float!(c.dtype(), T => run::<T>(self, p, a, b, None, c))
     }
 
@@ -30,6 +31,7 @@ impl MatmulOps for Cpu {
         bias: Option<&CpuBuffer>,
         y: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::linear(self, p, x, w, bias, y)?;
         crate::dispatch::float!(y.dtype(), T => run::<T>(self, p, x, w, bias, y))
     }
 }

@@ -13,7 +13,7 @@ use crate::scalar::Stored;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
-use kiln_core::{Buffer, Element, Float, Result};
+use kiln_core::{Buffer, Element, Float, Result, checks};
 
 /// Adds a set of `n` values with mean `mean` and squared deviations `m2` to one of `count` values.
 #[inline(always)]
@@ -47,6 +47,7 @@ impl NormOps for Cpu {
         mean: &mut CpuBuffer,
         rstd: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
             let x = Wide::new::<T>(self, x)?;
@@ -69,6 +70,7 @@ impl NormOps for Cpu {
         var: &CpuBuffer,
         y: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
             let x = Wide::new::<T>(self, x)?;
@@ -93,6 +95,7 @@ impl NormOps for Cpu {
         dscale: &mut CpuBuffer,
         dshift: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
             let (x, g) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, g)?);
@@ -118,6 +121,7 @@ impl NormOps for Cpu {
         mean: &mut CpuBuffer,
         rstd: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((y.len(), mean.len() as u64), (x.len(), p.samples * p.groups));
         if x.is_empty() {
             return Ok(());
@@ -151,6 +155,7 @@ impl NormOps for Cpu {
         dscale: &mut CpuBuffer,
         dshift: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
         float!(x.dtype(), T => {
             if x.is_empty() {

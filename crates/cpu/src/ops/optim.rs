@@ -10,7 +10,7 @@ use crate::parallel::join;
 use crate::real::Real;
 use crate::{Cpu, CpuBuffer, parallel::THREADS};
 use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, DType, Float, Result};
+use kiln_core::{Buffer, DType, Float, Result, checks};
 use rayon::prelude::*;
 
 /// Elements of one task; an update moves three to seven numbers an element.
@@ -276,10 +276,12 @@ impl Cpu {
 
 impl OptimOps for Cpu {
     fn sgd(&self, p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        checks::sgd(self, p, s, slots)?;
         self.update(slots, |slots| sgd::<f32>(p, s, slots), |slots| sgd::<f64>(p, s, slots))
     }
 
     fn adam(&self, p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        checks::adam(self, p, s, slots)?;
         self.update(
             slots,
             |slots| adam::<f32>(p, s, slots),
@@ -288,6 +290,7 @@ impl OptimOps for Cpu {
     }
 
     fn rmsprop(&self, p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        checks::rmsprop(self, p, s, slots)?;
         self.update(
             slots,
             |slots| rmsprop::<f32>(p, s, slots),
@@ -296,6 +299,7 @@ impl OptimOps for Cpu {
     }
 
     fn adagrad(&self, p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
+        checks::adagrad(self, p, s, slots)?;
         self.update(
             slots,
             |slots| adagrad::<f32>(p, s, slots),

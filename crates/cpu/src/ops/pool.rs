@@ -13,12 +13,13 @@ use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
-use kiln_core::{Buffer, Float, Result};
+use kiln_core::{Buffer, Float, Result, checks};
 pub(super) use paired::paired;
 use std::ops::Range;
 
 impl PoolOps for Cpu {
     fn max_pool(&self, p: &PoolParams, x: &CpuBuffer, y: &mut CpuBuffer, index: &mut CpuBuffer) -> Result<()> {
+        checks::max_pool(self, p, x, y, index)?;
         let g = Geometry::pooling(p);
         crate::dispatch::float!(y.dtype(), T => {
             let (x, y, index) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), index.as_mut_slice());
@@ -32,6 +33,7 @@ impl PoolOps for Cpu {
     }
 
     fn max_pool_grad(&self, p: &PoolParams, g: &CpuBuffer, index: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        checks::max_pool_grad(self, p, g, index, dx)?;
         let windows = Geometry::pooling(p);
         crate::dispatch::float!(dx.dtype(), T => {
             let g = Wide::new::<T>(self, g)?;
@@ -41,6 +43,7 @@ impl PoolOps for Cpu {
     }
 
     fn max_pool_gather(&self, p: &PoolParams, x: &CpuBuffer, index: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::max_pool_gather(self, p, x, index, y)?;
         let g = Geometry::pooling(p);
         crate::dispatch::float!(y.dtype(), T => {
             max_pool_gather::<T>(&g, x.as_slice(), index.as_slice(), y.as_mut_slice())
@@ -48,6 +51,7 @@ impl PoolOps for Cpu {
     }
 
     fn avg_pool(&self, p: &PoolParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::avg_pool(self, p, x, y)?;
         let g = Geometry::pooling(p);
         if !paired(&g) {
             return average(self, &Boxes::windows(p), x, y);
@@ -62,6 +66,7 @@ impl PoolOps for Cpu {
     }
 
     fn avg_pool_grad(&self, p: &PoolParams, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        checks::avg_pool_grad(self, p, g, dx)?;
         let windows = Geometry::pooling(p);
         if !paired(&windows) {
             return average_grad(self, &Boxes::windows(p), g, dx);
@@ -76,10 +81,12 @@ impl PoolOps for Cpu {
     }
 
     fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::adaptive_avg_pool(self, p, x, y)?;
         average(self, &Boxes::adaptive(p), x, y)
     }
 
     fn adaptive_avg_pool_grad(&self, p: &AdaptivePoolParams, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        checks::adaptive_avg_pool_grad(self, p, g, dx)?;
         average_grad(self, &Boxes::adaptive(p), g, dx)
     }
 }

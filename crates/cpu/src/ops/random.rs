@@ -5,7 +5,7 @@ use crate::dispatch::float;
 use crate::{Cpu, CpuBuffer, parallel};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::philox::{Key, truncated_normal, uniform};
-use kiln_core::{Buffer, Float, Result};
+use kiln_core::{Buffer, Float, Result, checks};
 
 /// Work of one element of a Philox block, and of one that becomes a normal number, relative to one multiplication.
 const DRAW: usize = 4;
@@ -111,12 +111,14 @@ fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
 
 impl RandomOps for Cpu {
     fn random(&self, p: &RandomParams, step: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::random(self, p, step, y)?;
         debug_assert_eq!(p.n as usize, y.len());
         float!(y.dtype(), T => fill::<T>(p, key(p, step), y.as_mut_slice()));
         Ok(())
     }
 
     fn tick(&self, counter: &mut CpuBuffer, ticket: &mut CpuBuffer) -> Result<()> {
+        checks::tick(self, counter, ticket)?;
         let counter = &mut counter.as_mut_slice::<i32>()[0];
         ticket.as_mut_slice::<i32>()[0] = *counter;
         *counter = counter.wrapping_add(1);
@@ -124,6 +126,7 @@ impl RandomOps for Cpu {
     }
 
     fn dropout(&self, p: &RandomParams, step: &CpuBuffer, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::dropout(self, p, step, x, y)?;
         debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
         let (key, a) = (key(p, step), p.a as f32);
         float!(y.dtype(), T => {

@@ -15,7 +15,7 @@ use crate::tile::{Lanes, TILE, Tile};
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use std::ops::Range;
 
 /// An associative join with its unit and what is done to an element first.
@@ -369,6 +369,7 @@ fn pairwise<F: Fold, A: Real>(x: &mut [A], c: usize) {
 
 impl ReduceOps for Cpu {
     fn reduce(&self, p: &ReduceParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::reduce(self, p, x, y)?;
         debug_assert_eq!(y.len() as u64, p.outputs);
         float!(x.dtype(), T => {
             let x = Wide::new::<T>(self, x)?;
@@ -383,12 +384,14 @@ impl ReduceOps for Cpu {
     }
 
     fn arg_reduce(&self, p: &AxisParams, x: &CpuBuffer, index: &mut CpuBuffer) -> Result<()> {
+        checks::arg_reduce(self, p, x, index)?;
         debug_assert_eq!(index.len() as u64, p.outer * p.inner);
         float!(x.dtype(), T => axis::arg_reduce(p, Wide::new::<T>(self, x)?.slice(), index.as_mut_slice()));
         Ok(())
     }
 
     fn cumsum(&self, p: &AxisParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::cumsum(self, p, x, y)?;
         debug_assert_eq!(x.len(), y.len());
         if !y.is_empty() {
             float!(x.dtype(), T => axis::cumsum::<T>(p, x.as_slice(), y.as_mut_slice()));
@@ -397,6 +400,7 @@ impl ReduceOps for Cpu {
     }
 
     fn top_k(&self, p: &AxisParams, x: &CpuBuffer, values: &mut CpuBuffer, index: &mut CpuBuffer) -> Result<()> {
+        checks::top_k(self, p, x, values, index)?;
         debug_assert_eq!(
             (values.len() as u64, values.len()),
             (p.outer * p.k * p.inner, index.len())

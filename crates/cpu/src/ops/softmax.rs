@@ -12,7 +12,7 @@ use crate::tile::TILE;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 
 /// Multiplications that an exponential costs.
 const EXP_COST: usize = 4;
@@ -224,6 +224,7 @@ fn softmax_grad<A: Real>(cpu: &Cpu, p: &SoftmaxParams, y: &[A], g: &[A], dx: &mu
 
 impl SoftmaxOps for Cpu {
     fn softmax(&self, p: &SoftmaxParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
+        checks::softmax(self, p, x, y)?;
         debug_assert_eq!(x.len(), y.len());
         if y.is_empty() {
             return Ok(());
@@ -235,6 +236,7 @@ impl SoftmaxOps for Cpu {
     }
 
     fn softmax_grad(&self, p: &SoftmaxParams, y: &CpuBuffer, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
+        checks::softmax_grad(self, p, y, g, dx)?;
         debug_assert_eq!((y.len(), g.len()), (dx.len(), dx.len()));
         if dx.is_empty() {
             return Ok(());

@@ -8,7 +8,7 @@ pub use choose::choose;
 
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{ConvOps, ConvParams};
-use kiln_core::{Buffer, DType, Error, Result};
+use kiln_core::{Buffer, DType, Error, Result, checks};
 
 /// The three ops of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,8 @@ impl Cuda {
     /// [`ConvOps::conv`] by `algorithm`, for tests and benches.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the algorithm cannot compute this convolution ([`Algorithm::fits`]).
+    /// Operands that the parameters do not fit; [`Error::InvalidArgument`] when the algorithm cannot compute this convolution
+    /// ([`Algorithm::fits`]).
     pub fn conv_with(
         &self,
         algorithm: Algorithm,
@@ -92,6 +93,7 @@ impl Cuda {
         bias: Option<&CudaBuffer>,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::conv(self, p, x, w, bias, y)?;
         self.fitting("conv", algorithm, Pass::Forward, p, x.dtype())?;
         self.forward(algorithm, p, x, w, bias, y)
     }
@@ -108,6 +110,7 @@ impl Cuda {
         w: &CudaBuffer,
         dx: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::conv_data_grad(self, p, g, w, dx)?;
         self.fitting("conv_data_grad", algorithm, Pass::DataGrad, p, g.dtype())?;
         self.data_grad(algorithm, p, g, w, dx)
     }
@@ -124,6 +127,7 @@ impl Cuda {
         x: &CudaBuffer,
         dw: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::conv_weight_grad(self, p, g, x, dw)?;
         self.fitting("conv_weight_grad", algorithm, Pass::WeightGrad, p, g.dtype())?;
         self.weight_grad(algorithm, p, g, x, dw)
     }
@@ -150,14 +154,17 @@ impl ConvOps for Cuda {
         bias: Option<&CudaBuffer>,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::conv(self, p, x, w, bias, y)?;
         self.forward(self.chosen(Pass::Forward, p, x.dtype()), p, x, w, bias, y)
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &CudaBuffer, w: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        checks::conv_data_grad(self, p, g, w, dx)?;
         self.data_grad(self.chosen(Pass::DataGrad, p, g.dtype()), p, g, w, dx)
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {
+        checks::conv_weight_grad(self, p, g, x, dw)?;
         self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw)
     }
 }

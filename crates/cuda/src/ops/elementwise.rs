@@ -8,7 +8,7 @@ use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};
 use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
-use kiln_core::{Buffer, DType, Float, Result, Runtime};
+use kiln_core::{Buffer, DType, Float, Result, Runtime, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, elementwise_binary as binary, elementwise_move as moves, elementwise_unary as unary};
 
@@ -73,6 +73,7 @@ fn conversion(from: DType, to: DType) -> Option<&'static Kernel> {
 
 impl ElementwiseOps for Cuda {
     fn unary(&self, p: &UnaryParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::unary(self, p, x, y)?;
         let kernel = instance(&unary::UNARY, x.dtype());
         self.launch(kernel, self.packs(p.n, x.dtype()), &[Arg::value(p), x.arg(), y.out()])
     }
@@ -85,12 +86,14 @@ impl ElementwiseOps for Cuda {
         g: &CudaBuffer,
         dx: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::unary_grad(self, p, x, y, g, dx)?;
         let kernel = instance(&unary::UNARY_GRAD, x.dtype());
         let args = [Arg::value(p), x.arg(), y.arg(), g.arg(), dx.out()];
         self.launch(kernel, self.packs(p.n, x.dtype()), &args)
     }
 
     fn binary(&self, p: &BroadcastParams, a: &CudaBuffer, b: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::binary(self, p, a, b, y)?;
         let args = [Arg::value(p), a.arg(), b.arg(), y.out()];
         self.launch(
             instance(&binary::BINARY, a.dtype()),
@@ -100,6 +103,7 @@ impl ElementwiseOps for Cuda {
     }
 
     fn compare(&self, p: &BroadcastParams, a: &CudaBuffer, b: &CudaBuffer, mask: &mut CudaBuffer) -> Result<()> {
+        checks::compare(self, p, a, b, mask)?;
         let kernel = match a.dtype() {
             DType::I32 => &binary::COMPARE_I32,
             DType::U8 => &binary::COMPARE_U8,
@@ -117,6 +121,7 @@ impl ElementwiseOps for Cuda {
         b: &CudaBuffer,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::select(self, p, mask, a, b, y)?;
         let kernel = match a.dtype().size() {
             1 => &binary::SELECT_B8,
             2 => &binary::SELECT_B16,
@@ -127,6 +132,7 @@ impl ElementwiseOps for Cuda {
     }
 
     fn cast(&self, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::cast(self, x, y)?;
         let (from, to, n) = (x.dtype(), y.dtype(), x.len() as u64);
         match conversion(from, to) {
             None => self.copy(x, y),
@@ -138,6 +144,7 @@ impl ElementwiseOps for Cuda {
     }
 
     fn fill(&self, value: f64, y: &mut CudaBuffer) -> Result<()> {
+        checks::fill(self, y)?;
         let bits = bits(value, y.dtype());
         let word = match y.dtype().size() {
             1 => bits * 0x0101_0101,
@@ -150,6 +157,7 @@ impl ElementwiseOps for Cuda {
     }
 
     fn accumulate(&self, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::accumulate(self, x, y)?;
         let n = x.len() as u64;
         let kernel = instance(&moves::ACCUMULATE, x.dtype());
         self.launch(kernel, self.packs(n, x.dtype()), &[Arg::value(&n), x.arg(), y.out()])

@@ -6,7 +6,7 @@ use crate::fault::code;
 use crate::launch::blocks;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{Kernel, index_add as add, index_gather as gather, index_view as view};
 
@@ -155,24 +155,29 @@ impl Cuda {
 
 impl IndexOps for Cuda {
     fn view_read(&self, p: &ViewParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::view_read(self, p, x, y)?;
         self.view(p, x.dtype().size(), [&READ, &READ_TILES], x.arg(), y.out())
     }
 
     fn view_write(&self, p: &ViewParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::view_write(self, p, x, y)?;
         self.view(p, x.dtype().size(), [&WRITE, &WRITE_TILES], x.arg(), y.out())
     }
 
     fn gather(&self, p: &IndexParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::gather(self, p, x, index, y)?;
         let n = index.len() as u64;
         let args = [Arg::value(p), x.arg(), index.arg(), y.out(), self.fault()];
         self.launch(GATHER[place(x.dtype().size())], self.striding(n, 1), &args)
     }
 
     fn scatter_add(&self, p: &IndexParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::scatter_add(self, p, x, index, y)?;
         self.add_by_index(p, code::SCATTER_ADD, [x, index], y)
     }
 
     fn index_select(&self, p: &IndexParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::index_select(self, p, x, index, y)?;
         if y.len() == 0 {
             return self.check_index(p, index, code::INDEX_SELECT);
         }
@@ -187,10 +192,12 @@ impl IndexOps for Cuda {
     }
 
     fn index_add(&self, p: &IndexParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::index_add(self, p, x, index, y)?;
         self.add_by_index(p, code::INDEX_ADD, [x, index], y)
     }
 
     fn one_hot(&self, p: &IndexParams, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::one_hot(self, p, index, y)?;
         if y.len() == 0 {
             return self.check_index(p, index, code::ONE_HOT);
         }

@@ -12,7 +12,7 @@ use crate::buffer::maybe;
 use crate::launch::blocks;
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{PerFloat, loss as kernels};
 
@@ -75,6 +75,7 @@ impl LossOps for Cuda {
         loss: &mut CudaBuffer,
         weight: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
         let between = [labels.arg(), maybe(class_weights), loss.out(), weight.out()];
         self.cross_entropy_by(&LOSS, p, logits, between)
     }
@@ -88,6 +89,7 @@ impl LossOps for Cuda {
         g: &CudaBuffer,
         dlogits: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
         let between = [labels.arg(), maybe(class_weights), g.arg(), dlogits.out()];
         self.cross_entropy_by(&GRAD, p, logits, between)
     }

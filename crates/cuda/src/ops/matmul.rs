@@ -13,7 +13,7 @@ use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{MatmulOps, MatmulParams};
-use kiln_core::{Buffer, DType, Result};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{
     Kernel, matmul as plain, matmul_registers as registers, matmul_tensor_bf16 as bf16, matmul_tensor_f16 as f16,
@@ -36,6 +36,7 @@ const THREADS: u64 = 256;
 
 impl MatmulOps for Cuda {
     fn matmul(&self, p: &MatmulParams, a: &CudaBuffer, b: &CudaBuffer, c: &mut CudaBuffer) -> Result<()> {
+        checks::matmul(self, p, a, b, c)?;
         self.matmul_with(self.matmul_plan(p, c.dtype()), p, a, b, None, c)
     }
 
@@ -47,6 +48,7 @@ impl MatmulOps for Cuda {
         bias: Option<&CudaBuffer>,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::linear(self, p, x, w, bias, y)?;
         self.matmul_with(self.matmul_plan(p, y.dtype()), p, x, w, bias, y)
     }
 }
@@ -61,7 +63,7 @@ impl Cuda {
     /// round operands of f32 to TF32.
     ///
     /// # Errors
-    /// Those of a launch, and no memory for the partial sums of a split product.
+    /// Operands that the parameters do not fit, those of a launch, and no memory for the partial sums of a split product.
     pub fn matmul_with(
         &self,
         plan: Plan,
@@ -71,16 +73,10 @@ impl Cuda {
         bias: Option<&CudaBuffer>,
         c: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::product(self, "matmul", p, (a, b), bias, c)?;
         let p = &plan::fold(p);
         let dtype = c.dtype();
-        let len = p.batches() as u64 * p.m * p.n;
-        debug_assert_eq!(len, c.len() as u64);
-        debug_assert!(
-            [Some(a), Some(b), bias]
-                .into_iter()
-                .flatten()
-                .all(|x| x.dtype() == dtype)
-        );
+        let len = c.len() as u64;
         if len == 0 {
             return Ok(());
         }

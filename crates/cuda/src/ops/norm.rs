@@ -11,7 +11,7 @@ use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
-use kiln_core::{Buffer, DType, Error, Result};
+use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, norm as columns, norm_rows as rows};
 
@@ -264,7 +264,7 @@ impl Cuda {
     /// [`NormOps::group_norm`] of a single position by `algorithm`, for rows that it takes.
     ///
     /// # Errors
-    /// Those of a launch.
+    /// Operands that the parameters do not fit, rows that the algorithm does not take, and those of a launch.
     pub fn norm_rows_with(
         &self,
         algorithm: Algorithm,
@@ -275,7 +275,8 @@ impl Cuda {
         mean: &mut CudaBuffer,
         rstd: &mut CudaBuffer,
     ) -> Result<()> {
-        debug_assert!(p.positions == 1 && p.width <= algorithm.widest(), "{p:?}");
+        checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
+        takes(algorithm, p)?;
         let (kernels, _, each) = algorithm.kernels();
         let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
         let (scale, shift) = (maybe(scale), maybe(shift));
@@ -286,7 +287,7 @@ impl Cuda {
     /// `dx` of [`NormOps::group_norm_grad`] of a single position by `algorithm`, for rows that it takes.
     ///
     /// # Errors
-    /// Those of a launch.
+    /// Operands that the parameters do not fit, rows that the algorithm does not take, and those of a launch.
     pub fn norm_rows_grad_with(
         &self,
         algorithm: Algorithm,
@@ -297,7 +298,8 @@ impl Cuda {
         g: &CudaBuffer,
         dx: &mut CudaBuffer,
     ) -> Result<()> {
-        debug_assert!(p.positions == 1 && p.width <= algorithm.widest(), "{p:?}");
+        checks::norm_rows_grad(self, p, x, scale, (mean, rstd), g, dx)?;
+        takes(algorithm, p)?;
         let (_, kernels, each) = algorithm.kernels();
         let geometry = striding(p.samples * p.groups, each, [256, 1, 1]);
         let stats = [mean.arg(), rstd.arg()];
@@ -314,6 +316,15 @@ impl Cuda {
     }
 }
 
+/// Whether the algorithm takes such rows.
+fn takes(algorithm: Algorithm, p: &GroupNormParams) -> Result<()> {
+    if p.positions == 1 && p.width <= algorithm.widest() {
+        return Ok(());
+    }
+    let expected = format!("one position of at most {} elements", algorithm.widest());
+    Err(Error::invalid("group_norm", "rows", format!("{p:?}"), expected))
+}
+
 impl NormOps for Cuda {
     fn batch_norm(
         &self,
@@ -325,6 +336,7 @@ impl NormOps for Cuda {
         mean: &mut CudaBuffer,
         rstd: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         self.norm_columns(&grouped(p), x, (scale, shift), y, mean, rstd)
     }
@@ -339,6 +351,7 @@ impl NormOps for Cuda {
         var: &CudaBuffer,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         let p = grouped(p);
         let tiles = self.tiles(&p, x.dtype())?;
@@ -360,6 +373,7 @@ impl NormOps for Cuda {
         dscale: &mut CudaBuffer,
         dshift: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
         self.norm_columns_grad(&grouped(p), x, scale, (mean, rstd), g, dx, (dscale, dshift))
     }
@@ -374,6 +388,7 @@ impl NormOps for Cuda {
         mean: &mut CudaBuffer,
         rstd: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((y.len(), mean.len() as u64), (x.len(), p.samples * p.groups));
         if x.is_empty() {
             return Ok(());
@@ -396,6 +411,7 @@ impl NormOps for Cuda {
         dscale: &mut CudaBuffer,
         dshift: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((g.len(), dx.len()), (x.len(), x.len()));
         if p.positions > 1 && !x.is_empty() {
             return self.norm_columns_grad(p, x, scale, (mean, rstd), g, dx, (dscale, dshift));

@@ -7,7 +7,7 @@ use super::instance;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, Error, Result};
+use kiln_core::{Buffer, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, optim as kernels};
 
@@ -64,6 +64,12 @@ impl Cuda {
             s.state.len() == states && s.grad.len() == n && s.state.iter().all(|state| state.len() == n)
         }));
         for part in slots.chunks_mut(WORDS / (states + 4)) {
+            for slot in part.iter() {
+                let of_slot = [&*slot.param, slot.grad]
+                    .into_iter()
+                    .chain(slot.state.iter().map(|s| &**s));
+                of_slot.into_iter().try_for_each(|buffer| self.keep(buffer))?;
+            }
             let (list, chunks) = Tensors::of(part);
             let blocks = u32::try_from(chunks).map_err(|_| Error::TooLarge {
                 op: "optimizer step",
@@ -83,6 +89,7 @@ impl Cuda {
 
 impl OptimOps for Cuda {
     fn sgd(&self, p: &SgdParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
+        checks::sgd(self, p, scalars, slots)?;
         let (kernels, states) = match p.momentum != 0.0 {
             false => (&kernels::SGD, 0),
             true => (&kernels::SGD_MOMENTUM, 1),
@@ -91,6 +98,7 @@ impl OptimOps for Cuda {
     }
 
     fn adam(&self, p: &AdamParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
+        checks::adam(self, p, scalars, slots)?;
         let (kernels, states) = match p.amsgrad {
             0 => (&kernels::ADAM, 2),
             _ => (&kernels::ADAM_AMSGRAD, 3),
@@ -99,6 +107,7 @@ impl OptimOps for Cuda {
     }
 
     fn rmsprop(&self, p: &RmspropParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
+        checks::rmsprop(self, p, scalars, slots)?;
         let (kernels, states) = match (p.momentum != 0.0, p.centered != 0) {
             (false, false) => (&kernels::RMSPROP, 1),
             (true, false) => (&kernels::RMSPROP_MOMENTUM, 2),
@@ -109,6 +118,7 @@ impl OptimOps for Cuda {
     }
 
     fn adagrad(&self, p: &AdagradParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
+        checks::adagrad(self, p, scalars, slots)?;
         self.update(&kernels::ADAGRAD, p, 1, scalars, slots)
     }
 }

@@ -4,7 +4,7 @@ use super::instance;
 use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
-use kiln_core::{Buffer, DType, Result};
+use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, pool as max, pool_average as average};
 
@@ -66,6 +66,7 @@ impl Cuda {
 
 impl PoolOps for Cuda {
     fn max_pool(&self, p: &PoolParams, x: &CudaBuffer, y: &mut CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
+        checks::max_pool(self, p, x, y, index)?;
         let positions = count(p.batch, p.output);
         let args = [Arg::value(p), x.arg(), y.out(), index.out()];
         let kernels = [&max::MAX_POOL, &max::MAX_POOL_PACKED];
@@ -73,6 +74,7 @@ impl PoolOps for Cuda {
     }
 
     fn max_pool_grad(&self, p: &PoolParams, g: &CudaBuffer, index: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        checks::max_pool_grad(self, p, g, index, dx)?;
         let positions = count(p.batch, p.input);
         let args = [Arg::value(p), g.arg(), index.arg(), dx.out()];
         let kernels = [&max::MAX_POOL_GRAD, &max::MAX_POOL_GRAD_PACKED];
@@ -80,6 +82,7 @@ impl PoolOps for Cuda {
     }
 
     fn max_pool_gather(&self, p: &PoolParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::max_pool_gather(self, p, x, index, y)?;
         let positions = count(p.batch, p.output);
         let args = [Arg::value(p), x.arg(), index.arg(), y.out()];
         let kernels = [&max::MAX_POOL_GATHER, &max::MAX_POOL_GATHER_PACKED];
@@ -87,6 +90,7 @@ impl PoolOps for Cuda {
     }
 
     fn avg_pool(&self, p: &PoolParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::avg_pool(self, p, x, y)?;
         let boxes = count(p.batch, p.output);
         let elements = count(1, [0, 1, 2].map(|i| p.kernel[i].min(p.input[i])));
         let kernels = [&average::AVG_POOL, &average::AVG_POOL_PACKED, &average::AVG_POOL_BLOCK];
@@ -95,6 +99,7 @@ impl PoolOps for Cuda {
     }
 
     fn avg_pool_grad(&self, p: &PoolParams, g: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        checks::avg_pool_grad(self, p, g, dx)?;
         let positions = count(p.batch, p.input);
         let kernels = [&average::AVG_POOL_GRAD, &average::AVG_POOL_GRAD_PACKED];
         let args = [Arg::value(p), g.arg(), dx.out()];
@@ -102,6 +107,7 @@ impl PoolOps for Cuda {
     }
 
     fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::adaptive_avg_pool(self, p, x, y)?;
         let boxes = count(p.batch, p.output);
         let elements = count(1, [0, 1, 2].map(|i| p.input[i].div_ceil(p.output[i])));
         let kernels = [
@@ -114,6 +120,7 @@ impl PoolOps for Cuda {
     }
 
     fn adaptive_avg_pool_grad(&self, p: &AdaptivePoolParams, g: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        checks::adaptive_avg_pool_grad(self, p, g, dx)?;
         let positions = count(p.batch, p.input);
         let kernels = [
             &average::ADAPTIVE_AVG_POOL_GRAD,

@@ -4,7 +4,7 @@ use super::instance;
 use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{RandomOps, RandomParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::random as kernels;
 
@@ -15,17 +15,20 @@ fn geometry(cuda: &Cuda, n: u64) -> Geometry {
 
 impl RandomOps for Cuda {
     fn random(&self, p: &RandomParams, step: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::random(self, p, step, y)?;
         debug_assert_eq!(p.n as usize, y.len());
         let kernel = instance(&kernels::RANDOM, y.dtype());
         self.launch(kernel, geometry(self, p.n), &[Arg::value(p), step.arg(), y.out()])
     }
 
     fn tick(&self, counter: &mut CudaBuffer, ticket: &mut CudaBuffer) -> Result<()> {
+        checks::tick(self, counter, ticket)?;
         debug_assert_eq!((counter.len(), ticket.len()), (1, 1));
         self.launch(&kernels::TICK, linear(1, 32, 1), &[counter.out(), ticket.out()])
     }
 
     fn dropout(&self, p: &RandomParams, step: &CudaBuffer, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::dropout(self, p, step, x, y)?;
         debug_assert_eq!((p.n as usize, x.len()), (y.len(), y.len()));
         let kernel = instance(&kernels::DROPOUT, y.dtype());
         let scale = (1.0 / (1.0 - p.a)) as f32;

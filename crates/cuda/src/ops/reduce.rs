@@ -6,7 +6,7 @@ use crate::launch::{THREADS, blocks, linear};
 use crate::{Cuda, CudaBuffer};
 use bytemuck::Zeroable;
 use kiln_core::ops::{AxisParams, ElementwiseOps, Reduce, ReduceOps, ReduceParams};
-use kiln_core::{Buffer, DType, Result, Shape};
+use kiln_core::{Buffer, DType, Result, Shape, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, reduce as kernels, reduce_axis as axis, reduce_top_k as top};
 
@@ -138,6 +138,7 @@ impl Cuda {
     pub fn sum_with(&self, algorithm: Algorithm, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
         let n = x.len() as u64;
         let (p, _) = ReduceParams::new("sum", Reduce::Sum, &Shape::new(&[x.len()])?, &[], false)?;
+        checks::reduce(self, &p, x, y)?;
         match algorithm {
             Algorithm::Naive => {
                 let one = Geometry {
@@ -164,6 +165,7 @@ impl Cuda {
 
 impl ReduceOps for Cuda {
     fn reduce(&self, p: &ReduceParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::reduce(self, p, x, y)?;
         if p.outputs == 0 {
             return Ok(());
         }
@@ -182,6 +184,7 @@ impl ReduceOps for Cuda {
     }
 
     fn arg_reduce(&self, p: &AxisParams, x: &CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
+        checks::arg_reduce(self, p, x, index)?;
         let (kernel, geometry) = along(
             p,
             [&axis::ARG_WARPS, &axis::ARG_BLOCKS, &axis::ARG_COLUMNS],
@@ -192,6 +195,7 @@ impl ReduceOps for Cuda {
     }
 
     fn cumsum(&self, p: &AxisParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::cumsum(self, p, x, y)?;
         if x.len() == 0 {
             return Ok(());
         }
@@ -204,6 +208,7 @@ impl ReduceOps for Cuda {
     }
 
     fn top_k(&self, p: &AxisParams, x: &CudaBuffer, values: &mut CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
+        checks::top_k(self, p, x, values, index)?;
         if values.len() == 0 {
             return Ok(());
         }

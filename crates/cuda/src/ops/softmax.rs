@@ -14,7 +14,7 @@ use super::instance;
 use crate::launch::{THREADS, blocks, linear};
 use crate::{Cuda, CudaBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
-use kiln_core::{Buffer, Result};
+use kiln_core::{Buffer, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, softmax as kernels};
 
@@ -82,7 +82,7 @@ impl Cuda {
     /// Softmax by `algorithm`, or by the highest rung that computes it where this one does not.
     ///
     /// # Errors
-    /// Those of a launch.
+    /// Operands that the parameters do not fit, and those of a launch.
     pub fn softmax_with(
         &self,
         algorithm: Algorithm,
@@ -90,6 +90,7 @@ impl Cuda {
         x: &CudaBuffer,
         y: &mut CudaBuffer,
     ) -> Result<()> {
+        checks::softmax(self, p, x, y)?;
         if x.len() == 0 {
             return Ok(());
         }
@@ -112,10 +113,12 @@ impl Cuda {
 
 impl SoftmaxOps for Cuda {
     fn softmax(&self, p: &SoftmaxParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
+        checks::softmax(self, p, x, y)?;
         self.softmax_with(Algorithm::choose(p), p, x, y)
     }
 
     fn softmax_grad(&self, p: &SoftmaxParams, y: &CudaBuffer, g: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
+        checks::softmax_grad(self, p, y, g, dx)?;
         if y.len() == 0 {
             return Ok(());
         }

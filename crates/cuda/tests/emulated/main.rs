@@ -11,6 +11,7 @@ mod halves;
 mod index;
 mod loss;
 mod matmul;
+mod misfit;
 mod norm;
 mod optim;
 mod pool;

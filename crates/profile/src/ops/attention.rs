@@ -3,11 +3,12 @@
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{AttentionOps, AttentionParams};
-use kiln_core::{Backend, Cost, Result};
+use kiln_core::{Backend, Cost, Result, checks};
 
 /// Scores stay inside of the op: they count no bytes, whether they are kept in memory or not.
 impl<B: Backend> AttentionOps for Profiled<B> {
     fn attention(&self, p: &AttentionParams, qkv: &B::Buffer, y: &mut B::Buffer, lse: &mut B::Buffer) -> Result<()> {
+        checks::attention(self, p, qkv, y, lse)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(qkv) + bytes(y) + bytes(lse),
@@ -25,6 +26,7 @@ impl<B: Backend> AttentionOps for Profiled<B> {
         g: &B::Buffer,
         dqkv: &mut B::Buffer,
     ) -> Result<()> {
+        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
         let cost = Cost {
             flops: 2 * p.flops(),
             bytes: bytes(qkv) + bytes(lse) + bytes(g) + bytes(dqkv),

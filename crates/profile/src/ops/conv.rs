@@ -4,7 +4,7 @@ use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{ConvOps, ConvParams};
-use kiln_core::{Backend, Cost, Result};
+use kiln_core::{Backend, Cost, Result, checks};
 
 impl<B: Backend> ConvOps for Profiled<B> {
     fn conv(
@@ -15,6 +15,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
         bias: Option<&B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        checks::conv(self, p, x, w, bias, y)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: p.seen() * size(x) + bytes(w) + optional(bias) + bytes(y),
@@ -23,6 +24,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &B::Buffer, w: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
+        checks::conv_data_grad(self, p, g, w, dx)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(g) + bytes(w) + bytes(dx),
@@ -33,6 +35,7 @@ impl<B: Backend> ConvOps for Profiled<B> {
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &B::Buffer, x: &B::Buffer, dw: &mut B::Buffer) -> Result<()> {
+        checks::conv_weight_grad(self, p, g, x, dw)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(g) + p.seen() * size(x) + bytes(dw),

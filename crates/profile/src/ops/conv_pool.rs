@@ -4,7 +4,7 @@ use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
-use kiln_core::{Backend, Buffer, Cost, Result};
+use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
 /// The result of the convolution stays inside of the op: it counts no bytes, whether it is kept in memory or not.
 impl<B: Backend> ConvPoolOps for Profiled<B> {
@@ -17,6 +17,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         y: &mut B::Buffer,
         index: &mut B::Buffer,
     ) -> Result<()> {
+        checks::conv_max_pool(self, p, x, w, bias, y, index)?;
         let cost = Cost {
             flops: p.conv.flops(),
             bytes: p.conv.seen() * size(x) + bytes(w) + optional(bias) + bytes(y) + bytes(index),
@@ -34,6 +35,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
         w: &B::Buffer,
         to: ConvPoolGrads<'_, B::Buffer>,
     ) -> Result<()> {
+        checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
         let of_image = to.dx.as_deref().map(|dx| bytes(w) + bytes(dx));
         let of_weight = to.dw.as_deref().map(|dw| p.conv.seen() * size(x) + bytes(dw));
         let cost = Cost {

@@ -4,10 +4,11 @@ use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{Binary, BroadcastParams, ElementwiseOps, UnaryParams};
-use kiln_core::{Backend, Buffer, Result};
+use kiln_core::{Backend, Buffer, Result, checks};
 
 impl<B: Backend> ElementwiseOps for Profiled<B> {
     fn unary(&self, p: &UnaryParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::unary(self, p, x, y)?;
         let cost = moved(bytes(x) + bytes(y));
         self.op("unary", cost, Detail::Unary(p.op(), y.len() as u64), |b| {
             b.unary(p, x, y)
@@ -22,6 +23,7 @@ impl<B: Backend> ElementwiseOps for Profiled<B> {
         g: &B::Buffer,
         dx: &mut B::Buffer,
     ) -> Result<()> {
+        checks::unary_grad(self, p, x, y, g, dx)?;
         let cost = moved(p.grad_reads() * bytes(x) + bytes(g) + bytes(dx));
         self.op("unary_grad", cost, Detail::Unary(p.op(), dx.len() as u64), |b| {
             b.unary_grad(p, x, y, g, dx)
@@ -29,12 +31,14 @@ impl<B: Backend> ElementwiseOps for Profiled<B> {
     }
 
     fn binary(&self, p: &BroadcastParams, a: &B::Buffer, b: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::binary(self, p, a, b, y)?;
         let cost = moved(bytes(a) + bytes(b) + bytes(y));
-        let detail = Detail::Binary(Binary::from_code(p.op), y.len() as u64);
+        let detail = Detail::Binary(Binary::ALL[p.op as usize], y.len() as u64);
         self.op("binary", cost, detail, |inner| inner.binary(p, a, b, y))
     }
 
     fn compare(&self, p: &BroadcastParams, a: &B::Buffer, b: &B::Buffer, mask: &mut B::Buffer) -> Result<()> {
+        checks::compare(self, p, a, b, mask)?;
         let cost = moved(bytes(a) + bytes(b) + bytes(mask));
         self.op("compare", cost, elements(mask), |inner| inner.compare(p, a, b, mask))
     }
@@ -47,20 +51,24 @@ impl<B: Backend> ElementwiseOps for Profiled<B> {
         b: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        checks::select(self, p, mask, a, b, y)?;
         // Of the two only what the mask takes: together one result.
         let cost = moved(bytes(mask) + bytes(a).min(bytes(b)) + bytes(y));
         self.op("select", cost, elements(y), |inner| inner.select(p, mask, a, b, y))
     }
 
     fn cast(&self, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::cast(self, x, y)?;
         self.op("cast", moved(bytes(x) + bytes(y)), elements(y), |b| b.cast(x, y))
     }
 
     fn fill(&self, value: f64, y: &mut B::Buffer) -> Result<()> {
+        checks::fill(self, y)?;
         self.op("fill", moved(bytes(y)), elements(y), |b| b.fill(value, y))
     }
 
     fn accumulate(&self, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::accumulate(self, x, y)?;
         let cost = moved(bytes(x) + 2 * bytes(y));
         self.op("accumulate", cost, elements(y), |b| b.accumulate(x, y))
     }

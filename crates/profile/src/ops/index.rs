@@ -3,42 +3,49 @@
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Result, checks};
 
 /// How much of a table is read, and of a sum written, depends on the indices: those bytes do not count.
 impl<B: Backend> IndexOps for Profiled<B> {
     fn view_read(&self, p: &ViewParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::view_read(self, p, x, y)?;
         // What an expanded view repeats is read once.
         let cost = moved(bytes(y).min(bytes(x)) + bytes(y));
         self.op("view_read", cost, elements(y), |b| b.view_read(p, x, y))
     }
 
     fn view_write(&self, p: &ViewParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::view_write(self, p, x, y)?;
         let cost = moved(2 * bytes(x));
         self.op("view_write", cost, elements(x), |b| b.view_write(p, x, y))
     }
 
     fn gather(&self, p: &IndexParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::gather(self, p, x, index, y)?;
         let cost = moved(bytes(index) + bytes(y));
         self.op("gather", cost, elements(y), |b| b.gather(p, x, index, y))
     }
 
     fn scatter_add(&self, p: &IndexParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::scatter_add(self, p, x, index, y)?;
         let cost = moved(bytes(x) + bytes(index));
         self.op("scatter_add", cost, elements(x), |b| b.scatter_add(p, x, index, y))
     }
 
     fn index_select(&self, p: &IndexParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::index_select(self, p, x, index, y)?;
         let cost = moved(bytes(index) + bytes(y));
         self.op("index_select", cost, elements(y), |b| b.index_select(p, x, index, y))
     }
 
     fn index_add(&self, p: &IndexParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::index_add(self, p, x, index, y)?;
         let cost = moved(bytes(x) + bytes(index));
         self.op("index_add", cost, elements(x), |b| b.index_add(p, x, index, y))
     }
 
     fn one_hot(&self, p: &IndexParams, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
+        checks::one_hot(self, p, index, y)?;
         let cost = moved(bytes(index) + bytes(y));
         self.op("one_hot", cost, elements(y), |b| b.one_hot(p, index, y))
     }

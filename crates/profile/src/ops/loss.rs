@@ -3,7 +3,7 @@
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> LossOps for Profiled<B> {
     fn cross_entropy(
@@ -15,6 +15,7 @@ impl<B: Backend> LossOps for Profiled<B> {
         loss: &mut B::Buffer,
         weight: &mut B::Buffer,
     ) -> Result<()> {
+        checks::cross_entropy(self, p, logits, labels, class_weights, loss, weight)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights);
         let cost = moved(read + bytes(loss) + bytes(weight));
         self.op("cross_entropy", cost, elements(logits), |b| {
@@ -31,6 +32,7 @@ impl<B: Backend> LossOps for Profiled<B> {
         g: &B::Buffer,
         dlogits: &mut B::Buffer,
     ) -> Result<()> {
+        checks::cross_entropy_grad(self, p, logits, labels, class_weights, g, dlogits)?;
         let read = bytes(logits) + bytes(labels) + optional(class_weights) + bytes(g);
         self.op(
             "cross_entropy_grad",

@@ -4,7 +4,7 @@ use super::optional;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{MatmulOps, MatmulParams};
-use kiln_core::{Backend, Cost, Result};
+use kiln_core::{Backend, Cost, Result, checks};
 
 fn product(p: &MatmulParams) -> Detail {
     Detail::Product([p.batches() as u64, p.m, p.n, p.k])
@@ -12,6 +12,7 @@ fn product(p: &MatmulParams) -> Detail {
 
 impl<B: Backend> MatmulOps for Profiled<B> {
     fn matmul(&self, p: &MatmulParams, a: &B::Buffer, b: &B::Buffer, c: &mut B::Buffer) -> Result<()> {
+        checks::matmul(self, p, a, b, c)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(a) + bytes(b) + bytes(c),
@@ -27,6 +28,7 @@ impl<B: Backend> MatmulOps for Profiled<B> {
         bias: Option<&B::Buffer>,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        checks::linear(self, p, x, w, bias, y)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(x) + bytes(w) + optional(bias) + bytes(y),

@@ -3,7 +3,7 @@
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> NormOps for Profiled<B> {
     fn batch_norm(
@@ -16,6 +16,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
     ) -> Result<()> {
+        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
         self.op("batch_norm", cost, elements(y), |b| {
             b.batch_norm(p, x, scale, shift, y, mean, rstd)
@@ -32,6 +33,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         var: &B::Buffer,
         y: &mut B::Buffer,
     ) -> Result<()> {
+        checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(mean) + bytes(var) + bytes(y));
         self.op("batch_norm_eval", cost, elements(y), |b| {
             b.batch_norm_eval(p, x, scale, shift, mean, var, y)
@@ -50,6 +52,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         dscale: &mut B::Buffer,
         dshift: &mut B::Buffer,
     ) -> Result<()> {
+        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
         let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
         self.op("batch_norm_grad", cost, elements(dx), |b| {
@@ -67,6 +70,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         mean: &mut B::Buffer,
         rstd: &mut B::Buffer,
     ) -> Result<()> {
+        checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
         self.op("group_norm", cost, elements(y), |b| {
             b.group_norm(p, x, scale, shift, y, mean, rstd)
@@ -85,6 +89,7 @@ impl<B: Backend> NormOps for Profiled<B> {
         dscale: &mut B::Buffer,
         dshift: &mut B::Buffer,
     ) -> Result<()> {
+        checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
         let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
         self.op("group_norm_grad", cost, elements(dx), |b| {

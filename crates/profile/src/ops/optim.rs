@@ -4,7 +4,7 @@ use super::moved;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Backend, Buffer, Cost, Result};
+use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
 /// Bytes of an update: gradients are read, parameters and state read and written.
 fn updated<Buf: Buffer>(slots: &[OptimSlot<'_, Buf>]) -> (Cost, Detail) {
@@ -18,21 +18,25 @@ fn updated<Buf: Buffer>(slots: &[OptimSlot<'_, Buf>]) -> (Cost, Detail) {
 
 impl<B: Backend> OptimOps for Profiled<B> {
     fn sgd(&self, p: &SgdParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        checks::sgd(self, p, scalars, slots)?;
         let (cost, detail) = updated(slots);
         self.op("sgd", cost, detail, |b| b.sgd(p, scalars, slots))
     }
 
     fn adam(&self, p: &AdamParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        checks::adam(self, p, scalars, slots)?;
         let (cost, detail) = updated(slots);
         self.op("adam", cost, detail, |b| b.adam(p, scalars, slots))
     }
 
     fn rmsprop(&self, p: &RmspropParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        checks::rmsprop(self, p, scalars, slots)?;
         let (cost, detail) = updated(slots);
         self.op("rmsprop", cost, detail, |b| b.rmsprop(p, scalars, slots))
     }
 
     fn adagrad(&self, p: &AdagradParams, scalars: &B::Buffer, slots: &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> {
+        checks::adagrad(self, p, scalars, slots)?;
         let (cost, detail) = updated(slots);
         self.op("adagrad", cost, detail, |b| b.adagrad(p, scalars, slots))
     }

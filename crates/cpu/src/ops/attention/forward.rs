@@ -5,6 +5,7 @@ use crate::Cpu;
 use crate::blocks::lanes;
 use crate::gemm::Kernels;
 use crate::parallel::try_chunks_mut;
+use crate::pool::list;
 use crate::real::Real;
 use crate::rows::{LANES, fold, sum};
 use crate::scalar::Scalar;
@@ -28,8 +29,9 @@ pub(super) fn run<A: Scalar + Real>(
     }
     let call = Call::new(cpu, kernels, p);
     let (batch, heads) = (p.batch as usize, p.heads as usize);
-    let y = by_head(y, [batch, call.positions, heads, call.width]);
-    let mut results: Vec<Head<'_, A>> = y.into_iter().zip(lse.chunks_exact_mut(call.positions)).collect();
+    let y = by_head(y, [batch, call.positions, heads, call.width])?;
+    let mut results: Vec<Head<'_, A>> = list(y.len())?;
+    results.extend(y.into_iter().zip(lse.chunks_exact_mut(call.positions)));
     try_chunks_mut(&mut results, 1, call.parallel, |i, head| {
         let sequence = &qkv[i / heads * call.positions * call.packed..];
         call.forward(sequence, i % heads, &mut head[0])

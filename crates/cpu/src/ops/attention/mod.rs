@@ -11,17 +11,19 @@ mod tests;
 
 use crate::dispatch::float;
 use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Source, Target, by_matrix};
+use crate::pool::list;
 use crate::real::Real;
 use crate::rows::LANES;
 use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AttentionOps, AttentionParams};
-use kiln_core::{Buffer, Float, Result};
+use kiln_core::{Buffer, Float, Result, checks};
 use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
 
 impl AttentionOps for Cpu {
     fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
+        checks::attention(self, p, qkv, y, lse)?;
         float!(qkv.dtype(), T => {
             let qkv = Wide::new::<T>(self, qkv)?;
             let lse = lse.as_mut_slice::<<T as Float>::Acc>();
@@ -37,6 +39,7 @@ impl AttentionOps for Cpu {
         g: &CpuBuffer,
         dqkv: &mut CpuBuffer,
     ) -> Result<()> {
+        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
         float!(qkv.dtype(), T => {
             let (qkv, g) = (Wide::new::<T>(self, qkv)?, Wide::new::<T>(self, g)?);
             let given = backward::Given {
@@ -137,9 +140,9 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 }
 
 /// The columns of every head, sequence by sequence: `[positions, width]` of `x [batch, positions, heads, width]`.
-fn by_head<A>(x: &mut [A], [batch, positions, heads, width]: [usize; 4]) -> Vec<ArrayViewMut2<'_, A>> {
+fn by_head<A>(x: &mut [A], [batch, positions, heads, width]: [usize; 4]) -> Result<Vec<ArrayViewMut2<'_, A>>> {
     let mut rest = ArrayViewMut4::from_shape((batch, positions, heads, width), x).expect("as many elements");
-    let mut out = Vec::with_capacity(batch * heads);
+    let mut out = list(batch.saturating_mul(heads))?;
     for _ in 0..batch {
         let (sequence, after) = rest.split_at(Axis(0), 1);
         rest = after;
@@ -150,5 +153,5 @@ fn by_head<A>(x: &mut [A], [batch, positions, heads, width]: [usize; 4]) -> Vec<
             out.push(head.index_axis_move(Axis(1), 0));
         }
     }
-    out
+    Ok(out)
 }

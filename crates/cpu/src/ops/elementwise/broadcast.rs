@@ -227,7 +227,7 @@ macro_rules! pairs {
 
 /// `y = f(a, b)`.
 pub(super) fn binary<A: Math>(p: &BroadcastParams, run: Run<'_, A, 2>) {
-    match Binary::from_code(p.op) {
+    match Binary::ALL[p.op as usize] {
         Binary::Add => pairs!(run, 1, |a, b| a + b),
         Binary::Sub => pairs!(run, 1, |a, b| a - b),
         Binary::Mul => pairs!(run, 1, |a, b| a * b),
@@ -248,7 +248,7 @@ fn is_nan<A: Math>(x: A) -> bool {
 
 /// `mask = a ⋈ b`.
 pub(super) fn compare<T: Copy + PartialOrd + Sync>(p: &BroadcastParams, a: &[T], b: &[T], mask: &mut [u8]) {
-    match Compare::from_code(p.op) {
+    match Compare::ALL[p.op as usize] {
         Compare::Eq => zip(p, a, b, mask, 1, |a, b| u8::from(a == b)),
         Compare::Ne => zip(p, a, b, mask, 1, |a, b| u8::from(a != b)),
         Compare::Lt => zip(p, a, b, mask, 1, |a, b| u8::from(a < b)),

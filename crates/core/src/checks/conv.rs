@@ -1,0 +1,142 @@
+//! Convolutions, alone and with a pooling behind them.
+
+use super::Operands;
+use super::pool::{self, Along, LARGEST, image};
+use crate::ops::{Activation, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
+use crate::{DType, Result, Runtime};
+
+/// Elements of the input, the weight and the output.
+fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &ConvParams) -> Result<[usize; 3]> {
+    of.code("activation", p.activation, Activation::from_code(p.activation))?;
+    let all = [p.batch, p.groups, p.in_channels, p.out_channels].map(u64::from);
+    of.require(all.iter().all(|&v| v <= LARGEST), "sizes", all, "at most 2147483647")?;
+    let channels = [p.in_channels, p.out_channels];
+    let divides = p.groups > 0 && channels.iter().all(|&c| c > 0 && c.is_multiple_of(p.groups));
+    of.require(
+        divides,
+        "groups",
+        (p.groups, channels),
+        "at least 1, and a divisor of the channels",
+    )?;
+    // Padding after the input follows from the output: as much as before, one more (SAME), or less, where a transposed
+    // convolution has output padding.
+    let fit = |a: &Along| {
+        let last = a.last() + a.extent();
+        last <= a.padded() + 1 && last + a.stride.max(a.dilation) > a.padded()
+    };
+    let dims = [p.input, p.output, p.kernel, p.stride, p.padding, p.dilation];
+    pool::windows(of, dims, fit)?;
+    let [d, h, w] = p.kernel.map(u64::from);
+    let weight = of.size(&[u64::from(p.out_channels), d, h, w, u64::from(p.in_channels / p.groups)])?;
+    Ok([
+        image(of, p.batch, p.input, p.in_channels)?,
+        weight,
+        image(of, p.batch, p.output, p.out_channels)?,
+    ])
+}
+
+/// Checks [`ConvOps::conv`](crate::ops::ConvOps::conv).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv<R: Runtime>(
+    on: &R,
+    p: &ConvParams,
+    x: &R::Buffer,
+    w: &R::Buffer,
+    bias: Option<&R::Buffer>,
+    y: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "conv");
+    let (dtype, [input, weight, output]) = (of.float(y)?, sizes(&of, p)?);
+    of.holds("x", x, dtype, input)?;
+    of.holds("w", w, dtype, weight)?;
+    of.may_hold("bias", bias, dtype, p.out_channels as usize)?;
+    of.holds("y", y, dtype, output)
+}
+
+/// Checks [`ConvOps::conv_data_grad`](crate::ops::ConvOps::conv_data_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_data_grad<R: Runtime>(on: &R, p: &ConvParams, g: &R::Buffer, w: &R::Buffer, dx: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "conv_data_grad");
+    let (dtype, [input, weight, output]) = (of.float(dx)?, sizes(&of, p)?);
+    of.holds("g", g, dtype, output)?;
+    of.holds("w", w, dtype, weight)?;
+    of.holds("dx", dx, dtype, input)
+}
+
+/// Checks [`ConvOps::conv_weight_grad`](crate::ops::ConvOps::conv_weight_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_weight_grad<R: Runtime>(
+    on: &R,
+    p: &ConvParams,
+    g: &R::Buffer,
+    x: &R::Buffer,
+    dw: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "conv_weight_grad");
+    let (dtype, [input, weight, output]) = (of.float(dw)?, sizes(&of, p)?);
+    of.holds("g", g, dtype, output)?;
+    of.holds("x", x, dtype, input)?;
+    of.holds("dw", dw, dtype, weight)
+}
+
+/// Elements of the input, the weight and what is pooled.
+fn pooled<R: Runtime>(of: &Operands<'_, R>, p: &ConvPoolParams) -> Result<[usize; 3]> {
+    let [input, weight, _] = sizes(of, &p.conv)?;
+    let [_, output] = pool::placed(of, &p.pool)?;
+    let (conv, pool) = (&p.conv, &p.pool);
+    let joined = (pool.batch, pool.channels, pool.input) == (conv.batch, conv.out_channels, conv.output);
+    of.require(joined, "pool", pool, "a pooling of what the convolution gives")?;
+    Ok([input, weight, output])
+}
+
+/// Checks [`ConvPoolOps::conv_max_pool`](crate::ops::ConvPoolOps::conv_max_pool).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_max_pool<R: Runtime>(
+    on: &R,
+    p: &ConvPoolParams,
+    x: &R::Buffer,
+    w: &R::Buffer,
+    bias: Option<&R::Buffer>,
+    y: &R::Buffer,
+    index: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "conv_max_pool");
+    let (dtype, [input, weight, output]) = (of.float(y)?, pooled(&of, p)?);
+    of.holds("x", x, dtype, input)?;
+    of.holds("w", w, dtype, weight)?;
+    of.may_hold("bias", bias, dtype, p.conv.out_channels as usize)?;
+    of.holds("y", y, dtype, output)?;
+    of.holds("index", index, DType::I32, output)
+}
+
+/// Checks [`ConvPoolOps::conv_max_pool_grad`](crate::ops::ConvPoolOps::conv_max_pool_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn conv_max_pool_grad<R: Runtime>(
+    on: &R,
+    p: &ConvPoolParams,
+    from: &PooledGrad<'_, R::Buffer>,
+    x: &R::Buffer,
+    w: &R::Buffer,
+    to: &ConvPoolGrads<'_, R::Buffer>,
+) -> Result<()> {
+    let of = Operands::new(on, "conv_max_pool_grad");
+    let (dtype, [input, weight, output]) = (of.float(from.g)?, pooled(&of, p)?);
+    of.holds("g", from.g, dtype, output)?;
+    of.holds("y", from.y, dtype, output)?;
+    of.holds("index", from.index, DType::I32, output)?;
+    of.holds("x", x, dtype, input)?;
+    of.holds("w", w, dtype, weight)?;
+    of.may_hold("dx", to.dx.as_deref(), dtype, input)?;
+    of.may_hold("dw", to.dw.as_deref(), dtype, weight)?;
+    of.may_hold("db", to.db.as_deref(), dtype, p.conv.out_channels as usize)
+}

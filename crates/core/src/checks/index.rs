@@ -1,0 +1,154 @@
+//! Views and indexing. Indices themselves are a device's to check.
+
+use super::Operands;
+use crate::ops::{IndexParams, ViewParams};
+use crate::{Buffer, DType, Error, Result, Runtime};
+
+/// Compares a view with the buffer that it looks into, and with the contiguous one.
+fn view<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &ViewParams,
+    (seen_name, seen): (&'static str, &R::Buffer),
+    (flat_name, flat): (&'static str, &R::Buffer),
+) -> Result<()> {
+    let dims = of.dims(&p.shape, p.rank)?;
+    let n = of.size(dims)?;
+    of.require(p.n == n as u64, "n", p.n, "the product of the dimensions")?;
+    let dtype = of.any(seen)?;
+    of.holds(seen_name, seen, dtype, seen.len())?;
+    of.holds(flat_name, flat, dtype, n)?;
+    if n == 0 {
+        return Ok(());
+    }
+    // In i128, which a sum of 8 products of 64-bit numbers does not exceed.
+    let (mut least, mut most) = (i128::from(p.offset), i128::from(p.offset));
+    for (&d, &stride) in dims.iter().zip(&p.strides) {
+        let reach = (i128::from(d) - 1) * i128::from(stride);
+        least += reach.min(0);
+        most += reach.max(0);
+    }
+    if least >= 0 && most < seen.len() as i128 {
+        return Ok(());
+    }
+    let expected = format!("elements of `{seen_name}`, which has {}", seen.len());
+    Err(Error::invalid(of.op, "view", format!("{least}..={most}"), expected))
+}
+
+/// Whether no element of the view lies where another one does: each step leads over all that the shorter ones reach.
+fn apart(p: &ViewParams) -> bool {
+    let mut steps: Vec<(u64, u64)> = p.shape[..p.rank as usize]
+        .iter()
+        .zip(&p.strides)
+        .filter(|(d, _)| **d > 1)
+        .map(|(&d, &stride)| (stride.unsigned_abs(), d))
+        .collect();
+    steps.sort_unstable();
+    let mut reach = 0;
+    steps.into_iter().all(|(stride, d)| {
+        let over = stride > reach;
+        // Both are inside of a buffer.
+        reach += stride * (d - 1);
+        over
+    })
+}
+
+/// Checks [`IndexOps::view_read`](crate::ops::IndexOps::view_read).
+///
+/// # Errors
+/// A view that leaves `x`, or that `y` does not fit.
+pub fn view_read<R: Runtime>(on: &R, p: &ViewParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    view(&Operands::new(on, "view_read"), p, ("x", x), ("y", y))
+}
+
+/// Checks [`IndexOps::view_write`](crate::ops::IndexOps::view_write).
+///
+/// # Errors
+/// A view that leaves `y` or overlaps itself, or that `x` does not fit.
+pub fn view_write<R: Runtime>(on: &R, p: &ViewParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "view_write");
+    view(&of, p, ("y", y), ("x", x))?;
+    let strides = &p.strides[..p.rank as usize];
+    of.require(
+        p.n == 0 || apart(p),
+        "strides",
+        strides,
+        "a view that does not overlap itself",
+    )
+}
+
+/// The elements of the source of an indexed op and of its result.
+struct Sizes {
+    source: usize,
+    result: usize,
+}
+
+fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &IndexParams) -> Result<Sizes> {
+    Ok(Sizes {
+        source: of.size(&[p.outer, p.size, p.inner])?,
+        result: of.size(&[p.outer, p.count, p.inner])?,
+    })
+}
+
+/// Checks [`IndexOps::gather`](crate::ops::IndexOps::gather).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn gather<R: Runtime>(on: &R, p: &IndexParams, x: &R::Buffer, index: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "gather");
+    let (dtype, n) = (of.any(x)?, sizes(&of, p)?);
+    of.holds("x", x, dtype, n.source)?;
+    of.holds("index", index, DType::I32, n.result)?;
+    of.holds("y", y, dtype, n.result)
+}
+
+/// Checks [`IndexOps::scatter_add`](crate::ops::IndexOps::scatter_add).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn scatter_add<R: Runtime>(on: &R, p: &IndexParams, x: &R::Buffer, index: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "scatter_add");
+    let (dtype, n) = (of.float(x)?, sizes(&of, p)?);
+    of.holds("x", x, dtype, n.result)?;
+    of.holds("index", index, DType::I32, n.result)?;
+    of.holds("y", y, dtype, n.source)
+}
+
+/// Checks [`IndexOps::index_select`](crate::ops::IndexOps::index_select).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn index_select<R: Runtime>(
+    on: &R,
+    p: &IndexParams,
+    x: &R::Buffer,
+    index: &R::Buffer,
+    y: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "index_select");
+    let (dtype, n) = (of.any(x)?, sizes(&of, p)?);
+    of.holds("x", x, dtype, n.source)?;
+    of.holds("index", index, DType::I32, of.size(&[p.count])?)?;
+    of.holds("y", y, dtype, n.result)
+}
+
+/// Checks [`IndexOps::index_add`](crate::ops::IndexOps::index_add).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn index_add<R: Runtime>(on: &R, p: &IndexParams, x: &R::Buffer, index: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "index_add");
+    let (dtype, n) = (of.float(x)?, sizes(&of, p)?);
+    of.holds("x", x, dtype, n.result)?;
+    of.holds("index", index, DType::I32, of.size(&[p.count])?)?;
+    of.holds("y", y, dtype, n.source)
+}
+
+/// Checks [`IndexOps::one_hot`](crate::ops::IndexOps::one_hot).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn one_hot<R: Runtime>(on: &R, p: &IndexParams, index: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "one_hot");
+    of.holds("index", index, DType::I32, of.size(&[p.outer])?)?;
+    of.holds("y", y, of.any(y)?, of.size(&[p.outer, p.size])?)
+}

@@ -1,0 +1,61 @@
+//! Losses.
+
+use super::{Operands, accumulator};
+use crate::ops::CrossEntropyParams;
+use crate::{DType, Result, Runtime};
+
+/// Compares what both ops read with the parameters; gives the dtype of the logits and their number.
+fn read<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+) -> Result<(DType, usize)> {
+    of.require(p.classes > 0, "classes", p.classes, "at least 1")?;
+    let smooth = (0.0..=1.0).contains(&p.smoothing);
+    of.require(smooth, "smoothing", p.smoothing, "a number from 0 to 1")?;
+    let (dtype, all) = (of.float(logits)?, of.size(&[p.rows, p.classes])?);
+    of.holds("logits", logits, dtype, all)?;
+    of.holds("labels", labels, DType::I32, p.rows as usize)?;
+    of.may_hold("class_weights", class_weights, dtype, p.classes as usize)?;
+    Ok((dtype, all))
+}
+
+/// Checks [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cross_entropy<R: Runtime>(
+    on: &R,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+    loss: &R::Buffer,
+    weight: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "cross_entropy");
+    let (dtype, _) = read(&of, p, logits, labels, class_weights)?;
+    of.holds("loss", loss, accumulator(dtype), p.rows as usize)?;
+    of.holds("weight", weight, accumulator(dtype), p.rows as usize)
+}
+
+/// Checks [`LossOps::cross_entropy_grad`](crate::ops::LossOps::cross_entropy_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cross_entropy_grad<R: Runtime>(
+    on: &R,
+    p: &CrossEntropyParams,
+    logits: &R::Buffer,
+    labels: &R::Buffer,
+    class_weights: Option<&R::Buffer>,
+    g: &R::Buffer,
+    dlogits: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "cross_entropy_grad");
+    let (dtype, all) = read(&of, p, logits, labels, class_weights)?;
+    of.holds("g", g, accumulator(dtype), p.rows as usize)?;
+    of.holds("dlogits", dlogits, dtype, all)
+}

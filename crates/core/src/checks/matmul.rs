@@ -1,0 +1,86 @@
+//! Matrix products.
+
+use super::Operands;
+use crate::ops::{Activation, MatmulParams};
+use crate::{Buffer, DType, Result, Runtime};
+
+/// Checks a product of any batch with a bias and an activation, for what a backend computes beyond
+/// [`MatmulOps`](crate::ops::MatmulOps).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn product<R: Runtime>(
+    on: &R,
+    op: &'static str,
+    p: &MatmulParams,
+    (a, b): (&R::Buffer, &R::Buffer),
+    bias: Option<&R::Buffer>,
+    c: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, op);
+    of.code("activation", p.activation, Activation::from_code(p.activation))?;
+    let dtype = operands(&of, p, [("a", a), ("b", b), ("c", c)])?;
+    of.may_hold("bias", bias, dtype, of.size(&[p.n])?)
+}
+
+/// Compares A, B and C with the parameters; gives C's dtype.
+fn operands<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &MatmulParams,
+    [(a_name, a), (b_name, b), (c_name, c)]: [(&'static str, &R::Buffer); 3],
+) -> Result<DType> {
+    let dtype = of.float(c)?;
+    of.flag("trans_a", p.trans_a)?;
+    of.flag("trans_b", p.trans_b)?;
+    let batch = of.dims(&p.batch, p.batch_rank)?;
+    let batches = of.size(batch)?;
+    of.holds(c_name, c, dtype, of.size(&[batches as u64, p.m, p.n])?)?;
+    let operands = [
+        (a_name, a, &p.a_batch, of.size(&[p.m, p.k])?),
+        (b_name, b, &p.b_batch, of.size(&[p.k, p.n])?),
+    ];
+    for (name, buffer, strides, matrix) in operands {
+        let len = match (batches, matrix) {
+            // Nothing is read, and what broadcasts to no products may have elements.
+            (0, _) => buffer.len(),
+            (_, 0) => 0,
+            _ => of.span(batch, strides, matrix)?,
+        };
+        of.holds(name, buffer, dtype, len)?;
+    }
+    Ok(dtype)
+}
+
+/// Checks [`MatmulOps::matmul`](crate::ops::MatmulOps::matmul).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn matmul<R: Runtime>(on: &R, p: &MatmulParams, a: &R::Buffer, b: &R::Buffer, c: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "matmul");
+    of.require(
+        p.activation == Activation::None as u32,
+        "activation",
+        p.activation,
+        "none",
+    )?;
+    operands(&of, p, [("a", a), ("b", b), ("c", c)]).map(drop)
+}
+
+/// Checks [`MatmulOps::linear`](crate::ops::MatmulOps::linear).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn linear<R: Runtime>(
+    on: &R,
+    p: &MatmulParams,
+    x: &R::Buffer,
+    w: &R::Buffer,
+    bias: Option<&R::Buffer>,
+    y: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "linear");
+    of.code("activation", p.activation, Activation::from_code(p.activation))?;
+    of.require(p.batch_rank == 0, "batch_rank", p.batch_rank, "0: one product")?;
+    let dtype = operands(&of, p, [("x", x), ("w", w), ("y", y)])?;
+    of.may_hold("bias", bias, dtype, of.size(&[p.n])?)
+}

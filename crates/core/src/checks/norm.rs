@@ -1,0 +1,200 @@
+//! Norms.
+
+use super::{Operands, accumulator};
+use crate::ops::{BatchNormParams, GroupNormParams};
+use crate::{Result, Runtime};
+
+/// Buffers with their names: those as long as the tensor, as its channels, and as its statistics.
+struct Buffers<'b, B, const X: usize, const C: usize, const S: usize> {
+    tensors: [(&'static str, &'b B); X],
+    channels: [(&'static str, Option<&'b B>); C],
+    statistics: [(&'static str, &'b B); S],
+}
+
+impl<B, const X: usize, const C: usize, const S: usize> Buffers<'_, B, X, C, S> {
+    fn check<R: Runtime<Buffer = B>>(
+        &self,
+        of: &Operands<'_, R>,
+        eps: f64,
+        [n, channels, statistics]: [usize; 3],
+    ) -> Result<()> {
+        of.require(eps >= 0.0 && eps.is_finite(), "eps", eps, "a finite number, 0 or more")?;
+        let dtype = of.float(self.tensors[0].1)?;
+        for &(name, buffer) in &self.tensors {
+            of.holds(name, buffer, dtype, n)?;
+        }
+        for &(name, buffer) in &self.channels {
+            of.may_hold(name, buffer, dtype, channels)?;
+        }
+        for &(name, buffer) in &self.statistics {
+            of.holds(name, buffer, accumulator(dtype), statistics)?;
+        }
+        Ok(())
+    }
+}
+
+/// Elements of the tensor, its channels and its statistics.
+fn batch<R: Runtime>(of: &Operands<'_, R>, p: &BatchNormParams) -> Result<[usize; 3]> {
+    let some = p.rows > 0 && p.channels > 0;
+    of.require(some, "rows and channels", (p.rows, p.channels), "a non-empty tensor")?;
+    let channels = of.size(&[p.channels])?;
+    Ok([of.size(&[p.rows, p.channels])?, channels, channels])
+}
+
+/// As [`batch`].
+fn group<R: Runtime>(of: &Operands<'_, R>, p: &GroupNormParams) -> Result<[usize; 3]> {
+    of.flag("rms", p.rms)?;
+    let sample = [p.positions, p.groups, p.width];
+    of.require(
+        !sample.contains(&0),
+        "positions, groups and width",
+        sample,
+        "samples with elements",
+    )?;
+    Ok([
+        of.size(&[p.samples, p.positions, p.groups, p.width])?,
+        of.size(&[p.groups, p.width])?,
+        of.size(&[p.samples, p.groups])?,
+    ])
+}
+
+/// Checks [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    shift: Option<&R::Buffer>,
+    y: &R::Buffer,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm");
+    let buffers = Buffers {
+        tensors: [("x", x), ("y", y)],
+        channels: [("scale", scale), ("shift", shift)],
+        statistics: [("mean", mean), ("rstd", rstd)],
+    };
+    buffers.check(&of, p.eps, batch(&of, p)?)
+}
+
+/// Checks [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm_eval<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    shift: Option<&R::Buffer>,
+    mean: &R::Buffer,
+    var: &R::Buffer,
+    y: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm_eval");
+    let buffers = Buffers {
+        tensors: [("x", x), ("y", y)],
+        channels: [("scale", scale), ("shift", shift)],
+        statistics: [("mean", mean), ("var", var)],
+    };
+    buffers.check(&of, p.eps, batch(&of, p)?)
+}
+
+/// Checks [`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm_grad<R: Runtime>(
+    on: &R,
+    p: &BatchNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+    g: &R::Buffer,
+    dx: &R::Buffer,
+    dscale: &R::Buffer,
+    dshift: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm_grad");
+    let buffers = Buffers {
+        tensors: [("x", x), ("g", g), ("dx", dx)],
+        channels: [("scale", scale), ("dscale", Some(dscale)), ("dshift", Some(dshift))],
+        statistics: [("mean", mean), ("rstd", rstd)],
+    };
+    buffers.check(&of, p.eps, batch(&of, p)?)
+}
+
+/// Checks [`NormOps::group_norm`](crate::ops::NormOps::group_norm).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn group_norm<R: Runtime>(
+    on: &R,
+    p: &GroupNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    shift: Option<&R::Buffer>,
+    y: &R::Buffer,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "group_norm");
+    let buffers = Buffers {
+        tensors: [("x", x), ("y", y)],
+        channels: [("scale", scale), ("shift", shift)],
+        statistics: [("mean", mean), ("rstd", rstd)],
+    };
+    buffers.check(&of, p.eps, group(&of, p)?)
+}
+
+/// Checks the part of [`NormOps::group_norm_grad`](crate::ops::NormOps::group_norm_grad) that gives `dx`.
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn norm_rows_grad<R: Runtime>(
+    on: &R,
+    p: &GroupNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    (mean, rstd): (&R::Buffer, &R::Buffer),
+    g: &R::Buffer,
+    dx: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "group_norm_grad");
+    let buffers = Buffers {
+        tensors: [("x", x), ("g", g), ("dx", dx)],
+        channels: [("scale", scale)],
+        statistics: [("mean", mean), ("rstd", rstd)],
+    };
+    buffers.check(&of, p.eps, group(&of, p)?)
+}
+
+/// Checks [`NormOps::group_norm_grad`](crate::ops::NormOps::group_norm_grad).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn group_norm_grad<R: Runtime>(
+    on: &R,
+    p: &GroupNormParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+    g: &R::Buffer,
+    dx: &R::Buffer,
+    dscale: &R::Buffer,
+    dshift: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "group_norm_grad");
+    let buffers = Buffers {
+        tensors: [("x", x), ("g", g), ("dx", dx)],
+        channels: [("scale", scale), ("dscale", Some(dscale)), ("dshift", Some(dshift))],
+        statistics: [("mean", mean), ("rstd", rstd)],
+    };
+    buffers.check(&of, p.eps, group(&of, p)?)
+}

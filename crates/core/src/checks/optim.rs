@@ -1,0 +1,72 @@
+//! Optimizer updates.
+
+use super::{Operands, accumulator};
+use crate::ops::{AdagradParams, AdamParams, OptimSlot, RmspropParams, SgdParams};
+use crate::{Buffer, Error, Result, Runtime};
+
+/// Compares the slots with what an update of `states` state buffers needs. All parameters of a call share their dtype.
+fn slots<R: Runtime>(
+    of: &Operands<'_, R>,
+    scalars: &R::Buffer,
+    slots: &[OptimSlot<'_, R::Buffer>],
+    states: usize,
+) -> Result<()> {
+    let Some(first) = slots.first() else {
+        return of.holds("scalars", scalars, scalars.dtype(), 4);
+    };
+    let dtype = of.float(first.param)?;
+    of.holds("scalars", scalars, accumulator(dtype), 4)?;
+    for slot in slots {
+        let n = slot.param.len();
+        of.holds("param", slot.param, dtype, n)?;
+        of.holds("grad", slot.grad, dtype, n)?;
+        if slot.state.len() != states {
+            let expected = format!("{states} with these parameters");
+            return Err(Error::invalid(of.op, "state buffers", slot.state.len(), expected));
+        }
+        for state in &slot.state {
+            of.holds("state", state, accumulator(dtype), n)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks [`OptimOps::sgd`](crate::ops::OptimOps::sgd).
+///
+/// # Errors
+/// Buffers that do not fit each other or the parameters.
+pub fn sgd<R: Runtime>(on: &R, p: &SgdParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
+    let of = Operands::new(on, "sgd");
+    of.flag("nesterov", p.nesterov)?;
+    of.flag("maximize", p.maximize)?;
+    slots(&of, s, list, usize::from(p.momentum != 0.0))
+}
+
+/// Checks [`OptimOps::adam`](crate::ops::OptimOps::adam).
+///
+/// # Errors
+/// Buffers that do not fit each other or the parameters.
+pub fn adam<R: Runtime>(on: &R, p: &AdamParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
+    let of = Operands::new(on, "adam");
+    of.flag("decoupled", p.decoupled)?;
+    of.flag("amsgrad", p.amsgrad)?;
+    slots(&of, s, list, 2 + p.amsgrad as usize)
+}
+
+/// Checks [`OptimOps::rmsprop`](crate::ops::OptimOps::rmsprop).
+///
+/// # Errors
+/// Buffers that do not fit each other or the parameters.
+pub fn rmsprop<R: Runtime>(on: &R, p: &RmspropParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
+    let of = Operands::new(on, "rmsprop");
+    of.flag("centered", p.centered)?;
+    slots(&of, s, list, 1 + usize::from(p.momentum != 0.0) + p.centered as usize)
+}
+
+/// Checks [`OptimOps::adagrad`](crate::ops::OptimOps::adagrad).
+///
+/// # Errors
+/// Buffers that do not fit each other.
+pub fn adagrad<R: Runtime>(on: &R, _: &AdagradParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
+    slots(&Operands::new(on, "adagrad"), s, list, 1)
+}

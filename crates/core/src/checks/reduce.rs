@@ -1,0 +1,96 @@
+//! Reductions.
+
+use super::Operands;
+use crate::ops::{AxisParams, Reduce, ReduceParams};
+use crate::{DType, Result, Runtime};
+
+/// Checks [`ReduceOps::reduce`](crate::ops::ReduceOps::reduce).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn reduce<R: Runtime>(on: &R, p: &ReduceParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "reduce");
+    let f = of.code("op", p.op, Reduce::from_code(p.op))?;
+    let dims = of.dims(&p.shape, p.rank)?;
+    let beyond = p.reduced.checked_shr(p.rank).unwrap_or(0);
+    of.require(beyond == 0, "reduced", p.reduced, "a bit for each dimension")?;
+    let reduced = |i: usize| (p.reduced >> i) & 1 == 1;
+    let alternate = (1..dims.len()).all(|i| reduced(i) != reduced(i - 1));
+    of.require(
+        alternate,
+        "reduced",
+        p.reduced,
+        "dimensions that are kept and reduced in turn",
+    )?;
+    let part = |wanted: bool| {
+        let mut part = [1; crate::MAX_RANK];
+        for (i, (part, &d)) in part.iter_mut().zip(dims).enumerate() {
+            *part = if reduced(i) == wanted { d } else { 1 };
+        }
+        of.size(&part)
+    };
+    let (outputs, count) = (part(false)?, part(true)?);
+    of.require(
+        p.outputs == outputs as u64,
+        "outputs",
+        p.outputs,
+        "the product of the dimensions kept",
+    )?;
+    of.require(
+        p.count == count as u64,
+        "count",
+        p.count,
+        "the product of the dimensions reduced",
+    )?;
+    let none = count == 0 && outputs > 0 && matches!(f, Reduce::Max | Reduce::Min);
+    of.require(!none, "count", 0, "a non-empty reduction")?;
+    let dtype = of.float(x)?;
+    of.holds("x", x, dtype, of.size(dims)?)?;
+    of.holds("y", y, dtype, outputs)
+}
+
+/// The elements of `[outer, n, inner]` and `[outer, to, inner]`.
+fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AxisParams, to: u64) -> Result<[usize; 2]> {
+    of.flag("reverse", p.reverse)?;
+    Ok([of.size(&[p.outer, p.n, p.inner])?, of.size(&[p.outer, to, p.inner])?])
+}
+
+/// Checks [`ReduceOps::arg_reduce`](crate::ops::ReduceOps::arg_reduce).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn arg_reduce<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, index: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "arg_reduce");
+    let [from, to] = sizes(&of, p, 1)?;
+    of.require(p.n <= i32::MAX as u64, "n", p.n, "at most 2147483647")?;
+    of.require(p.n > 0 || to == 0, "n", p.n, "a non-empty reduction")?;
+    of.holds("x", x, of.float(x)?, from)?;
+    of.holds("index", index, DType::I32, to)
+}
+
+/// Checks [`ReduceOps::cumsum`](crate::ops::ReduceOps::cumsum).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn cumsum<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "cumsum");
+    let [n, _] = sizes(&of, p, 1)?;
+    let dtype = of.float(x)?;
+    of.holds("x", x, dtype, n)?;
+    of.holds("y", y, dtype, n)
+}
+
+/// Checks [`ReduceOps::top_k`](crate::ops::ReduceOps::top_k).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn top_k<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, values: &R::Buffer, index: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "top_k");
+    let [from, to] = sizes(&of, p, p.k)?;
+    of.require(p.n <= i32::MAX as u64, "n", p.n, "at most 2147483647")?;
+    of.require(p.k <= p.n, "k", p.k, "at most the size of the axis")?;
+    let dtype = of.float(x)?;
+    of.holds("x", x, dtype, from)?;
+    of.holds("values", values, dtype, to)?;
+    of.holds("index", index, DType::I32, to)
+}

@@ -1,0 +1,97 @@
+//! Every op of a backend compares its buffers with its parameters before anything else.
+
+use super::{Finding, House};
+
+/// What [`kiln_core::Runtime`] has that moves memory of a length the caller gives.
+const COPIES: [&str; 4] = ["upload_bytes", "upload_part", "download_bytes", "copy"];
+
+pub(super) fn check(house: &House) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in &house.sources {
+        let backend = matches!(source.krate(), "cpu" | "cuda" | "profile") && source.path.contains("/src/");
+        let traits = source.path.starts_with("crates/core/src/ops/");
+        if !backend && !traits {
+            continue;
+        }
+        for (at, block) in blocks(&source.code) {
+            let head = block.split('{').next().unwrap_or(block);
+            let runtime = head.contains(" Runtime for ");
+            for (method_at, method) in pieces(block, "\n    fn ") {
+                let name = method.split(['(', '<']).next().unwrap_or(method);
+                // A method of a trait without a body is a backend's to write.
+                let end = method.find(['{', ';']).unwrap_or(method.len());
+                let Some(body) = method[end..].strip_prefix('{') else {
+                    continue;
+                };
+                let moves = !runtime || COPIES.contains(&name);
+                if moves && !body.trim_start().starts_with(&format!("checks::{name}(")) {
+                    let message = format!("`{name}` has to begin with `checks::{name}(…)?`, of crates/core/src/checks");
+                    found.push(Finding::new(source.place(at + method_at), message));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The families of ops, as traits and as implementations, and the implementations of `Runtime`.
+fn blocks(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let starts = ["\nimpl", "\npub trait "];
+    let all = starts.into_iter().flat_map(|start| pieces(code, start));
+    all.filter_map(|(at, piece)| {
+        let block = &piece[..piece.find("\n}").unwrap_or(piece.len())];
+        let head = block.split('{').next()?;
+        let family = head.contains("Ops for ") || head.contains(" Runtime for ");
+        let of_trait = head.split([':', ' ']).next().is_some_and(|name| name.ends_with("Ops"));
+        (family || of_trait).then_some((at, block))
+    })
+}
+
+/// What follows each `start`, and where it does.
+fn pieces<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
+    let mut ends = text.match_indices(start).map(|(at, _)| at + start.len()).peekable();
+    std::iter::from_fn(move || {
+        let at = ends.next()?;
+        let end = ends.peek().map_or(text.len(), |next| next - start.len());
+        Some((at, &text[at..end]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{house, places};
+    use super::*;
+
+    #[test]
+    fn an_op_that_does_not_check_is_found() {
+        let op = |body: &str| {
+            format!("use x;\n\nimpl SoftmaxOps for Cpu {{\n    fn softmax(&self) {{\n        {body}\n    }}\n}}\n")
+        };
+        let at = |path: &str, text: &str| {
+            let found = check(&house(&[(path, text)]));
+            places(&found).into_iter().map(String::from).collect::<Vec<_>>()
+        };
+        assert!(at("crates/cpu/src/ops/softmax.rs", &op("checks::softmax(self)?;")).is_empty());
+        let place = ["crates/cpu/src/ops/softmax.rs:4"];
+        assert_eq!(at("crates/cpu/src/ops/softmax.rs", &op("run()")), place);
+        assert_eq!(
+            at("crates/cpu/src/ops/softmax.rs", &op("checks::softmax_grad(self)?;")),
+            place
+        );
+        assert_eq!(
+            at("crates/cpu/src/ops/softmax.rs", &op("// checks::softmax(self)?;")),
+            place
+        );
+        assert!(at("crates/nn/src/ops/softmax.rs", &op("run()")).is_empty());
+    }
+
+    #[test]
+    fn bodies_of_traits_and_copies_check_too() {
+        let text = "\npub trait AOps: Runtime {\n    fn a(&self);\n\n    fn b(&self) {\n        run()\n    }\n}\n";
+        let found = check(&house(&[("crates/core/src/ops/a.rs", text)]));
+        assert_eq!(places(&found), ["crates/core/src/ops/a.rs:5"]);
+        let text = "\nimpl Runtime for Cpu {\n    fn name(&self) {\n        n()\n    }\n\n    fn copy(&self) {\n        c()\n    }\n}\n";
+        let found = check(&house(&[("crates/cpu/src/runtime.rs", text)]));
+        assert_eq!(places(&found), ["crates/cpu/src/runtime.rs:7"]);
+    }
+}
