@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: what a change must pass before it lands.
 
+use crate::licences;
 use crate::test;
 use crate::toolkit;
 use crate::workspace::{Outcome, cargo, passes};
@@ -10,6 +11,7 @@ Runs in this order, each to its end even when one before it failed:
   fmt     cargo fmt --all --check
   clippy  cargo clippy --workspace --all-targets -- -D warnings, with CUDA where nvcc can be had
   doc     cargo doc --workspace --no-deps, with rustdoc's warnings denied
+  licence cargo xtask licences
   test    cargo xtask test")]
 pub(crate) struct Args {
     /// Leave out the tests (the script of the build machines runs them on their own)
@@ -27,6 +29,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         ("fmt", passes(&mut cargo(["fmt", "--all", "--check"]))?),
         ("clippy", passes(&mut cargo(clippy))?),
         ("doc", passes(cargo(doc).env("RUSTDOCFLAGS", "-D warnings"))?),
+        ("licence", licences::run()?),
     ];
     if !args.lints {
         let args = test::Args {
@@ -38,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     println!();
     for (name, ok) in &results {
-        println!("{name:<7} {}", if *ok { "ok" } else { "FAILED" });
+        println!("{name:<8} {}", if *ok { "ok" } else { "FAILED" });
     }
     Ok(results.iter().all(|(_, ok)| *ok))
 }

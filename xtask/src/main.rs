@@ -5,6 +5,7 @@
 mod bench;
 mod bundle;
 mod ci;
+mod licences;
 mod new_op;
 mod test;
 mod tidy;
@@ -47,6 +48,8 @@ enum Task {
     Bundle(bundle::Args),
     /// Get nvcc, if there is none, from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
     Toolkit,
+    /// Check every dependency's licence against the list in deny.toml
+    Licences,
     /// Scaffold a new op family in its room on every floor
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
+        Task::Licences => licences::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
     };

@@ -126,8 +126,9 @@ by_unit! {
     }
 }
 
-/// Runs `rounds` multiply-adds on each of [`CHAINS`] vectors, and tells how many of single numbers those were.
-fn multiply_adds(rounds: u64) -> u64 {
+/// Runs `rounds` multiply-adds on each of a dozen vectors that stay in registers, on the calling thread, and tells how many of
+/// single numbers those were.
+pub fn multiply_adds(rounds: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
