@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::io::Read;
 use thiserror::Error;
 
+use crate::lz4;
+
 /// The first word of the wrapper that nvcc's host code points to.
 pub(crate) const WRAPPER: u32 = 0x4662_43b1;
 /// The first word of a fat binary.
@@ -42,16 +44,8 @@ pub(crate) enum ImageError {
         /// Where the image ends.
         len: usize,
     },
-    /// The PTX is compressed in a way that is not read here.
-    #[error(
-        "the PTX for compute_{arch} is compressed with LZ4: compile with nvcc's -no-compress or --compress-mode=size"
-    )]
-    Compressed {
-        /// Its architecture, ten times the compute capability.
-        arch: u32,
-    },
     /// Compressed code that does not unpack to what its entry says.
-    #[error("the code for compute_{arch} is compressed with zstd and broken: {reason}")]
+    #[error("the code for compute_{arch} is compressed and broken: {reason}")]
     Unpack {
         /// Its architecture, ten times the compute capability.
         arch: u32,
@@ -99,16 +93,19 @@ impl<'a> Entry<'a> {
     /// The code itself.
     fn code(&self) -> Result<Cow<'a, [u8]>, ImageError> {
         let arch = self.arch;
-        if self.flags & LZ4 != 0 {
-            return Err(ImageError::Compressed { arch });
-        }
-        if self.flags & ZSTD == 0 {
+        if self.flags & (LZ4 | ZSTD) == 0 {
             return Ok(Cow::Borrowed(self.payload));
         }
         let broken = |reason: String| ImageError::Unpack { arch, reason };
         let (packed, whole) = self.sizes;
         let packed = usize::try_from(packed).ok().and_then(|n| self.payload.get(..n));
         let packed = packed.ok_or_else(|| broken("it is cut off".to_string()))?;
+        if self.flags & LZ4 != 0 {
+            let code = usize::try_from(whole).ok().and_then(|whole| lz4::unpack(packed, whole));
+            return code
+                .map(Cow::Owned)
+                .ok_or_else(|| broken("it is no LZ4 block".to_string()));
+        }
         let reader = ruzstd::decoding::StreamingDecoder::new(packed).map_err(|e| broken(e.to_string()))?;
         let mut code = Vec::new();
         let read = reader.take(whole.saturating_add(1)).read_to_end(&mut code);
@@ -157,6 +154,37 @@ pub(crate) fn cubin(image: &[u8], sm: u32) -> Option<Cow<'_, [u8]>> {
     let runs = |e: &&Entry<'_>| e.kind == CUBIN && e.arch <= sm && e.arch / 10 == sm / 10;
     let best = entries.iter().filter(runs).max_by_key(|e| e.arch)?;
     best.code().ok()
+}
+
+/// The fat binaries that a host's object or archive carries.
+pub(crate) fn inside(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // Sections of fat binaries are aligned to 8 bytes, members of archives to 2.
+    let starts = (0..bytes.len().saturating_sub(HEADER_SIZE)).step_by(2);
+    starts.filter_map(|at| {
+        let image = &bytes[at..];
+        let version = half(image, 4)? == 1 && usize::from(half(image, 6)?) == HEADER_SIZE;
+        let size = usize::try_from(long(image, 8)?).ok()?.checked_add(HEADER_SIZE)?;
+        (word(image, 0)? == HEADER && version)
+            .then(|| image.get(..size))
+            .flatten()
+    })
+}
+
+/// A fat binary that holds one PTX text.
+pub(crate) fn wrap(ptx: &str, sm: u32) -> Vec<u8> {
+    let size = (ptx.len() + 1).next_multiple_of(8);
+    let mut image = HEADER.to_le_bytes().to_vec();
+    image.extend([1, 0, HEADER_SIZE as u8, 0]);
+    image.extend((size as u64 + 64).to_le_bytes());
+    let mut entry = [0u8; 64];
+    entry[..2].copy_from_slice(&PTX.to_le_bytes());
+    entry[4..8].copy_from_slice(&64u32.to_le_bytes());
+    entry[8..16].copy_from_slice(&(size as u64).to_le_bytes());
+    entry[28..32].copy_from_slice(&sm.to_le_bytes());
+    image.extend(entry);
+    image.extend(ptx.as_bytes());
+    image.resize(HEADER_SIZE + 64 + size, 0);
+    image
 }
 
 fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<Cow<'a, str>, ImageError> {
@@ -338,9 +366,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_unpacked_says_how_to_compile() {
-        let image = fatbin(&[entry(PTX, 80, 0x11 | LZ4, b"\x1f\n\x01")]);
-        assert!(ptx(&image, 80).unwrap_err().to_string().contains("-no-compress"));
+    fn lz4_is_unpacked() {
+        // Four literals, then a match of 29 bytes that begins two bytes back, then a last literal.
+        let packed = b"\x4f\n\n//\x02\x00\x0a\x10!";
+        let text = format!("\n\n{}!", "//".repeat(15) + "/");
+        let image = fatbin(&[compressed(PTX, LZ4, packed, text.len())]);
+        assert_eq!(ptx(&image, 80).unwrap(), text);
+        for (packed, whole) in [
+            (&packed[..], text.len() + 1),
+            (&packed[..8], text.len()),
+            (b"\x1f\n\x05\x00\x00", 9),
+        ] {
+            let image = fatbin(&[compressed(PTX, LZ4, packed, whole)]);
+            assert!(matches!(ptx(&image, 80), Err(ImageError::Unpack { arch: 80, .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_wrapped_is_read_again() {
+        let text = ".version 8.0\n.target sm_80\n";
+        let image = wrap(text, 80);
+        assert_eq!(ptx(&image, 80).unwrap(), text);
+        let archive = [b"!<arch>\n".to_vec(), image.clone(), b"more".to_vec(), image.clone()].concat();
+        assert_eq!(inside(&archive).collect::<Vec<_>>(), [&image[..], &image[..]]);
     }
 
     #[test]

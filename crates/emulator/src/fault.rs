@@ -9,8 +9,12 @@ pub enum FaultKind {
     IllegalAddress,
     /// An address that is not a multiple of the access's size (CUDA 716).
     Misaligned,
-    /// `trap`, or an assertion of the kernel (CUDA 710 for `assert`, 719 otherwise).
+    /// `trap` (CUDA 719).
     Trap,
+    /// An assertion of the kernel (CUDA 710).
+    Assert,
+    /// A call to an address where no function is (CUDA 718).
+    InvalidPc,
     /// Threads of one block wait at barriers that the others never reach.
     Barrier,
     /// A warp-wide instruction whose mask names lanes that do not take part.

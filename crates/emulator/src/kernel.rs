@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::memory::Snapshot;
-use crate::{Fault, FaultKind, Kernel};
+use crate::{Fault, FaultKind, Kernel, System};
 
 /// One parameter of a kernel, in the block of bytes that holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Launch<'a> {
     pub variables: &'a [u64],
     /// For a cooperative launch, the device address of [`WORKSPACE`] bytes, which are zero when it begins; 0 for others.
     pub workspace: u64,
+    /// Where its output goes, and its heap.
+    pub system: &'a System,
 }
 
 /// Bytes of the workspace of a cooperative launch: its size and the barrier of the grid, as CUDA's headers have them.

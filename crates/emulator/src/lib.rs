@@ -11,9 +11,12 @@ mod exec;
 mod fatbin;
 mod fault;
 mod kernel;
+mod lz4;
 pub mod memory;
 mod ptx;
+mod system;
 
 pub use decode::{Kernel, Program, Relocation, Variable};
 pub use fault::{Fault, FaultKind};
 pub use kernel::{Launch, LoadError, Options, Param, WORKSPACE, run};
+pub use system::{System, Text};

@@ -2,7 +2,7 @@
 
 use super::function::{Body, Symbol};
 use super::{Opcode, Result, blank, call_site, formals, nothing};
-use crate::exec::{Kind, Slot, Ty, barrier_flags, warpwide};
+use crate::exec::{Kind, Slot, Ty, barrier_flags, system, warpwide};
 use crate::ptx::{Instruction, Operand};
 
 impl<'a> Body<'_, '_, 'a> {
@@ -94,20 +94,39 @@ impl<'a> Body<'_, '_, 'a> {
             [Operand::List(returns), rest @ ..] => (returns, rest),
             rest => (&[], rest),
         };
-        let (name, arguments): (&str, &[Operand<'a>]) = match rest {
-            [Operand::Name(name)] => (name, &[]),
-            [Operand::Name(name), Operand::List(arguments)] => (name, arguments),
+        let (name, arguments, list): (&str, &[Operand<'a>], Option<&str>) = match rest {
+            [Operand::Name(name)] => (name, &[], None),
+            [Operand::Name(name), Operand::List(arguments)] => (name, arguments, None),
+            [Operand::Name(name), Operand::Name(list)] => (name, &[], Some(list)),
+            [Operand::Name(name), Operand::List(arguments), Operand::Name(list)] => (name, arguments, Some(list)),
             _ => return Err(self.unsupported(instruction)),
         };
-        if name == "__assertfail" {
-            let mut inst = blank(warpwide::assertion);
-            inst.kind = Kind::Plain;
-            self.emit(inst);
-            return Ok(());
+        if self.find_register(name).is_some() {
+            let Some(list) = list else {
+                return Err(self.unsupported(instruction));
+            };
+            return self.indirect_call(instruction, name, list, returns, arguments);
         }
         let Some(number) = self.d.function(name) else {
-            return Err(self.unsupported(instruction));
+            return self.system_call(instruction, name, returns, arguments);
         };
+        self.d.calls[self.number as usize].push(number);
+        let site = self.call_site(instruction, number, returns, arguments)?;
+        let mut inst = blank(nothing);
+        inst.kind = Kind::Call;
+        inst.imm = i64::from(site);
+        self.emit(inst);
+        Ok(())
+    }
+
+    /// Adds what a call passes to a function with this number; gives its place.
+    pub(super) fn call_site(
+        &mut self,
+        instruction: &Instruction<'a>,
+        number: u32,
+        returns: &[Operand<'a>],
+        arguments: &[Operand<'a>],
+    ) -> Result<u32> {
         let callee = self.d.functions[number as usize];
         let (return_offsets, param_offsets, _) = formals(callee);
         if returns.len() != return_offsets.len() || arguments.len() != param_offsets.len() {
@@ -122,10 +141,43 @@ impl<'a> Body<'_, '_, 'a> {
             site.results
                 .push((self.call_operand(operand, instruction)?, at, formal.size));
         }
-        let mut inst = blank(nothing);
-        inst.kind = Kind::Call;
-        inst.imm = self.d.code.calls.len() as i64;
         self.d.code.calls.push(site);
+        Ok(self.d.code.calls.len() as u32 - 1)
+    }
+
+    /// A call of what no text defines.
+    fn system_call(
+        &mut self,
+        instruction: &Instruction<'a>,
+        name: &str,
+        returns: &[Operand<'a>],
+        arguments: &[Operand<'a>],
+    ) -> Result<()> {
+        let Some(call) = system::call(name) else {
+            return Err(self.undeclared(name, self.line));
+        };
+        if returns.len() > 1 || arguments.len() != call.arguments.len() || (call.result == 0) != returns.is_empty() {
+            return Err(self.unsupported(instruction));
+        }
+        let mut slots = vec![Slot::NONE];
+        for (operand, bytes) in returns
+            .iter()
+            .zip([call.result])
+            .chain(arguments.iter().zip(call.arguments.to_vec()))
+        {
+            let at = self.call_operand(operand, instruction)?;
+            // It lies in the frame as it is so far.
+            if at.saturating_add(bytes) > self.local {
+                return Err(self.unsupported(instruction));
+            }
+            slots.push(Slot(at));
+        }
+        if call.result > 0 {
+            slots.remove(0);
+        }
+        self.d.code.heap |= call.heap;
+        let mut inst = blank(call.run);
+        inst.list = self.list(&slots);
         self.emit(inst);
         Ok(())
     }

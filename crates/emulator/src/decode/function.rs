@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use super::forms::Refusal;
 use super::guesses::Guesses;
 use super::origin::Origins;
-use super::{Decoder, Opcode, Result, blank, frame, layout, nothing};
+use super::{Decoder, Opcode, Result, blank, layout, nothing};
 use crate::LoadError;
 use crate::exec::{self, Inst, Kind, Origin, Plan, Slot, Ty};
 use crate::kernel::MOST_REGISTERS;
-use crate::ptx::{self, Instruction, Operand, Space, Statement, Variable};
+use crate::ptx::{self, Callees, Instruction, Operand, Space, Statement, Variable};
 
 /// What a name of a function means.
 #[derive(Clone, Debug)]
@@ -48,6 +49,9 @@ pub(super) struct Body<'d, 'p, 'a> {
     /// List entries whose target is not known yet.
     pub(super) list_jumps: Vec<(usize, &'a str, u32)>,
     pub(super) targets: HashMap<&'a str, Vec<&'a str>>,
+    pub(super) callees: HashMap<&'a str, &'a Callees<'a>>,
+    /// The function's own number in the code.
+    pub(super) number: u32,
     registers: u32,
     predicates: (u32, u32),
     /// Bytes of the kernel's parameters.
@@ -77,8 +81,6 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         line: e.line,
         message: format!("{} (in {})", e.message, function.name),
     })?;
-    let start = d.code.insts.len() as u32;
-    d.code.functions.push(frame(start));
     let mut names = HashMap::new();
     let (mut local, mut params) = (0, 0);
     if function.entry {
@@ -108,6 +110,8 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         jumps: Vec::new(),
         list_jumps: Vec::new(),
         targets: HashMap::new(),
+        callees: HashMap::new(),
+        number: number as u32,
         registers: 0,
         predicates: (0, 16),
         params,
@@ -119,10 +123,12 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         guesses: Guesses::default(),
         after: Vec::new(),
     };
-    // `brx.idx` may come before or after its list.
+    // A jump or a call may come before or after its list.
     for statement in &statements {
-        if let Statement::Targets { name, labels } = statement {
-            body.targets.insert(name, labels.clone());
+        match statement {
+            Statement::Targets { name, labels } => drop(body.targets.insert(name, labels.clone())),
+            Statement::Callees { name, callees } => drop(body.callees.insert(name, callees)),
+            _ => {}
         }
     }
     for statement in &statements {
@@ -192,7 +198,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
             Statement::Close => {
                 self.scopes.pop();
             }
-            Statement::Targets { .. } => {}
+            Statement::Targets { .. } | Statement::Callees { .. } => {}
             Statement::Instruction(instruction) => {
                 self.line = instruction.line;
                 self.guard = (Slot::NONE, 0);
@@ -357,7 +363,16 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
     }
 
     fn instruction(&mut self, instruction: &Instruction<'a>) -> Result<()> {
-        let op = Opcode::new(instruction.opcode);
+        let op = match Opcode::read(instruction.opcode) {
+            Ok(op) => op,
+            Err(Refusal::Unknown) => return Err(self.unsupported(instruction)),
+            Err(Refusal::Contradiction(first, second)) => {
+                return Err(LoadError::Syntax {
+                    line: instruction.line,
+                    message: format!("`{}` has both `.{first}` and `.{second}`", instruction.opcode),
+                });
+            }
+        };
         let done = self.control(instruction, &op)?
             || self.memory(instruction, &op)?
             || self.warpwide(instruction, &op)?

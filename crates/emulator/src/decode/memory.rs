@@ -176,6 +176,15 @@ impl<'a> Body<'_, '_, 'a> {
 
     /// Decodes an instruction that touches memory or addresses; `false` when it is something else.
     pub(super) fn memory(&mut self, instruction: &Instruction<'a>, op: &Opcode<'_>) -> Result<bool> {
+        // A cache policy is the last operand, which only a real cache heeds.
+        let mut plain;
+        let instruction = if op.has("L2::cache_hint") {
+            plain = instruction.clone();
+            plain.operands.pop();
+            &plain
+        } else {
+            instruction
+        };
         match op.name {
             "ld" | "ldu" => self.load(instruction, op)?,
             "st" => self.store(instruction, op)?,
@@ -184,6 +193,15 @@ impl<'a> Body<'_, '_, 'a> {
             "isspacep" => self.is_space(instruction, op)?,
             "cp" if op.modifiers.first() == Some(&"async") => self.async_copy(instruction, op)?,
             "prefetch" | "prefetchu" | "discard" | "applypriority" => {}
+            "createpolicy" => {
+                let (Some(target), Some(plan)) = (instruction.operands.first(), select(&Opcode::new("mov.b64"))) else {
+                    return Err(self.unsupported(instruction));
+                };
+                let mut inst = blank(plan.run);
+                inst.a = self.d.constant(0, Ty::B64);
+                inst.d = self.destination(target, Ty::B64, false)?;
+                self.emit(inst);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -451,8 +469,6 @@ impl<'a> Body<'_, '_, 'a> {
                         inst.e = self.register(name, Ty::Pred)?.0;
                     }
                     [read] => inst.c = self.source(read, Ty::B32)?,
-                    // A cache policy may follow, which only a real cache heeds.
-                    [read, _policy] => inst.c = self.source(read, Ty::B32)?,
                     _ => return Err(self.unsupported(instruction)),
                 }
                 self.emit(inst);

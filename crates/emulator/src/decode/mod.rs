@@ -1,8 +1,10 @@
 //! From a function's statements to code: registers become slots, labels become pcs, opcodes become handlers.
 
 mod control;
+mod forms;
 mod function;
 mod guesses;
+mod indirect;
 mod memory;
 mod opcode;
 mod operand;
@@ -27,8 +29,12 @@ pub(crate) struct Decoder<'p> {
     source: &'p Source,
     check: bool,
     code: Code,
-    /// Functions of the code, by their place in the module.
+    /// Functions of the code.
     functions: Vec<&'p Function>,
+    /// What each function calls directly.
+    calls: Vec<Vec<u32>>,
+    /// Why a function cannot be decoded.
+    broken: HashMap<u32, LoadError>,
     /// Constants that exist: bits and width.
     constants: HashMap<(u64, u32), Slot>,
     /// Where each shared variable of the kernel lies.
@@ -47,6 +53,8 @@ pub(crate) fn decode(source: &Source, kernel: usize, check: bool) -> Result<Code
         check,
         code: Code::default(),
         functions: vec![&source.module.functions[kernel]],
+        calls: vec![Vec::new()],
+        broken: HashMap::new(),
         constants: HashMap::new(),
         shared: HashMap::new(),
         shared_end: 0,
@@ -54,9 +62,10 @@ pub(crate) fn decode(source: &Source, kernel: usize, check: bool) -> Result<Code
     };
     let mut next = 0;
     while next < decoder.functions.len() {
-        function::decode(&mut decoder, next)?;
+        indirect::decode(&mut decoder, next);
         next += 1;
     }
+    indirect::refuse(&mut decoder)?;
     if decoder.shared_end > MOST_SHARED {
         return Err(LoadError::Limit {
             name: source.module.functions[kernel].name.clone(),
@@ -128,12 +137,12 @@ impl<'p> Decoder<'p> {
 
     /// The number that a function has in the code.
     fn function(&mut self, name: &str) -> Option<u32> {
-        let functions = &self.source.module.functions;
-        let found = functions.iter().find(|f| f.name == name && f.body.is_some())?;
-        if let Some(at) = self.functions.iter().position(|f| f.name == name) {
+        let found = &self.source.module.functions[self.source.module.function(name)?];
+        if let Some(at) = self.functions.iter().position(|f| std::ptr::eq(*f, found)) {
             return Some(at as u32);
         }
         self.functions.push(found);
+        self.calls.push(Vec::new());
         Some(self.functions.len() as u32 - 1)
     }
 }

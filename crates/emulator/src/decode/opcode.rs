@@ -1,5 +1,7 @@
 //! An opcode, taken apart.
 
+use super::forms::{self, Refusal};
+
 /// `mad.lo.cc.u32` as its name and its modifiers.
 #[derive(Clone, Debug)]
 pub(crate) struct Opcode<'a> {
@@ -8,6 +10,14 @@ pub(crate) struct Opcode<'a> {
 }
 
 impl<'a> Opcode<'a> {
+    /// An opcode of a program, with its modifiers in the order of `forms`.
+    pub(super) fn read(text: &'a str) -> Result<Opcode<'a>, Refusal<'a>> {
+        let Opcode { name, modifiers } = Opcode::new(text);
+        let modifiers = forms::arrange(name, &modifiers)?;
+        Ok(Opcode { name, modifiers })
+    }
+
+    /// An opcode whose modifiers are in the right order.
     pub(crate) fn new(text: &'a str) -> Opcode<'a> {
         let mut parts = text.split('.');
         let name = parts.next().unwrap_or_default();

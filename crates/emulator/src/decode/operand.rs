@@ -1,7 +1,7 @@
 //! Operands: names, numbers and vectors become slots.
 
 use super::function::{Body, Symbol};
-use super::program::place_of;
+use super::program::{function_address, place_of};
 use super::{Opcode, Result, blank};
 use crate::LoadError;
 use crate::exec::{Late, PARAM, Plan, SHARED, Slot, Ty, convert, select, special};
@@ -126,7 +126,10 @@ impl<'a> Body<'_, '_, 'a> {
     fn module_symbol(&mut self, name: &str, offset: i64, ty: Ty) -> Result<Slot> {
         let variables = &self.d.source.module.variables;
         let Some(variable) = variables.iter().find(|v| v.name == name) else {
-            return Err(self.undeclared(name, self.line));
+            return match self.d.source.module.function(name) {
+                Some(place) if ty == Ty::B64 && offset == 0 => Ok(self.d.constant(function_address(place), ty)),
+                _ => Err(self.undeclared(name, self.line)),
+            };
         };
         match variable.space {
             Space::Shared if variable.external || variable.size == 0 => Ok(self.d.late(ty, Late::Dynamic { offset })),
@@ -217,7 +220,7 @@ impl<'a> Body<'_, '_, 'a> {
                     });
                 }
                 let d = self.destination(target, whole, false)?;
-                let (Some(plan), Some(sum)) = (select(&Opcode::new(instruction.opcode)), sum) else {
+                let (Some(plan), Some(sum)) = (select(op), sum) else {
                     return Err(self.unsupported(instruction));
                 };
                 let mut inst = blank(plan.run);

@@ -38,6 +38,8 @@ pub struct Variable {
     pub align: u32,
     /// Whether it is `.const`.
     pub constant: bool,
+    /// Whether it is `.managed`.
+    pub managed: bool,
     /// The first bytes; the others are zero.
     pub init: Vec<u8>,
     /// Addresses inside `init`.
@@ -187,6 +189,11 @@ impl Kernel {
         Ok(self.code(false)?.functions[0].local)
     }
 
+    /// Whether the kernel calls `malloc` or `free`.
+    pub fn allocates(&self) -> bool {
+        self.code(false).is_ok_and(|code| code.heap)
+    }
+
     /// Decodes the kernel, so that an instruction that the emulator lacks shows before a launch.
     pub fn prepare(&self) -> Result<(), LoadError> {
         self.code(false).map(|_| ())
@@ -203,25 +210,31 @@ fn variables(module: &Module) -> Result<Vec<Variable>, LoadError> {
         let (mut init, mut relocations) = (Vec::new(), Vec::new());
         for element in &v.init {
             let offset = init.len() as u64;
+            let mut width = (v.element as usize).min(8);
             let bits = match element {
                 Init::Bits(bits) => *bits,
+                Init::Rest => continue,
                 Init::Address { name, offset: addend } => {
-                    let Some(variable) = place_of(module, name) else {
+                    width = 8;
+                    if let Some(variable) = place_of(module, name) {
+                        relocations.push(Relocation {
+                            offset,
+                            variable,
+                            addend: *addend,
+                        });
+                        0
+                    } else if let Some(function) = module.function(name) {
+                        function_address(function)
+                    } else {
                         return Err(LoadError::Undeclared {
                             kernel: v.name.clone(),
                             name: name.clone(),
                             line: 0,
                         });
-                    };
-                    relocations.push(Relocation {
-                        offset,
-                        variable,
-                        addend: *addend,
-                    });
-                    0
+                    }
                 }
             };
-            init.extend_from_slice(&bits.to_le_bytes()[..(v.element as usize).min(8)]);
+            init.extend_from_slice(&bits.to_le_bytes()[..width]);
         }
         init.truncate(v.size as usize);
         let constant = v.space == Space::Const;
@@ -230,6 +243,7 @@ fn variables(module: &Module) -> Result<Vec<Variable>, LoadError> {
             size: v.size,
             align: v.align,
             constant,
+            managed: v.managed,
             init,
             relocations,
         })
@@ -243,6 +257,11 @@ fn in_memory(module: &Module) -> impl Iterator<Item = &crate::ptx::Variable> {
         .variables
         .iter()
         .filter(|v| matches!(v.space, Space::Const | Space::Global))
+}
+
+/// The address of the function with this place in the module. Nothing else has such an address.
+pub(crate) fn function_address(place: usize) -> u64 {
+    0x0f << 56 | (place as u64 + 1) << 4
 }
 
 /// The place of a variable among those of [`Program::variables`].

@@ -102,8 +102,9 @@ pub(crate) fn allocate_async(
         Some(pool) => state.pool(driver, pool)?,
         None => state.contexts[&state.streams[&stream].context].device,
     };
+    // Unlike `cuMemAlloc`, this takes nothing for an answer; so does freeing it.
     if bytes == 0 {
-        return Err(Code::INVALID_VALUE);
+        return out.put(0);
     }
     let mut made = driver.memory.allocate(device, bytes as u64, Kind::Device);
     if matches!(made, Err(MemoryError::OutOfMemory { .. })) {
@@ -175,6 +176,9 @@ export! {
         if state.streams[&stream].capture.is_some() {
             state.refuse_captured(stream).ok();
             return Err(super::missing::unsupported("stream-ordered freeing in a capture"));
+        }
+        if pointer == 0 {
+            return Ok(());
         }
         let known = driver.memory.find(pointer).filter(|r| r.base == pointer && r.kind == Kind::Device);
         known.ok_or(Code::INVALID_VALUE)?;

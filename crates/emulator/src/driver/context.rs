@@ -1,14 +1,24 @@
 //! Contexts: the primary one of each device, and others; what is current on a thread.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
 
 use super::state::{Driver, State, driver, stack};
 use super::stream::{PRIORITIES, Stream};
 use super::types::{CUcontext, CUdevice, CUstream, Out};
 use super::{Code, Outcome};
+use crate::{System, Text};
 
 /// `CU_CTX_FLAGS_MASK` of CUDA 13, without the flags that ask for core dumps.
 const FLAGS: u32 = 0x1f;
+
+/// Numbers of `CUlimit`.
+const PRINTF: i32 = 1;
+const HEAP: i32 = 2;
+
+/// Bytes of output that are kept, unless the program says otherwise.
+const PRINTF_SIZE: usize = 1 << 20;
 
 /// One context.
 pub(crate) struct Context {
@@ -19,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) sticky: Option<Code>,
     pub(crate) legacy: CUstream,
     limits: HashMap<i32, usize>,
+    /// What its kernels printed, and their heap.
+    pub(crate) system: Arc<System>,
     cache: i32,
     shared: i32,
 }
@@ -31,13 +43,20 @@ pub(crate) struct Primary {
     flags: u32,
 }
 
+impl Context {
+    /// Bytes of the heap that its kernels have.
+    pub(crate) fn heap(&self) -> u64 {
+        self.limits.get(&HEAP).map_or(0, |bytes| *bytes as u64)
+    }
+}
+
 impl State {
     fn create(&mut self, device: u32, flags: u32, primary: bool) -> CUcontext {
         let (handle, legacy) = (CUcontext(self.handle()), CUstream(self.handle()));
         let limits = [
             (0, 1024),
-            (1, 1 << 20),
-            (2, 8 << 20),
+            (PRINTF, PRINTF_SIZE),
+            (HEAP, 8 << 20),
             (3, 2),
             (4, 2048),
             (5, 64),
@@ -50,6 +69,7 @@ impl State {
             primary,
             sticky: None,
             legacy,
+            system: Arc::new(System::new(PRINTF_SIZE)),
             limits,
             cache: 0,
             shared: 0,
@@ -57,6 +77,17 @@ impl State {
         self.contexts.insert(handle, context);
         self.streams.insert(legacy, Stream::new(handle, 0, 0, true));
         handle
+    }
+
+    /// Writes what the kernels of a context printed.
+    pub(crate) fn print(&self, context: CUcontext) {
+        for text in self.contexts.get(&context).map_or(Vec::new(), |c| c.system.take()) {
+            match text {
+                Text::Output(bytes) => super::console::write(&bytes),
+                // Nobody is left to tell when stderr is closed.
+                Text::Error(bytes) => drop(std::io::stderr().write_all(&bytes)),
+            }
+        }
     }
 
     fn context(&mut self, handle: CUcontext) -> Outcome<&mut Context> {
@@ -74,8 +105,10 @@ fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
     }
     state = driver.drain(state);
     driver.host_waited(&mut state);
+    state.print(handle);
     let context = state.contexts.remove(&handle).ok_or(Code::INVALID_CONTEXT)?;
     let device = context.device;
+    context.system.free_heap(&driver.memory);
     state.streams.retain(|_, s| s.context != handle);
     state.events.retain(|_, e| e.context != handle);
     state.execs.retain(|_, e| e.context != handle);
@@ -323,13 +356,23 @@ export! {
         while !state.met(&goal) {
             state = driver.step(state, Some(&goal))?;
         }
+        state.print(context);
         state.healthy(context)
     }
 
     fn cuCtxSetLimit(limit: i32, value: usize) {
         let mut state = driver()?.lock();
         let context = state.current()?;
-        let found = state.context(context)?.limits.get_mut(&limit);
+        let found = state.context(context)?;
+        let late = match limit {
+            PRINTF => !found.system.set_limit(value),
+            HEAP => found.system.has_heap(),
+            _ => false,
+        };
+        if late {
+            return Err(Code::INVALID_VALUE);
+        }
+        let found = found.limits.get_mut(&limit);
         *found.ok_or(if (0..32).contains(&limit) { Code::UNSUPPORTED_LIMIT } else { Code::INVALID_VALUE })? = value;
         Ok(())
     }

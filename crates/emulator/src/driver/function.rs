@@ -10,6 +10,7 @@ fn with<T>(function: CUfunction, f: impl FnOnce(&Driver, &mut Function) -> Outco
     let driver = driver()?;
     let mut state = driver.lock();
     state.current()?;
+    let function = driver.resolve(&mut state, function)?;
     f(driver, state.functions.get_mut(&function).ok_or(Code::INVALID_HANDLE)?)
 }
 
@@ -41,49 +42,45 @@ pub(crate) fn blocks_per_multiprocessor(function: &Function, threads: u32, dynam
         .min(device::BLOCKS_PER_MULTIPROCESSOR)
 }
 
-fn get(out: Out<i32>, attribute: i32, function: CUfunction) -> Outcome {
-    let value = with(function, |driver, function| {
-        Ok(match attribute {
-            0 => max_threads(function) as i32,
-            1 => function.static_shared as i32,
-            2 => function.constants as i32,
-            3 => function
-                .resources
-                .map_or_else(|| function.kernel.local().unwrap_or(0), |r| r.local) as i32,
-            4 => registers(function) as i32,
-            5 | 6 => driver.config.sm as i32,
-            7 => 0,
-            8 => function.max_dynamic as i32,
-            9 => function.carveout,
-            10..=15 => 0,
-            _ => return Err(Code::INVALID_VALUE),
-        })
-    })?;
-    out.put(value)
+/// A `CUfunction_attribute` by its number.
+pub(crate) fn attribute(driver: &Driver, function: &Function, attribute: i32) -> Outcome<i32> {
+    Ok(match attribute {
+        0 => max_threads(function) as i32,
+        1 => function.static_shared as i32,
+        2 => function.constants as i32,
+        3 => function
+            .resources
+            .map_or_else(|| function.kernel.local().unwrap_or(0), |r| r.local) as i32,
+        4 => registers(function) as i32,
+        5 | 6 => driver.config.sm as i32,
+        7 => 0,
+        8 => function.max_dynamic as i32,
+        9 => function.carveout,
+        10..=15 => 0,
+        _ => return Err(Code::INVALID_VALUE),
+    })
 }
 
-fn set(function: CUfunction, attribute: i32, value: i32) -> Outcome {
-    with(function, |driver, function| {
-        match attribute {
-            8 => {
-                let room = device::shared_optin(driver.config.sm).saturating_sub(function.static_shared);
-                let wanted = u32::try_from(value).ok().filter(|v| *v <= room);
-                let Some(wanted) = wanted else {
-                    let name = function.kernel.name();
-                    let line =
-                        format_args!("{name} cannot have {value} bytes of dynamic shared memory; {room} are left");
-                    driver.config.say(line);
-                    return Err(Code::INVALID_VALUE);
-                };
-                function.max_dynamic = wanted;
-            }
-            9 if (-1..=100).contains(&value) => function.carveout = value,
-            // Sizes of clusters and their scheduling: there are no clusters.
-            10..=15 => return Err(Code::NOT_SUPPORTED),
-            _ => return Err(Code::INVALID_VALUE),
+/// Sets a `CUfunction_attribute`.
+pub(crate) fn set_attribute(driver: &Driver, function: &mut Function, attribute: i32, value: i32) -> Outcome {
+    match attribute {
+        8 => {
+            let room = device::shared_optin(driver.config.sm).saturating_sub(function.static_shared);
+            let wanted = u32::try_from(value).ok().filter(|v| *v <= room);
+            let Some(wanted) = wanted else {
+                let name = function.kernel.name();
+                let line = format_args!("{name} cannot have {value} bytes of dynamic shared memory; {room} are left");
+                driver.config.say(line);
+                return Err(Code::INVALID_VALUE);
+            };
+            function.max_dynamic = wanted;
         }
-        Ok(())
-    })
+        9 if (-1..=100).contains(&value) => function.carveout = value,
+        // Sizes of clusters and their scheduling: there are no clusters.
+        10..=15 => return Err(Code::NOT_SUPPORTED),
+        _ => return Err(Code::INVALID_VALUE),
+    }
+    Ok(())
 }
 
 fn occupancy(out: Out<i32>, function: CUfunction, threads: i32, dynamic: usize) -> Outcome {
@@ -128,12 +125,12 @@ fn best_block(
 }
 
 export! {
-    fn cuFuncGetAttribute(value: Out<i32>, attribute: i32, function: CUfunction) {
-        get(value, attribute, function)
+    fn cuFuncGetAttribute(value: Out<i32>, number: i32, function: CUfunction) {
+        value.put(with(function, |driver, f| attribute(driver, f, number))?)
     }
 
-    fn cuFuncSetAttribute(function: CUfunction, attribute: i32, value: i32) {
-        set(function, attribute, value)
+    fn cuFuncSetAttribute(function: CUfunction, number: i32, value: i32) {
+        with(function, |driver, f| set_attribute(driver, f, number, value))
     }
 
     fn cuFuncSetCacheConfig(function: CUfunction, _config: i32) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::launch::{Kernel, Request};
 use super::shaped::{Memcpy3D, Side3D};
 use super::state::{State, driver};
-use super::types::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, In, Out};
+use super::types::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUkernel, In, Out};
 use super::work::{Copy, Fill, HostCall, Place, Work};
 use super::{Code, Outcome};
 
@@ -34,10 +34,29 @@ pub struct KernelParams {
 pub struct KernelParams2 {
     /// As before.
     pub old: KernelParams,
-    /// A kernel without context; there are none here.
-    pub kernel: u64,
+    /// A library's kernel, where `old` has none.
+    pub kernel: CUkernel,
     /// Its context.
     pub context: CUcontext,
+}
+
+impl KernelParams {
+    /// The same with a function of the current context.
+    fn resolve(self) -> Outcome<Self> {
+        let driver = driver()?;
+        let function = driver.resolve(&mut driver.lock(), self.function)?;
+        Ok(Self { function, ..self })
+    }
+}
+
+impl KernelParams2 {
+    fn resolve(self) -> Outcome<KernelParams> {
+        let function = match self.old.function {
+            CUfunction(0) => CUfunction(self.kernel.0),
+            function => function,
+        };
+        KernelParams { function, ..self.old }.resolve()
+    }
 }
 
 /// `CUDA_MEMSET_NODE_PARAMS`.
@@ -241,14 +260,14 @@ export! {
     fn cuGraphAddKernelNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelParams>,
     ) {
-        let params = params.get()?;
+        let params = params.get()?.resolve()?;
         add(node, graph, after, count, |state, context| kernel(state, &params, context))
     }
 
     fn cuGraphAddKernelNode_v2(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelParams2>,
     ) {
-        let params = params.get()?.old;
+        let params = params.get()?.resolve()?;
         add(node, graph, after, count, |state, context| kernel(state, &params, context))
     }
 
@@ -258,26 +277,26 @@ export! {
 
     fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: Out<KernelParams2>) {
         let old = read(node, kernel_of)?;
-        params.put(KernelParams2 { old, kernel: 0, context: CUcontext::default() })
+        params.put(KernelParams2 { old, kernel: CUkernel::default(), context: CUcontext::default() })
     }
 
     fn cuGraphKernelNodeSetParams(node: CUgraphNode, params: In<KernelParams>) {
-        let params = params.get()?;
+        let params = params.get()?.resolve()?;
         set(node, |state, context| kernel(state, &params, context))
     }
 
     fn cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: In<KernelParams2>) {
-        let params = params.get()?.old;
+        let params = params.get()?.resolve()?;
         set(node, |state, context| kernel(state, &params, context))
     }
 
     fn cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams>) {
-        let params = params.get()?;
+        let params = params.get()?.resolve()?;
         set_step(exec, node, |state, context| kernel(state, &params, context))
     }
 
     fn cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: In<KernelParams2>) {
-        let params = params.get()?.old;
+        let params = params.get()?.resolve()?;
         set_step(exec, node, |state, context| kernel(state, &params, context))
     }
 

@@ -1,6 +1,7 @@
 //! Launches of kernels.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use super::device::{self, MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use super::module::Function;
@@ -10,7 +11,7 @@ use super::work::Work;
 use super::{Code, Outcome};
 use crate::kernel::MOST_LOCAL;
 use crate::memory::Kind;
-use crate::{Fault, FaultKind, Launch, Options, WORKSPACE, run};
+use crate::{Fault, FaultKind, Launch, Options, System, WORKSPACE, run};
 
 /// A kernel with everything that a launch gives it.
 pub(crate) struct Kernel {
@@ -20,6 +21,9 @@ pub(crate) struct Kernel {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+    pub(crate) system: Arc<System>,
+    /// Bytes of the heap, if it needs one.
+    pub(crate) heap: u64,
     pub(crate) params: Box<[u8]>,
     /// Blocks that the device holds at one time.
     pub(crate) resident: u64,
@@ -85,7 +89,11 @@ impl Kernel {
             params: &self.params,
             variables: &self.function.variables,
             workspace: workspace.unwrap_or(0),
+            system: &self.system,
         };
+        if self.function.kernel.allocates() {
+            self.system.ensure_heap(&driver.memory, self.device, self.heap);
+        }
         let options = Options {
             check: driver.config.check,
             sm: driver.config.sm,
@@ -126,9 +134,10 @@ fn code(fault: &Fault) -> Code {
     match fault.kind {
         FaultKind::IllegalAddress => Code::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
+        FaultKind::InvalidPc => Code::INVALID_PC,
         FaultKind::Unsupported => Code::ILLEGAL_INSTRUCTION,
         FaultKind::Timeout => Code::LAUNCH_TIMEOUT,
-        FaultKind::Trap if fault.message.contains("assert") => Code::ASSERT,
+        FaultKind::Assert => Code::ASSERT,
         FaultKind::Trap
         | FaultKind::Barrier
         | FaultKind::Warp
@@ -256,8 +265,11 @@ impl State {
             .iter()
             .map(|p| params.as_ptr() as usize + p.offset as usize)
             .collect();
-        let device = self.contexts[&context].device;
+        let context = &self.contexts[&context];
+        let (device, system, heap) = (context.device, Arc::clone(&context.system), context.heap());
         Ok(Kernel {
+            system,
+            heap,
             handle: request.function,
             function,
             device,
@@ -280,7 +292,9 @@ fn launch(request: Request, stream: CUstream) -> Outcome {
     if state.streams[&stream].context != current {
         return Err(Code::INVALID_CONTEXT);
     }
-    let kernel = state.kernel(driver, &request, current)?;
+    state.print(current);
+    let function = driver.resolve(&mut state, request.function)?;
+    let kernel = state.kernel(driver, &Request { function, ..request }, current)?;
     driver.run_or_capture(state, stream, Work::Kernel(kernel.into()))
 }
 

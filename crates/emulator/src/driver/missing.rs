@@ -20,12 +20,17 @@ pub(crate) fn unsupported(what: &'static str) -> Code {
 
 /// Exports functions that are not there. C passes arguments in a way that lets them be ignored.
 macro_rules! missing {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> Code {
-            unsupported(stringify!($name))
-        }
-    )*};
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            extern "C" fn $name() -> Code {
+                unsupported(stringify!($name))
+            }
+        )*
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
 }
 
 // The names of the driver API of CUDA 11.4 to 13.0, old versions included, but for graphics interoperability by header.
@@ -42,7 +47,7 @@ missing! {
     cuDeviceGetP2PAtomicCapabilities cuDeviceGraphMemTrim cuDeviceRegisterAsyncNotification
     cuDeviceSetGraphMemAttribute cuDeviceTotalMem cuDeviceUnregisterAsyncNotification cuEventDestroy
     cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray cuFlushGPUDirectRDMAWrites
-    cuFuncSetBlockShape cuFuncSetSharedSize cuGetExportTable cuGraphAddBatchMemOpNode cuGraphAddEventRecordNode
+    cuFuncSetBlockShape cuFuncSetSharedSize cuGraphAddBatchMemOpNode cuGraphAddEventRecordNode
     cuGraphAddEventWaitNode cuGraphAddExternalSemaphoresSignalNode cuGraphAddExternalSemaphoresWaitNode
     cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddNode cuGraphAddNode_v2 cuGraphBatchMemOpNodeGetParams
     cuGraphBatchMemOpNodeSetParams cuGraphChildGraphNodeGetGraph cuGraphConditionalHandleCreate
@@ -61,13 +66,13 @@ missing! {
     cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources cuGraphicsUnregisterResource cuGreenCtxCreate
     cuGreenCtxDestroy cuGreenCtxGetDevResource cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate
     cuGreenCtxWaitEvent cuImportExternalMemory cuImportExternalSemaphore cuIpcCloseMemHandle cuIpcGetEventHandle
-    cuIpcGetMemHandle cuIpcOpenEventHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2 cuKernelGetAttribute
-    cuKernelGetFunction cuKernelGetLibrary cuKernelGetName cuKernelGetParamInfo cuKernelSetAttribute
-    cuKernelSetCacheConfig cuLaunch cuLaunchCooperativeKernelMultiDevice cuLaunchGrid cuLaunchGridAsync
-    cuLibraryEnumerateKernels cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount cuLibraryGetManaged
-    cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload
-    cuLinkAddData cuLinkAddData_v2 cuLinkAddFile cuLinkAddFile_v2 cuLinkComplete cuLinkCreate cuLinkCreate_v2
-    cuLinkDestroy cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
+    cuIpcGetMemHandle cuIpcOpenEventHandle cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
+
+    cuLaunch cuLaunchCooperativeKernelMultiDevice cuLaunchGrid cuLaunchGridAsync
+
+    cuLibraryGetUnifiedFunction
+
+    cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
     cuMemAddressFree cuMemAddressReserve cuMemAlloc cuMemAllocHost cuMemAllocPitch cuMemBatchDecompressAsync
     cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync cuMemExportToShareableHandle cuMemFree
     cuMemGetAccess cuMemGetAddressRange cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
@@ -100,4 +105,35 @@ missing! {
     cuTexRefSetFormat cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias
     cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
     cuWaitExternalSemaphoresAsync
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NAMES;
+
+    /// Whether a name is one of a pattern's, in which a star stands for anything.
+    fn fits(pattern: &str, name: &str) -> bool {
+        match pattern.split_once('*') {
+            None => pattern == name,
+            Some((start, rest)) => name
+                .strip_prefix(start)
+                .is_some_and(|name| (0..=name.len()).any(|at| fits(rest, &name[at..]))),
+        }
+    }
+
+    /// The README's table names every function that is not there, and none that is.
+    #[test]
+    fn the_readme_lists_what_is_missing() {
+        let readme = include_str!("../../README.md");
+        let (_, table) = readme.split_once("<!-- missing -->").expect("the table's start");
+        let (table, _) = table.split_once("<!-- end -->").expect("the table's end");
+        let patterns: Vec<&str> = table.split('`').skip(1).step_by(2).collect();
+        let absent = NAMES.iter().find(|name| !patterns.iter().any(|p| fits(p, name)));
+        assert_eq!(absent, None, "not in the README's table");
+        // `cuGetExportTable` answers for itself.
+        let idle = patterns
+            .iter()
+            .filter(|p| **p != "cuGetExportTable" && !NAMES.iter().any(|name| fits(p, name)));
+        assert_eq!(idle.count(), 0, "the README's table has a pattern of nothing");
+    }
 }

@@ -1,11 +1,13 @@
 //! Modules: images become programs, their variables get device memory, their kernels get handles.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 
+use super::jit::{Logs, Refusal};
 use super::state::{Driver, State, driver};
-use super::types::{CUcontext, CUdeviceptr, CUfunction, CUmodule, In, Out, name, put_text};
+use super::types::{CUcontext, CUdeviceptr, CUfunction, CUmodule, In, Out, name};
 use super::{Code, Outcome, device};
 use crate::cubin::{self, Resources};
 use crate::fatbin::{self, ImageError};
@@ -15,11 +17,15 @@ use crate::{Kernel, Program};
 /// One module.
 pub(crate) struct Module {
     pub(crate) context: CUcontext,
-    program: Program,
+    image: Arc<Image>,
     /// The memory of each of the program's variables.
     variables: Arc<[u64]>,
-    /// What the machine code in the same image says of the kernels.
-    resources: HashMap<String, Resources>,
+}
+
+/// A program, and what the machine code in the same image says of its kernels.
+pub(crate) struct Image {
+    pub(crate) program: Program,
+    pub(crate) resources: HashMap<String, Resources>,
 }
 
 /// One kernel of a module, with what was set for it.
@@ -45,7 +51,7 @@ pub(crate) struct Function {
 ///
 /// # Safety
 /// The pointer is to a fat binary, to the wrapper of one, or to a C string.
-unsafe fn image<'a>(start: *const c_void) -> &'a [u8] {
+pub(crate) unsafe fn image<'a>(start: *const c_void) -> &'a [u8] {
     // SAFETY: each kind of image has at least four bytes, but for strings, which end at their NUL: their bytes are read
     // one by one.
     unsafe {
@@ -66,16 +72,11 @@ unsafe fn image<'a>(start: *const c_void) -> &'a [u8] {
 }
 
 impl Driver {
-    /// Makes a module of an image; says why not in words.
-    fn load(&self, image: &[u8]) -> Result<CUmodule, (Code, String)> {
-        let plain = |code: Code| (code, code.name().to_string());
-        let mut state = self.lock();
-        let (context, device) = (state.current().map_err(plain)?, state.current_device().map_err(plain)?);
-        state.refuse_unsafe().map_err(plain)?;
-        drop(state);
-        let text = fatbin::ptx(image, self.config.sm).map_err(|e| {
+    /// The PTX of an image; says why there is none in words.
+    pub(crate) fn ptx<'a>(&self, image: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
+        fatbin::ptx(image, self.config.sm).map_err(|e| {
             let code = match e {
-                ImageError::NoPtx { .. } | ImageError::Compressed { .. } | ImageError::Cubin => Code::NO_BINARY_FOR_GPU,
+                ImageError::NoPtx { .. } | ImageError::Cubin => Code::NO_BINARY_FOR_GPU,
                 ImageError::Target { .. } => Code::INVALID_PTX,
                 ImageError::Unknown { .. }
                 | ImageError::Truncated { .. }
@@ -83,21 +84,49 @@ impl Driver {
                 | ImageError::Text => Code::INVALID_IMAGE,
             };
             (code, e.to_string())
-        })?;
+        })
+    }
+
+    /// Reads an image; says why not in words.
+    pub(crate) fn read(&self, image: &[u8]) -> Result<Arc<Image>, Refusal> {
+        let text = self.ptx(image)?;
         let program = Program::load(&text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
-        let variables = self.place_variables(&program, device)?;
         let resources = fatbin::cubin(image, self.config.sm)
             .map(|code| cubin::resources(&code))
             .unwrap_or_default();
+        Ok(Image { program, resources }.into())
+    }
+
+    /// Makes a module of an image in the current context; says why not in words.
+    fn load(&self, image: &[u8]) -> Result<CUmodule, Refusal> {
+        let plain = |code: Code| (code, code.name().to_string());
         let mut state = self.lock();
+        state.current().map_err(plain)?;
+        state.refuse_unsafe().map_err(plain)?;
+        drop(state);
+        let image = self.read(image)?;
+        let mut state = self.lock();
+        let context = state.current().map_err(plain)?;
+        self.instantiate(&mut state, &image, context)
+    }
+
+    /// Makes a module of a program in a context.
+    pub(crate) fn instantiate(
+        &self,
+        state: &mut State,
+        image: &Arc<Image>,
+        context: CUcontext,
+    ) -> Result<CUmodule, Refusal> {
+        let device = state.contexts.get(&context).map(|c| c.device);
+        let device = device.ok_or((Code::INVALID_CONTEXT, Code::INVALID_CONTEXT.name().to_string()))?;
+        let variables = self.place_variables(&image.program, device)?;
         let handle = CUmodule(state.handle());
         state.modules.insert(
             handle,
             Module {
                 context,
-                program,
+                image: Arc::clone(image),
                 variables,
-                resources,
             },
         );
         Ok(handle)
@@ -141,95 +170,97 @@ impl Driver {
     }
 }
 
-/// Numbers of `CUjit_option` for the two logs.
-const INFO_LOG: i32 = 3;
-const INFO_LOG_SIZE: i32 = 4;
-const ERROR_LOG: i32 = 5;
-const ERROR_LOG_SIZE: i32 = 6;
-const WALL_TIME: i32 = 2;
-
 /// Loads, and writes what there is to say into the logs that the options name.
-fn load(out: Out<CUmodule>, start: *const c_void, options: &[(i32, usize)], values: Out<usize>) -> Outcome {
+fn load(out: Out<CUmodule>, start: *const c_void, logs: &Logs) -> Outcome {
     if start.is_null() {
         return Err(Code::INVALID_VALUE);
     }
     let driver = driver()?;
     // SAFETY: the caller of the exported function promises an image.
     let loaded = driver.load(unsafe { image(start) });
-    let text = loaded.as_ref().err().map_or("", |(_, text)| text);
-    let find = |option| options.iter().position(|(o, _)| *o == option);
-    let put = |option: i32, value: usize| {
-        if let Some(at) = find(option) {
-            // SAFETY: the API says that sizes and times are given back in the array of values, which has this place.
-            unsafe { values.raw().add(at).write_unaligned(value) };
-        }
-    };
-    for (log, size, text) in [(INFO_LOG, INFO_LOG_SIZE, ""), (ERROR_LOG, ERROR_LOG_SIZE, text)] {
-        let room = find(size).map_or(0, |at| options[at].1 as u32 as usize);
-        let buffer = find(log).map_or(0, |at| options[at].1) as *mut c_char;
-        if !buffer.is_null() && room > 0 {
-            put_text(text, buffer, room)?;
-            put(size, text.len().min(room - 1));
-        }
+    out.put(logs.finish(driver, "module not loaded", loaded)?)
+}
+
+impl Driver {
+    /// What a kernel of an image is before it has a module.
+    pub(crate) fn function(&self, image: &Image, wanted: &str) -> Outcome<Function> {
+        let kernel = image.program.kernel(wanted).ok_or(Code::NOT_FOUND)?;
+        let name = CString::new(wanted).map_err(|_| Code::NOT_FOUND)?.into();
+        let static_shared = kernel.static_shared().map_err(|e| {
+            self.config.say(format_args!("kernel not loaded: {e}"));
+            Code::INVALID_PTX
+        })?;
+        let variables = image.program.variables().iter();
+        Ok(Function {
+            module: CUmodule::default(),
+            context: CUcontext::default(),
+            resources: image.resources.get(wanted).copied(),
+            kernel,
+            name,
+            variables: Arc::new([]),
+            static_shared,
+            constants: variables.filter(|v| v.constant).map(|v| v.size).sum(),
+            max_dynamic: device::SHARED.saturating_sub(static_shared),
+            carveout: -1,
+        })
     }
-    put(WALL_TIME, 0);
-    match loaded {
-        Ok(module) => out.put(module),
-        Err((code, text)) => {
-            if !text.starts_with("CUDA_") {
-                driver.config.say(format_args!("module not loaded: {text}"));
-            }
-            Err(code)
+
+    /// The handle of a module's kernel; `settings` are what was set for it before.
+    pub(crate) fn function_of(
+        &self,
+        state: &mut State,
+        module: CUmodule,
+        wanted: &str,
+        settings: Option<&Function>,
+    ) -> Outcome<CUfunction> {
+        let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
+        let kernel = found.image.program.kernel(wanted).ok_or(Code::NOT_FOUND)?;
+        let mut known = state.functions.iter();
+        if let Some((handle, _)) = known.find(|(_, f)| f.module == module && Arc::ptr_eq(&f.kernel, &kernel)) {
+            return Ok(*handle);
         }
+        let made = match settings {
+            Some(settings) => settings.clone(),
+            None => self.function(&found.image, wanted)?,
+        };
+        let function = Function {
+            module,
+            context: found.context,
+            variables: found.variables.clone(),
+            ..made
+        };
+        let handle = CUfunction(state.handle());
+        state.functions.insert(handle, function);
+        Ok(handle)
     }
 }
 
-fn function(out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) -> Outcome {
-    let wanted = name(wanted)?;
+impl Module {
+    /// The address and the size of a variable.
+    pub(crate) fn variable(&self, wanted: &str, managed: bool) -> Outcome<(CUdeviceptr, u64)> {
+        let variables = self.image.program.variables();
+        let at = variables
+            .iter()
+            .position(|v| v.name == wanted && (v.managed || !managed));
+        let at = at.ok_or(Code::NOT_FOUND)?;
+        Ok((self.variables[at], variables[at].size))
+    }
+}
+
+fn function(out: Out<CUfunction>, module: CUmodule, wanted: &str) -> Outcome {
     let driver = driver()?;
     let mut state = driver.lock();
     state.current()?;
-    let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-    let kernel = found.program.kernel(&wanted).ok_or(Code::NOT_FOUND)?;
-    let name = CString::new(wanted.as_str()).map_err(|_| Code::NOT_FOUND)?.into();
-    let static_shared = kernel.static_shared().map_err(|e| {
-        driver.config.say(format_args!("kernel not loaded: {e}"));
-        Code::INVALID_PTX
-    })?;
-    let mut known = state.functions.iter();
-    if let Some((handle, _)) = known.find(|(_, f)| f.module == module && Arc::ptr_eq(&f.kernel, &kernel)) {
-        return out.put(*handle);
-    }
-    let function = Function {
-        module,
-        context: found.context,
-        resources: found.resources.get(&wanted).copied(),
-        kernel,
-        name,
-        variables: found.variables.clone(),
-        static_shared,
-        constants: found
-            .program
-            .variables()
-            .iter()
-            .filter(|v| v.constant)
-            .map(|v| v.size)
-            .sum(),
-        max_dynamic: device::SHARED.saturating_sub(static_shared),
-        carveout: -1,
-    };
-    let handle = CUfunction(state.handle());
-    state.functions.insert(handle, function);
-    out.put(handle)
+    out.put(driver.function_of(&mut state, module, wanted, None)?)
 }
 
 export! {
     fn cuModuleLoadData(module: Out<CUmodule>, start: *const c_void) {
-        load(module, start, &[], Out::NULL)
+        load(module, start, &Logs::default())
     }
 
     fn cuModuleLoadFatBinary(module: Out<CUmodule>, start: *const c_void) {
-        load(module, start, &[], Out::NULL)
+        load(module, start, &Logs::default())
     }
 
     fn cuModuleLoadDataEx(
@@ -239,15 +270,13 @@ export! {
         options: In<i32>,
         values: Out<usize>,
     ) {
-        let options = options.list(count as usize)?;
-        let given = In::<usize>::from_raw(values.raw()).list(count as usize)?;
-        load(module, start, &options.into_iter().zip(given).collect::<Vec<_>>(), values)
+        load(module, start, &Logs::new(count, options, values)?)
     }
 
     fn cuModuleLoad(module: Out<CUmodule>, path: *const c_char) {
         let mut bytes = std::fs::read(name(path)?).map_err(|_| Code::FILE_NOT_FOUND)?;
         bytes.push(0);
-        load(module, bytes.as_ptr().cast(), &[], Out::NULL)
+        load(module, bytes.as_ptr().cast(), &Logs::default())
     }
 
     fn cuModuleUnload(module: CUmodule) {
@@ -259,18 +288,17 @@ export! {
     }
 
     fn cuModuleGetFunction(function_out: Out<CUfunction>, module: CUmodule, wanted: *const c_char) {
-        function(function_out, module, wanted)
+        function(function_out, module, &name(wanted)?)
     }
 
     fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, count: u32, module: CUmodule) {
         let names = {
             let state = driver()?.lock();
-            state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?.program.kernels().to_vec()
+            state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?.image.program.kernels().to_vec()
         };
         for (n, kernel) in names.into_iter().take(count as usize).enumerate() {
-            let kernel = CString::new(kernel).map_err(|_| Code::UNKNOWN)?;
             // The caller says with `count` how many handles the array holds.
-            function(Out::from_raw(functions.raw().wrapping_add(n)), module, kernel.as_ptr())?;
+            function(Out::from_raw(functions.raw().wrapping_add(n)), module, &kernel)?;
         }
         Ok(())
     }
@@ -283,7 +311,7 @@ export! {
     fn cuModuleGetFunctionCount(count: Out<u32>, module: CUmodule) {
         let state = driver()?.lock();
         let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        count.put(found.program.kernels().len() as u32)
+        count.put(found.image.program.kernels().len() as u32)
     }
 
     fn cuModuleGetGlobal_v2(pointer: Out<CUdeviceptr>, size: Out<usize>, module: CUmodule, wanted: *const c_char) {
@@ -291,10 +319,9 @@ export! {
         let state = driver()?.lock();
         state.current()?;
         let found = state.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        let variables = found.program.variables();
-        let at = variables.iter().position(|v| v.name == wanted).ok_or(Code::NOT_FOUND)?;
-        pointer.put_if(found.variables[at]);
-        size.put_if(variables[at].size as usize);
+        let (address, bytes) = found.variable(&wanted, false)?;
+        pointer.put_if(address);
+        size.put_if(bytes as usize);
         Ok(())
     }
 

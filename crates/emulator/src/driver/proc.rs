@@ -2,8 +2,8 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use super::types::{Out, name};
-use super::{Code, Outcome};
+use super::types::{CUuuid, In, Out, name};
+use super::{Code, Outcome, state};
 
 /// Names that stand for a newer version of themselves: every version suffix that exists.
 const VERSIONS: [&str; 4] = ["_v4", "_v3", "_v2", ""];
@@ -80,6 +80,17 @@ fn get(wanted: *const c_char, out: Out<*mut c_void>, version: i32) -> Outcome {
 }
 
 export! {
+    fn cuGetExportTable(table: Out<*const c_void>, id: In<CUuuid>) {
+        table.put(std::ptr::null())?;
+        let id: String = id.get()?.bytes.iter().map(|b| format!("{b:02x}")).collect();
+        state::say(format_args!(
+            "cuGetExportTable: the table {id} is not there. These tables are a private agreement of NVIDIA's driver with its \
+             own libraries, so programs of the CUDA runtime (libcudart, <<<>>> in C++) do not run; programs that use the \
+             driver API (cu...) do"
+        ));
+        Err(Code::NOT_SUPPORTED)
+    }
+
     fn cuGetProcAddress(symbol: *const c_char, function: Out<*mut c_void>, version: i32, _flags: u64) {
         get(symbol, function, version)
     }

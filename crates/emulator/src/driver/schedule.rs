@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
 
 use super::config::Order;
-use super::state::{Driver, State};
+use super::state::{Driver, State, stack};
 use super::stream::{Op, Stream};
 use super::types::{CUcontext, CUstream};
 use super::work::{Record, Work};
@@ -44,9 +44,13 @@ impl Driver {
         Ok(state)
     }
 
-    /// The host waits until the goal is met; then says whether the current context is still well.
+    /// The host waits until the goal is met, and what kernels printed is written; then says whether the current context
+    /// is still well.
     pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
-        let mut state = self.finish(state, goal)?;
+        let outcome = self.finish(state, goal);
+        let context = stack(|s| s.last().copied()).unwrap_or_default();
+        let mut state = outcome.inspect_err(|_| self.lock().print(context))?;
+        state.print(context);
         self.host_waited(&mut state);
         state.current()?;
         Ok(state)
@@ -130,6 +134,8 @@ impl Driver {
         }
         if let Err(code) = outcome {
             state.fail(context, code);
+            // No call waits for a context that has failed: what it has to say comes now.
+            state.print(context);
         }
         if watched.is_some() && self.signals_host(&op.work) {
             self.host_waited(&mut state);

@@ -13,10 +13,13 @@ use super::event::Event;
 use super::graph::Graph;
 use super::graph_exec::GraphExec;
 use super::host_access::HostAccess;
+use super::library::{Kernel, Library};
+use super::link::Linker;
 use super::module::{Function, Module};
 use super::stream::Stream;
 use super::types::{
-    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool, CUmodule, CUstream,
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUlinkState, CUmemoryPool,
+    CUmodule, CUstream,
 };
 use super::{Code, Outcome};
 use crate::memory::Memory;
@@ -47,6 +50,9 @@ pub(crate) struct State {
     pub(crate) events: HashMap<CUevent, Event>,
     pub(crate) modules: HashMap<CUmodule, Module>,
     pub(crate) functions: HashMap<CUfunction, Function>,
+    pub(crate) libraries: HashMap<CUlibrary, Library>,
+    pub(crate) kernels: HashMap<CUkernel, Kernel>,
+    pub(crate) linkers: HashMap<CUlinkState, Linker>,
     pub(crate) graphs: HashMap<CUgraph, Graph>,
     pub(crate) execs: HashMap<CUgraphExec, GraphExec>,
     /// The graph that each node belongs to.
@@ -138,6 +144,9 @@ impl Driver {
             events: HashMap::new(),
             modules: HashMap::new(),
             functions: HashMap::new(),
+            libraries: HashMap::new(),
+            kernels: HashMap::new(),
+            linkers: HashMap::new(),
             graphs: HashMap::new(),
             execs: HashMap::new(),
             nodes: HashMap::new(),

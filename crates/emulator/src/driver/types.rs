@@ -33,6 +33,12 @@ handles! {
     CUmodule
     /// A kernel of a module.
     CUfunction
+    /// A library.
+    CUlibrary
+    /// A kernel of a library.
+    CUkernel
+    /// A linker of images.
+    CUlinkState
     /// A graph.
     CUgraph
     /// A node of a graph.

@@ -209,7 +209,8 @@ impl Warp {
                 self.group.pc += 1;
                 self.next_round(true)
             }
-            Kind::Call => self.call(inst),
+            Kind::Call => self.call(inst.imm as u32),
+            Kind::CallIndirect => self.call_indirect(inst),
             Kind::Return if self.group.depth > 0 => self.leave(),
             Kind::Exit | Kind::Return => {
                 self.live &= !mask;
@@ -254,13 +255,42 @@ impl Warp {
         self.group.pc += 1;
     }
 
-    fn call(&mut self, inst: &Inst) -> Option<Stop> {
+    /// Calls the function that the first lane names; lanes that name another wait at the call for their turn.
+    fn call_indirect(&mut self, inst: &Inst) -> Option<Stop> {
+        let mask = self.mask;
+        let Some(first) = lanes(mask).next() else {
+            self.group.pc += 1;
+            return None;
+        };
+        // SAFETY: `a` is a row of u64 (`decode`).
+        let address = unsafe { *self.row::<[u64; 32]>(inst.a) };
+        let callees = &self.env().code.callees[inst.imm as usize];
+        let Some((_, site)) = callees.iter().find(|(of, _)| *of == address[first]) else {
+            let message = format!("a call to {:#x}, where no function of this type is", address[first]);
+            self.fail(FaultKind::InvalidPc, first, message);
+            return Some(Stop::Fault);
+        };
+        self.mask = lanes(mask)
+            .filter(|l| address[*l] == address[first])
+            .fold(0, |mask, l| mask | 1 << l);
+        let others = mask & !self.mask;
+        if others != 0 {
+            self.groups.push(Group {
+                mask: others,
+                ..self.group
+            });
+            self.group.mask &= !others;
+        }
+        self.call(*site)
+    }
+
+    fn call(&mut self, site_number: u32) -> Option<Stop> {
         let (mask, code) = (self.mask, self.env().code);
         if mask == 0 {
             self.group.pc += 1;
             return None;
         }
-        let site = &code.calls[inst.imm as usize];
+        let site = &code.calls[site_number as usize];
         let callee = &code.functions[site.function as usize];
         let here = &self.frames[self.group.frame as usize];
         let (local, caller_local) = (here.local + code.functions[here.function as usize].local, here.local);
@@ -279,8 +309,8 @@ impl Warp {
             self.copy_local(mask, caller_local + from, local + to, bytes);
         }
         // Lanes that come here at different times share a frame, so that they can meet inside.
-        let (caller, imm) = (self.group.frame, inst.imm as u32);
-        let shared = |f: &FrameState| f.mask != 0 && f.parent == caller && f.site == imm;
+        let caller = self.group.frame;
+        let shared = |f: &FrameState| f.mask != 0 && f.parent == caller && f.site == site_number;
         let found = self.frames.iter().skip(1).position(shared);
         let free = || self.frames.iter().skip(1).position(|f| f.mask == 0);
         let index = found.or_else(free).map_or(self.frames.len(), |i| i + 1);
@@ -296,7 +326,7 @@ impl Warp {
         frame.parent = self.group.frame;
         frame.return_pc = self.group.pc + 1;
         frame.depth = depth;
-        frame.site = inst.imm as u32;
+        frame.site = site_number;
         frame.local = local;
         frame.mask |= mask;
         let inside = Group {

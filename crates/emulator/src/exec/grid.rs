@@ -8,6 +8,7 @@ use super::resident;
 use crate::Fault;
 use crate::kernel::{Launch, Options};
 use crate::memory::Snapshot;
+use crate::system::System;
 
 /// What every warp of a launch shares.
 pub(crate) struct Env<'a> {
@@ -21,6 +22,7 @@ pub(crate) struct Env<'a> {
     pub(crate) shared: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) ranges: &'a Snapshot,
+    pub(crate) system: &'a System,
     pub(crate) check: bool,
     pub(crate) multiprocessors: u32,
     /// The address of a cooperative launch's workspace, or 0.
@@ -60,6 +62,7 @@ pub(crate) fn run(
         shared: dynamic_start(code).saturating_add(dynamic),
         dynamic_shared: dynamic,
         ranges,
+        system: launch.system,
         check: options.check,
         multiprocessors: options.multiprocessors,
         workspace: launch.workspace,

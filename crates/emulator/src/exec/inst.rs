@@ -43,7 +43,10 @@ pub(crate) enum Kind {
     Branch,
     /// Jumps to one of a list, by the index in `a`.
     BranchIndexed,
+    /// Calls the function of `Code::calls` with the number `imm`.
     Call,
+    /// Calls the functions whose addresses stand in `a`, of those in `Code::callees` with the number `imm`.
+    CallIndirect,
     Return,
     Exit,
     /// `bar.sync`, `bar.arrive` and `bar.red`.
@@ -129,11 +132,17 @@ pub(crate) struct Code {
     /// The kernel is the first.
     pub(crate) functions: Vec<Frame>,
     pub(crate) calls: Vec<CallSite>,
+    /// Of each indirect call: the address and the call of each function that it may reach.
+    pub(crate) callees: Vec<Vec<(u64, u32)>>,
+    /// Why functions that only indirect calls reach could not be decoded.
+    pub(crate) refusals: Vec<String>,
     /// The constants' rows.
     pub(crate) constants: Vec<Line>,
     /// Rows (offset, bytes of a lane) to be filled at launch.
     pub(crate) late: Vec<(u32, u32, Late)>,
     pub(crate) static_shared: u32,
+    /// Whether it allocates.
+    pub(crate) heap: bool,
     /// The smallest access to shared and to global memory, in bytes, and at most 4; 0 when there is none.
     pub(crate) granules: [u32; 2],
 }

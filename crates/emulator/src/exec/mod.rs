@@ -11,6 +11,7 @@ mod control;
 pub(crate) mod convert;
 mod exact;
 mod float;
+mod format;
 mod grid;
 mod half;
 mod inst;
@@ -24,6 +25,7 @@ mod space;
 pub(crate) mod special;
 mod stuck;
 mod survey;
+pub(crate) mod system;
 pub(crate) mod tensor;
 mod warp;
 pub(crate) mod warpwide;
@@ -37,6 +39,7 @@ pub(crate) use space::{
     LOCAL, ORDERED, PARAM, SHARED, STORED, Space, access_flags, locate, locate_polled, nowhere, with_kind,
 };
 pub(crate) use warp::Warp;
+pub(crate) use warpwide::refused;
 
 use crate::decode::Opcode;
 

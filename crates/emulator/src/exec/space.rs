@@ -331,21 +331,7 @@ unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
     }
     w.pattern = Pattern::Scattered;
     for l in lanes(w.mask) {
-        let address = a[l].wrapping_add(i.imm as u64);
-        let offset = address & !WINDOW;
-        let found = match address & WINDOW {
-            SHARED => {
-                w.pointers[l] = w.shared as u64 + offset;
-                find_shared(w, l, offset, size, i.flags)
-            }
-            LOCAL => find_local(w, l, offset, size, i.flags),
-            PARAM => find_param(w, l, offset, size, i.flags),
-            _ => {
-                w.pointers[l] = address;
-                find_global(w, l, address, size, i.flags)
-            }
-        };
-        if !found {
+        if !find_generic(w, l, a[l].wrapping_add(i.imm as u64), size, i.flags) {
             return false;
         }
     }
@@ -361,6 +347,23 @@ unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
             .all(|(space, mask, base)| mask == 0 || observe(w, i, space, mask, base));
     }
     true
+}
+
+/// Turns a lane's generic address into a pointer; a fault when it is outside of its space.
+pub(crate) fn find_generic(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {
+    let offset = address & !WINDOW;
+    match address & WINDOW {
+        SHARED => {
+            w.pointers[lane] = w.shared as u64 + offset;
+            find_shared(w, lane, offset, size, flags)
+        }
+        LOCAL => find_local(w, lane, offset, size, flags),
+        PARAM => find_param(w, lane, offset, size, flags),
+        _ => {
+            w.pointers[lane] = address;
+            find_global(w, lane, address, size, flags)
+        }
+    }
 }
 
 /// Shows an access to the checker; `false` when that ended the launch.

@@ -173,15 +173,16 @@ pub(crate) unsafe fn active_mask(w: &mut Warp, i: &Inst) {
     unsafe { splat(w, i, w.mask) }
 }
 
+/// A function that could not be decoded.
+pub(crate) unsafe fn refused(w: &mut Warp, i: &Inst) {
+    let lane = w.mask.trailing_zeros() as usize;
+    let message = w.env().code.refusals[i.imm as usize].clone();
+    w.fail(FaultKind::Unsupported, lane, message);
+}
+
 pub(crate) unsafe fn trap(w: &mut Warp, _: &Inst) {
     let lane = w.mask.trailing_zeros() as usize;
     w.fail(FaultKind::Trap, lane, "trap".to_string());
-}
-
-/// A failed `assert`.
-pub(crate) unsafe fn assertion(w: &mut Warp, _: &Inst) {
-    let lane = w.mask.trailing_zeros() as usize;
-    w.fail(FaultKind::Trap, lane, "assertion failed".to_string());
 }
 
 /// `membar` and `fence`. Warps of a block share a thread; blocks on other threads see what a processor's fence orders.

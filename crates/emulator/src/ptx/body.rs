@@ -1,7 +1,7 @@
 //! The statements of a function's body.
 
-use super::lexer::{Lexer, Token, parse_float_bits, parse_integer};
-use super::module::{Variable, parse_variables, space_of};
+use super::lexer::{Lexer, Token, WARP_SIZE, parse_float_bits, parse_integer};
+use super::module::{ParamDecl, Variable, parse_params, parse_variables, space_of};
 use super::{Result, error};
 
 /// An operand as written.
@@ -49,6 +49,18 @@ pub(crate) struct Place {
     pub(crate) column: u32,
 }
 
+/// What an indirect call may reach.
+#[derive(Clone, Debug)]
+pub(crate) enum Callees<'a> {
+    /// These functions.
+    Named(Vec<&'a str>),
+    /// Any function with such returns and parameters.
+    Like {
+        returns: Vec<ParamDecl>,
+        params: Vec<ParamDecl>,
+    },
+}
+
 /// One statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement<'a> {
@@ -70,6 +82,11 @@ pub(crate) enum Statement<'a> {
     Targets {
         name: &'a str,
         labels: Vec<&'a str>,
+    },
+    /// `name: .calltargets f, g, …;` or `name: .callprototype (…) _ (…);`.
+    Callees {
+        name: &'a str,
+        callees: Callees<'a>,
     },
 }
 
@@ -117,20 +134,43 @@ pub(crate) fn parse_body(text: &str, (start, end, line): (usize, usize, u32)) ->
 fn parse_label<'a>(lexer: &mut Lexer<'a>, name: &'a str, statements: &mut Vec<Statement<'a>>) -> Result<()> {
     match lexer.peek()? {
         Token::Word(".branchtargets") => {
-            lexer.next()?;
-            let mut labels = vec![lexer.word()?];
-            while lexer.take(b',')? {
-                labels.push(lexer.word()?);
-            }
-            lexer.expect(b';')?;
+            let labels = parse_names(lexer)?;
             statements.push(Statement::Targets { name, labels });
         }
-        Token::Word(".callprototype" | ".calltargets") => {
+        Token::Word(".calltargets") => {
+            let callees = Callees::Named(parse_names(lexer)?);
+            statements.push(Statement::Callees { name, callees });
+        }
+        Token::Word(".callprototype") => {
+            lexer.next()?;
+            let mut lists = [Vec::new(), Vec::new()];
+            if lexer.take(b'(')? {
+                lists[0] = parse_params(lexer)?;
+            }
+            lexer.word()?;
+            if lexer.take(b'(')? {
+                lists[1] = parse_params(lexer)?;
+            }
+            // What may follow says how the call is compiled.
             while !matches!(lexer.next()?, Token::Mark(b';') | Token::End) {}
+            let [returns, params] = lists;
+            let callees = Callees::Like { returns, params };
+            statements.push(Statement::Callees { name, callees });
         }
         _ => statements.push(Statement::Label(name)),
     }
     Ok(())
+}
+
+/// Takes a directive's name, and the list of names after it.
+fn parse_names<'a>(lexer: &mut Lexer<'a>) -> Result<Vec<&'a str>> {
+    lexer.next()?;
+    let mut names = vec![lexer.word()?];
+    while lexer.take(b',')? {
+        names.push(lexer.word()?);
+    }
+    lexer.expect(b';')?;
+    Ok(names)
 }
 
 fn parse_directive<'a>(lexer: &mut Lexer<'a>, word: &'a str, statements: &mut Vec<Statement<'a>>) -> Result<()> {
@@ -265,6 +305,7 @@ fn parse_list<'a>(lexer: &mut Lexer<'a>, close: u8) -> Result<Vec<Operand<'a>>> 
 fn parse_single<'a>(lexer: &mut Lexer<'a>) -> Result<Operand<'a>> {
     match lexer.next()? {
         Token::Word("_") => Ok(Operand::Sink),
+        Token::Word(WARP_SIZE) => Ok(Operand::Integer(32)),
         Token::Word(name) => match lexer.peek()? {
             Token::Mark(b'+' | b'-') => Ok(Operand::Sum(name, parse_offset(lexer)?)),
             _ => Ok(Operand::Name(name)),

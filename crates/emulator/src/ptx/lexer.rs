@@ -178,6 +178,7 @@ impl<'a> Lexer<'a> {
                 Some(value) => Ok(if negative { -value } else { value }),
                 None => error(self.line, format!("expected an integer, found `{text}`")),
             },
+            Token::Word(WARP_SIZE) => Ok(32),
             found => error(self.line, format!("expected an integer, found {found:?}")),
         }
     }
@@ -201,6 +202,9 @@ impl<'a> Lexer<'a> {
         }
     }
 }
+
+/// The constant that stands for the lanes of a warp.
+pub(super) const WARP_SIZE: &str = "WARP_SZ";
 
 /// An integer literal: decimal, `0x`, `0b` or octal, with an optional `U`.
 pub(crate) fn parse_integer(text: &str) -> Option<i128> {

@@ -2,10 +2,12 @@
 
 mod body;
 mod lexer;
+mod merge;
 mod module;
 
-pub(crate) use body::{Instruction, Operand, Place, Statement, parse_body};
+pub(crate) use body::{Callees, Instruction, Operand, Place, Statement, parse_body};
 
+pub(crate) use merge::merge;
 pub(crate) use module::{Function, Init, Module, ParamDecl, Space, Variable, parse_module, type_size};
 
 /// A complaint about the text, with the line of the PTX where it arose.

@@ -1,6 +1,8 @@
 //! What a module declares: variables, functions and kernels. Bodies are left as spans of the text.
 
-use super::lexer::{Lexer, Token, parse_float_bits, parse_integer};
+use std::collections::HashSet;
+
+use super::lexer::{Lexer, Token, WARP_SIZE, parse_float_bits, parse_integer};
 use super::{Result, error};
 
 /// A state space.
@@ -14,13 +16,27 @@ pub(crate) enum Space {
     Param,
 }
 
+/// Who sees a symbol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Linkage {
+    /// Its own module alone.
+    #[default]
+    Own,
+    /// Every module.
+    Visible,
+    /// Every module, which may define it again.
+    Weak,
+}
+
 /// One element of an initialiser.
 #[derive(Clone, Debug)]
 pub(crate) enum Init {
     /// Bits of the element's type.
     Bits(u64),
-    /// The address of a variable, plus an offset; `generic` as `generic(name)` says.
+    /// The address of a variable or a function, plus an offset.
     Address { name: String, offset: i64 },
+    /// A byte of the address that the seven elements before begin.
+    Rest,
 }
 
 /// A variable with a state space, in a module or in a function.
@@ -35,6 +51,9 @@ pub(crate) struct Variable {
     pub(crate) size: u64,
     pub(crate) init: Vec<Init>,
     pub(crate) external: bool,
+    pub(crate) linkage: Linkage,
+    /// Whether host and device share it.
+    pub(crate) managed: bool,
 }
 
 /// A parameter or a return value of a function.
@@ -56,6 +75,7 @@ pub(crate) struct Function {
     pub(crate) body: Option<(usize, usize, u32)>,
     /// `.maxntid` or `.reqntid`, as a number of threads.
     pub(crate) max_threads: Option<u32>,
+    pub(crate) linkage: Linkage,
 }
 
 /// A PTX module.
@@ -68,6 +88,32 @@ pub(crate) struct Module {
     pub(crate) files: Vec<(u32, String)>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) functions: Vec<Function>,
+    /// Second names of functions: the new one and what it stands for.
+    pub(crate) aliases: Vec<(String, String)>,
+}
+
+impl Module {
+    /// Forgets declarations of what the module defines, and second definitions of what is weak.
+    fn resolve(&mut self) {
+        let defined: HashSet<String> = self
+            .variables
+            .iter()
+            .filter(|v| !v.external)
+            .map(|v| v.name.clone())
+            .collect();
+        let mut seen = HashSet::new();
+        self.variables.retain(|v| {
+            let wanted = !v.external || !defined.contains(&v.name);
+            wanted && (v.linkage != Linkage::Weak || seen.insert(v.name.clone()))
+        });
+    }
+
+    /// The place of a function that has a body.
+    pub(crate) fn function(&self, name: &str) -> Option<usize> {
+        let alias = self.aliases.iter().find(|(alias, _)| alias == name);
+        let name = alias.map_or(name, |(_, of)| of);
+        self.functions.iter().position(|f| f.name == name && f.body.is_some())
+    }
 }
 
 /// The size in bytes of a fundamental type such as `.b32`; `.pred` has none.
@@ -86,17 +132,26 @@ pub(crate) fn type_size(ty: &str) -> Option<u32> {
 pub(crate) fn parse_module(text: &str) -> Result<Module> {
     let mut lexer = Lexer::new(text, 0, text.len(), 1);
     let mut module = Module::default();
-    let mut external = false;
+    let (mut external, mut linkage) = (false, Linkage::Own);
     loop {
         let word = match lexer.next()? {
-            Token::End => return Ok(module),
+            Token::End => {
+                module.resolve();
+                return Ok(module);
+            }
             Token::Word(word) => word,
             Token::Mark(b';') => continue,
             found => return error(lexer.line(), format!("expected a directive, found {found:?}")),
         };
         match word {
             ".version" => module.version = parse_version(&mut lexer)?,
-            ".address_size" | ".alias" => skip_line(&mut lexer)?,
+            ".address_size" => skip_line(&mut lexer)?,
+            ".alias" => {
+                let alias = lexer.word()?.to_string();
+                lexer.expect(b',')?;
+                module.aliases.push((alias, lexer.word()?.to_string()));
+                lexer.expect(b';')?;
+            }
             ".target" => loop {
                 let name = lexer.word()?;
                 if let Some(name) = name.strip_prefix("sm_") {
@@ -109,7 +164,9 @@ pub(crate) fn parse_module(text: &str) -> Result<Module> {
                     break;
                 }
             },
-            ".extern" | ".weak" | ".visible" | ".common" => external = word == ".extern",
+            ".extern" => external = true,
+            ".visible" => linkage = Linkage::Visible,
+            ".weak" | ".common" => linkage = Linkage::Weak,
             ".file" => {
                 let number = lexer.integer()? as u32;
                 if let Token::Text(name) = lexer.next()? {
@@ -126,14 +183,18 @@ pub(crate) fn parse_module(text: &str) -> Result<Module> {
             }
             ".pragma" => skip_to_semicolon(&mut lexer)?,
             ".entry" | ".func" => {
-                let function = parse_function(&mut lexer, word == ".entry")?;
+                let mut function = parse_function(&mut lexer, word == ".entry")?;
+                // Kernels are seen by whoever loads the module.
+                function.linkage = if function.entry { Linkage::Visible } else { linkage };
                 module.functions.push(function);
-                external = false;
+                (external, linkage) = (false, Linkage::Own);
             }
             ".global" | ".const" | ".shared" => {
                 let space = space_of(word).unwrap_or(Space::Global);
+                let first = module.variables.len();
                 parse_variables(&mut lexer, space, external, &mut module.variables)?;
-                external = false;
+                module.variables[first..].iter_mut().for_each(|v| v.linkage = linkage);
+                (external, linkage) = (false, Linkage::Own);
             }
             _ => return error(lexer.line(), format!("unknown directive `{word}`")),
         }
@@ -199,7 +260,7 @@ pub(crate) fn parse_variables(
     external: bool,
     into: &mut Vec<Variable>,
 ) -> Result<()> {
-    let (mut align, mut element, mut vector) = (0, 0, 1);
+    let (mut align, mut element, mut vector, mut managed) = (0, 0, 1, false);
     while let Token::Word(word) = lexer.peek()? {
         if !word.starts_with('.') {
             break;
@@ -212,7 +273,7 @@ pub(crate) fn parse_variables(
             ".attribute" => {
                 lexer.expect(b'(')?;
                 while !lexer.take(b')')? {
-                    lexer.next()?;
+                    managed |= lexer.next()? == Token::Word(".managed");
                 }
             }
             ".ptr" => {}
@@ -239,6 +300,8 @@ pub(crate) fn parse_variables(
             size,
             init,
             external,
+            linkage: Linkage::Own,
+            managed,
         });
         if !lexer.take(b',')? {
             return lexer.expect(b';');
@@ -276,6 +339,22 @@ fn parse_init(lexer: &mut Lexer<'_>, element: u32, into: &mut Vec<Init>) -> Resu
     }
     let negative = lexer.take(b'-')?;
     let value = match lexer.next()? {
+        Token::Number(mask) if lexer.peek()? == Token::Mark(b'(') => {
+            lexer.next()?;
+            let byte = parse_integer(mask).filter(|_| element == 1);
+            let byte = byte.and_then(|mask| (0..8).find(|byte| mask == 0xff << (8 * byte)));
+            let address = match lexer.next()? {
+                Token::Word(word) => parse_address(lexer, word)?,
+                found => return error(lexer.line(), format!("expected a name, found {found:?}")),
+            };
+            lexer.expect(b')')?;
+            match byte {
+                // Addresses among bytes are written byte by byte, the lowest first.
+                Some(0) => address,
+                Some(_) => Init::Rest,
+                None => return error(lexer.line(), format!("the part `{mask}` of an address")),
+            }
+        }
         Token::Number(text) => match (parse_integer(text), parse_float_bits(text)) {
             (Some(value), _) => Init::Bits(if negative { -value } else { value } as u64),
             (None, Some(value)) => {
@@ -288,28 +367,39 @@ fn parse_init(lexer: &mut Lexer<'_>, element: u32, into: &mut Vec<Init>) -> Resu
             }
             (None, None) => return error(lexer.line(), format!("`{text}` is not a number")),
         },
-        Token::Word(word) => {
-            let name = if word == "generic" {
-                lexer.expect(b'(')?;
-                let name = lexer.word()?;
-                lexer.expect(b')')?;
-                name
-            } else {
-                word
-            };
-            let offset = if lexer.take(b'+')? { lexer.integer()? as i64 } else { 0 };
-            Init::Address {
-                name: name.to_string(),
-                offset,
-            }
-        }
+        Token::Word(WARP_SIZE) => Init::Bits(32),
+        Token::Word(word) => parse_address(lexer, word)?,
         found => return error(lexer.line(), format!("expected a value, found {found:?}")),
     };
     into.push(value);
     Ok(())
 }
 
-fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
+/// Reads `name`, `generic(name)` and an offset after either, from after its first word.
+fn parse_address(lexer: &mut Lexer<'_>, word: &str) -> Result<Init> {
+    let name = if word == "generic" {
+        lexer.expect(b'(')?;
+        let name = lexer.word()?;
+        lexer.expect(b')')?;
+        name
+    } else {
+        word
+    };
+    let offset = match lexer.peek()? {
+        Token::Mark(b'+') => {
+            lexer.next()?;
+            lexer.integer()? as i64
+        }
+        Token::Mark(b'-') => lexer.integer()? as i64,
+        _ => 0,
+    };
+    Ok(Init::Address {
+        name: name.to_string(),
+        offset,
+    })
+}
+
+pub(super) fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
     let mut params = Vec::new();
     loop {
         if lexer.take(b')')? {
@@ -370,6 +460,7 @@ fn parse_function(lexer: &mut Lexer<'_>, entry: bool) -> Result<Function> {
         params,
         body: None,
         max_threads: None,
+        linkage: Linkage::Own,
     };
     loop {
         match lexer.next()? {

@@ -21,6 +21,11 @@ const CHILD: &str = "KILN_EMULATOR_TEST";
 
 /// Runs a test in a process of its own with these options; gives what it wrote to stderr.
 pub(crate) fn process(test: &str, options: &[(&str, &str)], body: impl FnOnce()) -> String {
+    process_outputs(test, options, body).1
+}
+
+/// As `process`; gives what it wrote to stdout and to stderr.
+pub(crate) fn process_outputs(test: &str, options: &[(&str, &str)], body: impl FnOnce()) -> (String, String) {
     if child() {
         // A test that tries several options comes here for each; this process is for one of them.
         let ours =
@@ -28,7 +33,7 @@ pub(crate) fn process(test: &str, options: &[(&str, &str)], body: impl FnOnce())
         if options.iter().all(ours) {
             body();
         }
-        return String::new();
+        return Default::default();
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -49,7 +54,7 @@ pub(crate) fn process(test: &str, options: &[(&str, &str)], body: impl FnOnce())
         output.status.success() && out.contains("1 passed"),
         "{options:?}\n{out}\n{err}"
     );
-    err.into_owned()
+    (out.into_owned(), err.into_owned())
 }
 
 /// Whether this is the process that a test started for itself.

@@ -10,5 +10,7 @@ mod errors;
 mod graphs;
 mod images;
 mod launches;
+mod libraries;
 mod memory;
 mod streams;
+mod system;

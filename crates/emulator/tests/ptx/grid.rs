@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, WORKSPACE, run};
+use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, System, WORKSPACE, run};
 
 use crate::kernel::{Device, OPTIONS, first, module};
 
@@ -37,6 +37,7 @@ fn on(host: usize, wanted: &Wanted, out: usize, declarations: &str, body: &str) 
         dynamic_shared: 0,
         params: &array.base.to_le_bytes(),
         variables: &[],
+        system: &System::new(1 << 20),
         workspace: workspace.base,
     };
     let options = Options {

@@ -1,7 +1,7 @@
 //! Running one kernel of a PTX text.
 
 use kiln_emulator::memory::{Kind, Memory, Range};
-use kiln_emulator::{Fault, Kernel, Launch, LoadError, Options, Program, run};
+use kiln_emulator::{Fault, Kernel, Launch, LoadError, Options, Program, System, run};
 
 /// A small device, without the checker.
 pub(crate) const OPTIONS: Options = Options {
@@ -57,6 +57,7 @@ impl Device {
             params: &bytes,
             variables: &variables,
             workspace: 0,
+            system: &System::new(1 << 20),
         };
         let options = Options { check, ..OPTIONS };
         run(&kernel, &launch, &self.memory.snapshot(), &options).map_err(first)
@@ -72,6 +73,7 @@ impl Device {
             params,
             variables: &[],
             workspace: 0,
+            system: &System::new(1 << 20),
         };
         run(kernel, &launch, &self.memory.snapshot(), &OPTIONS).map_err(first)
     }

@@ -1,7 +1,7 @@
 //! What is more than a device has is refused by name, and never more than refused.
 
 use kiln_emulator::memory::{Kind, Memory};
-use kiln_emulator::{FaultKind, Launch, LoadError, Program, run};
+use kiln_emulator::{FaultKind, Launch, LoadError, Program, System, run};
 
 use crate::kernel::{Device, OPTIONS, fault, first, module, shape};
 
@@ -173,6 +173,7 @@ fn sizes_that_overflow_are_refused() {
         dynamic_shared: u32::MAX,
         params: &[0; 8],
         variables: &[],
+        system: &System::new(1 << 20),
         workspace: 0,
     };
     let kernel = program.kernel("k").expect("a kernel named k");
@@ -208,6 +209,7 @@ fn a_snapshot_outlives_what_it_is_of() {
         dynamic_shared: 0,
         params: &range.to_le_bytes(),
         variables: &[],
+        system: &System::new(1 << 20),
         workspace: 0,
     };
     let kernel = program.kernel("k").expect("a kernel named k");

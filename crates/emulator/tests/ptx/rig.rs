@@ -1,7 +1,7 @@
 //! Kernels that run in checker mode, and what is found in them.
 
 use kiln_emulator::memory::{Kind, Memory, Range, copy};
-use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, run};
+use kiln_emulator::{Fault, FaultKind, Launch, Options, Program, System, run};
 
 use crate::kernel::{OPTIONS, first, module};
 
@@ -37,6 +37,7 @@ impl Rig {
             params: &self.x.base.to_le_bytes(),
             variables: &[],
             workspace: 0,
+            system: &System::new(1 << 20),
         };
         let options = Options { check: true, ..OPTIONS };
         run(

@@ -1,0 +1,13 @@
+//! The program's standard output, as C has it.
+
+use libc::FILE;
+
+unsafe extern "C" {
+    static stdout: *mut FILE;
+}
+
+/// Writes where the program's own `printf` does, so that both come in order.
+pub(crate) fn write(bytes: &[u8]) {
+    // SAFETY: C's stdout is open from the program's start to its end, and takes calls from any thread.
+    unsafe { libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stdout) };
+}
