@@ -110,20 +110,14 @@ fn the_second_signal_ends_at_once() {
 #[test]
 fn a_step_that_takes_long_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
-    // On one thread a step takes a quarter of a minute or more.
-    let sizes = [&["--batch", "8000"][..], &["--batch", "50", "--accumulate", "160"]];
+    // A step takes several times as long as a run that was asked to stop waits for it, on one fast thread as well.
+    let sizes = [
+        &["--synthetic", "16000", "--batch", "16000"][..],
+        &["--synthetic", "80000", "--batch", "50", "--accumulate", "1600"],
+    ];
     let weights = sizes.map(|sizes| {
         let out = format!("run{}", sizes.concat());
-        let common = [
-            "train",
-            "mnist-cnn",
-            "--synthetic",
-            "8000",
-            "--threads",
-            "1",
-            "--out",
-            &out,
-        ];
+        let common = ["train", "mnist-cnn", "--threads", "1", "--out", &out];
         let args = [&common[..], sizes].concat();
         let mut child = start(dir.path(), &args, "run folder");
         wait_for_the_step(&mut child);

@@ -58,6 +58,8 @@ fn a_graph_keeps_the_buffers_it_repeats_on() {
         let cuda = with(options);
         let mut y = cuda.upload(&[1f32; 1000]).unwrap();
         let x = cuda.upload(&[2f32; 1000]).unwrap();
+        // A first call loads the kernel, which cannot be done while a stream is captured.
+        cuda.accumulate(&x, &mut y).unwrap();
         let mut graph = cuda.capture(&mut || cuda.accumulate(&x, &mut y)).unwrap().unwrap();
         drop((x, y));
         let others: Vec<_> = (0..4).map(|i| cuda.upload(&[i as f32; 1000]).unwrap()).collect();

@@ -56,6 +56,25 @@ fn uploads_keep_their_order() {
     }
 }
 
+/// A buffer that is filled piece by piece, the pieces small and large; what it has no room for is refused.
+#[test]
+fn parts_are_uploaded_to_their_places() {
+    for cuda in [cuda(), with(Options::default())] {
+        let expected: Vec<f32> = (0..90_000).map(|i| i as f32).collect();
+        let mut buffer = cuda.upload(&vec![-1f32; expected.len()]).unwrap();
+        let bytes: Vec<u8> = expected.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        for (from, to) in [(70_001, 90_000), (0, 3), (3, 20_000), (20_000, 70_001)] {
+            cuda.upload_part(&bytes[4 * from..4 * to], &mut buffer, 4 * from)
+                .unwrap();
+        }
+        for (count, offset) in [(8, bytes.len() - 4), (1, bytes.len()), (4, usize::MAX)] {
+            let refused = cuda.upload_part(&bytes[..count], &mut buffer, offset);
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{offset}");
+        }
+        assert!(cuda.download::<f32>(&buffer).unwrap() == expected);
+    }
+}
+
 #[test]
 fn new_memory_is_poisoned_when_asked() {
     let cuda = cuda();

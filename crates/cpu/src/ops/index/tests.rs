@@ -200,6 +200,11 @@ fn indices_out_of_range_are_errors() {
         inner: 1,
         count: 4,
     };
+    let rows = IndexParams {
+        outer: 4,
+        count: 1,
+        ..p
+    };
     for bad in [3, -1, i32::MAX, i32::MIN] {
         let index = up(&cpu, &[0, 2, bad, 1]);
         let three = up(&cpu, &[1f32; 3]);
@@ -212,7 +217,7 @@ fn indices_out_of_range_are_errors() {
             cpu.index_select(&p, &three, &index, &mut to4),
             cpu.scatter_add(&p, &four, &index, &mut to3),
             cpu.index_add(&p, &four, &index, &mut to3),
-            cpu.one_hot(&p, &index, &mut hot),
+            cpu.one_hot(&rows, &index, &mut hot),
         ] {
             let want = (i64::from(bad), 2, 3);
             assert!(
