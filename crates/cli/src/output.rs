@@ -18,7 +18,7 @@ pub(crate) fn line(text: &str) {
     written(writeln!(out, "{}", plain(text)).and_then(|()| out.flush()));
 }
 
-/// Writes a JSON value as a line, as [`line`]. Characters that a terminal would obey are escaped; serde_json leaves those
+/// Writes a JSON value as a line, as [`line()`]. Characters that a terminal would obey are escaped; serde_json leaves those
 /// above ASCII as they are.
 pub(crate) fn json(value: &Value) {
     let text = value.to_string();

@@ -114,7 +114,7 @@ impl History {
     /// A history that is also written to `path`, one JSON object a line, as it grows. NaN is written as `null`.
     ///
     /// # Errors
-    /// [`TrainError::File`], also for a file that exists already.
+    /// [`TrainError::File`](crate::TrainError::File), also for a file that exists already.
     pub fn to_file(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default();
         let folder = match path.parent() {
@@ -144,7 +144,7 @@ impl History {
     /// Adds an epoch, in the file first. A file that somebody has removed or changed is written anew as a whole.
     ///
     /// # Errors
-    /// [`TrainError::File`]; the file has whole lines then, and the history lacks the epoch.
+    /// [`TrainError::File`](crate::TrainError::File); the file has whole lines then, and the history lacks the epoch.
     pub fn push(&mut self, record: EpochRecord) -> Result<()> {
         if let Some(kept) = &mut self.kept {
             let failed = |e: serde_json::Error| FileError::io(&kept.folder.path().join(&kept.name), "encode")(e.into());
@@ -168,7 +168,7 @@ impl History {
     /// Writes the file again if somebody has removed, replaced or cut it, and says so.
     ///
     /// # Errors
-    /// [`TrainError::File`].
+    /// [`TrainError::File`](crate::TrainError::File).
     pub fn restore(&mut self) -> Result<Option<Warning>> {
         match &mut self.kept {
             Some(kept) if !kept.stands_at(kept.text.len()) => {

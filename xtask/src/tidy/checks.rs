@@ -2,7 +2,7 @@
 
 use super::{Finding, House};
 
-/// What [`kiln_core::Runtime`] has that moves memory of a length the caller gives.
+/// The methods of `kiln_core::Runtime` that move memory of a length the caller gives.
 const COPIES: [&str; 4] = ["upload_bytes", "upload_part", "download_bytes", "copy"];
 
 pub(super) fn check(house: &House) -> Vec<Finding> {
