@@ -5,6 +5,7 @@
 mod bench;
 mod bundle;
 mod ci;
+mod fuzz;
 mod licences;
 mod new_op;
 mod test;
@@ -48,6 +49,8 @@ enum Task {
     Bundle(bundle::Args),
     /// Get nvcc, if there is none, from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
     Toolkit,
+    /// Run what Kiln reads and runs without trusting it on inputs that a seed decides
+    Fuzz(fuzz::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
     /// Scaffold a new op family in its room on every floor
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Licences => licences::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),

@@ -10,6 +10,7 @@ pub mod driver;
 mod exec;
 mod fatbin;
 mod fault;
+mod image;
 mod kernel;
 mod lz4;
 pub mod memory;

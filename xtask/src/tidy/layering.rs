@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("train", Some(&["core", "files", "nn", "data"])),
     ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),
+    ("fuzz", Some(&["core", "cpu", "nn", "data", "emulator"])),
     ("cli", None),
     ("benches", None),
     ("xtask", Some(&[])),

@@ -1,0 +1,82 @@
+//! The targets.
+
+mod emulator;
+mod files;
+mod ops;
+mod scratch;
+
+/// A function of bytes that may not panic, whatever they are.
+#[derive(Debug)]
+pub struct Target {
+    /// What `cargo xtask fuzz` calls it.
+    pub name: &'static str,
+    /// What reads the bytes.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(&[u8]),
+    /// Inputs that are right, or nearly, to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "ops",
+        about: "programs of tensor ops with their gradients",
+        run: ops::run,
+        seeds: ops::seeds,
+    },
+    Target {
+        name: "weights",
+        about: "safetensors files",
+        run: files::weights,
+        seeds: files::weight_seeds,
+    },
+    Target {
+        name: "idx",
+        about: "IDX files, compressed or not",
+        run: files::idx,
+        seeds: files::idx_seeds,
+    },
+    Target {
+        name: "cifar",
+        about: "CIFAR-10 batches",
+        run: files::cifar,
+        seeds: files::cifar_seeds,
+    },
+    Target {
+        name: "csv",
+        about: "CSV files",
+        run: files::csv,
+        seeds: files::csv_seeds,
+    },
+    Target {
+        name: "image",
+        about: "PNG and JPEG files",
+        run: files::image,
+        seeds: files::image_seeds,
+    },
+    Target {
+        name: "image-folder",
+        about: "names of folders and files",
+        run: files::image_folder,
+        seeds: files::image_folder_seeds,
+    },
+    Target {
+        name: "ptx",
+        about: "PTX text",
+        run: emulator::ptx,
+        seeds: emulator::ptx_seeds,
+    },
+    Target {
+        name: "fatbin",
+        about: "images that hold PTX: fat binaries, cubins",
+        run: emulator::fatbin,
+        seeds: emulator::fatbin_seeds,
+    },
+];
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
