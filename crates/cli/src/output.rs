@@ -38,7 +38,7 @@ pub(crate) fn json(value: &Value) {
     line(&escaped);
 }
 
-/// Whether a terminal shows all of a text as it is.
+/// True if a text has no characters that a terminal would obey or hide.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || is_printable(c))
 }

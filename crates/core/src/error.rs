@@ -231,7 +231,7 @@ impl Error {
         }
     }
 
-    /// Whether work was given up on the way.
+    /// True if the work was interrupted before it was done.
     pub fn is_interrupted(&self) -> bool {
         matches!(self.root(), Error::Interrupted { .. })
     }

@@ -65,7 +65,7 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Whether the backend computes in `dtype`.
     fn supports(&self, dtype: DType) -> bool;
 
-    /// Whether this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
+    /// True if this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
     /// given back while this one still works on it.
     fn owns(&self, buffer: &Self::Buffer) -> bool {
         let _ = buffer;
@@ -79,7 +79,7 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     fn upload_bytes(&self, src: &[u8], dst: &mut Self::Buffer) -> Result<()>;
 
     /// Copies host bytes over a part of a buffer, from its byte `offset` on; a part that the buffer does not have is an error.
-    /// What is larger than one wants to hold on the host goes to the device piece by piece.
+    /// Data larger than should be held on the host goes to the device piece by piece.
     fn upload_part(&self, src: &[u8], dst: &mut Self::Buffer, offset: usize) -> Result<()>;
 
     /// Copies a buffer into exactly as many host bytes, after all work before it; any other number is an error.

@@ -233,7 +233,7 @@ fn executed(report: &Report) -> Option<String> {
     })
 }
 
-/// Which weights are where.
+/// A line that names the weight files a run has saved.
 fn saved(report: &Report, folder: &Path) -> String {
     let lost = |name: &str| {
         let path = folder.join(name);

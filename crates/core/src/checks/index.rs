@@ -34,7 +34,7 @@ fn view<R: Runtime>(
     Err(Error::invalid(of.op, "view", format!("{least}..={most}"), expected))
 }
 
-/// Whether no element of the view lies where another one does: each step leads over all that the shorter ones reach.
+/// True if no element of the view lies where another one does: each step leads over all that the shorter ones reach.
 fn apart(p: &ViewParams) -> bool {
     let mut steps: Vec<(u64, u64)> = p.shape[..p.rank as usize]
         .iter()

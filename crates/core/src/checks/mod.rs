@@ -1,4 +1,4 @@
-//! What the buffers of an op have to hold: every op has a function here of its own name, which every backend calls first.
+//! Checks of the operands of ops: every op has a function here of its own name, which every backend calls first.
 //!
 //! The ops of a [`Backend`](crate::Backend) are safe functions of parameters that anyone can fill in and of buffers of any
 //! length. These functions compare the two in release builds too, with arithmetic that does not overflow, so that no call
@@ -164,7 +164,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
     }
 }
 
-/// What statistics, log-sums and the state of optimizers are kept in beside tensors of `dtype`.
+/// The dtype of statistics, log-sums and optimizer state that belong to tensors of `dtype`.
 fn accumulator(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

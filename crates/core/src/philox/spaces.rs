@@ -1,4 +1,4 @@
-//! Which streams of a seed belong to whom, so that no two ever draw the same numbers from one seed.
+//! The owners of the streams of a seed, so that no two ever draw the same numbers from one seed.
 //!
 //! | streams | whose | counted by |
 //! |---|---|---|

@@ -120,7 +120,7 @@ impl Axis {
         self.runs[i].1.clone()
     }
 
-    /// Whether every position is there.
+    /// True if every position is there.
     pub(super) fn all(&self, size: usize) -> bool {
         self.step == 1 && self.first == 0 && self.count == size
     }
