@@ -50,26 +50,16 @@ __device__ __forceinline__ void data_grad(const ConvParams &p, const T *__restri
         u32 group = channel / per_in, i = channel % per_in;
         const T *gs = g + q.image * volume(p.output) * p.out_channels + group * per_out;
         const T *wi = w + group * per_out * row + i;
-        Span span[3];
-#pragma unroll
-        for (int n = 0; n < 3; ++n)
-            span[n] = taps_reading(q.at[n], p.stride[n], p.padding[n], p.dilation[n], p.kernel[n], p.output[n]);
+        Readers ds = readers(p, 0, q.at[0]), hs = readers(p, 1, q.at[1]), ws = readers(p, 2, q.at[2]);
         float sum = 0.0f;
-        for (u32 d = span[0].from; d < span[0].to; ++d) {
-            i64 od = reader(q.at[0], d, p.stride[0], p.padding[0], p.dilation[0], p.output[0]);
-            if (od < 0) continue;
-            for (u32 h = span[1].from; h < span[1].to; ++h) {
-                i64 oh = reader(q.at[1], h, p.stride[1], p.padding[1], p.dilation[1], p.output[1]);
-                if (oh < 0) continue;
-                for (u32 k = span[2].from; k < span[2].to; ++k) {
-                    i64 ow = reader(q.at[2], k, p.stride[2], p.padding[2], p.dilation[2], p.output[2]);
-                    if (ow < 0) continue;
-                    const T *go = gs + flat(p.output, (u32)od, (u32)oh, (u32)ow) * p.out_channels;
+        for (u32 d = ds.from; d < ds.to; d += ds.step)
+            for (u32 h = hs.from; h < hs.to; h += hs.step)
+                for (u32 k = ws.from; k < ws.to; k += ws.step) {
+                    u64 o = flat(p.output, reader(p, 0, q.at[0], d), reader(p, 1, q.at[1], h), reader(p, 2, q.at[2], k));
+                    const T *go = gs + o * p.out_channels;
                     const T *wk = wi + flat(p.kernel, d, h, k) * per_in;
                     for (u32 c = 0; c < per_out; ++c) sum += wide(go[c]) * wide(wk[c * row]);
                 }
-            }
-        }
         dx[at] = narrow<T>(sum);
     }
 }

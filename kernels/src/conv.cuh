@@ -26,6 +26,17 @@ __device__ __forceinline__ u32 source(const ConvParams &p, int i, u32 o, u32 k) 
     return (u32)((i64)o * p.stride[i] + (i64)k * p.dilation[i] - p.padding[i]);
 }
 
+// The taps with which outputs read input `at`, in dimension `i`.
+__device__ __forceinline__ Readers readers(const ConvParams &p, int i, u32 at) {
+    TapStep step = tap_step(p.stride[i], p.dilation[i]);
+    return readers(step, at, p.stride[i], p.padding[i], p.dilation[i], p.kernel[i], p.output[i]);
+}
+
+// The output that reads input `at` by tap `k`, which is one of `readers`, in dimension `i`.
+__device__ __forceinline__ u32 reader(const ConvParams &p, int i, u32 at, u32 k) {
+    return (at + p.padding[i] - k * p.dilation[i]) / p.stride[i];
+}
+
 // The result of the forward op from a sum.
 template <typename T>
 __device__ __forceinline__ T finish(const ConvParams &p, const T *__restrict__ bias, u32 channel, float sum) {

@@ -73,29 +73,33 @@ template <typename T, int V>
 __device__ __forceinline__ void depthwise_data_grad(const ConvParams &p, const T *__restrict__ grad,
                                                     const T *__restrict__ w, T *__restrict__ dx) {
     __shared__ float ws[MAX_TAPS][32 * V]; // [tap·m + j]: the weight of output channel c·m + j
-    u32 m = p.out_channels / p.in_channels, each = taps_of(p) * m, taps = taps_of(p);
+    u32 m = p.out_channels / p.in_channels, size = taps_of(p), each = size * m;
     u32 first = blockIdx.y * (32 * V), lane = threadIdx.x % 32;
     for (u32 i = threadIdx.x; i < each * 32 * V; i += blockDim.x) {
-        u32 c = first + i / each, j = i % each / taps, k = i % taps;
-        ws[k * m + j][i / each] = c < p.in_channels ? wide(w[((u64)c * m + j) * taps + k]) : 0.0f;
+        u32 c = first + i / each, j = i % each / size, k = i % size;
+        ws[k * m + j][i / each] = c < p.in_channels ? wide(w[((u64)c * m + j) * size + k]) : 0.0f;
     }
     __syncthreads();
     u32 channel = first + lane * V;
     if (channel >= p.in_channels) return;
+    TapStep steps[3];
+#pragma unroll
+    for (int i = 0; i < 3; ++i) steps[i] = tap_step(p.stride[i], p.dilation[i]);
     u64 total = p.batch * volume(p.input);
     for (u64 at = (u64)blockIdx.x * 8 + threadIdx.x / 32; at < total; at += (u64)gridDim.x * 8) {
         Position q = position_of(at, p.input);
         const T *gs = grad + q.image * volume(p.output) * p.out_channels + channel * m;
         float sums[V] = {};
-        u32 tap = 0;
-        for (u32 d = 0; d < p.kernel[0]; ++d) {
-            i64 od = reader(q.at[0], d, p.stride[0], p.padding[0], p.dilation[0], p.output[0]);
-            for (u32 h = 0; h < p.kernel[1]; ++h) {
-                i64 oh = reader(q.at[1], h, p.stride[1], p.padding[1], p.dilation[1], p.output[1]);
-                for (u32 k = 0; k < p.kernel[2]; ++k, ++tap) {
-                    i64 ow = reader(q.at[2], k, p.stride[2], p.padding[2], p.dilation[2], p.output[2]);
-                    if (od < 0 || oh < 0 || ow < 0) continue;
-                    const T *from = gs + flat(p.output, (u32)od, (u32)oh, (u32)ow) * p.out_channels;
+        Readers taps[3];
+#pragma unroll
+        for (int i = 0; i < 3; ++i)
+            taps[i] = readers(steps[i], q.at[i], p.stride[i], p.padding[i], p.dilation[i], p.kernel[i], p.output[i]);
+        for (u32 d = taps[0].from; d < taps[0].to; d += taps[0].step) {
+            for (u32 h = taps[1].from; h < taps[1].to; h += taps[1].step) {
+                for (u32 k = taps[2].from; k < taps[2].to; k += taps[2].step) {
+                    u64 o = flat(p.output, reader(p, 0, q.at[0], d), reader(p, 1, q.at[1], h), reader(p, 2, q.at[2], k));
+                    u32 tap = (d * p.kernel[1] + h) * p.kernel[2] + k;
+                    const T *from = gs + o * p.out_channels;
                     for (u32 j = 0; j < m; ++j) {
                         float values[V];
                         widen<T, V>(from + j, values); // V = 2: m = 1

@@ -45,17 +45,14 @@ __device__ __forceinline__ Axis forward_axis(const ConvParams &p, int i) {
 __device__ __forceinline__ Axis data_axis(const ConvParams &p, int i, int remainder) {
     int stride = p.stride[i], dilation = p.dilation[i], kernel = p.kernel[i];
     int input = p.input[i], padding = p.padding[i];
-    int common = stride, rest = dilation % stride;
-    while (rest != 0) {
-        int next = common % rest;
-        common = rest;
-        rest = next;
-    }
+    TapStep step = tap_step(p.stride[i], p.dilation[i]);
+    int common = (int)step.common;
     Axis a;
-    a.next_tap = stride / common;
-    a.first_tap = 0;
-    while (a.first_tap < a.next_tap && a.first_tap * (dilation % stride) % stride != remainder) ++a.first_tap;
-    bool met = a.first_tap < a.next_tap && a.first_tap < kernel;
+    a.next_tap = (int)step.step;
+    u32 first_tap;
+    split((u64)((u32)remainder / step.common) * step.inverse, step.step, first_tap);
+    a.first_tap = (int)first_tap;
+    bool met = remainder % common == 0 && a.first_tap < kernel;
     a.taps = met ? (kernel - a.first_tap + a.next_tap - 1) / a.next_tap : 0;
     int first = remainder - padding % stride;
     a.first_to = first < 0 ? first + stride : first;

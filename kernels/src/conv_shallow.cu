@@ -89,6 +89,7 @@ __device__ __forceinline__ void shallow_data_grad(const ConvParams &p, const T *
     bool valid = at < total;
     Position q = position_of(valid ? at : 0, p.input);
     const T *gs = grad + q.image * volume(p.output) * p.out_channels;
+    Readers planes = readers(p, 0, q.at[0]), lines = readers(p, 1, q.at[1]), columns = readers(p, 2, q.at[2]);
     float sums[4] = {};
     for (u32 first = 0; first < p.out_channels; first += share) {
         u32 outputs = min(share, p.out_channels - first);
@@ -102,15 +103,12 @@ __device__ __forceinline__ void shallow_data_grad(const ConvParams &p, const T *
         }
         __syncthreads();
         if (!valid) continue;
-        u32 tap = 0;
-        for (u32 d = 0; d < p.kernel[0]; ++d) {
-            i64 od = reader(q.at[0], d, p.stride[0], p.padding[0], p.dilation[0], p.output[0]);
-            for (u32 h = 0; h < p.kernel[1]; ++h) {
-                i64 oh = reader(q.at[1], h, p.stride[1], p.padding[1], p.dilation[1], p.output[1]);
-                for (u32 k = 0; k < p.kernel[2]; ++k, ++tap) {
-                    i64 ow = reader(q.at[2], k, p.stride[2], p.padding[2], p.dilation[2], p.output[2]);
-                    if (od < 0 || oh < 0 || ow < 0) continue;
-                    const T *from = gs + flat(p.output, (u32)od, (u32)oh, (u32)ow) * p.out_channels + first;
+        for (u32 d = planes.from; d < planes.to; d += planes.step) {
+            for (u32 h = lines.from; h < lines.to; h += lines.step) {
+                for (u32 k = columns.from; k < columns.to; k += columns.step) {
+                    u64 o = flat(p.output, reader(p, 0, q.at[0], d), reader(p, 1, q.at[1], h), reader(p, 2, q.at[2], k));
+                    u32 tap = (d * p.kernel[1] + h) * p.kernel[2] + k;
+                    const T *from = gs + o * p.out_channels + first;
                     const float4 *weights = ws + tap;
                     auto add = [&](float g, const float4 &v) {
                         sums[0] = fmaf(g, v.x, sums[0]);

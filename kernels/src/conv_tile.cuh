@@ -41,13 +41,13 @@ template <int LINES, int DEPTH> struct AlongLine {
 };
 
 // sums += A·B over `steps` steps. `fetch(v)` of an operand gives this thread's four elements of the next step, those that
-// its `Place` says.
-template <typename Tile, typename A, typename B>
+// its `Place` says. With a STRETCH, as many steps are summed by themselves and then added: long sums lose fewer digits.
+template <typename Tile, int STRETCH = 0, typename A, typename B>
 __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Tile::HIGH][Tile::WIDE]) {
     __shared__ __align__(16) float as[2][Tile::DEPTH][Tile::A_LINE];
     __shared__ __align__(16) float bs[2][Tile::DEPTH][Tile::B_LINE];
     int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-    float va[4], vb[4];
+    float va[4], vb[4], stretch[Tile::HIGH][Tile::WIDE] = {};
     if (steps > 0) {
         a.fetch(va);
         b.fetch(vb);
@@ -61,6 +61,7 @@ __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Til
             a.fetch(va);
             b.fetch(vb);
         }
+        float (&into)[Tile::HIGH][Tile::WIDE] = STRETCH > 0 ? stretch : sums;
 #pragma unroll
         for (int k = 0; k < Tile::DEPTH; ++k) {
             float ra[Tile::HIGH], rb[Tile::WIDE];
@@ -75,7 +76,17 @@ __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Til
 #pragma unroll
             for (int i = 0; i < Tile::HIGH; ++i)
 #pragma unroll
-                for (int j = 0; j < Tile::WIDE; ++j) sums[i][j] = fmaf(ra[i], rb[j], sums[i][j]);
+                for (int j = 0; j < Tile::WIDE; ++j) into[i][j] = fmaf(ra[i], rb[j], into[i][j]);
+        }
+        if constexpr (STRETCH > 0) {
+            if ((step + 1) % STRETCH != 0 && step + 1 < steps) continue;
+#pragma unroll
+            for (int i = 0; i < Tile::HIGH; ++i)
+#pragma unroll
+                for (int j = 0; j < Tile::WIDE; ++j) {
+                    sums[i][j] += stretch[i][j];
+                    stretch[i][j] = 0.0f;
+                }
         }
     }
 }

@@ -70,6 +70,42 @@ __device__ __forceinline__ i64 reader(u32 at, u32 k, u32 stride, u32 padding, u3
     return o * stride == t && o < output ? (i64)o : -1;
 }
 
+// The taps with which windows read one input are those whose distance from the window's start leaves the same remainder by
+// the stride as the input's from the first window's: an even step apart.
+struct TapStep {
+    u32 step, common; // common: the greatest common divisor of stride and dilation
+    u32 inverse;      // of dilation / common, modulo step
+};
+
+__device__ __forceinline__ TapStep tap_step(u32 stride, u32 dilation) {
+    // Euclid's algorithm: in each row, `rest` is dilation·`times` modulo stride.
+    i32 last = (i32)stride, rest = (i32)(dilation % stride), last_times = 0, times = 1;
+    while (rest != 0) {
+        i32 quotient = last / rest, next = last % rest, next_times = last_times - quotient * times;
+        last = rest, last_times = times;
+        rest = next, times = next_times;
+    }
+    u32 step = stride / (u32)last;
+    return {step, (u32)last, last_times < 0 ? (u32)(last_times + (i32)step) : (u32)last_times};
+}
+
+// The taps `from`, `from` + step, … before `to`.
+struct Readers {
+    u32 from, to, step;
+};
+
+// The taps with which windows read input `at`. `reader` gives the window of each.
+__device__ __forceinline__ Readers readers(const TapStep &s, u32 at, u32 stride, u32 padding, u32 dilation, u32 kernel,
+                                           u32 output) {
+    Span taps = taps_reading(at, stride, padding, dilation, kernel, output);
+    u32 reach = at + padding, first;
+    if (s.step == 1 && s.common == 1) return {taps.from, taps.to, 1};
+    if (reach % s.common != 0) return {0, 0, 1};
+    split((u64)(reach / s.common % s.step) * s.inverse, s.step, first);
+    first = taps.from + (first + s.step - taps.from % s.step) % s.step;
+    return {first, taps.to, s.step};
+}
+
 // The windows with taps next to each other (dilation 1) that contain input `at`.
 __device__ __forceinline__ Span windows_over(u32 at, u32 stride, u32 padding, u32 kernel, u32 output) {
     u32 reach = at + padding;

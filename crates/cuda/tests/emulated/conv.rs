@@ -235,6 +235,7 @@ fn corpus() -> Vec<Shapes> {
         // Strides and dilations with and without a common divisor; inputs that no window reads.
         plane([1, 9, 10, 8], 8, 3, 3).stride(2).dilation(2),
         plane([1, 11, 8, 8], 8, 3, 2).stride(3).dilation(2),
+        plane([1, 12, 17, 8], 8, 4, 3).stride(5).dilation(3),
         plane([1, 10, 9, 8], 8, 2, 0).stride(4),
         // A window larger than its image.
         plane([1, 2, 3, 8], 8, 5, 2),
@@ -343,6 +344,57 @@ fn tf32_is_a_choice() {
         seen.push(y);
     }
     assert!(seen[0] != seen[1], "TF32 rounds");
+}
+
+/// Winograd's results are within 4e-6 of the exact ones, relative to the root of the mean of their squares: of images behind a
+/// rectifier and weights and gradients around zero, and of values of like size, whose sums cancel in the transforms.
+#[test]
+fn winograd_keeps_its_digits() {
+    let cuda = cuda();
+    for (shapes, flat) in [
+        (plane([1, 9, 10, 16], 16, 3, 1), false),
+        (plane([1, 4, 5, 260], 20, 3, 1), false),
+        (plane([1, 4, 5, 20], 260, 3, 1), true),
+    ] {
+        let p = shapes.params();
+        for pass in [Pass::Forward, Pass::DataGrad] {
+            let ([first, second], ..) = operands(pass, &p);
+            let like = |x: f32| if flat { 1.0 + x / 128.0 } else { x };
+            let a: Vec<f32> = values::<f32>(first, 1).into_iter().map(like).collect();
+            let a: Vec<f32> = match pass {
+                Pass::Forward => a.into_iter().map(|x| x.max(0.0)).collect(),
+                _ => a,
+            };
+            let b: Vec<f32> = values::<f32>(second, 2).into_iter().map(like).collect();
+            let want = exact(pass, &p, &wide(a.clone()), &wide(b.clone()), None);
+            let rms = (want.iter().map(|y| y * y).sum::<f64>() / want.len() as f64).sqrt();
+            for algorithm in [Algorithm::Winograd(Tile::Small), Algorithm::Winograd(Tile::Large)] {
+                let got = wide(by(&cuda, algorithm, pass, &p, [&a, &b], None).unwrap());
+                let error = |(got, want): (&f64, &f64)| (got - want).abs() / rms;
+                let worst = got.iter().zip(&want).map(error).fold(0.0, f64::max);
+                assert!(worst <= 4e-6, "{algorithm:?} {pass:?} {shapes:?}: {worst:e}");
+            }
+        }
+    }
+}
+
+/// A NaN and an infinity reach the windows that see them and no others, as in plain sums.
+#[test]
+fn winograd_keeps_what_is_not_finite_in_its_windows() {
+    let cuda = cuda();
+    let p = plane([1, 9, 8, 8], 8, 3, 1).params();
+    for pass in [Pass::Forward, Pass::DataGrad] {
+        let ([first, second], ..) = operands(pass, &p);
+        let (mut a, b) = (values::<f32>(first, 1), values::<f32>(second, 2));
+        (a[(2 * 8 + 2) * 8 + 3], a[(6 * 8 + 5) * 8 + 1]) = (f32::NAN, f32::INFINITY);
+        let got: Vec<f32> = by(&cuda, Algorithm::Winograd(Tile::Small), pass, &p, [&a, &b], None).unwrap();
+        let want: Vec<f32> = by(&cuda, Algorithm::Naive, pass, &p, [&a, &b], None).unwrap();
+        assert_eq!(got.iter().filter(|y| y.is_nan()).count(), 9 * 8);
+        for (got, want) in got.iter().zip(&want) {
+            let same = got == want || got.is_nan() && want.is_nan();
+            assert!(same || (got - want).abs() < 1e-4, "{pass:?}: {got}, expected {want}");
+        }
+    }
 }
 
 /// What the table says for the layers of well-known models.

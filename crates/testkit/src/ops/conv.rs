@@ -69,7 +69,8 @@ impl Conv {
             (false, false) => ((a.size + 2 * a.padding - a.extent()) / a.stride + 1, a.padding),
             (false, true) => {
                 let out = a.size.div_ceil(a.stride);
-                (out, ((out - 1) * a.stride + a.extent()).saturating_sub(a.size) / 2)
+                let reach = out.saturating_sub(1) * a.stride + a.extent();
+                (out, reach.saturating_sub(a.size) / 2)
             }
         };
         self.axes.iter().map(one).collect()
@@ -157,7 +158,9 @@ impl Case for Conv {
 }
 
 fn axis(transposed: bool) -> impl Strategy<Value = Axis> {
-    (1usize..6, 1usize..4, 1usize..4, 1usize..3, 0usize..3, 0usize..3).prop_map(
+    // An image may be empty beside its padding.
+    let size = (1usize..6, 0usize..12).prop_map(move |(size, empty)| if empty == 0 && !transposed { 0 } else { size });
+    (size, 1usize..4, 1usize..4, 1usize..3, 0usize..3, 0usize..3).prop_map(
         move |(size, kernel, stride, dilation, padding, extra)| {
             let mut a = Axis {
                 size,

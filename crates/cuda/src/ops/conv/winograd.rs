@@ -100,6 +100,8 @@ impl Cuda {
             self.launch(product, grid, &args)?;
             let args = [
                 Arg::value(p),
+                source.arg(),
+                w.arg(),
                 sums.arg(),
                 maybe(bias),
                 to.out(),
