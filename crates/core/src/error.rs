@@ -111,14 +111,14 @@ pub enum Error {
         size: usize,
     },
     /// Memory that could not be had.
-    #[error("{device}: out of memory: {requested} bytes requested, {free} bytes free")]
+    #[error("{device}: out of memory: {requested} bytes requested{}", of_free(*free))]
     OutOfMemory {
         /// The device that was asked.
         device: String,
         /// Bytes asked for.
         requested: usize,
-        /// Bytes that were free, as far as the device knows; 0 where it does not.
-        free: usize,
+        /// Bytes that were free; `None` for memory whose system does not tell.
+        free: Option<usize>,
     },
     /// An op with no gradient met a tensor whose gradient is wanted.
     #[error("{op} has no gradient; call `detach()` on its input if none is wanted")]
@@ -199,6 +199,11 @@ pub enum Error {
     },
 }
 
+/// The end of a message about memory: the bytes that were free, where that is known.
+fn of_free(bytes: Option<usize>) -> String {
+    bytes.map_or_else(String::new, |free| format!(", {free} bytes free"))
+}
+
 impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(
@@ -259,5 +264,20 @@ mod tests {
             "in `features.3` (Conv2d): conv2d: stride = 0, expected at least 1"
         );
         assert!(matches!(e.root(), Error::InvalidArgument { .. }));
+    }
+
+    #[test]
+    fn free_bytes_are_told_where_they_are_known() {
+        let full = |free| {
+            let (device, requested) = ("cpu".to_string(), 64);
+            Error::OutOfMemory {
+                device,
+                requested,
+                free,
+            }
+            .to_string()
+        };
+        assert_eq!(full(None), "cpu: out of memory: 64 bytes requested");
+        assert_eq!(full(Some(7)), "cpu: out of memory: 64 bytes requested, 7 bytes free");
     }
 }

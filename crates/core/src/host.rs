@@ -11,7 +11,7 @@ pub fn room<T>(len: usize) -> Result<Vec<T>> {
     list.try_reserve_exact(len).map_err(|_| Error::OutOfMemory {
         device: "host".into(),
         requested: len.saturating_mul(size_of::<T>()),
-        free: 0,
+        free: None,
     })?;
     Ok(list)
 }

@@ -131,16 +131,8 @@ fn out_of_memory(bytes: usize) -> Error {
     Error::OutOfMemory {
         device: "cpu".into(),
         requested: bytes,
-        free: 0,
+        free: None,
     }
-}
-
-/// An empty list with room for `len` values, for what grows with sizes that a caller gave.
-pub(crate) fn list<T>(len: usize) -> Result<Vec<T>> {
-    let mut list = Vec::new();
-    let full = |_| out_of_memory(len.saturating_mul(size_of::<T>()));
-    list.try_reserve_exact(len).map_err(full)?;
-    Ok(list)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub(crate) fn from_device(device: &str, error: DeviceError) -> Error {
         DeviceError::OutOfMemory { requested, free, .. } => Error::OutOfMemory {
             device,
             requested,
-            free,
+            free: Some(free),
         },
         DeviceError::Driver {
             call,

@@ -14,9 +14,9 @@ use crate::gemm::{
     sum_parts,
 };
 use crate::parallel::{chunks_mut, try_chunks_mut};
-use crate::pool::list;
 use crate::scalar::Scalar;
 use kiln_core::Result;
+use kiln_core::host::room;
 use kiln_core::ops::Activation;
 use ndarray::s;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(crate) fn forward<A: Scalar>(
     let kernels = A::kernels();
     let (per_in, per_out, depth) = (g.group_in(), g.group_out(), g.depth());
     let windows = Windows::forward(g);
-    let mut starts = list(windows.taps())?;
+    let mut starts = room(windows.taps())?;
     starts.extend((0..windows.taps()).map(|t| t * windows.len));
     for group in 0..g.groups {
         let source = Source {
@@ -115,7 +115,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     for group in 0..p.groups {
         let mut products = Vec::new();
         for windows in &classes {
-            let mut starts = list(windows.taps())?;
+            let mut starts = room(windows.taps())?;
             windows.each_tap(|[d, h, w]| starts.push(((d * p.kernel[1] + h) * p.kernel[2] + w) * per_in));
             let source = Source {
                 data: &w[group * per_out * depth..],

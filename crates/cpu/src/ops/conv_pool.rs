@@ -12,9 +12,9 @@ use crate::conv::pooled::Pooled;
 use crate::conv::{Geometry, winograd};
 use crate::gemm::{ALONE, BLOCK_WORK, Epilogue};
 use crate::parallel::try_chunks_mut;
-use crate::pool::list;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
+use kiln_core::host::room;
 use kiln_core::ops::{
     Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad, composed_conv_max_pool as composed,
     composed_conv_max_pool_grad as composed_grad,
@@ -180,7 +180,7 @@ impl Parts {
     ) -> Result<()> {
         let [image, _, of_image] = self.sizes();
         let size = (self.images * of_image).max(1);
-        let mut parts = list(y.len().div_ceil(size))?;
+        let mut parts = room(y.len().div_ceil(size))?;
         parts.extend(y.chunks_mut(size).zip(index.chunks_mut(size)));
         try_chunks_mut(&mut parts, 1, true, |i, part| {
             let (y, index) = &mut part[0];

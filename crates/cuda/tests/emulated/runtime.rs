@@ -108,7 +108,7 @@ fn out_of_memory_is_recoverable() {
             Err(Error::OutOfMemory {
                 device,
                 requested,
-                free: left,
+                free: Some(left),
             }) => {
                 assert_eq!(device, "cuda:0");
                 assert!(requested >= 2 * free && left < requested, "{requested} of {left}");

@@ -122,3 +122,37 @@ impl<B: Backend> Gradients<B> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_cpu::Cpu;
+
+    /// Gradients of one tensor that have no sum are refused, and what was there stays.
+    #[test]
+    fn gradients_that_do_not_fit_do_not_accumulate() -> Result<()> {
+        let cpu = Cpu::poisoned();
+        let (w, other) = (
+            Tensor::<Cpu>::ones(&cpu, &[3], DType::F32)?,
+            Tensor::ones(&cpu, &[1], DType::F32)?,
+        );
+        let (w, other) = (w.requires_grad(), other.requires_grad());
+        let [id, fits] = [&w, &other].map(|t| t.id().expect("it is tracked"));
+        let mut sum = Gradients::new(HashMap::from([(id, w.detach()), (fits, other.detach())]));
+        for (shape, dtype) in [([1], DType::F32), ([3], DType::F16)] {
+            let grad = Tensor::ones(&cpu, &shape, dtype)?;
+            let more = Gradients::new(HashMap::from([(id, grad), (fits, other.detach())]));
+            let refused = sum.accumulate(more).unwrap_err();
+            assert!(
+                matches!(
+                    refused,
+                    Error::ShapeMismatch { op: "accumulate", .. } | Error::DTypeMismatch { op: "accumulate", .. }
+                ),
+                "{refused}"
+            );
+            assert_eq!(sum.by_id(id).expect("it is there").to_f64()?, [1.0; 3]);
+            assert_eq!(sum.by_id(fits).expect("it is there").to_f64()?, [1.0]);
+        }
+        Ok(())
+    }
+}

@@ -5,11 +5,11 @@ use crate::Cpu;
 use crate::blocks::lanes;
 use crate::gemm::{Kernels, Left, Segment, Target, by_columns};
 use crate::parallel::try_chunks_mut;
-use crate::pool::list;
 use crate::real::Real;
 use crate::rows::{LANES, sums};
 use crate::scalar::Scalar;
 use kiln_core::Result;
+use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub(super) fn run<A: Scalar + Real>(
     let (batch, heads) = (p.batch as usize, p.heads as usize);
     // For every sequence the heads of queries, then of keys, then of values.
     let mut parts = by_head(dqkv, [batch, call.positions, 3 * heads, call.width])?.into_iter();
-    let mut tasks = list(batch.saturating_mul(heads))?;
+    let mut tasks = room(batch.saturating_mul(heads))?;
     for _ in 0..batch {
         let [q, k, v] = [0; 3].map(|_| parts.by_ref().take(heads).collect::<Vec<_>>());
         tasks.extend(q.into_iter().zip(k).zip(v).map(|((q, k), v)| [q, k, v]));

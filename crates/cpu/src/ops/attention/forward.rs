@@ -5,11 +5,11 @@ use crate::Cpu;
 use crate::blocks::lanes;
 use crate::gemm::Kernels;
 use crate::parallel::try_chunks_mut;
-use crate::pool::list;
 use crate::real::Real;
 use crate::rows::{LANES, fold, sum};
 use crate::scalar::Scalar;
 use kiln_core::Result;
+use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, s};
 
@@ -30,7 +30,7 @@ pub(super) fn run<A: Scalar + Real>(
     let call = Call::new(cpu, kernels, p);
     let (batch, heads) = (p.batch as usize, p.heads as usize);
     let y = by_head(y, [batch, call.positions, heads, call.width])?;
-    let mut results: Vec<Head<'_, A>> = list(y.len())?;
+    let mut results: Vec<Head<'_, A>> = room(y.len())?;
     results.extend(y.into_iter().zip(lse.chunks_exact_mut(call.positions)));
     try_chunks_mut(&mut results, 1, call.parallel, |i, head| {
         let sequence = &qkv[i / heads * call.positions * call.packed..];

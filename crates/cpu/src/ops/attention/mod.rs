@@ -11,12 +11,12 @@ mod tests;
 
 use crate::dispatch::float;
 use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Source, Target, by_matrix};
-use crate::pool::list;
 use crate::real::Real;
 use crate::rows::LANES;
 use crate::scalar::Scalar;
 use crate::wide::{Wide, write_wide};
 use crate::{Cpu, CpuBuffer};
+use kiln_core::host::room;
 use kiln_core::ops::{AttentionOps, AttentionParams};
 use kiln_core::{Buffer, Float, Result, checks};
 use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
@@ -142,7 +142,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 /// The columns of every head, sequence by sequence: `[positions, width]` of `x [batch, positions, heads, width]`.
 fn by_head<A>(x: &mut [A], [batch, positions, heads, width]: [usize; 4]) -> Result<Vec<ArrayViewMut2<'_, A>>> {
     let mut rest = ArrayViewMut4::from_shape((batch, positions, heads, width), x).expect("as many elements");
-    let mut out = list(batch.saturating_mul(heads))?;
+    let mut out = room(batch.saturating_mul(heads))?;
     for _ in 0..batch {
         let (sequence, after) = rest.split_at(Axis(0), 1);
         rest = after;

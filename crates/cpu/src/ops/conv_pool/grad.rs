@@ -8,10 +8,10 @@ use crate::gemm::sum_parts;
 use crate::ops::conv::{data_grad, weight_grad};
 use crate::ops::pool::{max_pool_grad_wide, paired};
 use crate::parallel::try_chunks_mut;
-use crate::pool::list;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
+use kiln_core::host::room;
 use kiln_core::ops::{ConvPoolGrads, ConvPoolParams, PooledGrad};
 
 /// The gradients `to`, where the activation's is a choice between a value and zero.
@@ -128,7 +128,7 @@ impl Parts {
         }
         let mut sums = cpu.scratch(A::DTYPE, count * (dw.len() + db.len()))?;
         let (of_weight, of_bias) = sums.as_mut_slice::<A>().split_at_mut(count * dw.len());
-        let mut tasks = list(count)?;
+        let mut tasks = room(count)?;
         let (mut owns, mut dws, mut dbs) = (own, &mut *of_weight, &mut *of_bias);
         let of_image = owns.len() / batch;
         for first in (0..batch).step_by(self.images) {
