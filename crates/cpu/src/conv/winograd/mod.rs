@@ -39,7 +39,7 @@ const SMALL: Sides = [2, 2];
 const LARGE: Sides = [4, 2];
 
 /// Channels, or tiles, whose products are summed by themselves.
-const CHANNELS: usize = 32;
+const CHANNELS: usize = 64;
 
 /// Runs an expression with the transforms of the tiles' sides.
 macro_rules! with_transforms {
