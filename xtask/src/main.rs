@@ -8,6 +8,7 @@ mod ci;
 mod fuzz;
 mod licences;
 mod new_op;
+mod sanitize;
 mod test;
 mod tidy;
 mod toolkit;
@@ -51,6 +52,8 @@ enum Task {
     Toolkit,
     /// Run what Kiln reads and runs without trusting it on inputs that a seed decides
     Fuzz(fuzz::Args),
+    /// Run tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri
+    Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
     /// Scaffold a new op family in its room on every floor
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Sanitize(args) => sanitize::run(&args),
         Task::Licences => licences::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
