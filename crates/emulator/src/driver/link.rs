@@ -74,74 +74,52 @@ fn add(linker: CUlinkState, kind: i32, bytes: &[u8], what: &str) -> Outcome {
     Ok(())
 }
 
-fn add_data(linker: CUlinkState, kind: i32, data: In<u8>, size: usize, what: *const c_char) -> Outcome {
-    let what = name(what).unwrap_or_else(|_| "an input without a name".to_string());
-    add(linker, kind, &data.list(size)?, &what)
+/// Functions whose second versions take what the first ones took.
+macro_rules! versions {
+    ($($create:ident $data:ident $file:ident)*) => {
+        export! {
+            $(
+                fn $create(count: u32, options: In<i32>, values: Out<usize>, linker: Out<CUlinkState>) {
+                    create(count, options, values, linker)
+                }
+
+                fn $data(
+                    linker: CUlinkState,
+                    kind: i32,
+                    data: In<u8>,
+                    size: usize,
+                    what: *const c_char,
+                    _count: u32,
+                    _options: In<i32>,
+                    _values: In<usize>,
+                ) {
+                    let what = name(what).unwrap_or_else(|_| "an input without a name".to_string());
+                    add(linker, kind, &data.list(size)?, &what)
+                }
+
+                fn $file(
+                    linker: CUlinkState,
+                    kind: i32,
+                    path: *const c_char,
+                    _count: u32,
+                    _options: In<i32>,
+                    _values: In<usize>,
+                ) {
+                    let path = name(path)?;
+                    let bytes = std::fs::read(&path).map_err(|_| Code::FILE_NOT_FOUND)?;
+                    add(linker, kind, &bytes, &path)
+                }
+            )*
+        }
+    };
 }
 
-fn add_file(linker: CUlinkState, kind: i32, path: *const c_char) -> Outcome {
-    let path = name(path)?;
-    let bytes = std::fs::read(&path).map_err(|_| Code::FILE_NOT_FOUND)?;
-    add(linker, kind, &bytes, &path)
+versions! {
+    cuLinkCreate cuLinkAddData cuLinkAddFile
+    cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2
 }
 
 export! {
-    fn cuLinkCreate(count: u32, options: In<i32>, values: Out<usize>, linker: Out<CUlinkState>) {
-        create(count, options, values, linker)
-    }
-
-    fn cuLinkCreate_v2(count: u32, options: In<i32>, values: Out<usize>, linker: Out<CUlinkState>) {
-        create(count, options, values, linker)
-    }
-
-    fn cuLinkAddData(
-        linker: CUlinkState,
-        kind: i32,
-        data: In<u8>,
-        size: usize,
-        what: *const c_char,
-        _count: u32,
-        _options: In<i32>,
-        _values: In<usize>,
-    ) {
-        add_data(linker, kind, data, size, what)
-    }
-
-    fn cuLinkAddData_v2(
-        linker: CUlinkState,
-        kind: i32,
-        data: In<u8>,
-        size: usize,
-        what: *const c_char,
-        _count: u32,
-        _options: In<i32>,
-        _values: In<usize>,
-    ) {
-        add_data(linker, kind, data, size, what)
-    }
-
-    fn cuLinkAddFile(
-        linker: CUlinkState,
-        kind: i32,
-        path: *const c_char,
-        _count: u32,
-        _options: In<i32>,
-        _values: In<usize>,
-    ) {
-        add_file(linker, kind, path)
-    }
-
-    fn cuLinkAddFile_v2(
-        linker: CUlinkState,
-        kind: i32,
-        path: *const c_char,
-        _count: u32,
-        _options: In<i32>,
-        _values: In<usize>,
-    ) {
-        add_file(linker, kind, path)
-    }
-
     fn cuLinkComplete(linker: CUlinkState, image: Out<*const c_void>, size: Out<usize>) {
         let driver = driver()?;
         let mut state = driver.lock();
