@@ -25,6 +25,8 @@ pub(crate) enum Operand<'a> {
     Pair(Box<Operand<'a>>, Box<Operand<'a>>),
     /// `(a, b, …)` of a call.
     List(Vec<Operand<'a>>),
+    /// `[base, {a, b, …}]`, which no instruction here takes.
+    Coordinates,
     /// `_`.
     Sink,
 }
@@ -327,6 +329,10 @@ fn parse_single<'a>(lexer: &mut Lexer<'a>) -> Result<Operand<'a>> {
                 },
                 found => return error(lexer.line(), format!("expected an address, found {found:?}")),
             };
+            if lexer.take(b',')? {
+                parse_list(lexer, b']')?;
+                return Ok(Operand::Coordinates);
+            }
             lexer.expect(b']')?;
             Ok(operand)
         }

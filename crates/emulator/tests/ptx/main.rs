@@ -18,6 +18,7 @@ mod indirect;
 mod kernel;
 mod limits;
 mod memory;
+mod missing;
 mod modifiers;
 mod origins;
 mod rig;
