@@ -277,7 +277,7 @@ __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__r
             gather_line(rows[i][0], rows[i][1], rows[i][2], rows[i][3], out[i][0], out[i][1]);
         f32 *image = y + at.image * t.result[0] * t.result[1] * t.channels_out + lane * 4;
         bool all = finite(out[0][0]) && finite(out[0][1]) && finite(out[1][0]) && finite(out[1][1]);
-        // One after the other: unrolled, what comes of an activation and of direct sums does not fit the registers.
+        // One after the other, and so are the four channels: unrolled, an activation and direct sums do not fit the registers.
 #pragma unroll 1
         for (u32 n = 0; n < 4; ++n) {
             u32 row = at.row * 2 + n / 2, column = at.column * 2 + n % 2, c = lane * 4;
@@ -285,8 +285,8 @@ __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__r
             float4 v = n < 2 ? (n == 0 ? out[0][0] : out[0][1]) : (n == 2 ? out[1][0] : out[1][1]);
             if (!all) v = direct<DATA>(p, x, w, at.image, row, column, c);
             if constexpr (!DATA)
-                v = make_float4(finish(p, bias, c, v.x), finish(p, bias, c + 1, v.y), finish(p, bias, c + 2, v.z),
-                                finish(p, bias, c + 3, v.w));
+#pragma unroll 1
+                for (u32 i = 0; i < 4; ++i) v = make_float4(v.y, v.z, v.w, finish(p, bias, c + i, v.x));
             *reinterpret_cast<float4 *>(image + ((u64)row * t.result[1] + column) * t.channels_out) = v;
         }
     }
@@ -309,7 +309,7 @@ __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__r
         ConvParams p, const f32 *__restrict__ v, const f32 *__restrict__ u, f32 *__restrict__ sums, u32 tiles) {       \
         points<DATA, LargeTile>(p, v, u, sums, tiles);                                                                 \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(128)                                                                  \
+    extern "C" __global__ void __launch_bounds__(128, 6)                                                               \
         conv_winograd_result##suffix(ConvParams p, const f32 *__restrict__ x, const f32 *__restrict__ w,               \
                                      const f32 *__restrict__ sums, const f32 *__restrict__ bias, f32 *__restrict__ y,  \
                                      u64 first, u32 tiles) {                                                           \

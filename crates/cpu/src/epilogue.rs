@@ -1,5 +1,6 @@
 //! What a fused op does to a block of its result while it is in cache: add the bias, apply the activation.
 
+use crate::pointwise::{gelu, gelu_tanh, relu, silu};
 use crate::scalar::{Scalar, vectorized};
 use kiln_core::ops::Activation;
 
@@ -8,15 +9,10 @@ use kiln_core::ops::Activation;
 pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
     match f {
         Activation::None => x,
-        // Written so that NaN stays NaN.
-        Activation::Relu if x < A::ZERO => A::ZERO,
-        Activation::Relu => x,
-        Activation::Gelu => x * x.normal_cdf(),
-        Activation::GeluTanh => {
-            let root = A::of((2.0 / std::f64::consts::PI).sqrt());
-            A::HALF * x * (A::ONE + (root * (x + A::of(0.044715) * x * x * x)).tanh())
-        }
-        Activation::Silu => x * x.sigmoid(),
+        Activation::Relu => relu(x),
+        Activation::Gelu => gelu(x),
+        Activation::GeluTanh => gelu_tanh(x),
+        Activation::Silu => silu(x),
         Activation::Sigmoid => x.sigmoid(),
         Activation::Tanh => x.tanh(),
     }

@@ -21,6 +21,7 @@ mod math;
 pub mod measure;
 mod ops;
 mod parallel;
+mod pointwise;
 mod pool;
 mod real;
 mod rows;

@@ -28,6 +28,11 @@ fn suite_linear() {
 }
 
 #[test]
+fn suite_fused_activations() {
+    matmul::fused_activations(&cuda());
+}
+
+#[test]
 fn suite_refused() {
     matmul::refused(&cuda());
 }

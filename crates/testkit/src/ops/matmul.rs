@@ -181,6 +181,45 @@ pub fn linear<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
+/// An activation inside of a linear layer gives the bits of the elementwise op, over the whole finite range of each dtype.
+///
+/// # Panics
+/// Naming dtype, activation and value where the two differ, or when an op returns an error.
+pub fn fused_activations<B: Backend>(backend: &B) {
+    let compare = || -> Result<()> {
+        let mut values: Vec<f64> = (-2000..=2000).map(|i| f64::from(i) / 100.0).collect();
+        values.extend((-3900..=3800).flat_map(|e| [1.0, -1.0].map(|sign| sign * 10f64.powf(f64::from(e) / 100.0))));
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+            if !backend.supports(dtype) {
+                continue;
+            }
+            let column = Tensor::from_f64(backend, &values, &[values.len(), 1], dtype)?;
+            let one = Tensor::ones(backend, &[1, 1], dtype)?;
+            for &f in Activation::ALL {
+                let elementwise = match f {
+                    Activation::None => column.clone(),
+                    Activation::Relu => column.relu()?,
+                    Activation::Gelu => column.gelu()?,
+                    Activation::GeluTanh => column.gelu_tanh()?,
+                    Activation::Silu => column.silu()?,
+                    Activation::Sigmoid => column.sigmoid()?,
+                    Activation::Tanh => column.tanh()?,
+                };
+                let want = elementwise.to_f64()?;
+                // The values as rows, and as columns, of products with 1.
+                for fused in [column.linear(&one, None, f)?, one.linear(&column, None, f)?] {
+                    for ((x, got), want) in column.to_f64()?.iter().zip(fused.to_f64()?).zip(&want) {
+                        let same = got == *want || got.is_nan() && want.is_nan();
+                        assert!(same, "{dtype} {f:?} of {x:e}: {got:e} fused, {want:e} elementwise");
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    compare().unwrap_or_else(|e| panic!("{e}"));
+}
+
 /// Operands that do not fit are typed errors.
 ///
 /// # Panics

@@ -17,6 +17,11 @@ fn linear() {
 }
 
 #[test]
+fn fused_activations() {
+    matmul::fused_activations(&Cpu::poisoned());
+}
+
+#[test]
 fn refused() {
     matmul::refused(&Cpu::poisoned());
 }

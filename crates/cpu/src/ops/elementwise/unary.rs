@@ -2,15 +2,13 @@
 
 use crate::blocks::{Run, lanes, map};
 use crate::math::Math;
+use crate::pointwise::{GELU_CUBE, GELU_SCALE, gelu, gelu_gate, gelu_tanh, relu, silu};
 use kiln_core::ops::{Unary, UnaryParams};
 
 /// Work of an exponential, and of a function that calls into a library, relative to one multiplication.
 const EXP: usize = 4;
 const LIB: usize = 64;
 
-/// √(2/π) and the cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
-const GELU_SCALE: f64 = 0.797_884_560_802_865_4;
-const GELU_CUBE: f64 = 0.044_715;
 /// 2/√π
 const ERF_SLOPE: f64 = std::f64::consts::FRAC_2_SQRT_PI;
 
@@ -56,13 +54,12 @@ pub(super) fn forward<A: Math>(p: &UnaryParams, run: Run<'_, A, 1>) {
         Unary::Cos => map!(run, LIB, |x| x.cos()),
         Unary::Tanh => map!(run, EXP, |x| x.tanh()),
         Unary::Sigmoid => map!(run, EXP, |x| x.sigmoid()),
-        // Written so that NaN stays NaN.
-        Unary::Relu => map!(run, 1, |x| if x < zero { zero } else { x }),
+        Unary::Relu => map!(run, 1, |x| relu(x)),
         Unary::LeakyRelu => map!(run, 1, |x| if x > zero { x } else { a * x }),
         Unary::Elu => map!(run, LIB, |x| if x > zero { x } else { a * x.exp_m1() }),
-        Unary::Gelu => map!(run, 2 * EXP, |x| x * x.normal_cdf()),
-        Unary::GeluTanh => map!(run, EXP, |x| x * gelu_gate(x)),
-        Unary::Silu => map!(run, EXP, |x| x * x.sigmoid()),
+        Unary::Gelu => map!(run, 2 * EXP, |x| gelu(x)),
+        Unary::GeluTanh => map!(run, EXP, |x| gelu_tanh(x)),
+        Unary::Silu => map!(run, EXP, |x| silu(x)),
         Unary::Softplus => map!(run, LIB, |x| if a * x > b { x } else { (a * x).exp().ln_1p() / a }),
         Unary::Clamp => map!(run, 1, |x| {
             let low = if x < a { a } else { x };
@@ -72,12 +69,6 @@ pub(super) fn forward<A: Math>(p: &UnaryParams, run: Run<'_, A, 1>) {
         Unary::Erf => map!(run, 2 * EXP, |x| x.erf()),
         Unary::Sign => map!(run, 1, |x| sign(x)),
     }
-}
-
-/// 1/2·(1 + tanh u) = sigmoid(2u): one exponential, and no cancellation in the lower tail.
-#[inline(always)]
-fn gelu_gate<A: Math>(x: A) -> A {
-    (A::of(2.0 * GELU_SCALE) * (x + A::of(GELU_CUBE) * x * x * x)).sigmoid()
 }
 
 /// The kernel `dx = f(x, y, g)`; `f` must be `#[inline(always)]`.
