@@ -1,4 +1,4 @@
-// What a program may expect of the runtime: kernels, variables, the numbers of errors and how long they are remembered.
+// A check of the runtime: kernels, variables, the numbers of errors and how long they are remembered.
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What nvcc puts into a program, kernels and their launches.
+// Registration of a program's kernels and variables, and launches.
 
 #include "cudart.hpp"
 

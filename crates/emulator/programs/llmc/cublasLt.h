@@ -1,4 +1,4 @@
-// What llm.c's files name of cuBLASLt. None of it computes: the kernel that asks for a product is refused.
+// The names of cuBLASLt in llm.c's files. None of it computes: the kernel that asks for a product is refused.
 
 #pragma once
 

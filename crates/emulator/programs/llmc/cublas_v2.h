@@ -1,4 +1,4 @@
-// What llm.c's kernels use of cuBLAS, with a plain kernel for the products, so that they run without the library.
+// The part of cuBLAS that llm.c's kernels use, with a plain kernel for the products, so that they run without the library.
 // Matrices are column-major, as there.
 
 #pragma once

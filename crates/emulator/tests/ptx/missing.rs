@@ -91,7 +91,7 @@ const ISA: &str = "abs activemask add addc alloca and applypriority atom bar bar
     vadd2 vadd4 vavrg2 vavrg4 vmad vmax vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 \
     wgmma wmma xor";
 
-/// What stands in backquotes in a marked part of the README.
+/// Everything in backquotes in a marked part of the README.
 fn listed(mark: &str) -> BTreeSet<&'static str> {
     let readme = include_str!("../../README.md");
     let (_, list) = readme.split_once(mark).expect("the list's start");
