@@ -206,6 +206,9 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                     let (slot, _) = self.register(name, Ty::Pred)?;
                     self.guard = (slot, if negated { u32::MAX } else { 0 });
                 }
+                let mut guesses = std::mem::take(&mut self.guesses);
+                guesses.note(instruction, |name| self.find_register(name).map(|(slot, _)| slot));
+                self.guesses = guesses;
                 self.instruction(instruction)?;
                 for inst in std::mem::take(&mut self.after) {
                     self.emit(inst);

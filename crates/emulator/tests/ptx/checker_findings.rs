@@ -75,6 +75,23 @@ fn the_first_read_of_a_compare_and_swap_loop_may_race() {
     let shared = "@%p1 st.shared.u32 [tile], 0;\nbar.sync 0;\nld.shared.u32 %r30, [tile];\nadd.u32 %r31, %r30, 1;\n\
                   atom.shared.cas.b32 %r32, [tile], %r30, %r31;\n";
     right(2, 64, shared);
+    // The address of one of the two was converted on its way.
+    let converted = format!(
+        "mov.u64 %rd30, 0;\nadd.s64 %rd31, %rd0, %rd30;\ncvta.to.global.u64 %rd32, %rd0;\nadd.s64 %rd33, %rd30, %rd32;\n{}",
+        SWAP.replace("ld.global.u64 %rd20, [%rd0]", "ld.u64 %rd20, [%rd31]")
+            .replace("cas.b64 %rd22, [%rd0]", "cas.b64 %rd22, [%rd33]")
+    );
+    right(3, 64, &converted);
+    wrong(
+        3,
+        64,
+        &converted.replace(
+            "cvta.to.global.u64 %rd32, %rd0",
+            "mov.u64 %rd32, %rd0;\nmov.u64 %rd32, %rd0",
+        ),
+        FaultKind::Race,
+        &["race"],
+    );
     // A plain write is a race still, and so is a plain read elsewhere.
     wrong(
         1,
