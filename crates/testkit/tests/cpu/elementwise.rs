@@ -12,6 +12,7 @@ macro_rules! suite {
 
 suite!(
     unary,
+    unary_accuracy,
     casts,
     add,
     sub,
