@@ -150,8 +150,8 @@ pub fn unary<B: Backend>(backend: &B) {
     }
 }
 
-/// Every function over the whole range of f32: values are within [`ulps`] of the exact ones wherever these are at least 1e-36.
-/// Below, sigmoid and what is made of it reach 0 a little early.
+/// Every function over the whole range of f32: values are within some units in the last place of the exact ones, each function's
+/// own number, wherever these are at least 1e-36. Below, sigmoid and functions made of it reach 0 a little early.
 ///
 /// # Panics
 /// Naming function, argument and error where one is further off, or when an op returns an error.
