@@ -2,7 +2,7 @@
 //!
 //! The format: <https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>.
 
-/// What a block of LZ4 unpacks to, when that has `whole` bytes.
+/// Unpacks a block of LZ4; `None` unless it gives `whole` bytes.
 pub(crate) fn unpack(mut packed: &[u8], whole: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     while let Some(token) = take(&mut packed, 1) {

@@ -1,4 +1,4 @@
-//! What kernels ask of the driver while they run: output, and memory of their own heap.
+//! Services of the driver for running kernels: `printf`'s output, and the heap behind `malloc`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ pub struct System {
     heap: Mutex<Heap>,
 }
 
-/// What kernels have printed and nobody has read.
+/// Text printed by kernels and not yet read by the host.
 #[derive(Debug, Default)]
 struct Output {
     entries: VecDeque<Entry>,
     used: usize,
     limit: usize,
-    /// Whether a kernel has printed.
+    /// True once a kernel has printed.
     begun: bool,
 }
 
@@ -105,7 +105,7 @@ impl System {
         }
     }
 
-    /// Whether kernels have a heap.
+    /// True if kernels have a heap.
     pub fn has_heap(&self) -> bool {
         lock(&self.heap).size > 0
     }

@@ -10,7 +10,7 @@ impl<'a> Bytes<'a> {
         Bytes(input)
     }
 
-    /// Whether every byte has been read.
+    /// True when every byte has been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

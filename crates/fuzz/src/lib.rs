@@ -1,4 +1,4 @@
-//! What Kiln reads and runs without trusting it, as functions of bytes that may fail but not panic.
+//! Fuzz targets: untrusted files, kernel images and programs of ops, each a function of bytes that may fail but not panic.
 //!
 //! The same [`TARGETS`] are run by the test suite, a few seconds of them, by `cargo xtask fuzz`, as long as one likes, and by
 //! libFuzzer (`libfuzzer/`). An input is a seed with changes ([`mutate`]) that a number decides, so

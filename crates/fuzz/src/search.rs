@@ -3,7 +3,7 @@
 use crate::{Target, mutate};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Whether the target panics on the input.
+/// True if the target panics on the input.
 pub fn fails(target: &Target, input: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err()
 }

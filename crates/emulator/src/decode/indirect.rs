@@ -45,7 +45,7 @@ pub(super) fn refuse(d: &mut Decoder<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether parameters lie in memory in the same way.
+/// True if two lists of parameters have the same layout.
 fn alike(a: &[ParamDecl], b: &[ParamDecl]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.size == b.size)
 }

@@ -31,7 +31,7 @@ pub(crate) struct Decoder<'p> {
     code: Code,
     /// Functions of the code.
     functions: Vec<&'p Function>,
-    /// What each function calls directly.
+    /// The functions that each function calls directly.
     calls: Vec<Vec<u32>>,
     /// Why a function cannot be decoded.
     broken: HashMap<u32, LoadError>,

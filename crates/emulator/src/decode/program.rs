@@ -38,7 +38,7 @@ pub struct Variable {
     pub align: u32,
     /// Whether it is `.const`.
     pub constant: bool,
-    /// Whether it is `.managed`.
+    /// True for `.managed`: host and device share it.
     pub managed: bool,
     /// The first bytes; the others are zero.
     pub init: Vec<u8>,
@@ -189,7 +189,7 @@ impl Kernel {
         Ok(self.code(false)?.functions[0].local)
     }
 
-    /// Whether the kernel calls `malloc` or `free`.
+    /// True if the kernel calls `malloc` or `free`.
     pub fn allocates(&self) -> bool {
         self.code(false).is_ok_and(|code| code.heap)
     }

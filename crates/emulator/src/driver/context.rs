@@ -29,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) sticky: Option<Code>,
     pub(crate) legacy: CUstream,
     limits: HashMap<i32, usize>,
-    /// What its kernels printed, and their heap.
+    /// The output of its kernels' `printf`, and their heap.
     pub(crate) system: Arc<System>,
     cache: i32,
     shared: i32,

@@ -25,7 +25,7 @@ pub(crate) struct Kernel {
     name: String,
     /// The kernel's name for C, which lives as long as its library.
     text: Arc<CStr>,
-    /// What was set for it, by device.
+    /// Attributes and cache settings of the kernel, by device.
     settings: HashMap<u32, Function>,
 }
 
@@ -99,7 +99,7 @@ impl Driver {
         self.function_of(state, module, &name, settings.as_ref())
     }
 
-    /// What is known of a kernel on a device.
+    /// Reads or changes the settings of a kernel on a device.
     fn settings<T>(
         &self,
         kernel: CUkernel,

@@ -13,7 +13,7 @@ use crate::ptx::merge;
 pub(crate) struct Linker {
     logs: Logs,
     texts: Vec<String>,
-    /// What `cuLinkComplete` gave out, which lives as long as the linker.
+    /// The image that `cuLinkComplete` returned; it lives as long as the linker.
     image: Option<Box<[u8]>>,
 }
 

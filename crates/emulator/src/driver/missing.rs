@@ -111,7 +111,7 @@ missing! {
 mod tests {
     use super::NAMES;
 
-    /// Whether a name is one of a pattern's, in which a star stands for anything.
+    /// True if a name matches a pattern, in which a star stands for any text.
     fn fits(pattern: &str, name: &str) -> bool {
         match pattern.split_once('*') {
             None => pattern == name,

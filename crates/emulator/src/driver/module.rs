@@ -182,7 +182,7 @@ fn load(out: Out<CUmodule>, start: *const c_void, logs: &Logs) -> Outcome {
 }
 
 impl Driver {
-    /// What a kernel of an image is before it has a module.
+    /// The function of a kernel in an image that no module has loaded yet.
     pub(crate) fn function(&self, image: &Image, wanted: &str) -> Outcome<Function> {
         let kernel = image.program.kernel(wanted).ok_or(Code::NOT_FOUND)?;
         let name = CString::new(wanted).map_err(|_| Code::NOT_FOUND)?.into();

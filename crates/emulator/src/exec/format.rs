@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_int};
 
-/// What a conversion takes of the arguments.
+/// The bytes of the arguments that a conversion such as `%d` consumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Take {
     /// Four bytes.
@@ -103,7 +103,7 @@ fn convert(spec: &CString, take: Take, bits: u64) -> Vec<u8> {
     })
 }
 
-/// What a call of `snprintf` writes: it is asked for the length first.
+/// The text of a call of `snprintf`, which is asked for the length first.
 fn print(call: impl Fn(*mut libc::c_char, usize) -> c_int) -> Vec<u8> {
     let length = usize::try_from(call(std::ptr::null_mut(), 0)).unwrap_or(0).min(1 << 20);
     let mut text = vec![0u8; length + 1];

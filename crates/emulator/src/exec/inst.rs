@@ -141,7 +141,7 @@ pub(crate) struct Code {
     /// Rows (offset, bytes of a lane) to be filled at launch.
     pub(crate) late: Vec<(u32, u32, Late)>,
     pub(crate) static_shared: u32,
-    /// Whether it allocates.
+    /// True if it calls `malloc` or `free`.
     pub(crate) heap: bool,
     /// The smallest access to shared and to global memory, in bytes, and at most 4; 0 when there is none.
     pub(crate) granules: [u32; 2],

@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) run: Handler,
     pub(crate) result: u32,
     pub(crate) arguments: &'static [u32],
-    /// Whether it needs the heap.
+    /// True if it needs the heap.
     pub(crate) heap: bool,
 }
 

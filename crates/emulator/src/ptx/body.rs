@@ -51,7 +51,7 @@ pub(crate) struct Place {
     pub(crate) column: u32,
 }
 
-/// What an indirect call may reach.
+/// The functions that an indirect call may reach.
 #[derive(Clone, Debug)]
 pub(crate) enum Callees<'a> {
     /// These functions.

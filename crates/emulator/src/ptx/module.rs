@@ -52,7 +52,7 @@ pub(crate) struct Variable {
     pub(crate) init: Vec<Init>,
     pub(crate) external: bool,
     pub(crate) linkage: Linkage,
-    /// Whether host and device share it.
+    /// True for `.managed`: host and device share it.
     pub(crate) managed: bool,
 }
 

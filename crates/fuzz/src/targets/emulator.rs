@@ -1,4 +1,4 @@
-//! What the emulated driver loads.
+//! Kernel images, as the emulated driver loads them: PTX and fat binaries.
 
 use kiln_emulator::Program;
 

@@ -8,9 +8,9 @@ mod scratch;
 /// A function of bytes that may not panic, whatever they are.
 #[derive(Debug)]
 pub struct Target {
-    /// What `cargo xtask fuzz` calls it.
+    /// Its name on the command line of `cargo xtask fuzz`.
     pub name: &'static str,
-    /// What reads the bytes.
+    /// The part of Kiln that reads the bytes, for the list of targets.
     pub about: &'static str,
     /// Runs it.
     pub run: fn(&[u8]),
