@@ -31,4 +31,4 @@ mod tile;
 mod wide;
 
 pub use buffer::CpuBuffer;
-pub use runtime::{Cpu, CpuBuilder};
+pub use runtime::{Cpu, CpuBuilder, instruction_set};

@@ -3,6 +3,7 @@
 use crate::fork::first_process;
 use crate::parallel::{copy_bytes, try_each};
 use crate::pool::Pool;
+use crate::scalar::Scalar;
 use crate::{CpuBuffer, interrupt};
 use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
@@ -90,6 +91,12 @@ impl Cpu {
         }
         Ok(buffer)
     }
+}
+
+/// The instruction set that products and convolutions use on this machine: `avx512`, `avx2` or `portable`. Two machines of one
+/// set give the same bits.
+pub fn instruction_set() -> &'static str {
+    f32::kernels().name
 }
 
 impl std::fmt::Debug for Cpu {

@@ -28,8 +28,7 @@ pub(crate) struct Height<A: 'static> {
 
 /// The micro-kernels of one instruction set.
 pub(crate) struct Kernels<A: 'static> {
-    /// The instruction set's name, for tests to tell.
-    #[cfg(test)]
+    /// The instruction set's name.
     pub(crate) name: &'static str,
     /// Elements of a vector; a panel of B is two vectors wide.
     pub(crate) lanes: usize,
@@ -70,7 +69,6 @@ macro_rules! kernels {
     ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt, pooled: [$one:literal, $two:literal], [$of_one:tt, $of_two:tt],
      chosen: $blocks:tt) => {
         static $set: Kernels<$t> = Kernels {
-            #[cfg(test)]
             name: $name,
             lanes: <$v as super::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),

@@ -1,0 +1,105 @@
+//! Fifty training steps of every network, whose losses repeat bit for bit.
+//!
+//! `tests/losses/SET.txt` holds them for one instruction set, a line a network; on a machine of another set the first steps are
+//! compared within a tolerance. A change of arithmetic that is meant is recorded by `KILN_RECORD=1 cargo test -p kiln-models
+//! --test losses`, and its commit says why.
+
+use kiln_core::DType;
+use kiln_cpu::Cpu;
+use kiln_models::{Input, InputKind, Model, Net};
+use kiln_nn::optim::{Adam, Optimizer, Sgd};
+use kiln_nn::{Indices, Rng, Tensor};
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+const STEPS: usize = 50;
+/// The set that every machine without a file of its own is compared with.
+const REFERENCE: &str = "avx512";
+/// Steps that another instruction set's rounding leaves alike, and how alike.
+const ALIKE: usize = 5;
+const TOLERANCE: f32 = 1e-2;
+
+fn record(set: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/losses/{set}.txt"))
+}
+
+/// Batch `step` of `n` images, lighter by label, or of a sequence that repeats with a period.
+fn batch(cpu: &Cpu, model: Model, n: usize, step: usize) -> (Input<Cpu>, Indices<Cpu>) {
+    let classes = model.classes();
+    match model.input() {
+        InputKind::Images([h, w, c]) => {
+            let noise = Tensor::rand(cpu, &[n, h, w, c], DType::F32, &mut Rng::new(step as u64)).unwrap();
+            let labels: Vec<i32> = (0..n).map(|i| ((i + step) % classes) as i32).collect();
+            let light: Vec<f32> = labels.iter().map(|&l| l as f32 / classes as f32).collect();
+            let light = Tensor::from_slice(cpu, &light, &[n, 1, 1, 1]).unwrap();
+            let x = noise.mul(&light).unwrap();
+            (Input::Images(x), Indices::from_slice(cpu, &labels, &[n]).unwrap())
+        }
+        InputKind::Tokens(_) => {
+            const T: usize = 24;
+            let ids: Vec<i32> = (0..n * T + 1).map(|i| ((i + step) * 7 % 13) as i32).collect();
+            let of = |ids: &[i32]| Indices::from_slice(cpu, ids, &[n, T]).unwrap();
+            (Input::Tokens(of(&ids[..n * T])), of(&ids[1..]))
+        }
+    }
+}
+
+fn losses(model: Model) -> Vec<f32> {
+    let cpu = Cpu::new();
+    let mut net: Net<Cpu> = model.build(&cpu, 0).unwrap();
+    let (n, mut optimizer): (usize, Box<dyn Optimizer<Cpu>>) = match model {
+        Model::MnistCnn => (16, Box::new(Adam::new(1e-3))),
+        Model::Lenet => (16, Box::new(Sgd::new(1e-2).momentum(0.9))),
+        Model::ResNet18 | Model::Vgg11 => (2, Box::new(Sgd::new(1e-2).momentum(0.9).weight_decay(5e-4))),
+        Model::GptMini => (2, Box::new(Adam::new(1e-4))),
+    };
+    let step = |step| {
+        let (x, labels) = batch(&cpu, model, n, step);
+        let loss = net.forward(&x).unwrap().cross_entropy(&labels).unwrap();
+        let value = loss.item().unwrap();
+        optimizer.step(&mut net, &loss.backward().unwrap()).unwrap();
+        value as f32
+    };
+    (0..STEPS).map(step).collect()
+}
+
+#[test]
+fn fifty_losses_of_every_net_are_as_recorded() {
+    let set = kiln_cpu::instruction_set();
+    let mut found = String::new();
+    let mut all = Vec::new();
+    for model in Model::ALL {
+        let losses = losses(model);
+        assert!(losses.iter().all(|l| l.is_finite()), "{model}: {losses:?}");
+        write!(found, "{model}").unwrap();
+        for loss in &losses {
+            write!(found, " {:08x}", loss.to_bits()).unwrap();
+        }
+        found.push('\n');
+        all.push(losses);
+    }
+    if std::env::var_os("KILN_RECORD").is_some() {
+        fs::write(record(set), &found).unwrap();
+    }
+    let own = record(set).is_file();
+    let recorded = fs::read_to_string(record(if own { set } else { REFERENCE })).unwrap();
+    assert_eq!(recorded.lines().count(), all.len());
+    for ((model, losses), line) in Model::ALL.into_iter().zip(all).zip(recorded.lines()) {
+        let (name, values) = line.split_once(' ').unwrap();
+        assert_eq!(name, model.name());
+        let expected: Vec<f32> = values
+            .split(' ')
+            .map(|hex| f32::from_bits(u32::from_str_radix(hex, 16).unwrap()))
+            .collect();
+        assert_eq!(expected.len(), STEPS, "{model}");
+        if own {
+            let differs = losses.iter().zip(&expected).position(|(a, b)| a.to_bits() != b.to_bits());
+            assert_eq!(differs, None, "{model}: the first step whose loss differs from {set}'s record");
+        } else {
+            for (step, (a, b)) in losses.iter().zip(&expected).take(ALIKE).enumerate() {
+                assert!((a - b).abs() <= TOLERANCE * b.abs(), "{model}, step {step}: {a} and {b}");
+            }
+        }
+    }
+}
