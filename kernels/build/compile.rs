@@ -17,14 +17,21 @@ pub(crate) struct Image {
     pub(crate) ptx: PathBuf,
 }
 
-/// Compiles `sources`; the first failure is the error, with what nvcc printed.
-pub(crate) fn all(nvcc: &Nvcc, src: &Path, sources: &[PathBuf], out: &Path) -> Result<Vec<Image>, String> {
+/// Compiles `sources` with the headers beside them, and the one in the folder `codes`; the first failure is the error, with what nvcc printed.
+pub(crate) fn all(
+    nvcc: &Nvcc,
+    src: &Path,
+    codes: &Path,
+    sources: &[PathBuf],
+    out: &Path,
+) -> Result<Vec<Image>, String> {
     println!("cargo::rerun-if-env-changed=KILN_CUDA_ARCHS");
     let mut flags = flags(&std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()))?;
     // What is shipped is small (zstd makes a tenth of it), what is tested is quick to build and to load.
     let packed = std::env::var("PROFILE").is_ok_and(|p| p == "release") && release(&nvcc.version) >= (12, 8);
     flags.push(if packed { "--compress-mode=size" } else { "-no-compress" }.to_string());
-    let headers = headers(src)?;
+    let headers = headers(&[src, codes])?;
+    flags.extend([format!("-I{}", codes.display())]);
     let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
@@ -130,9 +137,9 @@ fn keep_ptx(steps: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// A hash of every header: a changed one recompiles all sources.
-fn headers(src: &Path) -> Result<u64, String> {
+fn headers(folders: &[&Path]) -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
-    let mut folders = vec![src.to_path_buf()];
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();

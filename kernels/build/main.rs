@@ -1,6 +1,7 @@
 //! Compiles every `src/*.cu` with nvcc into an image for several architectures, and writes a Rust constant for each
 //! kernel in it: a misspelt kernel is a compile error.
 
+mod codes;
 mod compile;
 mod entries;
 mod generate;
@@ -31,6 +32,7 @@ fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed={}", environment.display());
     }
     let nvcc = toolkit::find(&root)?;
+    let codes = codes::write(&out)?;
     let mut folders = vec![("src", "generated.rs")];
     if std::env::var_os("CARGO_FEATURE_NEGATIVE").is_some() {
         folders.push(("negative", "negative.rs"));
@@ -39,7 +41,7 @@ fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed={folder}");
         let mut sources = cuda_files(&root.join(folder))?;
         sources.sort();
-        let images = compile::all(&nvcc, &root.join("src"), &sources, &out)?;
+        let images = compile::all(&nvcc, &root.join("src"), &codes, &sources, &out)?;
         let path = out.join(written);
         std::fs::write(&path, generate::module(&images)?)
             .map_err(|e| format!("cannot write {}: {e}", path.display()))?;

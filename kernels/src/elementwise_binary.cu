@@ -8,9 +8,13 @@
 //
 // Geometry: 256 threads, a grid of any size striding over the packs.
 #include "common/broadcast.cuh"
+#include <codes.cuh>
 
-enum BinaryCode : u32 { BINARY_ADD, BINARY_SUB, BINARY_MUL, BINARY_DIV, BINARY_POW, BINARY_MAXIMUM, BINARY_MINIMUM };
-enum CompareCode : u32 { COMPARE_EQ, COMPARE_NE, COMPARE_LT, COMPARE_LE, COMPARE_GT, COMPARE_GE };
+// The remainder of a division has the divisor's sign (C's `fmod`, moved by b where the signs differ).
+__device__ __forceinline__ float remainder_of(float a, float b) {
+    float rest = fmodf(a, b);
+    return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
+}
 
 template <u32 OP> struct Binary {
     template <typename T> __device__ __forceinline__ T operator()(T x, T y) const {
@@ -23,8 +27,10 @@ template <u32 OP> struct Binary {
         // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
         if constexpr (OP == BINARY_MAXIMUM) return a > b || a != a ? x : y;
         if constexpr (OP == BINARY_MINIMUM) return a < b || a != a ? x : y;
+        if constexpr (OP == BINARY_ATAN2) return narrow<T>(atan2f(a, b));
+        if constexpr (OP == BINARY_REMAINDER) return narrow<T>(remainder_of(a, b));
     }
-    static constexpr bool LIGHT = OP != BINARY_POW && OP != BINARY_DIV;
+    static constexpr bool LIGHT = OP < BINARY_DIV || OP == BINARY_MAXIMUM || OP == BINARY_MINIMUM;
 };
 
 __device__ __forceinline__ i32 wide(i32 x) { return x; }
@@ -78,17 +84,14 @@ __device__ __forceinline__ void zip(const BroadcastParams &p, const F &f, const 
     }
 }
 
+#define BINARY_CASE(code)                                                                                              \
+    case BINARY_##code: return zip(p, Binary<BINARY_##code>(), a, b, y);
+
 template <typename T>
 __device__ __forceinline__ void binary(const BroadcastParams &p, const T *__restrict__ a, const T *__restrict__ b,
                                        T *__restrict__ y) {
     switch (p.op) {
-    case BINARY_ADD: return zip(p, Binary<BINARY_ADD>(), a, b, y);
-    case BINARY_SUB: return zip(p, Binary<BINARY_SUB>(), a, b, y);
-    case BINARY_MUL: return zip(p, Binary<BINARY_MUL>(), a, b, y);
-    case BINARY_DIV: return zip(p, Binary<BINARY_DIV>(), a, b, y);
-    case BINARY_POW: return zip(p, Binary<BINARY_POW>(), a, b, y);
-    case BINARY_MAXIMUM: return zip(p, Binary<BINARY_MAXIMUM>(), a, b, y);
-    case BINARY_MINIMUM: return zip(p, Binary<BINARY_MINIMUM>(), a, b, y);
+        BINARY_CODES(BINARY_CASE)
     }
 }
 

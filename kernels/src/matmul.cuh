@@ -98,7 +98,7 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
         if (row >= p.m || col >= p.n) continue;
         float *v = stage + r * STRIDE + q;
         int count = (int)min(p.n - col, (u64)4);
-        if (!parts && (bias || p.activation != ACT_NONE)) {
+        if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
 #pragma unroll 1
             for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? wide(bias[col + e]) : 0.0f));
         }

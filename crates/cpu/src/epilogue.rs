@@ -1,22 +1,23 @@
 //! What a fused op does to a block of its result while it is in cache: add the bias, apply the activation.
 
-use crate::pointwise::{gelu, gelu_tanh, relu, silu};
+use crate::pointwise::{self, Pointwise};
 use crate::scalar::{Scalar, vectorized};
+use kiln_core::fused_functions;
 use kiln_core::ops::Activation;
 
-/// `f(x)` for one accumulated value.
-#[inline(always)]
-pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
-    match f {
-        Activation::None => x,
-        Activation::Relu => relu(x),
-        Activation::Gelu => gelu(x),
-        Activation::GeluTanh => gelu_tanh(x),
-        Activation::Silu => silu(x),
-        Activation::Sigmoid => x.sigmoid(),
-        Activation::Tanh => x.tanh(),
-    }
+macro_rules! activate {
+    ($($name:ident),*) => {
+        /// `f(x)` for one accumulated value.
+        #[inline(always)]
+        pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
+            match f {
+                Activation::None => x,
+                $(Activation::$name => pointwise::$name::value(x, A::ZERO, A::ZERO)),*
+            }
+        }
+    };
 }
+fused_functions!(activate);
 
 /// `y[i] = f(y[i] + bias[i])` for every row `y` of a block whose rows have the length of `bias`.
 pub(crate) fn finish_rows<A: Scalar>(block: &mut [A], width: usize, bias: Option<&[A]>, f: Activation) {

@@ -17,30 +17,50 @@ pub(crate) trait Math:
     const ONE: Self;
     const HALF: Self;
     fn abs(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn round_ties_even(self) -> Self;
+    fn trunc(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn exp2(self) -> Self;
+    fn log2(self) -> Self;
+    fn log10(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+    fn tan(self) -> Self;
+    fn asin(self) -> Self;
+    fn acos(self) -> Self;
+    fn atan(self) -> Self;
+    fn sinh(self) -> Self;
+    fn cosh(self) -> Self;
     fn exp(self) -> Self;
     fn exp_m1(self) -> Self;
     fn ln(self) -> Self;
     fn ln_1p(self) -> Self;
-    fn sqrt(self) -> Self;
-    fn sin(self) -> Self;
-    fn cos(self) -> Self;
     fn tanh(self) -> Self;
-    fn powf(self, exponent: Self) -> Self;
+    fn asinh(self) -> Self;
+    fn acosh(self) -> Self;
+    fn atanh(self) -> Self;
     fn erf(self) -> Self;
-
-    /// 1/(1+e⁻ˣ), without overflow on either side: the exponential saturates and its reciprocal is then exact.
-    #[inline(always)]
-    fn sigmoid(self) -> Self {
-        Self::ONE / (Self::ONE + (-self).exp())
-    }
+    fn erfc(self) -> Self;
+    fn powf(self, exponent: Self) -> Self;
+    fn atan2(self, x: Self) -> Self;
+    /// self − b·⌊self/b⌋, of b's sign: C's `fmod`, moved by `b` where the signs differ.
+    fn remainder(self, b: Self) -> Self;
+    fn mul_add(self, a: Self, b: Self) -> Self;
 
     /// The standard normal distribution function, accurate in its lower tail, and the density.
     fn normal(self) -> (Self, Self);
+    /// self·Φ(self), which does not lose what Φ does where it is below the normal numbers.
+    fn times_normal_cdf(self) -> Self;
+    /// self·sigmoid(u + low) for a `low` that is small beside `u`.
+    fn times_sigmoid(self, u: Self, low: Self) -> Self;
 
-    /// The standard normal distribution function.
+    /// 1/(1+e⁻ˣ): the exponential is at most 1, so neither side overflows, and small results are as accurate as it is.
     #[inline(always)]
-    fn normal_cdf(self) -> Self {
-        self.normal().0
+    fn sigmoid(self) -> Self {
+        let e = (-self.abs()).exp();
+        (if self < Self::ZERO { e } else { Self::ONE }) / (Self::ONE + e)
     }
 }
 
@@ -48,64 +68,96 @@ pub(crate) trait Math:
 const DENSITY: f64 = 0.398_942_280_401_432_7;
 
 macro_rules! math {
-    ($t:ident, $exp:path, $ln:path, $tanh:path, $erf:path, $normal:path) => {
+    ($t:ident: std [$($std:ident),*], own [$($own:ident = $path:path),*], $normal:path, $gelu:path, $times_sigmoid:path) => {
         impl Math for $t {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
             const HALF: $t = 0.5;
-            #[inline(always)]
-            fn abs(self) -> $t {
-                $t::abs(self)
-            }
-            #[inline(always)]
-            fn exp(self) -> $t {
-                $exp(self)
-            }
-            #[inline(always)]
-            fn exp_m1(self) -> $t {
-                $t::exp_m1(self)
-            }
-            #[inline(always)]
-            fn ln(self) -> $t {
-                $ln(self)
-            }
-            #[inline(always)]
-            fn ln_1p(self) -> $t {
-                $t::ln_1p(self)
-            }
-            #[inline(always)]
-            fn sqrt(self) -> $t {
-                $t::sqrt(self)
-            }
-            #[inline(always)]
-            fn sin(self) -> $t {
-                $t::sin(self)
-            }
-            #[inline(always)]
-            fn cos(self) -> $t {
-                $t::cos(self)
-            }
-            #[inline(always)]
-            fn tanh(self) -> $t {
-                $tanh(self)
-            }
+            $(
+                #[inline(always)]
+                fn $std(self) -> $t {
+                    $t::$std(self)
+                }
+            )*
+            $(
+                #[inline(always)]
+                fn $own(self) -> $t {
+                    $path(self)
+                }
+            )*
             #[inline(always)]
             fn powf(self, exponent: $t) -> $t {
                 $t::powf(self, exponent)
             }
             #[inline(always)]
-            fn erf(self) -> $t {
-                $erf(self)
+            fn atan2(self, x: $t) -> $t {
+                $t::atan2(self, x)
+            }
+            #[inline(always)]
+            fn remainder(self, b: $t) -> $t {
+                let rest = self % b;
+                if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+            }
+            #[inline(always)]
+            fn mul_add(self, a: $t, b: $t) -> $t {
+                $t::mul_add(self, a, b)
             }
             #[inline(always)]
             fn normal(self) -> ($t, $t) {
                 $normal(self)
             }
+            #[inline(always)]
+            fn times_normal_cdf(self) -> $t {
+                $gelu(self)
+            }
+            #[inline(always)]
+            fn times_sigmoid(self, u: $t, low: $t) -> $t {
+                $times_sigmoid(self, u, low)
+            }
         }
     };
 }
-math!(f32, exp32, ln32, tanh32, erf32, normal32);
-math!(f64, f64::exp, f64::ln, f64::tanh, libm::erf, normal64);
+math!(
+    f32: std [abs, floor, ceil, round_ties_even, trunc, sqrt, exp2, log2, log10, sin, cos, tan, asin, acos, atan, sinh, cosh],
+    own [exp = exp32, exp_m1 = exp_m1_32, ln = ln32, ln_1p = ln_1p_32, tanh = tanh32, asinh = asinh32, acosh = acosh32, atanh = atanh32, erf = erf32, erfc = erfc32],
+    normal32, gelu32, times_sigmoid32
+);
+math!(
+    f64: std [abs, floor, ceil, round_ties_even, trunc, sqrt, exp2, log2, log10, sin, cos, tan, asin, acos, atan, sinh, cosh],
+    own [exp = f64::exp, exp_m1 = f64::exp_m1, ln = f64::ln, ln_1p = f64::ln_1p, tanh = f64::tanh, asinh = libm::asinh, acosh = acosh64, atanh = libm::atanh, erf = libm::erf, erfc = libm::erfc],
+    normal64, gelu64, times_sigmoid64
+);
+
+/// In double precision, whose errors f32 does not see: the single-precision functions of the standard library lose digits
+/// near the ends of their domains.
+fn asinh32(x: f32) -> f32 {
+    libm::asinh(f64::from(x)) as f32
+}
+
+/// As [`asinh32`].
+fn acosh32(x: f32) -> f32 {
+    acosh64(f64::from(x)) as f32
+}
+
+/// libm's, which is not defined below 1.
+fn acosh64(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
+/// As [`asinh32`].
+fn atanh32(x: f32) -> f32 {
+    libm::atanh(f64::from(x)) as f32
+}
+
+#[inline(always)]
+fn gelu64(x: f64) -> f64 {
+    x * normal64(x).0
+}
+
+#[inline(always)]
+fn times_sigmoid64(x: f64, u: f64, low: f64) -> f64 {
+    x * (u + low).sigmoid()
+}
 
 /// In f64 by the complementary error function of libm.
 #[inline(always)]
@@ -135,6 +187,14 @@ fn exp32(x: f32) -> f32 {
 /// e^(x + low) for a `low` of at most 0.06: what a square loses when it is rounded.
 #[inline(always)]
 fn exp_sum(x: f32, low: f32) -> f32 {
+    let (q, [first, second]) = exp_parts(x, low);
+    (q + 1.0) * first * second
+}
+
+/// e^(x + low) as (1 + q)·2ⁱ·2ʲ with |q| at most 0.42: what multiplies the first two factors is rounded once where the
+/// result lies below the normal numbers, and q is accurate where the result is near 1.
+#[inline(always)]
+fn exp_parts(x: f32, low: f32) -> (f32, [f32; 2]) {
     // Beyond these the result is infinite or zero. A NaN fails both comparisons and stays.
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
@@ -155,11 +215,32 @@ fn exp_sum(x: f32, low: f32) -> f32 {
             5e-1,
         ],
     );
-    let y = p.mul_add(r * r, r) + 1.0;
     let exponent = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = exponent >> 1;
     let power = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
-    y * power(half) * power(exponent.wrapping_sub(half))
+    (p.mul_add(r * r, r), [power(half), power(exponent.wrapping_sub(half))])
+}
+
+/// eˣ − 1 in f32 as [`exp32`].
+#[inline(always)]
+fn exp_m1_32(x: f32) -> f32 {
+    let (q, [first, second]) = exp_parts(x, 0.0);
+    let power = first * second;
+    // 2ⁿ·q + (2ⁿ − 1) where 2ⁿ is exact and 1 still counts.
+    let near = power.mul_add(q, power - 1.0);
+    if x > 20.0 { (q + 1.0) * first * second } else { near }
+}
+
+/// x·sigmoid(u + low) in f32.
+#[inline(always)]
+fn times_sigmoid32(x: f32, u: f32, low: f32) -> f32 {
+    let negative = u < 0.0;
+    let (q, [first, second]) = exp_parts(-u.abs(), if negative { low } else { -low });
+    let y = q + 1.0;
+    // Where the exponential vanishes, what it multiplies must not bring it back; −∞·0 is NaN, as PyTorch has it.
+    let y = if u < -104.0 { 0.0 } else { y };
+    let (top, bottom) = (x * y * first * second, 1.0 + y * first * second);
+    (if negative { top } else { x }) / bottom
 }
 
 /// ln 2 as a number of few bits and the rest.
@@ -198,11 +279,27 @@ fn ln32(x: f32) -> f32 {
     if x == 0.0 { f32::NEG_INFINITY } else { y }
 }
 
-/// e^(−s·x²) for x in 0..=15, where s is 1 or ½: the square of the upper 12 bits is exact, what it leaves is added.
+/// ln(1 + x) in f32 as [`exp32`]: what 1 + x loses when it is rounded is given back as a factor (Goldberg 1991).
+#[inline(always)]
+fn ln_1p_32(x: f32) -> f32 {
+    let u = 1.0 + x;
+    let y = ln32(u) * (x / (u - 1.0));
+    let y = if u == 1.0 { x } else { y };
+    if x == f32::INFINITY { x } else { y }
+}
+
+/// −s·x² for x in 0..=15, where s is 1 or ½, as two numbers: the square of the upper 12 bits, which is exact, and the rest.
+#[inline(always)]
+fn minus_square(x: f32, s: f32) -> (f32, f32) {
+    let high = f32::from_bits(x.to_bits() & 0xffff_f000);
+    (-s * (high * high), -s * ((x - high) * (x + high)))
+}
+
+/// e^(−s·x²) for x in 0..=15, where s is 1 or ½.
 #[inline(always)]
 fn exp_square(x: f32, s: f32) -> f32 {
-    let high = f32::from_bits(x.to_bits() & 0xffff_f000);
-    exp_sum(-s * (high * high), -s * ((x - high) * (x + high)))
+    let (high, low) = minus_square(x, s);
+    exp_sum(high, low)
 }
 
 /// Φ(−a)·e^(a²/2) for a in 0..=15 to 4 ulp: a polynomial in (a − k)/(a + k) over a + k, fitted with k = 3.5 to a relative
@@ -235,6 +332,29 @@ fn normal32(x: f32) -> (f32, f32) {
     let e = exp_square(a, 0.5);
     let tail = e * mills(a);
     (if x > 0.0 { 1.0 - tail } else { tail }, e * DENSITY as f32)
+}
+
+/// x·Φ(x) in f32.
+#[inline(always)]
+fn gelu32(x: f32) -> f32 {
+    let a = x.abs();
+    let a = if a > 14.0 { 14.0 } else { a };
+    let (high, low) = minus_square(a, 0.5);
+    let (q, [first, second]) = exp_parts(high, low);
+    // Φ(−|x|)·2⁻ⁱ⁻ʲ
+    let tail = (q + 1.0) * mills(a);
+    let tail = if x < -14.0 { 0.0 } else { tail };
+    let above = x * (1.0 - tail * first * second);
+    if x > 0.0 { above } else { x * tail * first * second }
+}
+
+/// 1 − erf x in f32 as [`exp32`]: the normal tail on both sides of 0.
+#[inline(always)]
+fn erfc32(x: f32) -> f32 {
+    let a = x.abs();
+    let a = if a > 10.5 { 10.5 } else { a };
+    let tail = 2.0 * exp_square(a, 1.0) * mills(a * std::f32::consts::SQRT_2);
+    if x < 0.0 { 2.0 - tail } else { tail }
 }
 
 /// erf x in f32 as [`exp32`]: an odd polynomial near 0, the normal tail elsewhere.

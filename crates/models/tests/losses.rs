@@ -94,11 +94,20 @@ fn fifty_losses_of_every_net_are_as_recorded() {
             .collect();
         assert_eq!(expected.len(), STEPS, "{model}");
         if own {
-            let differs = losses.iter().zip(&expected).position(|(a, b)| a.to_bits() != b.to_bits());
-            assert_eq!(differs, None, "{model}: the first step whose loss differs from {set}'s record");
+            let differs = losses
+                .iter()
+                .zip(&expected)
+                .position(|(a, b)| a.to_bits() != b.to_bits());
+            assert_eq!(
+                differs, None,
+                "{model}: the first step whose loss differs from {set}'s record"
+            );
         } else {
             for (step, (a, b)) in losses.iter().zip(&expected).take(ALIKE).enumerate() {
-                assert!((a - b).abs() <= TOLERANCE * b.abs(), "{model}, step {step}: {a} and {b}");
+                assert!(
+                    (a - b).abs() <= TOLERANCE * b.abs(),
+                    "{model}, step {step}: {a} and {b}"
+                );
             }
         }
     }

@@ -100,6 +100,11 @@ fn layers(init: &mut Init<Cpu>) -> Vec<Case> {
     add(Box::new(Flatten { start: 0, end: -2 }), &[2, 3, 4, 5], &[24, 5]);
     add(Box::new(Relu), &[3, 4], &[3, 4]);
     add(Box::<LeakyRelu>::default(), &[3, 4], &[3, 4]);
+    add(Box::<Softplus>::default(), &[3, 4], &[3, 4]);
+    add(Box::<Hardtanh>::default(), &[3, 4], &[3, 4]);
+    add(Box::new(Hardswish), &[3, 4], &[3, 4]);
+    add(Box::new(Relu6), &[3, 4], &[3, 4]);
+    add(Box::new(PRelu::new(init, 4).unwrap()), &[3, 4], &[3, 4]);
     add(Box::<Elu>::default(), &[3, 4], &[3, 4]);
     add(Box::new(Gelu), &[3, 4], &[3, 4]);
     add(Box::new(GeluTanh), &[3, 4], &[3, 4]);

@@ -3,6 +3,7 @@
 
 #include "types.cuh"
 #include "warp.cuh"
+#include <codes.cuh>
 
 struct ReduceParams {
     u64 shape[8];
@@ -11,7 +12,6 @@ struct ReduceParams {
 };
 static_assert(sizeof(ReduceParams) == 96, "core::ops::ReduceParams");
 
-enum ReduceCode : u32 { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_SUM_SQUARES };
 
 // What is done to an element, and how two results join: `of` is the join under the name that warp_reduce knows.
 struct SumFold : Add {

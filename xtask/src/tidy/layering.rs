@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("cpu", Some(&["core"])),
     ("link", Some(&[])),
     ("device", Some(&["link"])),
-    ("kernels", Some(&[])),
+    ("kernels", Some(&["core"])),
     ("cuda", Some(&["core", "device", "kernels"])),
     ("emulator", Some(&[])),
     ("nn", Some(&["core", "derive", "files"])),

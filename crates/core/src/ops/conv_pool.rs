@@ -1,8 +1,8 @@
 //! A convolution and the max pooling of its result, as one op.
 
 use super::{
-    Activation, ConvOps, ConvParams, ElementwiseOps, PoolOps, PoolParams, Reduce, ReduceOps, ReduceParams, Unary,
-    UnaryParams, Window,
+    Activation, ConvOps, ConvParams, ElementwiseOps, GradReads, PoolOps, PoolParams, Reduce, ReduceOps, ReduceParams,
+    Unary, UnaryParams, Window,
 };
 use crate::{Buffer, Error, Result, Shape, checks};
 
@@ -169,14 +169,12 @@ pub fn composed_conv_max_pool_grad<B: ConvPoolOps>(
 
 /// The function whose gradient is that of the activation, `None` when there is none.
 fn derivative(f: Activation) -> Result<Option<Unary>> {
-    match f {
-        Activation::None => Ok(None),
-        Activation::Relu => Ok(Some(Unary::Relu)),
-        Activation::Sigmoid => Ok(Some(Unary::Sigmoid)),
-        Activation::Tanh => Ok(Some(Unary::Tanh)),
-        other => {
+    match f.function() {
+        None => Ok(None),
+        Some(function) if function.function().reads == GradReads::Output => Ok(Some(function)),
+        Some(_) => {
             let expected = "none, ReLU, sigmoid or tanh, whose derivative follows from the result";
-            Err(Error::invalid(OP, "activation", format!("{other:?}"), expected))
+            Err(Error::invalid(OP, "activation", format!("{f:?}"), expected))
         }
     }
 }

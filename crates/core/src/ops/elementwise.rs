@@ -1,62 +1,12 @@
 //! Elementwise ops: one input, two inputs with NumPy broadcasting, comparison, selection, conversion, fill.
 
+mod functions;
+
+pub use functions::*;
+
 use super::{Dims, Strides, coded, dims};
 use crate::{Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
-
-coded! {
-    /// An elementwise function of one tensor. `a` and `b` are the parameters of [`UnaryParams`].
-    Unary {
-        /// a·x + b
-        Affine,
-        /// −x
-        Neg,
-        /// |x|, with gradient 0 at 0
-        Abs,
-        /// eˣ
-        Exp,
-        /// ln x
-        Log,
-        /// √x
-        Sqrt,
-        /// 1/√x
-        Rsqrt,
-        /// x²
-        Square,
-        /// 1/x
-        Reciprocal,
-        /// sin x
-        Sin,
-        /// cos x
-        Cos,
-        /// tanh x
-        Tanh,
-        /// 1/(1+e⁻ˣ)
-        Sigmoid,
-        /// max(x, 0), with gradient 0 at 0
-        Relu,
-        /// x for x > 0, else a·x
-        LeakyRelu,
-        /// x for x > 0, else a·(eˣ − 1)
-        Elu,
-        /// x·Φ(x) by erf
-        Gelu,
-        /// x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
-        GeluTanh,
-        /// x·sigmoid(x)
-        Silu,
-        /// ln(1 + e^(a·x))/a, linear where a·x > b (PyTorch's beta and threshold)
-        Softplus,
-        /// min(max(x, a), b), gradient 1 on the open interval, as in PyTorch 2.15; NaN passes through
-        Clamp,
-        /// xᵃ for a constant exponent
-        Powf,
-        /// erf x
-        Erf,
-        /// −1, 0 or 1
-        Sign,
-    }
-}
 
 coded! {
     /// An elementwise function of two tensors.
@@ -75,6 +25,10 @@ coded! {
         Maximum,
         /// The smaller; NaN if either is. The gradient is halved between equal operands, as in PyTorch.
         Minimum,
+        /// The angle of the point (b, a) in (−π, π], by the signs of both (`torch.atan2`)
+        Atan2,
+        /// a − b·⌊a/b⌋, of b's sign (`torch.remainder`)
+        Remainder,
     }
 }
 
@@ -136,7 +90,7 @@ impl UnaryParams {
     /// Of input and output, how many the gradient has to read beside that of the output: a constant slope needs neither,
     /// every other function one of them.
     pub fn grad_reads(&self) -> u64 {
-        u64::from(!matches!(self.op(), Unary::Affine | Unary::Neg | Unary::Sign))
+        u64::from(self.op().function().reads != GradReads::Neither)
     }
 }
 

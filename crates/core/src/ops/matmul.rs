@@ -1,28 +1,8 @@
 //! Matrix products: batched with broadcast batches, either side transposed, and the linear layer's fused form.
 
-use super::{Dims, Strides, coded};
+use super::{Activation, Dims, Strides};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
-
-coded! {
-    /// An activation that a fused op applies to its result.
-    Activation {
-        /// The identity.
-        None,
-        /// max(x, 0)
-        Relu,
-        /// x·Φ(x) by erf
-        Gelu,
-        /// The tanh form of GELU
-        GeluTanh,
-        /// x·sigmoid(x)
-        Silu,
-        /// 1/(1+e⁻ˣ)
-        Sigmoid,
-        /// tanh x
-        Tanh,
-    }
-}
 
 /// Parameters of a batched product `C[b] = op(A[b]) · op(B[b])`, where op transposes or not.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -25,6 +25,9 @@ suite!(
     mul,
     div,
     pow,
+    atan2,
+    remainder,
+    prelu,
     extremes,
     ties,
     comparisons,
@@ -41,45 +44,27 @@ const SPECIAL: [f64; 21] = [
     1.5,
 ];
 
-/// Functions with parameters at which their cases meet.
-const FUNCTIONS: [(Unary, f64, f64); 31] = [
-    (Unary::Affine, 1.5, -0.25),
-    (Unary::Neg, 0.0, 0.0),
-    (Unary::Abs, 0.0, 0.0),
-    (Unary::Exp, 0.0, 0.0),
-    (Unary::Log, 0.0, 0.0),
-    (Unary::Sqrt, 0.0, 0.0),
-    (Unary::Rsqrt, 0.0, 0.0),
-    (Unary::Square, 0.0, 0.0),
-    (Unary::Reciprocal, 0.0, 0.0),
-    (Unary::Sin, 0.0, 0.0),
-    (Unary::Cos, 0.0, 0.0),
-    (Unary::Tanh, 0.0, 0.0),
-    (Unary::Sigmoid, 0.0, 0.0),
-    (Unary::Relu, 0.0, 0.0),
-    (Unary::LeakyRelu, 0.1, 0.0),
-    (Unary::Elu, 1.3, 0.0),
-    (Unary::Gelu, 0.0, 0.0),
-    (Unary::GeluTanh, 0.0, 0.0),
-    (Unary::Silu, 0.0, 0.0),
-    (Unary::Softplus, 1.0, 20.0),
+/// Parameters at which a function's cases meet, beside those of core's table.
+const MEETING: [(Unary, f64, f64); 7] = [
     (Unary::Softplus, 2.0, 3.0),
     (Unary::Clamp, -0.5, 1.5),
     (Unary::Clamp, 1.0, -1.0),
     (Unary::Powf, 2.0, 0.0),
-    (Unary::Powf, 3.0, 0.0),
     (Unary::Powf, 0.5, 0.0),
     (Unary::Powf, -1.0, 0.0),
-    (Unary::Powf, 1.0, 0.0),
-    (Unary::Powf, 0.0, 0.0),
-    (Unary::Erf, 0.0, 0.0),
-    (Unary::Sign, 0.0, 0.0),
+    (Unary::Softshrink, 1.0, 0.0),
 ];
+
+/// Every function with its parameters.
+fn functions() -> impl Iterator<Item = (Unary, f64, f64)> {
+    let tried = |f: Unary| f.function().tried.iter().map(move |t| (f, t.0, t.1));
+    Unary::ALL.iter().copied().flat_map(tried).chain(MEETING)
+}
 
 #[test]
 fn functions_of_special_values() {
     let cuda = cuda();
-    for (f, a, b) in FUNCTIONS {
+    for (f, a, b) in functions() {
         for dtype in FLOATS {
             let n = SPECIAL.len();
             let p = UnaryParams::new(f, n, a, b);
@@ -141,19 +126,10 @@ fn pairs() -> Vec<(Vec<usize>, Vec<usize>)> {
 #[test]
 fn pairs_of_every_shape() {
     let cuda = cuda();
-    let functions = [
-        Binary::Add,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::Pow,
-        Binary::Maximum,
-        Binary::Minimum,
-    ];
     for (sa, sb) in pairs() {
         let (a, b) = (Shape::new(&sa).unwrap(), Shape::new(&sb).unwrap());
         let (va, vb) = (mixed(a.size(), 1), mixed(b.size(), 2));
-        for f in functions {
+        for &f in Binary::ALL {
             for dtype in FLOATS {
                 let (p, y) = BroadcastParams::new("binary", f as u32, &a, &b, None).unwrap();
                 let results = both!(&cuda, |b| {
@@ -164,7 +140,7 @@ fn pairs_of_every_shape() {
                 });
                 let what = format!("{f:?} of {sa:?} and {sb:?}");
                 match f {
-                    Binary::Pow | Binary::Div => assert_near(&what, 0.0, &results),
+                    Binary::Pow | Binary::Div | Binary::Atan2 => assert_near(&what, 0.0, &results),
                     _ => assert_same(&what, &results),
                 }
             }
@@ -179,7 +155,7 @@ fn pairs_of_special_values() {
     let n = SPECIAL.len();
     let (a, c) = (Shape::new(&[n, 1]).unwrap(), Shape::new(&[n]).unwrap());
     for dtype in FLOATS {
-        for f in [Binary::Div, Binary::Pow, Binary::Maximum, Binary::Minimum] {
+        for &f in &Binary::ALL[3..] {
             let (p, _) = BroadcastParams::new("binary", f as u32, &a, &c, None).unwrap();
             let results = both!(&cuda, |b| {
                 let (x, mut y) = (tensor(b, dtype, &SPECIAL), space(b, dtype, n * n));

@@ -2,36 +2,52 @@
 
 use super::{Layer, unit_module};
 use crate::{Backend, Result, Tensor};
+use kiln_core::unary_functions;
 
-/// Declares layers that call one method of [`Tensor`].
+/// Declares a layer for every function of core's table that is a module of PyTorch, with the function's parameters as its
+/// fields.
 macro_rules! activations {
-    ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident {
+        $kind:ident $method:ident($($parameter:ident = $default:expr),*), torch: $torch:literal, $(layer: $layer:literal,)?
+        reads: $reads:ident, $($rest:tt)*
+    })*) => {
+        $(activations!(@layer [$($layer)?] $(#[$doc])* $name $method($($parameter = $default),*));)*
+    };
+    (@layer [] $($row:tt)*) => {};
+    (@layer [$layer:literal] $(#[$doc:meta])* $name:ident $method:ident()) => {
         $(#[$doc])*
+        #[doc = concat!("\n`", $layer, "`, as [`Tensor::", stringify!($method), "`].")]
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
+        activations!(@forward $name $method());
+    };
+    (@layer [$layer:literal] $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),+)) => {
+        $(#[$doc])*
+        #[doc = concat!("\n`", $layer, "`, as [`Tensor::", stringify!($method), "`].")]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $(
+                #[doc = concat!("`", stringify!($parameter), "` of the function, ", stringify!($default), " by default.")]
+                pub $parameter: f64
+            ),+
+        }
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($parameter: $default),+ }
+            }
+        }
+        activations!(@forward $name $method($($parameter),+));
+    };
+    (@forward $name:ident $method:ident($($parameter:ident),*)) => {
         unit_module!([] $name, stringify!($name));
         impl<B: Backend> Layer<B> for $name {
             fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-                x.$method()
+                x.$method($(self.$parameter),*)
             }
         }
-    )*};
+    };
 }
-
-activations! {
-    /// max(x, 0) (`torch.nn.ReLU`).
-    Relu => relu;
-    /// x·Φ(x) by erf (`torch.nn.GELU`).
-    Gelu => gelu;
-    /// GELU's tanh form (`torch.nn.GELU(approximate="tanh")`).
-    GeluTanh => gelu_tanh;
-    /// x·sigmoid(x) (`torch.nn.SiLU`).
-    Silu => silu;
-    /// 1/(1+e⁻ˣ) (`torch.nn.Sigmoid`).
-    Sigmoid => sigmoid;
-    /// tanh x (`torch.nn.Tanh`).
-    Tanh => tanh;
-}
+unary_functions!(activations);
 
 /// Declares layers with options that call one method of [`Tensor`].
 macro_rules! with_options {
@@ -54,23 +70,13 @@ macro_rules! with_options {
 }
 
 with_options! {
-    /// x for x > 0, else slope·x (`torch.nn.LeakyReLU`).
-    LeakyRelu {
-        /// The slope of the negative side.
-        slope: f64 = 0.01
-    } => leaky_relu;
-    /// x for x > 0, else α·(eˣ − 1) (`torch.nn.ELU`).
-    Elu {
-        /// The limit of the negative side.
-        alpha: f64 = 1.0
-    } => elu;
-    /// ln(1 + e^(βx))/β, linear where βx is over the threshold (`torch.nn.Softplus`).
-    Softplus {
-        /// The sharpness.
-        beta: f64 = 1.0,
-        /// Where the linear part begins.
-        threshold: f64 = 20.0
-    } => softplus;
+    /// min(max(x, `min`), `max`) (`torch.nn.Hardtanh`).
+    Hardtanh {
+        /// The lower bound.
+        min: f64 = -1.0,
+        /// The upper bound.
+        max: f64 = 1.0
+    } => clamp;
     /// Softmax along an axis (`torch.nn.Softmax`).
     Softmax {
         /// The axis; −1 is the last.
@@ -91,6 +97,18 @@ with_options! {
         /// The last dimension joined; −1 is the last.
         end: isize = -1
     } => flatten;
+}
+
+/// min(max(x, 0), 6) (`torch.nn.ReLU6`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Relu6;
+
+unit_module!([] Relu6, "Relu6");
+
+impl<B: Backend> Layer<B> for Relu6 {
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.clamp(0.0, 6.0)
+    }
 }
 
 /// Returns its input (`torch.nn.Identity`).

@@ -12,6 +12,7 @@ mod embedding;
 mod linear;
 mod norm;
 mod pool;
+mod prelu;
 mod sequential;
 
 pub use activation::*;
@@ -23,6 +24,7 @@ pub use embedding::Embedding;
 pub use linear::{Linear, LinearBuilder};
 pub use norm::*;
 pub use pool::*;
+pub use prelu::PRelu;
 pub use sequential::Sequential;
 
 use crate::{Backend, Module, Result, Shape, Tensor, trace};

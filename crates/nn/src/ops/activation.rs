@@ -1,8 +1,9 @@
 //! The activation of a fused op: which ones the op applies itself, and their gradients.
 
+use super::elementwise::composed;
 use crate::autograd::{RuleContext, is_grad_enabled};
 use crate::{Backend, Result, Tensor};
-use kiln_core::ops::{Activation, Unary, UnaryParams};
+use kiln_core::ops::{Activation, GradReads, Unary, UnaryParams};
 
 /// How a fused op treats its activation: inside the backend's op, or as an op of its own behind it.
 #[derive(Clone, Copy)]
@@ -53,26 +54,16 @@ impl Fused {
 
 /// `f(x)` as an op of its own.
 pub(super) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor<B>> {
-    match f {
-        Activation::None => Ok(x),
-        Activation::Relu => x.relu(),
-        Activation::Gelu => x.gelu(),
-        Activation::GeluTanh => x.gelu_tanh(),
-        Activation::Silu => x.silu(),
-        Activation::Sigmoid => x.sigmoid(),
-        Activation::Tanh => x.tanh(),
+    match f.function() {
+        None => Ok(x),
+        Some(f) => x.unary(f.function().name, f, &[]),
     }
 }
 
 /// The function, when its derivative is one of its result alone: a rectified value, say, is positive exactly where
 /// the value before was.
 fn by_output(f: Activation) -> Option<Unary> {
-    match f {
-        Activation::Relu => Some(Unary::Relu),
-        Activation::Sigmoid => Some(Unary::Sigmoid),
-        Activation::Tanh => Some(Unary::Tanh),
-        _ => None,
-    }
+    f.function().filter(|f| f.function().reads == GradReads::Output)
 }
 
 /// The gradient before the activation from the gradient behind it.
@@ -84,11 +75,7 @@ pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>)
     };
     let y = cx.output();
     if is_grad_enabled() {
-        return match f {
-            Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
-            Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
-            _ => rectify(y, g),
-        };
+        return composed(f, [0.0, 0.0], [y, y, g]);
     }
     by_kernel(f, y, g)
 }

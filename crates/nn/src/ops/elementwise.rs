@@ -4,6 +4,8 @@ mod binary;
 mod compare;
 mod unary;
 
+pub(super) use unary::composed;
+
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::require_float;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};

@@ -1,6 +1,6 @@
 //! Matrix products and linear layers.
 
-use super::elementwise::erf;
+use super::elementwise::Function;
 use crate::array::broadcast_shape;
 use crate::{Array, Case, check, shapes};
 use kiln_core::ops::Activation;
@@ -150,18 +150,7 @@ impl Case for Linear {
 
 /// The activations of fused ops, as their formulas read.
 pub(super) fn activate(f: Activation, x: f64) -> f64 {
-    match f {
-        Activation::None => x,
-        Activation::Relu => x.max(0.0),
-        Activation::Gelu => x * 0.5 * (1.0 + erf(x / 2f64.sqrt())),
-        Activation::GeluTanh => {
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-            x / 2.0 * (1.0 + u.tanh())
-        }
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Activation::Tanh => x.tanh(),
-    }
+    f.function().map_or(x, |f| Function::plain(f).exact(x))
 }
 
 /// Linear layers with every activation, with and without bias.
@@ -196,14 +185,9 @@ pub fn fused_activations<B: Backend>(backend: &B) {
             let column = Tensor::from_f64(backend, &values, &[values.len(), 1], dtype)?;
             let one = Tensor::ones(backend, &[1, 1], dtype)?;
             for &f in Activation::ALL {
-                let elementwise = match f {
-                    Activation::None => column.clone(),
-                    Activation::Relu => column.relu()?,
-                    Activation::Gelu => column.gelu()?,
-                    Activation::GeluTanh => column.gelu_tanh()?,
-                    Activation::Silu => column.silu()?,
-                    Activation::Sigmoid => column.sigmoid()?,
-                    Activation::Tanh => column.tanh()?,
+                let elementwise = match f.function() {
+                    None => column.clone(),
+                    Some(f) => Function::plain(f).apply(&column)?,
                 };
                 let want = elementwise.to_f64()?;
                 // The values as rows, and as columns, of products with 1.

@@ -236,6 +236,8 @@ pub(super) fn binary<A: Math>(p: &BroadcastParams, run: Run<'_, A, 2>) {
         // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
         Binary::Maximum => pairs!(run, 1, |a, b| if a > b || is_nan(a) { a } else { b }),
         Binary::Minimum => pairs!(run, 1, |a, b| if a < b || is_nan(a) { a } else { b }),
+        Binary::Atan2 => pairs!(run, 128, |a, b| a.atan2(b)),
+        Binary::Remainder => pairs!(run, 64, |a, b| a.remainder(b)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::same_dtype;
-use crate::{Backend, Result, Shape, Tensor};
+use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Binary, BroadcastParams};
 
 fn binary<B: Backend>(op: &'static str, f: Binary, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
@@ -92,6 +92,19 @@ impl<B: Backend> Rule<B> for Pair<B> {
                 shapes,
                 [&|| base(g, a(), b()), &|| exponent(g, cx.output(), a(), b())],
             ),
+            Binary::Atan2 => {
+                // b·g and −a·g over a² + b².
+                let share = || g.div(&a().square()?.add(&b().square()?)?);
+                each(cx, shapes, [&|| share()?.mul(b()), &|| share()?.mul(a())?.neg()])
+            }
+            // The quotient's integer part is constant between its steps.
+            Binary::Remainder => each(
+                cx,
+                shapes,
+                [&|| Ok(g.clone()), &|| {
+                    g.mul(&a().detach().div(&b().detach())?.floor()?)?.neg()
+                }],
+            ),
             f => {
                 // Equal operands share the gradient; a NaN, which compares with nothing, passes it to both.
                 let shared = || Tensor::where_(&a().eq(b())?, &g.mul_scalar(0.5)?, g);
@@ -178,6 +191,41 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::add`].
     pub fn pow(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
         self.pair("pow", Binary::Pow, other)
+    }
+
+    /// `self` where it is greater than 0, else `weight`·`self`, for a `weight` of one element or one for each channel of
+    /// `[…, C]` (`torch.nn.functional.prelu`; He et al. 2015).
+    ///
+    /// # Errors
+    /// A `weight` that is neither `[1]` nor `[C]`, dtypes that differ.
+    pub fn prelu(&self, weight: &Tensor<B>) -> Result<Tensor<B>> {
+        const OP: &str = "prelu";
+        let channels = self.shape().dims().last().copied().unwrap_or(1);
+        if !matches!(*weight.shape().dims(), [n] if n == 1 || n == channels) {
+            return Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: *self.shape(),
+                rhs: *weight.shape(),
+            });
+        }
+        same_dtype(OP, self, weight)?;
+        Tensor::where_(&self.gt_scalar(0.0)?, self, &self.mul(weight)?)
+    }
+
+    /// The angle of the point (`other`, `self`), in radians from −π to π, with broadcasting (`torch.atan2`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn atan2(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("atan2", Binary::Atan2, other)
+    }
+
+    /// `self` − `other`·⌊`self`/`other`⌋, which has the sign of `other`, with broadcasting (`torch.remainder`).
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn remainder(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pair("remainder", Binary::Remainder, other)
     }
 
     /// The larger of the two with broadcasting, NaN if either is (`torch.maximum`). Equal operands share the gradient.

@@ -3,11 +3,16 @@
 
 use crate::autograd::{Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Result, Tensor};
-use kiln_core::ops::{Unary, UnaryParams};
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
+use kiln_core::ops::{GradReads, Unary, UnaryParams};
+use kiln_core::unary_functions;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
 /// The cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
 const GELU_CUBE: f64 = 0.044_715;
+
+/// Scale and limit of SELU (Klambauer et al. 2017).
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
 /// The gradient of a [`Unary`] function. It keeps the input only where the derivative is not a function of the output.
 struct UnaryRule<B: Backend> {
@@ -18,13 +23,11 @@ struct UnaryRule<B: Backend> {
 }
 
 fn reads_output(f: Unary) -> bool {
-    use Unary::*;
-    matches!(f, Exp | Sqrt | Rsqrt | Reciprocal | Tanh | Sigmoid | Relu)
+    f.function().reads == GradReads::Output
 }
 
 fn reads_input(f: Unary) -> bool {
-    use Unary::*;
-    !(reads_output(f) || matches!(f, Affine | Neg | Sign))
+    f.function().reads == GradReads::Input
 }
 
 impl<B: Backend> Rule<B> for UnaryRule<B> {
@@ -61,69 +64,121 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
 impl<B: Backend> UnaryRule<B> {
     /// g·f′(x) in differentiable ops.
     fn composed(&self, x: &Tensor<B>, y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
-        let (a, b) = (self.a, self.b);
-        match self.f {
-            Unary::Affine => g.mul_scalar(a),
-            Unary::Neg => g.neg(),
-            Unary::Sign => g.zeros_like(),
-            Unary::Abs => g.mul(&x.detach().sign()?),
-            Unary::Exp => g.mul(y),
-            Unary::Log => g.div(x),
-            Unary::Sqrt => g.div(y)?.mul_scalar(0.5),
-            Unary::Rsqrt => g.mul(&y.square()?.mul(y)?)?.mul_scalar(-0.5),
-            Unary::Square => g.mul(x)?.mul_scalar(2.0),
-            Unary::Reciprocal => g.mul(&y.square()?)?.neg(),
-            Unary::Sin => g.mul(&x.cos()?),
-            Unary::Cos => g.mul(&x.sin()?)?.neg(),
-            Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
-            Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
-            Unary::Relu => g.masked_fill(&y.le_scalar(0.0)?, 0.0),
-            Unary::LeakyRelu => Tensor::where_(&x.gt_scalar(0.0)?, g, &g.mul_scalar(a)?),
-            // The exponential is taken where x ≤ 0 only: elsewhere it could overflow and 0·∞ spoil its gradient.
-            Unary::Elu => {
-                let below = g.mul(&x.clamp_max(0.0)?.exp()?)?.mul_scalar(a)?;
-                Tensor::where_(&x.le_scalar(0.0)?, &below, g)
-            }
-            Unary::Gelu => {
-                let cdf = x.mul_scalar(FRAC_1_SQRT_2)?.erf()?.affine(0.5, 0.5)?;
-                let pdf = x
-                    .square()?
-                    .mul_scalar(-0.5)?
-                    .exp()?
-                    .mul_scalar(1.0 / (2.0 * PI).sqrt())?;
-                g.mul(&cdf.add(&x.mul(&pdf)?)?)
-            }
-            Unary::GeluTanh => {
-                let scale = 2.0 * (2.0 / PI).sqrt();
-                let square = x.square()?;
-                let gate = square.affine(GELU_CUBE * scale, scale)?.mul(x)?.sigmoid()?;
-                let slope = square.affine(3.0 * GELU_CUBE * scale, scale)?;
-                gated(g, x, &gate, &slope.mul(x)?)
-            }
-            Unary::Silu => gated(g, x, &x.sigmoid()?, x),
-            Unary::Softplus => {
-                let below = g.mul(&x.mul_scalar(a)?.sigmoid()?)?;
-                Tensor::where_(&x.mul_scalar(a)?.gt_scalar(b)?, g, &below)
-            }
-            // A NaN fails every comparison and gets no gradient, as in the kernel. An infinite bound is none: what
-            // reaches it has its gradient.
-            Unary::Clamp => {
-                let zero = g.zeros_like()?;
-                let above = match a {
-                    f64::NEG_INFINITY => x.ge_scalar(a)?,
-                    _ => x.gt_scalar(a)?,
-                };
-                let below = match b {
-                    f64::INFINITY => x.le_scalar(b)?,
-                    _ => x.lt_scalar(b)?,
-                };
-                Tensor::where_(&below, &Tensor::where_(&above, g, &zero)?, &zero)
-            }
-            Unary::Powf if a == 0.0 => g.zeros_like(),
-            Unary::Powf => g.mul(&x.powf(a - 1.0)?)?.mul_scalar(a),
-            Unary::Erf => g.mul(&x.square()?.neg()?.exp()?)?.mul_scalar(FRAC_2_SQRT_PI),
-        }
+        composed(self.f, [self.a, self.b], [x, y, g])
     }
+}
+
+/// The slope of `f` times `g` in differentiable ops, where y = f(x).
+pub(in crate::ops) fn composed<B: Backend>(
+    f: Unary,
+    [a, b]: [f64; 2],
+    [x, y, g]: [&Tensor<B>; 3],
+) -> Result<Tensor<B>> {
+    match f {
+        Unary::Affine => g.mul_scalar(a),
+        Unary::Neg => g.neg(),
+        Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => g.zeros_like(),
+        Unary::Abs => g.mul(&x.detach().sign()?),
+        Unary::Exp => g.mul(y),
+        Unary::Exp2 => g.mul(y)?.mul_scalar(LN_2),
+        Unary::Expm1 => g.mul(&y.add_scalar(1.0)?),
+        Unary::Log => g.div(x),
+        Unary::Log2 => g.div(x)?.mul_scalar(1.0 / LN_2),
+        Unary::Log10 => g.div(x)?.mul_scalar(1.0 / LN_10),
+        Unary::Log1p => g.div(&x.add_scalar(1.0)?),
+        Unary::Sqrt => g.div(y)?.mul_scalar(0.5),
+        Unary::Rsqrt => g.mul(&y.square()?.mul(y)?)?.mul_scalar(-0.5),
+        Unary::Square => g.mul(x)?.mul_scalar(2.0),
+        Unary::Reciprocal => g.mul(&y.square()?)?.neg(),
+        Unary::Powf if a == 0.0 => g.zeros_like(),
+        Unary::Powf => g.mul(&x.powf(a - 1.0)?)?.mul_scalar(a),
+        Unary::Sin => g.mul(&x.cos()?),
+        Unary::Cos => g.mul(&x.sin()?)?.neg(),
+        Unary::Tan => g.mul(&y.square()?.add_scalar(1.0)?),
+        Unary::Asin => g.mul(&x.square()?.rsub_scalar(1.0)?.rsqrt()?),
+        Unary::Acos => g.mul(&x.square()?.rsub_scalar(1.0)?.rsqrt()?)?.neg(),
+        Unary::Atan => g.div(&x.square()?.add_scalar(1.0)?),
+        Unary::Sinh => g.mul(&x.cosh()?),
+        Unary::Cosh => g.mul(&x.sinh()?),
+        Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
+        Unary::Asinh => g.mul(&x.square()?.add_scalar(1.0)?.rsqrt()?),
+        Unary::Acosh => g.mul(&x.square()?.sub_scalar(1.0)?.rsqrt()?),
+        Unary::Atanh => g.div(&x.square()?.rsub_scalar(1.0)?),
+        Unary::Erf => g.mul(&x.square()?.neg()?.exp()?)?.mul_scalar(FRAC_2_SQRT_PI),
+        Unary::Erfc => g.mul(&x.square()?.neg()?.exp()?)?.mul_scalar(-FRAC_2_SQRT_PI),
+        Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
+        Unary::LogSigmoid => g.mul(&x.neg()?.sigmoid()?),
+        Unary::Relu => g.masked_fill(&y.le_scalar(0.0)?, 0.0),
+        Unary::LeakyRelu => Tensor::where_(&x.gt_scalar(0.0)?, g, &g.mul_scalar(a)?),
+        Unary::Elu => below_zero(x, [g, &g.mul_scalar(a)?], 1.0),
+        Unary::Selu => below_zero(
+            x,
+            [&g.mul_scalar(SELU_SCALE)?, &g.mul_scalar(SELU_SCALE * SELU_ALPHA)?],
+            1.0,
+        ),
+        Unary::Celu => below_zero(x, [g, g], a),
+        Unary::Gelu => {
+            let cdf = x.mul_scalar(FRAC_1_SQRT_2)?.erf()?.affine(0.5, 0.5)?;
+            let pdf = x
+                .square()?
+                .mul_scalar(-0.5)?
+                .exp()?
+                .mul_scalar(1.0 / (2.0 * PI).sqrt())?;
+            g.mul(&cdf.add(&x.mul(&pdf)?)?)
+        }
+        Unary::GeluTanh => {
+            let scale = 2.0 * (2.0 / PI).sqrt();
+            let square = x.square()?;
+            let gate = square.affine(GELU_CUBE * scale, scale)?.mul(x)?.sigmoid()?;
+            let slope = square.affine(3.0 * GELU_CUBE * scale, scale)?;
+            gated(g, x, &gate, &slope.mul(x)?)
+        }
+        Unary::Silu => gated(g, x, &x.sigmoid()?, x),
+        // t + x·(1 − t²)·sigmoid(x) for t = tanh(softplus(x)).
+        Unary::Mish => {
+            let t = x.softplus(1.0, 20.0)?.tanh()?;
+            let bend = t.square()?.rsub_scalar(1.0)?.mul(&x.sigmoid()?)?.mul(x)?;
+            g.mul(&t.add(&bend)?)
+        }
+        Unary::Softplus => {
+            let below = g.mul(&x.mul_scalar(a)?.sigmoid()?)?;
+            Tensor::where_(&x.mul_scalar(a)?.gt_scalar(b)?, g, &below)
+        }
+        Unary::Softsign => g.div(&x.abs()?.add_scalar(1.0)?.square()?),
+        Unary::Hardsigmoid => between(x, &g.mul_scalar(1.0 / 6.0)?, -3.0, 3.0),
+        Unary::Hardswish => {
+            let inside = g.mul(&x.affine(1.0 / 3.0, 0.5)?)?;
+            let rising = Tensor::where_(&x.lt_scalar(3.0)?, &inside, g)?;
+            rising.masked_fill(&x.le_scalar(-3.0)?, 0.0)
+        }
+        Unary::Hardshrink | Unary::Softshrink => {
+            let outside = g.masked_fill(&x.abs()?.le_scalar(a)?, 0.0)?;
+            Ok(outside)
+        }
+        Unary::Clamp => between(x, g, a, b),
+    }
+}
+
+/// The first of `g` where x > 0, elsewhere the second times e^(x/a): the exponential is taken where x ≤ 0 only, because it
+/// could overflow and 0·∞ spoil its gradient.
+fn below_zero<B: Backend>(x: &Tensor<B>, [above, below]: [&Tensor<B>; 2], a: f64) -> Result<Tensor<B>> {
+    let below = below.mul(&x.clamp_max(0.0)?.mul_scalar(1.0 / a)?.exp()?)?;
+    Tensor::where_(&x.le_scalar(0.0)?, &below, above)
+}
+
+/// `g` where x lies between `low` and `high`, else 0. A NaN fails every comparison and gets no gradient, as in the kernel. An
+/// infinite bound is none: what reaches it has its gradient.
+fn between<B: Backend>(x: &Tensor<B>, g: &Tensor<B>, low: f64, high: f64) -> Result<Tensor<B>> {
+    let zero = g.zeros_like()?;
+    let above = match low {
+        f64::NEG_INFINITY => x.ge_scalar(low)?,
+        _ => x.gt_scalar(low)?,
+    };
+    let below = match high {
+        f64::INFINITY => x.le_scalar(high)?,
+        _ => x.lt_scalar(high)?,
+    };
+    Tensor::where_(&below, &Tensor::where_(&above, g, &zero)?, &zero)
 }
 
 /// g·(s + s·(1 − s)·t): the gradient of x·sigmoid(u(x)), where `s` is the gate and t = x·u′(x).
@@ -140,61 +195,33 @@ fn not_nan(op: &'static str, argument: &'static str, value: f64) -> Result<()> {
     Ok(())
 }
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
-        impl<B: Backend> Tensor<B> {$(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// Memory.
-            pub fn $name(&self) -> Result<Tensor<B>> {
-                self.unary(stringify!($name), Unary::$f, 0.0, 0.0)
-            }
-        )*}
+/// Makes the methods of the table's functions; `custom` ones are written out below.
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident {
+        $kind:ident $method:ident($($parameter:ident = $default:expr),*), torch: $torch:literal, $($rest:tt)*
+    })*) => {
+        impl<B: Backend> Tensor<B> {
+            $(methods!(@$kind $(#[$doc])* $name $method($($parameter = $default),*) $torch);)*
+        }
+    };
+    (@custom $($row:tt)*) => {};
+    (@function $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),*) $torch:literal) => {
+        $(#[$doc])*
+        #[doc = concat!("\n`", $torch, "`", $(" (there `", stringify!($parameter), "` is ", stringify!($default), " unless given)",)*
+            ".\n\n# Errors\n[`Error::OutOfMemory`]", $("; a `", stringify!($parameter), "` that is NaN",)* ".")]
+        pub fn $method(&self $(, $parameter: f64)*) -> Result<Tensor<B>> {
+            const OP: &str = stringify!($method);
+            $(not_nan(OP, stringify!($parameter), $parameter)?;)*
+            self.unary(OP, Unary::$name, &[$($parameter),*])
+        }
     };
 }
-
-functions! {
-    /// −x (`torch.neg`).
-    neg => Neg;
-    /// |x| (`torch.abs`), with gradient 0 at 0.
-    abs => Abs;
-    /// eˣ (`torch.exp`).
-    exp => Exp;
-    /// ln x (`torch.log`).
-    log => Log;
-    /// √x (`torch.sqrt`).
-    sqrt => Sqrt;
-    /// 1/√x (`torch.rsqrt`).
-    rsqrt => Rsqrt;
-    /// x² (`torch.square`).
-    square => Square;
-    /// 1/x (`torch.reciprocal`).
-    reciprocal => Reciprocal;
-    /// sin x (`torch.sin`).
-    sin => Sin;
-    /// cos x (`torch.cos`).
-    cos => Cos;
-    /// tanh x (`torch.tanh`).
-    tanh => Tanh;
-    /// 1/(1 + e⁻ˣ) (`torch.sigmoid`).
-    sigmoid => Sigmoid;
-    /// max(x, 0) (`torch.relu`), with gradient 0 at 0.
-    relu => Relu;
-    /// x·Φ(x) with the error function (`torch.nn.functional.gelu`; Hendrycks & Gimpel 2016).
-    gelu => Gelu;
-    /// The tanh form of GELU (`gelu` with `approximate="tanh"`).
-    gelu_tanh => GeluTanh;
-    /// x·sigmoid(x) (`torch.nn.functional.silu`).
-    silu => Silu;
-    /// The error function (`torch.erf`).
-    erf => Erf;
-    /// −1, 0 or 1 (`torch.sign`; 0 for NaN), with gradient 0.
-    sign => Sign;
-}
+unary_functions!(methods);
 
 impl<B: Backend> Tensor<B> {
-    fn unary(&self, op: &'static str, f: Unary, a: f64, b: f64) -> Result<Tensor<B>> {
+    /// `f` of every element, with up to two parameters.
+    pub(in crate::ops) fn unary(&self, op: &'static str, f: Unary, parameters: &[f64]) -> Result<Tensor<B>> {
+        let [a, b] = [0, 1].map(|i| parameters.get(i).copied().unwrap_or(0.0));
         let p = UnaryParams::new(f, self.size(), a, b);
         let mut y = self.alloc_like(*self.shape())?;
         self.backend().unary(&p, self.buffer(), &mut y)?;
@@ -208,58 +235,50 @@ impl<B: Backend> Tensor<B> {
         )
     }
 
-    /// a·x + b.
-    ///
-    /// # Errors
-    /// Memory.
-    pub fn affine(&self, a: f64, b: f64) -> Result<Tensor<B>> {
-        self.unary("affine", Unary::Affine, a, b)
-    }
-
     /// x + c.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn add_scalar(&self, c: f64) -> Result<Tensor<B>> {
-        self.unary("add_scalar", Unary::Affine, 1.0, c)
+        self.unary("add_scalar", Unary::Affine, &[1.0, c])
     }
 
     /// x − c.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn sub_scalar(&self, c: f64) -> Result<Tensor<B>> {
-        self.unary("sub_scalar", Unary::Affine, 1.0, -c)
+        self.unary("sub_scalar", Unary::Affine, &[1.0, -c])
     }
 
     /// c − x (`torch.rsub`).
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn rsub_scalar(&self, c: f64) -> Result<Tensor<B>> {
-        self.unary("rsub_scalar", Unary::Affine, -1.0, c)
+        self.unary("rsub_scalar", Unary::Affine, &[-1.0, c])
     }
 
     /// c·x.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn mul_scalar(&self, c: f64) -> Result<Tensor<B>> {
-        self.unary("mul_scalar", Unary::Affine, c, 0.0)
+        self.unary("mul_scalar", Unary::Affine, &[c, 0.0])
     }
 
     /// x/c, computed as x·(1/c).
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn div_scalar(&self, c: f64) -> Result<Tensor<B>> {
-        self.unary("div_scalar", Unary::Affine, 1.0 / c, 0.0)
+        self.unary("div_scalar", Unary::Affine, &[1.0 / c, 0.0])
     }
 
     /// c/x.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn rdiv_scalar(&self, c: f64) -> Result<Tensor<B>> {
         self.reciprocal()?.mul_scalar(c)
     }
@@ -274,28 +293,21 @@ impl<B: Backend> Tensor<B> {
         const OP: &str = "powf";
         not_nan(OP, "exponent", exponent)?;
         match exponent {
-            0.5 => self.unary(OP, Unary::Sqrt, 0.0, 0.0),
-            -0.5 => self.unary(OP, Unary::Rsqrt, 0.0, 0.0),
-            _ => self.unary(OP, Unary::Powf, exponent, 0.0),
+            0.5 => self.unary(OP, Unary::Sqrt, &[0.0, 0.0]),
+            -0.5 => self.unary(OP, Unary::Rsqrt, &[0.0, 0.0]),
+            _ => self.unary(OP, Unary::Powf, &[exponent, 0.0]),
         }
     }
 
-    /// x for x > 0, else `negative_slope`·x (`torch.nn.functional.leaky_relu`).
+    /// x for x > 0, else `alpha`·(e^(x/`alpha`) − 1) (`torch.nn.functional.celu`; Barron 2017).
     ///
     /// # Errors
-    /// A slope that is NaN.
-    pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor<B>> {
-        not_nan("leaky_relu", "negative_slope", negative_slope)?;
-        self.unary("leaky_relu", Unary::LeakyRelu, negative_slope, 0.0)
-    }
-
-    /// x for x > 0, else `alpha`·(eˣ − 1) (`torch.nn.functional.elu`; Clevert et al. 2015).
-    ///
-    /// # Errors
-    /// An `alpha` that is NaN.
-    pub fn elu(&self, alpha: f64) -> Result<Tensor<B>> {
-        not_nan("elu", "alpha", alpha)?;
-        self.unary("elu", Unary::Elu, alpha, 0.0)
+    /// An `alpha` that is 0 or NaN.
+    pub fn celu(&self, alpha: f64) -> Result<Tensor<B>> {
+        if alpha == 0.0 || alpha.is_nan() {
+            return Err(Error::invalid("celu", "alpha", alpha, "a number other than 0"));
+        }
+        self.unary("celu", Unary::Celu, &[alpha])
     }
 
     /// ln(1 + e^(`beta`·x))/`beta`, and x itself where `beta`·x > `threshold` (`torch.nn.functional.softplus`, whose
@@ -308,18 +320,7 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::invalid("softplus", "beta", beta, "a finite number other than 0"));
         }
         not_nan("softplus", "threshold", threshold)?;
-        self.unary("softplus", Unary::Softplus, beta, threshold)
-    }
-
-    /// min(max(x, `min`), `max`) (`torch.clamp`), with gradient 1 between the bounds and 0 on them; NaN stays NaN, with
-    /// gradient 0. An infinite bound is none: an infinite x that it lets pass has gradient 1.
-    ///
-    /// # Errors
-    /// A bound that is NaN.
-    pub fn clamp(&self, min: f64, max: f64) -> Result<Tensor<B>> {
-        not_nan("clamp", "min", min)?;
-        not_nan("clamp", "max", max)?;
-        self.unary("clamp", Unary::Clamp, min, max)
+        self.unary("softplus", Unary::Softplus, &[beta, threshold])
     }
 
     /// max(x, `min`), as [`Tensor::clamp`].

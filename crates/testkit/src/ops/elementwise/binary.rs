@@ -33,6 +33,8 @@ impl Case for Pair {
             Binary::Pow => x[0].pow(&x[1]),
             Binary::Maximum => x[0].maximum(&x[1]),
             Binary::Minimum => x[0].minimum(&x[1]),
+            Binary::Atan2 => x[0].atan2(&x[1]),
+            Binary::Remainder => x[0].remainder(&x[1]),
         }
     }
 
@@ -45,6 +47,8 @@ impl Case for Pair {
             Binary::Pow => a.powf(b),
             Binary::Maximum => a.max(b),
             Binary::Minimum => a.min(b),
+            Binary::Atan2 => a.atan2(b),
+            Binary::Remainder => a - b * (a / b).floor(),
         })
     }
 }
@@ -96,6 +100,69 @@ pub fn pow<B: Backend>(backend: &B) {
     assert_eq!(got[0], [1.0, 0.0, 1.0, inf]);
     assert_eq!(got[1], [0.0, 0.0, 0.0, -inf]);
     assert_eq!(got[2], [0.0, 0.0, 2f64.ln(), -inf]);
+}
+
+/// A rectifier with one learned slope and with one for each channel.
+pub fn prelu<B: Backend>(backend: &B) {
+    #[derive(Clone, Debug)]
+    struct Learned {
+        x: Array,
+        weight: Array,
+    }
+    impl Case for Learned {
+        fn inputs(&self) -> Vec<Array> {
+            vec![self.x.clone(), self.weight.clone()]
+        }
+        fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+            x[0].prelu(&x[1])
+        }
+        fn oracle(&self, x: &[Array]) -> Array {
+            zip(&x[0], &x[1], |x, weight| if x > 0.0 { x } else { weight * x })
+        }
+    }
+    let strategy = (shapes::shape(2), 1usize..6, any::<bool>()).prop_flat_map(|(lead, channels, each)| {
+        let x = shapes::values(&[&lead[..], &[channels]].concat(), -2.0, 2.0);
+        let weight = shapes::values(&[if each { channels } else { 1 }], -1.0, 1.0);
+        (x, weight).prop_map(|(x, weight)| Learned { x, weight })
+    });
+    // Differences across 0 see neither slope.
+    let apart = |case: &Learned| case.x.data.iter().all(|x| x.abs() > 1e-3);
+    check(backend, strategy.prop_filter("values apart from 0", apart));
+    let refused = || -> Result<()> {
+        let x = Tensor::zeros(backend, &[2, 3], DType::F32)?;
+        for shape in [&[2][..], &[1, 3], &[0]] {
+            let weight = Tensor::zeros(backend, shape, DType::F32)?;
+            assert!(
+                matches!(x.prelu(&weight), Err(kiln_core::Error::ShapeMismatch { .. })),
+                "{shape:?}"
+            );
+        }
+        Ok(())
+    };
+    refused().unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Angles with broadcasting, in all four quadrants.
+pub fn atan2<B: Backend>(backend: &B) {
+    for (a, b) in [(0.2, 0.3), (0.2, -2.0), (-2.0, 0.3), (-2.0, -2.0)] {
+        check_with(12, backend, pairs(Binary::Atan2, (a, a + 1.7), (b, b + 1.7)));
+    }
+}
+
+/// Remainders with broadcasting, of divisors of either sign, where the quotient is far enough from an integer for
+/// differences.
+pub fn remainder<B: Backend>(backend: &B) {
+    for b in [0.6, -1.9] {
+        let apart = |p: &Pair| {
+            zip(&p.a, &p.b, |a, b| (a / b - (a / b).round()).abs())
+                .data
+                .iter()
+                .all(|&d| d > 1e-3)
+        };
+        let strategy =
+            pairs(Binary::Remainder, (-4.0, 4.0), (b, b + 1.3)).prop_filter("quotients between integers", apart);
+        check_with(24, backend, strategy);
+    }
 }
 
 /// The larger and the smaller, where they are far enough apart for differences.
