@@ -1,15 +1,37 @@
 //! What a fused op does to a block of its result while it is in cache: add the bias, apply the activation.
 
 use crate::pointwise::{self, Pointwise};
-use crate::scalar::{Scalar, vectorized};
+use crate::simd::isa::vectorized;
+use crate::simd::real::Real;
 use kiln_core::fused_functions;
 use kiln_core::ops::Activation;
+
+/// What is done to C when its sums are complete: add the bias of each column, then apply the activation.
+#[derive(Clone, Copy)]
+pub(crate) struct Epilogue<'a, A> {
+    /// One value per column of the whole C.
+    pub(crate) bias: Option<&'a [A]>,
+    pub(crate) activation: Activation,
+}
+
+impl<A> Epilogue<'_, A> {
+    /// C as it is.
+    pub(crate) const NONE: Self = Epilogue {
+        bias: None,
+        activation: Activation::None,
+    };
+
+    /// Whether it leaves C as it is.
+    pub(crate) fn is_none(&self) -> bool {
+        self.bias.is_none() && self.activation == Activation::None
+    }
+}
 
 macro_rules! activate {
     ($($name:ident),*) => {
         /// `f(x)` for one accumulated value.
         #[inline(always)]
-        pub(crate) fn activate<A: Scalar>(f: Activation, x: A) -> A {
+        pub(crate) fn activate<A: Real>(f: Activation, x: A) -> A {
             match f {
                 Activation::None => x,
                 $(Activation::$name => pointwise::$name::value(x, A::ZERO, A::ZERO)),*
@@ -20,7 +42,7 @@ macro_rules! activate {
 fused_functions!(activate);
 
 /// `y[i] = f(y[i] + bias[i])` for every row `y` of a block whose rows have the length of `bias`.
-pub(crate) fn finish_rows<A: Scalar>(block: &mut [A], width: usize, bias: Option<&[A]>, f: Activation) {
+pub(crate) fn finish_rows<A: Real>(block: &mut [A], width: usize, bias: Option<&[A]>, f: Activation) {
     if width == 0 {
         return;
     }

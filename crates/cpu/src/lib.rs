@@ -8,27 +8,22 @@
 //! parent had made a [`Cpu`] before it forked, so that the two can be told apart; a fork while another thread is inside an op
 //! may leave that op's locks taken. The data loader's workers stay behind too: a child begins its own epoch.
 
-mod block;
-mod blocks;
-mod buffer;
 mod conv;
 mod dispatch;
 mod epilogue;
 mod fork;
+mod fused_pool;
 mod gemm;
 mod interrupt;
-mod math;
 pub mod measure;
+mod memory;
 mod ops;
 mod parallel;
 mod pointwise;
-mod pool;
-mod real;
-mod rows;
 mod runtime;
 mod scalar;
-mod tile;
-mod wide;
+mod simd;
+mod winograd;
 
-pub use buffer::CpuBuffer;
+pub use memory::CpuBuffer;
 pub use runtime::{Cpu, CpuBuilder, instruction_set};

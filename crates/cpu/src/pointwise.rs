@@ -1,7 +1,7 @@
 //! The functions of core's table, one definition each of value and slope: elementwise ops and the epilogues of products
 //! and convolutions compute these.
 
-use crate::math::Math;
+use crate::simd::math::Math;
 
 /// √(2/π) and the cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
 const GELU_SCALE: f64 = 0.797_884_560_802_865_4;

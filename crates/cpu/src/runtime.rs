@@ -1,9 +1,9 @@
 //! The device handle: memory, copies, and capture (which on a CPU means: run it now).
 
 use crate::fork::first_process;
+use crate::memory::Pool;
 use crate::parallel::{copy_bytes, try_each};
-use crate::pool::Pool;
-use crate::scalar::Scalar;
+use crate::simd::isa::Isa;
 use crate::{CpuBuffer, interrupt};
 use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
@@ -96,7 +96,7 @@ impl Cpu {
 /// The instruction set that products and convolutions use on this machine: `avx512`, `avx2` or `portable`. Two machines of one
 /// set give the same bits.
 pub fn instruction_set() -> &'static str {
-    f32::kernels().name
+    Isa::available()[0].name()
 }
 
 impl std::fmt::Debug for Cpu {

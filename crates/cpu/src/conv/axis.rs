@@ -1,27 +1,27 @@
 //! One dimension of a convolution seen as windows: positions and taps that both go in even steps, and which taps of which
 //! positions lie inside of the source.
 
-use super::Geometry;
-use super::geometry::TapStep;
+use crate::conv::Geometry;
+use crate::conv::geometry::TapStep;
 use std::ops::Range;
 
 /// Positions whose windows read a source, in one dimension. Position `j` has index `first + j·step` among all positions; its
 /// window starts at element `start + j·apart` of the source, which may lie outside. Tap `t` is the kernel's `tap + t·tap_step`
 /// and lies `offset + t·tap_apart` elements after the window's start.
 #[derive(Clone)]
-pub(super) struct Axis {
-    pub(super) count: usize,
+pub(crate) struct Axis {
+    pub(crate) count: usize,
     first: usize,
     step: usize,
     start: isize,
     apart: isize,
-    pub(super) taps: usize,
+    pub(crate) taps: usize,
     tap: usize,
     tap_step: usize,
     offset: isize,
     tap_apart: isize,
     /// Elements of the source in this dimension.
-    pub(super) source: usize,
+    pub(crate) source: usize,
     /// Stretches of positions that have the same taps inside: where each begins, and the taps. There are at most as many as
     /// positions, and two for each tap and one more.
     runs: Vec<(usize, Range<usize>)>,
@@ -29,7 +29,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Of the output's positions on the input, in dimension `i`; a tap is `width` elements of the window.
-    pub(super) fn forward(g: &Geometry, i: usize, width: usize) -> Self {
+    pub(crate) fn forward(g: &Geometry, i: usize, width: usize) -> Self {
         let axis = Axis {
             count: g.output[i],
             first: 0,
@@ -49,7 +49,7 @@ impl Axis {
 
     /// Of the input's positions on the output, in dimension `i`. Positions of one remainder by the stride meet the same taps, an
     /// even step apart; there is an axis for each remainder where some tap of some position lies inside of the output.
-    pub(super) fn backward(g: &Geometry, i: usize) -> Vec<Self> {
+    pub(crate) fn backward(g: &Geometry, i: usize) -> Vec<Self> {
         let (stride, dilation, padding) = (g.stride[i], g.dilation[i], g.padding[i]);
         let TapStep {
             step: tap_step, common, ..
@@ -80,7 +80,7 @@ impl Axis {
     }
 
     /// How many axes [`Axis::backward`] gives at most.
-    pub(super) fn remainders(g: &Geometry, i: usize) -> usize {
+    pub(crate) fn remainders(g: &Geometry, i: usize) -> usize {
         let TapStep { step, .. } = TapStep::new(g.stride[i], g.dilation[i]);
         step.min(g.kernel[i]).min(g.input[i])
     }
@@ -111,51 +111,51 @@ impl Axis {
         if from < end { from..end } else { 0..0 }
     }
 
-    pub(super) fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }
 
     /// The taps inside of the positions of run `i`.
-    pub(super) fn taps_of(&self, i: usize) -> Range<usize> {
+    pub(crate) fn taps_of(&self, i: usize) -> Range<usize> {
         self.runs[i].1.clone()
     }
 
     /// True if every position is there.
-    pub(super) fn all(&self, size: usize) -> bool {
+    pub(crate) fn all(&self, size: usize) -> bool {
         self.step == 1 && self.first == 0 && self.count == size
     }
 
     /// The positions whose index lies in `range`.
-    pub(super) fn within(&self, range: Range<usize>) -> Range<usize> {
+    pub(crate) fn within(&self, range: Range<usize>) -> Range<usize> {
         let at = |index: usize| index.saturating_sub(self.first).div_ceil(self.step).min(self.count);
         at(range.start)..at(range.end)
     }
 
-    pub(super) fn index(&self, j: usize) -> usize {
+    pub(crate) fn index(&self, j: usize) -> usize {
         self.first + j * self.step
     }
 
-    pub(super) fn start(&self, j: usize) -> isize {
+    pub(crate) fn start(&self, j: usize) -> isize {
         self.start + j as isize * self.apart
     }
 
     /// The run of position `j`.
-    pub(super) fn run(&self, j: usize) -> usize {
+    pub(crate) fn run(&self, j: usize) -> usize {
         self.runs.partition_point(|(from, _)| *from <= j) - 1
     }
 
     /// The first position after run `i`.
-    pub(super) fn end(&self, i: usize) -> usize {
+    pub(crate) fn end(&self, i: usize) -> usize {
         self.runs.get(i + 1).map_or(self.count, |(from, _)| *from)
     }
 
     /// The index of tap `t` in the kernel.
-    pub(super) fn tap(&self, t: usize) -> usize {
+    pub(crate) fn tap(&self, t: usize) -> usize {
         self.tap + t * self.tap_step
     }
 
     /// How far tap `t` lies from the window's start.
-    pub(super) fn offset(&self, t: usize) -> isize {
+    pub(crate) fn offset(&self, t: usize) -> isize {
         self.offset + t as isize * self.tap_apart
     }
 }

@@ -1,13 +1,14 @@
 //! Depthwise convolutions (one channel per group): direct loops whose inner dimension is the channels.
 
-use super::geometry::{Geometry, positions, start, taps};
 use crate::Cpu;
+use crate::conv::Operands;
+use crate::conv::geometry::{Geometry, positions, start, taps};
 use crate::epilogue::finish_rows;
 use crate::gemm::sum_parts;
 use crate::parallel::{GRAIN, try_chunks_mut};
-use crate::scalar::{Scalar, vectorized};
+use crate::scalar::Scalar;
+use crate::simd::isa::vectorized;
 use kiln_core::Result;
-use kiln_core::ops::Activation;
 
 #[inline(always)]
 fn multiply_add<A: Scalar>(y: &mut [A], a: &[A], b: &[A]) {
@@ -34,16 +35,9 @@ fn chunk(g: &Geometry) -> usize {
 }
 
 /// `y = f(x ⋆ w + bias)`.
-pub(crate) fn forward<A: Scalar>(
-    cpu: &Cpu,
-    g: &Geometry,
-    x: &[A],
-    w: &[A],
-    bias: Option<&[A]>,
-    f: Activation,
-    y: &mut [A],
-) -> Result<()> {
+pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y: &mut [A]) -> Result<()> {
     let c = g.channels;
+    let Operands { x, w, epilogue: e } = o;
     let w = by_tap(cpu, g, w)?;
     let w = w.as_slice::<A>();
     try_chunks_mut(y, chunk(g), true, |at, y| {
@@ -73,8 +67,8 @@ pub(crate) fn forward<A: Scalar>(
                 );
             },
         );
-        if bias.is_some() || f != Activation::None {
-            finish_rows(y, c, bias, f);
+        if !e.is_none() {
+            finish_rows(y, c, e.bias, e.activation);
         }
         Ok(())
     })

@@ -99,6 +99,12 @@ impl Geometry {
         self.rows().saturating_mul(self.depth()).saturating_mul(self.outputs)
     }
 
+    /// Pairs of an output position and an element of its window that lies inside of the input, over all images.
+    pub(crate) fn inside_taps(&self) -> usize {
+        let pairs = |i: usize| (0..self.output[i]).map(move |o| self.inside(i, self.first(i, o)).len());
+        (0..3).map(|i| pairs(i).sum()).fold(self.batch, usize::saturating_mul)
+    }
+
     /// Elements that a window spans in dimension `i`.
     pub(crate) fn extent(&self, i: usize) -> usize {
         (self.kernel[i] - 1) * self.dilation[i] + 1

@@ -1,23 +1,32 @@
-//! Convolution kernels: products over the windows of images for dense convolutions, direct loops for depthwise ones, and the
-//! definition itself, which tests compare them with.
+//! Convolutions by direct sums.
+//!
+//! ```text
+//! plan            the algorithms, what each supports and costs, and the choice
+//! direct          products over the windows of images, which micro-kernels read where they lie
+//! packed_columns  the same with several output columns, or those of the window, side by side in a vector
+//! planar          channel by channel, along planes of an image
+//! scatter         the data gradient, window by window
+//! depthwise       each channel by itself
+//! naive           the definition, which tests compare all of these with
+//! ```
 
 mod axis;
-pub(crate) mod chosen;
-pub(crate) mod dense;
 pub(crate) mod depthwise;
-pub(crate) mod few;
+pub(crate) mod direct;
 pub(crate) mod geometry;
 #[cfg(test)]
-mod naive;
-mod padded;
+pub(crate) mod naive;
+mod operands;
+pub(crate) mod packed_columns;
+pub(crate) mod pad_image;
+mod pad_line;
+pub(crate) mod plan;
 pub(crate) mod planar;
-pub(crate) mod pooled;
-mod runs;
-mod scatter;
+pub(crate) mod scatter;
+mod segments;
 #[cfg(test)]
 mod tests;
-mod widen;
 mod windows;
-pub(crate) mod winograd;
 
 pub(crate) use geometry::Geometry;
+pub(crate) use operands::Operands;

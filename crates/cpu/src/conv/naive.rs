@@ -1,9 +1,9 @@
 //! The definition, one multiplication at a time in f64: what every fast path is compared with.
 
-use super::Geometry;
+use crate::conv::Geometry;
 
 /// Calls `f(y index, x index, w index)` for every product of the convolution.
-pub(super) fn products(g: &Geometry, mut f: impl FnMut(usize, usize, usize)) {
+pub(crate) fn products(g: &Geometry, mut f: impl FnMut(usize, usize, usize)) {
     let (per_in, per_out) = (g.group_in(), g.group_out());
     let index =
         |size: [usize; 3], n: usize, at: [usize; 3]| ((n * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];

@@ -1,54 +1,42 @@
 //! Forward passes with few channels on both sides, channel by channel: images are turned into planes, with their padding,
 //! along which whole vectors of positions lie side by side however few the outputs are; the results are turned back.
 
-use super::{Geometry, few};
+use crate::conv::{Geometry, Operands};
 use crate::epilogue::activate;
-use crate::gemm::{ALONE, BLOCK_WORK, Left, Segment, Target, by_columns, matrix};
+use crate::gemm::{AOperand, BLOCK_WORK, CTile, SERIAL_THRESHOLD, Segment, gemm_tn_segmented, matrix};
 use crate::parallel::try_chunks_mut;
-use crate::real::better;
-use crate::scalar::{Scalar, vectorized};
+use crate::scalar::Scalar;
+use crate::simd::isa::vectorized;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 
 /// Whether [`forward`] can: positions that are neighbours in the output are so in the input.
-pub(super) fn fits(g: &Geometry) -> bool {
+pub(crate) fn is_supported(g: &Geometry) -> bool {
     g.groups == 1 && g.stride == [1; 3] && !g.empty() && g.depth() > 0 && g.compact()
 }
 
-/// Whether [`forward`] can, and is better than several positions as one.
-pub(crate) fn suits<A: Scalar>(g: &Geometry) -> bool {
-    fits(g) && cost::<A>(g) < few::cost::<A>(g, few::together::<A>(g))
-}
-
-/// Vectors of multiply-adds for each position and element of the window, in thousandths, turning included.
-fn cost<A: Scalar>(g: &Geometry) -> usize {
-    let kernels = A::kernels();
+/// Multiply-adds of full vectors of `lanes` elements that take as long: rows of sums in pairs, padding between lines, and
+/// images that are transposed into planes and back.
+pub(crate) fn cost(g: &Geometry, lanes: usize) -> usize {
     let rows = g.outputs.next_multiple_of(2).max(2);
-    let sums = rows * g.span(2) * 1000 / (kernels.lanes * g.output[2]);
-    let turned = 1000 * (g.channels + g.outputs) / g.depth();
-    sums + turned
+    let sums = rows * g.span(2) * g.depth() / g.output[2].max(1);
+    let transposed = lanes * (g.channels + g.outputs);
+    g.rows().saturating_mul(sums + transposed)
 }
 
 /// `y = f(x ⋆ w + bias)`.
-pub(super) fn forward<A: Scalar>(
-    cpu: &Cpu,
-    g: &Geometry,
-    x: &[A],
-    w: &[A],
-    bias: Option<&[A]>,
-    f: Activation,
-    y: &mut [A],
-) -> Result<()> {
+pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y: &mut [A]) -> Result<()> {
+    let Operands { x, w, epilogue: e } = o;
     let planes = Planes::new(cpu, g, w)?;
     let (of_image, of_input) = (g.out_positions() * g.outputs, g.in_positions() * g.channels);
     let images = (BLOCK_WORK * g.batch / g.work().max(1)).max(1);
-    try_chunks_mut(y, images * of_image, g.work() > ALONE, |at, y| {
+    try_chunks_mut(y, images * of_image, g.work() > SERIAL_THRESHOLD, |at, y| {
         let x = &x[at / of_image * of_input..][..y.len() / of_image * of_input];
         planes.each_sums(cpu, x, |i, sums| {
             let y = &mut y[i * of_image..][..of_image];
             for (o, sums) in sums.chunks_exact_mut(planes.positions).enumerate().take(g.outputs) {
-                finish(sums, bias.map_or(A::default(), |bias| bias[o]), f);
+                finish(sums, e.bias.map_or(A::default(), |bias| bias[o]), e.activation);
             }
             for (i, y) in y.chunks_exact_mut(g.output[2] * g.outputs).enumerate() {
                 let from = planes.line(i / g.output[1], i % g.output[1]);
@@ -63,25 +51,25 @@ pub(super) fn forward<A: Scalar>(
     })
 }
 
-/// Results of a line that are pooled at once, into half as many.
-const PAIRS: usize = 16;
+/// Elements after the sums of an image: those who read them in vectors may read on.
+pub(crate) const ROOM: usize = 32;
 
 /// The windows of a convolution over planes of an image.
 pub(crate) struct Planes<A: 'static> {
-    g: Geometry,
+    pub(crate) g: Geometry,
     /// Elements of a plane, which has every input that a window reads.
-    size: [usize; 3],
+    pub(crate) size: [usize; 3],
     /// Elements from the first result of an output to its last. Results lie where their windows begin; between lines are some
     /// that nobody wants.
-    positions: usize,
+    pub(crate) positions: usize,
     /// `[segments, steps of a segment, outputs]`
-    weights: CpuBuffer,
-    segments: Vec<Segment>,
-    element: std::marker::PhantomData<A>,
+    pub(crate) weights: CpuBuffer,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) element: std::marker::PhantomData<A>,
 }
 
 impl<A: Scalar> Planes<A> {
-    /// For a convolution that [`fits`].
+    /// For a convolution that [`is_supported`].
     pub(crate) fn new(cpu: &Cpu, g: &Geometry, w: &[A]) -> Result<Self> {
         let size = [0, 1, 2].map(|i| g.span(i));
         let mut planes = Planes {
@@ -117,31 +105,31 @@ impl<A: Scalar> Planes<A> {
     }
 
     /// Where line `h` of depth `d` of a plane starts.
-    fn line(&self, d: usize, h: usize) -> usize {
+    pub(crate) fn line(&self, d: usize, h: usize) -> usize {
         (d * self.size[1] + h) * self.size[2]
     }
 
-    /// Calls `f(i, sums)` with the sums `[outputs, positions]` of each image of `x`, and room after them for a few more.
-    fn each_sums(&self, cpu: &Cpu, x: &[A], mut f: impl FnMut(usize, &mut [A])) -> Result<()> {
+    /// Calls `f(i, sums)` with the sums `[outputs, positions]` of each image of `x`, and [`ROOM`] elements after them.
+    pub(crate) fn each_sums(&self, cpu: &Cpu, x: &[A], mut f: impl FnMut(usize, &mut [A])) -> Result<()> {
         let g = &self.g;
         let mut planes = cpu.scratch(A::DTYPE, g.channels * self.size.iter().product::<usize>())?;
         let planes = planes.as_mut_slice::<A>();
         planes.fill(A::default());
         let all = g.outputs * self.positions;
-        let mut sums = cpu.scratch(A::DTYPE, all + 2 * PAIRS)?;
+        let mut sums = cpu.scratch(A::DTYPE, all + ROOM)?;
         let sums = sums.as_mut_slice::<A>();
         for (i, x) in x.chunks_exact(g.in_positions() * g.channels).enumerate() {
             self.fill(x, planes);
-            let weights = Left {
+            let weights = AOperand {
                 data: self.weights.as_slice(),
                 step: g.outputs,
             };
-            let images = Left {
+            let images = AOperand {
                 data: &*planes,
                 step: g.dilation[2],
             };
-            let to = Target::new(matrix(&mut sums[..all], g.outputs, self.positions));
-            by_columns(A::kernels(), &self.segments, weights, images, to, false);
+            let to = CTile::new(matrix(&mut sums[..all], g.outputs, self.positions));
+            gemm_tn_segmented(A::kernels(), &self.segments, weights, images, to, false);
             f(i, sums);
         }
         Ok(())
@@ -181,94 +169,6 @@ impl<A: Scalar> Planes<A> {
             }
         }
     }
-
-    /// The largest of the results of each of the 2×2 windows of `pool`, which lie side by side, of the images of `x`, and their
-    /// places; without an activation, or with ReLU.
-    pub(crate) fn largest(
-        &self,
-        cpu: &Cpu,
-        pool: &Geometry,
-        x: &[A],
-        (bias, f): (Option<&[A]>, Activation),
-        (y, index): (&mut [A], &mut [i32]),
-    ) -> Result<()> {
-        let (outputs, windows, width) = (self.g.outputs, pool.output[2], pool.input[2]);
-        let wide = windows.next_multiple_of(PAIRS);
-        let (mut best, mut places) = (vec![A::default(); wide], vec![0; wide]);
-        let relu = f == Activation::Relu;
-        let of_line = (windows * outputs).max(1);
-        let of_image = pool.output[1] * of_line;
-        self.each_sums(cpu, x, |i, sums| {
-            let (y, index) = (
-                &mut y[i * of_image..][..of_image],
-                &mut index[i * of_image..][..of_image],
-            );
-            let lines = y.chunks_exact_mut(of_line).zip(index.chunks_exact_mut(of_line));
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (line, (y, index)) in lines.enumerate() {
-                        for o in 0..outputs {
-                            let bias = bias.map_or(A::default(), |bias| bias[o]);
-                            let top = o * self.positions + self.line(0, 2 * line);
-                            for k in (0..windows).step_by(PAIRS) {
-                                let at = top + 2 * k;
-                                let results = [&sums[at..], &sums[at + self.size[2]..]];
-                                let first = 2 * (line * width + k);
-                                let (b, p) = largest_of::<A, PAIRS>(results, bias, relu, [first, width]);
-                                best[k..k + PAIRS].copy_from_slice(&b);
-                                places[k..k + PAIRS].copy_from_slice(&p);
-                            }
-                            for (y, best) in y.chunks_exact_mut(outputs).zip(&best) {
-                                y[o] = *best;
-                            }
-                            for (index, place) in index.chunks_exact_mut(outputs).zip(&places) {
-                                index[o] = *place;
-                            }
-                        }
-                    }
-                },
-            );
-        })
-    }
-}
-
-/// The largest of each of `L` windows over two lines of results, which take the bias and the activation first, and its place:
-/// the first window's is `first`, and lines have `width` results.
-#[inline(always)]
-fn largest_of<A: Scalar, const L: usize>(
-    lines: [&[A]; 2],
-    bias: A,
-    relu: bool,
-    [first, width]: [usize; 2],
-) -> ([A; L], [i32; L]) {
-    let [top, bottom] = lines.map(|line| &line[..2 * L]);
-    let width = width as i32;
-    let one = (every_second(top, 0, bias, relu), [0; L]);
-    let two = better(one, every_second(top, 1, bias, relu), 1);
-    let three = better(two, every_second(bottom, 0, bias, relu), width);
-    let (best, mut places) = better(three, every_second(bottom, 1, bias, relu), width + 1);
-    let first = first as i32;
-    for (i, place) in places.iter_mut().enumerate() {
-        // An overflow that is looked for is not looked for in vectors.
-        *place = place.wrapping_add(first).wrapping_add(2 * i as i32);
-    }
-    (best, places)
-}
-
-/// The finished results `first`, `first + 2`, … of a line.
-#[inline(always)]
-fn every_second<A: Scalar, const L: usize>(line: &[A], first: usize, bias: A, relu: bool) -> [A; L] {
-    let mut out = [A::default(); L];
-    for i in 0..L {
-        out[i] = line[2 * i + first] + bias;
-    }
-    if relu {
-        for x in &mut out {
-            *x = activate(Activation::Relu, *x);
-        }
-    }
-    out
 }
 
 /// `y[i] = f(y[i] + bias)`.

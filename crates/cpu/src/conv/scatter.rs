@@ -1,11 +1,12 @@
 //! The gradient of the input, window by window: the gradients of all elements of some windows at once, `g·w`, added to where the
 //! windows lie. It takes as many multiply-adds as the forward pass, however large the strides are.
 
-use super::Geometry;
 use crate::Cpu;
-use crate::gemm::{ALONE, BLOCK_WORK, Epilogue, Panels, Source, Target, by_matrix, matrix};
+use crate::conv::Geometry;
+use crate::gemm::{BLOCK_WORK, BOperand, CTile, Epilogue, Panels, SERIAL_THRESHOLD, gemm_nn, matrix};
 use crate::parallel::try_chunks_mut;
-use crate::scalar::{Scalar, vectorized};
+use crate::scalar::Scalar;
+use crate::simd::isa::vectorized;
 use kiln_core::Result;
 use std::ops::Range;
 
@@ -13,12 +14,12 @@ use std::ops::Range;
 const GATHERED: usize = 1 << 16;
 
 /// `dx`, for the gradient `g` of the output.
-pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
+pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     let kernels = A::kernels();
     let (per_out, depth, outputs) = (p.group_out(), p.depth(), p.outputs);
     let mut panels = Vec::with_capacity(p.groups);
     for w in w.chunks_exact(per_out * depth) {
-        let source = Source {
+        let source = BOperand {
             data: w,
             taps: &[0],
             steps: per_out,
@@ -35,7 +36,7 @@ pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     let band = (GATHERED / (depth * columns)).clamp(1, lines);
     let work = depth.saturating_mul(outputs).saturating_mul(lines * columns);
     let images = (BLOCK_WORK / work).max(1);
-    try_chunks_mut(dx, images * image, p.work() > ALONE, |at, dx| {
+    try_chunks_mut(dx, images * image, p.work() > SERIAL_THRESHOLD, |at, dx| {
         let mut gathered = cpu.scratch(A::DTYPE, band * at_once * depth)?;
         let gathered = gathered.as_mut_slice::<A>();
         dx.fill(A::default());
@@ -52,8 +53,8 @@ pub(super) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
                         let rows = some.lines.len() * some.columns.len();
                         let from = &g[(line * columns + column) * outputs + group * per_out..];
                         let gathered = &mut gathered[..rows * depth];
-                        let to = Target::new(matrix(gathered, rows, depth));
-                        by_matrix(kernels, (from, outputs), panels, 0, to, Epilogue::NONE, false);
+                        let to = CTile::new(matrix(gathered, rows, depth));
+                        gemm_nn(kernels, (from, outputs), panels, 0, to, Epilogue::NONE, false);
                         add_windows(p, &some, gathered, dx);
                     }
                 }

@@ -1,6 +1,9 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
-use super::{Geometry, naive, planar};
+use crate::conv::plan::{Algorithm, Pass};
+use crate::conv::{Geometry, Operands, naive};
+use crate::epilogue::Epilogue;
+use crate::ops::conv as ops;
 use crate::{Cpu, CpuBuffer};
 use half::bf16;
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
@@ -99,16 +102,22 @@ fn fast<T: Float>(cpu: &Cpu, conv: &Conv, x: &[f64], w: &[f64], g: &[f64]) -> [V
     [down(&y), down(&dx), down(&dw)]
 }
 
-fn check(conv: &Conv) {
-    let (p, y) = conv.params();
-    let (x, w, g) = (values(conv.x.size(), 1), values(conv.w.size(), 2), values(y.size(), 3));
-    let mut want = [vec![0.0; y.size()], vec![0.0; x.len()], vec![0.0; w.len()]];
-    let geometry = Geometry::new(&p);
-    naive::products(&geometry, |yi, xi, wi| {
+/// y, dx and dw by the definition.
+fn definition(geometry: &Geometry, [x, w, g]: [&[f64]; 3]) -> [Vec<f64>; 3] {
+    let mut want = [g, x, w].map(|like| vec![0.0; like.len()]);
+    naive::products(geometry, |yi, xi, wi| {
         want[0][yi] += x[xi] * w[wi];
         want[1][xi] += g[yi] * w[wi];
         want[2][wi] += g[yi] * x[xi];
     });
+    want
+}
+
+fn check(conv: &Conv) {
+    let (p, y) = conv.params();
+    let (x, w, g) = (values(conv.x.size(), 1), values(conv.w.size(), 2), values(y.size(), 3));
+    let geometry = Geometry::new(&p);
+    let want = definition(&geometry, [&x, &w, &g]);
     let cpu = Cpu::poisoned();
     // Winograd's transforms cost digits of a sum's terms, of which there are as many.
     let terms = [
@@ -130,10 +139,44 @@ fn check(conv: &Conv) {
     close(fast::<f64>(&cpu, conv, &x, &w, &g), 1e-12);
     // Sums in f32, one rounding to eight bits at the end.
     close(fast::<bf16>(&cpu, conv, &x, &w, &g), 1.0 / 256.0);
-    if planar::fits(&geometry) {
-        let mut y = vec![f64::NAN; want[0].len()];
-        planar::forward(&cpu, &geometry, &x, &w, None, Activation::None, &mut y).unwrap();
-        close([y, want[1].clone(), want[2].clone()], 1e-12);
+}
+
+/// Every algorithm that supports a pass of the case.
+fn check_every_algorithm(conv: &Conv) {
+    let (p, y) = conv.params();
+    let geometry = Geometry::new(&p);
+    let (x, w, g) = (values(conv.x.size(), 1), values(conv.w.size(), 2), values(y.size(), 3));
+    let want = definition(&geometry, [&x, &w, &g]);
+    let cpu = Cpu::poisoned();
+    if geometry.empty() {
+        return;
+    }
+    let (x, w, g) = (&x[..], &w[..], &g[..]);
+    let outputs = want.each_ref().map(Vec::len);
+    for (op, pass) in [Pass::Forward, Pass::DataGrad, Pass::WeightGrad]
+        .into_iter()
+        .enumerate()
+    {
+        for algorithm in Algorithm::all(pass, &geometry) {
+            let mut got = vec![f64::NAN; outputs[op]];
+            let to = &mut got;
+            let outcome = match pass {
+                Pass::Forward => {
+                    let epilogue = Epilogue::NONE;
+                    ops::forward_by(&cpu, algorithm, &geometry, Operands { x, w, epilogue }, to)
+                }
+                Pass::DataGrad => ops::data_grad_by(&cpu, algorithm, &geometry, g, w, to),
+                Pass::WeightGrad => ops::weight_grad_by(&cpu, algorithm, &geometry, g, x, to),
+            };
+            assert_eq!(outcome.unwrap(), ops::Outcome::Done, "{algorithm} of {conv:?}");
+            for (i, (a, b)) in got.iter().zip(&want[op]).enumerate() {
+                let near = (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+                assert!(
+                    near,
+                    "{algorithm}, {pass:?} of {conv:?}: element {i} is {a}, expected {b}"
+                );
+            }
+        }
     }
 }
 
@@ -142,6 +185,7 @@ proptest! {
     #[test]
     fn fast_paths_agree_with_the_definition(conv in geometry()) {
         check(&conv);
+        check_every_algorithm(&conv);
     }
 }
 
@@ -171,6 +215,7 @@ fn large() -> [Conv; 6] {
 #[test]
 fn blocks_agree_with_the_definition() {
     large().iter().for_each(check);
+    large().iter().for_each(check_every_algorithm);
 }
 
 #[test]

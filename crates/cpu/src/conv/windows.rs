@@ -7,13 +7,13 @@
 //! Nothing here is as large as the image or as the product of positions and taps: each dimension is by itself ([`Axis`]), and
 //! what a block of rows needs of all three is made for the block.
 
-use super::Geometry;
-use super::axis::Axis;
-use crate::gemm::{Places, Pointers, Taps, Unit};
+use crate::conv::Geometry;
+use crate::conv::axis::Axis;
+use crate::gemm::{KBlock, Pointers, RowMap, Taps};
 use std::ops::Range;
 
 /// The windows of the positions of one image, and what they share.
-pub(super) struct Windows {
+pub(crate) struct Windows {
     axes: [Axis; 3],
     /// Positions of an image that rows are counted over, these among them.
     size: [usize; 3],
@@ -21,11 +21,11 @@ pub(super) struct Windows {
     apart: [isize; 3],
     source: usize,
     /// Elements of a tap.
-    pub(super) len: usize,
+    pub(crate) len: usize,
 }
 
 /// Rows of a product, class after class.
-pub(super) struct Rows {
+pub(crate) struct Rows {
     /// Their numbers, counted from the first of the range they were asked for; none where they are all of it, in order.
     numbers: Option<Vec<usize>>,
     /// The first element of each window.
@@ -35,17 +35,17 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn places(&self) -> Places<'_> {
+    pub(crate) fn places(&self) -> RowMap<'_> {
         match &self.numbers {
-            Some(numbers) => Places::Listed(numbers),
-            None => Places::First(self.starts.len()),
+            Some(numbers) => RowMap::Listed(numbers),
+            None => RowMap::First(self.starts.len()),
         }
     }
 }
 
 /// The taps of a unit that a class has inside, as they were last asked for.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(crate) struct Listed {
     of: Option<(usize, Range<usize>)>,
     taps: Taps,
 }
@@ -53,7 +53,7 @@ pub(super) struct Listed {
 impl Windows {
     /// The windows of the output's positions on the input. A tap is a line of the window where the channels of a line lie
     /// side by side and the border cuts no line, else one element of the window.
-    pub(super) fn forward(g: &Geometry) -> Self {
+    pub(crate) fn forward(g: &Geometry) -> Self {
         let uncut = g.padding[2] == 0 && g.span(2) <= g.input[2];
         let line = g.groups == 1 && g.dilation[2] == 1 && uncut;
         let width = if line { g.kernel[2] } else { 1 };
@@ -63,7 +63,7 @@ impl Windows {
 
     /// For each remainder of input positions by the stride, the windows of those positions on the output: the taps are the
     /// elements of the kernel with which outputs read them. Positions that no output reads have no windows.
-    pub(super) fn backward(g: &Geometry) -> Vec<Self> {
+    pub(crate) fn backward(g: &Geometry) -> Vec<Self> {
         let mut out = Vec::new();
         let [planes, lines, columns] = [0, 1, 2].map(|i| Axis::backward(g, i));
         for d in &planes {
@@ -78,7 +78,7 @@ impl Windows {
     }
 
     /// How many [`Windows::backward`] gives at most.
-    pub(super) fn remainders(g: &Geometry) -> usize {
+    pub(crate) fn remainders(g: &Geometry) -> usize {
         (0..3).map(|i| Axis::remainders(g, i)).fold(1, usize::saturating_mul)
     }
 
@@ -96,12 +96,12 @@ impl Windows {
     }
 
     /// Taps of a window.
-    pub(super) fn taps(&self) -> usize {
+    pub(crate) fn taps(&self) -> usize {
         self.axes.iter().map(|a| a.taps).product()
     }
 
     /// Calls `f` with the index in the kernel of every tap.
-    pub(super) fn each_tap(&self, mut f: impl FnMut([usize; 3])) {
+    pub(crate) fn each_tap(&self, mut f: impl FnMut([usize; 3])) {
         let [d, h, w] = &self.axes;
         for i in 0..d.taps {
             for j in 0..h.taps {
@@ -113,12 +113,12 @@ impl Windows {
     }
 
     /// Positions of an image that have windows.
-    pub(super) fn positions(&self) -> usize {
+    pub(crate) fn positions(&self) -> usize {
         self.axes.iter().map(|a| a.count).product()
     }
 
     /// Whether the border cuts some windows.
-    pub(super) fn cut(&self) -> bool {
+    pub(crate) fn cut(&self) -> bool {
         self.classes() > 1
     }
 
@@ -167,7 +167,7 @@ impl Windows {
     }
 
     /// The rows whose numbers lie in `range`, class after class.
-    pub(super) fn rows(&self, range: Range<usize>) -> Rows {
+    pub(crate) fn rows(&self, range: Range<usize>) -> Rows {
         let all = [0, 1, 2].iter().all(|&i| self.axes[i].all(self.size[i]));
         let (len, classes) = (range.len(), self.classes());
         if classes == 1 {
@@ -227,12 +227,12 @@ impl Windows {
     }
 
     /// Points the rows of a tile at what they read of the taps of `unit`; `first` is added to every place.
-    pub(super) fn point<A>(
+    pub(crate) fn point<A>(
         &self,
         rows: &Rows,
         tile: Range<usize>,
         first: usize,
-        unit: &Unit,
+        unit: &KBlock,
         listed: &mut Listed,
         to: &mut Pointers<'_, A>,
     ) {

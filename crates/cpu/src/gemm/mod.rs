@@ -1,45 +1,36 @@
 //! Matrix products: micro-kernels for each instruction set, and the loops around them.
 //!
 //! ```text
-//! vector   what a register can do             kernel   a tile of C in registers, in two forms
-//! isa      the kernels that run here          panels   B, cut along k and laid out for the kernels
-//! rows     products whose A has rows of k     columns  products whose A has columns of k
-//! dots     products of few rows with a transposed B
-//! winograd transforms of small squares of vectors, for convolutions
-//! pooled   windows of a convolution that is pooled   choice   the largest of registers
-//! chosen   gradients from what was chosen of such windows
+//! microkernel   a tile of C in registers, in three forms
+//! kernels       the micro-kernels of this machine
+//! pack          B, cut along k and laid out in panels for the micro-kernels
+//! indirect      A has rows of k, found by pointers: matrices, and windows of images (an indirect GEMM)
+//! transposed_a  A has columns of k
+//! small_m       few rows of A, and a transposed B that is read where it lies
 //! ```
 //!
 //! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
-//! is one sum over k in order, a unit of k at a time.
+//! is one sum over k in order, a block of k at a time.
 
-mod choice;
-mod chosen;
-mod columns;
-mod dots;
-mod isa;
-mod kernel;
-mod panels;
-mod pooled;
-mod rows;
+pub(crate) mod indirect;
+pub(crate) mod kernels;
+pub(crate) mod microkernel;
+pub(crate) mod pack;
+mod small_m;
 #[cfg(test)]
 mod tests;
-mod vector;
-mod winograd;
+mod transposed_a;
 
-pub(crate) use chosen::Lines;
-pub(crate) use columns::{Left, by_columns, by_panels};
-pub(crate) use dots::by_dots;
-pub(crate) use isa::{Kernels, all_f32, all_f64};
-pub(crate) use kernel::Segment;
-pub(crate) use panels::{Panels, Source, UNIT, Unit, turn};
-pub(crate) use pooled::{Grid, Pairs};
-pub(crate) use rows::{Epilogue, Places, Pointers, Taps, by_matrix, by_rows, rows_alias};
-pub(crate) use winograd::{Channels, NOWHERE, Transforms};
+pub(crate) use crate::epilogue::Epilogue;
+pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_indirect, gemm_nn, rows_alias};
+pub(crate) use kernels::{Gemm, Kernels};
+pub(crate) use microkernel::Segment;
+pub(crate) use pack::{BOperand, KBlock, Panels, UNIT, transpose};
+pub(crate) use small_m::gemm_nt_small;
+pub(crate) use transposed_a::{AOperand, gemm_tn, gemm_tn_segmented};
 
 use crate::interrupt;
 use crate::parallel::chunks_mut;
-use crate::scalar::Scalar;
 use kiln_core::Result;
 use ndarray::{ArrayViewMut2, Axis};
 
@@ -48,10 +39,10 @@ pub(crate) const BLOCK_WORK: usize = 1 << 20;
 
 /// Multiply-adds up to which a product stays on one thread: 40 µs of a core with AVX-512, of which waking another would take
 /// back what it saves.
-pub(crate) const ALONE: usize = 2 * BLOCK_WORK;
+pub(crate) const SERIAL_THRESHOLD: usize = 2 * BLOCK_WORK;
 
 /// A block of C while a product fills it: rows of contiguous columns.
-pub(crate) struct Target<'a, A> {
+pub(crate) struct CTile<'a, A> {
     c: *mut A,
     rows: usize,
     columns: usize,
@@ -59,7 +50,7 @@ pub(crate) struct Target<'a, A> {
     memory: std::marker::PhantomData<&'a mut [A]>,
 }
 
-impl<'a, A> Target<'a, A> {
+impl<'a, A> CTile<'a, A> {
     /// # Panics
     /// When the columns of `c` are not contiguous: a bug in the op.
     pub(crate) fn new(mut c: ArrayViewMut2<'a, A>) -> Self {
@@ -67,7 +58,7 @@ impl<'a, A> Target<'a, A> {
         assert!(columns <= 1 || c.strides()[1] == 1, "columns of C are contiguous");
         let step = usize::try_from(c.strides()[0]).expect("rows of C go forward");
         assert!(rows <= 1 || step >= columns, "rows of C do not overlap");
-        Target {
+        CTile {
             c: c.as_mut_ptr(),
             rows,
             columns,
@@ -156,7 +147,7 @@ fn halves<A: Send>(
 }
 
 /// `c[i]` becomes the sum of element `i` of every part, first to last.
-pub(crate) fn sum_parts<A: Scalar>(parts: &[A], c: &mut [A]) {
+pub(crate) fn sum_parts<A: Gemm>(parts: &[A], c: &mut [A]) {
     let size = c.len();
     chunks_mut(c, 1, parts.len() / size.max(1), |at, chunk| {
         chunk.copy_from_slice(&parts[at..at + chunk.len()]);

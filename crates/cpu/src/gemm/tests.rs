@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Cpu;
+use crate::scalar::Scalar;
 use kiln_core::ops::Activation;
 use kiln_core::philox::{Key, uniform};
 use proptest::prelude::*;
@@ -59,7 +60,7 @@ fn check<A: Scalar>(case: &Case) {
         if relu { sum.max(0.0) } else { sum }
     };
     let starts: Vec<usize> = (0..taps).map(|t| t * steps * n).collect();
-    let source = Source {
+    let source = BOperand {
         data: &b,
         taps: &starts,
         steps,
@@ -78,7 +79,7 @@ fn check<A: Scalar>(case: &Case) {
             let mut c = vec![A::of(GUARD); m * 2 * n];
             let view = matrix(&mut c, m, 2 * n);
             let view = view.split_at(Axis(1), n).0;
-            let mut fill = |tile: std::ops::Range<usize>, unit: &Unit, to: &mut Pointers<'_, A>| {
+            let mut fill = |tile: std::ops::Range<usize>, unit: &KBlock, to: &mut Pointers<'_, A>| {
                 let (start, first) = (|i: usize| (tile.start + i) * k, unit.steps.start);
                 if tile.start.is_multiple_of(24) {
                     let starts: Vec<isize> = (0..tile.len()).map(|i| start(i) as isize).collect();
@@ -94,14 +95,14 @@ fn check<A: Scalar>(case: &Case) {
                 }
             };
             let turned: Vec<usize> = (0..m).rev().collect();
-            by_rows(
+            gemm_indirect(
                 kernels,
                 &a,
                 &mut fill,
                 &panels,
                 0,
-                Target::new(view),
-                Places::Listed(&turned),
+                CTile::new(view),
+                RowMap::Listed(&turned),
                 e,
             );
             for (at, got) in c.iter().enumerate() {
@@ -119,7 +120,7 @@ fn check_matrix<A: Scalar>(case: &Case) {
     let &Case { m, n, relu, bias, .. } = case;
     let k = case.taps * case.steps;
     let (b, biases): (Vec<A>, Vec<A>) = (values(k * n, 2), values(n, 3));
-    let source = Source {
+    let source = BOperand {
         data: &b,
         taps: &[0],
         steps: k,
@@ -147,8 +148,8 @@ fn check_matrix<A: Scalar>(case: &Case) {
                 let width = n - first;
                 let mut c = vec![A::of(GUARD); m * (width + 3)];
                 let view = matrix(&mut c, m, width + 3);
-                let target = Target::new(view.split_at(Axis(1), width).0);
-                by_matrix(kernels, (&a, a_step), &panels, first, target, e, false);
+                let target = CTile::new(view.split_at(Axis(1), width).0);
+                gemm_nn(kernels, (&a, a_step), &panels, first, target, e, false);
                 for (at, got) in c.iter().enumerate() {
                     let (i, j) = (at / (width + 3), at % (width + 3));
                     let want = if j < width { want(i, first + j) } else { GUARD };
@@ -178,25 +179,18 @@ fn check_columns<A: Scalar>(case: &Case) {
             len: steps,
         })
         .collect();
-    let (left, right) = (Left { data: &a, step: m }, Left { data: &b, step: n });
+    let (left, right) = (AOperand { data: &a, step: m }, AOperand { data: &b, step: n });
     for kernels in A::all_kernels() {
         let mut c = vec![A::of(1.0); m * n];
-        by_columns(kernels, &segments, left, right, Target::new(matrix(&mut c, m, n)), true);
+        gemm_tn_segmented(kernels, &segments, left, right, CTile::new(matrix(&mut c, m, n)), true);
         for (at, got) in c.iter().enumerate() {
             assert_eq!(got.f64(), 1.0 + want(at / n, at % n), "{} {case:?}: {at}", kernels.name);
         }
-        by_columns(
-            kernels,
-            &segments,
-            left,
-            right,
-            Target::new(matrix(&mut c, m, n)),
-            false,
-        );
+        gemm_tn_segmented(kernels, &segments, left, right, CTile::new(matrix(&mut c, m, n)), false);
         for (at, got) in c.iter().enumerate() {
             assert_eq!(got.f64(), want(at / n, at % n), "{} {case:?}: {at}", kernels.name);
         }
-        let source = Source {
+        let source = BOperand {
             data: &b,
             taps: &[0],
             steps: k,
@@ -206,7 +200,7 @@ fn check_columns<A: Scalar>(case: &Case) {
         };
         let panels = Panels::packed(&cpu, kernels, source).unwrap();
         c.fill(A::of(GUARD));
-        by_panels(kernels, left, &panels, 0, Target::new(matrix(&mut c, m, n)));
+        gemm_tn(kernels, left, &panels, 0, CTile::new(matrix(&mut c, m, n)));
         for (at, got) in c.iter().enumerate() {
             assert_eq!(
                 got.f64(),
@@ -234,7 +228,7 @@ proptest! {
 #[test]
 fn relu_keeps_nan() {
     for kernels in f32::all_kernels() {
-        let source = Source {
+        let source = BOperand {
             data: &[1f32; 40],
             taps: &[0],
             steps: 1,
@@ -244,21 +238,21 @@ fn relu_keeps_nan() {
         };
         let panels = Panels::direct(kernels, source).unwrap();
         let mut c = [0f32; 40];
-        let mut fill = |_: std::ops::Range<usize>, _: &Unit, to: &mut Pointers<'_, f32>| {
+        let mut fill = |_: std::ops::Range<usize>, _: &KBlock, to: &mut Pointers<'_, f32>| {
             to.tap(0, 1, |_| Some(0));
         };
         let e = Epilogue {
             bias: None,
             activation: Activation::Relu,
         };
-        by_rows(
+        gemm_indirect(
             kernels,
             &[f32::NAN],
             &mut fill,
             &panels,
             0,
-            Target::new(matrix(&mut c, 1, 40)),
-            Places::First(1),
+            CTile::new(matrix(&mut c, 1, 40)),
+            RowMap::First(1),
             e,
         );
         assert!(c.iter().all(|c| c.is_nan()), "{}", kernels.name);
@@ -275,8 +269,8 @@ fn check_dots<A: Scalar>(m: usize, n: usize, k: usize) {
             bias: Some(&biases),
             activation: Activation::Relu,
         };
-        let target = Target::new(matrix(&mut c, m, n - first));
-        by_dots(kernels, (&a, k), (&b, k), first, k, target, e);
+        let target = CTile::new(matrix(&mut c, m, n - first));
+        gemm_nt_small(kernels, (&a, k), (&b, k), first, k, target, e);
         for (at, got) in c.iter().enumerate() {
             let (i, j) = (at / (n - first), first + at % (n - first));
             let sum: f64 = (0..k).map(|l| a[i * k + l].f64() * b[j * k + l].f64()).sum();
@@ -295,134 +289,5 @@ fn dots_sum_every_product_once() {
                 check_dots::<f64>(m, n, k);
             }
         }
-    }
-}
-
-/// From `[rows, columns]` to `[columns, rows]`.
-fn turned<T: Copy>(x: &[T], columns: usize) -> Vec<T> {
-    let of_column = |j: usize| x.iter().skip(j).step_by(columns).copied();
-    (0..columns).flat_map(of_column).collect()
-}
-
-/// Pooled windows of every width around the kernels' own, against the definition.
-fn check_pooled<A: Scalar>(case: &Case, nan: bool) {
-    let cpu = Cpu::poisoned();
-    let &Case {
-        m: windows,
-        n: outputs,
-        relu,
-        bias,
-        ..
-    } = case;
-    let (channels, lines) = ([1, 2, 3, 7, 24][case.steps % 5], 1 + case.taps % 3);
-    let across = 1 + case.taps % 5;
-    // As many lines as leave a result's sum to one unit.
-    let kernel = [(1 + case.steps % 6).min(384 / (across * channels)), across];
-    let width = 2 * windows + case.steps % 2;
-    let line = (width + kernel[1] - 1) * channels;
-    let taps: Vec<usize> = (0..kernel[0])
-        .flat_map(|h| (0..kernel[1] * channels).map(move |w| h * line + w))
-        .collect();
-    let depth = taps.len();
-    let grid = Grid {
-        lines,
-        windows,
-        right: channels,
-        below: line,
-        width,
-    };
-    let pairs = Pairs { grid, taps };
-    let mut x: Vec<A> = values((2 * lines + kernel[0] - 1) * line, 1);
-    if nan {
-        for i in (0..x.len()).step_by(7) {
-            x[i] = A::of(f64::NAN);
-        }
-    }
-    let (w, biases): (Vec<A>, Vec<A>) = (values(depth * outputs, 2), values(outputs, 3));
-    let size = lines * windows * outputs;
-    let g: Vec<A> = values(size, 4);
-    let (mut want, mut want_index, mut want_dw) = (vec![0.0; size], vec![0; size], vec![1.0; depth * outputs]);
-    let mut want_dx = vec![1.0; x.len()];
-    let (of_image, of_weight) = (&x, &w);
-    for (at, (want, index)) in want.iter_mut().zip(&mut want_index).enumerate() {
-        let (row, output) = (at / outputs, at % outputs);
-        let (top, left) = (row / windows * 2, row % windows * 2);
-        let mut best: Option<f64> = None;
-        let start = |place: usize| place / width * line + place % width * channels;
-        for place in [0, 1, width, width + 1].map(|p| top * width + left + p) {
-            let of = |i: usize, tap: &usize| x[start(place) + tap].f64() * w[i * outputs + output].f64();
-            let sum: f64 = pairs.taps.iter().enumerate().map(|(i, tap)| of(i, tap)).sum();
-            let sum = sum + if bias { biases[output].f64() } else { 0.0 };
-            let sum = if relu && sum < 0.0 { 0.0 } else { sum };
-            if best.is_none_or(|best| sum > best || (sum.is_nan() && !best.is_nan())) {
-                best = Some(sum);
-                *index = place as i32;
-            }
-        }
-        *want = best.unwrap_or_default();
-        for (i, tap) in pairs.taps.iter().enumerate() {
-            let (x, w) = (start(*index as usize) + tap, i * outputs + output);
-            want_dw[w] += of_image[x].f64() * g[at].f64();
-            want_dx[x] += of_weight[w].f64() * g[at].f64();
-        }
-    }
-    let source = Source {
-        data: &w,
-        taps: &[0],
-        steps: depth,
-        columns: outputs,
-        k_step: outputs,
-        n_step: 1,
-    };
-    let e = Epilogue {
-        bias: bias.then_some(&biases),
-        activation: if relu { Activation::Relu } else { Activation::None },
-    };
-    let numbers = |x: &[A]| x.iter().map(|x| x.f64()).collect::<Vec<_>>();
-    let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()));
-    for kernels in A::all_kernels() {
-        let panels = Panels::packed(&cpu, kernels, source).unwrap();
-        let (mut y, mut index) = (vec![A::of(GUARD); size], vec![-1; size]);
-        kernels.largest_products(&pairs, &x, &panels, e, (&mut y, &mut index));
-        assert!(same(&numbers(&y), &want), "{} {case:?}", kernels.name);
-        assert_eq!(index, want_index, "{} {case:?}", kernels.name);
-        let mut dw = vec![A::of(1.0); depth * outputs];
-        kernels.pooled_gradient(&pairs, &x, (&g, &index), &mut dw, outputs);
-        if nan {
-            continue;
-        }
-        assert!(same(&numbers(&dw), &want_dw), "{} {case:?}", kernels.name);
-        let lines = Lines {
-            count: kernel[0],
-            len: kernel[1] * channels,
-            step: line,
-        };
-        // A line more at the end, which no window reaches.
-        let mut dx = vec![A::of(1.0); x.len() + line];
-        let mut dw = vec![A::of(1.0); depth * outputs];
-        kernels.chosen_weight_grad(&grid, lines, &x, (&g, &index), &mut dw, outputs);
-        kernels.chosen_image_grad(&grid, lines, &turned(&w, outputs), (&g, &index), &mut dx, outputs);
-        let want_dw = turned(&want_dw, outputs);
-        assert!(same(&numbers(&dw), &want_dw), "{} {case:?}: weight", kernels.name);
-        assert!(
-            same(&numbers(&dx[..x.len()]), &want_dx),
-            "{} {case:?}: image",
-            kernels.name
-        );
-        assert!(
-            dx[x.len()..].iter().all(|&v| v.f64() == 1.0),
-            "{} {case:?}: beyond",
-            kernels.name
-        );
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-    #[test]
-    fn pooled_products_are_the_largest_sums(case in case(), nan in any::<bool>()) {
-        let case = Case { m: 1 + case.m % 9, ..case };
-        check_pooled::<f32>(&case, nan);
-        check_pooled::<f64>(&case, nan);
     }
 }

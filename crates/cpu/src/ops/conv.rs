@@ -1,11 +1,13 @@
-//! Convolution and its two gradients: the choice of kernel.
+//! Convolution and its two gradients, by the algorithms that [`crate::conv::plan`] chooses.
 
-use crate::conv::{Geometry, depthwise, few, winograd};
-use crate::epilogue::finish_rows;
+use crate::conv::plan::{Algorithm, Pass, choose};
+use crate::conv::{Geometry, Operands, depthwise, direct, packed_columns, planar, scatter};
+use crate::epilogue::{Epilogue, finish_rows};
 use crate::scalar::Scalar;
-use crate::wide::{Wide, write_wide};
+use crate::simd::upcast::{Upcast, write_upcast};
+use crate::winograd;
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{Activation, ConvOps, ConvParams};
+use kiln_core::ops::{ConvOps, ConvParams};
 use kiln_core::{Buffer, Result, checks};
 
 impl ConvOps for Cpu {
@@ -20,11 +22,20 @@ impl ConvOps for Cpu {
         checks::conv(self, p, x, w, bias, y)?;
         let g = Geometry::new(p);
         crate::dispatch::float!(y.dtype(), T => {
-            let (x, w) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, w)?);
-            let bias = bias.map(|bias| Wide::new::<T>(self, bias)).transpose()?;
-            let bias = bias.as_ref().map(Wide::slice);
-            write_wide::<T>(self, y, |y| {
-                forward(self, &g, x.slice(), w.slice(), bias, p.activation(), y)
+            let (x, w) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, w)?);
+            let bias = bias.map(|bias| Upcast::new::<T>(self, bias)).transpose()?;
+            let bias = bias.as_ref().map(Upcast::slice);
+            write_upcast::<T>(self, y, |y| {
+                let epilogue = Epilogue {
+                    bias,
+                    activation: p.activation(),
+                };
+                let operands = Operands {
+                    x: x.slice(),
+                    w: w.slice(),
+                    epilogue,
+                };
+                forward(self, &g, operands, y)
             })
         })
     }
@@ -33,8 +44,8 @@ impl ConvOps for Cpu {
         checks::conv_data_grad(self, p, g, w, dx)?;
         let geometry = Geometry::new(p);
         crate::dispatch::float!(dx.dtype(), T => {
-            let (g, w) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, w)?);
-            write_wide::<T>(self, dx, |dx| {
+            let (g, w) = (Upcast::new::<T>(self, g)?, Upcast::new::<T>(self, w)?);
+            write_upcast::<T>(self, dx, |dx| {
                 data_grad(self, &geometry, g.slice(), w.slice(), dx)
             })
         })
@@ -44,61 +55,127 @@ impl ConvOps for Cpu {
         checks::conv_weight_grad(self, p, g, x, dw)?;
         let geometry = Geometry::new(p);
         crate::dispatch::float!(dw.dtype(), T => {
-            let (g, x) = (Wide::new::<T>(self, g)?, Wide::new::<T>(self, x)?);
-            write_wide::<T>(self, dw, |dw| {
+            let (g, x) = (Upcast::new::<T>(self, g)?, Upcast::new::<T>(self, x)?);
+            write_upcast::<T>(self, dw, |dw| {
                 weight_grad(self, &geometry, g.slice(), x.slice(), dw)
             })
         })
     }
 }
 
-pub(crate) fn forward<A: Scalar>(
-    cpu: &Cpu,
-    g: &Geometry,
-    x: &[A],
-    w: &[A],
-    bias: Option<&[A]>,
-    f: Activation,
-    y: &mut [A],
-) -> Result<()> {
+/// `y = f(x ⋆ w + bias)` by the cheapest algorithm.
+pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y: &mut [A]) -> Result<()> {
     if g.empty() {
         y.fill(A::default());
-        finish_rows(y, g.outputs, bias, f);
+        finish_rows(y, g.outputs, o.epilogue.bias, o.epilogue.activation);
         return Ok(());
     }
-    if g.depthwise() {
-        return depthwise::forward(cpu, g, x, w, bias, f, y);
-    }
-    if !cpu.convolves_exactly() && winograd::forward(cpu, g, x, w, bias, f, y)?.is_some() {
-        return Ok(());
-    }
-    few::forward(cpu, g, x, w, bias, f, y)
+    let run = |algorithm, y: &mut [A]| forward_by(cpu, algorithm, g, o, y);
+    cheapest::<A>(cpu, Pass::Forward, g, y, run)
 }
 
+/// The gradient with respect to the input, of the gradient `g` of the output.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     if p.empty() {
         dx.fill(A::default());
         return Ok(());
     }
-    if p.depthwise() {
-        return depthwise::data_grad(cpu, p, g, w, dx);
-    }
-    if !cpu.convolves_exactly() && winograd::data_grad(cpu, p, g, w, dx)?.is_some() {
-        return Ok(());
-    }
-    few::data_grad(cpu, p, g, w, dx)
+    let run = |algorithm, dx: &mut [A]| data_grad_by(cpu, algorithm, p, g, w, dx);
+    cheapest::<A>(cpu, Pass::DataGrad, p, dx, run)
 }
 
+/// The gradient with respect to the weight, of the gradient `g` of the output.
 pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
     if p.empty() {
         dw.fill(A::default());
         return Ok(());
     }
-    if p.depthwise() {
-        return depthwise::weight_grad(cpu, p, g, x, dw);
+    let run = |algorithm, dw: &mut [A]| weight_grad_by(cpu, algorithm, p, g, x, dw);
+    cheapest::<A>(cpu, Pass::WeightGrad, p, dw, run)
+}
+
+/// Runs the cheapest algorithm; where its result says that it was left unfinished, the cheapest that sums directly.
+fn cheapest<A: Scalar>(
+    cpu: &Cpu,
+    pass: Pass,
+    g: &Geometry,
+    to: &mut [A],
+    run: impl Fn(Algorithm, &mut [A]) -> Result<Outcome>,
+) -> Result<()> {
+    if let Outcome::NotFinite = run(choose::<A>(pass, g, cpu.convolves_exactly()), to)? {
+        run(choose::<A>(pass, g, true), to)?;
     }
-    if !cpu.convolves_exactly() && winograd::weight_grad(cpu, p, g, x, dw)?.is_some() {
-        return Ok(());
+    Ok(())
+}
+
+/// Whether a result stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Winograd's transforms spread what is not finite over tiles: the result is to be made again by direct sums.
+    NotFinite,
+}
+
+impl From<bool> for Outcome {
+    fn from(finite: bool) -> Self {
+        if finite { Outcome::Done } else { Outcome::NotFinite }
     }
-    few::weight_grad(cpu, p, g, x, dw)
+}
+
+/// The forward pass by an algorithm that supports it.
+pub(crate) fn forward_by<A: Scalar>(
+    cpu: &Cpu,
+    algorithm: Algorithm,
+    g: &Geometry,
+    o: Operands<'_, A>,
+    y: &mut [A],
+) -> Result<Outcome> {
+    match algorithm {
+        Algorithm::Depthwise => depthwise::forward(cpu, g, o, y)?,
+        Algorithm::Planar => planar::forward(cpu, g, o, y)?,
+        Algorithm::PackedColumns(n) => packed_columns::forward(cpu, g, n, o, y)?,
+        Algorithm::Winograd(tiling) => return winograd::forward(cpu, &tiling, o, y).map(Outcome::from),
+        Algorithm::Direct | Algorithm::Scatter | Algorithm::WindowColumns => direct::forward(cpu, g, o, y)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// The data gradient by an algorithm that supports it.
+pub(crate) fn data_grad_by<A: Scalar>(
+    cpu: &Cpu,
+    algorithm: Algorithm,
+    p: &Geometry,
+    g: &[A],
+    w: &[A],
+    dx: &mut [A],
+) -> Result<Outcome> {
+    match algorithm {
+        Algorithm::Depthwise => depthwise::data_grad(cpu, p, g, w, dx)?,
+        Algorithm::Scatter => scatter::data_grad(cpu, p, g, w, dx)?,
+        Algorithm::Winograd(tiling) => return winograd::data_grad(cpu, &tiling, g, w, dx).map(Outcome::from),
+        Algorithm::Direct | Algorithm::Planar | Algorithm::PackedColumns(_) | Algorithm::WindowColumns => {
+            direct::data_grad(cpu, p, g, w, dx)?
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The weight gradient by an algorithm that supports it.
+pub(crate) fn weight_grad_by<A: Scalar>(
+    cpu: &Cpu,
+    algorithm: Algorithm,
+    p: &Geometry,
+    g: &[A],
+    x: &[A],
+    dw: &mut [A],
+) -> Result<Outcome> {
+    match algorithm {
+        Algorithm::Depthwise => depthwise::weight_grad(cpu, p, g, x, dw)?,
+        Algorithm::WindowColumns => packed_columns::weight_grad(cpu, p, g, x, dw)?,
+        Algorithm::Winograd(tiling) => return winograd::weight_grad(cpu, &tiling, g, x, dw).map(Outcome::from),
+        Algorithm::Direct | Algorithm::Planar | Algorithm::PackedColumns(_) | Algorithm::Scatter => {
+            direct::weight_grad(cpu, p, g, x, dw)?
+        }
+    }
+    Ok(Outcome::Done)
 }

@@ -6,11 +6,12 @@ mod grad;
 mod tests;
 
 use super::conv::forward;
-use super::pool::{max_pool_wide, paired};
-use crate::conv::planar::{self, Planes};
-use crate::conv::pooled::Pooled;
-use crate::conv::{Geometry, winograd};
-use crate::gemm::{ALONE, BLOCK_WORK, Epilogue};
+use super::pool::{is_2x2_stride2, max_pool_wide};
+use crate::conv::plan::{Algorithm, Pass, choose};
+use crate::conv::planar::Planes;
+use crate::conv::{Geometry, Operands};
+use crate::fused_pool::forward::PooledConv;
+use crate::gemm::{BLOCK_WORK, Epilogue, SERIAL_THRESHOLD};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
@@ -32,7 +33,7 @@ impl ConvPoolOps for Cpu {
         index: &mut CpuBuffer,
     ) -> Result<()> {
         checks::conv_max_pool(self, p, x, w, bias, y, index)?;
-        match (Parts::fitting(self, p), y.dtype()) {
+        match (BatchSplit::fitting(self, p), y.dtype()) {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
             // Halves are rounded before they are compared.
@@ -50,16 +51,22 @@ impl ConvPoolOps for Cpu {
     ) -> Result<()> {
         checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
         match of.g.dtype() {
-            DType::F32 if simple(p) => grad::gradients::<f32>(self, p, of, (x, w), to),
-            DType::F64 if simple(p) => grad::gradients::<f64>(self, p, of, (x, w), to),
+            DType::F32 if has_relu_or_none(p) => grad::gradients::<f32>(self, p, of, (x, w), to),
+            DType::F64 if has_relu_or_none(p) => grad::gradients::<f64>(self, p, of, (x, w), to),
             _ => composed_grad(self, p, of, (x, w), to),
         }
     }
 }
 
 /// Whether the activation's gradient is a choice between a value and zero, or nothing.
-fn simple(p: &ConvPoolParams) -> bool {
+fn has_relu_or_none(p: &ConvPoolParams) -> bool {
     matches!(p.conv.activation(), Activation::None | Activation::Relu)
+}
+
+/// Whether the convolution by itself takes Winograd's algorithm, in f32.
+fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
+    let exact = cpu.convolves_exactly();
+    !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact), Algorithm::Winograd(_))
 }
 
 /// Elements of a part of the convolution's result: half of a second-level cache.
@@ -69,7 +76,7 @@ const SUMS: usize = 1 << 20;
 
 /// The images of a batch, some at a time.
 #[derive(Clone, Copy)]
-struct Parts {
+struct BatchSplit {
     conv: Geometry,
     pool: Geometry,
     /// Images of a part.
@@ -77,10 +84,10 @@ struct Parts {
     rectified: bool,
 }
 
-impl Parts {
+impl BatchSplit {
     fn new(p: &ConvPoolParams) -> Self {
         let (conv, pool) = (Geometry::new(&p.conv), Geometry::pooling(&p.pool));
-        Parts {
+        BatchSplit {
             images: (PART / (conv.out_positions() * conv.outputs).max(1)).max(1),
             rectified: p.conv.activation() == Activation::Relu,
             conv,
@@ -90,12 +97,12 @@ impl Parts {
 
     /// `None` where an image's result is more than a part, or the convolution needs many images at once.
     fn fitting(cpu: &Cpu, p: &ConvPoolParams) -> Option<Self> {
-        let parts = Parts::new(p);
+        let parts = BatchSplit::new(p);
         let conv = &parts.conv;
         let weights = conv.outputs * conv.depth();
         let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
         let few = conv.batch > 0 && parts.count() * weights <= SUMS;
-        (fits && few && winograd::cost(cpu, conv).is_none()).then_some(parts)
+        (fits && few && !takes_winograd(cpu, conv)).then_some(parts)
     }
 
     fn count(&self) -> usize {
@@ -103,22 +110,22 @@ impl Parts {
     }
 
     /// The form that keeps results in registers, where it suits, and the parts for it.
-    fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(Pooled<A>, Self)> {
-        if !simple(p) || !paired(&self.pool) {
+    fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(PooledConv<A>, Self)> {
+        if !has_relu_or_none(p) || !is_2x2_stride2(&self.pool) {
             return None;
         }
-        let pooled = Pooled::new(&self.conv, &self.pool)?;
+        let pooled = PooledConv::new(&self.conv, &self.pool)?;
         Some((pooled, self.by_work()))
     }
 
     /// Parts of a convolution's work each, of which there are 32 at most.
     fn by_work(&self) -> Self {
         let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
-        let images = match work <= ALONE {
+        let images = match work <= SERIAL_THRESHOLD {
             true => batch,
             false => (BLOCK_WORK * batch / work).max(batch.div_ceil(32)),
         };
-        Parts { images, ..*self }
+        BatchSplit { images, ..*self }
     }
 
     /// Of `batch` images.
@@ -154,19 +161,23 @@ impl Parts {
                 pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
             });
         }
-        if simple(p) && paired(&self.pool) && planar::suits::<A>(&self.conv) {
+        if has_relu_or_none(p)
+            && is_2x2_stride2(&self.pool)
+            && matches!(choose::<A>(Pass::Forward, &self.conv, true), Algorithm::Planar)
+        {
             let planes = Planes::new(cpu, &self.conv, w)?;
             return self.by_work().each(x, outputs, |x, outputs| {
-                planes.largest(cpu, &self.pool, x, (bias, activation), outputs)
+                planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
             });
         }
         self.each(x, outputs, |x, (y, index)| {
             let images = y.len() / of_image;
             let (conv, pool) = self.sized(images);
-            let mut between = cpu.scratch(A::DTYPE, images * result)?;
-            let between = between.as_mut_slice::<A>();
-            forward(cpu, &conv, x, w, bias, activation, between)?;
-            max_pool_wide(&pool, between, y, index);
+            let mut pre_pool = cpu.scratch(A::DTYPE, images * result)?;
+            let pre_pool = pre_pool.as_mut_slice::<A>();
+            let epilogue = Epilogue { bias, activation };
+            forward(cpu, &conv, Operands { x, w, epilogue }, pre_pool)?;
+            max_pool_wide(&pool, pre_pool, y, index);
             Ok(())
         })
     }

@@ -8,7 +8,8 @@ mod tests;
 mod unary;
 
 use crate::dispatch::{any, float};
-use crate::{Cpu, CpuBuffer, blocks, parallel};
+use crate::simd::lanes as blocks;
+use crate::{Cpu, CpuBuffer, parallel};
 use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
 use kiln_core::{Buffer, DType, Float, Result, checks};

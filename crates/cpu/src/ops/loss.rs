@@ -1,12 +1,12 @@
 //! Softmax cross-entropy: the losses of rows, and their gradient from the logits again. Half precision is widened, and only
 //! the gradient of the logits is rounded, with the gradient of the loss in it.
 
-use crate::blocks::lanes;
 use crate::dispatch::float;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip2_mut};
-use crate::real::Real;
-use crate::rows::{max_row, sum, sums};
-use crate::wide::{Wide, write_wide};
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{max_row, sum, sums};
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{Buffer, Error, Result, checks};
@@ -187,9 +187,9 @@ impl LossOps for Cpu {
         debug_assert_eq!((logits.len() as u64, labels.len() as u64), (p.rows * p.classes, p.rows));
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
-            let logits = Wide::new::<T>(self, logits)?;
-            let class_weights = class_weights.map(|w| Wide::new::<T>(self, w)).transpose()?;
-            let terms = Terms::new(p, class_weights.as_ref().map(Wide::slice));
+            let logits = Upcast::new::<T>(self, logits)?;
+            let class_weights = class_weights.map(|w| Upcast::new::<T>(self, w)).transpose()?;
+            let terms = Terms::new(p, class_weights.as_ref().map(Upcast::slice));
             losses(&terms, logits.slice(), labels, loss.as_mut_slice(), weight.as_mut_slice());
         });
         Ok(())
@@ -208,10 +208,10 @@ impl LossOps for Cpu {
         debug_assert_eq!((logits.len(), labels.len()), (dlogits.len(), g.len()));
         let labels = checked(p, labels)?;
         float!(logits.dtype(), T => {
-            let logits = Wide::new::<T>(self, logits)?;
-            let class_weights = class_weights.map(|w| Wide::new::<T>(self, w)).transpose()?;
-            let terms = Terms::new(p, class_weights.as_ref().map(Wide::slice));
-            write_wide::<T>(self, dlogits, |dlogits| {
+            let logits = Upcast::new::<T>(self, logits)?;
+            let class_weights = class_weights.map(|w| Upcast::new::<T>(self, w)).transpose()?;
+            let terms = Terms::new(p, class_weights.as_ref().map(Upcast::slice));
+            write_upcast::<T>(self, dlogits, |dlogits| {
                 gradient(&terms, logits.slice(), labels, g.as_slice(), dlogits);
                 Ok(())
             })

@@ -5,12 +5,12 @@ mod tests;
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{
-    ALONE, BLOCK_WORK, Epilogue, Kernels, Left, Panels, Source, Target, UNIT, blocks, by_dots, by_matrix, by_panels,
-    matrix, rows_alias, sum_parts,
+    AOperand, BLOCK_WORK, BOperand, CTile, Epilogue, Kernels, Panels, SERIAL_THRESHOLD, UNIT, blocks, gemm_nn,
+    gemm_nt_small, gemm_tn, matrix, rows_alias, sum_parts,
 };
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
-use crate::wide::{Wide, write_wide};
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams, Strides};
 use kiln_core::{Buffer, Result, checks};
@@ -44,10 +44,10 @@ fn run<T: Stored>(
     bias: Option<&CpuBuffer>,
     c: &mut CpuBuffer,
 ) -> Result<()> {
-    let (a, b) = (Wide::new::<T>(cpu, a)?, Wide::new::<T>(cpu, b)?);
-    let bias = bias.map(|bias| Wide::new::<T>(cpu, bias)).transpose()?;
-    let bias = bias.as_ref().map(Wide::slice);
-    write_wide::<T>(cpu, c, |c| product(cpu, p, a.slice(), b.slice(), bias, c))
+    let (a, b) = (Upcast::new::<T>(cpu, a)?, Upcast::new::<T>(cpu, b)?);
+    let bias = bias.map(|bias| Upcast::new::<T>(cpu, bias)).transpose()?;
+    let bias = bias.as_ref().map(Upcast::slice);
+    write_upcast::<T>(cpu, c, |c| product(cpu, p, a.slice(), b.slice(), bias, c))
 }
 
 /// Where the operand of product number `batch` starts.
@@ -63,7 +63,7 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
 
 /// One product of a batch: where its operands start, and their sizes.
 #[derive(Clone, Copy)]
-struct One<'a, A: 'static> {
+struct GemmProblem<'a, A: 'static> {
     a: &'a [A],
     b: &'a [A],
     m: usize,
@@ -88,11 +88,11 @@ fn kernels<A: Scalar>(n: usize) -> &'static Kernels<A> {
 /// Rows up to which a B with contiguous rows is read where it lies: a copy would be used too few times.
 const FEW_ROWS: usize = 32;
 
-impl<'a, A: Scalar> One<'a, A> {
+impl<'a, A: Scalar> GemmProblem<'a, A> {
     fn new(p: &MatmulParams, a: &'a [A], b: &'a [A], batch: usize) -> Self {
         let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
         let (trans_a, trans_b) = (p.trans_a == 1, p.trans_b == 1);
-        One {
+        GemmProblem {
             a: &a[offset(p, &p.a_batch, batch)..],
             b: &b[offset(p, &p.b_batch, batch)..],
             m,
@@ -108,7 +108,7 @@ impl<'a, A: Scalar> One<'a, A> {
 
     /// The same product over the steps `from..to` of k alone.
     fn part(self, from: usize, to: usize) -> Self {
-        One {
+        GemmProblem {
             a: &self.a[from * if self.trans_a { self.a_step } else { 1 }..],
             b: &self.b[from * if self.trans_b { 1 } else { self.b_step }..],
             k: to - from,
@@ -123,7 +123,7 @@ impl<'a, A: Scalar> One<'a, A> {
         } else {
             (self.b_step, 1)
         };
-        let source = Source {
+        let source = BOperand {
             data: &self.b[(columns.start * n_step).min(self.b.len())..],
             taps: &[0],
             steps: self.k,
@@ -151,11 +151,11 @@ impl<'a, A: Scalar> One<'a, A> {
         let columns = c.ncols();
         if self.trans_a {
             assert!(!add, "a transposed A has all of k at once");
-            let a = Left {
+            let a = AOperand {
                 data: &self.a[row..],
                 step: self.a_step,
             };
-            by_panels(self.kernels, a, b, column, Target::new(c.view_mut()));
+            gemm_tn(self.kernels, a, b, column, CTile::new(c.view_mut()));
             if e.bias.is_some() || e.activation != Activation::None {
                 for mut row in c.outer_iter_mut() {
                     let row = row.as_slice_mut().expect("rows of C are contiguous");
@@ -170,7 +170,7 @@ impl<'a, A: Scalar> One<'a, A> {
             return;
         }
         let a = (&self.a[row * self.a_step..], self.a_step);
-        by_matrix(self.kernels, a, b, column, Target::new(c), e, add);
+        gemm_nn(self.kernels, a, b, column, CTile::new(c), e, add);
     }
 }
 
@@ -187,10 +187,10 @@ const ROWS: usize = 192;
 const THIN: usize = 1 << 17;
 
 /// Rows and columns of the blocks of C that tasks compute.
-fn block_size<A: Scalar>(one: &One<'_, A>) -> [usize; 2] {
-    let &One { m, n, k, .. } = one;
+fn block_size<A: Scalar>(one: &GemmProblem<'_, A>) -> [usize; 2] {
+    let &GemmProblem { m, n, k, .. } = one;
     let work = m.saturating_mul(n).saturating_mul(k);
-    if work <= ALONE {
+    if work <= SERIAL_THRESHOLD {
         return [m, n];
     }
     let (panel, tile) = (one.kernels.panel(), one.kernels.tile());
@@ -217,8 +217,8 @@ const LAID_OUT: usize = 1 << 20;
 const SMALL_C: usize = 1 << 19;
 
 /// Steps of k that a large product takes at once.
-fn stretch(one: &One<'_, impl Scalar>) -> usize {
-    let &One { m, n, k, .. } = one;
+fn stretch(one: &GemmProblem<'_, impl Scalar>) -> usize {
+    let &GemmProblem { m, n, k, .. } = one;
     if one.trans_a || m * n > SMALL_C || k * n <= LAID_OUT {
         return k.max(1);
     }
@@ -238,23 +238,23 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
     let work = m.saturating_mul(n).saturating_mul(k).max(1);
     if batches > 1 && work <= 16 * BLOCK_WORK {
         let together = (BLOCK_WORK / work).clamp(1, batches);
-        let parallel = work.saturating_mul(batches) > ALONE;
+        let parallel = work.saturating_mul(batches) > SERIAL_THRESHOLD;
         return try_chunks_mut(c, together * m * n, parallel, |at, c| {
             let first = at / (m * n);
             for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
-                let one = One::new(p, a, b, first + i);
+                let one = GemmProblem::new(p, a, b, first + i);
                 one.block(&one.panels(cpu, 0..n)?, [0; 2], matrix(c, m, n), e, false);
             }
             Ok(())
         });
     }
     for (batch, c) in c.chunks_exact_mut(m * n).enumerate() {
-        let one = One::new(p, a, b, batch);
+        let one = GemmProblem::new(p, a, b, batch);
         let [rows, columns] = block_size(&one);
         if one.trans_b && !one.trans_a && m <= DOT_ROWS {
             blocks(matrix(c, m, n), [m, columns], 1, [0; 2], &|[_, column], c| {
                 let (a, b) = ((one.a, one.a_step), (one.b, one.b_step));
-                by_dots(A::kernels(), a, b, column, k, Target::new(c), e);
+                gemm_nt_small(A::kernels(), a, b, column, k, CTile::new(c), e);
                 Ok(())
             })?;
             continue;
@@ -267,10 +267,10 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
             }
             continue;
         }
-        if (ALONE + 1..=SMALL).contains(&work) && n >= 2 * one.kernels.panel() {
+        if (SERIAL_THRESHOLD + 1..=SMALL).contains(&work) && n >= 2 * one.kernels.panel() {
             // A region for B's panels would cost what it saves: every task makes its own.
             let size = n
-                .div_ceil((work / ALONE).clamp(2, 4))
+                .div_ceil((work / SERIAL_THRESHOLD).clamp(2, 4))
                 .next_multiple_of(one.kernels.panel());
             blocks(matrix(c, m, n), [m, size], 1, [0; 2], &|[_, column], c| {
                 let panels = one.panels(cpu, column..column + c.ncols())?;
@@ -305,7 +305,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
 }
 
 /// A small C with a long inner dimension: products of fixed parts of it in parallel, added in order.
-fn split_product<A: Scalar>(cpu: &Cpu, one: One<'_, A>, splits: usize, c: &mut [A]) -> Result<()> {
+fn split_product<A: Scalar>(cpu: &Cpu, one: GemmProblem<'_, A>, splits: usize, c: &mut [A]) -> Result<()> {
     let part = one.k.div_ceil(splits);
     let mut parts = cpu.scratch(A::DTYPE, c.len() * splits)?;
     let parts = parts.as_mut_slice::<A>();

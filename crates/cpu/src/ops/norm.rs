@@ -8,9 +8,9 @@ mod batch;
 mod group;
 
 use crate::dispatch::float;
-use crate::real::Real;
 use crate::scalar::Stored;
-use crate::wide::{Wide, write_wide};
+use crate::simd::real::Real;
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
 use kiln_core::{Buffer, Element, Float, Result, checks};
@@ -25,13 +25,13 @@ fn combine<A: Real>(count: A, (mean, m2): (&mut A, &mut A), n: A, (mean_b, m2_b)
 }
 
 /// An optional vector of `n` channels, `value` if there is none.
-fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Wide<'a, T::Acc>> {
+fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Upcast<'a, T::Acc>> {
     match v {
-        Some(v) => Wide::new::<T>(cpu, v),
+        Some(v) => Upcast::new::<T>(cpu, v),
         None => {
             let mut v = cpu.scratch(<T::Acc as Element>::DTYPE, n as usize)?;
             v.as_mut_slice::<T::Acc>().fill(<T::Acc as Float>::of(value));
-            Ok(Wide::Copy(v))
+            Ok(Upcast::Copy(v))
         }
     }
 }
@@ -50,11 +50,11 @@ impl NormOps for Cpu {
         checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
+            let x = Upcast::new::<T>(self, x)?;
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
             let stats = (mean.as_mut_slice(), rstd.as_mut_slice());
-            write_wide::<T>(self, y, |y| {
+            write_upcast::<T>(self, y, |y| {
                 batch::forward(self, p, x.slice(), (scale.slice(), shift.slice()), y, stats.0, stats.1)
             })
         })
@@ -73,11 +73,11 @@ impl NormOps for Cpu {
         checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
+            let x = Upcast::new::<T>(self, x)?;
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
             let stats = (mean.as_slice(), var.as_slice());
-            write_wide::<T>(self, y, |y| {
+            write_upcast::<T>(self, y, |y| {
                 batch::eval(self, p, x.slice(), (scale.slice(), shift.slice()), stats, y)
             })
         })
@@ -98,12 +98,12 @@ impl NormOps for Cpu {
         checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
-            let (x, g) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, g)?);
+            let (x, g) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, g)?);
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let stats = (mean.as_slice(), rstd.as_slice());
-            write_wide::<T>(self, dx, |dx| {
-                write_wide::<T>(self, dscale, |dscale| {
-                    write_wide::<T>(self, dshift, |dshift| {
+            write_upcast::<T>(self, dx, |dx| {
+                write_upcast::<T>(self, dscale, |dscale| {
+                    write_upcast::<T>(self, dshift, |dshift| {
                         batch::grad(self, p, (x.slice(), g.slice()), scale.slice(), stats, dx, dscale, dshift)
                     })
                 })
@@ -127,12 +127,12 @@ impl NormOps for Cpu {
             return Ok(());
         }
         float!(x.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
+            let x = Upcast::new::<T>(self, x)?;
             let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let shift = channels::<T>(self, shift, p.groups * p.width, 0.0)?;
             let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
-            write_wide::<T>(self, y, |y| {
+            write_upcast::<T>(self, y, |y| {
                 if p.positions == 1 {
                     group::forward_rows(p, x.slice(), affine, y, mean, rstd);
                     Ok(())
@@ -163,12 +163,12 @@ impl NormOps for Cpu {
                 dshift.bytes_mut().fill(0);
                 return Ok(());
             }
-            let (x, g) = (Wide::new::<T>(self, x)?, Wide::new::<T>(self, g)?);
+            let (x, g) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, g)?);
             let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let stats = (mean.as_slice(), rstd.as_slice());
-            write_wide::<T>(self, dx, |dx| {
-                write_wide::<T>(self, dscale, |dscale| {
-                    write_wide::<T>(self, dshift, |dshift| {
+            write_upcast::<T>(self, dx, |dx| {
+                write_upcast::<T>(self, dscale, |dscale| {
+                    write_upcast::<T>(self, dshift, |dshift| {
                         let (x, scale) = ((x.slice(), g.slice()), scale.slice());
                         if p.positions == 1 {
                             group::grad_rows(self, p, x, scale, stats, dx, dscale, dshift)

@@ -4,10 +4,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::blocks::lanes;
 use crate::fork::in_pool;
 use crate::parallel::join;
-use crate::real::Real;
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer, parallel::THREADS};
 use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
 use kiln_core::{Buffer, DType, Float, Result, checks};
@@ -17,7 +17,7 @@ use rayon::prelude::*;
 const CHUNK: usize = THREADS / 4;
 
 /// Elements of all parameters that one thread updates by itself, sooner than others could be told to help.
-const ALONE: usize = THREADS / 2;
+const SERIAL_THRESHOLD: usize = THREADS / 2;
 
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
 
@@ -53,8 +53,8 @@ fn each<A: Real, const N: usize>(slots: Slots<'_, '_>, f: impl Fn(A, A, [A; N]) 
 }
 
 fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
-    let alone = slots.iter().map(|s| s.param.len()).sum::<usize>() <= ALONE;
-    let task = if alone { ALONE } else { CHUNK };
+    let alone = slots.iter().map(|s| s.param.len()).sum::<usize>() <= SERIAL_THRESHOLD;
+    let task = if alone { SERIAL_THRESHOLD } else { CHUNK };
     let run = |slot: &mut OptimSlot<'_, CpuBuffer>| {
         debug_assert_eq!(slot.state.len(), N);
         let mut state = slot.state.iter_mut();

@@ -5,16 +5,17 @@ mod paired;
 #[cfg(test)]
 mod tests;
 
-use crate::blocks::exact;
 use crate::conv::geometry::{Geometry, positions, start, taps_within};
 use crate::parallel::{THREADS, pair_chunks_mut, try_chunks_mut};
-use crate::scalar::{Scalar, vectorized};
-use crate::wide::{Wide, write_wide};
+use crate::scalar::Scalar;
+use crate::simd::isa::vectorized;
+use crate::simd::lanes::exact;
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{AdaptivePoolParams, PoolOps, PoolParams};
 use kiln_core::{Buffer, Float, Result, checks};
-pub(super) use paired::paired;
+pub(super) use paired::is_2x2_stride2;
 use std::ops::Range;
 
 impl PoolOps for Cpu {
@@ -36,9 +37,9 @@ impl PoolOps for Cpu {
         checks::max_pool_grad(self, p, g, index, dx)?;
         let windows = Geometry::pooling(p);
         crate::dispatch::float!(dx.dtype(), T => {
-            let g = Wide::new::<T>(self, g)?;
+            let g = Upcast::new::<T>(self, g)?;
             let (g, index) = (g.slice(), index.as_slice());
-            write_wide::<T>(self, dx, |dx| max_pool_grad_wide(&windows, g, index, dx))
+            write_upcast::<T>(self, dx, |dx| max_pool_grad_wide(&windows, g, index, dx))
         })
     }
 
@@ -53,12 +54,12 @@ impl PoolOps for Cpu {
     fn avg_pool(&self, p: &PoolParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         checks::avg_pool(self, p, x, y)?;
         let g = Geometry::pooling(p);
-        if !paired(&g) {
+        if !is_2x2_stride2(&g) {
             return average(self, &Boxes::windows(p), x, y);
         }
         crate::dispatch::float!(y.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
-            write_wide::<T>(self, y, |y| {
+            let x = Upcast::new::<T>(self, x)?;
+            write_upcast::<T>(self, y, |y| {
                 paired::average(&g, x.slice(), y);
                 Ok(())
             })
@@ -68,12 +69,12 @@ impl PoolOps for Cpu {
     fn avg_pool_grad(&self, p: &PoolParams, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
         checks::avg_pool_grad(self, p, g, dx)?;
         let windows = Geometry::pooling(p);
-        if !paired(&windows) {
+        if !is_2x2_stride2(&windows) {
             return average_grad(self, &Boxes::windows(p), g, dx);
         }
         crate::dispatch::float!(dx.dtype(), T => {
-            let g = Wide::new::<T>(self, g)?;
-            write_wide::<T>(self, dx, |dx| {
+            let g = Upcast::new::<T>(self, g)?;
+            write_upcast::<T>(self, dx, |dx| {
                 paired::average_grad(&windows, g.slice(), dx);
                 Ok(())
             })
@@ -99,7 +100,7 @@ fn chunk(channels: usize, cost: usize) -> usize {
 
 /// Max pooling of values of their accumulating type.
 pub(super) fn max_pool_wide<A: Scalar>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {
-    if paired(g) {
+    if is_2x2_stride2(g) {
         paired::max_pool(g, x, y, index);
     } else {
         max_pool(g, x, y, index);
@@ -108,7 +109,7 @@ pub(super) fn max_pool_wide<A: Scalar>(g: &Geometry, x: &[A], y: &mut [A], index
 
 /// Its gradient.
 pub(super) fn max_pool_grad_wide<A: Scalar>(p: &Geometry, g: &[A], index: &[i32], dx: &mut [A]) -> Result<()> {
-    if !paired(p) {
+    if !is_2x2_stride2(p) {
         return max_pool_grad(p, g, index, dx);
     }
     paired::max_pool_grad(p, g, index, dx);
@@ -304,8 +305,8 @@ impl Boxes {
 
 fn average(cpu: &Cpu, boxes: &Boxes, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
     crate::dispatch::float!(y.dtype(), T => {
-        let x = Wide::new::<T>(cpu, x)?;
-        write_wide::<T>(cpu, y, |y| average_wide(boxes, x.slice(), y))
+        let x = Upcast::new::<T>(cpu, x)?;
+        write_upcast::<T>(cpu, y, |y| average_wide(boxes, x.slice(), y))
     })
 }
 
@@ -346,8 +347,8 @@ fn average_wide<A: Scalar>(boxes: &Boxes, x: &[A], y: &mut [A]) -> Result<()> {
 
 fn average_grad(cpu: &Cpu, boxes: &Boxes, g: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
     crate::dispatch::float!(dx.dtype(), T => {
-        let g = Wide::new::<T>(cpu, g)?;
-        write_wide::<T>(cpu, dx, |dx| average_grad_wide(boxes, g.slice(), dx))
+        let g = Upcast::new::<T>(cpu, g)?;
+        write_upcast::<T>(cpu, dx, |dx| average_grad_wide(boxes, g.slice(), dx))
     })
 }
 

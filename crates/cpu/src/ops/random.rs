@@ -1,7 +1,7 @@
 //! Random numbers: the scalar functions are `kiln_core::philox`, here they fill buffers.
 
-use crate::blocks::lanes;
 use crate::dispatch::float;
+use crate::simd::lanes::lanes;
 use crate::{Cpu, CpuBuffer, parallel};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::philox::{Key, truncated_normal, uniform};

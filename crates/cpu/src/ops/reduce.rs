@@ -6,13 +6,13 @@
 
 mod axis;
 
-use crate::blocks::lanes;
 use crate::dispatch::float;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut};
-use crate::real::Real;
-use crate::rows::fold;
-use crate::tile::{Lanes, TILE, Tile};
-use crate::wide::{Wide, write_wide};
+use crate::simd::column_tile::{Lanes, TILE, Tile};
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::fold;
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Buffer, Result, checks};
@@ -372,9 +372,9 @@ impl ReduceOps for Cpu {
         checks::reduce(self, p, x, y)?;
         debug_assert_eq!(y.len() as u64, p.outputs);
         float!(x.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
+            let x = Upcast::new::<T>(self, x)?;
             let x = x.slice();
-            write_wide::<T>(self, y, |y| match p.op() {
+            write_upcast::<T>(self, y, |y| match p.op() {
                 Reduce::Sum | Reduce::Mean => reduce::<Sum, _>(self, p, x, y),
                 Reduce::Max => reduce::<Max, _>(self, p, x, y),
                 Reduce::Min => reduce::<Min, _>(self, p, x, y),
@@ -386,7 +386,7 @@ impl ReduceOps for Cpu {
     fn arg_reduce(&self, p: &AxisParams, x: &CpuBuffer, index: &mut CpuBuffer) -> Result<()> {
         checks::arg_reduce(self, p, x, index)?;
         debug_assert_eq!(index.len() as u64, p.outer * p.inner);
-        float!(x.dtype(), T => axis::arg_reduce(p, Wide::new::<T>(self, x)?.slice(), index.as_mut_slice()));
+        float!(x.dtype(), T => axis::arg_reduce(p, Upcast::new::<T>(self, x)?.slice(), index.as_mut_slice()));
         Ok(())
     }
 

@@ -3,13 +3,13 @@
 //! Rows along the last axis are done one by one; along another axis, per-column statistics come first and one
 //! elementwise pass follows.
 
-use crate::blocks::lanes;
 use crate::dispatch::float;
 use crate::parallel::chunks_mut;
-use crate::real::Real;
-use crate::rows::{max_row, sum, sums};
-use crate::tile::TILE;
-use crate::wide::{Wide, write_wide};
+use crate::simd::column_tile::TILE;
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{max_row, sum, sums};
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
 use kiln_core::{Buffer, Result, checks};
@@ -230,8 +230,8 @@ impl SoftmaxOps for Cpu {
             return Ok(());
         }
         float!(x.dtype(), T => {
-            let x = Wide::new::<T>(self, x)?;
-            write_wide::<T>(self, y, |y| softmax(self, p, x.slice(), y))
+            let x = Upcast::new::<T>(self, x)?;
+            write_upcast::<T>(self, y, |y| softmax(self, p, x.slice(), y))
         })
     }
 
@@ -242,8 +242,8 @@ impl SoftmaxOps for Cpu {
             return Ok(());
         }
         float!(y.dtype(), T => {
-            let (y, g) = (Wide::new::<T>(self, y)?, Wide::new::<T>(self, g)?);
-            write_wide::<T>(self, dx, |dx| softmax_grad(self, p, y.slice(), g.slice(), dx))
+            let (y, g) = (Upcast::new::<T>(self, y)?, Upcast::new::<T>(self, g)?);
+            write_upcast::<T>(self, dx, |dx| softmax_grad(self, p, y.slice(), g.slice(), dx))
         })
     }
 }

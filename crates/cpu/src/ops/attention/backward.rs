@@ -2,12 +2,12 @@
 
 use super::{Call, QUERIES, by_head};
 use crate::Cpu;
-use crate::blocks::lanes;
-use crate::gemm::{Kernels, Left, Segment, Target, by_columns};
+use crate::gemm::{AOperand, CTile, Kernels, Segment, gemm_tn_segmented};
 use crate::parallel::try_chunks_mut;
-use crate::real::Real;
-use crate::rows::{LANES, sums};
 use crate::scalar::Scalar;
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{LANES, sums};
 use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
@@ -98,12 +98,12 @@ impl<A: Scalar + Real> Head<'_, A> {
                 let dq = dq.slice_mut(s![first..end, ..]);
                 call.product(ds, call.stride, &call.lying(k, call.packed, seen), dq);
             }
-            let g = Left {
+            let g = AOperand {
                 data: &self.g[from * call.joined..],
                 step: call.joined,
             };
             self.sum_queries(from..to, p, g, dv);
-            let q = Left {
+            let q = AOperand {
                 data: &q[from * call.packed..],
                 step: call.packed,
             };
@@ -135,17 +135,17 @@ impl<A: Scalar + Real> Head<'_, A> {
 
     /// `c[j] (+)= Σ a[i, j]·b[i]` over a block of queries, whose first row is the first of `a` and of `b`: for every key that one of them
     /// sees. Keys that no earlier block saw are written, others added to.
-    fn sum_queries(&self, queries: Range<usize>, a: &[A], b: Left<'_, A>, c: &mut ArrayViewMut2<'_, A>) {
+    fn sum_queries(&self, queries: Range<usize>, a: &[A], b: AOperand<'_, A>, c: &mut ArrayViewMut2<'_, A>) {
         let call = self.call;
         let mut sum = |keys: Range<usize>, skipped: usize, add: bool| {
             if keys.is_empty() {
                 return;
             }
-            let a = Left {
+            let a = AOperand {
                 data: &a[skipped * call.stride + keys.start..],
                 step: call.stride,
             };
-            let b = Left {
+            let b = AOperand {
                 data: &b.data[skipped * b.step..],
                 step: b.step,
             };
@@ -154,8 +154,8 @@ impl<A: Scalar + Real> Head<'_, A> {
                 b: 0,
                 len: queries.len() - skipped,
             };
-            let c = Target::new(c.slice_mut(s![keys, ..]));
-            by_columns(call.kernels, &[all], a, b, c, add);
+            let c = CTile::new(c.slice_mut(s![keys, ..]));
+            gemm_tn_segmented(call.kernels, &[all], a, b, c, add);
         };
         if !call.causal {
             return sum(0..call.positions, 0, queries.start > 0);

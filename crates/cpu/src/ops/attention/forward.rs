@@ -2,12 +2,12 @@
 
 use super::{Call, QUERIES, by_head};
 use crate::Cpu;
-use crate::blocks::lanes;
 use crate::gemm::Kernels;
 use crate::parallel::try_chunks_mut;
-use crate::real::Real;
-use crate::rows::{LANES, fold, sum};
 use crate::scalar::Scalar;
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{LANES, fold, sum};
 use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;

@@ -10,11 +10,11 @@ mod forward;
 mod tests;
 
 use crate::dispatch::float;
-use crate::gemm::{BLOCK_WORK, Epilogue, Kernels, Panels, Source, Target, by_matrix};
-use crate::real::Real;
-use crate::rows::LANES;
+use crate::gemm::{BLOCK_WORK, BOperand, CTile, Epilogue, Gemm, Kernels, Panels, gemm_nn};
 use crate::scalar::Scalar;
-use crate::wide::{Wide, write_wide};
+use crate::simd::real::Real;
+use crate::simd::row_reduce::LANES;
+use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::host::room;
 use kiln_core::ops::{AttentionOps, AttentionParams};
@@ -25,9 +25,9 @@ impl AttentionOps for Cpu {
     fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
         checks::attention(self, p, qkv, y, lse)?;
         float!(qkv.dtype(), T => {
-            let qkv = Wide::new::<T>(self, qkv)?;
+            let qkv = Upcast::new::<T>(self, qkv)?;
             let lse = lse.as_mut_slice::<<T as Float>::Acc>();
-            write_wide::<T>(self, y, |y| forward::run(self, Scalar::kernels(), p, qkv.slice(), y, lse))
+            write_upcast::<T>(self, y, |y| forward::run(self, Gemm::kernels(), p, qkv.slice(), y, lse))
         })
     }
 
@@ -41,13 +41,13 @@ impl AttentionOps for Cpu {
     ) -> Result<()> {
         checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
         float!(qkv.dtype(), T => {
-            let (qkv, g) = (Wide::new::<T>(self, qkv)?, Wide::new::<T>(self, g)?);
+            let (qkv, g) = (Upcast::new::<T>(self, qkv)?, Upcast::new::<T>(self, g)?);
             let given = backward::Given {
                 qkv: qkv.slice(),
                 lse: lse.as_slice(),
                 g: g.slice(),
             };
-            write_wide::<T>(self, dqkv, |dqkv| backward::run(self, Scalar::kernels(), p, &given, dqkv))
+            write_upcast::<T>(self, dqkv, |dqkv| backward::run(self, Gemm::kernels(), p, &given, dqkv))
         })
     }
 }
@@ -103,7 +103,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     /// The transpose of a head's vectors, `step` apart, as right operand.
     fn turned(&self, x: &[A], step: usize) -> Result<Panels<'static, A>> {
-        let source = Source {
+        let source = BOperand {
             data: x,
             taps: &[0],
             steps: self.width,
@@ -116,7 +116,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     /// The first `count` of a head's vectors, `step` apart, as right operand, where they lie.
     fn lying<'x>(&self, x: &'x [A], step: usize, count: usize) -> Panels<'x, A> {
-        let source = Source {
+        let source = BOperand {
             data: x,
             taps: &[0],
             steps: count,
@@ -129,7 +129,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
 
     /// `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
     fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
-        by_matrix(self.kernels, (a, step), b, 0, Target::new(c), Epilogue::NONE, false);
+        gemm_nn(self.kernels, (a, step), b, 0, CTile::new(c), Epilogue::NONE, false);
     }
 
     /// The first `columns` of some rows of scores.

@@ -1,9 +1,9 @@
 //! The fused form against the composed one, for every set of micro-kernels.
 
 use super::{backward, forward};
-use crate::gemm::Kernels;
-use crate::real::Real;
+use crate::gemm::{Gemm, Kernels};
 use crate::scalar::Scalar;
+use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{AttentionOps, AttentionParams, composed_attention, composed_attention_grad};
 use kiln_core::philox::{Key, uniform};

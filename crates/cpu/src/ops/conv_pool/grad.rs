@@ -1,14 +1,14 @@
 //! The gradients of a convolution with its max pooling, some images at a time: the gradient of the convolution's result is
 //! made where it is read, or not at all.
 
-use super::{Parts, SUMS};
-use crate::blocks::lanes;
-use crate::conv::chosen::Chosen;
+use super::{BatchSplit, SUMS};
+use crate::fused_pool::argmax_grad::ArgmaxGrad;
 use crate::gemm::sum_parts;
 use crate::ops::conv::{data_grad, weight_grad};
-use crate::ops::pool::{max_pool_grad_wide, paired};
+use crate::ops::pool::{is_2x2_stride2, max_pool_grad_wide};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
+use crate::simd::lanes::lanes;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::host::room;
@@ -24,20 +24,20 @@ pub(super) fn gradients<A: Scalar>(
 ) -> Result<()> {
     let (x, w) = (x.as_slice::<A>(), w.as_slice::<A>());
     let [mut dx, mut dw, mut db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<A>));
-    let parts = Parts::new(p);
+    let parts = BatchSplit::new(p);
     let [image, result, _] = parts.sizes();
     let wanted = [!dx.is_empty(), !dw.is_empty()];
-    if let Some((chosen, parts, [into_image, into_weight])) = parts.chosen::<A>(cpu, wanted, dw.len()) {
+    if let Some((argmax, parts, [into_image, into_weight])) = parts.argmax::<A>(cpu, wanted, dw.len()) {
         let of_image = take_if(into_image, &mut dx);
         let of_weight = take_if(into_weight, &mut dw);
         let of_bias = std::mem::take(&mut db);
         parts.tasks(cpu, of_image, of_weight, of_bias, |task| {
             parts.before_activation(cpu, of, task, |task, g, index| {
                 if into_weight {
-                    chosen.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)?;
+                    argmax.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)?;
                 }
                 if into_image {
-                    chosen.image_grad(cpu, w, (g, index), task.own)?;
+                    argmax.image_grad(cpu, w, (g, index), task.own)?;
                 }
                 Ok(())
             })
@@ -52,17 +52,17 @@ pub(super) fn gradients<A: Scalar>(
             })
         };
     }
-    if let (true, Some(parts)) = (dx.is_empty(), Parts::fitting(cpu, p)) {
+    if let (true, Some(parts)) = (dx.is_empty(), BatchSplit::fitting(cpu, p)) {
         return parts.weight_grad(cpu, p, of, x, (dw, db));
     }
-    let mut between = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
-    let between = between.as_mut_slice::<A>();
-    parts.tasks(cpu, between, &mut [], db, |task| parts.between(cpu, of, task))?;
+    let mut pre_pool = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
+    let pre_pool = pre_pool.as_mut_slice::<A>();
+    parts.tasks(cpu, pre_pool, &mut [], db, |task| parts.pre_pool(cpu, of, task))?;
     if !dx.is_empty() {
-        data_grad(cpu, &parts.conv, between, w, dx)?;
+        data_grad(cpu, &parts.conv, pre_pool, w, dx)?;
     }
     if !dw.is_empty() {
-        weight_grad(cpu, &parts.conv, between, x, dw)?;
+        weight_grad(cpu, &parts.conv, pre_pool, x, dw)?;
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ fn take_if<'a, A>(wanted: bool, from: &mut &'a mut [A]) -> &'a mut [A] {
 
 /// What becomes of the images from `first` on: what is theirs alone, and partial gradients of the weight and the bias; empty
 /// where they are not wanted.
-struct Task<'t, A> {
+struct PartGrads<'t, A> {
     first: usize,
     images: usize,
     own: &'t mut [A],
@@ -82,26 +82,31 @@ struct Task<'t, A> {
     db: &'t mut [A],
 }
 
-impl<A> Task<'_, A> {
+impl<A> PartGrads<'_, A> {
     /// The task's images, of `size` elements each.
     fn images_of<'x, T>(&self, x: &'x [T], size: usize) -> &'x [T] {
         &x[self.first * size..(self.first + self.images) * size]
     }
 }
 
-impl Parts {
-    /// The form that walks over chosen results, the parts for it, and which of the gradients of the image and the weight that are
-    /// `wanted` it suits; `None` if neither.
-    fn chosen<A: Scalar>(&self, cpu: &Cpu, wanted: [bool; 2], weights: usize) -> Option<(Chosen<A>, Self, [bool; 2])> {
-        let chosen = paired(&self.pool).then(|| Chosen::new(cpu, &self.conv, &self.pool))??;
-        let parts = |gradients: [bool; 2]| Parts {
-            images: chosen.images(gradients),
+impl BatchSplit {
+    /// The gradients from the largest results alone, the parts for them, and which of the image's and the weight's that are
+    /// `wanted` they are profitable for; `None` if neither.
+    fn argmax<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        wanted: [bool; 2],
+        weights: usize,
+    ) -> Option<(ArgmaxGrad<A>, Self, [bool; 2])> {
+        let argmax = is_2x2_stride2(&self.pool).then(|| ArgmaxGrad::new(cpu, &self.conv, &self.pool))??;
+        let parts = |gradients: [bool; 2]| BatchSplit {
+            images: argmax.images(gradients),
             ..*self
         };
-        let mut gradients = [0, 1].map(|i| wanted[i] && chosen.suits[i]);
+        let mut gradients = [0, 1].map(|i| wanted[i] && argmax.is_profitable[i]);
         gradients[1] &= parts(gradients).count() * weights <= SUMS;
         let parts = parts(gradients);
-        gradients.contains(&true).then_some((chosen, parts, gradients))
+        gradients.contains(&true).then_some((argmax, parts, gradients))
     }
 
     /// Runs `f` for each part: `own` is cut into what belongs to its images, and what the parts give for `dw` and `db` is added up.
@@ -111,13 +116,13 @@ impl Parts {
         own: &mut [A],
         dw: &mut [A],
         db: &mut [A],
-        f: impl Fn(&mut Task<'_, A>) -> Result<()> + Sync,
+        f: impl Fn(&mut PartGrads<'_, A>) -> Result<()> + Sync,
     ) -> Result<()> {
         let (batch, count) = (self.conv.batch, self.count());
         if count <= 1 {
             dw.fill(A::default());
             db.fill(A::default());
-            let whole = &mut Task {
+            let whole = &mut PartGrads {
                 first: 0,
                 images: batch,
                 own,
@@ -137,7 +142,7 @@ impl Parts {
             (own, owns) = owns.split_at_mut(images * of_image);
             (dw_of, dws) = dws.split_at_mut(dw.len());
             (db_of, dbs) = dbs.split_at_mut(db.len());
-            tasks.push(Task {
+            tasks.push(PartGrads {
                 first,
                 images,
                 own,
@@ -156,8 +161,8 @@ impl Parts {
         &self,
         cpu: &Cpu,
         of: &PooledGrad<'_, CpuBuffer>,
-        task: &mut Task<'_, A>,
-        f: impl FnOnce(&mut Task<'_, A>, &[A], &[i32]) -> Result<()>,
+        task: &mut PartGrads<'_, A>,
+        f: impl FnOnce(&mut PartGrads<'_, A>, &[A], &[i32]) -> Result<()>,
     ) -> Result<()> {
         let [_, _, of_image] = self.sizes();
         let g = task.images_of(of.g.as_slice::<A>(), of_image);
@@ -177,7 +182,12 @@ impl Parts {
     }
 
     /// Fills a task's own with the gradient of the convolution's sums.
-    fn between<A: Scalar>(&self, cpu: &Cpu, of: &PooledGrad<'_, CpuBuffer>, task: &mut Task<'_, A>) -> Result<()> {
+    fn pre_pool<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        of: &PooledGrad<'_, CpuBuffer>,
+        task: &mut PartGrads<'_, A>,
+    ) -> Result<()> {
         let (_, pool) = self.sized(task.images);
         self.before_activation(cpu, of, task, |task, g, index| {
             max_pool_grad_wide(&pool, g, index, task.own)
@@ -196,19 +206,19 @@ impl Parts {
         let [image, result, _] = self.sizes();
         let Some((pooled, parts)) = self.pooled::<A>(p) else {
             return self.tasks(cpu, &mut [], dw, db, |task| {
-                let mut between = cpu.scratch(A::DTYPE, task.images * result)?;
+                let mut pre_pool = cpu.scratch(A::DTYPE, task.images * result)?;
                 let (conv, _) = self.sized(task.images);
-                self.between(
+                self.pre_pool(
                     cpu,
                     of,
-                    &mut Task {
-                        own: between.as_mut_slice(),
+                    &mut PartGrads {
+                        own: pre_pool.as_mut_slice(),
                         dw: &mut [],
                         db: task.db,
                         ..*task
                     },
                 )?;
-                weight_grad(cpu, &conv, between.as_slice(), task.images_of(x, image), task.dw)
+                weight_grad(cpu, &conv, pre_pool.as_slice(), task.images_of(x, image), task.dw)
             });
         };
         let mut turned = cpu.scratch(A::DTYPE, dw.len())?;
@@ -218,7 +228,7 @@ impl Parts {
                 pooled.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)
             })
         })?;
-        pooled.turn(turned, dw);
+        pooled.transpose(turned, dw);
         Ok(())
     }
 }

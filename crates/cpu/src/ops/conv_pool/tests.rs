@@ -38,7 +38,7 @@ fn parts_agree_with_the_whole() {
         let w = shape([outputs, kernel, kernel, channels]);
         let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
         p.conv.activation = Activation::Relu as u32;
-        let parts = Parts::fitting(&Cpu::new(), &p).unwrap();
+        let parts = BatchSplit::fitting(&Cpu::new(), &p).unwrap();
         let cpu = Cpu::poisoned();
         // Few bits: sums are exact in any order.
         let upload = |n: usize, salt: usize| {

@@ -4,10 +4,10 @@
 //! in which an operand is a slice or one value. Equal shapes, a scalar operand and a row vector against rows are all
 //! the same loop with one, one and many rows.
 
-use crate::blocks::{self, Kernel, Run, exact, map2};
-use crate::math::Math;
 use crate::parallel;
-use crate::scalar::vectorized;
+use crate::simd::isa::vectorized;
+use crate::simd::lanes::{self as blocks, Kernel, Run, exact, map2};
+use crate::simd::math::Math;
 use bytemuck::{cast_slice, cast_slice_mut};
 use kiln_core::ops::{Binary, BroadcastParams, Compare, Strides};
 use kiln_core::{Float, MAX_RANK};

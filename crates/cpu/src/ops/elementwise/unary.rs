@@ -1,8 +1,8 @@
 //! Functions of one tensor and their gradients: the match on the op stands outside the loop.
 
-use crate::blocks::{Run, lanes, map};
-use crate::math::Math;
 use crate::pointwise::{self, Pointwise};
+use crate::simd::lanes::{Run, lanes, map};
+use crate::simd::math::Math;
 use kiln_core::ops::{Unary, UnaryParams};
 use kiln_core::unary_functions;
 

@@ -2,10 +2,10 @@
 
 use super::combine;
 use crate::Cpu;
-use crate::blocks::lanes;
 use crate::parallel::{GRAIN, chunks_mut, items_mut};
-use crate::real::Real;
-use crate::tile::{Lanes, Tile};
+use crate::simd::column_tile::{Lanes, Tile};
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
 use kiln_core::Result;
 use kiln_core::ops::BatchNormParams;
 use std::ops::Range;

@@ -6,12 +6,12 @@
 use super::batch::Affine;
 use super::combine;
 use crate::Cpu;
-use crate::blocks::lanes;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut, zip3_mut};
+use crate::simd::lanes::lanes;
 
-use crate::real::Real;
-use crate::rows::{sum, sums};
-use crate::tile::{Lanes, Tile};
+use crate::simd::column_tile::{Lanes, Tile};
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{sum, sums};
 use kiln_core::Result;
 use kiln_core::ops::GroupNormParams;
 
@@ -139,18 +139,18 @@ fn join<A: Real>(partial: &mut [A], size: usize) {
 }
 
 /// How the samples of a norm over positions are cut: `chunks` per sample, of `step` positions each.
-struct Cut {
+struct RowPartition {
     positions: usize,
     step: usize,
     chunks: usize,
     work: usize,
 }
 
-impl Cut {
+impl RowPartition {
     fn new(p: &GroupNormParams) -> Self {
         let (positions, c) = (p.positions as usize, (p.groups * p.width) as usize);
         let step = (GRAIN / c).clamp(1, positions);
-        Cut {
+        RowPartition {
             positions,
             step,
             chunks: positions.div_ceil(step),
@@ -181,7 +181,7 @@ pub(super) fn forward<A: Real>(
     rstd: &mut [A],
 ) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
-    let (c, cut) = (groups * width, Cut::new(p));
+    let (c, cut) = (groups * width, RowPartition::new(p));
     // partial[sample][chunk][mean, m2][group]
     let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * groups)?;
     let partial = partial.as_mut_slice::<A>();
@@ -326,7 +326,7 @@ pub(super) fn grad<A: Real>(
     dshift: &mut [A],
 ) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
-    let (c, cut) = (groups * width, Cut::new(p));
+    let (c, cut) = (groups * width, RowPartition::new(p));
     // partial[sample][chunk][Σ g·(x − mean), Σ g][channel]
     let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();

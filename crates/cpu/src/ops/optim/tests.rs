@@ -85,7 +85,7 @@ fn every_dtype(
     reference: Reference<'_>,
 ) {
     // Updated by one thread, and cut into tasks.
-    for last in [20_011, super::ALONE + 7] {
+    for last in [20_011, super::SERIAL_THRESHOLD + 7] {
         check::<f64>(states, last, &update, reference);
         check::<f32>(states, last, &update, reference);
         check::<bf16>(states, last, &update, reference);

@@ -1,13 +1,13 @@
 //! Windows of 2×2 that lie side by side in an image: what halves the size in most nets. A row of windows is two rows of
 //! the input, every input belongs to one window, and the four taps of a window are read or written together.
 
-use crate::blocks::lanes;
 use crate::conv::geometry::Geometry;
 use crate::parallel::{rows_per_chunk, zip2_mut};
-use crate::real::{Real, better};
+use crate::simd::lanes::lanes;
+use crate::simd::real::{Real, max_with_index};
 
 /// Whether the windows of `g` are whole, 2×2 and side by side.
-pub(in crate::ops) fn paired(g: &Geometry) -> bool {
+pub(in crate::ops) fn is_2x2_stride2(g: &Geometry) -> bool {
     g.kernel == [1, 2, 2]
         && g.stride[1..] == [2, 2]
         && g.padding == [0; 3]
@@ -114,9 +114,9 @@ fn max_pool_few<A: Real, const L: usize>(g: &Geometry, x: &[A], y: &mut [A], ind
 #[inline(always)]
 fn largest_of<A: Real, const L: usize>(x: &[A], at: [usize; 4], places: [i32; 4]) -> ([A; L], [i32; L]) {
     let first = (take(x, at[0]), [places[0]; L]);
-    let second = better(first, take(x, at[1]), places[1]);
-    let third = better(second, take(x, at[2]), places[2]);
-    better(third, take(x, at[3]), places[3])
+    let second = max_with_index(first, take(x, at[1]), places[1]);
+    let third = max_with_index(second, take(x, at[2]), places[2]);
+    max_with_index(third, take(x, at[3]), places[3])
 }
 
 fn max_pool_many<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32]) {

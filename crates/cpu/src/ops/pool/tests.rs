@@ -1,4 +1,4 @@
-use super::paired::{self, paired};
+use super::paired::{self, is_2x2_stride2};
 use crate::Cpu;
 use crate::conv::geometry::Geometry;
 use kiln_core::ops::{PoolOps, PoolParams, Window};
@@ -57,7 +57,7 @@ fn windows_side_by_side_are_windows() {
             let window = Window::new([2, 2]).stride([2, 2]);
             let (p, out) = PoolParams::new("max_pool", &shape, &window, false, true).unwrap();
             let g = Geometry::pooling(&p);
-            assert!(paired(&g));
+            assert!(is_2x2_stride2(&g));
             let x = coarse(shape.size());
             let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
             let (mut y, mut index) = (vec![f32::NAN; out.size()], vec![-7; out.size()]);

@@ -2,11 +2,11 @@
 
 use super::{Fold, Max, Min};
 use crate::Cpu;
-use crate::blocks::lanes;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip3_mut};
-use crate::real::Real;
-use crate::rows::{LANES, fold};
-use crate::tile::TILE;
+use crate::simd::column_tile::TILE;
+use crate::simd::lanes::lanes;
+use crate::simd::real::Real;
+use crate::simd::row_reduce::{LANES, fold};
 use kiln_core::ops::AxisParams;
 use kiln_core::{Float, Result};
 use std::cmp::Ordering;

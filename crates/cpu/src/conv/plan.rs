@@ -1,0 +1,129 @@
+//! The algorithms of a convolution: what each of them can do, what it costs, and which is taken.
+//!
+//! The choice depends on the shapes, the width of this machine's vectors, and on whether convolutions are to be exact.
+
+use crate::conv::{Geometry, direct, packed_columns, planar};
+use crate::gemm::Gemm;
+use crate::winograd::Tiling;
+use std::fmt;
+
+/// The three products of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Forward,
+    /// The gradient of the input.
+    DataGrad,
+    /// The gradient of the weight.
+    WeightGrad,
+}
+
+/// A way to compute one of the products.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Algorithm {
+    /// A product over the windows of images: vectors run along the output's channels, or the input's in the data gradient.
+    Direct,
+    /// Each channel by itself, where there are as many groups as channels: vectors run along the channels.
+    Depthwise,
+    /// Channel by channel: vectors run along the positions of a line.
+    Planar,
+    /// [`Direct`](Algorithm::Direct) with so many neighbouring output positions as one, whose window is wider.
+    PackedColumns(usize),
+    /// Products whose vectors run along a line of the window: the weight gradient of few outputs.
+    WindowColumns,
+    /// The gradients of whole windows, added to where the windows lie.
+    Scatter,
+    /// Winograd's minimal filtering of 3×3 windows.
+    Winograd(Tiling),
+}
+
+/// The most positions of [`Algorithm::PackedColumns`].
+const MOST_PACKED: usize = 8;
+
+impl Algorithm {
+    /// Every algorithm that can compute `pass` of `g`.
+    pub(crate) fn all(pass: Pass, g: &Geometry) -> impl Iterator<Item = Algorithm> {
+        let plain = [
+            Algorithm::Direct,
+            Algorithm::Depthwise,
+            Algorithm::Planar,
+            Algorithm::WindowColumns,
+            Algorithm::Scatter,
+        ];
+        let packed = (2..=MOST_PACKED).map(Algorithm::PackedColumns);
+        let winograd = Tiling::all(pass, g).map(Algorithm::Winograd);
+        let g = *g;
+        let every = plain.into_iter().chain(packed).chain(winograd);
+        every.filter(move |a| a.supports(pass, &g))
+    }
+
+    /// Whether it can compute `pass` of a convolution that is not [`Geometry::empty`].
+    pub(crate) fn supports(self, pass: Pass, g: &Geometry) -> bool {
+        match (self, pass) {
+            (Algorithm::Direct, Pass::DataGrad) => direct::has_few_remainders(g),
+            (Algorithm::Direct, _) => true,
+            (Algorithm::Depthwise, _) => g.depthwise(),
+            (Algorithm::Planar, Pass::Forward) => planar::is_supported(g),
+            (Algorithm::PackedColumns(n), Pass::Forward) => packed_columns::is_supported(g, n),
+            (Algorithm::WindowColumns, Pass::WeightGrad) => g.groups == 1,
+            (Algorithm::Scatter, Pass::DataGrad) => true,
+            // A tiling is made for its pass.
+            (Algorithm::Winograd(_), _) => true,
+            _ => false,
+        }
+    }
+
+    /// Multiply-adds of full vectors of `lanes` elements that take about as long.
+    pub(crate) fn cost(self, pass: Pass, g: &Geometry, lanes: usize) -> usize {
+        let full = |n: usize| n.next_multiple_of(lanes);
+        // Multiply-adds of one channel with one output.
+        let (all, inside) = (g.rows().saturating_mul(g.taps()), g.inside_taps());
+        let (channels, outputs) = (g.group_in(), g.group_out());
+        let product = |sums: usize, per_step: usize| sums.saturating_mul(per_step).saturating_mul(g.groups);
+        match (self, pass) {
+            (Algorithm::Direct, Pass::Forward) => product(inside, channels * full(outputs)),
+            (Algorithm::Direct, Pass::DataGrad) => product(inside, outputs * full(channels)),
+            (Algorithm::Direct, Pass::WeightGrad) => product(all, channels * full(outputs)),
+            (Algorithm::Depthwise, _) => inside.saturating_mul(full(g.channels)) / 2,
+            (Algorithm::Planar, _) => planar::cost(g, lanes),
+            (Algorithm::PackedColumns(n), _) => {
+                let (taps, wide) = (g.kernel[2], g.kernel[2] + (n - 1) * g.stride[2]);
+                // A tenth more, for the weights that are spread.
+                product(inside / (n * taps).max(1), channels * wide * full(n * outputs)) / 9 * 10
+            }
+            (Algorithm::WindowColumns, _) => {
+                let line = packed_columns::window_line(g);
+                product(all / (line / channels).max(1), outputs * full(line)) / 9 * 10
+            }
+            (Algorithm::Scatter, _) => {
+                // Lines of windows are added by unaligned vectors, which take as long as four multiply-adds and more.
+                let lines = g.kernel[0] * g.kernel[1] * (full(g.kernel[2] * channels) + lanes) * 4;
+                product(g.rows(), outputs * full(g.depth()) * 5 / 4 + lines)
+            }
+            // With fewer channels the transforms are most of it, and vectors are not full.
+            (Algorithm::Winograd(_), _) if g.channels.min(g.outputs) < 16 => usize::MAX,
+            (Algorithm::Winograd(tiling), _) => tiling.cost() / 9 * 10,
+        }
+    }
+}
+
+/// The cheapest algorithm; of direct sums alone where they are to be `exact`.
+pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, exact: bool) -> Algorithm {
+    let lanes = A::kernels().lanes;
+    let all = Algorithm::all(pass, g).filter(|a| !exact || !matches!(a, Algorithm::Winograd(_)));
+    all.min_by_key(|a| a.cost(pass, g, lanes))
+        .expect("scatter, or direct sums, compute every convolution")
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::Direct => f.write_str("direct"),
+            Algorithm::Depthwise => f.write_str("depthwise"),
+            Algorithm::Planar => f.write_str("planar"),
+            Algorithm::PackedColumns(n) => write!(f, "packed columns ×{n}"),
+            Algorithm::WindowColumns => f.write_str("window columns"),
+            Algorithm::Scatter => f.write_str("scatter"),
+            Algorithm::Winograd(tiling) => write!(f, "Winograd {tiling}"),
+        }
+    }
+}

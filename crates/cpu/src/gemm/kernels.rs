@@ -1,0 +1,131 @@
+//! The micro-kernels of products that run on this machine.
+
+use crate::gemm::microkernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
+use crate::simd::isa::by_isa;
+use crate::simd::real::Real;
+use crate::simd::vector::Portable;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::vector::x86::{Avx2, Avx512};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
+
+/// f32 or f64: a type with micro-kernels.
+pub(crate) trait Gemm: Real {
+    /// The micro-kernels of every instruction set of this machine, the widest first.
+    fn all_kernels() -> &'static [&'static Kernels<Self>];
+
+    /// The micro-kernels of the widest set.
+    fn kernels() -> &'static Kernels<Self> {
+        Self::all_kernels()[0]
+    }
+}
+
+/// A micro-kernel over [`RowTile`]s.
+pub(crate) type RowKernel<A> = for<'a, 's> unsafe fn(&'a RowTile<'s, A>);
+/// A micro-kernel over [`ColumnTile`]s.
+pub(crate) type ColumnKernel<A> = for<'a, 's> unsafe fn(&'a ColumnTile<'s, A>);
+
+/// A micro-kernel over [`DotTile`]s.
+pub(crate) type DotKernel<A> = for<'a, 'c> unsafe fn(&'a DotTile<A>, &'c mut [[A; DOTS]; DOTS]);
+
+/// Micro-kernels of one tile height, for tiles of one vector and of two.
+pub(crate) struct MicroKernels<A: 'static> {
+    pub(crate) rows: usize,
+    pub(crate) by_row: [RowKernel<A>; 2],
+    pub(crate) by_column: [ColumnKernel<A>; 2],
+}
+
+/// The micro-kernels of one instruction set.
+pub(crate) struct Kernels<A: 'static> {
+    /// The instruction set's name, for tests to tell.
+    #[cfg(test)]
+    pub(crate) name: &'static str,
+    /// Elements of a vector; a panel of B is two vectors wide.
+    pub(crate) lanes: usize,
+    /// Falling, down to 1.
+    pub(crate) heights: &'static [MicroKernels<A>],
+    /// For one row and for [`DOTS`].
+    pub(crate) dots: [DotKernel<A>; 2],
+}
+
+impl<A> Kernels<A> {
+    /// Columns of a panel.
+    pub(crate) fn panel(&self) -> usize {
+        2 * self.lanes
+    }
+
+    /// Rows of the largest tile.
+    pub(crate) fn tile(&self) -> usize {
+        self.heights[0].rows
+    }
+
+    /// The lowest tile that covers `left` rows, or the highest there is.
+    pub(crate) fn height(&self, left: usize) -> &'static MicroKernels<A> {
+        let fits = self.heights.iter().rev().find(|h| h.rows >= left);
+        fits.unwrap_or(&self.heights[0])
+    }
+}
+
+/// The kernels of one instruction set, called `$name`, over the vectors `$v`, for tiles of `$rows` rows.
+macro_rules! kernels {
+    ($set:ident, $name:literal, $t:ident, $v:ty, [$($feature:literal)?], $rows:tt) => {
+        static $set: Kernels<$t> = Kernels {
+            #[cfg(test)]
+            name: $name,
+            lanes: <$v as crate::simd::vector::Vector>::LANES,
+            heights: kernels!(@each $t, $v, [$($feature)?], $rows),
+            dots: [kernels!(@dots $t, $v, [$($feature)?], 1), kernels!(@dots $t, $v, [$($feature)?], 4)],
+        };
+    };
+    (@dots $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn tile(t: &DotTile<$t>, c: &mut [[$t; DOTS]; DOTS]) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { dots::<$v, $rows>(t, c) }
+        }
+        tile
+    }};
+    (@each $t:ident, $v:ty, $feature:tt, [$($rows:literal),+]) => {
+        &[$(kernels!(@height $t, $v, $feature, $rows)),+]
+    };
+    (@height $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn row1(t: &RowTile<'_, $t>) {
+            // SAFETY: the caller's contract; the instructions are enabled here.
+            unsafe { rows::<$v, $rows, 1>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn row2(t: &RowTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { rows::<$v, $rows, 2>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn column1(t: &ColumnTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { columns::<$v, $rows, 1>(t) }
+        }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn column2(t: &ColumnTile<'_, $t>) {
+            // SAFETY: as above.
+            unsafe { columns::<$v, $rows, 2>(t) }
+        }
+        MicroKernels { rows: $rows, by_row: [row1, row2], by_column: [column1, column2] }
+    }};
+}
+
+/// The sets of one element type.
+macro_rules! sets {
+    ($t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
+        kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1]);
+        #[cfg(target_arch = "x86_64")]
+        kernels!($avx2, "avx2", $t, Avx2<$ymm>, ["avx2,fma"], [6, 4, 2, 1]);
+        #[cfg(target_arch = "x86_64")]
+        kernels!($avx512, "avx512", $t, Avx512<$zmm>, ["avx512f"], [12, 8, 6, 4, 2, 1]);
+
+        impl Gemm for $t {
+            by_isa!(fn all_kernels() -> Kernels<$t>, $portable, $avx2, $avx512);
+        }
+    };
+}
+sets!(f32, PORTABLE_F32, AVX2_F32, AVX512_F32, __m256, __m512);
+sets!(f64, PORTABLE_F64, AVX2_F64, AVX512_F64, __m256d, __m512d);

@@ -1,0 +1,348 @@
+//! The micro-kernels, over any vector register: a tile of C stays in registers while the sum runs over k.
+//!
+//! Two of them hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast. They
+//! differ in how A lies: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are read where
+//! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A. The third,
+//! [`dots`], is for few rows and a transposed B: vectors run along k, and nothing is packed.
+
+// Closures of the standard library are calls where the inliner's budget ends, so every loop here runs over an index; and an
+// unrolled index is a constant, which may be zero.
+#![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
+
+use crate::simd::vector::Vector;
+
+/// Rows of the largest tile of any instruction set.
+pub(crate) const MAX_ROWS: usize = 12;
+
+/// What happens to a finished tile.
+#[derive(Clone, Copy)]
+pub(crate) struct Finish<A> {
+    /// Whether the tile is added to what C holds.
+    pub(crate) add: bool,
+    /// One value per column of the tile, or null.
+    pub(crate) bias: *const A,
+    /// Whether the result becomes `max(x, 0)`.
+    pub(crate) relu: bool,
+}
+
+/// A tile whose rows of A are contiguous in k: `C[i, j] = Σ_t Σ_k a[t][i][k] · B[taps[t]·len + k, j]`.
+pub(crate) struct RowTile<'s, A> {
+    /// `[taps][MR]` pointers to `len` elements each.
+    pub(crate) a: *const *const A,
+    pub(crate) taps: &'s [usize],
+    pub(crate) len: usize,
+    /// Rows of B, `b_step` apart.
+    pub(crate) b: *const A,
+    pub(crate) b_step: usize,
+    /// `[MR]` rows of C, used from `c_offset` on; rows from `count` on are not touched.
+    pub(crate) c: *const *mut A,
+    pub(crate) c_offset: usize,
+    pub(crate) count: usize,
+    /// Columns of C and B, at most `NV` vectors and more than `NV − 1`.
+    pub(crate) columns: usize,
+    pub(crate) finish: Finish<A>,
+    pub(crate) ahead: Prefetch<A>,
+}
+
+/// What a tile asks for meanwhile: the rows of A that the next one reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Prefetch<A> {
+    /// Where they start, or null for none.
+    from: *const A,
+    /// Elements between what is asked for at once, a line for each row, and from there to the next lines.
+    step: isize,
+    next: isize,
+}
+
+impl<A> Prefetch<A> {
+    /// Elements of a line.
+    const LINE: usize = 64 / size_of::<A>();
+    pub(crate) const NONE: Self = Prefetch {
+        from: std::ptr::null(),
+        step: 0,
+        next: 0,
+    };
+
+    /// As many rows as `rows`, of `len` elements and evenly apart, after them.
+    pub(crate) fn after(rows: &[*const A], len: usize) -> Self {
+        let bytes = rows[1].addr().wrapping_sub(rows[0].addr()).cast_signed();
+        let step = bytes / size_of::<A>().cast_signed();
+        let from = rows[rows.len() - 1].wrapping_offset(step);
+        let line = Self::LINE.cast_signed();
+        // Rows that touch are one stretch of lines.
+        let (step, next) = if step == len.cast_signed() {
+            (line, line * rows.len().cast_signed())
+        } else {
+            (step, line)
+        };
+        Prefetch { from, step, next }
+    }
+}
+
+/// A stretch of k: `len` steps of A and B from the elements where they start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) a: usize,
+    pub(crate) b: usize,
+    pub(crate) len: usize,
+}
+
+/// A tile whose columns of A are contiguous: `C[i, j] = Σ_s Σ_k A[s.a + k·a_step + i] · B[s.b + k·b_step + j]`.
+pub(crate) struct ColumnTile<'s, A> {
+    pub(crate) a: *const A,
+    pub(crate) b: *const A,
+    pub(crate) segments: &'s [Segment],
+    pub(crate) a_step: usize,
+    pub(crate) b_step: usize,
+    /// `[MR, columns]`, rows `c_step` apart; rows before `skip` are not touched.
+    pub(crate) c: *mut A,
+    pub(crate) c_step: usize,
+    pub(crate) skip: usize,
+    /// As in [`RowTile`].
+    pub(crate) columns: usize,
+    pub(crate) add: bool,
+    /// What to ask for meanwhile, a line for each step: where it lies for `a`'s first, and how far apart.
+    pub(crate) ahead: *const A,
+    pub(crate) ahead_step: usize,
+}
+
+/// `$body` for every `$i` below `$n`, written out: sums that a variable indexes would live in memory.
+macro_rules! unrolled {
+    ($i:ident < $n:ident $body:block) => {
+        unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24)
+    };
+    (@ $i:ident $n:ident $body:block $($value:literal)+) => {
+        $(if $value < $n {
+            #[allow(non_upper_case_globals)]
+            const $i: usize = $value;
+            $body
+        })+
+    };
+}
+pub(crate) use unrolled;
+
+/// # Safety
+/// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
+#[inline(always)]
+pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTile<'_, V::Element>) {
+    let mut sums = [[V::zero(); NV]; MR];
+    let last = t.columns - (NV - 1) * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        unrolled!(i < MR {
+            if i < t.count {
+                fetch::<V, NV>((*t.c.add(i)).wrapping_add(t.c_offset));
+            }
+        });
+        for (i, tap) in t.taps.iter().enumerate() {
+            let mut b = t.b.add(tap * t.len * t.b_step);
+            let places = t.a.add(i * MR);
+            let mut a = [std::ptr::null(); MR];
+            for i in 0..MR {
+                a[i] = *places.add(i);
+            }
+            let mut ahead = t.ahead.from;
+            let mut k = 0;
+            while k < t.len {
+                let mut end = t.len;
+                if !t.ahead.from.is_null() {
+                    end = t.len.min(k + Prefetch::<V::Element>::LINE);
+                    let mut line = ahead;
+                    for _ in 0..MR {
+                        V::prefetch(line);
+                        line = line.wrapping_offset(t.ahead.step);
+                    }
+                    ahead = ahead.wrapping_offset(t.ahead.next);
+                }
+                while k < end {
+                    let row = load::<V, NV>(b, last);
+                    unrolled!(i < MR {
+                        let x = V::splat(*a[i].add(k));
+                        sums[i] = add_products(sums[i], x, row);
+                    });
+                    // Past the last step the pointer may leave its memory: it is not read there.
+                    b = b.wrapping_add(t.b_step);
+                    k += 1;
+                }
+            }
+        }
+        let f = &t.finish;
+        let biased = !f.bias.is_null();
+        // Asked once for all rows: a short sum takes no longer than its questions.
+        if t.count == MR && !f.add && !biased && !f.relu {
+            unrolled!(i < MR {
+                store(sums[i], (*t.c.add(i)).add(t.c_offset), last);
+            });
+            return;
+        }
+        let bias = if biased {
+            load::<V, NV>(f.bias, last)
+        } else {
+            [V::zero(); NV]
+        };
+        unrolled!(i < MR {
+            if i < t.count {
+                let c = (*t.c.add(i)).add(t.c_offset);
+                let mut sums = sums[i];
+                if f.add {
+                    sums = join(sums, load::<V, NV>(c, last));
+                }
+                if biased {
+                    sums = join(sums, bias);
+                }
+                if f.relu {
+                    sums = relu(sums);
+                }
+                store(sums, c, last);
+            }
+        });
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+pub(crate) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &ColumnTile<'_, V::Element>) {
+    let mut sums = [[V::zero(); NV]; MR];
+    let last = t.columns - (NV - 1) * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        for segment in t.segments {
+            let (mut a, mut b) = (t.a.wrapping_add(segment.a), t.b.wrapping_add(segment.b));
+            let mut ahead = t.ahead.wrapping_add(segment.a);
+            for _ in 0..segment.len {
+                V::prefetch(ahead);
+                ahead = ahead.wrapping_add(t.ahead_step);
+                let row = load::<V, NV>(b, last);
+                unrolled!(i < MR {
+                    let x = V::splat(*a.add(i));
+                    sums[i] = add_products(sums[i], x, row);
+                });
+                // Past the last step, and in an empty segment, the pointers may leave their memory: they are not read there.
+                a = a.wrapping_add(t.a_step);
+                b = b.wrapping_add(t.b_step);
+            }
+        }
+        unrolled!(i < MR {
+            if i >= t.skip {
+                let c = t.c.add(i * t.c_step);
+                let sums = if t.add { join(sums[i], load::<V, NV>(c, last)) } else { sums[i] };
+                store(sums, c, last);
+            }
+        });
+    }
+}
+
+/// A tile whose rows of A and columns of B are both contiguous in k: `C[i, j] = Σ_k a[i][k] · b[j][k]`.
+pub(crate) struct DotTile<A> {
+    /// [`DOTS`] pointers to `len` elements each.
+    pub(crate) a: [*const A; DOTS],
+    pub(crate) b: [*const A; DOTS],
+    pub(crate) len: usize,
+}
+
+/// Rows and columns of a [`DotTile`].
+pub(crate) const DOTS: usize = 4;
+
+/// The first `MR` rows of the tile; the others stay as they are.
+///
+/// # Safety
+/// Every pointer of the tile that is used reaches `len` elements, and the machine has `V`'s instructions.
+#[inline(always)]
+pub(crate) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c: &mut [[V::Element; DOTS]; DOTS]) {
+    let mut sums = [[V::zero(); DOTS]; MR];
+    let whole = t.len / V::LANES * V::LANES;
+    // SAFETY: the caller's contract bounds every offset below.
+    unsafe {
+        for k in (0..whole).step_by(V::LANES) {
+            let mut b = [V::zero(); DOTS];
+            for j in 0..DOTS {
+                b[j] = V::load(t.b[j].add(k));
+            }
+            for i in 0..MR {
+                sums[i] = add_products(sums[i], V::load(t.a[i].add(k)), b);
+            }
+        }
+        let rest = t.len - whole;
+        if rest > 0 {
+            let mut b = [V::zero(); DOTS];
+            for j in 0..DOTS {
+                b[j] = V::load_first(t.b[j].add(whole), rest);
+            }
+            for i in 0..MR {
+                sums[i] = add_products(sums[i], V::load_first(t.a[i].add(whole), rest), b);
+            }
+        }
+    }
+    for i in 0..MR {
+        for j in 0..DOTS {
+            c[i][j] = sums[i][j].sum();
+        }
+    }
+}
+
+/// Asks for the lines of a row of C, while the sums are made.
+#[inline(always)]
+fn fetch<V: Vector, const NV: usize>(c: *const V::Element) {
+    for j in 0..NV {
+        V::prefetch(c.wrapping_add(j * V::LANES));
+    }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn load<V: Vector, const NV: usize>(p: *const V::Element, last: usize) -> [V; NV] {
+    let mut out = [V::zero(); NV];
+    for j in 0..NV {
+        // SAFETY: the caller's contract: whole vectors, and `last` elements in the last one.
+        out[j] = unsafe {
+            if j + 1 < NV {
+                V::load(p.add(j * V::LANES))
+            } else {
+                V::load_first(p.add(j * V::LANES), last)
+            }
+        };
+    }
+    out
+}
+
+#[inline(always)]
+pub(crate) fn join<V: Vector, const NV: usize>(a: [V; NV], b: [V; NV]) -> [V; NV] {
+    let mut out = a;
+    for j in 0..NV {
+        out[j] = a[j].add(b[j]);
+    }
+    out
+}
+
+#[inline(always)]
+pub(crate) fn relu<V: Vector, const NV: usize>(a: [V; NV]) -> [V; NV] {
+    let mut out = a;
+    for j in 0..NV {
+        out[j] = a[j].relu();
+    }
+    out
+}
+
+/// `sums + a·b`
+#[inline(always)]
+pub(crate) fn add_products<V: Vector, const NV: usize>(sums: [V; NV], a: V, b: [V; NV]) -> [V; NV] {
+    let mut out = sums;
+    for j in 0..NV {
+        out[j] = sums[j].add_product(a, b[j]);
+    }
+    out
+}
+
+#[inline(always)]
+pub(crate) unsafe fn store<V: Vector, const NV: usize>(sums: [V; NV], c: *mut V::Element, last: usize) {
+    for j in 0..NV {
+        // SAFETY: as `load`.
+        unsafe {
+            if j + 1 < NV {
+                sums[j].store(c.add(j * V::LANES));
+            } else {
+                sums[j].store_first(c.add(j * V::LANES), last);
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The right operand of a product: cut along k into units that stay in cache, and turned into panels that the
+//! micro-kernels read front to back.
+
+use crate::fork::in_pool;
+use crate::gemm::kernels::Gemm;
+use crate::gemm::kernels::Kernels;
+use crate::parallel::GRAIN;
+use crate::simd::isa::vectorized;
+use crate::simd::vector::fetch;
+use crate::{Cpu, CpuBuffer};
+use kiln_core::Result;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Steps of k in one unit, about: a panel of it is a good part of a second-level cache.
+pub(crate) const UNIT: usize = 384;
+
+/// A stretch of k: of `taps`, the steps `steps` of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KBlock {
+    pub(crate) taps: Range<usize>,
+    pub(crate) steps: Range<usize>,
+}
+
+impl KBlock {
+    fn len(&self) -> usize {
+        self.taps.len() * self.steps.len()
+    }
+}
+
+/// Cuts `taps · steps` into units of about [`UNIT`].
+fn units(taps: usize, steps: usize) -> Vec<KBlock> {
+    units_of(taps, steps, UNIT)
+}
+
+/// Cuts `taps · steps` into units of about `unit`: several taps where they are short, a part of one where they are long.
+fn units_of(taps: usize, steps: usize, unit: usize) -> Vec<KBlock> {
+    let mut out = Vec::new();
+    if steps > unit {
+        let parts = steps.div_ceil(unit);
+        let part = steps.div_ceil(parts);
+        for tap in 0..taps {
+            for from in (0..steps).step_by(part) {
+                out.push(KBlock {
+                    taps: tap..tap + 1,
+                    steps: from..(from + part).min(steps),
+                });
+            }
+        }
+    } else if taps * steps > 0 {
+        let parts = taps.div_ceil((unit / steps).max(1));
+        let part = taps.div_ceil(parts);
+        for from in (0..taps).step_by(part) {
+            out.push(KBlock {
+                taps: from..(from + part).min(taps),
+                steps: 0..steps,
+            });
+        }
+    }
+    out
+}
+
+/// Where a right operand lies: element `(tap, k, n)` at `taps[tap] + k·k_step + n·n_step`, one of the steps being 1.
+#[derive(Clone, Copy)]
+pub(crate) struct BOperand<'a, A> {
+    pub(crate) data: &'a [A],
+    pub(crate) taps: &'a [usize],
+    pub(crate) steps: usize,
+    pub(crate) columns: usize,
+    pub(crate) k_step: usize,
+    pub(crate) n_step: usize,
+}
+
+/// A right operand as the micro-kernels read it.
+pub(crate) struct Panels<'a, A> {
+    data: Data<'a, A>,
+    pub(crate) units: Vec<KBlock>,
+    pub(crate) columns: usize,
+    /// Columns of all panels but the last.
+    width: usize,
+    lanes: usize,
+}
+
+enum Data<'a, A> {
+    /// Rows as they lie in memory, so far apart.
+    Direct(&'a [A], usize),
+    /// For each unit, panels of `[unit, width]`.
+    Packed(CpuBuffer),
+    /// Panels of `[steps, width]`, so far apart.
+    Lent(&'a [A], usize),
+}
+
+impl<'a, A: Gemm> Panels<'a, A> {
+    /// Reads `source` where it lies when that is possible (one tap, rows contiguous), without copying it.
+    pub(crate) fn direct(kernels: &Kernels<A>, source: BOperand<'a, A>) -> Option<Self> {
+        (source.n_step == 1 && source.taps.len() == 1 && source.steps > 0 && source.columns > 0).then(|| {
+            let data = &source.data[source.taps[0]..];
+            assert!((source.steps - 1) * source.k_step + source.columns <= data.len());
+            Panels {
+                data: Data::Direct(data, source.k_step),
+                units: units(1, source.steps),
+                columns: source.columns,
+                width: kernels.panel(),
+                lanes: kernels.lanes,
+            }
+        })
+    }
+
+    /// Panels that someone else filled in, of one tap: number `p` is `[steps, width]` from `p·apart` of `data` on, where `width` is
+    /// that of a panel, or what is left of the columns rounded up to vectors. Units have at most `unit` steps.
+    pub(crate) fn lent(
+        kernels: &Kernels<A>,
+        data: &'a [A],
+        apart: usize,
+        [steps, columns]: [usize; 2],
+        unit: usize,
+    ) -> Self {
+        Panels {
+            data: Data::Lent(data, apart),
+            units: units_of(1, steps, unit),
+            columns,
+            width: kernels.panel(),
+            lanes: kernels.lanes,
+        }
+    }
+
+    /// Copies `source` into panels.
+    pub(crate) fn packed(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
+        let (lanes, width) = (kernels.lanes, kernels.panel());
+        let units = units(source.taps.len(), source.steps);
+        let padded = source.columns.next_multiple_of(lanes);
+        let mut packed = cpu.scratch(A::DTYPE, source.taps.len() * source.steps * padded)?;
+        let mut jobs = Vec::new();
+        let mut rest = packed.as_mut_slice::<A>();
+        for unit in &units {
+            for from in (0..source.columns).step_by(width) {
+                let columns = width.min(source.columns - from);
+                let (panel, after) = rest.split_at_mut(unit.len() * columns.next_multiple_of(lanes));
+                jobs.push((unit, from..from + columns, panel));
+                rest = after;
+            }
+        }
+        let run =
+            |(unit, columns, panel): (&KBlock, Range<usize>, &mut [A])| pack(&source, unit, columns, lanes, panel);
+        if source.taps.len() * source.steps * padded > 2 * GRAIN {
+            in_pool(|| jobs.into_par_iter().with_max_len(1).for_each(run));
+        } else {
+            jobs.into_iter().for_each(run);
+        }
+        Ok(Panels {
+            data: Data::Packed(packed),
+            units,
+            columns: source.columns,
+            width,
+            lanes,
+        })
+    }
+
+    /// Steps of the longest unit.
+    pub(crate) fn longest(&self) -> usize {
+        self.units.iter().map(KBlock::len).max().unwrap_or(0)
+    }
+
+    /// The rows of unit number `u` in the panel that starts at column `column`, and how far apart they are.
+    pub(crate) fn rows(&self, u: usize, column: usize) -> (&[A], usize) {
+        debug_assert!(column.is_multiple_of(self.width));
+        match &self.data {
+            Data::Direct(data, step) => (&data[self.units[u].steps.start * step + column..], *step),
+            Data::Packed(data) => {
+                let padded = self.columns.next_multiple_of(self.lanes);
+                let before: usize = self.units[..u].iter().map(KBlock::len).sum();
+                let width = self.width.min(padded - column);
+                let (len, at) = (self.units[u].len(), before * padded);
+                (&data.as_slice::<A>()[at + len * column..][..len * width], width)
+            }
+            Data::Lent(data, apart) => {
+                let width = self.width.min(self.columns.next_multiple_of(self.lanes) - column);
+                let steps = &self.units[u].steps;
+                let from = column / self.width * apart;
+                (&data[from + steps.start * width..from + steps.end * width], width)
+            }
+        }
+    }
+}
+
+/// Rows ahead of the one being copied that are asked for.
+const FETCH: usize = 8;
+
+/// Fills one panel `[unit, columns rounded up to vectors]`; what lies past `columns` is never read.
+fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lanes: usize, panel: &mut [A]) {
+    let (count, width) = (columns.len(), columns.len().next_multiple_of(lanes));
+    let mut panel = panel;
+    for tap in unit.taps.clone() {
+        let (to, rest) = std::mem::take(&mut panel).split_at_mut(unit.steps.len() * width);
+        panel = rest;
+        let at = s.taps[tap] + unit.steps.start * s.k_step + columns.start * s.n_step;
+        if s.n_step == 1 {
+            for (k, to) in to.chunks_exact_mut(width).enumerate() {
+                let from = &s.data[at + k * s.k_step..];
+                fetch(from.as_ptr().wrapping_add(FETCH * s.k_step), count);
+                to[..count].copy_from_slice(&from[..count]);
+            }
+        } else {
+            transpose(&s.data[at..], s.n_step, unit.steps.len(), count, to, width);
+        }
+    }
+}
+
+/// `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`: a transposition.
+pub(crate) fn transpose<A: Gemm>(from: &[A], step: usize, steps: usize, columns: usize, to: &mut [A], width: usize) {
+    vectorized(
+        #[inline(always)]
+        || {
+            // A line of few rows at a time: rows may lie so that a cache holds only a few of them.
+            let mut k = 0;
+            while k + 16 <= steps {
+                transpose_block::<A, 16>(from, step, k, columns, to, width);
+                k += 16;
+            }
+            while k + 4 <= steps {
+                transpose_block::<A, 4>(from, step, k, columns, to, width);
+                k += 4;
+            }
+            for k in k..steps {
+                transpose_block::<A, 1>(from, step, k, columns, to, width);
+            }
+        },
+    );
+}
+
+/// The steps `k..k + K` of [`transpose`].
+#[inline(always)]
+fn transpose_block<A: Gemm, const K: usize>(
+    from: &[A],
+    step: usize,
+    k: usize,
+    columns: usize,
+    to: &mut [A],
+    width: usize,
+) {
+    const ROWS: usize = 8;
+    let mut n = 0;
+    while n + ROWS <= columns {
+        let mut lines = [[A::default(); K]; ROWS];
+        for i in 0..ROWS {
+            let line = &from[(n + i) * step + k..];
+            if K == 16 {
+                fetch(line.as_ptr().wrapping_add(K), 1);
+            }
+            lines[i].copy_from_slice(&line[..K]);
+        }
+        for j in 0..K {
+            let to = &mut to[(k + j) * width + n..][..ROWS];
+            for i in 0..ROWS {
+                to[i] = lines[i][j];
+            }
+        }
+        n += ROWS;
+    }
+    for n in n..columns {
+        for k in k..k + K {
+            to[k * width + n] = from[n * step + k];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_cover_every_step_once() {
+        for (taps, steps) in [(1, 1), (1, 5000), (9, 64), (25, 3), (9, 512), (3, 0), (0, 7), (2, 385)] {
+            let mut seen = vec![0; taps * steps];
+            for unit in units(taps, steps) {
+                assert!(unit.len() <= UNIT + UNIT / 2, "{unit:?}");
+                for tap in unit.taps.clone() {
+                    unit.steps.clone().for_each(|k| seen[tap * steps + k] += 1);
+                }
+            }
+            assert!(seen.iter().all(|&n| n == 1), "{taps} taps of {steps}");
+        }
+    }
+
+    #[test]
+    fn panels_hold_the_operand() {
+        let cpu = Cpu::poisoned();
+        for kernels in f32::all_kernels() {
+            for (steps, columns) in [(5, 1), (17, 16), (33, 49), (500, 40)] {
+                let data: Vec<f32> = (0..2 * steps * columns).map(|i| i as f32).collect();
+                for (k_step, n_step) in [(columns, 1), (1, steps)] {
+                    let taps = [steps * columns, 0];
+                    let source = BOperand {
+                        data: &data,
+                        taps: &taps,
+                        steps,
+                        columns,
+                        k_step,
+                        n_step,
+                    };
+                    let panels = Panels::packed(&cpu, kernels, source).unwrap();
+                    for (u, unit) in panels.units.iter().enumerate() {
+                        for from in (0..columns).step_by(kernels.panel()) {
+                            let (rows, step) = panels.rows(u, from);
+                            for n in from..columns.min(from + kernels.panel()) {
+                                let mut row = 0;
+                                for tap in unit.taps.clone() {
+                                    for k in unit.steps.clone() {
+                                        let want = data[taps[tap] + k * k_step + n * n_step];
+                                        assert_eq!(rows[row * step + n - from], want);
+                                        row += 1;
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Products of few rows with a transposed right operand: sums along k, in vectors, of operands where they lie.
+
+use crate::epilogue::finish_rows;
+use crate::gemm::kernels::Gemm;
+use crate::gemm::kernels::Kernels;
+use crate::gemm::microkernel::{DOTS, DotTile};
+use crate::gemm::{CTile, Epilogue};
+
+/// `C[i, j] = f(Σ A[i·a_step + k]·B[(first + j)·b_step + k] + bias[first + j])` over `k < len`, for every element of the target, on the
+/// calling thread.
+pub(crate) fn gemm_nt_small<A: Gemm>(
+    kernels: &Kernels<A>,
+    (a, a_step): (&[A], usize),
+    (b, b_step): (&[A], usize),
+    first: usize,
+    len: usize,
+    mut c: CTile<'_, A>,
+    e: Epilogue<'_, A>,
+) {
+    let (rows, columns) = (c.rows, c.columns);
+    for row in (0..rows).step_by(DOTS) {
+        let height = DOTS.min(rows - row);
+        // Rows and columns past the end repeat the last one, and are not kept.
+        let a = [0, 1, 2, 3].map(|i| a[(row + i.min(height - 1)) * a_step..][..len].as_ptr());
+        for column in (0..columns).step_by(DOTS) {
+            let width = DOTS.min(columns - column);
+            let b = [0, 1, 2, 3].map(|j| b[(first + column + j.min(width - 1)) * b_step..][..len].as_ptr());
+            let mut sums = [[A::default(); DOTS]; DOTS];
+            let kernel = kernels.dots[usize::from(height > 1)];
+            // SAFETY: every pointer was taken of a slice of `len` elements; the instructions are this machine's, as `Kernels`
+            // hands out no others.
+            unsafe { kernel(&DotTile { a, b, len }, &mut sums) };
+            for (i, sums) in sums[..height].iter().enumerate() {
+                c.slice(row + i)[column..column + width].copy_from_slice(&sums[..width]);
+            }
+        }
+    }
+    for row in 0..rows {
+        let bias = e.bias.map(|bias| &bias[first..first + columns]);
+        finish_rows(c.slice(row), columns, bias, e.activation);
+    }
+}

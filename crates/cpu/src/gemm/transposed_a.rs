@@ -1,0 +1,210 @@
+//! Products whose left operand has columns that are contiguous: transposed matrices, and the gradients of weights.
+
+use crate::gemm::CTile;
+use crate::gemm::kernels::Gemm;
+use crate::gemm::kernels::{Kernels, MicroKernels};
+use crate::gemm::microkernel::{ColumnTile, Segment};
+use crate::gemm::pack::Panels;
+
+/// The left operand, stored by k: step `k` of a segment is `rows` elements from `segment.a + k·step`.
+#[derive(Clone, Copy)]
+pub(crate) struct AOperand<'a, A> {
+    pub(crate) data: &'a [A],
+    pub(crate) step: usize,
+}
+
+impl<A> AOperand<'_, A> {
+    fn from(&self, start: usize) -> Self {
+        AOperand {
+            data: &self.data[start..],
+            step: self.step,
+        }
+    }
+}
+
+/// `C[i, j] (+)= Σ_s Σ_k A[s.a + k·a.step + i] · B[s.b + k·b.step + j]` for every element of the target, on the calling
+/// thread; `add` keeps what C holds.
+pub(crate) fn gemm_tn_segmented<A: Gemm>(
+    kernels: &Kernels<A>,
+    segments: &[Segment],
+    a: AOperand<'_, A>,
+    b: AOperand<'_, A>,
+    mut c: CTile<'_, A>,
+    add: bool,
+) {
+    let (rows, columns) = (c.rows, c.columns);
+    if segments.iter().all(|s| s.len == 0) {
+        if !add {
+            (0..rows).for_each(|i| c.slice(i).fill(A::default()));
+        }
+        return;
+    }
+    for s in segments.iter().filter(|s| s.len > 0) {
+        assert!(s.a + (s.len - 1) * a.step + rows <= a.data.len(), "{s:?} of A");
+        assert!(s.b + (s.len - 1) * b.step + columns <= b.data.len(), "{s:?} of B");
+    }
+    for from in (0..columns).step_by(kernels.panel()) {
+        let width = kernels.panel().min(columns - from);
+        let mut done = 0;
+        while done < rows {
+            let (height, start) = tile(kernels, rows, done);
+            let strip = TileOperands {
+                segments,
+                a: a.from(start),
+                b: b.from(from),
+                ahead: (a.data[start..].as_ptr(), a.step),
+            };
+            run(kernels, height, &strip, &mut c, [start, done - start, from, width], add);
+            done = start + height.rows;
+        }
+    }
+}
+
+/// As [`gemm_tn_segmented`] with one segment, for a B in panels: `C[i, j] = Σ A[k·a.step + i] · B[k, first + j]`. `first` is a
+/// multiple of a panel's width.
+pub(crate) fn gemm_tn<A: Gemm>(
+    kernels: &Kernels<A>,
+    a: AOperand<'_, A>,
+    b: &Panels<'_, A>,
+    first: usize,
+    mut c: CTile<'_, A>,
+) {
+    let (rows, columns) = (c.rows, c.columns);
+    if b.units.is_empty() {
+        (0..rows).for_each(|i| c.slice(i).fill(A::default()));
+    }
+    // With more panels than this, a tile of A is copied to lie in one piece.
+    let copied = columns > 2 * kernels.panel();
+    let mut packed = vec![A::default(); if copied { b.longest() * kernels.tile() } else { 0 }];
+    for (u, unit) in b.units.iter().enumerate() {
+        assert!(unit.taps == (0..1), "a matrix has one tap");
+        let from = unit.steps.start * a.step;
+        let len = unit.steps.len();
+        assert!(
+            len == 0 || from + (len - 1) * a.step + rows <= a.data.len(),
+            "rows of A"
+        );
+        let mut done = 0;
+        while done < rows {
+            let (height, start) = tile(kernels, rows, done);
+            let tile = if copied {
+                gather(&a.data[from + start..], a.step, height.rows, len, &mut packed);
+                AOperand {
+                    data: &packed,
+                    step: height.rows,
+                }
+            } else {
+                AOperand {
+                    data: &a.data[from + start..],
+                    step: a.step,
+                }
+            };
+            // The line where the next tile ends: where it begins may be one that this tile has.
+            let next = (
+                a.data[from + start..].as_ptr().wrapping_add(2 * height.rows - 1),
+                a.step,
+            );
+            for j in (0..columns).step_by(kernels.panel()) {
+                let width = kernels.panel().min(columns - j);
+                let last_panel = j + width == columns;
+                let (panel, step) = b.rows(u, first + j);
+                let whole = Segment { a: 0, b: 0, len };
+                let strip = TileOperands {
+                    segments: &[whole],
+                    a: tile,
+                    b: AOperand { data: panel, step },
+                    ahead: if last_panel {
+                        next
+                    } else {
+                        (tile.data.as_ptr(), tile.step)
+                    },
+                };
+                run(kernels, height, &strip, &mut c, [start, done - start, j, width], u > 0);
+            }
+            done = start + height.rows;
+        }
+    }
+}
+
+/// Copies `rows` elements of each of `len` steps next to one another.
+fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
+    #[inline(always)]
+    fn copy<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
+        for (to, a) in to.chunks_exact_mut(rows).zip(a.chunks(step)).take(len) {
+            to.copy_from_slice(&a[..rows]);
+        }
+    }
+    // With a constant count of rows, a copy is a few moves in place of a call.
+    match rows {
+        12 => copy(a, step, 12, len, to),
+        8 => copy(a, step, 8, len, to),
+        6 => copy(a, step, 6, len, to),
+        _ => copy(a, step, rows, len, to),
+    }
+}
+
+/// What one tile of C is the product of, from its first row and column on.
+struct TileOperands<'a, A> {
+    segments: &'a [Segment],
+    a: AOperand<'a, A>,
+    b: AOperand<'a, A>,
+    /// What to ask for meanwhile: from where on, and how far apart.
+    ahead: (*const A, usize),
+}
+
+/// Computes the tile of C at row `start` and column `from`, `width` columns of it, leaving its first `skip` rows alone.
+fn run<A: Gemm>(
+    kernels: &Kernels<A>,
+    height: &MicroKernels<A>,
+    s: &TileOperands<'_, A>,
+    c: &mut CTile<'_, A>,
+    [start, skip, from, width]: [usize; 4],
+    add: bool,
+) {
+    for segment in s.segments.iter().filter(|s| s.len > 0) {
+        debug_assert!(
+            segment.a + (segment.len - 1) * s.a.step + height.rows <= s.a.data.len(),
+            "{segment:?} of A"
+        );
+        debug_assert!(
+            segment.b + (segment.len - 1) * s.b.step + width <= s.b.data.len(),
+            "{segment:?} of B"
+        );
+    }
+    assert!(
+        from + width <= c.columns && start + height.rows <= c.rows,
+        "a tile inside C"
+    );
+    let tile = ColumnTile {
+        a: s.a.data.as_ptr(),
+        b: s.b.data.as_ptr(),
+        segments: s.segments,
+        a_step: s.a.step,
+        b_step: s.b.step,
+        // SAFETY: the row has `c.columns` elements, of which `from` is one.
+        c: unsafe { c.row(start).add(from) },
+        c_step: c.step,
+        skip,
+        columns: width,
+        add,
+        ahead: s.ahead.0,
+        ahead_step: s.ahead.1,
+    };
+    let kernel = height.by_column[usize::from(width > kernels.lanes)];
+    // SAFETY: A and B: both callers compared every segment with the lengths in every build. C: compared above, and exclusively borrowed.
+    // The instructions are this machine's, as `Kernels` hands out no others.
+    unsafe { kernel(&tile) };
+}
+
+/// The tile for the rows from `done` on, and where it starts: a last tile that would reach past the end starts earlier and
+/// leaves alone what is done.
+fn tile<A>(kernels: &Kernels<A>, rows: usize, done: usize) -> (&'static MicroKernels<A>, usize) {
+    let fits = |h: &&MicroKernels<A>| h.rows <= rows;
+    let mut height = kernels.heights.iter().find(fits).expect("there is a height of one row");
+    for lower in kernels.heights.iter().filter(fits) {
+        if lower.rows >= rows - done {
+            height = lower;
+        }
+    }
+    (height, done.min(rows - height.rows))
+}

@@ -1,0 +1,145 @@
+//! Elementwise kernels: written once for f32 and f64, compiled for the vector units in f32. Halves pass through them in
+//! blocks that are widened and rounded while they are in the first cache.
+
+use crate::parallel::chunks_mut;
+use crate::simd::isa::vectorized;
+use bytemuck::{cast_slice, cast_slice_mut};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use kiln_core::{DType, Element, Float};
+
+/// Elements of a block of halves.
+const BLOCK: usize = 512;
+
+/// `y = f(x₀, x₁, …)` over slices of one length.
+pub(crate) type Kernel<'f, A, const N: usize> = &'f (dyn Fn([&[A]; N], &mut [A]) + Sync);
+
+/// What runs a kernel over the operands of an op: `run(work of an element, kernel)`.
+pub(crate) type Run<'f, A, const N: usize> = &'f mut dyn FnMut(usize, Kernel<'_, A, N>);
+
+/// Runs `f` in the vector units where `A` is f32; f64 is for checking gradients, and one instance is enough for it.
+#[inline(always)]
+pub(crate) fn lanes<A: Element, R>(f: impl FnOnce() -> R) -> R {
+    if const { size_of::<A>() == 4 } {
+        vectorized(f)
+    } else {
+        f()
+    }
+}
+
+/// Whether storage is the accumulating type.
+pub(crate) const fn exact<T: Float>() -> bool {
+    size_of::<T>() == size_of::<T::Acc>()
+}
+
+/// The kernel `y = f(x)`; `f` must be `#[inline(always)]`.
+// The loops here are written out because the adapters' own folds are not always inlined, and lose the vector units.
+pub(crate) fn map<A: Element>(f: impl Fn(A) -> A + Sync) -> impl Fn([&[A]; 1], &mut [A]) + Sync {
+    move |[x], y| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (y, &x) in y.iter_mut().zip(x) {
+                    *y = f(x);
+                }
+            },
+        );
+    }
+}
+
+/// The kernel `y = f(a, b)`; `f` must be `#[inline(always)]`.
+pub(crate) fn map2<A: Element>(f: impl Fn(A, A) -> A + Sync) -> impl Fn([&[A]; 2], &mut [A]) + Sync {
+    move |[a, b], y| {
+        lanes::<A, _>(
+            #[inline(always)]
+            || {
+                for (y, (&a, &b)) in y.iter_mut().zip(a.iter().zip(b)) {
+                    *y = f(a, b);
+                }
+            },
+        );
+    }
+}
+
+/// Runs `kernel` over all elements, in parallel when there are many.
+pub(crate) fn each<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T], cost: usize, kernel: Kernel<'_, T::Acc, N>) {
+    chunks_mut(y, 1, cost, |at, y| {
+        block_by_block(x.map(|x| &x[at..at + y.len()]), y, kernel)
+    });
+}
+
+/// Runs `kernel` over slices of one length.
+pub(crate) fn block_by_block<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T], kernel: Kernel<'_, T::Acc, N>) {
+    if exact::<T>() {
+        return kernel(x.map(cast_slice), cast_slice_mut(y));
+    }
+    let mut wide = [[T::Acc::default(); BLOCK]; N];
+    let mut out = [T::Acc::default(); BLOCK];
+    for (i, y) in y.chunks_mut(BLOCK).enumerate() {
+        for (wide, x) in wide.iter_mut().zip(&x) {
+            widen(&x[i * BLOCK..][..y.len()], &mut wide[..y.len()]);
+        }
+        kernel(std::array::from_fn(|k| &wide[k][..y.len()]), &mut out[..y.len()]);
+        narrow(&out[..y.len()], y);
+    }
+}
+
+/// Widens a slice to the accumulating type.
+pub(crate) fn widen<T: Float>(x: &[T], y: &mut [T::Acc]) {
+    debug_assert_eq!(x.len(), y.len());
+    match T::DTYPE {
+        DType::F16 => cast_slice::<T, f16>(x).convert_to_f32_slice(cast_slice_mut(y)),
+        _ => lanes::<T::Acc, _>(
+            #[inline(always)]
+            || {
+                for (y, x) in y.iter_mut().zip(x) {
+                    *y = x.wide();
+                }
+            },
+        ),
+    }
+}
+
+/// Rounds a slice of the accumulating type to storage.
+pub(crate) fn narrow<T: Float>(x: &[T::Acc], y: &mut [T]) {
+    debug_assert_eq!(x.len(), y.len());
+    match T::DTYPE {
+        DType::F16 => cast_slice_mut::<T, f16>(y).convert_from_f32_slice(cast_slice(x)),
+        DType::BF16 => {
+            let (x, y): (&[f32], &mut [u16]) = (cast_slice(x), cast_slice_mut(y));
+            lanes::<f32, _>(
+                #[inline(always)]
+                || {
+                    for (y, &x) in y.iter_mut().zip(x) {
+                        *y = round_bf16(x);
+                    }
+                },
+            );
+        }
+        _ => y.copy_from_slice(cast_slice(x)),
+    }
+}
+
+/// The bits of the nearest bfloat16, ties to even, as [`half::bf16::from_f32`] but without branches.
+#[inline(always)]
+fn round_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if x.is_nan() { bits >> 16 | 0x40 } else { nearest }) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::bf16;
+
+    #[test]
+    fn bf16_rounds_as_its_definition() {
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let x = f32::from_bits(u32::from(high) << 16 | low);
+                assert_eq!(round_bf16(x), bf16::from_f32(x).to_bits(), "{x:e}");
+            }
+        }
+    }
+}

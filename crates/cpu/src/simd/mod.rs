@@ -1,0 +1,18 @@
+//! Arithmetic in vectors.
+//!
+//! ```text
+//! isa          the instruction sets of this machine, and closures compiled for the widest
+//! vector       the registers of each set as one trait, for micro-kernels
+//! real, math   the types that sums are kept in, and functions of them without branches
+//! lanes        elementwise loops in the accumulating type     upcast       operands in the accumulating type
+//! row_reduce   sums and maxima along a row                    column_tile  sums and maxima down some columns at once
+//! ```
+
+pub(crate) mod column_tile;
+pub(crate) mod isa;
+pub(crate) mod lanes;
+pub(crate) mod math;
+pub(crate) mod real;
+pub(crate) mod row_reduce;
+pub(crate) mod upcast;
+pub(crate) mod vector;

@@ -1,0 +1,58 @@
+//! Operands as the dense kernels want them: in their accumulating type, with f16 and bf16 widened to f32 scratch and
+//! results rounded once at the end.
+
+use crate::parallel::chunks_mut;
+use crate::scalar::Stored;
+use crate::{Cpu, CpuBuffer};
+use kiln_core::{Element, Result};
+
+/// An operand in its accumulating type: itself, or a widened copy.
+pub(crate) enum Upcast<'a, A> {
+    Same(&'a [A]),
+    Copy(CpuBuffer),
+}
+
+impl<'a, A: Element> Upcast<'a, A> {
+    /// Widens `x` where its type is not the accumulating one already.
+    pub(crate) fn new<T: Stored<Acc = A>>(cpu: &Cpu, x: &'a CpuBuffer) -> Result<Self> {
+        let x = x.as_slice::<T>();
+        if T::DTYPE == A::DTYPE {
+            return Ok(Upcast::Same(bytemuck::cast_slice(x)));
+        }
+        let mut copy = cpu.scratch(A::DTYPE, x.len())?;
+        chunks_mut(copy.as_mut_slice::<A>(), 1, 1, |at, chunk| {
+            for (y, x) in chunk.iter_mut().zip(&x[at..]) {
+                *y = x.wide();
+            }
+        });
+        Ok(Upcast::Copy(copy))
+    }
+
+    pub(crate) fn slice(&self) -> &[A] {
+        match self {
+            Upcast::Same(x) => x,
+            Upcast::Copy(x) => x.as_slice(),
+        }
+    }
+}
+
+/// Lets `f` write `y` in the accumulating type, then rounds once where `y` is narrower.
+pub(crate) fn write_upcast<T: Stored>(
+    cpu: &Cpu,
+    y: &mut CpuBuffer,
+    f: impl FnOnce(&mut [T::Acc]) -> Result<()>,
+) -> Result<()> {
+    let y = y.as_mut_slice::<T>();
+    if T::DTYPE == <T::Acc as Element>::DTYPE {
+        return f(bytemuck::cast_slice_mut(y));
+    }
+    let mut wide = cpu.scratch(<T::Acc as Element>::DTYPE, y.len())?;
+    f(wide.as_mut_slice())?;
+    let wide = wide.as_slice::<T::Acc>();
+    chunks_mut(y, 1, 1, |at, chunk| {
+        for (y, &x) in chunk.iter_mut().zip(&wide[at..]) {
+            *y = T::narrow(x);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! What the micro-kernels ask of a vector register, and the registers there are.
+
+/// A register of [`LANES`](Vector::LANES) elements.
+///
+/// The methods are safe to name but compile to instructions of one instruction set: they may run only inside functions
+/// that [`Kernels`](crate::gemm::Kernels) hands out after it found that set on this machine.
+pub(crate) trait Vector: Copy {
+    type Element: Copy;
+    const LANES: usize;
+
+    fn zero() -> Self;
+    fn splat(x: Self::Element) -> Self;
+    /// `self + a·b`, rounded once where the machine can.
+    fn add_product(self, a: Self, b: Self) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// The sum of all elements.
+    fn sum(self) -> Self::Element;
+    /// `max(self, 0)` that keeps NaN.
+    fn relu(self) -> Self;
+    /// Asks for the line at `p`, which need not be readable, to be in the first-level cache.
+    fn prefetch(p: *const Self::Element);
+    /// # Safety
+    /// `LANES` elements are readable at `p`.
+    unsafe fn load(p: *const Self::Element) -> Self;
+    /// # Safety
+    /// `LANES` elements are writable at `p`.
+    unsafe fn store(self, p: *mut Self::Element);
+    /// The first `n ≤ LANES` elements at `p`, zeros after them.
+    ///
+    /// # Safety
+    /// `n` elements are readable at `p`.
+    unsafe fn load_first(p: *const Self::Element, n: usize) -> Self;
+    /// Writes the first `n ≤ LANES` elements.
+    ///
+    /// # Safety
+    /// `n` elements are writable at `p`.
+    unsafe fn store_first(self, p: *mut Self::Element, n: usize);
+}
+
+/// Asks for the lines of `len` elements at `p`, which need not be readable.
+#[inline(always)]
+pub(crate) fn fetch<A>(p: *const A, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..len * size_of::<A>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast::<i8>().wrapping_add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, len);
+}
+
+/// Four elements as an array, for machines whose vector units have no kernels of their own here: the compiler makes of
+/// it what the target has.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable<A>(pub(crate) [A; 4]);
+
+macro_rules! portable {
+    ($t:ident) => {
+        impl Vector for Portable<$t> {
+            type Element = $t;
+            const LANES: usize = 4;
+
+            #[inline(always)]
+            fn zero() -> Self {
+                Portable([0.0; 4])
+            }
+            #[inline(always)]
+            fn splat(x: $t) -> Self {
+                Portable([x; 4])
+            }
+            #[inline(always)]
+            fn add_product(self, a: Self, b: Self) -> Self {
+                // Where the target has no fused instruction, `mul_add` is a slow call.
+                Portable(std::array::from_fn(|i| {
+                    if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+                        a.0[i].mul_add(b.0[i], self.0[i])
+                    } else {
+                        self.0[i] + a.0[i] * b.0[i]
+                    }
+                }))
+            }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                Portable(std::array::from_fn(|i| self.0[i] + other.0[i]))
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                Portable(std::array::from_fn(|i| self.0[i] - other.0[i]))
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                Portable(std::array::from_fn(|i| self.0[i] * other.0[i]))
+            }
+            #[inline(always)]
+            fn relu(self) -> Self {
+                Portable(self.0.map(|x| if x < 0.0 { 0.0 } else { x }))
+            }
+            #[inline(always)]
+            fn prefetch(_: *const $t) {}
+            #[inline(always)]
+            fn sum(self) -> $t {
+                let [a, b, c, d] = self.0;
+                (a + c) + (b + d)
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> Self {
+                // SAFETY: the caller's contract.
+                Portable(unsafe { p.cast::<[$t; 4]>().read_unaligned() })
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                // SAFETY: the caller's contract.
+                unsafe { p.cast::<[$t; 4]>().write_unaligned(self.0) };
+            }
+            #[inline(always)]
+            unsafe fn load_first(p: *const $t, n: usize) -> Self {
+                if n >= 4 {
+                    // SAFETY: the caller's contract.
+                    return unsafe { Self::load(p) };
+                }
+                let mut x = [0.0; 4];
+                for (i, x) in x.iter_mut().enumerate().take(n) {
+                    // SAFETY: `i < n`, and `n` elements are readable by the caller's contract.
+                    *x = unsafe { *p.add(i) };
+                }
+                Portable(x)
+            }
+            #[inline(always)]
+            unsafe fn store_first(self, p: *mut $t, n: usize) {
+                for (i, x) in self.0.into_iter().enumerate().take(n) {
+                    // SAFETY: `i < n`, and `n` elements are writable by the caller's contract.
+                    unsafe { *p.add(i) = x };
+                }
+            }
+        }
+    };
+}
+portable!(f32);
+portable!(f64);
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86 {
+    use super::Vector;
+    use std::arch::x86_64::*;
+
+    /// Vectors of an AVX-512 machine.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512<R>(pub(crate) R);
+    /// Vectors of an AVX2 machine with FMA.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2<R>(pub(crate) R);
+
+    macro_rules! vector {
+        ($name:ident, $reg:ident, $t:ident, $lanes:literal, $splat:ident, $fma:ident, $add:ident, $sub:ident, $mul:ident, $max:ident, $load:ident, $store:ident,
+         |$p:ident, $n:ident| $load_first:expr, |$x:ident, $q:ident, $m:ident| $store_first:expr) => {
+            impl Vector for $name<$reg> {
+                type Element = $t;
+                const LANES: usize = $lanes;
+
+                #[inline(always)]
+                fn zero() -> Self {
+                    Self::splat(0.0)
+                }
+                #[inline(always)]
+                fn splat(x: $t) -> Self {
+                    // SAFETY: the trait's contract: the set was found on this machine.
+                    $name(unsafe { $splat(x) })
+                }
+                #[inline(always)]
+                fn add_product(self, a: Self, b: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $fma(a.0, b.0, self.0) })
+                }
+                #[inline(always)]
+                fn add(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $add(self.0, other.0) })
+                }
+                #[inline(always)]
+                fn sub(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $sub(self.0, other.0) })
+                }
+                #[inline(always)]
+                fn mul(self, other: Self) -> Self {
+                    // SAFETY: as above.
+                    $name(unsafe { $mul(self.0, other.0) })
+                }
+                #[inline(always)]
+                fn relu(self) -> Self {
+                    // The instruction answers its second operand when either is NaN.
+                    // SAFETY: as above.
+                    $name(unsafe { $max($splat(0.0), self.0) })
+                }
+                #[inline(always)]
+                fn sum(self) -> $t {
+                    let mut x = [0.0; $lanes];
+                    // SAFETY: as above; the array holds a register.
+                    unsafe { $store(x.as_mut_ptr(), self.0) };
+                    let mut n = $lanes / 2;
+                    while n > 0 {
+                        for i in 0..n {
+                            x[i] += x[i + n];
+                        }
+                        n /= 2;
+                    }
+                    x[0]
+                }
+                #[inline(always)]
+                fn prefetch(p: *const $t) {
+                    // SAFETY: a hint, which reads nothing.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+                }
+                #[inline(always)]
+                unsafe fn load(p: *const $t) -> Self {
+                    // SAFETY: as above, and the caller's contract.
+                    $name(unsafe { $load(p) })
+                }
+                #[inline(always)]
+                unsafe fn store(self, p: *mut $t) {
+                    // SAFETY: as above, and the caller's contract.
+                    unsafe { $store(p, self.0) };
+                }
+                #[inline(always)]
+                unsafe fn load_first($p: *const $t, $n: usize) -> Self {
+                    // SAFETY: as above; the mask has the first n lanes, which the caller vouches for.
+                    $name(unsafe { $load_first })
+                }
+                #[inline(always)]
+                unsafe fn store_first(self, $q: *mut $t, $m: usize) {
+                    let $x = self.0;
+                    // SAFETY: as above; the mask has the first n lanes, which the caller vouches for.
+                    unsafe { $store_first }
+                }
+            }
+        };
+    }
+
+    /// The first `n` of `LANES` bits.
+    #[inline(always)]
+    pub(crate) fn bits<const LANES: usize>(n: usize) -> u16 {
+        (u32::MAX >> (32 - n.clamp(1, LANES))) as u16
+    }
+
+    /// The first `n` of eight 32-bit lanes.
+    #[inline(always)]
+    pub(crate) unsafe fn lanes32(n: usize) -> __m256i {
+        // SAFETY: the caller runs on AVX2.
+        unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
+    }
+
+    /// The first `n` of four 64-bit lanes.
+    #[inline(always)]
+    unsafe fn lanes64(n: usize) -> __m256i {
+        // SAFETY: the caller runs on AVX2.
+        unsafe { _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_setr_epi64x(0, 1, 2, 3)) }
+    }
+
+    vector!(
+        Avx512,
+        __m512,
+        f32,
+        16,
+        _mm512_set1_ps,
+        _mm512_fmadd_ps,
+        _mm512_add_ps,
+        _mm512_sub_ps,
+        _mm512_mul_ps,
+        _mm512_max_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        |p, n| _mm512_maskz_loadu_ps(bits::<16>(n), p),
+        |x, q, m| _mm512_mask_storeu_ps(q, bits::<16>(m), x)
+    );
+    vector!(
+        Avx512,
+        __m512d,
+        f64,
+        8,
+        _mm512_set1_pd,
+        _mm512_fmadd_pd,
+        _mm512_add_pd,
+        _mm512_sub_pd,
+        _mm512_mul_pd,
+        _mm512_max_pd,
+        _mm512_loadu_pd,
+        _mm512_storeu_pd,
+        |p, n| _mm512_maskz_loadu_pd(bits::<8>(n) as u8, p),
+        |x, q, m| _mm512_mask_storeu_pd(q, bits::<8>(m) as u8, x)
+    );
+    vector!(
+        Avx2,
+        __m256,
+        f32,
+        8,
+        _mm256_set1_ps,
+        _mm256_fmadd_ps,
+        _mm256_add_ps,
+        _mm256_sub_ps,
+        _mm256_mul_ps,
+        _mm256_max_ps,
+        _mm256_loadu_ps,
+        _mm256_storeu_ps,
+        |p, n| _mm256_maskload_ps(p, lanes32(n)),
+        |x, q, m| _mm256_maskstore_ps(q, lanes32(m), x)
+    );
+    vector!(
+        Avx2,
+        __m256d,
+        f64,
+        4,
+        _mm256_set1_pd,
+        _mm256_fmadd_pd,
+        _mm256_add_pd,
+        _mm256_sub_pd,
+        _mm256_mul_pd,
+        _mm256_max_pd,
+        _mm256_loadu_pd,
+        _mm256_storeu_pd,
+        |p, n| _mm256_maskload_pd(p, lanes64(n)),
+        |x, q, m| _mm256_maskstore_pd(q, lanes64(m), x)
+    );
+}

@@ -1,0 +1,65 @@
+//! The ways to cut a convolution into tiles, and what each costs.
+
+use crate::conv::Geometry;
+use crate::conv::plan::Pass;
+use crate::winograd::filter::Direction;
+use crate::winograd::tiles::{Sides, Tiles};
+use std::fmt;
+
+/// The results of a tile of F(2×2, 3×3), and of F(4×2, 3×3).
+pub(crate) const SMALL: Sides = [2, 2];
+pub(crate) const LARGE: Sides = [4, 2];
+
+/// One product of a convolution in tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiling {
+    pub(crate) tiles: Tiles,
+    pub(crate) direction: Direction,
+    pub(crate) channels: usize,
+    pub(crate) outputs: usize,
+}
+
+impl Tiling {
+    /// Those of `pass`, of windows of 3×3 without strides, dilation and groups.
+    pub(crate) fn all(pass: Pass, g: &Geometry) -> impl Iterator<Item = Tiling> {
+        let g = *g;
+        // The data gradient as the convolution of the output's gradient with the window turned around cuts the input into
+        // tiles; as the forward pass transposed it cuts the output, which has fewer where there is no padding.
+        let directions: &[Direction] = match pass {
+            Pass::Forward | Pass::WeightGrad => &[Direction::Forward],
+            Pass::DataGrad => &[Direction::Backward, Direction::Transposed],
+        };
+        let each = directions
+            .iter()
+            .flat_map(|&direction| [(direction, SMALL), (direction, LARGE)]);
+        each.filter_map(move |(direction, sides)| {
+            let tiles = match direction {
+                Direction::Forward => Tiles::new(&g, sides),
+                Direction::Backward => Tiles::backward(&g, sides),
+                Direction::Transposed => Tiles::new(&g, sides).filter(Tiles::image_fits),
+            };
+            Some(Tiling {
+                tiles: tiles?,
+                direction,
+                channels: g.channels,
+                outputs: g.outputs,
+            })
+        })
+    }
+
+    /// Multiply-adds that take as long as all of it does.
+    pub(crate) fn cost(&self) -> usize {
+        self.tiles.cost(self.channels, self.outputs)
+    }
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, columns] = self.tiles.sides;
+        write!(f, "F({rows}×{columns}, 3×3)")?;
+        match self.direction {
+            Direction::Transposed => f.write_str(" transposed"),
+            _ => Ok(()),
+        }
+    }
+}
