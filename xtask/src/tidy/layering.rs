@@ -4,7 +4,8 @@ use super::{Finding, House};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
-/// Each crate of the house and the crates of ours that it may depend on; `None` is everything.
+/// Each crate of the workspace, by its folder, and the packages of ours that it may depend on, without `kiln-`; `None` is
+/// everything.
 const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&[])),
     ("derive", Some(&[])),
@@ -14,14 +15,16 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("device", Some(&["link"])),
     ("kernels", Some(&[])),
     ("cuda", Some(&["core", "device", "kernels"])),
-    ("emulator", Some(&[])),
+    ("emulator/ptx", Some(&[])),
+    ("emulator/simulator", Some(&["ptx"])),
+    ("emulator/driver", Some(&["ptx", "simulator"])),
     ("nn", Some(&["core", "derive", "files"])),
     ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
     ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),
-    ("fuzz", Some(&["core", "cpu", "nn", "data", "emulator"])),
+    ("fuzz", Some(&["core", "cpu", "nn", "data", "simulator"])),
     ("cli", None),
     ("benches", None),
     ("xtask", Some(&[])),
@@ -29,6 +32,9 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 
 /// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
 const GENERIC: &[&str] = &["nn", "models", "data", "train", "profile", "testkit"];
+
+/// Folders with a manifest that the workspace's own excludes.
+const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];
 
 /// The only crate that may depend on a foreign one, and why.
 const SOLE_USER: &[(&str, &str, &str)] = &[
@@ -49,11 +55,11 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
     found
 }
 
-/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`.
+/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`. Crates outside of the workspace have none.
 fn crate_of(path: &str) -> Option<&str> {
     let folder = path.strip_suffix("/Cargo.toml")?;
-    let name = folder.strip_prefix("crates/").unwrap_or(folder);
-    (!name.contains('/')).then_some(name)
+    let outside = OUTSIDE.contains(&folder);
+    (!outside).then_some(folder.strip_prefix("crates/").unwrap_or(folder))
 }
 
 fn manifest_rules(name: &str, path: &str, manifest: &Table, found: &mut Vec<Finding>) {
@@ -154,6 +160,12 @@ mod tests {
             [nn]
         );
         assert!(found(nn, "[dev-dependencies]\nkiln-cpu.workspace = true").is_empty());
+        let simulator = "crates/emulator/simulator/Cargo.toml";
+        assert!(found(simulator, "[dependencies]\nkiln-ptx.workspace = true").is_empty());
+        assert_eq!(
+            places(&found(simulator, "[dependencies]\nkiln-emulator.workspace = true")),
+            [simulator]
+        );
     }
 
     #[test]

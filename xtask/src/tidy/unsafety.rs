@@ -8,7 +8,8 @@ const ROOMS: &[(&str, &str)] = &[
     ("link", "the way to the CUDA driver"),
     ("device", "calls into the CUDA driver"),
     ("cuda", "kernel launches"),
-    ("emulator", "the driver's C interface"),
+    ("emulator/driver", "the CUDA driver's C interface"),
+    ("emulator/simulator", "the registers and memory of emulated kernels"),
     ("cpu", "SIMD kernels"),
 ];
 
