@@ -2,10 +2,10 @@
 
 use kiln_simulator::memory::{Freed, Kind, MemoryError, Range};
 
+use crate::error::{Code, Outcome};
+use crate::objects::work::Work;
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
-use crate::work::Work;
-use crate::{Code, Outcome};
 
 /// What a driver rounds a pitch up to.
 const PITCH: usize = 512;

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{Code, Outcome, state};
+use crate::error::{Code, Outcome};
+use crate::state;
 
 /// Exports functions of the driver API: C names and signatures, bodies that end with `?` or an [`Outcome`].
 macro_rules! export {

@@ -5,58 +5,13 @@
 
 use std::sync::MutexGuard;
 
-use crate::event::Last;
-use crate::graph::Graph;
+use crate::error::{Code, Outcome};
+use crate::objects::capture::{Capture, Joined, Mode};
+use crate::objects::event::Last;
+use crate::objects::graph::Graph;
+use crate::objects::work::Work;
 use crate::state::{Driver, State, driver, thread, thread_mode};
 use crate::types::{CUcontext, CUgraph, CUgraphNode, CUstream, In, Out};
-use crate::work::Work;
-use crate::{Code, Outcome};
-
-/// What a capture forbids to other calls, and what a thread lets captures forbid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Global,
-    ThreadLocal,
-    Relaxed,
-}
-
-/// One capture.
-pub(crate) struct Capture {
-    mode: Mode,
-    thread: u64,
-    origin: CUstream,
-    graph: Graph,
-    /// The graph's handle, given out before the capture ends by those who ask.
-    handle: CUgraph,
-    invalid: bool,
-}
-
-/// That a stream takes part in a capture.
-#[derive(Clone, Debug)]
-pub(crate) struct Joined {
-    pub(crate) capture: u64,
-    /// What the stream's next node comes after.
-    pub(crate) after: Vec<CUgraphNode>,
-}
-
-impl Capture {
-    pub(crate) fn context(&self) -> CUcontext {
-        self.graph.context
-    }
-}
-
-impl TryFrom<i32> for Mode {
-    type Error = Code;
-
-    fn try_from(mode: i32) -> Outcome<Self> {
-        match mode {
-            0 => Ok(Self::Global),
-            1 => Ok(Self::ThreadLocal),
-            2 => Ok(Self::Relaxed),
-            _ => Err(Code::INVALID_VALUE),
-        }
-    }
-}
 
 impl Driver {
     /// Does work in a stream, or makes it a node if the stream is being captured.

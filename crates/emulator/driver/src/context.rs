@@ -1,55 +1,21 @@
 //! Contexts: the primary one of each device, and others; what is current on a thread.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
 use kiln_simulator::{System, Text};
 
+use crate::error::{Code, Outcome};
+use crate::objects::context::{Context, HEAP, PRINTF};
+use crate::objects::stream::{PRIORITIES, Stream};
 use crate::state::{Driver, State, driver, stack};
-use crate::stream::{PRIORITIES, Stream};
 use crate::types::{CUcontext, CUdevice, CUstream, Out};
-use crate::{Code, Outcome};
 
 /// `CU_CTX_FLAGS_MASK` of CUDA 13, without the flags that ask for core dumps.
 const FLAGS: u32 = 0x1f;
 
-/// Numbers of `CUlimit`.
-const PRINTF: i32 = 1;
-const HEAP: i32 = 2;
-
 /// Bytes of output that are kept, unless the program says otherwise.
 const PRINTF_SIZE: usize = 1 << 20;
-
-/// One context.
-pub(crate) struct Context {
-    pub(crate) device: u32,
-    flags: u32,
-    primary: bool,
-    /// The error that every later call answers.
-    pub(crate) sticky: Option<Code>,
-    pub(crate) legacy: CUstream,
-    limits: HashMap<i32, usize>,
-    /// The output of its kernels' `printf`, and their heap.
-    pub(crate) system: Arc<System>,
-    cache: i32,
-    shared: i32,
-}
-
-/// The primary context of a device.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Primary {
-    context: CUcontext,
-    retained: u32,
-    flags: u32,
-}
-
-impl Context {
-    /// Bytes of the heap that its kernels have.
-    pub(crate) fn heap(&self) -> u64 {
-        self.limits.get(&HEAP).map_or(0, |bytes| *bytes as u64)
-    }
-}
 
 impl State {
     fn create(&mut self, device: u32, flags: u32, primary: bool) -> CUcontext {

@@ -5,11 +5,11 @@ use std::ffi::c_void;
 use kiln_simulator::memory::Kind;
 
 use crate::config::Order;
+use crate::error::{Code, Outcome};
+use crate::objects::work::{Copy, Fill, Place, Work};
 use crate::schedule::Goal;
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUstream};
-use crate::work::{Copy, Fill, Place, Work};
-use crate::{Code, Outcome};
 
 /// What a call says that an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
+use crate::error::{Code, Outcome};
 use crate::state::{driver, initialise};
 use crate::types::{CUdevice, CUuuid, Out, name, put_text};
-use crate::{Code, Outcome};
 
 /// The version of the driver API that is implemented, as `cuDriverGetVersion` numbers it.
 pub(crate) const VERSION: i32 = 13000;

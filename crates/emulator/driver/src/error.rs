@@ -1,8 +1,6 @@
 //! The driver's error codes, their names and what they mean.
 
-use std::ffi::{CStr, c_char};
-
-use crate::types::Out;
+use std::ffi::CStr;
 
 /// A `CUresult`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +17,8 @@ macro_rules! codes {
             $(pub const $name: Self = Self($code);)*
         }
 
-        fn lookup(code: i32) -> Option<(&'static CStr, &'static CStr)> {
+        /// The name and the meaning of a code, if it is one.
+        pub(crate) fn lookup(code: i32) -> Option<(&'static CStr, &'static CStr)> {
             let texts = match code {
                 $($code => (concat!("CUDA_ERROR_", stringify!($name), "\0"), concat!($text, "\0")),)*
                 _ => return None,
@@ -101,19 +100,5 @@ impl Code {
         lookup(self.0)
             .and_then(|(name, _)| name.to_str().ok())
             .unwrap_or("unrecognized error code")
-    }
-}
-
-export! {
-    fn cuGetErrorName(error: Code, text: Out<*const c_char>) {
-        let found = lookup(error.0);
-        text.put(found.map_or(std::ptr::null(), |(name, _)| name.as_ptr()))?;
-        found.map(|_| ()).ok_or(Code::INVALID_VALUE)
-    }
-
-    fn cuGetErrorString(error: Code, text: Out<*const c_char>) {
-        let found = lookup(error.0);
-        text.put(found.map_or(std::ptr::null(), |(_, text)| text.as_ptr()))?;
-        found.map(|_| ()).ok_or(Code::INVALID_VALUE)
     }
 }

@@ -3,33 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::config::Order;
+use crate::error::{Code, Outcome};
+use crate::objects::event::{Event, Last};
+use crate::objects::work::{Record, Work};
 use crate::schedule::Goal;
 use crate::state::driver;
-use crate::types::{CUcontext, CUevent, CUgraphNode, CUstream, Out};
-use crate::work::{Record, Work};
-use crate::{Code, Outcome};
+use crate::types::{CUevent, CUstream, Out};
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
-
-/// One event.
-pub(crate) struct Event {
-    pub(crate) context: CUcontext,
-    timing: bool,
-    pub(crate) last: Last,
-}
-
-/// What an event was recorded in last.
-#[derive(Clone, Debug)]
-pub(crate) enum Last {
-    Never,
-    Recorded(Arc<Record>),
-    /// In a capture, after these nodes.
-    Captured {
-        capture: u64,
-        nodes: Vec<CUgraphNode>,
-    },
-}
 
 fn record(event: CUevent, stream: CUstream) -> Outcome {
     let driver = driver()?;

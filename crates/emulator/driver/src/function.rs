@@ -1,10 +1,10 @@
 //! What kernels say of themselves, what can be set for them, and how many of their blocks fit a multiprocessor.
 
 use crate::device::{self, MAX_THREADS, WARP};
-use crate::module::Function;
+use crate::error::{Code, Outcome};
+use crate::objects::module::Function;
 use crate::state::{Driver, driver};
 use crate::types::{CUdevice, CUfunction, CUmodule, CUoccupancyB2DSize, Out};
-use crate::{Code, Outcome};
 
 fn with<T>(function: CUfunction, f: impl FnOnce(&Driver, &mut Function) -> Outcome<T>) -> Outcome<T> {
     let driver = driver()?;

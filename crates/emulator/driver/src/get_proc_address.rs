@@ -2,8 +2,9 @@
 
 use std::ffi::{CString, c_char, c_void};
 
+use crate::error::{Code, Outcome};
+use crate::state;
 use crate::types::{CUuuid, In, Out, name};
-use crate::{Code, Outcome, state};
 
 /// Names that stand for a newer version of themselves: every version suffix that exists.
 const VERSIONS: [&str; 4] = ["_v4", "_v3", "_v2", ""];

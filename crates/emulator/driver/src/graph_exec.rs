@@ -4,27 +4,11 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use crate::config::Order;
-use crate::graph::Graph;
+use crate::error::{Code, Outcome};
+use crate::objects::graph::{Graph, GraphExec};
+use crate::objects::work::{Step, Work};
 use crate::state::{State, driver};
-use crate::types::{CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUstream, Out};
-use crate::work::Work;
-use crate::{Code, Outcome};
-
-/// One node of a graph that can be launched.
-#[derive(Clone)]
-pub(crate) struct Step {
-    /// The node it was made from.
-    pub(crate) node: CUgraphNode,
-    pub(crate) work: Work,
-    /// The steps it comes after, all earlier in the list.
-    pub(crate) after: Vec<usize>,
-}
-
-/// A graph that can be launched.
-pub(crate) struct GraphExec {
-    pub(crate) context: CUcontext,
-    pub(crate) steps: Arc<[Step]>,
-}
+use crate::types::{CUgraph, CUgraphExec, CUgraphNode, CUstream, Out};
 
 /// `CUgraphExecUpdateResultInfo`.
 #[derive(Clone, Copy, Debug, Default)]

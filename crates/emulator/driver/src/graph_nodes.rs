@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::launch::{Kernel, Request};
+use crate::error::{Code, Outcome};
+use crate::launch::Request;
 use crate::memcpy_2d_3d::{Memcpy3D, Side3D};
+use crate::objects::work::{Copy, Fill, HostCall, Kernel, Place, Work};
 use crate::state::{State, driver};
 use crate::types::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUkernel, In, Out};
-use crate::work::{Copy, Fill, HostCall, Place, Work};
-use crate::{Code, Outcome};
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`.
 #[derive(Clone, Copy, Debug)]

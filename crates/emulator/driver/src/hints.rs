@@ -1,9 +1,9 @@
 //! Calls that change speed on a device and nothing here: they check their arguments.
 
+use crate::error::{Code, Outcome};
 use crate::pool::MemLocation;
 use crate::state::driver;
 use crate::types::{CUdevice, CUdeviceptr, CUstream, In, Out};
-use crate::{Code, Outcome};
 
 /// Whether the driver knows managed memory of that size there.
 fn managed(pointer: CUdeviceptr, bytes: usize) -> Outcome {

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use kiln_simulator::memory::{Kind, MemoryError};
 
 use crate::alloc::{allocate, free};
+use crate::error::{Code, Outcome};
 use crate::state::driver;
 use crate::types::{CUdeviceptr, Out};
-use crate::{Code, Outcome};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;

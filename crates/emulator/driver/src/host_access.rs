@@ -6,82 +6,12 @@
 
 use kiln_simulator::memory::Kind;
 
-use crate::Code;
+use crate::error::Code;
+use crate::objects::host_access::Pending;
+use crate::objects::work::{Copy, Place, Work};
 use crate::page_guard::{self, Pages};
 use crate::state::{Driver, State};
-use crate::types::{CUcontext, CUstream};
-use crate::work::{Copy, Place, Work};
-
-/// What is guarded, and for which copies.
-#[derive(Debug, Default)]
-pub(crate) struct HostAccess {
-    pending: Vec<Pending>,
-    /// How many pieces of work run.
-    running: u32,
-}
-
-/// One side of a copy in page-locked memory that the host has not waited for.
-#[derive(Debug)]
-struct Pending {
-    stream: CUstream,
-    context: CUcontext,
-    seq: u64,
-    pages: Pages,
-    /// The bytes that are copied.
-    start: u64,
-    end: u64,
-    /// The allocation, in words.
-    name: String,
-}
-
-impl HostAccess {
-    fn close(&self) {
-        let pages: Vec<_> = self.pending.iter().map(|p| (p.seq, p.pages)).collect();
-        // SAFETY: `freed` removes the pages of an allocation before it is freed, and `begin` opens all of them before
-        // work runs.
-        unsafe { page_guard::close(&pages) };
-    }
-
-    fn open(&self) {
-        page_guard::open();
-        page_guard::forget();
-    }
-
-    /// Work begins to run.
-    pub(crate) fn begin(&mut self) {
-        if self.running == 0 && !self.pending.is_empty() {
-            self.open();
-        }
-        self.running += 1;
-    }
-
-    /// Work has run.
-    pub(crate) fn end(&mut self) {
-        self.running -= 1;
-        if self.running == 0 && !self.pending.is_empty() {
-            self.close();
-        }
-    }
-
-    /// Changes what is pending.
-    fn change(&mut self, change: impl FnOnce(&mut Vec<Pending>)) {
-        let closed = self.running == 0;
-        if closed && !self.pending.is_empty() {
-            self.open();
-        }
-        change(&mut self.pending);
-        if closed && !self.pending.is_empty() {
-            self.close();
-        }
-    }
-
-    /// The pages from `base` on are about to be freed.
-    pub(crate) fn freed(&mut self, base: u64, len: u64) {
-        if self.pending.iter().any(|p| (base..base + len).contains(&p.start)) {
-            self.change(|pending| pending.retain(|p| !(base..base + len).contains(&p.start)));
-        }
-    }
-}
+use crate::types::CUstream;
 
 impl Driver {
     /// The page-locked sides of a piece of work: start, bytes, and whether the device writes them.

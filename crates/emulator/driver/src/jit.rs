@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
-use crate::state::Driver;
+use crate::config::Config;
+use crate::error::{Code, Outcome};
 use crate::types::{In, Out, put_text};
-use crate::{Code, Outcome};
 
 /// Why an image cannot be used, as a code and in words.
 pub(crate) type Refusal = (Code, String);
@@ -56,7 +56,7 @@ impl Logs {
     }
 
     /// Writes a refusal into the error log, and says it.
-    pub(crate) fn finish<T>(&self, driver: &Driver, what: &str, result: Result<T, Refusal>) -> Outcome<T> {
+    pub(crate) fn finish<T>(&self, config: &Config, what: &str, result: Result<T, Refusal>) -> Outcome<T> {
         let text = result.as_ref().err().map_or("", |(_, text)| text);
         for (log, size, text) in [(INFO_LOG, INFO_LOG_SIZE, ""), (ERROR_LOG, ERROR_LOG_SIZE, text)] {
             let room = self.find(size).map_or(0, |at| self.options[at].1 as u32 as usize);
@@ -69,7 +69,7 @@ impl Logs {
         self.put(WALL_TIME, 0);
         result.map_err(|(code, text)| {
             if !text.starts_with("CUDA_") {
-                driver.config.say(format_args!("{what}: {text}"));
+                config.say(format_args!("{what}: {text}"));
             }
             code
         })

@@ -4,33 +4,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use kiln_simulator::memory::Kind;
-use kiln_simulator::{Fault, FaultKind, Launch, MOST_LOCAL, Options, System, WORKSPACE, run};
+use kiln_simulator::{Fault, FaultKind, Launch, MOST_LOCAL, Options, WORKSPACE, run};
 
 use crate::device::{self, MAX_BLOCK, MAX_GRID, MAX_THREADS};
-use crate::module::Function;
+use crate::error::{Code, Outcome};
+use crate::objects::module::Function;
+use crate::objects::work::{Kernel, Work};
 use crate::state::{Driver, State, driver};
 use crate::types::{CUcontext, CUfunction, CUstream, In};
-use crate::work::Work;
-use crate::{Code, Outcome};
-
-/// A kernel with everything that a launch gives it.
-pub(crate) struct Kernel {
-    pub(crate) handle: CUfunction,
-    pub(crate) function: Function,
-    pub(crate) device: u32,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-    pub(crate) system: Arc<System>,
-    /// Bytes of the heap, if it needs one.
-    pub(crate) heap: u64,
-    pub(crate) params: Box<[u8]>,
-    /// Blocks that the device holds at one time.
-    pub(crate) resident: u64,
-    pub(crate) cooperative: bool,
-    /// Where each parameter stands in `params`, for a graph's node that is asked for them.
-    pub(crate) pointers: Box<[usize]>,
-}
 
 /// How a launch is asked for.
 #[derive(Clone, Copy)]

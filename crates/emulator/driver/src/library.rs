@@ -1,32 +1,16 @@
 //! Libraries: images that are loaded once and get a module in each context that uses them.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
+use crate::error::{Code, Outcome};
 use crate::jit::Logs;
-use crate::module::{self, Function, Image};
+use crate::objects::library::{Kernel, Library};
+use crate::objects::module::Function;
 use crate::state::{Driver, State, driver};
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmodule, In, Out, name};
-use crate::{Code, Outcome, function};
-
-/// One library.
-pub(crate) struct Library {
-    image: Arc<Image>,
-    modules: HashMap<CUcontext, CUmodule>,
-    /// Its kernels, in the order of the PTX.
-    kernels: Vec<CUkernel>,
-}
-
-/// A kernel of a library.
-pub(crate) struct Kernel {
-    library: CUlibrary,
-    name: String,
-    /// The kernel's name for C, which lives as long as its library.
-    text: Arc<CStr>,
-    /// Attributes and cache settings of the kernel, by device.
-    settings: HashMap<u32, Function>,
-}
+use crate::{function, module};
 
 fn load(out: Out<CUlibrary>, start: *const c_void, logs: &Logs) -> Outcome {
     if start.is_null() {
@@ -35,7 +19,7 @@ fn load(out: Out<CUlibrary>, start: *const c_void, logs: &Logs) -> Outcome {
     let driver = driver()?;
     // SAFETY: the caller of the exported function promises an image.
     let read = driver.read(unsafe { module::image(start) });
-    let image = logs.finish(driver, "library not loaded", read)?;
+    let image = logs.finish(&driver.config, "library not loaded", read)?;
     let mut state = driver.lock();
     let library = CUlibrary(state.handle());
     let mut kernels = Vec::new();
@@ -74,7 +58,7 @@ impl Driver {
         }
         let image = Arc::clone(&found.image);
         let made = self.instantiate(state, &image, context);
-        let module = Logs::default().finish(self, "library not loaded", made)?;
+        let module = Logs::default().finish(&self.config, "library not loaded", made)?;
         if let Some(library) = state.libraries.get_mut(&library) {
             library.modules.insert(context, module);
         }

@@ -4,18 +4,11 @@ use std::ffi::{c_char, c_void};
 
 use kiln_ptx::{fatbin, merge};
 
+use crate::error::{Code, Outcome};
 use crate::jit::{Logs, Refusal};
+use crate::objects::linker::Linker;
 use crate::state::{Driver, driver};
 use crate::types::{CUlinkState, In, Out, name};
-use crate::{Code, Outcome};
-
-/// One linker.
-pub(crate) struct Linker {
-    logs: Logs,
-    texts: Vec<String>,
-    /// The image that `cuLinkComplete` returned; it lives as long as the linker.
-    image: Option<Box<[u8]>>,
-}
 
 /// Numbers of `CUjitInputType`.
 const CUBIN: i32 = 0;
@@ -69,7 +62,7 @@ fn add(linker: CUlinkState, kind: i32, bytes: &[u8], what: &str) -> Outcome {
     if found.image.is_some() {
         return Err(Code::INVALID_VALUE);
     }
-    let read = found.logs.finish(driver, "not linked", read)?;
+    let read = found.logs.finish(&driver.config, "not linked", read)?;
     found.texts.extend(read);
     Ok(())
 }
@@ -131,7 +124,7 @@ export! {
                 kiln_simulator::Program::load(&text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
                 Ok(text)
             });
-            let text = found.logs.finish(driver, "not linked", merged)?;
+            let text = found.logs.finish(&driver.config, "not linked", merged)?;
             found.image = Some(fatbin::wrap(&text, driver.config.sm).into());
         }
         let made = found.image.as_deref().ok_or(Code::UNKNOWN)?;

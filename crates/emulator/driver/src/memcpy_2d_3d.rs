@@ -1,11 +1,11 @@
 //! Copies and fills of rectangles and boxes in linear memory. There are no arrays.
 
 use crate::copy::{Side, When, fill, issue_copy};
+use crate::error::{Code, Outcome};
+use crate::objects::work::{Copy, Fill};
 use crate::state::driver;
 use crate::types::{CUdeviceptr, CUstream, In};
 use crate::unsupported::unsupported;
-use crate::work::{Copy, Fill};
-use crate::{Code, Outcome};
 
 /// One side of `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,7 +134,7 @@ impl Memcpy3D {
         };
         let (src, from, src_pitch) = place(&self.src)?;
         let (dst, to, dst_pitch) = place(&self.dst)?;
-        let unknown = crate::work::Place::Known(0);
+        let unknown = crate::objects::work::Place::Known(0);
         let mut copy = Copy {
             dst: unknown.clone(),
             src: unknown,

@@ -1,52 +1,20 @@
 //! Modules: images become programs, their variables get device memory, their kernels get handles.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 
-use kiln_ptx::cubin::{self, Resources};
+use kiln_ptx::cubin;
 use kiln_ptx::fatbin::{self, ImageError};
+use kiln_simulator::Program;
 use kiln_simulator::memory::Kind;
-use kiln_simulator::{Kernel, Program};
 
+use crate::device;
+use crate::error::{Code, Outcome};
 use crate::jit::{Logs, Refusal};
+use crate::objects::module::{Function, Image, Module};
 use crate::state::{Driver, State, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUfunction, CUmodule, In, Out, name};
-use crate::{Code, Outcome, device};
-
-/// One module.
-pub(crate) struct Module {
-    pub(crate) context: CUcontext,
-    image: Arc<Image>,
-    /// The memory of each of the program's variables.
-    variables: Arc<[u64]>,
-}
-
-/// A program, and what the machine code in the same image says of its kernels.
-pub(crate) struct Image {
-    pub(crate) program: Program,
-    pub(crate) resources: HashMap<String, Resources>,
-}
-
-/// One kernel of a module, with what was set for it.
-#[derive(Clone)]
-pub(crate) struct Function {
-    pub(crate) module: CUmodule,
-    pub(crate) context: CUcontext,
-    pub(crate) kernel: Arc<Kernel>,
-    /// The kernel's name for C, which lives as long as its module.
-    pub(crate) name: Arc<CStr>,
-    pub(crate) variables: Arc<[u64]>,
-    /// What `ptxas` says, where the image holds machine code for this device.
-    pub(crate) resources: Option<Resources>,
-    pub(crate) static_shared: u32,
-    /// Bytes of the module's constants.
-    pub(crate) constants: u64,
-    /// The dynamic shared memory that a launch may have, in bytes.
-    pub(crate) max_dynamic: u32,
-    pub(crate) carveout: i32,
-}
 
 /// The bytes of an image that C gives by its start alone.
 ///
@@ -179,7 +147,7 @@ fn load(out: Out<CUmodule>, start: *const c_void, logs: &Logs) -> Outcome {
     let driver = driver()?;
     // SAFETY: the caller of the exported function promises an image.
     let loaded = driver.load(unsafe { image(start) });
-    out.put(logs.finish(driver, "module not loaded", loaded)?)
+    out.put(logs.finish(&driver.config, "module not loaded", loaded)?)
 }
 
 impl Driver {

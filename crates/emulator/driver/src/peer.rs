@@ -1,8 +1,8 @@
 //! Which device may touch whose memory. Every pair can; none may until it asks.
 
+use crate::error::{Code, Outcome};
 use crate::state::driver;
 use crate::types::{CUcontext, CUdevice, Out};
-use crate::{Code, Outcome};
 
 /// The devices of the current context and of another one on another device.
 fn pair(peer: CUcontext) -> Outcome<(u32, u32)> {

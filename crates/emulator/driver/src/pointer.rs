@@ -4,9 +4,9 @@ use std::ffi::c_void;
 
 use kiln_simulator::memory::{Kind, Range};
 
+use crate::error::{Code, Outcome};
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, In, Out};
-use crate::{Code, Outcome};
 
 /// Writes one attribute. For an address that the driver does not know there is what the API says of it, or nothing.
 fn put(driver: &Driver, data: *mut c_void, attribute: i32, address: u64, range: Option<&Range>) -> Outcome {

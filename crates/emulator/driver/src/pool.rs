@@ -1,10 +1,10 @@
 //! Pools of stream-ordered memory. They cache nothing: what is freed goes back to its device.
 
 use crate::alloc::allocate_async;
+use crate::error::{Code, Outcome};
 use crate::state::{Driver, State, driver};
 use crate::types::{CUdevice, CUdeviceptr, CUmemoryPool, CUstream, In, Out};
 use crate::unsupported::unsupported;
-use crate::{Code, Outcome};
 
 /// `CUmemLocation`.
 #[derive(Clone, Copy, Debug, Default)]

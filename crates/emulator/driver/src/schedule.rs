@@ -8,11 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
 
 use crate::config::Order;
+use crate::error::{Code, Outcome};
+use crate::objects::stream::{Op, Stream};
+use crate::objects::work::{Record, Work};
 use crate::state::{Driver, State, stack};
-use crate::stream::{Op, Stream};
 use crate::types::{CUcontext, CUstream};
-use crate::work::{Record, Work};
-use crate::{Code, Outcome};
 
 /// What is waited for.
 #[derive(Clone, Debug)]

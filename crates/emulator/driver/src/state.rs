@@ -8,22 +8,21 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
 use kiln_simulator::memory::Memory;
 
-use crate::capture::{Capture, Mode};
 use crate::config::{Config, Order};
-use crate::context::{Context, Primary};
-use crate::event::Event;
-use crate::graph::Graph;
-use crate::graph_exec::GraphExec;
-use crate::host_access::HostAccess;
-use crate::library::{Kernel, Library};
-use crate::link::Linker;
-use crate::module::{Function, Module};
-use crate::stream::Stream;
+use crate::error::{Code, Outcome};
+use crate::objects::capture::{Capture, Mode};
+use crate::objects::context::{Context, Primary};
+use crate::objects::event::Event;
+use crate::objects::graph::{Graph, GraphExec};
+use crate::objects::host_access::HostAccess;
+use crate::objects::library::{Kernel, Library};
+use crate::objects::linker::Linker;
+use crate::objects::module::{Function, Module};
+use crate::objects::stream::Stream;
 use crate::types::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUlinkState, CUmemoryPool,
     CUmodule, CUstream,
 };
-use crate::{Code, Outcome};
 
 /// The driver.
 pub(crate) struct Driver {

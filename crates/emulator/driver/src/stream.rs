@@ -1,72 +1,17 @@
 //! Streams.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ffi::c_void;
 
-use crate::capture::Joined;
 use crate::config::Order;
-use crate::event::Last;
+use crate::error::{Code, Outcome};
+use crate::objects::event::Last;
+use crate::objects::stream::{NON_BLOCKING, PRIORITIES, Stream};
+use crate::objects::work::{HostCall, Work};
 use crate::schedule::Goal;
 use crate::state::{State, driver};
 use crate::types::{CUcontext, CUevent, CUhostFn, CUstream, CUstreamCallback, Out};
-use crate::work::{HostCall, Work};
-use crate::{Code, Outcome};
-
-const NON_BLOCKING: u32 = 1;
-/// The priorities that a stream may have: the lower number goes first.
-pub(crate) const PRIORITIES: (i32, i32) = (0, -5);
-
-/// One stream.
-pub(crate) struct Stream {
-    pub(crate) context: CUcontext,
-    pub(crate) flags: u32,
-    pub(crate) priority: i32,
-    /// Whether it is ordered with the legacy stream, or is it.
-    pub(crate) blocking: bool,
-    pub(crate) legacy: bool,
-    pub(crate) queue: VecDeque<Op>,
-    /// The number of what some thread runs now.
-    pub(crate) running: Option<u64>,
-    /// The number of what was issued last.
-    pub(crate) last: u64,
-    pub(crate) capture: Option<Joined>,
-    pub(crate) destroyed: bool,
-}
-
-/// One piece of work in a stream.
-pub(crate) struct Op {
-    pub(crate) seq: u64,
-    pub(crate) work: Work,
-}
-
-impl Stream {
-    /// A stream with nothing in it.
-    pub(crate) fn new(context: CUcontext, flags: u32, priority: i32, legacy: bool) -> Self {
-        Self {
-            context,
-            flags,
-            priority,
-            blocking: flags & NON_BLOCKING == 0,
-            legacy,
-            queue: VecDeque::new(),
-            running: None,
-            last: 0,
-            capture: None,
-            destroyed: false,
-        }
-    }
-
-    /// Whether all its work is done.
-    pub(crate) fn idle(&self) -> bool {
-        self.first().is_none()
-    }
-
-    /// The number of the earliest work that is not done.
-    pub(crate) fn first(&self) -> Option<u64> {
-        self.running.or_else(|| self.queue.front().map(|op| op.seq))
-    }
-}
 
 thread_local! {
     /// This thread's own stream in each context.

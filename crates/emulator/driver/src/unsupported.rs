@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use crate::{Code, state};
+use crate::error::Code;
+use crate::state;
 
 /// Says once for each name that it is not there.
 pub(crate) fn unsupported(what: &'static str) -> Code {

@@ -1,16 +1,12 @@
 //! Pieces of work: what a stream holds, and what a graph's nodes do.
 
-use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use kiln_simulator::memory::{self, Range};
+use kiln_simulator::System;
 
-use crate::graph_exec::Step;
-use crate::launch::Kernel;
-use crate::state::Driver;
-use crate::types::{CUcontext, CUhostFn, CUstream, CUstreamCallback};
-use crate::{Code, Outcome};
+use super::module::Function;
+use crate::types::{CUfunction, CUgraphNode, CUhostFn, CUstream, CUstreamCallback};
 
 /// One piece of work.
 #[derive(Clone)]
@@ -119,36 +115,9 @@ impl Copy {
         self.src_pitch = [self.width, self.width * self.height];
     }
 
-    fn rows(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let (height, depth) = (if self.width == 0 { 0 } else { self.height }, self.depth);
         (0..depth).flat_map(move |z| (0..height).map(move |y| (z, y)))
-    }
-
-    fn run(&self, driver: &Driver) -> Outcome {
-        let resolve = |place: &Place, pitch, what| match place {
-            Place::Known(at) => {
-                let span = self.span(pitch).ok_or(Code::INVALID_VALUE)?;
-                known(driver, *at, span).inspect_err(|_| {
-                    let about = driver.memory.snapshot().describe(*at);
-                    driver.report(format_args!("a copy of {span} bytes {what} {at:#x}, which is {about}"));
-                })?;
-                Ok(*at)
-            }
-            Place::Pageable(at) => Ok(*at),
-            Place::Staged(bytes) => Ok(bytes.as_ptr() as u64),
-        };
-        let (dst, src) = (
-            resolve(&self.dst, self.dst_pitch, "to")?,
-            resolve(&self.src, self.src_pitch, "from")?,
-        );
-        for (z, y) in self.rows() {
-            let to = dst + z * self.dst_pitch[1] + y * self.dst_pitch[0];
-            let from = src + z * self.src_pitch[1] + y * self.src_pitch[0];
-            // SAFETY: known memory was looked up just now and is not freed while work runs (`alloc` waits for all);
-            // staged bytes are owned; the program answers for pageable memory.
-            unsafe { memory::copy(&driver.memory, to, from, self.width) };
-        }
-        Ok(())
     }
 }
 
@@ -167,64 +136,50 @@ impl Fill {
             .checked_mul(self.element)?
             .checked_add((self.height - 1).checked_mul(self.pitch)?)
     }
-
-    fn run(&self, driver: &Driver) -> Outcome {
-        let span = self.span().ok_or(Code::INVALID_VALUE)?;
-        known(driver, self.dst, span).inspect_err(|_| {
-            let about = driver.memory.snapshot().describe(self.dst);
-            driver.report(format_args!(
-                "a fill of {span} bytes at {:#x}, which is {about}",
-                self.dst
-            ));
-        })?;
-        for y in 0..if span == 0 { 0 } else { self.height } {
-            let row = self.dst + y * self.pitch;
-            // SAFETY: the span was looked up just now and is not freed while work runs; `copy` checked the alignment
-            // when the fill was issued.
-            unsafe { memory::fill(&driver.memory, row, self.value, self.element, self.width) };
-        }
-        Ok(())
-    }
 }
 
-impl HostCall {
-    fn run(self) {
-        // SAFETY: the program promises that its function may be called with its data until the stream has done so.
-        unsafe {
-            match self {
-                Self::Func(Some(f), data) => f(data as *mut c_void),
-                Self::Callback(Some(f), stream, data) => f(stream, Code::SUCCESS, data as *mut c_void),
-                Self::Func(None, _) | Self::Callback(None, ..) => {}
-            }
-        }
-    }
+/// A kernel with everything that a launch gives it.
+pub(crate) struct Kernel {
+    pub(crate) handle: CUfunction,
+    pub(crate) function: Function,
+    pub(crate) device: u32,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    pub(crate) system: Arc<System>,
+    /// Bytes of the heap, if it needs one.
+    pub(crate) heap: u64,
+    pub(crate) params: Box<[u8]>,
+    /// Blocks that the device holds at one time.
+    pub(crate) resident: u64,
+    pub(crate) cooperative: bool,
+    /// Where each parameter stands in `params`, for a graph's node that is asked for them.
+    pub(crate) pointers: Box<[usize]>,
 }
 
-/// The live allocation that holds `span` bytes from `at` on.
-pub(crate) fn known(driver: &Driver, at: u64, span: u64) -> Outcome<Range> {
-    let range = driver.memory.find(at).ok_or(Code::ILLEGAL_ADDRESS)?;
-    let inside = at.checked_add(span).is_some_and(|end| end <= range.base + range.len);
-    if inside { Ok(range) } else { Err(Code::ILLEGAL_ADDRESS) }
+/// One node of a graph that can be launched.
+#[derive(Clone)]
+pub(crate) struct Step {
+    /// The node it was made from.
+    pub(crate) node: CUgraphNode,
+    pub(crate) work: Work,
+    /// The steps it comes after, all earlier in the list.
+    pub(crate) after: Vec<usize>,
 }
 
 impl Work {
-    /// Does it, on behalf of `context`. Runs without the driver's lock.
-    pub(crate) fn run(&self, driver: &Driver, context: CUcontext) -> Outcome {
+    /// The number that the API has for such a node.
+    pub(crate) fn node_type(&self) -> i32 {
         match self {
-            Self::Empty | Self::Wait(_) => Ok(()),
-            Self::Copy(copy) => copy.run(driver),
-            Self::Fill(fill) => fill.run(driver),
-            Self::Kernel(kernel) => kernel.run(driver),
-            Self::Host(call) => {
-                call.run();
-                Ok(())
-            }
-            Self::Record(record) => {
-                record.done.get_or_init(Instant::now);
-                Ok(())
-            }
-            Self::Free(base) => driver.release(*base, context),
-            Self::Graph(steps) => steps.iter().try_for_each(|step| step.work.run(driver, context)),
+            Self::Kernel(_) => 0,
+            Self::Copy(_) => 1,
+            Self::Fill(_) => 2,
+            Self::Host(_) => 3,
+            Self::Graph(_) => 4,
+            Self::Empty => 5,
+            Self::Wait(_) => 6,
+            Self::Record(_) => 7,
+            Self::Free(_) => 11,
         }
     }
 }
