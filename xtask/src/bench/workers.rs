@@ -1,5 +1,6 @@
-//! Who is measured, how each is started, and with which settings.
+//! Framework is measured, how each is started, and with which settings.
 
+use super::framework::Framework;
 use super::peers::Pythons;
 use super::worker::{Start, Worker};
 use crate::workspace::{cargo, root};
@@ -8,72 +9,32 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Kiln and its peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
-    Kiln,
-    Torch,
-    TensorFlow,
-    Jax,
-    /// NumPy, for its BLAS.
-    NumPy,
-}
-
-impl Who {
-    /// Those that train nets, besides Kiln.
-    pub(super) const NETS: [Who; 3] = [Who::Torch, Who::TensorFlow, Who::Jax];
-    /// Those whose matrix products are measured, besides Kiln: MKL through PyTorch, OpenBLAS through NumPy.
-    pub(super) const PRODUCTS: [Who; 2] = [Who::Torch, Who::NumPy];
-
-    /// The head of its column.
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Who::Kiln => "kiln",
-            Who::Torch => "torch",
-            Who::TensorFlow => "tensorflow",
-            Who::Jax => "jax",
-            Who::NumPy => "numpy",
-        }
-    }
-
-    /// The module that its Python must have, and its script.
-    fn script(self) -> (&'static str, &'static str) {
-        match self {
-            Who::Kiln => ("", ""),
-            Who::Torch => ("torch", "torch_nets.py"),
-            Who::TensorFlow => ("tensorflow", "tf_nets.py"),
-            Who::Jax => ("jax", "jax_nets.py"),
-            Who::NumPy => ("numpy", "numpy_gemm.py"),
-        }
-    }
-}
-
-/// The workers that run, by who they are and on how many threads.
-pub(super) struct Crew {
+/// The workers that run, by framework and number of threads.
+pub(super) struct Workers {
     kiln: PathBuf,
     pythons: Pythons,
-    workers: BTreeMap<(Who, usize), Worker>,
-    absent: BTreeMap<(Who, usize), String>,
+    running: BTreeMap<(Framework, usize), Worker>,
+    absent: BTreeMap<(Framework, usize), String>,
 }
 
-impl Crew {
+impl Workers {
     /// Builds Kiln's worker.
-    pub(super) fn new(pythons: Pythons) -> Result<Crew, String> {
-        Ok(Crew {
+    pub(super) fn new(pythons: Pythons) -> Result<Workers, String> {
+        Ok(Workers {
             kiln: build()?,
             pythons,
-            workers: BTreeMap::new(),
+            running: BTreeMap::new(),
             absent: BTreeMap::new(),
         })
     }
 
     /// The worker of someone on so many threads, started if need be; `None` when it cannot be had, which is said once.
-    pub(super) fn get(&mut self, who: Who, threads: usize) -> Option<&mut Worker> {
+    pub(super) fn get(&mut self, who: Framework, threads: usize) -> Option<&mut Worker> {
         let key = (who, threads);
         if self.absent.contains_key(&key) {
             return None;
         }
-        if !self.workers.contains_key(&key) {
+        if !self.running.contains_key(&key) {
             match self.command(who, threads).and_then(|mut c| Worker::start(&mut c)) {
                 Ok(worker) => {
                     println!(
@@ -81,7 +42,7 @@ impl Crew {
                         worker.name,
                         if threads == 1 { "" } else { "s" }
                     );
-                    self.workers.insert(key, worker);
+                    self.running.insert(key, worker);
                 }
                 Err(why) => {
                     println!("{} is left out: {why}", who.label());
@@ -89,36 +50,36 @@ impl Crew {
                 }
             }
         }
-        self.workers.get_mut(&key)
+        self.running.get_mut(&key)
     }
 
     /// Asks a worker that runs.
-    pub(super) fn ask(&mut self, who: Who, threads: usize, command: &str) -> Result<Value, String> {
+    pub(super) fn ask(&mut self, who: Framework, threads: usize, command: &str) -> Result<Value, String> {
         let worker = self.get(who, threads).ok_or("not there")?;
         let answer = worker.ask(command);
         if answer.as_ref().is_err_and(|e| e.contains("ended")) {
-            self.workers.remove(&(who, threads));
+            self.running.remove(&(who, threads));
         }
         answer
     }
 
     /// What the start of a process costs.
-    pub(super) fn once(&self, who: Who, threads: usize, model: &str, batch: usize) -> Result<Start, String> {
+    pub(super) fn once(&self, who: Framework, threads: usize, model: &str, batch: usize) -> Result<Start, String> {
         Worker::once(&mut self.command(who, threads)?, model, batch)
     }
 
     /// Names and versions of those that ran.
-    pub(super) fn names(&self) -> BTreeMap<Who, String> {
-        self.workers
+    pub(super) fn names(&self) -> BTreeMap<Framework, String> {
+        self.running
             .iter()
             .map(|(&(who, _), w)| (who, w.name.clone()))
             .collect()
     }
 
-    fn command(&self, who: Who, threads: usize) -> Result<Command, String> {
+    fn command(&self, who: Framework, threads: usize) -> Result<Command, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (program, script) = match who {
-            Who::Kiln => (self.kiln.clone(), None),
+            Framework::Kiln => (self.kiln.clone(), None),
             _ => {
                 let (module, script) = who.script();
                 (

@@ -1,6 +1,6 @@
 //! Who may import whom, and that everything generic is generic over one thing.
 
-use super::{Finding, House};
+use super::workspace::{Finding, Workspace};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -42,16 +42,16 @@ const SOLE_USER: &[(&str, &str, &str)] = &[
     ("proptest", "testkit", "elsewhere it belongs under [dev-dependencies]"),
 ];
 
-pub(super) fn check(house: &House) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for file in &house.files {
+    for file in &workspace.files {
         let Some(name) = crate_of(&file.path) else { continue };
         match file.text.parse::<Table>() {
             Ok(manifest) => manifest_rules(name, &file.path, &manifest, &mut found),
             Err(e) => found.push(Finding::new(&file.path, format!("not TOML: {}", e.message()))),
         }
     }
-    found.extend(bounds(house));
+    found.extend(bounds(workspace));
     found
 }
 
@@ -114,9 +114,9 @@ fn dependencies(manifest: &Table) -> BTreeSet<(String, bool)> {
 }
 
 /// Above `core` everything generic says exactly `B: Backend`.
-fn bounds(house: &House) -> Vec<Finding> {
+fn bounds(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for source in house.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {
+    for source in workspace.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {
         for (at, word) in source.all_words() {
             let before = source.code[..at].trim_end();
             let after = source.code[at + word.len()..].trim_start();
@@ -137,13 +137,13 @@ fn bounds(house: &House) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{house, places};
+    use super::super::tests::{places, workspace};
     use super::*;
 
     const LINTS: &str = "[lints]\nworkspace = true\n";
 
     fn found(path: &str, manifest: &str) -> Vec<Finding> {
-        check(&house(&[(path, &format!("{manifest}\n{LINTS}"))]))
+        check(&workspace(&[(path, &format!("{manifest}\n{LINTS}"))]))
     }
 
     #[test]
@@ -186,13 +186,13 @@ mod tests {
     fn an_unknown_crate_and_missing_lints_are_found() {
         let new = "crates/new/Cargo.toml";
         assert_eq!(places(&found(new, "")), [new]);
-        let cli = house(&[("crates/cli/Cargo.toml", "[dependencies]\nkiln-cpu = \"1\"")]);
+        let cli = workspace(&[("crates/cli/Cargo.toml", "[dependencies]\nkiln-cpu = \"1\"")]);
         assert_eq!(places(&check(&cli)), ["crates/cli/Cargo.toml"]);
     }
 
     #[test]
     fn a_second_bound_is_found() {
-        let one = |text: &str| check(&house(&[("crates/nn/src/a.rs", text)])).len();
+        let one = |text: &str| check(&workspace(&[("crates/nn/src/a.rs", text)])).len();
         assert_eq!(
             one("impl<B: Backend> Tensor<B> {}\nuse kiln_core::{Backend, Runtime};"),
             0
