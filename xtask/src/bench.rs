@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Threads for Kiln and for its peers
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Where the JSON goes
+    /// The file that the JSON is written to
     #[arg(long, value_name = "FILE", default_value = "target/bench/report.json")]
     out: PathBuf,
     /// A Python with peers, may be given several times [default: that of .venv-peers, then python3]

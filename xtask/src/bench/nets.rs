@@ -9,7 +9,7 @@ use super::workers::Workers;
 use crate::workspace::root;
 use std::path::Path;
 
-/// How far the losses of twenty steps may differ, relatively: rounding grows from step to step, a difference in the work
+/// The relative difference that the losses of twenty steps may have: rounding grows from step to step, a difference in the work
 /// is larger from the first on.
 const TOLERANCE: f64 = 2e-3;
 
@@ -115,7 +115,7 @@ fn losses(workers: &mut Workers, who: Framework, threads: usize, command: &str) 
     Ok(losses.map(|l| l.as_f64().unwrap_or(f64::NAN)).collect())
 }
 
-/// How someone can be asked for training or inference.
+/// The settings of a framework for training or inference.
 fn settings(workers: &mut Workers, who: Framework, threads: usize, train: bool) -> Vec<String> {
     workers
         .get(who, threads)

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the numbers of an entry are; less is better.
+/// The quantity that an entry measures; less is better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Measure {
     Seconds,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) peers: Vec<(Framework, String, f64)>,
     pub(super) best: Option<(Framework, String)>,
     pub(super) ratio: Option<Ratio>,
-    /// What one repetition does: 32 images, so many FLOP.
+    /// The work of one repetition, in images or FLOP.
     pub(super) per_repetition: Option<(f64, &'static str)>,
     /// The share of the machine's multiply-adds, and those a second.
     pub(super) of_peak: Option<(f64, f64)>,
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// How much a second, of images or of FLOP.
+    /// The work of a second, in images or FLOP.
     fn rate(&self, seconds: f64) -> Option<String> {
         let (amount, unit) = self.per_repetition?;
         let rate = amount / seconds;
@@ -228,7 +228,7 @@ pub(super) fn time(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// What the processor calls itself, where the system says.
+/// The name of the processor, if the system has it.
 fn cpu() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info

@@ -1,4 +1,4 @@
-//! What a second thread brings: Kiln on all threads against Kiln on one, in turns.
+//! The gain of a second thread: Kiln on all threads against Kiln on one, in turns.
 
 use super::framework::Framework;
 use super::nets::run;

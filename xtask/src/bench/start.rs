@@ -1,4 +1,4 @@
-//! What it costs to start: seconds from a process's start to its first trained step, and the most memory it had.
+//! The cost of starting: seconds from a process's start to its first trained step, and the most memory it had.
 
 use super::framework::Framework;
 use super::plan::Plan;

@@ -63,7 +63,7 @@ impl Workers {
         answer
     }
 
-    /// What the start of a process costs.
+    /// The cost of starting a process.
     pub(super) fn once(&self, who: Framework, threads: usize, model: &str, batch: usize) -> Result<Start, String> {
         Worker::once(&mut self.command(who, threads)?, model, batch)
     }

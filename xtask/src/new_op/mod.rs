@@ -159,7 +159,7 @@ fn enter(text: &str, line: &str) -> Option<String> {
     }
 }
 
-/// Whether line `i` is the last `+ SomethingOps` of a list.
+/// True if line `i` is the last `+ SomethingOps` of a list.
 fn ends_bounds(lines: &[String], i: usize) -> bool {
     let bound = |i: usize| lines.get(i).is_some_and(|l| l.trim_start().starts_with("+ "));
     bound(i) && !bound(i + 1)

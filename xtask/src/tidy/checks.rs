@@ -47,7 +47,7 @@ fn blocks(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What follows each `start`, and where it does.
+/// The pieces of text behind each `start`, and their places.
 fn pieces<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut ends = text.match_indices(start).map(|(at, _)| at + start.len()).peekable();
     std::iter::from_fn(move || {

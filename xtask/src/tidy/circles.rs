@@ -152,7 +152,7 @@ fn compare(workspace: &Workspace, known: &[(&str, &[&str])]) -> Vec<Finding> {
     found
 }
 
-/// Which file names something that another defines, by their numbers, and where it does so first.
+/// The pairs of files, by their numbers, of which one names something that the other defines, and the first place of it.
 fn edges(krate: &Crate<'_>) -> BTreeMap<(usize, usize), usize> {
     let mut edges = BTreeMap::new();
     for (number, module) in krate.modules.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who may import whom, and that everything generic is generic over one thing.
+//! The layers: the crates that a crate may import, and one bound for everything generic.
 
 use super::workspace::{Finding, Workspace};
 use std::collections::BTreeSet;

@@ -35,7 +35,7 @@ pub(super) struct Crate<'s> {
     by_path: BTreeMap<Vec<String>, usize>,
 }
 
-/// What a path names.
+/// The target of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A module, by its number.
@@ -86,7 +86,7 @@ impl<'s> Crate<'s> {
         self.by_path.get(&path).copied()
     }
 
-    /// What a path in a module names; `None` for what other crates define.
+    /// The target of a path that stands in a module; `None` for names of other crates.
     pub(super) fn resolve(&self, module: usize, path: &[String]) -> Option<Target> {
         self.follow(module, path, &mut Asked::new())
     }
@@ -120,7 +120,7 @@ impl<'s> Crate<'s> {
         self.inside(module, Target::Module(at), rest, asked)
     }
 
-    /// What the names behind a target are, for a path that stands in `user`.
+    /// The target of the names behind another one, for a path that stands in `user`.
     fn inside(&self, user: usize, target: Target, rest: &[String], asked: &mut Asked) -> Option<Target> {
         let (Target::Module(module), Some(name)) = (target, rest.first()) else {
             return Some(target);
@@ -132,7 +132,7 @@ impl<'s> Crate<'s> {
         }
     }
 
-    /// What a name is in a module, for a path that stands in `user`: a child, an item, or what an import brings in.
+    /// The target of a name in a module, for a path that stands in `user`: a child, an item, or what an import brings in.
     fn name(&self, user: usize, module: usize, name: &str, asked: &mut Asked) -> Option<Target> {
         if let Some(child) = self.child(module, name) {
             return Some(Target::Module(child));

@@ -46,7 +46,7 @@ impl Source {
             .map(move |word| (word.as_ptr() as usize - start, word))
     }
 
-    /// Where `word` stands in the code as a word of its own.
+    /// The places of `word` in the code as a word of its own.
     pub(super) fn words(&self, word: &str) -> Vec<usize> {
         self.all_words().filter(|(_, w)| *w == word).map(|(at, _)| at).collect()
     }

@@ -34,14 +34,14 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// Whether this `unsafe` claims that something is sound: a block or an impl, rather than a function that asks its
+/// True if this `unsafe` claims that something is sound: a block or an impl, rather than a function that asks its
 /// caller.
 fn opens_a_claim(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     rest.starts_with('{') || rest.starts_with("impl")
 }
 
-/// Whether a SAFETY comment stands on the line of `at`, or above it with nothing between but comments, attributes and
+/// True if a SAFETY comment stands on the line of `at`, or above it with nothing between but comments, attributes and
 /// the beginning of the same statement.
 fn has_proof(source: &Source, at: usize) -> bool {
     let line = source.code[..at].matches('\n').count();

@@ -7,7 +7,7 @@ use crate::objects::work::Work;
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 
-/// What a driver rounds a pitch up to.
+/// The bytes that a pitch is a multiple of.
 const PITCH: usize = 512;
 
 impl Driver {

@@ -1,4 +1,4 @@
-//! What every exported function passes through.
+//! The entry of every exported function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

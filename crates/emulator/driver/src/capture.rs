@@ -142,7 +142,7 @@ impl State {
         Err(Code::STREAM_CAPTURE_ISOLATION)
     }
 
-    /// What an event recorded in the stream holds, if the stream is captured.
+    /// The recording of an event in a stream that is captured.
     pub(crate) fn record_captured(&mut self, stream: CUstream) -> Outcome<Option<Last>> {
         let Some(joined) = self.streams[&stream].capture.clone() else {
             return Ok(None);
@@ -286,7 +286,7 @@ impl State {
     }
 }
 
-/// Where `cuStreamGetCaptureInfo` writes, in all its versions.
+/// The results of `cuStreamGetCaptureInfo`, in all its versions.
 struct Info {
     status: Out<i32>,
     id: Out<u64>,

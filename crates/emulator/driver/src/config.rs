@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt};
 
-/// When work on streams is done.
+/// The time at which work on streams is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// In the call that issues it.
     Eager,
-    /// When something waits for it, and no more than that needs.
+    /// Once something waits for it, and no more than that needs.
     Lazy,
-    /// When something waits, in an order that the seed chooses among all that streams and events allow.
+    /// Once something waits, in an order that the seed chooses among all that streams and events allow.
     Random(u64),
 }
 
@@ -56,7 +56,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the environment says, and a line for each variable that cannot be read.
+    /// The options in the environment, and a line for each variable that cannot be read.
     pub fn from_env() -> (Self, Vec<String>) {
         Self::from(|name| env::var(name).ok().filter(|v| !v.is_empty()))
     }

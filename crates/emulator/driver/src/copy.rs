@@ -11,7 +11,7 @@ use crate::schedule::Goal;
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, CUstream};
 
-/// What a call says that an address is.
+/// The kind of memory that a call takes an address for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Device,
@@ -20,7 +20,7 @@ pub(crate) enum Side {
     Any,
 }
 
-/// Whether a call returns before the work is done.
+/// True if a call returns before the work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// In the legacy stream; the call waits, unless only device memory takes part.
@@ -30,7 +30,7 @@ pub(crate) enum When {
 }
 
 impl Driver {
-    /// What stands at an address, of which `span` bytes are used.
+    /// The place at an address, of which `span` bytes are used.
     pub(crate) fn place(&self, at: u64, span: u64, side: Side) -> Outcome<Place> {
         if let Some(range) = self.memory.find(at) {
             let inside = at.checked_add(span).is_some_and(|end| end <= range.base + range.len);
@@ -55,7 +55,7 @@ impl Driver {
         Ok(Place::Pageable(at))
     }
 
-    /// Whether a place is memory of a device, so that the host need not wait.
+    /// True if a place is memory of a device, so that the host need not wait.
     fn on_device(&self, place: &Place) -> bool {
         match place {
             Place::Known(at) => self.memory.find(*at).is_some_and(|r| r.kind == Kind::Device),

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 #[repr(transparent)]
 pub struct Code(pub i32);
 
-/// What a call gives inside the driver.
+/// The result of a call inside of the driver.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 macro_rules! codes {

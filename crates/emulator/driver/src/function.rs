@@ -1,4 +1,4 @@
-//! What kernels say of themselves, what can be set for them, and how many of their blocks fit a multiprocessor.
+//! Attributes of kernels, and their occupancy.
 
 use crate::device::{self, MAX_THREADS, WARP};
 use crate::error::{Code, Outcome};
@@ -24,7 +24,7 @@ fn registers(function: &Function) -> u32 {
     function.resources.map_or(32, |r| r.registers)
 }
 
-/// How many blocks a multiprocessor holds at once, by threads, registers, shared memory and places for blocks.
+/// The number of blocks that a multiprocessor holds at once, by threads, registers, shared memory and places for blocks.
 pub(crate) fn blocks_per_multiprocessor(function: &Function, threads: u32, dynamic: u32, driver: &Driver) -> u32 {
     if threads == 0 || threads > max_threads(function) || dynamic > function.max_dynamic {
         return 0;

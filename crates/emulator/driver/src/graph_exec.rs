@@ -18,7 +18,7 @@ pub struct UpdateInfo {
     pub result: i32,
     /// The node that cannot be updated, if it is one.
     pub node: CUgraphNode,
-    /// Where the edge comes from that differs, if it is one.
+    /// The first node of the edge that differs, if it is one.
     pub from: CUgraphNode,
 }
 
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// What changes between an instantiated graph and another one, or the steps of the other.
+/// The steps of a graph that an instantiated one can be updated to, or the first difference that forbids it.
 fn compare(old: &[Step], graph: &Graph) -> Result<Vec<Step>, UpdateInfo> {
     let differs = |result, node| UpdateInfo {
         result,

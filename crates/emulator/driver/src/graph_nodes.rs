@@ -63,11 +63,11 @@ impl KernelParams2 {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct MemsetParams {
-    /// Where.
+    /// The destination.
     pub dst: u64,
     /// Bytes from a row to the next.
     pub pitch: usize,
-    /// What.
+    /// The value.
     pub value: u32,
     /// Bytes of an element: 1, 2 or 4.
     pub element: u32,

@@ -5,7 +5,7 @@ use crate::pool::MemLocation;
 use crate::state::driver;
 use crate::types::{CUdevice, CUdeviceptr, CUstream, In, Out};
 
-/// Whether the driver knows managed memory of that size there.
+/// Success if there is managed memory of that size.
 fn managed(pointer: CUdeviceptr, bytes: usize) -> Outcome {
     let range = driver()?.memory.find(pointer).ok_or(Code::INVALID_VALUE)?;
     let inside = pointer

@@ -38,7 +38,7 @@ impl Driver {
         }
     }
 
-    /// Whether the host may learn from a piece of work, without a wait, that what came before it is done: a callback, or a
+    /// True if the host may learn from a piece of work, without a wait, that what came before it is done: a callback, or a
     /// kernel that can write to page-locked memory.
     pub(crate) fn signals_host(&self, work: &Work) -> bool {
         match work {

@@ -1,4 +1,4 @@
-//! The options of what compiles PTX: here only those for logs mean anything.
+//! The options of the JIT compiler. Only those for logs have an effect here.
 
 use std::ffi::c_char;
 
@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::error::{Code, Outcome};
 use crate::types::{In, Out, put_text};
 
-/// Why an image cannot be used, as a code and in words.
+/// The reason why an image cannot be used, as a code and in words.
 pub(crate) type Refusal = (Code, String);
 
 /// Numbers of `CUjit_option`.

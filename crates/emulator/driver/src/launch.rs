@@ -13,7 +13,7 @@ use crate::objects::work::{Kernel, Work};
 use crate::state::{Driver, State, driver};
 use crate::types::{CUcontext, CUfunction, CUstream, In};
 
-/// How a launch is asked for.
+/// The arguments of a call that launches a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) function: CUfunction,
@@ -39,7 +39,7 @@ pub struct LaunchConfig {
     pub stream: CUstream,
     /// Attributes.
     pub attributes: In<LaunchAttribute>,
-    /// How many.
+    /// The number of attributes.
     pub count: u32,
 }
 
@@ -51,7 +51,7 @@ pub struct LaunchAttribute {
     pub id: i32,
     /// Zero.
     pub pad: i32,
-    /// What it is set to.
+    /// The value that it is set to.
     pub value: [u32; 16],
 }
 

@@ -69,7 +69,7 @@ pub use pool::*;
 pub use stream::*;
 pub use types::*;
 
-/// How many findings there were since the driver started: faults of kernels and what the checker saw.
+/// The number of findings since the driver started: faults of kernels, races and uninitialised reads.
 #[allow(non_snake_case, reason = "named as the functions of C are")]
 #[unsafe(no_mangle)]
 pub extern "C" fn kilnEmulatorFindings() -> u64 {

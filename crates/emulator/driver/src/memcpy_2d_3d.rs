@@ -17,11 +17,11 @@ pub struct Side2D {
     pub y: usize,
     /// A `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified.
     pub memory: i32,
-    /// Where it is, for host memory.
+    /// The address, for host memory.
     pub host: usize,
-    /// Where it is, for device and unified memory.
+    /// The address, for device and unified memory.
     pub device: CUdeviceptr,
-    /// Where it is, for an array.
+    /// The handle, for an array.
     pub array: usize,
     /// Bytes from a row to the next.
     pub pitch: usize,
@@ -31,9 +31,9 @@ pub struct Side2D {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Memcpy2D {
-    /// Where from.
+    /// The source.
     pub src: Side2D,
-    /// Where to.
+    /// The destination.
     pub dst: Side2D,
     /// Bytes of a row.
     pub width: usize,
@@ -55,11 +55,11 @@ pub struct Side3D {
     pub level: usize,
     /// A `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified.
     pub memory: i32,
-    /// Where it is, for host memory.
+    /// The address, for host memory.
     pub host: usize,
-    /// Where it is, for device and unified memory.
+    /// The address, for device and unified memory.
     pub device: CUdeviceptr,
-    /// Where it is, for an array.
+    /// The handle, for an array.
     pub array: usize,
     /// Zero.
     pub reserved: usize,
@@ -73,9 +73,9 @@ pub struct Side3D {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Memcpy3D {
-    /// Where from.
+    /// The source.
     pub src: Side3D,
-    /// Where to.
+    /// The destination.
     pub dst: Side3D,
     /// Bytes of a row.
     pub width: usize,

@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 pub(crate) struct Pages {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Whether the host may read them.
+    /// True if the host may read them.
     pub(crate) readable: bool,
 }
 
@@ -46,13 +46,13 @@ impl Pages {
 /// An access of the host's to guarded pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Touch {
-    /// What the pages were guarded for.
+    /// The number of the copy that the pages were guarded for.
     pub(crate) id: u64,
     pub(crate) address: u64,
     pub(crate) write: bool,
 }
 
-/// Where the handler looks pages up. `end` is 0 in an entry that means nothing.
+/// An entry of the table that the signal handler looks pages up in. `end` is 0 in an unused one.
 struct Entry {
     start: AtomicU64,
     end: AtomicU64,
@@ -84,7 +84,7 @@ static SEEN: [Seen; MOST] = [const {
     }
 }; MOST];
 
-/// What handled SIGSEGV before.
+/// The handler of SIGSEGV before this one.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Guards these pages, each for an id from 1 on, in place of all that were guarded; those beyond the first `MOST` are not.

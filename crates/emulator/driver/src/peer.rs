@@ -1,4 +1,4 @@
-//! Which device may touch whose memory. Every pair can; none may until it asks.
+//! Peer access between devices. Every pair of devices supports it; it has to be enabled.
 
 use crate::error::{Code, Outcome};
 use crate::state::driver;

@@ -1,4 +1,4 @@
-//! What is known about a pointer.
+//! Attributes of pointers.
 
 use std::ffi::c_void;
 

@@ -22,9 +22,9 @@ pub struct MemLocation {
 pub struct MemPoolProps {
     /// A `CUmemAllocationType`: 1 is pinned, the only one for pools.
     pub allocation: i32,
-    /// How its memory is shared with other processes; 0 is not.
+    /// The kind of handle by which its memory is shared with other processes; 0 for none.
     pub handles: i32,
-    /// Where its memory is.
+    /// The place of its memory.
     pub location: MemLocation,
 }
 
@@ -32,7 +32,7 @@ pub struct MemPoolProps {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct MemAccess {
-    /// Who.
+    /// The device or the host that the access is for.
     pub location: MemLocation,
     /// 0 for no access, 3 for reading and writing.
     pub flags: i32,

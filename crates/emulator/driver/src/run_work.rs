@@ -80,7 +80,7 @@ pub(crate) fn known(driver: &Driver, at: u64, span: u64) -> Outcome<Range> {
 }
 
 impl Work {
-    /// Does it, on behalf of `context`. Runs without the driver's lock.
+    /// Does this piece of work for `context`. The driver's lock is not held meanwhile.
     pub(crate) fn run(&self, driver: &Driver, context: CUcontext) -> Outcome {
         match self {
             Self::Empty | Self::Wait(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! When work runs: at once, as late as can be, or in an order that a seed chooses.
+//! The schedule of work: at once, as late as possible, or in an order that a seed chooses.
 //!
 //! Each stream is a queue. The head of a queue may run when nothing orders it after something else: an event that is
 //! not recorded yet, or earlier work that the legacy stream's rules put before it. Whoever waits for something runs
@@ -14,7 +14,7 @@ use crate::objects::work::{Record, Work};
 use crate::state::{Driver, State, stack};
 use crate::types::{CUcontext, CUstream};
 
-/// What is waited for.
+/// The work that is waited for.
 #[derive(Clone, Debug)]
 pub(crate) enum Goal {
     /// Everything in a stream up to a piece of work.
@@ -66,7 +66,7 @@ impl Driver {
         Ok(state)
     }
 
-    /// Whether the goal is met. One piece of work is done for each question, so that asking again and again comes to an end.
+    /// Success once the goal is met. One piece of work is done for each question, so that asking again and again comes to an end.
     pub(crate) fn poll<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome {
         if !state.met(goal) {
             state = self.step(state, Some(goal))?;
@@ -195,12 +195,12 @@ impl State {
         }
     }
 
-    /// What a context has been given so far.
+    /// All work that a context has been given so far.
     pub(crate) fn everything(&self, context: CUcontext) -> Goal {
         Goal::Context(context, self.seq)
     }
 
-    /// Whether there is nothing left to wait for.
+    /// True if there is nothing left to wait for.
     pub(crate) fn met(&self, goal: &Goal) -> bool {
         match goal {
             Goal::Stream(stream, seq) => !self.pending(*stream, *seq),
@@ -212,7 +212,7 @@ impl State {
         }
     }
 
-    /// Whether a stream has work up to `seq` that is not done.
+    /// True if a stream has work up to `seq` that is not done.
     pub(crate) fn pending(&self, stream: CUstream, seq: u64) -> bool {
         self.streams
             .get(&stream)
@@ -220,7 +220,7 @@ impl State {
             .is_some_and(|first| first <= seq)
     }
 
-    /// What must be done before the head of a stream may run: everything in another stream up to some point.
+    /// The work that must be done before the head of a stream may run: everything in another stream up to some point.
     fn before(&self, stream: CUstream) -> Option<(CUstream, u64)> {
         let s = self.streams.get(&stream)?;
         let head = s.queue.front()?;

@@ -35,12 +35,12 @@ pub(crate) struct Driver {
     host_access: Mutex<HostAccess>,
 }
 
-/// What the mutex guards.
+/// The state behind the mutex.
 pub(crate) struct State {
     next: u64,
     /// Counts what is issued, over all streams.
     pub(crate) seq: u64,
-    /// How many threads wait until nothing runs.
+    /// The number of threads that wait until nothing runs.
     pub(crate) draining: u32,
     /// The state of the generator that chooses an order.
     random: u64,
@@ -171,7 +171,7 @@ impl Driver {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What of page-locked memory the host must leave alone. Taken after the state's lock, where both are.
+    /// The page-locked memory that the host must leave alone. Taken after the state's lock, where both are.
     pub(crate) fn host_access(&self) -> MutexGuard<'_, HostAccess> {
         self.host_access.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -186,7 +186,7 @@ impl Driver {
         self.findings.load(Ordering::Relaxed)
     }
 
-    /// Whether a device has that ordinal.
+    /// The device with this ordinal.
     pub(crate) fn device(&self, ordinal: i32) -> Outcome<u32> {
         u32::try_from(ordinal)
             .ok()
@@ -218,7 +218,7 @@ impl State {
         Ok(self.contexts[&context].device)
     }
 
-    /// Whether the context exists and has not failed.
+    /// An error if the context does not exist or has failed.
     pub(crate) fn healthy(&self, context: CUcontext) -> Outcome {
         let context = self.contexts.get(&context).ok_or(Code::INVALID_CONTEXT)?;
         context.sticky.map_or(Ok(()), Err)

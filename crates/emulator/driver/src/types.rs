@@ -87,7 +87,7 @@ impl<T> Out<T> {
         Self(pointer)
     }
 
-    /// Whether there is no place to write to.
+    /// True if there is no place to write to.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()
     }
@@ -99,7 +99,7 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
-    /// What stands there now.
+    /// The value at the pointer.
     pub(crate) fn get(self) -> crate::Outcome<T> {
         In(self.0.cast_const()).get()
     }

@@ -1,4 +1,4 @@
-//! What is not implemented: it answers `CUDA_ERROR_NOT_SUPPORTED` and names itself once.
+//! Functions that are not implemented: they answer `CUDA_ERROR_NOT_SUPPORTED` and are named in the log once.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -113,7 +113,7 @@ pub enum Statement<'a> {
 /// Reads the statements in `text[start..end]`, whose first line has the number `line`: [`crate::Function::body`].
 ///
 /// # Errors
-/// Where the text is no PTX.
+/// [`crate::SyntaxError`] if the text is no PTX.
 pub fn parse_body(text: &str, (start, end, line): (usize, usize, u32)) -> Result<Vec<Statement<'_>>> {
     let mut lexer = Lexer::new(text, start, end, line);
     let mut statements = Vec::new();

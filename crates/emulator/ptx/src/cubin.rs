@@ -1,4 +1,4 @@
-//! What machine code says of its kernels: the registers that `ptxas` gave them, and their local memory.
+//! Resources of the kernels in machine code: the registers that `ptxas` gave them, and their local memory.
 //!
 //! The code itself is not run. A cubin is an ELF file; its section `.nv.info` is a list of attributes, of which those
 //! for a kernel name it by its place in the table of symbols.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 
-/// What `ptxas -v` tells of one kernel.
+/// The resources of one kernel, as `ptxas -v` prints them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Registers of a thread.

@@ -7,7 +7,7 @@ use crate::syntax::{Result, error};
 /// Reads a whole module.
 ///
 /// # Errors
-/// Where the text is no PTX.
+/// [`crate::SyntaxError`] if the text is no PTX.
 pub fn parse_module(text: &str) -> Result<Module> {
     let mut lexer = Lexer::new(text, 0, text.len(), 1);
     let mut module = Module::default();

@@ -24,7 +24,7 @@ const CUBIN: u16 = 2;
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 
-/// Why an image cannot be run.
+/// The reason why an image holds no PTX for a device.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImageError {
     /// Neither a fat binary nor PTX.
@@ -41,9 +41,9 @@ pub enum ImageError {
     Truncated {
         /// The entry's index.
         entry: usize,
-        /// Where it ends.
+        /// The byte behind its last one.
         end: u64,
-        /// Where the image ends.
+        /// The size of the image in bytes.
         len: usize,
     },
     /// Compressed code that does not unpack to what its entry says.
@@ -51,7 +51,7 @@ pub enum ImageError {
     Unpack {
         /// Its architecture, ten times the compute capability.
         arch: u32,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// No PTX that this device may run.
@@ -70,7 +70,7 @@ pub enum ImageError {
     /// PTX text for a newer device, or for exactly another one.
     #[error("the PTX is for sm_{target}, which this device of sm_{sm} does not run")]
     Target {
-        /// What the text asks for, with its suffix.
+        /// The architecture in the text's `.target`, with its suffix.
         target: String,
         /// The device's architecture.
         sm: u32,
@@ -122,7 +122,7 @@ impl<'a> Entry<'a> {
 /// The PTX text of an image that suits a device best: of what does not ask for a newer device, the newest.
 ///
 /// # Errors
-/// When there is none.
+/// [`ImageError`] if there is none.
 pub fn ptx(image: &[u8], sm: u32) -> Result<Cow<'_, str>, ImageError> {
     if u32_at(image, 0) == Some(HEADER) {
         return choose(&entries(image)?, sm);
@@ -212,7 +212,7 @@ fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<Cow<'a, str>, ImageError
     }
 }
 
-/// What follows `.target sm_`: the architecture, whether it runs on that one alone (`90a`), and as it is written.
+/// The parts of `.target sm_…`: the architecture, whether it runs on that one alone (`90a`), and as it is written.
 fn target(text: &str) -> Option<(u32, bool, &str)> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(".target"))?;
     let name = line.split([',', ';', '/']).next()?.trim().strip_prefix("sm_")?;

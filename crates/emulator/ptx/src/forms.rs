@@ -139,7 +139,7 @@ const FORMS: &[(&str, &str)] = &[
     ("xor", "{type}"),
 ];
 
-/// Why an opcode with its modifiers means nothing.
+/// The reason for refusing an opcode with its modifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal<'a> {
     /// The opcode, or one of its modifiers, is not known.

@@ -10,7 +10,7 @@ use crate::module::Linkage;
 /// Symbols that only their own text sees get a name of their own; numbers of source files are counted on.
 ///
 /// # Errors
-/// When a text is no PTX, or two texts define a `.visible` symbol of the same name.
+/// A message if a text is no PTX, or if two texts define a `.visible` symbol of the same name.
 pub fn merge(texts: &[String]) -> Result<String, String> {
     if let [text] = texts {
         return Ok(text.clone());

@@ -15,7 +15,7 @@ impl<'a> Opcode<'a> {
     /// Splits an opcode of a program and brings its modifiers into one order.
     ///
     /// # Errors
-    /// When the opcode or a modifier is unknown, or two modifiers contradict each other.
+    /// [`Refusal`] of an unknown opcode or modifier, or of two modifiers that contradict each other.
     pub fn read(text: &'a str) -> Result<Opcode<'a>, Refusal<'a>> {
         let Opcode { name, modifiers } = Opcode::new(text);
         let modifiers = forms::arrange(name, &modifiers)?;

@@ -1,8 +1,8 @@
-//! Why a program cannot be loaded.
+//! The reason why a program cannot be loaded.
 
 use thiserror::Error;
 
-/// Why a program cannot be loaded.
+/// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, Error)]
 pub enum LoadError {
     /// The text is not PTX that the parser reads.
@@ -10,7 +10,7 @@ pub enum LoadError {
     Syntax {
         /// The line in the PTX text.
         line: u32,
-        /// What was found and what was expected.
+        /// The fault: what was found and what was expected.
         message: String,
     },
     /// An instruction, or a form of one, that the emulator does not have.
@@ -40,11 +40,11 @@ pub enum LoadError {
     Limit {
         /// The kernel, function or variable that asks for it; or the module.
         name: String,
-        /// What there is too much of.
+        /// The resource that there is too much of.
         what: &'static str,
-        /// How much is asked for.
+        /// The amount that is asked for.
         found: u64,
-        /// How much there can be.
+        /// The largest amount that is possible.
         most: u64,
     },
 }

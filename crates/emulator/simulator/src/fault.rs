@@ -1,4 +1,4 @@
-//! What goes wrong in a running kernel, with the place where it did.
+//! Faults of a running kernel, with their places.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether only the checker sees it, and the kernel can go on.
+    /// True if only the checker sees it, and the kernel can go on.
     pub fn is_finding(self) -> bool {
         matches!(self, FaultKind::Race | FaultKind::Uninitialised)
     }
@@ -53,7 +53,7 @@ pub struct Fault {
     pub block: [u32; 3],
     /// The thread's index in its block.
     pub thread: [u32; 3],
-    /// What happened, without its place.
+    /// The message, without the place.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! A launch of a kernel, and how it is to run.
+//! A launch of a kernel, and the options for running it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::System;
 /// One parameter of a kernel, in the block of bytes that holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Where it starts, in bytes.
+    /// The offset of its first byte.
     pub offset: u32,
     /// Its size in bytes.
     pub size: u32,
@@ -30,17 +30,17 @@ pub struct Launch<'a> {
     pub variables: &'a [u64],
     /// For a cooperative launch, the device address of [`WORKSPACE`] bytes, which are zero when it begins; 0 for others.
     pub workspace: u64,
-    /// Where its output goes, and its heap.
+    /// The output and the heap of its context.
     pub system: &'a System,
 }
 
 /// Bytes of the workspace of a cooperative launch: its size and the barrier of the grid, as CUDA's headers have them.
 pub const WORKSPACE: u64 = 8;
 
-/// How launches run.
+/// The options for running launches.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether the checker watches (slower).
+    /// True to run the checker, which is slower.
     pub check: bool,
     /// The compute capability, ten times: 80 for 8.0.
     pub sm: u32,

@@ -1,4 +1,4 @@
-//! What is allocated: every address that a kernel may touch lies in one of these ranges.
+//! The allocations: every address that a kernel may touch lies in one of them.
 //!
 //! All devices share one address space, the host's own: a device pointer is the host address of the bytes behind it.
 //! Each allocation stands alone between pages that nothing may touch, is filled with `0xFF` (a NaN in every float
@@ -18,10 +18,10 @@ use mapping::Mapping;
 pub use shadow::Shadow;
 pub use transfer::{copy, fill};
 
-/// How many freed allocations keep their addresses.
+/// The number of freed allocations that keep their addresses.
 const QUARANTINE: usize = 256;
 
-/// What an allocation is.
+/// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Memory of one device.
@@ -37,12 +37,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether every device reaches it without peer access.
+    /// True if every device reaches it without peer access.
     pub fn everywhere(self) -> bool {
         matches!(self, Kind::Managed | Kind::Pinned | Kind::Registered)
     }
 
-    /// Whether it is host memory.
+    /// True if it is host memory.
     pub fn host(self) -> bool {
         matches!(self, Kind::Pinned | Kind::Registered)
     }
@@ -59,7 +59,7 @@ pub struct Range {
     pub id: u64,
     /// The ordinal of the device that owns it.
     pub device: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// In checker mode, one byte of state for each byte of the allocation: 0 means never written. Memory that the host
     /// writes without the driver has none.
@@ -67,7 +67,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Whether the address lies in it.
+    /// True if the address lies in it.
     pub fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.len
     }
@@ -84,7 +84,7 @@ impl Range {
 /// meanwhile and wherever the registry is.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// What the device may touch, sorted by `base`; they do not overlap.
+    /// The allocations that the device may touch, sorted by `base`; they do not overlap.
     live: Arc<[Range]>,
     /// Allocations that were freed lately, the newest first: they name a use after free.
     freed: Arc<[Range]>,
@@ -101,12 +101,12 @@ impl Snapshot {
         self.live[..after].last().filter(|r| r.contains(address))
     }
 
-    /// Whether the address lies in an allocation that was freed lately.
+    /// True if the address lies in an allocation that was freed lately.
     pub fn was_freed(&self, address: u64) -> bool {
         self.freed.iter().any(|r| r.contains(address))
     }
 
-    /// What an address is that no live range holds, in words for a message: freed, another device's, close to the end
+    /// A description of an address that lies in no live allocation, for a message: freed, another device's, close to the end
     /// of an allocation, or not device memory at all.
     pub fn describe(&self, address: u64) -> String {
         if let Some(r) = self.freed.iter().find(|r| r.contains(address)) {
@@ -129,7 +129,7 @@ impl Snapshot {
     }
 }
 
-/// Why memory cannot be had, or is not what the caller takes it for.
+/// The reason why memory cannot be allocated, freed or registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// The device's memory is used up.
@@ -137,17 +137,17 @@ pub enum MemoryError {
     OutOfMemory {
         /// The device.
         device: u32,
-        /// What was asked for, in bytes.
+        /// The bytes that were asked for.
         requested: u64,
-        /// What is left.
+        /// The bytes that are left.
         free: u64,
-        /// What the device has.
+        /// The bytes of the device.
         total: u64,
     },
     /// The host refuses the address space.
     #[error("the host refuses {requested} bytes of address space")]
     Host {
-        /// What was asked for, in bytes.
+        /// The bytes that were asked for.
         requested: u64,
     },
     /// No allocation begins there.
@@ -164,7 +164,7 @@ pub enum MemoryError {
     },
 }
 
-/// What [`Memory::free`] took away.
+/// An allocation that [`Memory::free`] has ended.
 #[derive(Debug)]
 pub struct Freed {
     /// The allocation.
@@ -178,7 +178,7 @@ pub struct Freed {
 pub struct Memory {
     inner: Mutex<Inner>,
     next_id: AtomicU64,
-    /// What each device has, in bytes.
+    /// The bytes of each device.
     capacity: u64,
     check: bool,
 }
@@ -191,7 +191,7 @@ struct Inner {
     used: HashMap<u32, u64>,
     /// (who, whose): who may touch whose memory.
     peers: HashSet<(u32, u32)>,
-    /// What was built for each device since the last change.
+    /// The snapshots that were made for each device since the last change.
     views: HashMap<u32, Snapshot>,
     all: Option<Snapshot>,
 }
@@ -208,7 +208,7 @@ struct Entry {
 struct Gone {
     range: Range,
     mapping: Arc<Mapping>,
-    /// Whether its pages were given back.
+    /// True if its pages were given back.
     retired: bool,
 }
 
@@ -236,7 +236,7 @@ impl Memory {
     /// Allocates `len` bytes, 512-byte aligned and filled with `0xFF`.
     ///
     /// # Errors
-    /// When the device has not as much left, or the host refuses.
+    /// [`MemoryError::OutOfMemory`] if the device has not as much left, or the host refuses.
     pub fn allocate(&self, device: u32, len: u64, kind: Kind) -> Result<Range, MemoryError> {
         let mut inner = self.lock();
         let used = inner.used.get(&device).copied().unwrap_or(0);
@@ -277,7 +277,7 @@ impl Memory {
     /// Adds host memory of the program's own.
     ///
     /// # Errors
-    /// When a part of it is known already.
+    /// A [`MemoryError`] if a part of it is registered or allocated already.
     ///
     /// # Safety
     /// The `len` bytes from `base` on can be read and written until [`Memory::free`] takes them away, and then until
@@ -312,7 +312,7 @@ impl Memory {
     /// them, so that what runs meanwhile and uses it by mistake reads stale bytes and no hole.
     ///
     /// # Errors
-    /// When none begins there.
+    /// [`MemoryError::Unknown`] if none begins there.
     pub fn free(&self, base: u64) -> Result<Freed, MemoryError> {
         let mut inner = self.lock();
         let entry = inner.live.remove(&base).ok_or(MemoryError::Unknown { address: base })?;
@@ -351,7 +351,7 @@ impl Memory {
         }
     }
 
-    /// Whether the address lies in an allocation that was freed lately.
+    /// True if the address lies in an allocation that was freed lately.
     pub fn was_freed(&self, address: u64) -> bool {
         self.lock().freed.iter().any(|gone| gone.range.contains(address))
     }
@@ -395,7 +395,7 @@ impl Memory {
         }
     }
 
-    /// Whether kernels on `device` may touch the memory of `peer`.
+    /// True if kernels on `device` may touch the memory of `peer`.
     pub fn is_peer(&self, device: u32, peer: u32) -> bool {
         self.lock().peers.contains(&(device, peer))
     }

@@ -4,7 +4,7 @@ use super::graph::Graph;
 use crate::error::{Code, Outcome};
 use crate::types::{CUcontext, CUgraph, CUgraphNode, CUstream};
 
-/// What a capture forbids to other calls, and what a thread lets captures forbid.
+/// The mode of a capture: the calls that it forbids; and of a thread: the captures that may forbid it calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Global,
@@ -23,11 +23,11 @@ pub(crate) struct Capture {
     pub(crate) invalid: bool,
 }
 
-/// That a stream takes part in a capture.
+/// A stream's part in a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Joined {
     pub(crate) capture: u64,
-    /// What the stream's next node comes after.
+    /// The nodes that the stream's next node comes after.
     pub(crate) after: Vec<CUgraphNode>,
 }
 

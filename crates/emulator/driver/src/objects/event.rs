@@ -12,7 +12,7 @@ pub(crate) struct Event {
     pub(crate) last: Last,
 }
 
-/// What an event was recorded in last.
+/// The last recording of an event.
 #[derive(Clone, Debug)]
 pub(crate) enum Last {
     Never,

@@ -19,7 +19,7 @@ pub(crate) struct Graph {
 pub(crate) struct Node {
     pub(crate) handle: CUgraphNode,
     pub(crate) work: Work,
-    /// What it comes after.
+    /// The nodes that it comes after.
     pub(crate) after: Vec<CUgraphNode>,
 }
 
@@ -44,7 +44,7 @@ impl Graph {
         self.nodes.iter().find(|n| n.handle == node).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// Whether every node is one of these or comes before one of them.
+    /// True if every node is one of these or comes before one of them.
     pub(crate) fn all_before(&self, last: &[CUgraphNode]) -> bool {
         let mut reached = vec![false; self.nodes.len()];
         let mut open: Vec<usize> = last.iter().filter_map(|n| self.position(*n)).collect();

@@ -3,11 +3,11 @@
 use crate::page_guard::{self, Pages};
 use crate::types::{CUcontext, CUstream};
 
-/// What is guarded, and for which copies.
+/// The pages that are guarded, and the copies that they are guarded for.
 #[derive(Debug, Default)]
 pub(crate) struct HostAccess {
     pub(crate) pending: Vec<Pending>,
-    /// How many pieces of work run.
+    /// The number of pieces of work that run.
     pub(crate) running: u32,
 }
 

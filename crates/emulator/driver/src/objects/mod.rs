@@ -1,4 +1,4 @@
-//! What exists in the driver: contexts, streams, modules and the others that a handle stands for, as data. The calls that
+//! The objects of the driver: contexts, streams, modules and the others that a handle stands for, as data. The calls that
 //! work on them are in the files of the same names beside this folder.
 
 pub(crate) mod capture;

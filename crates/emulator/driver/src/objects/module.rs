@@ -32,7 +32,7 @@ pub(crate) struct Function {
     /// The kernel's name for C, which lives as long as its module.
     pub(crate) name: Arc<CStr>,
     pub(crate) variables: Arc<[u64]>,
-    /// What `ptxas` says, where the image holds machine code for this device.
+    /// The resources that `ptxas` chose, if the image holds machine code for this device.
     pub(crate) resources: Option<Resources>,
     pub(crate) static_shared: u32,
     /// Bytes of the module's constants.

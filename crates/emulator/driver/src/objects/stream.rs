@@ -15,7 +15,7 @@ pub(crate) struct Stream {
     pub(crate) context: CUcontext,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// Whether it is ordered with the legacy stream, or is it.
+    /// True if it is ordered with the legacy stream, or is it.
     pub(crate) blocking: bool,
     pub(crate) legacy: bool,
     pub(crate) queue: VecDeque<Op>,
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Whether all its work is done.
+    /// True if all its work is done.
     pub(crate) fn idle(&self) -> bool {
         self.first().is_none()
     }

@@ -42,14 +42,14 @@ pub(crate) enum HostCall {
     Callback(CUstreamCallback, CUstream, usize),
 }
 
-/// Where bytes are copied from or to.
+/// The source or the destination of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// Memory that the driver knows; looked up again when the copy runs.
     Known(u64),
     /// Pageable host memory, which the program promises to keep.
     Pageable(u64),
-    /// What pageable memory held when the copy was issued, one row after the other.
+    /// The bytes of pageable memory at the time when the copy was issued, one row after the other.
     Staged(Arc<[u8]>),
 }
 
@@ -122,7 +122,7 @@ impl Copy {
 }
 
 impl Fill {
-    /// Whether each row begins at a multiple of the element's size.
+    /// True if each row begins at a multiple of the element's size.
     pub(crate) fn aligned(&self) -> bool {
         self.dst.is_multiple_of(self.element) && (self.height <= 1 || self.pitch.is_multiple_of(self.element))
     }
@@ -153,7 +153,7 @@ pub(crate) struct Kernel {
     /// Blocks that the device holds at one time.
     pub(crate) resident: u64,
     pub(crate) cooperative: bool,
-    /// Where each parameter stands in `params`, for a graph's node that is asked for them.
+    /// The offset of each parameter in `params`, for a graph's node that is asked for them.
     pub(crate) pointers: Box<[usize]>,
 }
 

@@ -30,7 +30,7 @@ struct Launch {
     serial: u64,
 }
 
-/// What a thread of the host keeps from block to block and from launch to launch.
+/// The state that a thread of the host keeps from block to block and from launch to launch.
 #[derive(Default)]
 struct State {
     order: Order,
@@ -110,7 +110,7 @@ struct BlockObserver {
     /// The block's number in the grid.
     number: u64,
     me: Me,
-    /// When the first mistake was found.
+    /// The time of the first finding.
     first: Option<u32>,
     /// Reads of what nothing had written. They wait for the next barrier: a write that comes before that makes it a race,
     /// which names both places.
@@ -138,7 +138,7 @@ impl Drop for BlockObserver {
     }
 }
 
-/// Whether an access reads, and whether it writes.
+/// True if an access reads, and true if it writes.
 fn does(kind: AccessKind) -> (bool, bool) {
     match kind {
         AccessKind::Load | AccessKind::Guess | AccessKind::StrongLoad => (true, false),
@@ -279,7 +279,7 @@ impl BlockObserver {
         }
     }
 
-    /// What an atomic, volatile or ordered access means for the order of others.
+    /// Notes that an atomic, volatile or ordered access orders others.
     fn synchronise(&mut self, warp: &mut Warp, kind: AccessKind) {
         if kind != AccessKind::StrongStore {
             self.state.order.acquire(warp.index);
@@ -464,7 +464,7 @@ fn states(range: &Range, address: u64, size: u32, reads: bool, writes: bool) -> 
     if unwritten { Err(Wrong::Unwritten) } else { Ok(()) }
 }
 
-/// Whether two lanes of a store write the same bytes in a span.
+/// True if two lanes of a store write the same bytes in a span.
 #[cold]
 fn same_value(warp: &Warp, access: &Access<'_>, pair: [usize; 2], (start, bytes): (u64, u64)) -> bool {
     let inst = &warp.env().code.insts[warp.pc as usize];

@@ -23,7 +23,7 @@ impl Mistake {
 /// So many mistakes are told of one launch.
 const MOST: usize = 64;
 
-/// What the blocks of a launch have found.
+/// The findings in the blocks of a launch.
 #[derive(Debug, Default)]
 pub(super) struct Findings(Mutex<Found>);
 
@@ -31,7 +31,7 @@ pub(super) struct Findings(Mutex<Found>);
 struct Found {
     /// By mistake: the block that is told, its place among the findings of that block, and the finding.
     first: HashMap<Mistake, (u64, usize, Fault)>,
-    /// Whether there were more than `MOST`.
+    /// True if there were more than `MOST`.
     more: bool,
 }
 
@@ -53,7 +53,7 @@ impl Findings {
         }
     }
 
-    /// What blocks up to this one found, in the order of the blocks.
+    /// The findings in blocks up to this one, in the order of the blocks.
     pub(super) fn take(&self, last: u64) -> Vec<Fault> {
         let found = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let mut list: Vec<_> = found.first.into_values().filter(|(block, ..)| *block <= last).collect();

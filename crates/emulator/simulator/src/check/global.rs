@@ -37,12 +37,12 @@ pub(super) struct Pages {
 /// A finding, and the pc of the other access.
 pub(super) type Found = (Wrong, u32);
 
-/// What a block knows of itself.
+/// The block that makes an access.
 #[derive(Clone, Copy)]
 pub(super) struct Me {
     /// Its number in the launch, from 1 on.
     pub(super) block: u32,
-    /// Whether one of its threads made an atomic access or a strong read.
+    /// True if one of its threads made an atomic access or a strong read.
     pub(super) acquired: bool,
 }
 
@@ -68,7 +68,7 @@ impl Pages {
         }
     }
 
-    /// Whether an access of another block, or of this one, comes before what `thread` of this one does now.
+    /// True if an access of another block, or of this one, comes before what `thread` of this one does now.
     #[inline]
     fn before(&self, order: &Order, me: Me, record: Record, thread: u32) -> bool {
         if record.0 == 0 {

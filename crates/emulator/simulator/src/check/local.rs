@@ -1,4 +1,4 @@
-//! Which bytes of their own local memory the threads of a block have written: arrays, and the parameters of calls.
+//! The bytes of local memory that the threads of a block have written: arrays, and the parameters of calls.
 
 use crate::machine::lanes;
 
@@ -71,7 +71,7 @@ impl Local {
         written.lane(lane)[start..start + len].fill(1);
     }
 
-    /// Whether a lane reads bytes of which it has written none. A part suffices, because copies of a structure read its
+    /// True if a lane reads bytes of which it has written none. A part suffices, because copies of a structure read its
     /// padding too.
     pub(super) fn unwritten(&mut self, warp: u32, lane: usize, start: usize, len: usize) -> bool {
         let written = &mut self.warps[warp as usize];

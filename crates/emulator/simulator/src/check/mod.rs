@@ -1,4 +1,4 @@
-//! What checker mode watches.
+//! The checker: it finds races and uninitialised reads.
 //!
 //! `order` says which accesses of a block come before others, `shared` and `global` remember the last accesses of each
 //! few bytes, `local` what each thread wrote for itself, `block` brings them together, `report` words the findings, and

@@ -1,4 +1,4 @@
-//! Who comes before whom inside one block.
+//! The order of the accesses inside of one block.
 //!
 //! Time is a number that grows with every access and every synchronisation of the block. A record of an access keeps
 //! its time; what was before a barrier is older than the barrier's time, and one comparison shows it.
@@ -9,7 +9,7 @@ use crate::machine::lanes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record(pub(super) u64);
 
-/// How a recorded access was made.
+/// The manner of a recorded access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Plain = 0,
@@ -49,7 +49,7 @@ impl Record {
     }
 }
 
-/// What the lanes of a warp know of each other.
+/// The accesses that the lanes of a warp are ordered after.
 #[derive(Debug, Default)]
 struct WarpOrder {
     /// Accesses of the warp before this time are before whatever any of its lanes does now.
@@ -69,11 +69,11 @@ struct WarpOrder {
 pub(super) struct Order {
     /// The time of the access in progress.
     pub(super) now: u32,
-    /// When the block started.
+    /// The time at which the block started.
     pub(super) start: u32,
     /// Accesses before this time are before whatever any thread does now: there was a barrier.
     pub(super) floor: u32,
-    /// Whether some thread of the block made an ordered access or a fence.
+    /// True if some thread of the block made an ordered access or a fence.
     fenced: bool,
     warps: Vec<WarpOrder>,
 }
@@ -150,7 +150,7 @@ impl Order {
         self.warps[warp as usize].acquire = self.now;
     }
 
-    /// Whether a recorded access of this block comes before what `thread` does now.
+    /// True if a recorded access of this block comes before what `thread` does now.
     #[inline]
     pub(super) fn before(&self, record: Record, thread: u32) -> bool {
         record.time() < self.floor || record.thread() == thread || self.before_by_warp(record, thread)

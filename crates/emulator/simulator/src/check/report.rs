@@ -1,11 +1,11 @@
-//! The words of a finding.
+//! Messages of findings.
 
 use super::order::{LOW, Record};
 use super::shared::Wrong;
 use crate::machine::{Env, Warp};
 use crate::{Fault, FaultKind};
 
-/// What an access does.
+/// The word for an access in a message.
 pub(super) fn verb(reads: bool, writes: bool) -> &'static str {
     match (reads, writes) {
         (true, false) => "read",
@@ -19,7 +19,7 @@ pub(super) struct Finding<'a> {
     pub(super) lane: usize,
     pub(super) verb: &'static str,
     pub(super) size: u32,
-    /// Where it is, in words.
+    /// The place that it touches, in words.
     pub(super) place: &'a str,
     pub(super) wrong: Wrong,
     /// The pc of the other access.

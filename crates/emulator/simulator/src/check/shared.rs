@@ -2,7 +2,7 @@
 
 use super::order::{Manner, Order, Record};
 
-/// What is wrong with an access.
+/// The fault of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// Nothing has written what is read. If another thread does before the next barrier, that is a race.
@@ -24,7 +24,7 @@ pub(super) struct SharedCells {
     cells: Vec<[u64; 3]>,
 }
 
-/// Who makes an access, and how.
+/// The thread and the instruction of an access, and its manner.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
     pub(super) thread: u32,
@@ -116,7 +116,7 @@ impl SharedCells {
     }
 }
 
-/// Whether the last write is before an access.
+/// An error unless the last write is ordered before an access.
 #[inline]
 fn check_write(order: &Order, write: Record, who: Who) -> Result<(), Wrong> {
     if write.pending() && write.time() >= order.start {
@@ -128,7 +128,7 @@ fn check_write(order: &Order, write: Record, who: Who) -> Result<(), Wrong> {
     Err(Wrong::Write(write))
 }
 
-/// Whether both readers that are known belong to one warp, and this one to another: two warps meet fewer others.
+/// True if both readers that are known belong to one warp, and this one to another: two warps meet fewer others.
 pub(super) fn crowded(first: Record, second: Record, thread: u32) -> bool {
     first.thread() / 32 == second.thread() / 32 && first.thread() / 32 != thread / 32
 }

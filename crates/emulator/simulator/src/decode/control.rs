@@ -184,7 +184,7 @@ impl<'a> Body<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Where an argument lies in the caller's local memory.
+    /// The offset of an argument in the caller's local memory.
     fn call_operand(&self, operand: &Operand<'a>, instruction: &Instruction<'a>) -> Result<u32> {
         if let Operand::Name(name) = operand
             && let Some((Symbol::Local { offset, .. }, _)) = self.lookup(name)

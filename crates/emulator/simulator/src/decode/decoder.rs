@@ -18,11 +18,11 @@ pub(super) struct Decoder<'p> {
     pub(super) functions: Vec<&'p Function>,
     /// The functions that each function calls directly.
     pub(super) calls: Vec<Vec<u32>>,
-    /// Why a function cannot be decoded.
+    /// The errors of functions that cannot be decoded.
     pub(super) broken: HashMap<u32, LoadError>,
     /// Constants that exist: bits and width.
     constants: HashMap<(u64, u32), Slot>,
-    /// Where each shared variable of the kernel lies.
+    /// The offsets of the kernel's shared variables.
     shared: HashMap<String, u32>,
     /// The end of the static shared variables, which may be more than there can be.
     pub(super) shared_end: u64,
@@ -135,10 +135,10 @@ pub(super) fn blank(run: Handler) -> Inst {
     }
 }
 
-/// Does nothing: for instructions that the warp's loop carries out.
+/// The handler of instructions that the loop of a warp carries out by itself.
 pub(super) unsafe fn nothing(_: &mut Warp, _: &Inst) {}
 
-/// Where a function's parameters lie in its local memory: returns first.
+/// The offsets of a function's return values and parameters in its local memory, and their end.
 pub(super) fn formals(f: &Function) -> (Vec<u32>, Vec<u32>, u32) {
     let (returns, end) = layout(f.returns.iter(), 0);
     let (params, end) = layout(f.params.iter(), end);

@@ -13,7 +13,7 @@ use crate::exec::{self, Plan, Ty};
 use crate::limits::MOST_REGISTERS;
 use crate::machine::{Inst, Kind, Origin, Slot};
 
-/// What a name of a function means.
+/// The meaning of a name inside of a function.
 #[derive(Clone, Debug)]
 pub(super) enum Symbol {
     Register {

@@ -1,4 +1,4 @@
-//! Where instructions come from, as `.loc` says.
+//! The source lines of instructions, as `.loc` gives them.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl Origins {
     }
 }
 
-/// Whether a path is that of a header of a CUDA toolkit: it lies under an `include` folder of one, wherever that was
+/// True if a path is that of a header of a CUDA toolkit: it lies under an `include` folder of one, wherever that was
 /// installed.
 fn is_toolkit_header(path: &str) -> bool {
     let Some((root, _)) = path.rsplit_once("/include/") else {

@@ -11,14 +11,14 @@ pub(crate) struct Source {
     pub(crate) module: Module,
 }
 
-/// Where an address inside an initialiser goes.
+/// An address inside an initialiser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relocation {
     /// Bytes from the start of the variable: 8 bytes there are an address.
     pub offset: u64,
     /// The place, among the program's variables, of the one whose address it is.
     pub variable: usize,
-    /// What is added to the address.
+    /// The bytes that are added to the address.
     pub addend: i64,
 }
 
@@ -31,7 +31,7 @@ pub struct Variable {
     pub size: u64,
     /// The alignment in bytes.
     pub align: u32,
-    /// Whether it is `.const`.
+    /// True if it is `.const`.
     pub constant: bool,
     /// True for `.managed`: host and device share it.
     pub managed: bool,

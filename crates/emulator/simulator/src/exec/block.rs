@@ -25,7 +25,7 @@ struct Barrier {
     votes: u32,
 }
 
-/// What a barrier instruction asks.
+/// The options of a barrier instruction.
 pub(crate) mod barrier_flags {
     /// `bar.arrive`: does not wait.
     pub(crate) const ARRIVE: u32 = 1;
@@ -39,7 +39,7 @@ pub(crate) mod barrier_flags {
     pub(crate) const NOT: u32 = 16;
 }
 
-/// How a turn of a block ended.
+/// The reason why a turn of a block ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Every thread has exited.
@@ -66,7 +66,7 @@ pub(super) struct Block {
     pub(super) live: u32,
     pub(super) threads: u32,
     prepared: u64,
-    /// Whether it has been set aside as one that may wait for another.
+    /// True if it has been set aside as one that may wait for another.
     waited: bool,
     /// The checker of this block, in checker mode, made by `Box::into_raw`.
     observer: Option<NonNull<dyn Observer>>,

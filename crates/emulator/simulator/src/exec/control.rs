@@ -7,7 +7,7 @@ use crate::FaultKind;
 use crate::limits::MOST_LOCAL;
 use crate::machine::{FrameState, Group, Inst, Kind, Line, Slot, State, Warp, lanes};
 
-/// Why a warp stopped.
+/// The reason why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Every lane has exited.

@@ -89,7 +89,7 @@ impl Exact {
     }
 }
 
-/// Whether what is beyond the largest number becomes the largest number.
+/// True if what is beyond the largest number becomes the largest number.
 fn inward(negative: bool, flags: u32) -> bool {
     match flags & MODE {
         RN => false,

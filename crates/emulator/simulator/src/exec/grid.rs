@@ -51,7 +51,7 @@ pub(crate) fn run(
     result
 }
 
-/// Where dynamic shared memory starts.
+/// The offset of dynamic shared memory.
 fn dynamic_start(code: &Code) -> u32 {
     code.static_shared.next_multiple_of(16)
 }

@@ -53,7 +53,7 @@ pub(crate) struct Bf16(pub(crate) u16);
 
 lane!(F16 => B16, Bf16 => B16);
 
-/// What decoding needs to know of an instruction: its handler and the widths of its operands.
+/// The plan of an instruction: its handler and the widths of its operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) run: Handler,
@@ -81,7 +81,7 @@ impl Plan {
     }
 }
 
-/// Whether the machine has AVX2 and FMA.
+/// True if the machine has AVX2 and FMA.
 pub(crate) fn vectors() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {

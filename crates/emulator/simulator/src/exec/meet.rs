@@ -1,4 +1,4 @@
-//! Where lanes of a warp wait for each other: warp-wide instructions and `bar.warp.sync`.
+//! Lanes of a warp that wait for each other: warp-wide instructions and `bar.warp.sync`.
 //!
 //! Each lane brings a member mask of its own. Lanes with the same mask are one meeting: it takes place once every lane
 //! of the mask that has not exited is here, whatever other lanes of the warp do meanwhile.

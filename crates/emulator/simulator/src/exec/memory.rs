@@ -56,7 +56,7 @@ pub(crate) fn store(ty: &str, register: Ty, vector: bool) -> Option<Handler> {
     })
 }
 
-/// What lies in memory.
+/// The type of the value in memory.
 trait Element: Lane {
     fn widen(self) -> u64;
     fn narrow(x: u64) -> Self;
@@ -76,7 +76,7 @@ macro_rules! element {
 }
 element!(u8, i8, u16, i16, u32, i32, u64);
 
-/// What lies in a register.
+/// The type of the value in a register.
 trait Cell: Lane {
     fn put(x: u64) -> Self;
     fn get(self) -> u64;

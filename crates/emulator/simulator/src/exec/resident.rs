@@ -52,12 +52,12 @@ struct Grid<'e> {
     /// Blocks that have begun and not ended.
     held: AtomicU64,
     ended: AtomicU64,
-    /// Whether blocks were ever set aside.
+    /// True if blocks were ever set aside.
     crowded: AtomicBool,
     aside: Mutex<VecDeque<Aside>>,
     /// The fault of the lowest block is the one that is told, whichever thread comes first.
     first: Mutex<(u64, Option<Box<Fault>>)>,
-    /// How many blocks had ended when that number last changed, and when that was.
+    /// The number of blocks that had ended when it last changed, and the time of that change.
     progress: Mutex<(u64, Instant)>,
 }
 

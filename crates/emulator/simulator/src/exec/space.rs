@@ -9,11 +9,11 @@ use crate::FaultKind;
 use crate::machine::{Access, AccessKind, Inst, Locate, Pattern, RECENT, Warp, access_flags, access_kind, lanes};
 pub(crate) use kiln_ptx::Space;
 
-/// Where the generic addresses of shared memory start.
+/// The first generic address of shared memory.
 pub(crate) const SHARED: u64 = 1 << 56;
-/// Where the generic addresses of local memory start.
+/// The first generic address of local memory.
 pub(crate) const LOCAL: u64 = 2 << 56;
-/// Where the generic addresses of kernel parameters start.
+/// The first generic address of kernel parameters.
 pub(crate) const PARAM: u64 = 3 << 56;
 const WINDOW: u64 = 0xff << 56;
 
@@ -106,7 +106,7 @@ fn global_slow(w: &mut Warp, i: &Inst) -> bool {
     true
 }
 
-/// Whether a lane may touch `size` bytes at a global address; a fault when it may not.
+/// True if a lane may touch `size` bytes at a global address; a fault when it may not.
 pub(crate) fn find_global(w: &mut Warp, lane: usize, address: u64, size: u64, flags: u32) -> bool {
     let recent = w.pc as usize % RECENT;
     let within = |(base, len): (u64, u64)| address.wrapping_sub(base) < len && len - (address - base) >= size;
@@ -189,7 +189,7 @@ fn shared_slow(w: &mut Warp, i: &Inst) -> bool {
     lanes(w.mask).all(|l| find_shared(w, l, w.pointers[l].wrapping_sub(host), size, i.flags))
 }
 
-/// Whether a lane may touch `size` bytes of shared memory at an offset; a fault when it may not.
+/// True if a lane may touch `size` bytes of shared memory at an offset; a fault when it may not.
 pub(crate) fn find_shared(w: &mut Warp, lane: usize, offset: u64, size: u64, flags: u32) -> bool {
     if offset.checked_add(size).is_none_or(|end| end > w.shared_len) {
         let (verb, len) = (verb(flags), w.shared_len);

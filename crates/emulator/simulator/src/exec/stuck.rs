@@ -38,7 +38,7 @@ impl Block {
         self.take_fault(w)
     }
 
-    /// Where the threads of the block are, in words, and the warp and the group that `rank` puts first.
+    /// The places of the block's threads in words, and the warp and the group that `rank` puts first.
     fn standing(&self, env: &Env<'_>, rank: impl Fn(State) -> u32) -> (String, usize, Group) {
         let mut places: Vec<(u32, u32, State)> = Vec::new();
         let mut first: Option<(u32, usize, Group)> = None;

@@ -2,7 +2,7 @@
 
 use crate::machine::{Inst, Pattern, Warp, lanes};
 
-/// Where the bytes of a space lie: those that an access may touch are `len` from `base` on, as addresses go, and an
+/// The range of addresses of a state space: those that an access may touch are `len` from `base` on, as addresses go, and an
 /// address plus `host` is a pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {

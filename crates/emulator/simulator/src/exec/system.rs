@@ -38,7 +38,7 @@ pub(crate) fn call(name: &str) -> Option<Call> {
     })
 }
 
-/// Where an entry of the instruction's list lies in a lane's local memory; null for a result that nobody wants.
+/// The address of an entry of the instruction's list in a lane's local memory; null for a result that nobody wants.
 fn place(w: &mut Warp, i: &Inst, lane: usize, entry: usize) -> *mut u8 {
     let slot = w.list(i)[entry];
     if !slot.is_some() {

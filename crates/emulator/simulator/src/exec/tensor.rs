@@ -8,7 +8,7 @@ use super::rounding::Half;
 use crate::FaultKind;
 use crate::machine::{Inst, Pattern, Warp, lanes};
 
-/// What the multiplicands are.
+/// The type of the multiplicands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multiplicand {
     F16,
@@ -100,7 +100,7 @@ fn element(word: u32, at: usize, flags: u32) -> f32 {
     }
 }
 
-/// Whether all lanes are here; a fault when they are not.
+/// True if all lanes are here; a fault when they are not.
 fn whole(w: &mut Warp) -> bool {
     if w.mask != u32::MAX {
         let lane = w.mask.trailing_zeros() as usize;

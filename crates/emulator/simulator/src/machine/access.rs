@@ -2,7 +2,7 @@
 
 pub(crate) use kiln_ptx::Space;
 
-/// How an access touches memory.
+/// The kind of an access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessKind {
     Load,
@@ -24,7 +24,7 @@ pub(crate) enum AccessKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access<'a> {
     pub(crate) kind: AccessKind,
-    /// Where the addresses lie: never `Generic`, which is split into what the lanes mean.
+    /// The state space of the addresses: never `Generic`, which is split by the spaces that the lanes' addresses lie in.
     pub(crate) space: Space,
     /// The lanes that take part.
     pub(crate) mask: u32,
@@ -35,10 +35,10 @@ pub(crate) struct Access<'a> {
     pub(crate) addresses: &'a [u64; 32],
 }
 
-/// How the lanes' addresses of an access lie.
+/// The pattern of the lanes' addresses of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Anyhow, or not all lanes take part.
+    /// No pattern, or not all lanes take part.
     Scattered,
     /// All lanes: each right after the lane before.
     Contiguous,
@@ -48,7 +48,7 @@ pub(crate) enum Pattern {
 
 /// The bit in an access's flags that says that it orders others: acquire, release or both.
 pub(crate) const ORDERED: u32 = 1 << 12;
-/// Where a store's flags hold the bytes of one register of what it stores.
+/// The first bit of a store's flags that hold the bytes of one register of what it stores.
 pub(crate) const STORED: u32 = 20;
 
 /// The size of an access is in the low byte of an instruction's flags; its kind is in the next four bits.

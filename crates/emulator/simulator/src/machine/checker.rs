@@ -3,12 +3,12 @@
 use super::warp::{Env, Observer};
 use crate::Fault;
 
-/// Watches one launch: what is shared by its blocks, which run on several threads.
+/// The checker of one launch. Its blocks run on several threads and share it.
 pub(crate) trait LaunchChecker: Sync {
     /// The observer of the block with this index in the grid.
     fn block(&self, index: [u32; 3]) -> Box<dyn Observer>;
 
-    /// What was found in blocks up to the one with this number, counted in the grid's order.
+    /// The findings in blocks up to the one with this number, counted in the grid's order.
     fn findings(&self, last: u64) -> Vec<Fault>;
 }
 

@@ -2,7 +2,7 @@
 
 use super::slot::Line;
 
-/// How the warp's loop treats an instruction.
+/// The kind of an instruction for the loop that runs a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Runs for the active lanes and goes on.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     WarpBarrier,
 }
 
-/// What a frame of a function needs.
+/// The sizes of a function's frame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frame {
     /// The pc of the first instruction.
@@ -36,7 +36,7 @@ pub(crate) struct Frame {
     pub(crate) local: u32,
 }
 
-/// What a call passes: from the caller's local memory to the callee's, and back.
+/// The parameters that a call copies: from the caller's local memory to the callee's, and back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallSite {
     pub(crate) function: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Group {
     pub(crate) state: State,
 }
 
-/// What a group waits for.
+/// The event that a group waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     /// Nothing: it can run.
@@ -79,7 +79,7 @@ pub(crate) struct FrameState {
     pub(crate) depth: u32,
     /// The call in `Code::calls`.
     pub(crate) site: u32,
-    /// Where its local memory starts in each lane's.
+    /// The offset of its local memory in each lane's.
     pub(crate) local: u32,
     /// The lanes inside; a frame without lanes is free.
     pub(crate) mask: u32,

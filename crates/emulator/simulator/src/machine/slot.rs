@@ -1,6 +1,6 @@
 //! Operands of decoded instructions.
 
-/// Where a value lives: a byte offset into the registers of the frame, or into the constants when the top bit is set.
+/// The place of a value: a byte offset into the registers of the frame, or into the constants when the top bit is set.
 /// A value of 32 lanes is a row; a predicate is one `u32`, a bit for each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u32);
@@ -17,7 +17,7 @@ impl Slot {
         self != Slot::NONE
     }
 
-    /// Whether it lies in the constants: every lane has the same value.
+    /// True if it lies in the constants: every lane has the same value.
     pub(crate) fn is_constant(self) -> bool {
         self.0 >> 31 != 0
     }

@@ -1,4 +1,4 @@
-//! A warp, the instructions that it runs, and who is told of its accesses.
+//! A warp, the instructions that it runs, and the observer of its accesses.
 //!
 //! They are one file because each is made of the others: an instruction holds the function that runs it on a warp, a warp
 //! leads to the code of its launch, and in checker mode to an observer, which looks at the warp.
@@ -14,7 +14,7 @@ use super::slot::{LaunchConstant, Line, Slot};
 use crate::memory::Snapshot;
 use crate::{Fault, FaultKind, System};
 
-/// What an instruction does to the active lanes of a warp.
+/// The function that runs an instruction on the active lanes of a warp.
 ///
 /// # Safety
 /// The warp's rows cover every slot of the instruction; `decode` made both from the same function.
@@ -48,7 +48,7 @@ pub(crate) struct Inst {
     pub(crate) list: (u32, u32),
 }
 
-/// Where an instruction comes from.
+/// The source lines that an instruction comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     /// The line that a programmer would look at.
@@ -71,7 +71,7 @@ pub(crate) struct Code {
     pub(crate) calls: Vec<CallSite>,
     /// Of each indirect call: the address and the call of each function that it may reach.
     pub(crate) callees: Vec<Vec<(u64, u32)>>,
-    /// Why functions that only indirect calls reach could not be decoded.
+    /// Messages about functions that only indirect calls reach and that could not be decoded.
     pub(crate) refusals: Vec<String>,
     /// The constants' rows.
     pub(crate) constants: Vec<Line>,
@@ -105,7 +105,7 @@ impl Code {
     }
 }
 
-/// What every warp of a launch shares.
+/// The data that all warps of a launch share.
 pub(crate) struct Env<'a> {
     pub(crate) code: &'a Code,
     pub(crate) name: &'a str,
@@ -126,7 +126,7 @@ pub(crate) struct Env<'a> {
     pub(crate) serial: u64,
 }
 
-/// Watches one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives
+/// The observer of one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives
 /// `index`, `pc`, `block` and `thread(lane)`. A finding does not stop the block: what follows may be wrong as well.
 pub(crate) trait Observer: Send {
     /// Before the bytes are read or written.
@@ -157,10 +157,10 @@ pub(crate) trait Observer: Send {
     fn end(&mut self);
 }
 
-/// How many ranges a warp remembers: instructions that alternate between arrays each find theirs.
+/// The number of address ranges that a warp remembers: instructions that alternate between arrays each find theirs.
 pub(crate) const RECENT: usize = 32;
 
-/// See the module.
+/// A warp of 32 lanes.
 pub(crate) struct Warp {
     /// The registers of the frame of `group`.
     pub(crate) registers: *mut u8,
@@ -311,7 +311,7 @@ impl Warp {
         self.fault = Some(self.describe(kind, lane, message, pc));
     }
 
-    /// What went wrong at `pc`, for a lane of this warp.
+    /// A fault of a lane of this warp at `pc`.
     #[cold]
     pub(crate) fn describe(&self, kind: FaultKind, lane: usize, message: String, pc: u32) -> Box<Fault> {
         let env = self.env();
@@ -338,7 +338,7 @@ impl Warp {
         &self.env().code.lists[start as usize..(start + len) as usize]
     }
 
-    /// Where the local memory of a lane starts on the host.
+    /// The host address of a lane's local memory.
     #[inline(always)]
     pub(crate) fn local_base(&mut self, lane: usize) -> *mut u8 {
         // SAFETY: `local` holds `local_stride` bytes for each of 32 lanes (`reserve_local`).

@@ -20,7 +20,7 @@ pub(super) struct Mapping {
     start: u64,
     /// With both guard pages.
     size: u64,
-    /// What the program asked for.
+    /// The bytes that the program asked for.
     len: u64,
 }
 
@@ -68,7 +68,7 @@ impl Mapping {
         self.start + PAGE + FRONT
     }
 
-    /// Where a canary was overwritten, counted from the base.
+    /// The place of an overwritten canary, counted from the base.
     pub(super) fn damaged(&self) -> Option<i64> {
         let (first, end) = (self.start + PAGE, self.start + self.size - PAGE);
         let after = self.base() + self.len;

@@ -1,4 +1,4 @@
-//! What is known of each byte of an allocation.
+//! The state of each byte of an allocation: written or not.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
