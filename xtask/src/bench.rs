@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: Kiln beside its peers on the same work, in one table.
 
-mod crew;
+mod framework;
 mod nets;
 mod ops;
 mod peers;
+mod plan;
 mod products;
 mod report;
 mod rounds;
@@ -11,13 +12,15 @@ mod rows;
 mod scaling;
 mod start;
 mod worker;
+mod workers;
 
 use crate::workspace::{Outcome, root};
-use crew::{Crew, Who};
 use peers::Pythons;
+use plan::Plan;
 use report::{Entry, Report};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use workers::Workers;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -39,7 +42,7 @@ pub(crate) struct Args {
     /// Threads for Kiln and for its peers
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// Where the JSON goes
+    /// The file that the JSON is written to
     #[arg(long, value_name = "FILE", default_value = "target/bench/report.json")]
     out: PathBuf,
     /// A Python with peers, may be given several times [default: that of .venv-peers, then python3]
@@ -51,24 +54,6 @@ pub(crate) struct Args {
     /// Install what benches/peers/requirements*.txt name into .venv-peers, then stop
     #[arg(long)]
     setup_peers: bool,
-}
-
-/// How rows are measured.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    threads: usize,
-    quick: bool,
-    peers: bool,
-    rounds: usize,
-    /// Seconds of a turn.
-    seconds: f64,
-}
-
-impl Plan {
-    /// Those of `who` that take part.
-    fn peers(self, who: &'static [Who]) -> &'static [Who] {
-        if self.peers { who } else { &[] }
-    }
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -97,9 +82,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         entries: Vec::new(),
     };
     if ops.len() < args.filters.len() || args.filters.is_empty() {
-        let mut crew = Crew::new(pythons.clone())?;
-        report.entries = in_turns(args, plan, &mut crew);
-        report.names = crew.names();
+        let mut workers = Workers::new(pythons.clone())?;
+        report.entries = in_turns(args, plan, &mut workers);
+        report.names = workers.names();
     }
     if args.filters.is_empty() || !ops.is_empty() {
         let pythons = plan.peers.then_some(&pythons);
@@ -126,14 +111,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// The rows in which everyone takes turns.
-fn in_turns(args: &Args, plan: Plan, crew: &mut Crew) -> Vec<Entry> {
+fn in_turns(args: &Args, plan: Plan, workers: &mut Workers) -> Vec<Entry> {
     let wanted = |id: &str| args.filters.is_empty() || args.filters.iter().any(|f| id.contains(f));
     let mut entries = Vec::new();
     for row in rows::nets().iter().filter(|row| wanted(&row.id())) {
-        entries.extend(nets::measure(crew, row, &plan));
+        entries.extend(nets::measure(workers, row, &plan));
     }
     if wanted(rows::SCALING) && plan.threads > 1 {
-        entries.extend(scaling::measure(crew, &plan));
+        entries.extend(scaling::measure(workers, &plan));
     }
     for threads in rows::thread_counts(plan.threads) {
         let plan = Plan { threads, ..plan };
@@ -141,12 +126,12 @@ fn in_turns(args: &Args, plan: Plan, crew: &mut Crew) -> Vec<Entry> {
             .iter()
             .filter(|&&p| wanted(&rows::product_id(p, threads)))
         {
-            entries.extend(products::measure(crew, size, &plan));
+            entries.extend(products::measure(workers, size, &plan));
         }
     }
     let ids = rows::START;
     if ids.iter().any(|id| wanted(id)) {
-        entries.extend(start::measure(crew, &plan).into_iter().filter(|e| wanted(&e.id)));
+        entries.extend(start::measure(workers, &plan).into_iter().filter(|e| wanted(&e.id)));
     }
     entries
 }

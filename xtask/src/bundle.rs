@@ -13,7 +13,7 @@ the device layer's and the conformance tests on the real driver, compute-sanitiz
 PyTorch where that is installed, and a training run, and writes JSON; `run.sh --help` has its options. The machine needs no
 Rust, no toolkit and no network.")]
 pub(crate) struct Args {
-    /// Where the folder goes
+    /// The folder to make
     #[arg(long, value_name = "FOLDER", default_value = "target/bundle")]
     out: PathBuf,
 }
@@ -21,9 +21,9 @@ pub(crate) struct Args {
 /// A program of the folder.
 struct Program {
     name: &'static str,
-    /// How cargo makes it.
+    /// The arguments of cargo that build it.
     words: &'static [&'static str],
-    /// Whether it holds Kiln's kernels. The others are built with what is quickest to compile.
+    /// True if it holds Kiln's kernels. The others are built with what is quickest to compile.
     kernels: bool,
 }
 
@@ -153,7 +153,7 @@ mod tests {
         std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// What `import module` and `from module import names` ask for.
+    /// The modules that `import module` and `from module import names` name.
     fn imports(text: &str) -> Vec<(String, Vec<String>)> {
         let words = |names: &str| names.split(',').map(|n| n.trim().to_string()).collect();
         let import = |line: &str| match line.trim().strip_prefix("from ") {

@@ -52,7 +52,7 @@ impl Allowed {
         }
     }
 
-    /// Why the package may not be used.
+    /// The reason why the package may not be used.
     fn refuse(&self, name: &str, licence: Option<&str>) -> Option<String> {
         if self.banned.iter().any(|banned| banned == name) {
             return Some(format!("{name}: banned in deny.toml"));
@@ -70,7 +70,7 @@ impl Allowed {
     }
 }
 
-/// Whether an SPDX expression can be met by licences that are allowed; `None` if it is none. A slash is the `OR` of old.
+/// True if an SPDX expression can be met by licences that are allowed; `None` if it is none. A slash is the `OR` of old.
 fn satisfied(expression: &str, allows: &dyn Fn(&str) -> bool) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -27,7 +27,7 @@ A newcomer needs one of them:
   cargo xtask test            everything this machine can test
 While working:
   cargo test -p kiln-cpu conv  one crate, one filter: plain cargo
-  cargo xtask tidy             the house rules, in under a second
+  cargo xtask tidy             the workspace's rules, in a second
 Before a commit:
   cargo xtask ci               formatting, clippy, docs, then `test`
 
@@ -42,7 +42,7 @@ struct Cli {
 enum Task {
     /// Run all tests that can run on this machine: tidy, then `cargo test --workspace`
     Test(test::Args),
-    /// Check the house rules: op stems, layering, unsafe, file length, lints
+    /// Check the workspace's rules: op modules, layering, circles of files, unsafe, file length, lints
     Tidy,
     /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
     Bench(bench::Args),
@@ -56,7 +56,7 @@ enum Task {
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
-    /// Scaffold a new op family in its room on every floor
+    /// Scaffold a new op family: a file in every layer
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
     Ci(ci::Args),

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 const SUITES: [&[&str]; 3] = [
     &["--package", "kiln-cpu", "--lib"],
     &["--package", "kiln-testkit", "--test", "cpu"],
-    &["--package", "kiln-emulator", "--test", "ptx"],
+    &["--package", "kiln-simulator", "--test", "ptx"],
 ];
 
 pub(crate) fn run(args: &Args) -> Outcome {

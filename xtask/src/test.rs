@@ -27,7 +27,7 @@ pub(crate) struct Args {
     pub(crate) cargo: Vec<String>,
 }
 
-/// Where the cases of properties come from. They are fixed by default, so that a change is judged by what it changed;
+/// The source of the cases of properties. They are fixed by default, so that a change is judged by what it changed;
 /// plain `cargo test` draws new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seed {
@@ -71,7 +71,7 @@ const CHECKED: [&str; 9] = [
 /// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well.
 const WITHOUT_CUDA: [&str; 3] = ["--no-fail-fast", "--package", "kiln-cli"];
 
-/// What to build: everything, or everything but what nvcc compiles.
+/// The packages to build: all, or all but those that nvcc compiles.
 pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
     let words: &[&str] = match toolkit {
         Toolkit::Ready => &["--workspace", "--features", "kiln-cli/cuda,kiln-benches/cuda"],

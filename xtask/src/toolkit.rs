@@ -4,11 +4,11 @@ use crate::workspace::{Outcome, passes, root};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Where nvcc is looked for is known in one place: the build of the kernels.
+/// The places to look for nvcc are known to the build of the kernels alone.
 #[path = "../../kernels/build/toolkit.rs"]
 pub(crate) mod search;
 
-/// What nvcc needs to compile for a device, all of one release: newer parts beside older ones do not work together.
+/// The packages that nvcc needs to compile for a device, all of one release: newer parts beside older ones do not work together.
 const WHEELS: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -17,7 +17,7 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-cccl==13.0.85",
 ];
 
-/// Whether the CUDA crates can be built here.
+/// True if the CUDA crates can be built here.
 pub(crate) enum Toolkit {
     /// nvcc is there.
     Ready,
@@ -33,7 +33,7 @@ pub(crate) fn ensure() -> Toolkit {
     }
 }
 
-/// What Python may be called.
+/// The names of a Python interpreter.
 const PYTHONS: [&str; 2] = ["python3", "python"];
 
 /// An nvcc that compiles here, fetched by one of these Pythons where there is none; or why not, in one line.

@@ -1,4 +1,4 @@
-//! Where the workspace is, what is in it, and how cargo is called.
+//! The workspace's folder, its files, and calls of cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

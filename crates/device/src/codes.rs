@@ -1,6 +1,9 @@
 //! Names and meanings of the driver's result codes, as of CUDA 13. A table of our own: the driver's functions for this
 //! need a driver, and a code from a newer one must still print.
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+pub(crate) const OUT_OF_MEMORY: i32 = 2;
+
 /// The name and the meaning of a code. A code that is not in the table is named by its number.
 pub(crate) fn describe(code: i32) -> (String, String) {
     match TABLE.iter().find(|(c, ..)| *c == code) {

@@ -5,35 +5,9 @@ use crate::event::Event;
 use crate::ffi::call;
 use crate::pinned::Pinned;
 use crate::pool::Block;
+use crate::staging::STAGED;
 use crate::stream::{Stream, Turn};
 use std::sync::PoisonError;
-
-/// An upload of no more bytes is staged in pinned memory and not waited for.
-const STAGED: usize = 64 << 10;
-/// So many uploads may be under way from the staging area.
-const SLOTS: usize = 8;
-
-/// Pinned memory through which small uploads travel.
-#[derive(Debug, Default)]
-pub(crate) struct Staging {
-    slots: Vec<Pinned>,
-    next: usize,
-}
-
-impl Staging {
-    /// A slot that no copy reads any more; it waits for the oldest if all are in use.
-    fn slot(&mut self, stream: &Stream) -> Result<&mut Pinned> {
-        if self.slots.len() < SLOTS {
-            self.slots.push(Pinned::new(stream.context(), STAGED)?);
-            self.next = 0;
-            return Ok(self.slots.last_mut().expect("one was pushed"));
-        }
-        let at = self.next;
-        self.next = (at + 1) % SLOTS;
-        self.slots[at].wait()?;
-        Ok(&mut self.slots[at])
-    }
-}
 
 /// That bytes `offset..offset + len` lie in a block of `size`.
 fn within(call: &'static str, offset: usize, len: usize, size: usize) -> Result<()> {
@@ -49,6 +23,13 @@ fn within(call: &'static str, offset: usize, len: usize, size: usize) -> Result<
 }
 
 impl Stream {
+    /// An event behind the work that the stream has now.
+    fn recorded(&self) -> Result<Event> {
+        let event = Event::new(self.context())?;
+        self.record(&event)?;
+        Ok(event)
+    }
+
     /// Copies host memory to a block, from its byte `offset` on. When this returns the slice has been read; the copy
     /// itself is ordered on the stream as any work is. Large slices are waited for; use
     /// [`upload_pinned`](Self::upload_pinned) to go on meanwhile.
@@ -64,7 +45,7 @@ impl Stream {
         }
         if from.len() <= STAGED {
             let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-            let slot = staging.slot(self)?;
+            let slot = staging.slot(self.context())?;
             slot[..from.len()].copy_from_slice(from);
             self.context().bind()?;
             // SAFETY: the range of the block was checked, and the block is borrowed; the slot has `STAGED` bytes and is
@@ -77,7 +58,7 @@ impl Stream {
                     self.handle()
                 ))?
             };
-            return self.settle(slot.used(self, false));
+            return self.settle(slot.used(false, || self.recorded()));
         }
         // SAFETY: the range of the block was checked, and both sides are borrowed until the stream has been waited for.
         unsafe {
@@ -113,7 +94,7 @@ impl Stream {
                 self.handle()
             ))?
         };
-        self.settle(from.used(self, false))
+        self.settle(from.used(false, || self.recorded()))
     }
 
     /// Copies bytes of a block, from its byte `offset` on, to host memory, and waits for them.
@@ -161,7 +142,7 @@ impl Stream {
                 self.handle()
             ))?
         };
-        self.settle(to.used(self, true))
+        self.settle(to.used(true, || self.recorded()))
     }
 
     /// Copies `len` bytes between blocks of this device. It can be captured.

@@ -1,7 +1,7 @@
 //! What can go wrong, with the driver's call and code wherever a driver said so.
 
 use crate::codes;
-use crate::launch::Geometry;
+use crate::geometry::Geometry;
 
 /// The result of everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -164,7 +164,7 @@ impl Error {
         match self {
             Self::Driver { code, .. } | Self::Launch { code, .. } | Self::Image { code, .. } => Some(*code),
             Self::Capture { code, .. } => *code,
-            Self::OutOfMemory { .. } => Some(crate::ffi::OUT_OF_MEMORY),
+            Self::OutOfMemory { .. } => Some(codes::OUT_OF_MEMORY),
             _ => None,
         }
     }

@@ -3,11 +3,11 @@
 
 use std::ffi::{c_char, c_void};
 
+pub(crate) use crate::codes::OUT_OF_MEMORY;
 pub(crate) use cust::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream,
 };
 
-pub(crate) const OUT_OF_MEMORY: i32 = 2;
 pub(crate) const STUB_LIBRARY: i32 = 34;
 pub(crate) const NO_DEVICE: i32 = 100;
 pub(crate) const NOT_READY: i32 = 600;

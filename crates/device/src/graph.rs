@@ -7,19 +7,6 @@ use crate::ffi::{self, call};
 use crate::stream::Stream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a thread may not do while it captures. Whatever it forbids makes the capture worthless.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(i32)]
-pub enum CaptureMode {
-    /// No thread may call what could upset a capture, such as a driver allocation.
-    Global = 0,
-    /// The thread that captures may not; others may. The capture ends on the thread that began it.
-    #[default]
-    ThreadLocal = 1,
-    /// All is allowed that does not touch the captured streams, and any thread may end the capture.
-    Relaxed = 2,
-}
-
 /// Captured work. It is run by way of [`instantiate`](Self::instantiate).
 ///
 /// A graph keeps what its work uses: the blocks that copies and fills name, those that a launch was given as

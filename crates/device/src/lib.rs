@@ -60,6 +60,7 @@
 //! Every method makes its context current on the calling thread, so any thread may use any object.
 
 mod capture;
+mod capture_mode;
 mod codes;
 mod context;
 mod copies;
@@ -68,21 +69,26 @@ pub mod emulator;
 mod error;
 mod event;
 mod ffi;
+mod geometry;
 mod graph;
 mod info;
 mod launch;
 mod module;
 mod pinned;
 mod pool;
+mod staging;
 mod stream;
+mod stream_capture;
 
+pub use capture_mode::CaptureMode;
 pub use context::Context;
 pub use driver::{DriverInfo, driver, set_driver};
 pub use error::{Error, Result};
 pub use event::Event;
-pub use graph::{CaptureMode, Graph, GraphExec};
+pub use geometry::Geometry;
+pub use graph::{Graph, GraphExec};
 pub use info::{DeviceInfo, devices};
-pub use launch::{Arg, Geometry};
+pub use launch::Arg;
 pub use module::{Function, Module};
 pub use pinned::Pinned;
 pub use pool::{Block, Entered, Pool, PoolStats, PrivatePool};

@@ -4,7 +4,6 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::ffi::{self, call};
-use crate::stream::Stream;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,12 +71,11 @@ impl Pinned {
         all.iter().try_for_each(Event::synchronize)
     }
 
-    /// Remembers a copy that `stream` has as its latest work.
-    pub(crate) fn used(&self, stream: &Stream, written: bool) -> Result<()> {
+    /// Remembers a copy that a stream has just been given, by the event that `record` records behind it.
+    pub(crate) fn used(&self, written: bool, record: impl FnOnce() -> Result<Event>) -> Result<()> {
         let mut uses = self.uses();
         uses.forget_done();
-        let event = Event::new(stream.context())?;
-        stream.record(&event)?;
+        let event = record()?;
         match written {
             true => uses.writing.push(event),
             false => uses.reading.push(event),

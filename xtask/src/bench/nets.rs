@@ -1,24 +1,26 @@
 //! Whole nets: training steps and forward passes, in turns, once everyone's losses agree.
 
-use super::crew::{Crew, Who};
+use super::framework::Framework;
+use super::plan::Plan;
 use super::report::Entry;
 use super::rounds::{Rounds, difference, median};
-use super::{Plan, rows::NetRow};
+use super::rows::NetRow;
+use super::workers::Workers;
 use crate::workspace::root;
 use std::path::Path;
 
-/// How far the losses of twenty steps may differ, relatively: rounding grows from step to step, a difference in the work
+/// The relative difference that the losses of twenty steps may have: rounding grows from step to step, a difference in the work
 /// is larger from the first on.
 const TOLERANCE: f64 = 2e-3;
 
 /// Someone with a setting who has loaded the row and whose losses agree.
 struct Contender {
-    who: Who,
+    who: Framework,
     setting: String,
 }
 
 /// Measures a row; `None` when Kiln itself cannot.
-pub(super) fn measure(crew: &mut Crew, row: &NetRow, plan: &Plan) -> Option<Entry> {
+pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Option<Entry> {
     let id = row.id();
     println!("\n{id}");
     let file = root().join("target/bench/row.safetensors");
@@ -33,13 +35,13 @@ pub(super) fn measure(crew: &mut Crew, row: &NetRow, plan: &Plan) -> Option<Entr
     }
     let mut entry = Entry::new(&id);
     entry.per_repetition = Some((row.batch as f64, row.unit()));
-    let (contenders, reference) = load(crew, row, plan, &file, &mut entry)?;
+    let (contenders, reference) = load(workers, row, plan, &file, &mut entry)?;
     let rounds = Rounds::play(contenders.len(), plan.rounds, &mut |i| {
         let Contender { who, .. } = contenders[i];
-        run(crew, who, plan.threads, &format!("k{i}"), plan.seconds)
+        run(workers, who, plan.threads, &format!("k{i}"), plan.seconds)
     });
     for (i, contender) in contenders.iter().enumerate() {
-        let _ = crew.ask(contender.who, plan.threads, &format!("drop k{i}"));
+        let _ = workers.ask(contender.who, plan.threads, &format!("drop k{i}"));
         if i > 0 && !rounds.seconds[i].is_empty() {
             let time = median(&rounds.seconds[i]);
             entry.add_peer(contender.who, &contender.setting, time);
@@ -59,19 +61,19 @@ pub(super) fn measure(crew: &mut Crew, row: &NetRow, plan: &Plan) -> Option<Entr
 
 /// Has everyone load the row; gives those whose losses agree with Kiln's, Kiln first, and Kiln's losses.
 fn load(
-    crew: &mut Crew,
+    workers: &mut Workers,
     row: &NetRow,
     plan: &Plan,
     file: &Path,
     entry: &mut Entry,
 ) -> Option<(Vec<Contender>, Vec<f64>)> {
     let command = |key: usize, setting: &str| format!("load k{key} {setting} {} {}", row.id(), file.display());
-    let written = crew.ask(
-        Who::Kiln,
+    let written = workers.ask(
+        Framework::Kiln,
         plan.threads,
         &format!("write {} {}", row.id(), file.display()),
     );
-    let kiln = written.and_then(|_| losses(crew, Who::Kiln, plan.threads, &command(0, "default")));
+    let kiln = written.and_then(|_| losses(workers, Framework::Kiln, plan.threads, &command(0, "default")));
     let reference = match kiln {
         Ok(losses) => losses,
         Err(e) => {
@@ -80,14 +82,14 @@ fn load(
         }
     };
     let mut contenders = vec![Contender {
-        who: Who::Kiln,
+        who: Framework::Kiln,
         setting: "default".into(),
     }];
-    for &who in plan.peers(&Who::NETS) {
-        for setting in settings(crew, who, plan.threads, row.train) {
+    for &who in plan.peers(&Framework::NETS) {
+        for setting in settings(workers, who, plan.threads, row.train) {
             let key = contenders.len();
             let label = who.label();
-            match losses(crew, who, plan.threads, &command(key, &setting)) {
+            match losses(workers, who, plan.threads, &command(key, &setting)) {
                 Err(e) => println!("  {label} {setting}: {e}"),
                 Ok(losses) => {
                     let apart = difference(&losses, &reference);
@@ -97,7 +99,7 @@ fn load(
                     } else {
                         println!("  {label} {setting}: its losses differ by {apart:.1e}, so its time does not count");
                         println!("    kiln {reference:?}\n    {label} {losses:?}");
-                        let _ = crew.ask(who, plan.threads, &format!("drop k{key}"));
+                        let _ = workers.ask(who, plan.threads, &format!("drop k{key}"));
                     }
                 }
             }
@@ -107,22 +109,29 @@ fn load(
 }
 
 /// The losses that a worker answers with.
-fn losses(crew: &mut Crew, who: Who, threads: usize, command: &str) -> Result<Vec<f64>, String> {
-    let answer = crew.ask(who, threads, command)?;
+fn losses(workers: &mut Workers, who: Framework, threads: usize, command: &str) -> Result<Vec<f64>, String> {
+    let answer = workers.ask(who, threads, command)?;
     let losses = answer["losses"].as_array().into_iter().flatten();
     Ok(losses.map(|l| l.as_f64().unwrap_or(f64::NAN)).collect())
 }
 
-/// How someone can be asked for training or inference.
-fn settings(crew: &mut Crew, who: Who, threads: usize, train: bool) -> Vec<String> {
-    crew.get(who, threads)
+/// The settings of a framework for training or inference.
+fn settings(workers: &mut Workers, who: Framework, threads: usize, train: bool) -> Vec<String> {
+    workers
+        .get(who, threads)
         .map(|w| if train { w.settings.clone() } else { w.infer.clone() })
         .unwrap_or_default()
 }
 
 /// One turn: seconds of a repetition.
-pub(super) fn run(crew: &mut Crew, who: Who, threads: usize, key: &str, seconds: f64) -> Result<f64, String> {
-    let answer = crew.ask(who, threads, &format!("run {key} {seconds}"))?;
+pub(super) fn run(
+    workers: &mut Workers,
+    who: Framework,
+    threads: usize,
+    key: &str,
+    seconds: f64,
+) -> Result<f64, String> {
+    let answer = workers.ask(who, threads, &format!("run {key} {seconds}"))?;
     match (answer["seconds"].as_f64(), answer["count"].as_f64()) {
         (Some(took), Some(count)) if count > 0.0 => Ok(took / count),
         _ => Err("an answer without a time".into()),

@@ -1,16 +1,13 @@
 //! Single ops: Kiln's criterion benches beside PyTorch on the same work, one after the other.
 
-use super::crew::Who;
-use super::peers::{Pythons, torch};
+use super::framework::Framework;
+use super::peers::{Pythons, Times, torch};
 use super::report::Entry;
 use super::rounds::Ratio;
 use crate::workspace::{cargo, passes, root};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-
-/// Seconds by bench id.
-pub(super) type Times = BTreeMap<String, f64>;
 
 /// The families of criterion benches that have a column; products have rows of their own.
 const FAMILIES: &str = "^(conv|max-pool|batch-norm|cross-entropy|attention|adam)";
@@ -43,8 +40,8 @@ fn joined(kiln: &Times, peer: &Times) -> Vec<Entry> {
         let mut entry = Entry::new(id);
         entry.kiln = kiln.get(id).copied();
         if let Some(&time) = peer.get(id) {
-            entry.add_peer(Who::Torch, "eager-nchw", time);
-            entry.best = Some((Who::Torch, "eager-nchw".into()));
+            entry.add_peer(Framework::Torch, "eager-nchw", time);
+            entry.best = Some((Framework::Torch, "eager-nchw".into()));
             entry.ratio = entry.kiln.map(|kiln| Ratio {
                 median: time / kiln,
                 low: time / kiln,

@@ -1,11 +1,14 @@
-//! Where the peers are: Pythons with their modules, and PyTorch's script of single ops.
+//! The peers: Pythons with their modules, and PyTorch's script of single ops.
 
-use super::ops::Times;
 use crate::workspace::{Outcome, passes, root};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Seconds by bench id.
+pub(super) type Times = BTreeMap<String, f64>;
 
 /// Makes `.venv-peers` and installs the peers into it, each by itself: one that does not install leaves the others.
 pub(super) fn set_up(python: Option<&Path>) -> Outcome {

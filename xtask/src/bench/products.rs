@@ -1,23 +1,24 @@
 //! Matrix products against the libraries' and against the machine's fused multiply-adds, in turns.
 
-use super::Plan;
-use super::crew::{Crew, Who};
+use super::framework::Framework;
 use super::nets::run;
+use super::plan::Plan;
 use super::report::Entry;
 use super::rounds::{Rounds, median};
 use super::rows::product_id;
+use super::workers::Workers;
 
 /// Seconds that the multiply-adds get before each of Kiln's turns.
 const PEAK_SECONDS: f64 = 0.1;
 
 /// Measures one product; `None` when Kiln itself cannot.
-pub(super) fn measure(crew: &mut Crew, size: (usize, usize, usize), plan: &Plan) -> Option<Entry> {
+pub(super) fn measure(workers: &mut Workers, size: (usize, usize, usize), plan: &Plan) -> Option<Entry> {
     let (m, k, n) = size;
     let mut entry = Entry::new(&product_id(size, plan.threads));
     let operations = 2.0 * m as f64 * k as f64 * n as f64;
     entry.per_repetition = Some((operations, "FLOP"));
-    let prepare = |crew: &mut Crew, who| crew.ask(who, plan.threads, &format!("gemm g {m} {k} {n}"));
-    let ready = prepare(crew, Who::Kiln).and_then(|_| crew.ask(Who::Kiln, plan.threads, "peak p"));
+    let prepare = |workers: &mut Workers, who| workers.ask(who, plan.threads, &format!("gemm g {m} {k} {n}"));
+    let ready = prepare(workers, Framework::Kiln).and_then(|_| workers.ask(Framework::Kiln, plan.threads, "peak p"));
     let peak = match ready.map(|answer| answer["flops"].as_f64()) {
         Ok(Some(flops)) => flops,
         Ok(None) => return None,
@@ -26,9 +27,9 @@ pub(super) fn measure(crew: &mut Crew, size: (usize, usize, usize), plan: &Plan)
             return None;
         }
     };
-    let mut who = vec![Who::Kiln];
-    for &peer in plan.peers(&Who::PRODUCTS) {
-        match prepare(crew, peer) {
+    let mut who = vec![Framework::Kiln];
+    for &peer in plan.peers(&Framework::PRODUCTS) {
+        match prepare(workers, peer) {
             Ok(_) => who.push(peer),
             Err(e) => entry.notes.push(format!("{}: {e}", peer.label())),
         }
@@ -36,9 +37,9 @@ pub(super) fn measure(crew: &mut Crew, size: (usize, usize, usize), plan: &Plan)
     let mut peaks = Vec::new();
     let rounds = Rounds::play(who.len(), plan.rounds, &mut |i| {
         if i == 0 {
-            peaks.push(peak / run(crew, Who::Kiln, plan.threads, "p", PEAK_SECONDS)?);
+            peaks.push(peak / run(workers, Framework::Kiln, plan.threads, "p", PEAK_SECONDS)?);
         }
-        run(crew, who[i], plan.threads, "g", plan.seconds)
+        run(workers, who[i], plan.threads, "g", plan.seconds)
     });
     let shares: Vec<f64> = rounds.seconds[0]
         .iter()
@@ -48,7 +49,7 @@ pub(super) fn measure(crew: &mut Crew, size: (usize, usize, usize), plan: &Plan)
     entry.of_peak = Some((median(&shares), median(&peaks))).filter(|(share, _)| share.is_finite());
     entry.kiln = Some(median(&rounds.seconds[0])).filter(|s| s.is_finite());
     for (i, &peer) in who.iter().enumerate() {
-        let _ = crew.ask(peer, plan.threads, "drop g");
+        let _ = workers.ask(peer, plan.threads, "drop g");
         if i > 0 && !rounds.seconds[i].is_empty() {
             entry.add_peer(peer, blas(peer), median(&rounds.seconds[i]));
         }
@@ -62,9 +63,9 @@ pub(super) fn measure(crew: &mut Crew, size: (usize, usize, usize), plan: &Plan)
 }
 
 /// Whose products someone calls, where its build is the usual one.
-fn blas(who: Who) -> &'static str {
+fn blas(who: Framework) -> &'static str {
     match who {
-        Who::NumPy => "OpenBLAS",
+        Framework::NumPy => "OpenBLAS",
         _ => "mm",
     }
 }

@@ -1,12 +1,12 @@
 //! The table, and the same as JSON.
 
-use super::crew::Who;
+use super::framework::Framework;
 use super::rounds::Ratio;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the numbers of an entry are; less is better.
+/// The quantity that an entry measures; less is better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Measure {
     Seconds,
@@ -20,10 +20,10 @@ pub(super) struct Entry {
     pub(super) measure: Measure,
     pub(super) kiln: Option<f64>,
     /// Every setting of every peer that was measured.
-    pub(super) peers: Vec<(Who, String, f64)>,
-    pub(super) best: Option<(Who, String)>,
+    pub(super) peers: Vec<(Framework, String, f64)>,
+    pub(super) best: Option<(Framework, String)>,
     pub(super) ratio: Option<Ratio>,
-    /// What one repetition does: 32 images, so many FLOP.
+    /// The work of one repetition, in images or FLOP.
     pub(super) per_repetition: Option<(f64, &'static str)>,
     /// The share of the machine's multiply-adds, and those a second.
     pub(super) of_peak: Option<(f64, f64)>,
@@ -50,12 +50,12 @@ impl Entry {
         }
     }
 
-    pub(super) fn add_peer(&mut self, who: Who, setting: &str, value: f64) {
+    pub(super) fn add_peer(&mut self, who: Framework, setting: &str, value: f64) {
         self.peers.push((who, setting.to_string(), value));
     }
 
     /// The least number of a peer, over its settings.
-    fn least(&self, who: Who) -> Option<f64> {
+    fn least(&self, who: Framework) -> Option<f64> {
         let own = self.peers.iter().filter(|(w, ..)| *w == who).map(|&(.., v)| v);
         own.min_by(f64::total_cmp)
     }
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// How much a second, of images or of FLOP.
+    /// The work of a second, in images or FLOP.
     fn rate(&self, seconds: f64) -> Option<String> {
         let (amount, unit) = self.per_repetition?;
         let rate = amount / seconds;
@@ -123,7 +123,7 @@ pub(super) struct Report {
     pub(super) threads: usize,
     pub(super) quick: bool,
     /// Names and versions.
-    pub(super) names: BTreeMap<Who, String>,
+    pub(super) names: BTreeMap<Framework, String>,
     pub(super) entries: Vec<Entry>,
 }
 
@@ -151,9 +151,14 @@ impl Report {
     }
 
     /// The peers that have a number anywhere.
-    fn columns(&self) -> Vec<Who> {
-        let all = [Who::Torch, Who::TensorFlow, Who::Jax, Who::NumPy];
-        let measured = |&who: &Who| self.entries.iter().any(|e| e.least(who).is_some());
+    fn columns(&self) -> Vec<Framework> {
+        let all = [
+            Framework::Torch,
+            Framework::TensorFlow,
+            Framework::Jax,
+            Framework::NumPy,
+        ];
+        let measured = |&who: &Framework| self.entries.iter().any(|e| e.least(who).is_some());
         all.into_iter().filter(measured).collect()
     }
 }
@@ -223,7 +228,7 @@ pub(super) fn time(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// What the processor calls itself, where the system says.
+/// The name of the processor, if the system has it.
 fn cpu() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info
@@ -257,9 +262,9 @@ mod tests {
     fn a_row_shows_the_best_of_each_peer() {
         let mut entry = Entry::new("net/lenet-b4/train");
         (entry.kiln, entry.per_repetition) = (Some(0.002), Some((4.0, "images")));
-        entry.add_peer(Who::Torch, "eager-nchw", 0.008);
-        entry.add_peer(Who::Torch, "compile-nchw", 0.005);
-        entry.best = Some((Who::Torch, "compile-nchw".into()));
+        entry.add_peer(Framework::Torch, "eager-nchw", 0.008);
+        entry.add_peer(Framework::Torch, "compile-nchw", 0.005);
+        entry.best = Some((Framework::Torch, "compile-nchw".into()));
         entry.ratio = Some(Ratio {
             median: 2.5,
             low: 2.25,
@@ -271,7 +276,7 @@ mod tests {
         let report = Report {
             threads: 2,
             quick: true,
-            names: BTreeMap::from([(Who::Torch, "torch 2".to_string())]),
+            names: BTreeMap::from([(Framework::Torch, "torch 2".to_string())]),
             entries: vec![entry, product],
         };
         let text = report.to_string();

@@ -6,10 +6,10 @@ pub(super) type Turn<'a> = dyn FnMut(usize) -> Result<f64, String> + 'a;
 /// Rounds after which peers that are far behind the fastest peer sit out.
 const TRIAL: usize = 2;
 
-/// How far behind that is.
+/// The factor behind the fastest that excludes a contender.
 const BEHIND: f64 = 1.3;
 
-/// What the rounds gave: the seconds of each contender, round by round; shorter for those that sat out.
+/// The results of the rounds: the seconds of each contender, round by round; shorter for those that sat out.
 pub(super) struct Rounds {
     pub(super) seconds: Vec<Vec<f64>>,
 }
@@ -60,7 +60,7 @@ impl Rounds {
         rest.min_by(|&a, &b| median(&self.seconds[a]).total_cmp(&median(&self.seconds[b])))
     }
 
-    /// How many times as fast Kiln was as contender `i`, round by round.
+    /// The ratios of the seconds of contender `i` to Kiln's, round by round.
     pub(super) fn ratio(&self, i: usize) -> Option<Ratio> {
         let pairs = self.seconds[i].iter().zip(&self.seconds[0]);
         let ratios: Vec<f64> = pairs.map(|(peer, kiln)| peer / kiln).collect();

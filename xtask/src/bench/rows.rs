@@ -1,4 +1,4 @@
-//! What is measured in turns: nets, products, what a start costs, and what a second thread brings.
+//! The rows that are measured in turns: nets, products, starts, and the gain of a second thread.
 
 /// A net at a batch size, training or inference.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ impl NetRow {
         format!("net/{}-b{}/{what}", self.name, self.batch)
     }
 
-    /// What a batch is made of.
+    /// The shape of a batch.
     pub(super) fn unit(&self) -> &'static str {
         if self.name == "gpt-mini" { "sequences" } else { "images" }
     }

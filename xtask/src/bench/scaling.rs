@@ -1,14 +1,15 @@
-//! What a second thread brings: Kiln on all threads against Kiln on one, in turns.
+//! The gain of a second thread: Kiln on all threads against Kiln on one, in turns.
 
-use super::Plan;
-use super::crew::{Crew, Who};
+use super::framework::Framework;
 use super::nets::run;
+use super::plan::Plan;
 use super::report::Entry;
 use super::rounds::{Rounds, median};
 use super::rows::{NetRow, SCALING};
+use super::workers::Workers;
 use crate::workspace::root;
 
-pub(super) fn measure(crew: &mut Crew, plan: &Plan) -> Option<Entry> {
+pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Option<Entry> {
     let row = NetRow {
         name: "resnet18",
         batch: 32,
@@ -17,10 +18,10 @@ pub(super) fn measure(crew: &mut Crew, plan: &Plan) -> Option<Entry> {
     let (id, file) = (row.id(), root().join("target/bench/row.safetensors"));
     let file = file.display();
     let threads = [plan.threads, 1];
-    let written = crew.ask(Who::Kiln, plan.threads, &format!("write {id} {file}"));
+    let written = workers.ask(Framework::Kiln, plan.threads, &format!("write {id} {file}"));
     let loaded = written.and_then(|_| {
         threads.iter().try_for_each(|&t| {
-            let answer = crew.ask(Who::Kiln, t, &format!("load s default {id} {file}"));
+            let answer = workers.ask(Framework::Kiln, t, &format!("load s default {id} {file}"));
             answer.map(drop)
         })
     });
@@ -29,17 +30,17 @@ pub(super) fn measure(crew: &mut Crew, plan: &Plan) -> Option<Entry> {
         return None;
     }
     let rounds = Rounds::play(2, plan.rounds, &mut |i| {
-        run(crew, Who::Kiln, threads[i], "s", plan.seconds)
+        run(workers, Framework::Kiln, threads[i], "s", plan.seconds)
     });
     for t in threads {
-        let _ = crew.ask(Who::Kiln, t, "drop s");
+        let _ = workers.ask(Framework::Kiln, t, "drop s");
     }
     let mut entry = Entry::new(SCALING);
     entry.per_repetition = Some((row.batch as f64, row.unit()));
     entry.kiln = Some(median(&rounds.seconds[0])).filter(|s| s.is_finite());
     let alone = median(&rounds.seconds[1]);
-    entry.add_peer(Who::Kiln, "1 thread", alone);
-    entry.best = Some((Who::Kiln, "1 thread".into()));
+    entry.add_peer(Framework::Kiln, "1 thread", alone);
+    entry.best = Some((Framework::Kiln, "1 thread".into()));
     entry.ratio = rounds.ratio(1);
     println!("{SCALING:<36} {}", entry.line());
     Some(entry)

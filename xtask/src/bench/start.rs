@@ -1,25 +1,26 @@
-//! What it costs to start: seconds from a process's start to its first trained step, and the most memory it had.
+//! The cost of starting: seconds from a process's start to its first trained step, and the most memory it had.
 
-use super::Plan;
-use super::crew::{Crew, Who};
+use super::framework::Framework;
+use super::plan::Plan;
 use super::report::{Entry, Measure};
 use super::rounds::{Rounds, median};
 use super::rows::START;
+use super::workers::Workers;
 
 /// New processes of each contender.
 const ROUNDS: usize = 5;
 
-pub(super) fn measure(crew: &mut Crew, plan: &Plan) -> Vec<Entry> {
-    let mut who = vec![Who::Kiln];
-    for &peer in plan.peers(&Who::NETS) {
-        if crew.get(peer, plan.threads).is_some() {
+pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Vec<Entry> {
+    let mut who = vec![Framework::Kiln];
+    for &peer in plan.peers(&Framework::NETS) {
+        if workers.get(peer, plan.threads).is_some() {
             who.push(peer);
         }
     }
     let mut resident = vec![Vec::new(); who.len()];
     let rounds = if plan.quick { 1 } else { ROUNDS };
     let seconds = Rounds::play(who.len(), rounds, &mut |i| {
-        let start = crew.once(who[i], plan.threads, "mnist-cnn", 128)?;
+        let start = workers.once(who[i], plan.threads, "mnist-cnn", 128)?;
         resident[i].extend(start.resident);
         Ok(start.seconds)
     });

@@ -12,13 +12,13 @@ pub(super) struct Worker {
     stdout: BufReader<ChildStdout>,
     /// The peer and its version.
     pub(super) name: String,
-    /// How it can be asked to train.
+    /// The settings for training.
     pub(super) settings: Vec<String>,
-    /// How it can be asked for inference.
+    /// The settings for inference.
     pub(super) infer: Vec<String>,
 }
 
-/// What the start of a process costs.
+/// The cost of starting a process.
 pub(super) struct Start {
     /// Seconds from the start of the process to the end of its first training step.
     pub(super) seconds: f64,

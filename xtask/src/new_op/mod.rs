@@ -1,4 +1,4 @@
-//! `cargo xtask new-op NAME`: a new op family, in its room on every floor.
+//! `cargo xtask new-op NAME`: a new op family, with a file in every layer.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The scaffold is a whole op that passes its tests: `y = factor·x`. Replace the formula floor by floor, from core to
+The scaffold is a whole op that passes its tests: `y = factor·x`. Replace the formula layer by layer, from core to
 testkit; docs/adding-an-op.md is the walk. An op of an existing family needs no scaffold: it goes into that family's
 files. An op composed of others needs crates/nn and crates/testkit alone.")]
 pub(crate) struct Args {
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 /// The files of a new family and what goes into them.
-const ROOMS: &[(&str, &str, &str)] = &[
+const FILES: &[(&str, &str, &str)] = &[
     ("crates/core/src/ops", "rs", include_str!("templates/core.rs.txt")),
     (
         "crates/core/src/checks",
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn scaffold(root: &Path, name: &str) -> Result<Vec<String>, String> {
     check_name(name)?;
     let mut written: Vec<(String, String)> = Vec::new();
-    for (folder, extension, template) in ROOMS {
+    for (folder, extension, template) in FILES {
         let path = format!("{folder}/{name}.{extension}");
         if root.join(&path).exists() || root.join(folder).join(name).exists() {
             return Err(format!("{path} exists: an op of that family goes into its files"));
@@ -159,7 +159,7 @@ fn enter(text: &str, line: &str) -> Option<String> {
     }
 }
 
-/// Whether line `i` is the last `+ SomethingOps` of a list.
+/// True if line `i` is the last `+ SomethingOps` of a list.
 fn ends_bounds(lines: &[String], i: usize) -> bool {
     let bound = |i: usize| lines.get(i).is_some_and(|l| l.trim_start().starts_with("+ "));
     bound(i) && !bound(i + 1)

@@ -85,7 +85,7 @@ fn compile_kernel(root: &Path) {
 fn the_scaffold_compiles_and_is_tidy() {
     let copy = Copy::new();
     let written = scaffold(&copy.0, "grid_sample").expect("a new family");
-    assert_eq!(written.len(), ROOMS.len() + 10);
+    assert_eq!(written.len(), FILES.len() + 10);
     assert!(scaffold(&copy.0, "grid_sample").is_err(), "a family is scaffolded once");
     assert!(scaffold(&copy.0, "conv").is_err(), "conv exists");
     assert_eq!(crate::tidy::faults(&copy.0), Ok(Vec::new()));
@@ -107,7 +107,7 @@ fn the_scaffold_compiles_and_is_tidy() {
         .env("CARGO_TARGET_DIR", target);
     let mut format = Command::new("rustfmt");
     format.args(["--check", "--edition", "2024"]);
-    let rust = ROOMS.iter().filter(|(_, extension, _)| *extension == "rs");
+    let rust = FILES.iter().filter(|(_, extension, _)| *extension == "rs");
     format.args(rust.map(|(folder, ..)| format!("{folder}/grid_sample.rs")));
     for mut command in [format, check] {
         let output = command

@@ -1,13 +1,13 @@
 //! Every op of a backend compares its buffers with its parameters before anything else.
 
-use super::{Finding, House};
+use super::workspace::{Finding, Workspace};
 
 /// The methods of `kiln_core::Runtime` that move memory of a length the caller gives.
 const COPIES: [&str; 4] = ["upload_bytes", "upload_part", "download_bytes", "copy"];
 
-pub(super) fn check(house: &House) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for source in &house.sources {
+    for source in &workspace.sources {
         let backend = matches!(source.krate(), "cpu" | "cuda" | "profile") && source.path.contains("/src/");
         let traits = source.path.starts_with("crates/core/src/ops/");
         if !backend && !traits {
@@ -47,7 +47,7 @@ fn blocks(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What follows each `start`, and where it does.
+/// The pieces of text behind each `start`, and their places.
 fn pieces<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut ends = text.match_indices(start).map(|(at, _)| at + start.len()).peekable();
     std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ fn pieces<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = (usize, &'t
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{house, places};
+    use super::super::tests::{places, workspace};
     use super::*;
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
             format!("use x;\n\nimpl SoftmaxOps for Cpu {{\n    fn softmax(&self) {{\n        {body}\n    }}\n}}\n")
         };
         let at = |path: &str, text: &str| {
-            let found = check(&house(&[(path, text)]));
+            let found = check(&workspace(&[(path, text)]));
             places(&found).into_iter().map(String::from).collect::<Vec<_>>()
         };
         assert!(at("crates/cpu/src/ops/softmax.rs", &op("checks::softmax(self)?;")).is_empty());
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn bodies_of_traits_and_copies_check_too() {
         let text = "\npub trait AOps: Runtime {\n    fn a(&self);\n\n    fn b(&self) {\n        run()\n    }\n}\n";
-        let found = check(&house(&[("crates/core/src/ops/a.rs", text)]));
+        let found = check(&workspace(&[("crates/core/src/ops/a.rs", text)]));
         assert_eq!(places(&found), ["crates/core/src/ops/a.rs:5"]);
         let text = "\nimpl Runtime for Cpu {\n    fn name(&self) {\n        n()\n    }\n\n    fn copy(&self) {\n        c()\n    }\n}\n";
-        let found = check(&house(&[("crates/cpu/src/runtime.rs", text)]));
+        let found = check(&workspace(&[("crates/cpu/src/runtime.rs", text)]));
         assert_eq!(places(&found), ["crates/cpu/src/runtime.rs:7"]);
     }
 }

@@ -1,15 +1,15 @@
 //! Rules about single files: length, unfinished work, tests that do not run.
 
-use super::{Finding, House};
+use super::workspace::{Finding, Workspace};
 
 /// Lines up to which a file is one idea.
 const SOFT: usize = 500;
 /// Lines over which it is certainly more than one.
 const HARD: usize = 600;
 
-pub(super) fn check(house: &House) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for file in &house.files {
+    for file in &workspace.files {
         let counted = [".rs", ".cu", ".cuh", ".c", ".h", ".py"];
         if !counted.iter().any(|e| file.path.ends_with(e)) {
             continue;
@@ -25,7 +25,7 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
             });
         }
     }
-    for source in &house.sources {
+    for source in &workspace.sources {
         for word in ["todo", "unimplemented"] {
             for at in source.words(word) {
                 if source.code[at + word.len()..].starts_with('!') {
@@ -50,14 +50,14 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{house, places};
+    use super::super::tests::{places, workspace};
     use super::*;
 
     #[test]
     fn long_files_are_found() {
         let lines = |n: usize| "x\n".repeat(n);
         for (n, found, notes) in [(500, 0, 0), (501, 0, 1), (600, 0, 1), (601, 1, 0)] {
-            let all = check(&house(&[("crates/nn/src/a.rs", &lines(n))]));
+            let all = check(&workspace(&[("crates/nn/src/a.rs", &lines(n))]));
             assert_eq!(
                 (places(&all).len(), all.iter().filter(|f| f.note).count()),
                 (found, notes),
@@ -70,7 +70,7 @@ mod tests {
     fn unfinished_work_is_found() {
         let text = "fn a() { todo!() }\n#[ignore = \"slow\"]\nfn b() {}\nfn c() { unimplemented!(\"later\") }\n\
                     #[test]\n#[ignore]\nfn d() { let ignore = \"todo!()\"; } // todo!()";
-        let all = check(&house(&[("crates/nn/src/a.rs", text)]));
+        let all = check(&workspace(&[("crates/nn/src/a.rs", text)]));
         let expected = [1, 4, 2, 6].map(|line| format!("crates/nn/src/a.rs:{line}"));
         assert_eq!(places(&all), expected);
     }

@@ -1,10 +1,11 @@
-//! Who may import whom, and that everything generic is generic over one thing.
+//! The layers: the crates that a crate may import, and one bound for everything generic.
 
-use super::{Finding, House};
+use super::workspace::{Finding, Workspace};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
-/// Each crate of the house and the crates of ours that it may depend on; `None` is everything.
+/// Each crate of the workspace, by its folder, and the packages of ours that it may depend on, without `kiln-`; `None` is
+/// everything.
 const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&[])),
     ("derive", Some(&[])),
@@ -14,14 +15,16 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("device", Some(&["link"])),
     ("kernels", Some(&["core"])),
     ("cuda", Some(&["core", "device", "kernels"])),
-    ("emulator", Some(&[])),
+    ("emulator/ptx", Some(&[])),
+    ("emulator/simulator", Some(&["ptx"])),
+    ("emulator/driver", Some(&["ptx", "simulator"])),
     ("nn", Some(&["core", "derive", "files"])),
     ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
     ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),
-    ("fuzz", Some(&["core", "cpu", "nn", "data", "emulator"])),
+    ("fuzz", Some(&["core", "cpu", "nn", "data", "simulator"])),
     ("cli", None),
     ("benches", None),
     ("xtask", Some(&[])),
@@ -30,30 +33,33 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 /// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
 const GENERIC: &[&str] = &["nn", "models", "data", "train", "profile", "testkit"];
 
+/// Folders with a manifest that the workspace's own excludes.
+const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];
+
 /// The only crate that may depend on a foreign one, and why.
 const SOLE_USER: &[(&str, &str, &str)] = &[
     ("cust", "device", "every CUDA call goes through one crate"),
     ("proptest", "testkit", "elsewhere it belongs under [dev-dependencies]"),
 ];
 
-pub(super) fn check(house: &House) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for file in &house.files {
+    for file in &workspace.files {
         let Some(name) = crate_of(&file.path) else { continue };
         match file.text.parse::<Table>() {
             Ok(manifest) => manifest_rules(name, &file.path, &manifest, &mut found),
             Err(e) => found.push(Finding::new(&file.path, format!("not TOML: {}", e.message()))),
         }
     }
-    found.extend(bounds(house));
+    found.extend(bounds(workspace));
     found
 }
 
-/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`.
+/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`. Crates outside of the workspace have none.
 fn crate_of(path: &str) -> Option<&str> {
     let folder = path.strip_suffix("/Cargo.toml")?;
-    let name = folder.strip_prefix("crates/").unwrap_or(folder);
-    (!name.contains('/')).then_some(name)
+    let outside = OUTSIDE.contains(&folder);
+    (!outside).then_some(folder.strip_prefix("crates/").unwrap_or(folder))
 }
 
 fn manifest_rules(name: &str, path: &str, manifest: &Table, found: &mut Vec<Finding>) {
@@ -108,9 +114,9 @@ fn dependencies(manifest: &Table) -> BTreeSet<(String, bool)> {
 }
 
 /// Above `core` everything generic says exactly `B: Backend`.
-fn bounds(house: &House) -> Vec<Finding> {
+fn bounds(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for source in house.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {
+    for source in workspace.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {
         for (at, word) in source.all_words() {
             let before = source.code[..at].trim_end();
             let after = source.code[at + word.len()..].trim_start();
@@ -131,13 +137,13 @@ fn bounds(house: &House) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{house, places};
+    use super::super::tests::{places, workspace};
     use super::*;
 
     const LINTS: &str = "[lints]\nworkspace = true\n";
 
     fn found(path: &str, manifest: &str) -> Vec<Finding> {
-        check(&house(&[(path, &format!("{manifest}\n{LINTS}"))]))
+        check(&workspace(&[(path, &format!("{manifest}\n{LINTS}"))]))
     }
 
     #[test]
@@ -154,6 +160,12 @@ mod tests {
             [nn]
         );
         assert!(found(nn, "[dev-dependencies]\nkiln-cpu.workspace = true").is_empty());
+        let simulator = "crates/emulator/simulator/Cargo.toml";
+        assert!(found(simulator, "[dependencies]\nkiln-ptx.workspace = true").is_empty());
+        assert_eq!(
+            places(&found(simulator, "[dependencies]\nkiln-emulator.workspace = true")),
+            [simulator]
+        );
     }
 
     #[test]
@@ -174,13 +186,13 @@ mod tests {
     fn an_unknown_crate_and_missing_lints_are_found() {
         let new = "crates/new/Cargo.toml";
         assert_eq!(places(&found(new, "")), [new]);
-        let cli = house(&[("crates/cli/Cargo.toml", "[dependencies]\nkiln-cpu = \"1\"")]);
+        let cli = workspace(&[("crates/cli/Cargo.toml", "[dependencies]\nkiln-cpu = \"1\"")]);
         assert_eq!(places(&check(&cli)), ["crates/cli/Cargo.toml"]);
     }
 
     #[test]
     fn a_second_bound_is_found() {
-        let one = |text: &str| check(&house(&[("crates/nn/src/a.rs", text)])).len();
+        let one = |text: &str| check(&workspace(&[("crates/nn/src/a.rs", text)])).len();
         assert_eq!(
             one("impl<B: Backend> Tensor<B> {}\nuse kiln_core::{Backend, Runtime};"),
             0

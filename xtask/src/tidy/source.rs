@@ -22,13 +22,13 @@ impl Source {
         }
     }
 
-    /// The crate's folder name for `crates/NAME/…`, else the first folder.
+    /// The crate's folder below `crates`, else the first folder: `nn` for `crates/nn/src/lib.rs`, `emulator/ptx` for
+    /// `crates/emulator/ptx/src/lib.rs`.
     pub(super) fn krate(&self) -> &str {
-        let mut parts = self.path.split('/');
-        match parts.next() {
-            Some("crates") => parts.next().unwrap_or(""),
-            first => first.unwrap_or(""),
-        }
+        let path = self.path.strip_prefix("crates/").unwrap_or(&self.path);
+        let parts = if path.starts_with("emulator/") { 2 } else { 1 };
+        let end = path.match_indices('/').nth(parts - 1);
+        end.map_or(path, |(at, _)| &path[..at])
     }
 
     /// `path:line` of a byte of the code.
@@ -46,7 +46,7 @@ impl Source {
             .map(move |word| (word.as_ptr() as usize - start, word))
     }
 
-    /// Where `word` stands in the code as a word of its own.
+    /// The places of `word` in the code as a word of its own.
     pub(super) fn words(&self, word: &str) -> Vec<usize> {
         self.all_words().filter(|(_, w)| *w == word).map(|(at, _)| at).collect()
     }
@@ -173,5 +173,14 @@ mod tests {
         });
         assert!(source.words("unsafe").is_empty());
         assert_eq!(source.krate(), "xtask");
+    }
+
+    #[test]
+    fn a_crate_in_a_folder_of_several_has_both_names() {
+        let source = Source::new(&File {
+            path: "crates/emulator/ptx/src/lib.rs".into(),
+            text: String::new(),
+        });
+        assert_eq!(source.krate(), "emulator/ptx");
     }
 }

@@ -1,26 +1,27 @@
-//! `unsafe` stays in its rooms, and every block says why it is sound.
+//! `unsafe` code stays in a few crates, and every block says why it is sound.
 
 use super::source::Source;
-use super::{Finding, House};
+use super::workspace::{Finding, Workspace};
 
 /// The crates that may contain `unsafe`, and for what.
-const ROOMS: &[(&str, &str)] = &[
+const ALLOWED: &[(&str, &str)] = &[
     ("link", "the way to the CUDA driver"),
     ("device", "calls into the CUDA driver"),
     ("cuda", "kernel launches"),
-    ("emulator", "the driver's C interface"),
+    ("emulator/driver", "the CUDA driver's C interface"),
+    ("emulator/simulator", "the registers and memory of emulated kernels"),
     ("cpu", "SIMD kernels"),
 ];
 
-pub(super) fn check(house: &House) -> Vec<Finding> {
+pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
-    for source in &house.sources {
-        let room = ROOMS.iter().any(|(name, _)| *name == source.krate());
+    for source in &workspace.sources {
+        let allowed = ALLOWED.iter().any(|(name, _)| *name == source.krate());
         for at in source.words("unsafe") {
             // `#![forbid(unsafe_code)]` is another word; `unsafe fn` in a trait's signature needs its docs, not a proof.
-            if !room {
-                let rooms: Vec<_> = ROOMS.iter().map(|(name, what)| format!("{name} ({what})")).collect();
-                let message = format!("`unsafe` belongs in {}", rooms.join(", "));
+            if !allowed {
+                let crates: Vec<_> = ALLOWED.iter().map(|(name, what)| format!("{name} ({what})")).collect();
+                let message = format!("`unsafe` belongs in {}", crates.join(", "));
                 found.push(Finding::new(source.place(at), message));
             } else if opens_a_claim(&source.code[at..]) && !has_proof(source, at) {
                 found.push(Finding::new(
@@ -33,14 +34,14 @@ pub(super) fn check(house: &House) -> Vec<Finding> {
     found
 }
 
-/// Whether this `unsafe` claims that something is sound: a block or an impl, rather than a function that asks its
+/// True if this `unsafe` claims that something is sound: a block or an impl, rather than a function that asks its
 /// caller.
 fn opens_a_claim(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     rest.starts_with('{') || rest.starts_with("impl")
 }
 
-/// Whether a SAFETY comment stands on the line of `at`, or above it with nothing between but comments, attributes and
+/// True if a SAFETY comment stands on the line of `at`, or above it with nothing between but comments, attributes and
 /// the beginning of the same statement.
 fn has_proof(source: &Source, at: usize) -> bool {
     let line = source.code[..at].matches('\n').count();
@@ -61,16 +62,16 @@ fn has_proof(source: &Source, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{house, places};
+    use super::super::tests::{places, workspace};
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let found = check(&house(&[(path, text)]));
+        let found = check(&workspace(&[(path, text)]));
         places(&found).into_iter().map(String::from).collect()
     }
 
     #[test]
-    fn unsafe_outside_its_rooms_is_found() {
+    fn unsafe_outside_its_crates_is_found() {
         let text = "// SAFETY: never\nfn f() { unsafe { g() } }";
         assert_eq!(found("crates/nn/src/a.rs", text), ["crates/nn/src/a.rs:2"]);
         assert!(found("crates/cpu/src/a.rs", text).is_empty());

@@ -3,6 +3,7 @@
 
 mod arena;
 mod room;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ pub(crate) use room::Room;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+pub use tally::PoolStats;
 
 /// A caching allocator of a device. Clones are the same pool.
 ///
@@ -33,23 +35,6 @@ struct Shared {
     /// Who has entered which private pool, the latest last.
     entered: Mutex<Vec<(ThreadId, Arc<Room>)>>,
     direct: bool,
-}
-
-/// What a pool has and has done, in bytes and calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Bytes in blocks, each rounded up.
-    pub live: usize,
-    /// Bytes that the driver gave and that are in no block.
-    pub cached: usize,
-    /// The most bytes that were live at once.
-    pub peak: usize,
-    /// Allocations of the driver.
-    pub allocations: usize,
-    /// Allocations that the driver has back.
-    pub releases: usize,
-    /// Requests for a block.
-    pub requests: usize,
 }
 
 impl Pool {

@@ -1,52 +1,12 @@
 //! An arena with a driver behind it: the main part of a pool, or a private one.
 
-use super::PoolStats;
 use super::arena::{Arena, plan};
+use super::tally::Tally;
+use crate::capture_mode::CaptureMode;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::ffi::{self, call};
-use crate::graph::CaptureMode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What a pool and its private pools have and have done together.
-#[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<(PoolStats, usize)>);
-
-impl Tally {
-    pub(super) fn read(&self) -> PoolStats {
-        let (stats, reserved) = *self.lock();
-        PoolStats {
-            cached: reserved - stats.live,
-            ..stats
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (PoolStats, usize)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn taken(&self, bytes: usize) {
-        let (stats, _) = &mut *self.lock();
-        stats.live += bytes;
-        stats.peak = stats.peak.max(stats.live);
-    }
-
-    fn given(&self, bytes: usize) {
-        self.lock().0.live -= bytes;
-    }
-
-    fn allocated(&self, bytes: usize) {
-        let (stats, reserved) = &mut *self.lock();
-        stats.allocations += 1;
-        *reserved += bytes;
-    }
-
-    fn released(&self, bytes: usize) {
-        let (stats, reserved) = &mut *self.lock();
-        stats.releases += 1;
-        *reserved -= bytes;
-    }
-}
 
 /// Segments of one owner. It is alive as long as its pool or one of its blocks.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Kernel images, as the emulated driver loads them: PTX and fat binaries.
 
-use kiln_emulator::Program;
+use kiln_simulator::Program;
 
 /// Loads a text and decodes its kernels.
 fn decode(text: &str) {

@@ -1,0 +1,134 @@
+//! The history of a block's shared memory.
+
+use super::order::{Manner, Order, Record};
+
+/// The fault of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// Nothing has written what is read. If another thread does before the next barrier, that is a race.
+    Unwritten,
+    /// A `cp.async` is still filling it.
+    Unwaited(Record),
+    /// It and a write have no order.
+    Write(Record),
+    /// It and a read have no order.
+    Read(Record),
+}
+
+/// The last write and two reads since then of a few bytes.
+type Cell = [Record; 3];
+
+/// One cell for as many bytes as the smallest access of the kernel has. A record's own bits are the pc.
+#[derive(Debug, Default)]
+pub(super) struct SharedCells {
+    cells: Vec<[u64; 3]>,
+}
+
+/// The thread and the instruction of an access, and its manner.
+#[derive(Clone, Copy)]
+pub(super) struct Who {
+    pub(super) thread: u32,
+    pub(super) pc: u32,
+    pub(super) manner: Manner,
+}
+
+impl Who {
+    fn record(self, now: u32) -> Record {
+        Record::new(now, self.thread, self.manner, self.pc)
+    }
+
+    fn strong(self) -> bool {
+        self.manner == Manner::Strong
+    }
+}
+
+impl SharedCells {
+    /// Makes room; what is there already stays, and is too old to matter.
+    pub(super) fn reserve(&mut self, cells: usize) {
+        if self.cells.len() < cells {
+            self.cells = vec![[0; 3]; cells];
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.cells.fill([0; 3]);
+    }
+
+    pub(super) fn write_of(&self, cell: usize) -> Record {
+        Record(self.cells[cell][0])
+    }
+
+    #[inline]
+    fn get(&self, cell: usize) -> Cell {
+        self.cells[cell].map(Record)
+    }
+
+    /// A thread reads a cell; `Ok(true)` when nothing has written it.
+    #[inline]
+    pub(super) fn read(&mut self, order: &Order, cell: usize, who: Who) -> Result<bool, Wrong> {
+        let [write, first, second] = self.get(cell);
+        check_write(order, write, who)?;
+        let me = who.record(order.now);
+        if first.time() < order.floor || first.thread() == who.thread {
+            self.cells[cell][1] = me.0;
+        } else if second.time() < order.floor || second.thread() == who.thread || crowded(first, second, who.thread) {
+            self.cells[cell][2] = me.0;
+        }
+        Ok(write.time() < order.start)
+    }
+
+    /// A thread writes a cell, or begins to; `Ok(true)` when nothing had written it. `same` says whether another lane of
+    /// the same instruction writes the same value.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        order: &Order,
+        cell: usize,
+        who: Who,
+        same: impl FnOnce(u32) -> bool,
+    ) -> Result<bool, Wrong> {
+        let [write, first, second] = self.get(cell);
+        if write.time() >= order.floor || write.pending() {
+            if write.time() == order.now && write.thread() != who.thread {
+                if !(who.strong() && write.strong() || same(write.thread())) {
+                    return Err(Wrong::Write(write));
+                }
+            } else {
+                check_write(order, write, who)?;
+            }
+        }
+        for read in [first, second] {
+            if !(order.before(read, who.thread) || who.strong() && read.strong()) {
+                return Err(Wrong::Read(read));
+            }
+        }
+        self.cells[cell] = [who.record(order.now).0, 0, 0];
+        Ok(write.time() < order.start)
+    }
+
+    /// The copy into a cell that this thread issued is complete.
+    pub(super) fn landed(&mut self, order: &Order, cell: usize, thread: u32) {
+        let write = self.write_of(cell);
+        if write.pending() && write.thread() == thread {
+            self.cells[cell][0] = Record::new(order.now, thread, Manner::Plain, write.low()).0;
+        }
+    }
+}
+
+/// An error unless the last write is ordered before an access.
+#[inline]
+fn check_write(order: &Order, write: Record, who: Who) -> Result<(), Wrong> {
+    if write.pending() && write.time() >= order.start {
+        return Err(Wrong::Unwaited(write));
+    }
+    if order.before(write, who.thread) || who.strong() && write.strong() {
+        return Ok(());
+    }
+    Err(Wrong::Write(write))
+}
+
+/// True if both readers that are known belong to one warp, and this one to another: two warps meet fewer others.
+pub(super) fn crowded(first: Record, second: Record, thread: u32) -> bool {
+    first.thread() / 32 == second.thread() / 32 && first.thread() / 32 != thread / 32
+}
