@@ -24,32 +24,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/core", &["error.rs", "shape.rs"]),
-    ("crates/cpu", &["conv/few.rs", "conv/planar.rs"]),
-    (
-        "crates/cpu",
-        &[
-            "conv/winograd/convolve.rs",
-            "conv/winograd/mod.rs",
-            "conv/winograd/weight.rs",
-            "conv/winograd/weights.rs",
-            "conv/winograd/whole.rs",
-        ],
-    ),
-    (
-        "crates/cpu",
-        &[
-            "epilogue.rs",
-            "gemm/chosen.rs",
-            "gemm/isa.rs",
-            "gemm/mod.rs",
-            "gemm/panels.rs",
-            "gemm/pooled.rs",
-            "gemm/rows.rs",
-            "gemm/winograd.rs",
-            "runtime.rs",
-            "scalar.rs",
-        ],
-    ),
     (
         "crates/cpu",
         &[

@@ -16,7 +16,7 @@ pub(crate) mod direct;
 pub(crate) mod geometry;
 #[cfg(test)]
 pub(crate) mod naive;
-mod operands;
+pub(crate) mod operands;
 pub(crate) mod packed_columns;
 pub(crate) mod pad_image;
 mod pad_line;

@@ -2,20 +2,11 @@
 //!
 //! The choice depends on the shapes, the width of this machine's vectors, and on whether convolutions are to be exact.
 
+use crate::conv::operands::Pass;
 use crate::conv::{Geometry, direct, packed_columns, planar};
 use crate::gemm::Gemm;
 use crate::winograd::Tiling;
 use std::fmt;
-
-/// The three products of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    Forward,
-    /// The gradient of the input.
-    DataGrad,
-    /// The gradient of the weight.
-    WeightGrad,
-}
 
 /// A way to compute one of the products.
 #[derive(Clone, Copy, Debug)]

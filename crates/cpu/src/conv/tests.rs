@@ -1,6 +1,7 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
-use crate::conv::plan::{Algorithm, Pass};
+use crate::conv::operands::Pass;
+use crate::conv::plan::Algorithm;
 use crate::conv::{Geometry, Operands, naive};
 use crate::epilogue::Epilogue;
 use crate::ops::conv as ops;

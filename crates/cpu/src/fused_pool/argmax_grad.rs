@@ -3,8 +3,9 @@
 
 use crate::Cpu;
 use crate::conv::Geometry;
+use crate::conv::operands::Pass;
 use crate::conv::pad_image::PaddedImage;
-use crate::conv::plan::{Algorithm, Pass, choose};
+use crate::conv::plan::{Algorithm, choose};
 use crate::fused_pool::{Lines, PoolGeometry, PoolKernels};
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD};
 use crate::scalar::Scalar;

@@ -1,6 +1,7 @@
 //! Convolution and its two gradients, by the algorithms that [`crate::conv::plan`] chooses.
 
-use crate::conv::plan::{Algorithm, Pass, choose};
+use crate::conv::operands::Pass;
+use crate::conv::plan::{Algorithm, choose};
 use crate::conv::{Geometry, Operands, depthwise, direct, packed_columns, planar, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::scalar::Scalar;

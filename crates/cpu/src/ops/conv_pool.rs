@@ -7,7 +7,8 @@ mod tests;
 
 use super::conv::forward;
 use super::pool::{is_2x2_stride2, max_pool_wide};
-use crate::conv::plan::{Algorithm, Pass, choose};
+use crate::conv::operands::Pass;
+use crate::conv::plan::{Algorithm, choose};
 use crate::conv::planar::Planes;
 use crate::conv::{Geometry, Operands};
 use crate::fused_pool::forward::PooledConv;

@@ -3,8 +3,8 @@
 use crate::gemm::{Panels, transpose};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
+use crate::winograd::layout::{CHANNELS, apart};
 use crate::winograd::transform::{Channels, Transforms};
-use crate::winograd::{CHANNELS, apart};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use std::ops::Range;

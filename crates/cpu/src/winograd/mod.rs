@@ -11,7 +11,7 @@
 //! The transforms add and subtract values of like size, which costs digits. In f32 no result is further from the exact one than
 //! 4e-6 of the root of the mean of the squares of all, in layers as nets have them; direct sums stay within 3e-6, and with
 //! 4×4 results, which would take 36 multiplications, it would be 5e-6. The tests hold all three products to it. For the same reason
-//! sums over channels and tiles are added up from short ones ([`CHANNELS`]).
+//! sums over channels and tiles are added up from short ones ([`layout::CHANNELS`]).
 //!
 //! What is not finite in one element of a tile is not finite in all of its results. Where that happens the whole product is left
 //! to direct sums, which keep it in the windows that see it.
@@ -19,6 +19,7 @@
 mod filter;
 mod forward;
 mod kernels;
+mod layout;
 mod one_pass;
 #[cfg(test)]
 mod tests;
@@ -42,9 +43,6 @@ use kiln_core::Result;
 use tiles::Tiles;
 pub(crate) use tiling::Tiling;
 
-/// Channels, or tiles, whose products are summed by themselves.
-const CHANNELS: usize = 64;
-
 /// Runs an expression with the transforms of the tiles' sides.
 macro_rules! with_transforms {
     ($tiles:expr, |$t:ident| $run:expr) => {
@@ -59,13 +57,6 @@ macro_rules! with_transforms {
             }
         }
     };
-}
-
-/// Elements from one point's matrix to the next: a line more than the matrix, so that the points of a tile do not meet in
-/// one set of a cache.
-fn apart(rows: usize, columns: usize) -> usize {
-    const LINE: usize = 16;
-    (rows * columns).next_multiple_of(LINE) + LINE
 }
 
 /// The convolution of `x` in the order that keeps more in cache. As of every product here, what is returned is whether all of it

@@ -1,7 +1,7 @@
 //! The ways to cut a convolution into tiles, and what each costs.
 
 use crate::conv::Geometry;
-use crate::conv::plan::Pass;
+use crate::conv::operands::Pass;
 use crate::winograd::filter::Direction;
 use crate::winograd::tiles::{Sides, Tiles};
 use std::fmt;

@@ -4,9 +4,9 @@ use crate::Cpu;
 use crate::gemm::{AOperand, CTile, Segment, gemm_tn_segmented, matrix, sum_parts};
 use crate::parallel::{THREADS, try_chunks_mut};
 use crate::scalar::Scalar;
+use crate::winograd::layout::{CHANNELS as STRETCH, apart};
 use crate::winograd::tiles::Tiles;
 use crate::winograd::transform::{Channels, Transforms};
-use crate::winograd::{CHANNELS as STRETCH, apart};
 use kiln_core::Result;
 use std::sync::atomic::{AtomicBool, Ordering};
 
