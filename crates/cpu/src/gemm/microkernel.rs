@@ -11,6 +11,10 @@
 
 use crate::simd::vector::Vector;
 
+/// Steps of k ahead of the sums for which rows of B are prefetched: a panel streams from the second-level cache, whose latency
+/// the twelve cycles of a step do not cover.
+const PREFETCH_STEPS: usize = 16;
+
 /// Rows of the largest tile of any instruction set.
 pub(crate) const MAX_ROWS: usize = 12;
 
@@ -131,7 +135,7 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
     unsafe {
         unrolled!(i < MR {
             if i < t.count {
-                fetch::<V, NV>((*t.c.add(i)).wrapping_add(t.c_offset));
+                prefetch::<V, NV>((*t.c.add(i)).wrapping_add(t.c_offset));
             }
         });
         for (i, tap) in t.taps.iter().enumerate() {
@@ -155,6 +159,7 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
                     ahead = ahead.wrapping_offset(t.ahead.next);
                 }
                 while k < end {
+                    prefetch::<V, NV>(b.wrapping_add(PREFETCH_STEPS * t.b_step));
                     let row = load::<V, NV>(b, last);
                     unrolled!(i < MR {
                         let x = V::splat(*a[i].add(k));
@@ -213,6 +218,7 @@ pub(crate) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
             for _ in 0..segment.len {
                 V::prefetch(ahead);
                 ahead = ahead.wrapping_add(t.ahead_step);
+                prefetch::<V, NV>(b.wrapping_add(PREFETCH_STEPS * t.b_step));
                 let row = load::<V, NV>(b, last);
                 unrolled!(i < MR {
                     let x = V::splat(*a.add(i));
@@ -281,11 +287,11 @@ pub(crate) unsafe fn dots<V: Vector, const MR: usize>(t: &DotTile<V::Element>, c
     }
 }
 
-/// Asks for the lines of a row of C, while the sums are made.
+/// Prefetches a row of a tile or a panel, which need not be readable.
 #[inline(always)]
-fn fetch<V: Vector, const NV: usize>(c: *const V::Element) {
+fn prefetch<V: Vector, const NV: usize>(row: *const V::Element) {
     for j in 0..NV {
-        V::prefetch(c.wrapping_add(j * V::LANES));
+        V::prefetch(row.wrapping_add(j * V::LANES));
     }
 }
 
