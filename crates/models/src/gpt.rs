@@ -3,7 +3,7 @@
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
-use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor};
+use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
 
 /// The sizes of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,25 +147,27 @@ impl<B: Backend> Gpt<B> {
                 return Err(Error::invalid("gpt", "ids", ids.shape(), expected));
             }
         };
-        let mut x = self.wte.call("wte", ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
-        for (i, block) in self.h.iter().enumerate() {
-            x = block.call(&format!("h.{i}"), &x)?;
-        }
-        self.lm_head.call("lm_head", &self.ln_f.call("ln_f", &x)?)
+        trace::scope(self, ids, || {
+            let mut x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
+            for block in &self.h {
+                x = block.forward(&x)?;
+            }
+            self.lm_head.forward(&self.ln_f.forward(&x)?)
+        })
     }
 }
 
 impl<B: Backend> Layer<B> for GptBlock<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = x.add(&self.attn.call("attn", &self.ln_1.call("ln_1", x)?)?)?;
-        x.add(&self.mlp.call("mlp", &self.ln_2.call("ln_2", &x)?)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?)?)?;
+        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
     }
 }
 
 impl<B: Backend> Layer<B> for Attention<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.c_attn.call("c_attn", x)?.self_attention(self.heads, true)?;
-        self.c_proj.call("c_proj", &y)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.c_attn.forward(x)?.self_attention(self.heads, true)?;
+        self.c_proj.forward(&y)
     }
 
     /// The two products of every head, of positions that see each other.
@@ -175,8 +177,8 @@ impl<B: Backend> Layer<B> for Attention<B> {
 }
 
 impl<B: Backend> Layer<B> for Mlp<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.gelu.call("gelu", &self.c_fc.call("c_fc", x)?)?;
-        self.c_proj.call("c_proj", &x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.gelu.forward(&self.c_fc.forward(x)?)?;
+        self.c_proj.forward(&x)
     }
 }

@@ -39,10 +39,10 @@ impl<B: Backend> Lenet<B> {
 }
 
 impl<B: Backend> Layer<B> for Lenet<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.conv1.call_pooled("conv1", ("pool", &self.pool), x)?;
-        let x = self.conv2.call_pooled("conv2", ("pool", &self.pool), &x)?;
-        let x = self.fc1.call("fc1", &self.flatten.call("flatten", &x)?)?;
-        self.fc3.call("fc3", &self.fc2.call("fc2", &x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.conv1.forward_pooled(&self.pool, x)?;
+        let x = self.conv2.forward_pooled(&self.pool, &x)?;
+        let x = self.fc1.forward(&self.flatten.forward(&x)?)?;
+        self.fc3.forward(&self.fc2.forward(&x)?)
     }
 }

@@ -48,10 +48,10 @@ impl<B: Backend> MnistCnn<B> {
 }
 
 impl<B: Backend> Layer<B> for MnistCnn<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.conv1.call_pooled("conv1", ("pool1", &self.pool1), x)?;
-        let x = self.conv2.call_pooled("conv2", ("pool2", &self.pool2), &x)?;
-        let x = self.flatten.call("flatten", &self.conv3.call("conv3", &x)?)?;
-        self.dense2.call("dense2", &self.dense1.call("dense1", &x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.conv1.forward_pooled(&self.pool1, x)?;
+        let x = self.conv2.forward_pooled(&self.pool2, &x)?;
+        let x = self.flatten.forward(&self.conv3.forward(&x)?)?;
+        self.dense2.forward(&self.dense1.forward(&x)?)
     }
 }

@@ -45,8 +45,8 @@ impl<B: Backend> Vgg11<B> {
 }
 
 impl<B: Backend> Layer<B> for Vgg11<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.flatten.call("flatten", &self.features.call("features", x)?)?;
-        self.classifier.call("classifier", &x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.flatten.forward(&self.features.forward(x)?)?;
+        self.classifier.forward(&x)
     }
 }

@@ -69,7 +69,7 @@ impl<B: Backend> Tensor<B> {
             return self;
         }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
-        let scope = if B::WATCHES { self.backend.scope() } else { 0 };
+        let scope = self.backend.observer().map_or(0, |observer| observer.scope());
         let node = Node::new((op, scope), Box::new(rule()), edges, &self);
         Tensor {
             node: Some(node),

@@ -1,7 +1,7 @@
 //! What is kept of a step: a flat list of marks, and the tree of scopes that they name.
 
 use kiln_core::ops::{AttentionParams, Binary, ConvParams, PoolParams, Reduce, Unary};
-use kiln_core::{Cost, Scope, Shape};
+use kiln_core::{Cost, Observer, Scope, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -185,7 +185,28 @@ impl Recorder {
         self.open(name, "", None);
     }
 
-    pub(crate) fn enter(&self, scope: &Scope<'_>) {
+    fn open(&self, field: &str, kind: &'static str, input: Option<Shape>) {
+        let mut state = self.state();
+        if state.step.is_none() {
+            return;
+        }
+        let parent = state.open.last().copied().unwrap_or(0);
+        let scope = state.timeline.child(parent, field, kind, input);
+        // After the look-up: watching is not the layer's time.
+        state.mark_enter(self.now(), scope, None);
+    }
+
+    pub(crate) fn op(&self, mark: Mark) {
+        self.state().mark(mark);
+    }
+
+    pub(crate) fn timeline(&self) -> Timeline {
+        self.state().timeline.clone()
+    }
+}
+
+impl Observer for Recorder {
+    fn enter(&self, scope: &Scope<'_>) {
         match *scope {
             Scope::Layer { name, kind, input } => self.open(name, kind, Some(*input)),
             Scope::Gradient { op, of } => {
@@ -201,18 +222,7 @@ impl Recorder {
         }
     }
 
-    fn open(&self, field: &str, kind: &'static str, input: Option<Shape>) {
-        let mut state = self.state();
-        if state.step.is_none() {
-            return;
-        }
-        let parent = state.open.last().copied().unwrap_or(0);
-        let scope = state.timeline.child(parent, field, kind, input);
-        // After the look-up: watching is not the layer's time.
-        state.mark_enter(self.now(), scope, None);
-    }
-
-    pub(crate) fn leave(&self, output: Option<&Shape>) {
+    fn leave(&self, output: Option<&Shape>) {
         let at = self.now();
         let mut state = self.state();
         let Some(scope) = state.open.pop() else { return };
@@ -222,16 +232,8 @@ impl Recorder {
         state.mark(Mark::Leave { at });
     }
 
-    pub(crate) fn scope(&self) -> u32 {
+    fn scope(&self) -> u32 {
         self.state().open.last().copied().unwrap_or(0)
-    }
-
-    pub(crate) fn op(&self, mark: Mark) {
-        self.state().mark(mark);
-    }
-
-    pub(crate) fn timeline(&self) -> Timeline {
-        self.state().timeline.clone()
     }
 }
 

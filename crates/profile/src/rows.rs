@@ -160,7 +160,7 @@ impl Timeline {
 mod tests {
     use super::*;
     use crate::record::{Detail, Recorder};
-    use kiln_core::Scope;
+    use kiln_core::{Observer, Scope};
 
     #[test]
     fn medians_are_in_the_middle() {

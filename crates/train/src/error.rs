@@ -70,7 +70,7 @@ pub enum TrainError {
         advice: &'static str,
     },
     /// The metric that decides what is best is not among those measured.
-    #[error("the run is asked to watch `{asked}`, but it measures {found}; name one of these")]
+    #[error("the run is asked to monitor `{asked}`, but it measures {found}; name one of these")]
     UnknownMetric {
         /// The name asked for.
         asked: String,

@@ -120,14 +120,14 @@ where
     Ok(Some(Evaluation { values, samples }))
 }
 
-/// Refuses to watch a metric that is not measured, before the run starts.
-pub(crate) fn check_watch(watch: &crate::Watch, names: &[String]) -> Result<()> {
-    if watch.metric == "loss" || names.contains(&watch.metric) {
+/// Refuses a monitor of a metric that is not measured, before the run starts.
+pub(crate) fn check_monitor(monitor: &crate::Monitor, names: &[String]) -> Result<()> {
+    if monitor.metric == "loss" || names.contains(&monitor.metric) {
         return Ok(());
     }
     let found = std::iter::once("loss").chain(names.iter().map(String::as_str));
     Err(TrainError::UnknownMetric {
-        asked: watch.metric.clone(),
+        asked: monitor.metric.clone(),
         found: found.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
     })
 }

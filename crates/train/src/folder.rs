@@ -29,7 +29,7 @@ struct Held {
 }
 
 impl RunFolder {
-    /// The weights with the best value of the watched metric.
+    /// The weights with the best value of the monitored metric.
     pub const BEST: &'static str = "best.safetensors";
     /// The weights after the last epoch, or after the last step of an interrupted run.
     pub const LAST: &'static str = "last.safetensors";

@@ -57,7 +57,7 @@ pub struct EpochRecord {
     pub train: Values,
     /// Measured on the validation set after the epoch.
     pub valid: Option<Values>,
-    /// Whether the watched metric is the best so far.
+    /// Whether the monitored metric is the best so far.
     pub best: bool,
     /// Samples trained on.
     pub samples: u64,
@@ -189,7 +189,7 @@ impl History {
         self.epochs.last()
     }
 
-    /// The epoch with the best value of the watched metric.
+    /// The epoch with the best value of the monitored metric.
     pub fn best(&self) -> Option<&EpochRecord> {
         self.epochs.iter().rev().find(|e| e.best)
     }

@@ -1,10 +1,10 @@
 //! The training loop's outside: what to do, who looks on, where files go.
 
 use crate::callback::{Callback, Flow, Plan};
-use crate::evaluate::check_watch;
+use crate::evaluate::check_monitor;
 use crate::run::Run;
 use crate::{
-    Batch, EpochRecord, Execution, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Warning, Watch,
+    Batch, EpochRecord, Execution, History, Metric, Monitor, Output, Result, RunFolder, StopHandle, TrainError, Warning,
 };
 use kiln_core::Backend;
 use kiln_data::Loader;
@@ -27,7 +27,7 @@ pub enum Clip {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
     /// End the run with an error that names the step. The loss of every step is kept, and looked at when losses are read,
-    /// every [`TrainOptions::read_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
+    /// every [`TrainOptions::log_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
     Stop,
     /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
     /// batch; more than `in_a_row` such steps one after the other end the run. Loss and gradients are looked at before
@@ -50,11 +50,11 @@ pub struct TrainOptions {
     /// How gradients are kept small.
     pub clip: Option<Clip>,
     /// Batches between two reads of the loss.
-    pub read_every: usize,
+    pub log_every: usize,
     /// What to do about NaN.
     pub non_finite: NonFinite,
     /// What decides which weights are best.
-    pub watch: Watch,
+    pub monitor: Monitor,
     /// Ends the run after this many epochs without improvement.
     pub patience: Option<u64>,
     /// Ends the run after this many updates, those skipped included. The epoch in progress ends with it, and is measured
@@ -75,9 +75,9 @@ impl Default for TrainOptions {
             epochs: 1,
             accumulate: 1,
             clip: None,
-            read_every: 50,
+            log_every: 50,
             non_finite: NonFinite::Stop,
-            watch: Watch::default(),
+            monitor: Monitor::default(),
             patience: None,
             max_steps: None,
             capture: true,
@@ -98,7 +98,7 @@ impl TrainOptions {
         };
         positive("epochs", self.epochs)?;
         positive("accumulate", self.accumulate as u64)?;
-        positive("read_every", self.read_every as u64)?;
+        positive("log_every", self.log_every as u64)?;
         positive("patience", self.patience.unwrap_or(1))?;
         positive("max_steps", self.max_steps.unwrap_or(1))?;
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
@@ -106,10 +106,10 @@ impl TrainOptions {
         {
             return Err(TrainError::invalid("clip", limit, "a finite number above 0"));
         }
-        if self.watch.min_delta.is_nan() || self.watch.min_delta < 0.0 {
+        if self.monitor.min_delta.is_nan() || self.monitor.min_delta < 0.0 {
             return Err(TrainError::invalid(
                 "min_delta",
-                self.watch.min_delta,
+                self.monitor.min_delta,
                 "a number of 0 or more",
             ));
         }
@@ -122,8 +122,8 @@ impl TrainOptions {
 pub enum End {
     /// All epochs are done, or [`TrainOptions::max_steps`] updates.
     Finished,
-    /// The watched metric has not improved for [`TrainOptions::patience`] epochs.
-    Stale,
+    /// The monitored metric has not improved for [`TrainOptions::patience`] epochs.
+    EarlyStopped,
     /// A [`StopHandle`] or a callback asked for it.
     Stopped,
 }
@@ -146,7 +146,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The epoch with the best value of the watched metric.
+    /// The epoch with the best value of the monitored metric.
     pub fn best(&self) -> Option<&EpochRecord> {
         self.history.best()
     }
@@ -207,8 +207,8 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Lowers the learning rate after an epoch when the watched metric has stopped improving: which way is better is
-    /// told by [`Watch::goal`], whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
+    /// Lowers the learning rate after an epoch when the monitored metric has stopped improving: which way is better is
+    /// told by [`Monitor::goal`], whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
     /// that `plateau` has here. Beside a [`schedule`](Trainer::schedule), which sets the rate before every update, it
     /// has no effect.
     pub fn reduce_on_plateau(mut self, plateau: ReduceOnPlateau) -> Self {
@@ -254,13 +254,13 @@ impl<B: Backend> Trainer<B> {
     /// layers, learning rates and running statistics change from step to step as they do without.
     ///
     /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
-    /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
+    /// monitored metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
     /// Files that somebody removes from the folder meanwhile are written again where the run still holds what was in them,
     /// and a folder that is moved is followed: see [`Report::warnings`].
     /// A run that is asked to stop finishes its batch, saves [`RunFolder::LAST`] and returns.
     ///
     /// # Errors
-    /// Options outside their domain, a watched metric that is not measured, data that does not read, errors of ops with
+    /// Options outside their domain, a monitored metric that is not measured, data that does not read, errors of ops with
     /// the step they happened at, [`TrainError::NonFiniteLoss`] and its kin, files that cannot be written.
     pub fn fit<M, S>(
         &mut self,
@@ -276,7 +276,7 @@ impl<B: Backend> Trainer<B> {
     {
         self.options.check()?;
         let names: Vec<String> = self.metrics.iter().map(|m| m.name()).collect();
-        check_watch(&self.options.watch, &names)?;
+        check_monitor(&self.options.monitor, &names)?;
         if train.batches() == 0 {
             let samples = train.dataset().len();
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));

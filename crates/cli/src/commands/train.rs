@@ -15,8 +15,8 @@ use kiln_files::shown_path;
 use kiln_nn::Module;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_train::{
-    Accuracy, Clip, End, Goal, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Warning,
-    Watch,
+    Accuracy, Clip, End, Goal, Monitor, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer,
+    Warning,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -152,12 +152,12 @@ impl Task for Train<'_> {
             epochs: settings.epochs,
             accumulate: args.accumulate as usize,
             clip: args.clip_norm.map(Clip::Norm),
-            read_every: args.log_every as usize,
+            log_every: args.log_every as usize,
             non_finite: match args.skip_nan {
                 Some(in_a_row) => NonFinite::Skip { in_a_row },
                 None => NonFinite::Stop,
             },
-            watch: Watch::new("accuracy", Goal::Max),
+            monitor: Monitor::new("accuracy", Goal::Max),
             patience: args.patience,
             max_steps: args.max_steps,
             capture: !args.no_capture,
@@ -195,7 +195,7 @@ impl Task for Train<'_> {
             "event": "end",
             "reason": match report.end {
                 End::Finished => "finished",
-                End::Stale => "stale",
+                End::EarlyStopped => "early_stopped",
                 End::Stopped => "stopped",
             },
             "steps": report.steps,
@@ -339,6 +339,6 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     }
     Ok(match done.end {
         End::Stopped => signals.exit_code().unwrap_or(code::INTERRUPTED),
-        End::Finished | End::Stale => 0,
+        End::Finished | End::EarlyStopped => 0,
     })
 }

@@ -11,7 +11,7 @@ macro_rules! activations {
         pub struct $name;
         unit_module!([] $name, stringify!($name));
         impl<B: Backend> Layer<B> for $name {
-            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
                 x.$method()
             }
         }
@@ -46,7 +46,7 @@ macro_rules! with_options {
         }
         unit_module!([] $name, stringify!($name));
         impl<B: Backend> Layer<B> for $name {
-            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
                 x.$method($(self.$field),*)
             }
         }
@@ -100,7 +100,7 @@ pub struct Identity;
 unit_module!([] Identity, "Identity");
 
 impl<B: Backend> Layer<B> for Identity {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         Ok(x.clone())
     }
 }

@@ -116,7 +116,7 @@ impl<B: Backend> BatchNormBuilder<B> {
 }
 
 impl<B: Backend> Layer<B> for BatchNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (scale, shift) = (self.weight.as_deref(), self.bias.as_deref());
         if let (Some((mean, var)), false) = (self.running(), self.mode.is_training()) {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);

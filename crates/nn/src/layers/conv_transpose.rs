@@ -127,7 +127,7 @@ impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
 }
 
 impl<B: Backend, const R: usize> Layer<B> for ConvTranspose<B, R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = self.bias.as_deref();
         x.conv_transpose(
             &self.weight,

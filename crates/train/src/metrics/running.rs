@@ -3,7 +3,7 @@
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, Result};
-use kiln_nn::{Places, State, Tensor};
+use kiln_nn::{State, StorageSnapshot, Tensor};
 
 /// Batches after which the sum is read, so that counts in f32 stay exact: below 2²⁴ for batches of up to 16,384.
 const READ_AFTER: u32 = 1024;
@@ -85,9 +85,9 @@ impl<B: Backend> Running<B> {
     }
 
     /// Where the sum lies.
-    pub(crate) fn places(&self, places: &mut Places) {
+    pub(crate) fn storage(&self, storage: &mut StorageSnapshot) {
         if let Some(sum) = &self.sum {
-            places.state(sum);
+            storage.state(sum);
         }
     }
 
