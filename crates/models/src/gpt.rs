@@ -1,9 +1,42 @@
 //! A decoder-only transformer over tokens.
 
+use crate::{Card, DataKind, InputKind, MetricKind, Net, OptimizerKind, Recipe, ScheduleKind};
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
 use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "a GPT of six layers that writes text, character by character",
+    input: InputKind::Tokens(GptConfig::MINI.context),
+    classes: GptConfig::MINI.vocabulary,
+    parameters: 10_795_776,
+    recipe: Recipe {
+        data: DataKind::Text,
+        normalise: None,
+        augment: &[],
+        epochs: 10,
+        batch: 16,
+        optimizer: OptimizerKind::AdamW,
+        lr: 3e-4,
+        momentum: 0.0,
+        weight_decay: None,
+        schedule: ScheduleKind::WarmupCosine,
+        clip_norm: Some(1.0),
+        metric: MetricKind::Perplexity,
+        workers: 1,
+    },
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<Net<B>> {
+    let config = GptConfig {
+        vocabulary,
+        ..GptConfig::MINI
+    };
+    Ok(Net::Tokens(Box::new(Gpt::new(init, config)?)))
+}
 
 /// The sizes of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +167,21 @@ impl<B: Backend> Gpt<B> {
         })
     }
 
+    /// The longest sequence.
+    pub fn context(&self) -> usize {
+        self.wpe.shape()[0]
+    }
+
+    pub(crate) fn backend(&self) -> &B {
+        self.wpe.backend()
+    }
+
     /// The logits of the next token at every position: ids `[N, T]` to `[N, T, vocabulary]`.
     ///
     /// # Errors
     /// Ids that are not i32, not `[N, T]`, or no tokens; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let context = self.wpe.shape()[0];
+        let context = self.context();
         let length = match *ids.shape().dims() {
             [_, length] if length <= context => length,
             _ => {

@@ -1,8 +1,23 @@
 //! ResNet-18 for small images.
 
+use crate::{Card, InputKind, Net, Recipe};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, GlobalAvgPool2d, Linear};
 use kiln_nn::{Init, Layer, Module, Tensor};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "ResNet-18 as it is used on CIFAR, for 32x32 colour images",
+    input: InputKind::Images([32, 32, 3]),
+    classes: 10,
+    parameters: 11_173_962,
+    recipe: Recipe::cifar(0.1),
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
+    Ok(Net::Images(Box::new(ResNet18::new(init, classes)?)))
+}
 
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two
 /// basic blocks with 64, 128, 256 and 512 channels, then the mean over positions and one dense layer. Images
