@@ -1,4 +1,4 @@
-//! What can go wrong, typed: which op was asked, what was found, what was expected.
+//! The errors, typed: which op was asked, what was found, what was expected.
 
 use crate::{DType, Shape};
 
@@ -51,7 +51,7 @@ pub enum Error {
         argument: &'static str,
         /// The value found.
         value: String,
-        /// What would have been accepted.
+        /// The values that would have been accepted.
         expected: String,
     },
     /// Dimensions whose product does not fit.
@@ -105,7 +105,7 @@ pub enum Error {
         op: &'static str,
         /// The index found.
         index: i64,
-        /// Where it stood in the index tensor, counted row-major.
+        /// Its place in the index tensor, counted row-major.
         position: usize,
         /// The number of valid indices.
         size: usize,
@@ -165,7 +165,7 @@ pub enum Error {
     NotCapturable {
         /// The device that captures.
         device: String,
-        /// What was called.
+        /// The function that was called.
         what: &'static str,
     },
     /// A backend's own call failed.
@@ -177,7 +177,7 @@ pub enum Error {
         call: &'static str,
         /// The raw code it returned.
         code: i32,
-        /// What the code means.
+        /// The meaning of the code.
         meaning: String,
     },
     /// Work that was given up on the way ([`Runtime::interruptible`](crate::Runtime::interruptible)); what it computed is
@@ -196,7 +196,7 @@ pub enum Error {
         layer: &'static str,
         /// The modules that `path` starts from while their own names are not in it.
         from: Origin,
-        /// What went wrong there.
+        /// The error itself.
         source: Box<Error>,
     },
 }

@@ -9,13 +9,13 @@ pub trait Buffer: Send + Sync + 'static {
     fn dtype(&self) -> DType;
     /// Number of elements.
     fn len(&self) -> usize;
-    /// Whether there are no elements.
+    /// True if there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a backend's allocator has done so far.
+/// The work of a backend's allocator so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes in buffers that are alive.
@@ -38,10 +38,10 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// A captured step. A backend that cannot capture uses [`std::convert::Infallible`].
     type Graph: Send;
 
-    /// What a user calls this device: `cpu`, `cuda:0`, …
+    /// The name of this device: `cpu`, `cuda:0`, …
     fn name(&self) -> String;
 
-    /// Whether the backend computes in `dtype`.
+    /// True if the backend computes in `dtype`.
     fn supports(&self, dtype: DType) -> bool;
 
     /// True if this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
@@ -70,7 +70,7 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Waits for all work.
     fn sync(&self) -> Result<()>;
 
-    /// Whether [`capture`](Runtime::capture) can record.
+    /// True if [`capture`](Runtime::capture) can record.
     const CAPTURES: bool = true;
 
     /// Runs `body` once. A backend that can record the work returns a graph that repeats it on the same buffers; one

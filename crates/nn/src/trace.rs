@@ -19,9 +19,9 @@ pub struct LayerCall {
     pub path: String,
     /// The layer's type: `Conv2d`.
     pub kind: &'static str,
-    /// How many layers it is inside of.
+    /// The number of layers that it is inside of.
     pub depth: usize,
-    /// Whether it called layers of its own.
+    /// True if it called layers of its own.
     pub container: bool,
     /// Shape of the input.
     pub input: Shape,
@@ -39,7 +39,7 @@ pub struct LayerCall {
 #[derive(Default)]
 struct Tracer {
     calls: Vec<LayerCall>,
-    /// Whether outputs are looked at.
+    /// True if outputs are looked at.
     looks: bool,
     /// The first call whose output was not finite.
     bad: Option<usize>,
@@ -49,7 +49,7 @@ struct Tracer {
 struct Open {
     /// Its module's path in the outermost one, which has none itself.
     path: String,
-    /// How often it has called each module.
+    /// The number of calls of each module so far.
     called: HashMap<ModuleId, usize>,
 }
 
@@ -64,7 +64,7 @@ struct State {
 }
 
 thread_local! {
-    /// Whether this thread is traced.
+    /// True while this thread is traced.
     static ON: Cell<bool> = const { Cell::new(false) };
     static STATE: RefCell<State> = RefCell::default();
 }
@@ -109,7 +109,7 @@ fn traced<R>(tracer: Tracer, f: impl FnOnce() -> R) -> (R, Tracer) {
     (result, ours.unwrap_or_default())
 }
 
-/// Whether a trace is on.
+/// True while a trace is on.
 pub(crate) fn is_on() -> bool {
     ON.get()
 }
@@ -343,7 +343,7 @@ fn report<B: Backend>(
     });
 }
 
-/// Whether every value is finite: the largest magnitude tells, and it is found on the device.
+/// True if every value is finite: the largest magnitude tells, and it is found on the device.
 fn is_finite<B: Backend>(y: &Tensor<B>) -> Result<bool> {
     if y.size() == 0 {
         return Ok(true);

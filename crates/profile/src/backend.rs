@@ -64,7 +64,7 @@ impl<B: Backend> Profiled<B> {
         result
     }
 
-    /// What has been watched so far.
+    /// Everything that has been watched so far.
     pub fn timeline(&self) -> Timeline {
         self.recorder.timeline()
     }

@@ -27,7 +27,7 @@ const LOSSES: u32 = 8;
 /// Losses that a recording makes room for at once; more are made when needed.
 const ROOM: usize = 256;
 
-/// What a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
+/// The properties that a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
 type Key = (Shape, usize, usize);
 
 /// The batches of one step.
@@ -36,7 +36,7 @@ fn key(hosts: &[HostBatch]) -> Vec<Key> {
     hosts.iter().map(of).collect()
 }
 
-/// What one step leaves for the host.
+/// The results of one step for the host.
 struct Made<B: Backend> {
     /// A loss for each batch.
     losses: Vec<Tensor<B>>,
@@ -49,7 +49,7 @@ struct Recording<B: Backend> {
     key: Vec<Key>,
     /// The batches that the recording reads.
     slots: Vec<Batch<B>>,
-    /// Where everything lay after it was recorded.
+    /// The memory of everything after it was recorded.
     storage: StorageSnapshot,
     made: Made<B>,
 }
@@ -60,13 +60,13 @@ pub(crate) struct Recorder<B: Backend> {
     seen: Vec<Vec<Key>>,
     recordings: Vec<Recording<B>>,
     lost: u32,
-    /// What stood in the way of recording.
+    /// The reason why nothing is recorded.
     pub(crate) obstacle: Option<String>,
-    /// How the steps of this epoch were made.
+    /// The ways in which the steps of this epoch were made.
     pub(crate) execution: Execution,
 }
 
-/// How a step is to be made.
+/// The way in which a step is to be made.
 enum Plan {
     Eager,
     Record,
@@ -90,7 +90,7 @@ impl<B: Backend> Recorder<B> {
         }
     }
 
-    /// Whether steps are to be recorded and replayed, for which all of their batches have to be there.
+    /// True if steps are to be recorded and replayed, for which all of their batches have to be there.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
@@ -127,7 +127,7 @@ impl<B: Backend> Recorder<B> {
     }
 }
 
-/// Whether a step that could not be recorded can run op by op.
+/// True if a step that could not be recorded can run op by op.
 fn can_run_otherwise(error: &Error) -> bool {
     matches!(error.root(), Error::NotCapturable { .. } | Error::OutOfMemory { .. })
 }
@@ -159,7 +159,7 @@ where
         hosts.iter().map(|host| Ok(host.to_device(backend)?)).collect()
     }
 
-    /// What a step needs from the host beside its batches.
+    /// Prepares what a step needs from the host beside its batches.
     fn prepare(&mut self) -> kiln_core::Result<()> {
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
@@ -200,7 +200,7 @@ where
         no_grad(|| pairs.try_for_each(|(metric, running)| running.record(&**metric, scores, batch)))
     }
 
-    /// What the host counts for a step that was made.
+    /// Counts a step that was made, on the host.
     fn count(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize>) -> Result<()> {
         self.optimizer.count(&made.applied);
         self.updates += 1;
@@ -239,7 +239,7 @@ where
         self.count(made, key.iter().map(|(_, samples, _)| *samples))
     }
 
-    /// Where everything lies that outlives a step.
+    /// The memory of everything that outlives a step.
     fn storage(&self, slots: &[Batch<B>]) -> StorageSnapshot {
         let mut storage = StorageSnapshot::new();
         storage.module(self.model);

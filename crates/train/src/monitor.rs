@@ -1,4 +1,4 @@
-//! Which metric decides what is best, and when a run has stopped getting better.
+//! The metric that decides what is best, and when a run has stopped getting better.
 
 use crate::{EpochRecord, Result, TrainError, Values};
 
@@ -18,7 +18,7 @@ pub enum Goal {
 pub struct Monitor {
     /// The metric's name.
     pub metric: String,
-    /// Which way is better.
+    /// The direction that is better.
     pub goal: Goal,
     /// A change of no more than this is no improvement.
     pub min_delta: f64,
@@ -59,7 +59,7 @@ impl Monitor {
             })
     }
 
-    /// Whether `value` is better than `best`. NaN is better than nothing at all, not even at first.
+    /// True if `value` is better than `best`. NaN is better than nothing at all, not even at first.
     pub fn improves(&self, value: f64, best: Option<f64>) -> bool {
         match (self.goal, best) {
             _ if value.is_nan() => false,

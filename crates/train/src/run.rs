@@ -46,7 +46,7 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// What a batch came to.
+/// The outcome of a batch.
 #[derive(PartialEq)]
 enum Came {
     /// To an update, or to a part of the next.
@@ -57,7 +57,7 @@ enum Came {
     GivenUp,
 }
 
-/// What one epoch leaves behind.
+/// The results of one epoch.
 struct Epoch {
     samples: u64,
     skipped: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     pub(crate) closure: &'a S,
     pub(crate) recorder: Recorder<B>,
     pub(crate) losses: Losses<B>,
-    /// What the metrics have measured in training, in their order.
+    /// The metrics' measurements in training, in their order.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
     pub(crate) history: History,
@@ -94,7 +94,7 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     pub(crate) warnings: Vec<Warning>,
     /// When a step in progress is to be given up.
     interrupt: Interrupt,
-    /// Whether a forward pass changes anything in the model.
+    /// True if a forward pass changes anything in the model.
     has_buffers: bool,
 }
 
@@ -186,7 +186,7 @@ where
         })
     }
 
-    /// Whether the run has made all updates that it was allowed.
+    /// True if the run has made all updates that it was allowed.
     fn all_steps_done(&self) -> bool {
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }

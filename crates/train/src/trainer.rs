@@ -13,7 +13,7 @@ use kiln_nn::weights::Metadata;
 use kiln_nn::{Module, Optimizer};
 use std::time::Duration;
 
-/// How gradients are kept small.
+/// The bound that keeps gradients small.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Clip {
     /// Scales the gradients of the model's parameters so that their common 2-norm is at most this
@@ -23,7 +23,7 @@ pub enum Clip {
     Value(f64),
 }
 
-/// What to do about a loss or a gradient that is NaN or infinite.
+/// The answer to a loss or a gradient that is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
     /// End the run with an error that names the step. The loss of every step is kept, and looked at when losses are read,
@@ -38,7 +38,7 @@ pub enum NonFinite {
     },
 }
 
-/// What a run does. The default trains for one epoch and does nothing else.
+/// The options of a run. The default trains for one epoch and does nothing else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOptions {
     /// Passes over the training data.
@@ -47,13 +47,13 @@ pub struct TrainOptions {
     /// batch. The last update of an epoch takes what is left. They are taken one at a time, and their samples dropped, unless
     /// the step is captured; a step of more than 16 batches is not.
     pub accumulate: usize,
-    /// How gradients are kept small.
+    /// The bound that keeps gradients small.
     pub clip: Option<Clip>,
     /// Batches between two reads of the loss.
     pub log_every: usize,
-    /// What to do about NaN.
+    /// The answer to NaN.
     pub non_finite: NonFinite,
-    /// What decides which weights are best.
+    /// The metric that decides which weights are best.
     pub monitor: Monitor,
     /// Ends the run after this many epochs without improvement.
     pub patience: Option<u64>,
@@ -86,7 +86,7 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
-    /// Whether steps may be skipped, which takes a look at their gradients.
+    /// True if steps may be skipped, which takes a look at their gradients.
     pub(crate) fn skips(&self) -> bool {
         matches!(self.non_finite, NonFinite::Skip { .. })
     }
@@ -128,20 +128,20 @@ pub enum End {
     Stopped,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Why it ended.
     pub end: End,
     /// Optimizer steps done; those skipped are not counted.
     pub steps: u64,
-    /// How they were made.
+    /// The ways in which they were made.
     pub execution: Execution,
     /// Why steps were not captured though that was wanted and the backend can: what stood in the way.
     pub not_captured: Option<String>,
     /// Every whole epoch.
     pub history: History,
-    /// What happened to the run's folder and did not end the run.
+    /// Events in the run's folder that did not end the run.
     pub warnings: Vec<Warning>,
 }
 
@@ -234,7 +234,7 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// How long the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
+    /// The time that the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
     /// up, and the run ends as it stood after the step before: parameters, running statistics and counters alike. Only the
     /// CPU gives up; a device that captures is waited for.
     pub fn grace(mut self, grace: Duration) -> Self {

@@ -68,7 +68,7 @@ with_options! {
     Softplus {
         /// The sharpness.
         beta: f64 = 1.0,
-        /// Where the linear part begins.
+        /// The point at which the linear part begins.
         threshold: f64 = 20.0
     } => softplus;
     /// Softmax along an axis (`torch.nn.Softmax`).

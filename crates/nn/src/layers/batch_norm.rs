@@ -63,13 +63,13 @@ impl<B: Backend> BatchNorm<B> {
 }
 
 impl<B: Backend> BatchNormBuilder<B> {
-    /// How far the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
+    /// The share that the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
         self
     }
 
-    /// What is added to the variance.
+    /// The number that is added to the variance.
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self

@@ -60,7 +60,7 @@ pub struct NormBuilder<B, Kind> {
 }
 
 impl<B: Backend, Kind> NormBuilder<B, Kind> {
-    /// What is added to the variance (or the mean square).
+    /// The number that is added to the variance (or the mean square).
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self

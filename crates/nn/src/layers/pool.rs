@@ -100,7 +100,7 @@ impl<const R: usize> AvgPool<R> {
 
     window_options!(AvgPool);
 
-    /// Whether zeros of the padding count in the divisor; they do by default.
+    /// Sets if zeros of the padding count in the divisor; they do by default.
     pub fn count_include_pad(mut self, count: bool) -> Self {
         self.count_include_pad = count;
         self

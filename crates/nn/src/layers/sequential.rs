@@ -51,7 +51,7 @@ impl<B: Backend> Sequential<B> {
         self.layers.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }

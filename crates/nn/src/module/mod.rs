@@ -1,4 +1,4 @@
-//! What a model is made of: parameters, buffers, and the walk that names them.
+//! The parts of a model: parameters, buffers, and the walk that names them.
 //!
 //! A [`Module`] is anything that can be walked. The walk gives every parameter and buffer its dotted name, the one
 //! that PyTorch's state dictionary would give it: `features.3.weight`, `norm.running_mean`.

@@ -3,7 +3,7 @@
 use super::{Counter, Mode, Module, Param, State};
 use crate::Backend;
 
-/// What a walk finds.
+/// A finding of a walk.
 #[derive(Debug)]
 pub enum Entry<'a, B: Backend> {
     /// A parameter.
@@ -12,11 +12,11 @@ pub enum Entry<'a, B: Backend> {
     State(&'a State<B>),
     /// A counter on the device.
     Counter(&'a Counter<B>),
-    /// Whether a layer is training.
+    /// The mode of a layer.
     Mode(&'a Mode),
 }
 
-/// What a walk finds, for changing.
+/// A finding of a walk, for changing.
 #[derive(Debug)]
 pub enum EntryMut<'a, B: Backend> {
     /// A parameter.
@@ -25,7 +25,7 @@ pub enum EntryMut<'a, B: Backend> {
     State(&'a mut State<B>),
     /// A counter on the device.
     Counter(&'a mut Counter<B>),
-    /// Whether a layer is training.
+    /// The mode of a layer.
     Mode(&'a mut Mode),
 }
 
@@ -39,7 +39,7 @@ fn push(path: &mut String, name: &str) -> usize {
     len
 }
 
-/// What a walk does on its way.
+/// The function that a walk calls on its way.
 enum Visit<'w, 'a, B: Backend> {
     Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
     Modules(&'w mut dyn FnMut(&str, &'a dyn Module<B>)),

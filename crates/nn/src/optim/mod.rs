@@ -23,7 +23,7 @@ pub use sgd::{Sgd, SgdRule};
 use crate::module::StateDict;
 use crate::{Backend, Gradients, Module, Result, StorageSnapshot};
 
-/// Which parameters an update changed: those whose steps are to be counted, each time that it is made.
+/// The parameters that an update changed: those whose steps are to be counted, each time that it is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     names: Vec<String>,
@@ -100,7 +100,7 @@ pub trait Optimizer<B: Backend>: Send {
     /// before the first step, which is where an optimizer learns what device the parameters are on.
     ///
     /// # Errors
-    /// Memory.
+    /// Memory that could not be had.
     fn state_dict(&self) -> Result<StateDict<B>>;
 
     /// Continues from a saved state.
