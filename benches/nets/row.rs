@@ -6,12 +6,15 @@ use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
 use kiln_models::{InputKind, Model};
 use kiln_nn::module::{StateDict, Value};
-use kiln_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+use kiln_nn::optim::Optimizer;
 use kiln_nn::weights::{Metadata, write};
 use kiln_nn::{Indices, Rng, Tensor};
 
 /// Batches of a file, and steps whose losses are compared.
 pub(crate) const STEPS: usize = 20;
+
+/// Recipes with a larger rate than this begin with steps that are too large to compare.
+const LARGE_LR: f64 = 1e-2;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
@@ -36,12 +39,11 @@ impl Row {
 
     /// The optimizer, as `worker.py` has it.
     pub(crate) fn optimizer(self) -> Box<dyn Optimizer<Cpu>> {
-        match self.model {
-            Model::Lenet => Box::new(Sgd::new(1e-3).momentum(0.9)),
-            Model::MnistCnn => Box::new(Adam::new(1e-3)),
+        let recipe = self.model.recipe();
+        match recipe.lr > LARGE_LR {
             // Batch norm over few values makes these sensitive: larger steps let rounding grow past what losses are compared by.
-            Model::ResNet18 | Model::Vgg11 => Box::new(Sgd::new(1e-4).momentum(0.9)),
-            Model::GptMini => Box::new(AdamW::new(3e-4).weight_decay(0.01)),
+            true => recipe.optimizer.build(1e-4, recipe.momentum, None),
+            false => recipe.optimizer(),
         }
     }
 

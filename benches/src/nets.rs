@@ -9,7 +9,7 @@ use kiln_nn::{Init, Sequential};
 /// # Errors
 /// Memory that could not be had.
 pub fn mnist_cnn<B: Backend>(init: &mut Init<B>) -> Result<Sequential<B>> {
-    Ok(Sequential::new().push(MnistCnn::new(init.clone())?))
+    Ok(Sequential::new().push(MnistCnn::new(init.clone(), 10)?))
 }
 
 /// The PyTorch tutorial's CIFAR-10 net, images `[N, 32, 32, 3]`.
@@ -17,5 +17,5 @@ pub fn mnist_cnn<B: Backend>(init: &mut Init<B>) -> Result<Sequential<B>> {
 /// # Errors
 /// Memory that could not be had.
 pub fn lenet<B: Backend>(init: &mut Init<B>) -> Result<Sequential<B>> {
-    Ok(Sequential::new().push(Lenet::new(init.clone())?))
+    Ok(Sequential::new().push(Lenet::new(init.clone(), 10)?))
 }

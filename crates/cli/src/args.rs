@@ -1,9 +1,9 @@
 //! The command line.
 
-use crate::device::DeviceChoice;
-use crate::models::{self, ModelName};
+use crate::device::{DeviceChoice, DeviceOptions};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kiln_models::Model;
+use kiln_models::{Model, OptimizerKind, ScheduleKind};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -11,7 +11,9 @@ Examples:
   kiln train mnist-cnn                      train on the digits inside this program, 5 epochs
   kiln eval -w runs/mnist-cnn-0/best.safetensors
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
-  kiln train lenet --data cifar-10-batches-bin
+  kiln train resnet18 --data cifar-10-batches-bin
+  kiln train gpt-mini --data shakespeare.txt
+  kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln summary lenet
   kiln profile resnet18                     where the time of a training step goes
 
@@ -33,6 +35,10 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Classify image files with saved weights
     Predict(PredictArgs),
+    /// Go on with a text by a language model of a run
+    Generate(GenerateArgs),
+    /// List the models, their sizes and how each is trained
+    Models(ModelsArgs),
     /// Show a model's layers, shapes, parameters, FLOPs and output sizes
     Summary(SummaryArgs),
     /// Measure where a step's time goes, layer by layer, against the least that it could take
@@ -41,12 +47,12 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
 }
 
-/// Where the samples come from.
+/// The source of the samples.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DataArgs {
     /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
-    /// CIFAR-10's binary version for lenet
-    #[arg(long, value_name = "DIR", conflicts_with = "synthetic")]
+    /// CIFAR-10's binary version for other models of images; for gpt-mini a text file
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "synthetic")]
     pub(crate) data: Option<PathBuf>,
 
     /// Made-up images instead of a dataset: N to train (default 2000) and N/5 to measure
@@ -59,7 +65,7 @@ pub(crate) struct DataArgs {
     pub(crate) skip_bad: bool,
 }
 
-/// Where the work is done.
+/// The device that does the work.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceArgs {
     /// Device to compute on: auto, cpu, cuda or cuda:N; see `kiln devices`
@@ -75,30 +81,33 @@ pub(crate) struct DeviceArgs {
     pub(crate) exact: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OptimizerName {
-    /// Stochastic gradient descent, with --momentum
-    Sgd,
-    /// Adam
-    Adam,
-    /// Adam with decoupled weight decay
-    Adamw,
-    /// RMSprop
-    Rmsprop,
-    /// Adagrad
-    Adagrad,
-}
-
-impl OptimizerName {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            OptimizerName::Sgd => "sgd",
-            OptimizerName::Adam => "adam",
-            OptimizerName::Adamw => "adamw",
-            OptimizerName::Rmsprop => "rmsprop",
-            OptimizerName::Adagrad => "adagrad",
+impl DeviceArgs {
+    /// The same for the code that chooses.
+    pub(crate) fn options(&self) -> DeviceOptions {
+        DeviceOptions {
+            choice: self.device,
+            threads: self.threads,
+            exact: self.exact,
         }
     }
+}
+
+/// Reads the name of a model.
+fn model() -> impl TypedValueParser<Value = Model> {
+    let value = |m: Model| PossibleValue::new(m.name()).help(m.card().description);
+    PossibleValuesParser::new(Model::ALL.map(value)).try_map(|name| Model::from_name(&name).ok_or("no such model"))
+}
+
+/// Reads the name of an optimizer.
+fn optimizer() -> impl TypedValueParser<Value = OptimizerKind> {
+    PossibleValuesParser::new(OptimizerKind::ALL.map(OptimizerKind::name))
+        .try_map(|name| OptimizerKind::from_name(&name).ok_or("no such optimizer"))
+}
+
+/// Reads the name of a schedule.
+fn schedule() -> impl TypedValueParser<Value = ScheduleKind> {
+    PossibleValuesParser::new(ScheduleKind::ALL.map(ScheduleKind::name))
+        .try_map(|name| ScheduleKind::from_name(&name).ok_or("no such schedule"))
 }
 
 const TRAIN_EXAMPLES: &str = "\
@@ -107,9 +116,11 @@ Examples:
   kiln train mnist-cnn --epochs 10 --optimizer sgd --lr 0.01 --momentum 0.9
   kiln train mnist-cnn --data fashion-mnist --out runs/fashion
   kiln train lenet --synthetic              no dataset at hand: see whether everything works
+  kiln train resnet18 --data cifar-10-batches-bin --epochs 30
+  kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
   kiln train mnist-cnn --json | jq .valid.accuracy
 
-Everything a run writes goes into its folder: best.safetensors (highest validation accuracy), last.safetensors,
+Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
 history.jsonl (one line an epoch) and config.json; .kiln.lock is there while the run goes on, and keeps others out. Ctrl-C
 finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and ends with code 130; a second
 Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any number of threads.";
@@ -117,38 +128,42 @@ Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any n
 #[derive(Debug, Args)]
 #[command(after_help = TRAIN_EXAMPLES)]
 pub(crate) struct TrainArgs {
-    /// Which model
-    #[arg(value_enum)]
-    pub(crate) model: ModelName,
+    /// The model's name
+    #[arg(value_parser = model())]
+    pub(crate) model: Model,
 
     #[command(flatten)]
     pub(crate) data: DataArgs,
 
-    /// Passes over the training data [default: mnist-cnn 5, lenet 2]
+    /// Passes over the training data [default: that of the model, as others below: see `kiln models`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epochs: Option<u64>,
 
-    /// Samples of a batch [default: mnist-cnn 32, lenet 4]
+    /// Samples of a batch [default: that of the model]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch: Option<u32>,
 
-    /// Learning rate [default: 0.001]
+    /// Learning rate, the largest of a schedule [default: that of the model; 0.001 with another optimizer]
     #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
     pub(crate) lr: Option<f64>,
 
-    /// Optimizer [default: mnist-cnn adam, lenet sgd]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) optimizer: Option<OptimizerName>,
+    /// Optimizer [default: that of the model]
+    #[arg(long, value_name = "NAME", value_parser = optimizer())]
+    pub(crate) optimizer: Option<OptimizerKind>,
 
-    /// Momentum of sgd and rmsprop [default: lenet 0.9, else 0]
+    /// Learning rate over the run [default: that of the model]
+    #[arg(long, value_name = "NAME", value_parser = schedule())]
+    pub(crate) schedule: Option<ScheduleKind>,
+
+    /// Momentum of sgd and rmsprop [default: that of the model's own optimizer, else 0]
     #[arg(long, value_name = "M", value_parser = rate, allow_negative_numbers = true)]
     pub(crate) momentum: Option<f64>,
 
-    /// Weight decay [default: that of the optimizer]
+    /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
     #[arg(long, value_name = "W", value_parser = rate, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
 
-    /// Clip the norm of all gradients to this
+    /// Clip the norm of all gradients to this [default: that of the model]
     #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) clip_norm: Option<f64>,
 
@@ -156,7 +171,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) accumulate: u32,
 
-    /// End after N epochs without a better validation accuracy
+    /// End after N epochs without a better validation accuracy (of text: loss)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) patience: Option<u64>,
 
@@ -172,7 +187,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
 
-    /// Threads that prepare batches ahead [default: mnist-cnn 1, lenet 2]; results do not depend on it
+    /// Threads that prepare batches ahead [default: that of the model]; results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) workers: Option<u16>,
 
@@ -204,8 +219,8 @@ pub(crate) struct WeightsArgs {
     pub(crate) weights: PathBuf,
 
     /// Model the weights belong to [default: read from config.json beside them, else from the file itself]
-    #[arg(long, value_enum, value_name = "MODEL")]
-    pub(crate) model: Option<ModelName>,
+    #[arg(long, value_parser = model(), value_name = "MODEL")]
+    pub(crate) model: Option<Model>,
 }
 
 #[derive(Debug, Args)]
@@ -268,7 +283,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) top: u16,
 
-    /// Whether to invert images for mnist-cnn
+    /// When to invert images for mnist-cnn
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) invert: Invert,
 
@@ -281,9 +296,63 @@ pub(crate) struct PredictArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
+  kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
+  kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
+
+The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
+pub(crate) struct GenerateArgs {
+    /// Folder of a run, its best weights; or a weights file beside its config.json
+    #[arg(value_name = "RUN_FOLDER")]
+    pub(crate) run: PathBuf,
+
+    /// Text to go on from [default: a line break]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+
+    /// Characters to write
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tokens: u32,
+
+    /// Below 1 for likelier characters, above for rarer; 0 takes the likeliest
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) temperature: f64,
+
+    /// Draw among the K likeliest characters alone
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) top_k: Option<u32>,
+
+    /// Seed of the draws
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+impl GenerateArgs {
+    /// The weights of the run.
+    pub(crate) fn weights(&self) -> WeightsArgs {
+        WeightsArgs {
+            weights: self.run.clone(),
+            model: None,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelsArgs {
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct SummaryArgs {
-    /// Which model
-    #[arg(value_parser = models::any())]
+    /// The model's name
+    #[arg(value_parser = model())]
     pub(crate) model: Model,
 
     /// Samples of the batch that shapes, FLOPs and sizes are given for
@@ -318,8 +387,8 @@ waited for after every op of a watched step.";
 #[derive(Debug, Args)]
 #[command(after_help = PROFILE_HELP)]
 pub(crate) struct ProfileArgs {
-    /// Which model
-    #[arg(value_parser = models::any())]
+    /// The model's name
+    #[arg(value_parser = model())]
     pub(crate) model: Model,
 
     /// Samples of a batch [default: 32 images, 4 sequences]
@@ -334,9 +403,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long, conflicts_with = "optimizer")]
     pub(crate) inference: bool,
 
-    /// Optimizer [default: mnist-cnn adam, gpt-mini adamw, others sgd with momentum]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) optimizer: Option<OptimizerName>,
+    /// Optimizer [default: that of the model]
+    #[arg(long, value_name = "NAME", value_parser = optimizer())]
+    pub(crate) optimizer: Option<OptimizerKind>,
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,

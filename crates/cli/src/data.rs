@@ -2,10 +2,12 @@
 
 use crate::args::DataArgs;
 use crate::error::{Error, Result};
-use crate::models::ModelName;
 use crate::output::thousands;
-use kiln_data::{BadRecords, ByteImages, Compose, Dataset, Normalise, Split, Synthetic, ToFloat, cifar, mnist};
+use kiln_data::{
+    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Split, Synthetic, TextFile, ToFloat, Vocabulary, cifar, mnist,
+};
 use kiln_files::shown_path;
+use kiln_models::{Augment, DataKind, InputKind, Model};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,14 +15,21 @@ use std::sync::Arc;
 pub(crate) struct Data {
     pub(crate) train: Arc<dyn Dataset>,
     pub(crate) test: Arc<dyn Dataset>,
-    /// What it is, for people.
-    pub(crate) about: String,
+    /// One line for people.
+    pub(crate) description: String,
+    /// The characters of a text, where the samples are one.
+    pub(crate) vocabulary: Option<Vocabulary>,
 }
 
 impl Data {
     /// Bad records that were left out.
     pub(crate) fn skipped(&self) -> u64 {
         skipped(&self.train) + skipped(&self.test)
+    }
+
+    /// Classes or characters that the model tells apart.
+    pub(crate) fn classes(&self, model: Model) -> usize {
+        self.vocabulary.as_ref().map_or(model.classes(), Vocabulary::len)
     }
 }
 
@@ -30,38 +39,67 @@ pub(crate) fn skipped(data: &Arc<dyn Dataset>) -> u64 {
 }
 
 /// Reads the dataset of `model` that the command line asks for.
-pub(crate) fn load(model: ModelName, args: &DataArgs, seed: u64) -> Result<Data> {
+pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
     let (source, bad) = (Source::of(model, args)?, policy(args));
+    let mut vocabulary = None;
     let (train, test) = match &source {
         Source::Synthetic(n) => (synthetic(model, *n, 0, seed)?, synthetic(model, *n, 1, seed)?),
         Source::Mnist(dir) => both(mnist::folder(dir, bad)?),
         Source::Cifar(dir) => both(cifar::folder(dir, bad)?),
         Source::Digits => both(mnist::embedded()?),
+        Source::Text(path, context) => {
+            let file = TextFile::open(path)?;
+            let characters = vocabulary.insert(file.vocabulary());
+            both(file.split(characters, *context)?)
+        }
     };
     check(model, &train, &source)?;
     check(model, &test, &source)?;
     let (n, held) = (thousands(train.len() as u64), thousands(test.len() as u64));
+    let description = match &vocabulary {
+        None => format!("{source}: {n} to train, {held} held back"),
+        Some(characters) => format!(
+            "{source}: {} different characters, {n} windows to train, {held} held back",
+            characters.len()
+        ),
+    };
     Ok(Data {
         train,
         test,
-        about: format!("{source}: {n} to train, {held} held back"),
+        description,
+        vocabulary,
     })
 }
 
-/// Reads the half of that dataset that is held back from training, and says what it is. The other half need not exist.
-pub(crate) fn load_test(model: ModelName, args: &DataArgs, seed: u64) -> Result<(Arc<dyn Dataset>, String)> {
+/// Reads the half of that dataset that is held back from training, and says what it is. The other half need not exist, but for
+/// a text, of which the end is held back. `vocabulary` is that of the trained model.
+pub(crate) fn load_test(
+    model: Model,
+    args: &DataArgs,
+    seed: u64,
+    vocabulary: Option<&Vocabulary>,
+) -> Result<(Arc<dyn Dataset>, String)> {
     let (source, bad) = (Source::of(model, args)?, policy(args));
     let test: Arc<dyn Dataset> = match &source {
         Source::Synthetic(n) => synthetic(model, *n, 1, seed)?,
         Source::Mnist(dir) => Arc::new(mnist::test_folder(dir, bad)?),
         Source::Cifar(dir) => Arc::new(cifar::test_folder(dir, bad)?),
         Source::Digits => Arc::new(mnist::embedded()?.test),
+        Source::Text(path, context) => {
+            let file = TextFile::open(path)?;
+            let own = file.vocabulary();
+            Arc::new(file.split(vocabulary.unwrap_or(&own), *context)?.test)
+        }
     };
     check(model, &test, &source)?;
-    Ok((test, format!("{source}, the images held back")))
+    let held_back = match source {
+        Source::Text(..) => "the end that is held back",
+        _ => "the images held back",
+    };
+    Ok((test, format!("{source}, {held_back}")))
 }
 
-/// Where samples come from.
+/// The place that samples come from.
 enum Source<'a> {
     /// That many made-up images to train on.
     Synthetic(usize),
@@ -69,20 +107,35 @@ enum Source<'a> {
     Cifar(&'a Path),
     /// The digits inside this program.
     Digits,
+    /// A text file, in windows of that many characters.
+    Text(&'a Path, usize),
 }
 
 impl<'a> Source<'a> {
-    fn of(model: ModelName, args: &'a DataArgs) -> Result<Self> {
-        Ok(match (&args.data, args.synthetic, model) {
-            (_, Some(n), _) => Source::Synthetic(n as usize),
-            (Some(dir), None, ModelName::MnistCnn) => Source::Mnist(dir),
-            (Some(dir), None, ModelName::Lenet) => Source::Cifar(dir),
-            (None, None, ModelName::MnistCnn) => Source::Digits,
-            (None, None, ModelName::Lenet) => {
-                return Err(Error::usage("lenet needs CIFAR-10, which kiln does not ship").help(
-                    "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it and pass \
+    fn of(model: Model, args: &'a DataArgs) -> Result<Self> {
+        Ok(match (&args.data, args.synthetic, model.recipe().data, model.input()) {
+            (Some(path), None, _, InputKind::Tokens(context)) => Source::Text(path, context),
+            (None, Some(_), _, InputKind::Tokens(_)) => {
+                return Err(
+                    Error::usage(format!("{model} reads text, and --synthetic makes up images"))
+                        .help("pass any text of some thousand characters with --data FILE.txt"),
+                );
+            }
+            (_, Some(n), _, _) => Source::Synthetic(n as usize),
+            (Some(dir), None, DataKind::Mnist, _) => Source::Mnist(dir),
+            (Some(dir), None, _, _) => Source::Cifar(dir),
+            (None, None, DataKind::Mnist, _) => Source::Digits,
+            (None, None, DataKind::Cifar10, _) => {
+                return Err(
+                    Error::usage(format!("{model} needs CIFAR-10, which kiln does not ship")).help(
+                        "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it and pass \
                      --data cifar-10-batches-bin; or try the model on made-up images with --synthetic",
-                ));
+                    ),
+                );
+            }
+            (None, None, DataKind::Text, _) => {
+                return Err(Error::usage(format!("{model} needs a text, which kiln does not ship"))
+                    .help("pass any text of some thousand characters with --data FILE.txt"));
             }
         })
     }
@@ -95,6 +148,7 @@ impl std::fmt::Display for Source<'_> {
             Source::Mnist(dir) => write!(f, "MNIST files of {}", shown_path(dir)),
             Source::Cifar(dir) => write!(f, "CIFAR-10 of {}", shown_path(dir)),
             Source::Digits => f.write_str("the MNIST digits inside kiln"),
+            Source::Text(path, _) => write!(f, "the text {}", shown_path(path)),
         }
     }
 }
@@ -106,36 +160,47 @@ fn policy(args: &DataArgs) -> BadRecords {
     }
 }
 
-fn both(split: Split<ByteImages>) -> (Arc<dyn Dataset>, Arc<dyn Dataset>) {
+fn both<D: Dataset + 'static>(split: Split<D>) -> (Arc<dyn Dataset>, Arc<dyn Dataset>) {
     (Arc::new(split.train), Arc::new(split.test))
 }
 
 /// Made-up images: `n` to train on as part 0, a fifth as many to measure on as part 1.
-fn synthetic(model: ModelName, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset>> {
-    let spec = model.spec();
+fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset>> {
+    let InputKind::Images(shape) = model.input() else {
+        return Err(Error::usage(format!("{model} takes no images")));
+    };
     let count = if part == 0 { n } else { n.div_ceil(5) };
     Ok(Arc::new(
-        Synthetic::images(count, &spec.input, spec.classes, seed)?.part(part),
+        Synthetic::images(count, &shape, model.classes(), seed)?.part(part),
     ))
 }
 
 /// Refuses images that the model does not take.
-fn check(model: ModelName, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<()> {
-    let spec = model.spec();
-    match data.shape() {
-        Some(shape) if shape.dims() != spec.input => Err(Error::failure(format!(
-            "{source}: images are {shape:?}, {model} takes {:?}",
-            spec.input
+fn check(model: Model, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<()> {
+    match (data.shape(), model.input()) {
+        (Some(shape), InputKind::Images(input)) if shape.dims() != input => Err(Error::failure(format!(
+            "{source}: images are {shape:?}, {model} takes {input:?}"
         ))),
         _ => Ok(()),
     }
 }
 
-/// What turns raw pixels into the model's input.
-pub(crate) fn transform(model: ModelName) -> Result<Compose> {
-    let scaled = Compose::new().then(ToFloat);
-    Ok(match model.spec().normalise {
-        Some((mean, deviation)) => scaled.then(Normalise::new(&[mean], &[deviation])?),
+/// The way from raw samples to the model's input; in training with the random changes of the model's recipe.
+pub(crate) fn transform(model: Model, train: bool) -> Result<Compose> {
+    let InputKind::Images([height, width, _]) = model.input() else {
+        return Ok(Compose::new());
+    };
+    let recipe = model.recipe();
+    let mut stages = Compose::new();
+    for change in recipe.augment.iter().filter(|_| train) {
+        stages = match *change {
+            Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
+            Augment::Flip => stages.then(Flip::new(0.5)?),
+        };
+    }
+    let scaled = stages.then(ToFloat);
+    Ok(match recipe.normalise {
+        Some((mean, deviation)) => scaled.then(Normalise::new(mean, deviation)?),
         None => scaled,
     })
 }

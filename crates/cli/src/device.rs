@@ -5,14 +5,16 @@ mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "device/no_cuda.rs"]
 mod cuda;
+mod task;
 
-use crate::args::DeviceArgs;
 use crate::error::{Error, Result};
 use crate::output::counted;
-use kiln_core::{Backend, Runtime};
+use kiln_core::Runtime;
 use kiln_cpu::Cpu;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use std::str::FromStr;
+
+pub(crate) use task::{DeviceEntry, Task};
 
 /// A device on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,24 +45,22 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// Work that runs on any backend.
-pub(crate) trait Task {
-    /// What it gives.
-    type Output;
-    /// Is told, before it is done, which device was chosen for it and why, if that was left to this program.
-    fn chosen(&mut self, why: String) {
-        let _ = why;
-    }
-    /// Does it.
-    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output>;
+/// A device on the command line, and how it is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceOptions {
+    pub(crate) choice: DeviceChoice,
+    /// Threads of the host; as many as there are cores if not given.
+    pub(crate) threads: Option<u16>,
+    /// Convolutions by plain sums of products alone.
+    pub(crate) exact: bool,
 }
 
 /// Runs `task` on the chosen device, with the chosen number of threads on the host.
-pub(crate) fn with_device<T: Task>(args: &DeviceArgs, mut task: T) -> Result<T::Output> {
+pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Result<T::Output> {
     // The thread that makes the steps is one of the pool's: it then takes part in the work of an op instead of waiting for
     // others to wake up and do it.
     let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
-    match args.threads {
+    match options.threads {
         Some(threads) => {
             let started = pool.num_threads(usize::from(threads)).build_global();
             started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
@@ -68,53 +68,41 @@ pub(crate) fn with_device<T: Task>(args: &DeviceArgs, mut task: T) -> Result<T::
         // As many as the machine has; a pool that was there before is as good.
         None => drop(pool.build_global()),
     }
-    let gpu = match args.device {
+    let gpu = match options.choice {
         DeviceChoice::Cpu => None,
-        DeviceChoice::Cuda(number) => Some(cuda::find(number)?),
+        DeviceChoice::Cuda(number) => Some(cuda::resolve(number)?),
         DeviceChoice::Auto => {
-            let (gpu, why) = cuda::look();
+            let (gpu, why) = cuda::auto_select();
             let name = gpu.map_or_else(|| "cpu".to_string(), |n| format!("cuda:{n}"));
             task.chosen(format!("device: {name}, {why}"));
             gpu
         }
     };
     match gpu {
-        Some(number) => cuda::run(number, args.exact, task),
-        None => task.run(&Cpu::builder().exact_convolutions(args.exact).build()),
+        Some(number) => cuda::run(number, options.exact, task),
+        None => task.run(&Cpu::builder().exact_convolutions(options.exact).build()),
     }
 }
 
-/// A device as `kiln devices` lists it.
-pub(crate) struct Listed {
-    /// What `--device` takes.
-    pub(crate) name: String,
-    /// Whether this build can use it here.
-    pub(crate) usable: bool,
-    /// What it is, or why it is not usable.
-    pub(crate) about: String,
-    /// The same in numbers.
-    pub(crate) details: Map<String, Value>,
-}
-
 /// Every device this program knows of.
-pub(crate) fn list() -> Vec<Listed> {
+pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let features = vector_units();
     let units = match features.is_empty() {
         true => String::new(),
         false => format!(", {}", features.join(" ")),
     };
     let threads = rayon::current_num_threads();
-    let mut listed = vec![Listed {
+    let mut listed = vec![DeviceEntry {
         name: Cpu::new().name(),
         usable: true,
-        about: format!(
+        description: format!(
             "{}, {}{units}",
             counted(threads as u64, "thread"),
             std::env::consts::ARCH
         ),
         details: Map::from_iter([("threads".to_string(), threads.into())]),
     }];
-    listed.extend(cuda::list());
+    listed.extend(cuda::list_devices());
     listed
 }
 

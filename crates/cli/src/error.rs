@@ -1,4 +1,4 @@
-//! What the command says when something is wrong, and the code it exits with.
+//! Messages for what is wrong, and exit codes.
 
 use kiln_data::DataError;
 use kiln_nn::files::FileError;
@@ -22,9 +22,9 @@ pub(crate) mod code {
 /// An error as the user reads it.
 #[derive(Debug)]
 pub(crate) struct Error {
-    /// What was asked and what was found.
+    /// The thing that was asked, and what was found.
     pub(crate) message: String,
-    /// What to do.
+    /// Advice.
     pub(crate) help: Option<String>,
     /// The exit code.
     pub(crate) code: u8,

@@ -4,11 +4,11 @@ use crate::error::Error;
 use kiln_core::{Backend, Result};
 use kiln_files::shown;
 use kiln_nn::trace::first_non_finite;
-use kiln_nn::{Layer, Tensor, no_grad};
+use kiln_nn::{Tensor, no_grad};
 
 /// The error for an input on which a model of finite weights gives logits, or a loss, that are not finite.
-pub(crate) fn overflow<B: Backend>(net: &dyn Layer<B>, input: &Tensor<B>, what: &str) -> Result<Error> {
-    let (output, first) = first_non_finite(|| no_grad(|| net.forward(input)));
+pub(crate) fn overflow<B: Backend>(forward: impl FnOnce() -> Result<Tensor<B>>, what: &str) -> Result<Error> {
+    let (output, first) = first_non_finite(|| no_grad(forward));
     output?;
     let found = match first {
         Some(layer) => format!(

@@ -6,7 +6,6 @@ mod data;
 mod device;
 mod error;
 mod finite;
-mod models;
 mod output;
 mod progress;
 mod signals;
@@ -53,6 +52,8 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(args) => commands::train::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
+        Command::Generate(args) => commands::generate::run(args),
+        Command::Models(args) => commands::models::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Devices(args) => commands::devices::run(args),

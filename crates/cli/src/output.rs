@@ -1,4 +1,4 @@
-//! How numbers and tables look, and where they go.
+//! The look of numbers and tables, and their way to the terminal.
 
 use crate::error::{Error, Result};
 use kiln_files::is_printable;
@@ -16,6 +16,12 @@ static LOST: OnceLock<String> = OnceLock::new();
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     written(writeln!(out, "{}", plain(text)).and_then(|()| out.flush()));
+}
+
+/// Writes a part of a line to standard output at once, as [`line()`].
+pub(crate) fn text(text: &str) {
+    let mut out = std::io::stdout().lock();
+    written(write!(out, "{}", plain(text)).and_then(|()| out.flush()));
 }
 
 /// Writes a JSON value as a line, as [`line()`]. Characters that a terminal would obey are escaped; serde_json leaves those
@@ -67,7 +73,7 @@ pub(crate) fn written(result: std::io::Result<()>) {
     }
 }
 
-/// Whether all of standard output was written.
+/// Checks that all of standard output was written.
 ///
 /// # Errors
 /// A line was lost.
@@ -99,6 +105,14 @@ pub(crate) fn thousands(n: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A number a second: whole, or with a digit behind the point where it is small.
+pub(crate) fn rate(per_second: f64) -> String {
+    match per_second < 10.0 {
+        true => format!("{per_second:.1}"),
+        false => thousands(per_second as u64),
+    }
 }
 
 /// `1 epoch`, `2 epochs`.
@@ -190,6 +204,7 @@ mod tests {
             ["1e30", "0.001", "2", "0", "1e-7"]
         );
         assert_eq!(percent(0.97649), "97.65 %");
+        assert_eq!([0.04, 9.94, 10.9, 1234.5].map(rate), ["0.0", "9.9", "10", "1,234"]);
     }
 
     #[test]

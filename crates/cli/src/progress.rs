@@ -1,12 +1,12 @@
-//! What a training run shows while it goes: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
+//! The progress of a training run: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
 
-use crate::output::{counted, line, percent, thousands, warn};
+use crate::output::{counted, line, percent, rate, warn};
 use indicatif::{ProgressBar, ProgressStyle};
+use kiln_models::MetricKind;
 use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values, Warning};
-use serde_json::json;
 use std::io::IsTerminal;
 
-/// Where progress goes.
+/// The destination of progress.
 enum Show {
     /// A bar on standard error, finished epochs as lines on standard output.
     Bar(ProgressBar),
@@ -19,13 +19,14 @@ enum Show {
 /// Shows a run.
 pub(crate) struct Progress {
     show: Show,
+    metric: MetricKind,
     plan: Option<Plan>,
     /// The loss as last read.
     loss: Option<f64>,
 }
 
 impl Progress {
-    pub(crate) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool, metric: MetricKind) -> Self {
         let terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
         let show = match (json, terminal) {
             (true, _) => Show::Json,
@@ -34,8 +35,17 @@ impl Progress {
         };
         Progress {
             show,
+            metric,
             plan: None,
             loss: None,
+        }
+    }
+
+    /// The plural of a sample.
+    fn samples(&self) -> &'static str {
+        match self.metric {
+            MetricKind::Accuracy => "images",
+            MetricKind::Perplexity => "windows",
         }
     }
 
@@ -59,20 +69,20 @@ impl Callback for Progress {
     fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
         self.loss = info.loss.or(self.loss);
         let epochs = self.epochs();
-        let rate = thousands((info.samples as f64 / info.seconds) as u64);
+        let rate = format!("{} {}/s", rate(info.samples as f64 / info.seconds), self.samples());
         match &self.show {
             Show::Bar(bar) => {
                 bar.set_prefix(format!("epoch {}/{epochs}", info.epoch));
                 bar.set_position(info.batch);
                 let loss = self.loss.map_or_else(|| "…".to_string(), |l| format!("{l:.4}"));
-                bar.set_message(format!("loss {loss}  {rate} images/s"));
+                bar.set_message(format!("loss {loss}  {rate}"));
             }
             Show::Lines => {
                 let batches = self.plan.map_or(0, |p| p.batches);
                 if let Some(loss) = info.loss.filter(|_| info.batch < batches) {
                     let (epoch, batch) = (info.epoch, info.batch);
                     line(&format!(
-                        "epoch {epoch}/{epochs}  batch {batch}/{batches}  loss {loss:.4}  {rate} images/s"
+                        "epoch {epoch}/{epochs}  batch {batch}/{batches}  loss {loss:.4}  {rate}"
                     ));
                 }
             }
@@ -83,32 +93,38 @@ impl Callback for Progress {
 
     fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
         let text = match &self.show {
-            Show::Json => json!({
-                "event": "epoch",
-                "epoch": record.epoch,
-                "step": record.step,
-                "lr": record.lr,
-                "train": record.train,
-                "valid": record.valid,
-                "best": record.best,
-                "skipped": record.skipped,
-                "seconds": record.seconds,
-                "images_per_second": record.samples_per_second,
-            })
-            .to_string(),
+            Show::Json => {
+                let mut event = serde_json::json!({
+                    "event": "epoch",
+                    "epoch": record.epoch,
+                    "step": record.step,
+                    "lr": record.lr,
+                    "train": measured(&record.train, self.metric),
+                    "valid": record.valid.as_ref().map(|v| measured(v, self.metric)),
+                    "best": record.best,
+                    "skipped": record.skipped,
+                    "seconds": record.seconds,
+                });
+                event[format!("{}_per_second", self.samples())] = record.samples_per_second.into();
+                event.to_string()
+            }
             _ => {
-                let valid = record.valid.as_ref().map(|v| format!("  validation {}", values(v)));
+                let valid = record
+                    .valid
+                    .as_ref()
+                    .map(|v| format!("  validation {}", values(v, self.metric)));
                 let skipped = match record.skipped {
                     0 => String::new(),
                     n => format!("  {} skipped", counted(n, "step")),
                 };
                 format!(
-                    "epoch {}/{}  {}{}  {} images/s  {:.1} s{skipped}",
+                    "epoch {}/{}  {}{}  {} {}/s  {:.1} s{skipped}",
                     record.epoch,
                     self.epochs(),
-                    values(&record.train),
+                    values(&record.train, self.metric),
                     valid.unwrap_or_default(),
-                    thousands(record.samples_per_second as u64),
+                    rate(record.samples_per_second),
+                    self.samples(),
                     record.seconds,
                 )
             }
@@ -137,8 +153,21 @@ impl Callback for Progress {
     }
 }
 
-/// `loss 0.1234  accuracy 97.60 %`
-fn values(values: &Values) -> String {
+/// `loss 0.1234  accuracy 97.60 %`, of text `loss 1.4500 nats/character  perplexity 4.263`.
+fn values(values: &Values, metric: MetricKind) -> String {
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
-    format!("loss {:.4}  accuracy {}", get("loss"), percent(get("accuracy")))
+    let loss = get("loss");
+    match metric {
+        MetricKind::Accuracy => format!("loss {loss:.4}  accuracy {}", percent(get("accuracy"))),
+        MetricKind::Perplexity => format!("loss {loss:.4} nats/character  perplexity {:.3}", loss.exp()),
+    }
+}
+
+/// The values of an epoch, with the perplexity of text.
+fn measured(values: &Values, metric: MetricKind) -> Values {
+    let mut values = values.clone();
+    if let (MetricKind::Perplexity, Some(&loss)) = (metric, values.get("loss")) {
+        values.insert("perplexity".to_string(), loss.exp());
+    }
+    values
 }

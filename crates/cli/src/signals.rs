@@ -8,7 +8,7 @@ use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Which signal came first.
+/// The signal that came first.
 #[derive(Clone, Default)]
 pub(crate) struct Signals {
     requested: Arc<AtomicBool>,

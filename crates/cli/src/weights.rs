@@ -2,12 +2,12 @@
 
 use crate::args::WeightsArgs;
 use crate::error::{Error, Result};
-use crate::models::ModelName;
-use clap::ValueEnum;
 use kiln_core::Backend;
+use kiln_data::Vocabulary;
 use kiln_files::{open_regular, shown, shown_path};
+use kiln_models::{InputKind, Model, Net};
+use kiln_nn::Module;
 use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
-use kiln_nn::{Layer, Module};
 use kiln_train::RunFolder;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,11 @@ use std::path::{Path, PathBuf};
 /// The metadata entry, and the entry of `config.json`, that names the model.
 const MODEL: &str = "model";
 
-/// What weight files of `model` carry. One entry: the order of several is not fixed, and equal runs give equal files.
-pub(crate) fn metadata(model: ModelName) -> Metadata {
+/// The entry of `config.json` with the characters that a language model knows, in order.
+pub(crate) const VOCABULARY: &str = "vocabulary";
+
+/// The metadata of weight files of `model`. One entry: the order of several is not fixed, and equal runs give equal files.
+pub(crate) fn metadata(model: Model) -> Metadata {
     Metadata::from([(MODEL.to_string(), model.name().to_string())])
 }
 
@@ -24,9 +27,11 @@ pub(crate) fn metadata(model: ModelName) -> Metadata {
 pub(crate) struct Saved<B: Backend> {
     /// The file that they were read from.
     pub(crate) path: PathBuf,
-    pub(crate) model: ModelName,
+    pub(crate) model: Model,
     /// Ready for evaluation.
-    pub(crate) net: Box<dyn Layer<B>>,
+    pub(crate) net: Net<B>,
+    /// The characters that a language model knows.
+    pub(crate) text: Option<Vocabulary>,
 }
 
 /// Reads the weights and builds the model that they belong to.
@@ -38,12 +43,38 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         Some(model) => model,
         None => belongs_to(&path, weights.metadata())?,
     };
-    let mut net = model.build(backend, 0)?;
+    let text = match model.input() {
+        InputKind::Images(_) => None,
+        InputKind::Tokens(_) => Some(vocabulary(&path, model)?),
+    };
+    let classes = text.as_ref().map_or(model.classes(), Vocabulary::len);
+    let mut net = model.build_for(backend, 0, classes)?;
     weights
         .load_into(&mut net, LoadOptions::strict())
         .map_err(|e| failed(e).context(format!("loading {model}")))?;
     net.eval();
-    Ok(Saved { path, model, net })
+    Ok(Saved { path, model, net, text })
+}
+
+/// The characters of the language model whose weights lie at `path`.
+fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
+    let config = path.with_file_name(RunFolder::CONFIG);
+    let refused = |why: String| {
+        Error::failure(format!(
+            "{}: {model} needs the characters that it was trained on, and {why}",
+            shown_path(path)
+        ))
+        .help("name the folder of the run that trained it")
+    };
+    let found = entry(&config, VOCABULARY).map_err(refused)?;
+    let vocabulary = Vocabulary::of(found.as_deref().unwrap_or_default());
+    match vocabulary.is_empty() {
+        true => Err(refused(format!(
+            "there is no {} beside it that lists them",
+            RunFolder::CONFIG
+        ))),
+        false => Ok(vocabulary),
+    }
 }
 
 /// The weights file that a path means: in the folder of a run the best weights, or the last where none were best.
@@ -63,12 +94,12 @@ fn file(path: &Path) -> Result<PathBuf> {
 }
 
 /// The model that `config.json` beside a weights file names, or the file itself where there is no such entry.
-fn belongs_to(path: &Path, metadata: &Metadata) -> Result<ModelName> {
+fn belongs_to(path: &Path, metadata: &Metadata) -> Result<Model> {
     let refused = |found: String| {
         Err(Error::usage(format!("{}: the weights {found}", shown_path(path)))
-            .help("name the model with --model mnist-cnn or --model lenet"))
+            .help(format!("name the model with --model, one of {}", names())))
     };
-    let config = configured(&path.with_file_name(RunFolder::CONFIG));
+    let config = entry(&path.with_file_name(RunFolder::CONFIG), MODEL);
     let named = metadata.get(MODEL);
     let name = match (&config, named) {
         (Ok(Some(config)), Some(named)) if config != named => {
@@ -82,14 +113,19 @@ fn belongs_to(path: &Path, metadata: &Metadata) -> Result<ModelName> {
         (Ok(None), None) => return refused("do not say which model they belong to".to_string()),
         (Err(reason), None) => return refused(format!("do not say which model they belong to, and {reason}")),
     };
-    match ModelName::from_str(name, false) {
-        Ok(model) => Ok(model),
-        Err(_) => refused(format!("belong to `{}`, which this kiln does not know", shown(name))),
+    match Model::from_name(name) {
+        Some(model) => Ok(model),
+        None => refused(format!("belong to `{}`, which this kiln does not know", shown(name))),
     }
 }
 
-/// The model that a run's configuration names. One that is not there names none.
-fn configured(path: &Path) -> Result<Option<String>, String> {
+/// All models, for people.
+fn names() -> String {
+    Model::ALL.map(Model::name).join(", ")
+}
+
+/// A text of a run's configuration. A configuration that is not there has none.
+fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
     /// Far more than a run writes.
     const MAX_BYTES: u64 = 1 << 20;
     let failed = |e: &dyn std::fmt::Display| format!("{} cannot be read: {e}", shown_path(path));
@@ -105,7 +141,7 @@ fn configured(path: &Path) -> Result<Option<String>, String> {
     file.take(MAX_BYTES).read_to_end(&mut text).map_err(|e| failed(&e))?;
     let config: serde_json::Value =
         serde_json::from_slice(&text).map_err(|e| failed(&shown(&e.to_string()).sentence()))?;
-    Ok(config.get(MODEL).and_then(|name| name.as_str()).map(str::to_string))
+    Ok(config.get(name).and_then(|text| text.as_str()).map(str::to_string))
 }
 
 fn failed(error: WeightsError) -> Error {

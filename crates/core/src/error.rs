@@ -1,4 +1,4 @@
-//! What can go wrong, typed: which op was asked, what was found, what was expected.
+//! The errors, typed: which op was asked, what was found, what was expected.
 
 use crate::{DType, Shape};
 
@@ -51,7 +51,7 @@ pub enum Error {
         argument: &'static str,
         /// The value found.
         value: String,
-        /// What would have been accepted.
+        /// The values that would have been accepted.
         expected: String,
     },
     /// Dimensions whose product does not fit.
@@ -105,7 +105,7 @@ pub enum Error {
         op: &'static str,
         /// The index found.
         index: i64,
-        /// Where it stood in the index tensor, counted row-major.
+        /// Its place in the index tensor, counted row-major.
         position: usize,
         /// The number of valid indices.
         size: usize,
@@ -165,7 +165,7 @@ pub enum Error {
     NotCapturable {
         /// The device that captures.
         device: String,
-        /// What was called.
+        /// The function that was called.
         what: &'static str,
     },
     /// A backend's own call failed.
@@ -177,7 +177,7 @@ pub enum Error {
         call: &'static str,
         /// The raw code it returned.
         code: i32,
-        /// What the code means.
+        /// The meaning of the code.
         meaning: String,
     },
     /// Work that was given up on the way ([`Runtime::interruptible`](crate::Runtime::interruptible)); what it computed is
@@ -188,15 +188,60 @@ pub enum Error {
         device: String,
     },
     /// An error inside a model, with the module it came from.
-    #[error("in `{path}` ({layer}): {source}")]
+    #[error("{}{source}", place(path, layer))]
     In {
-        /// Dotted path of the module, as in the state dictionary.
+        /// Dotted path of the module, as in the state dictionary; empty for the module that was called from outside.
         path: String,
         /// The module's type, such as `Conv2d`.
         layer: &'static str,
-        /// What went wrong there.
+        /// The modules that `path` starts from while their own names are not in it.
+        from: Origin,
+        /// The error itself.
         source: Box<Error>,
     },
+}
+
+/// A module by where it lies and by its type: what tells it from all others as long as it is not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ModuleId {
+    address: usize,
+    type_name: &'static str,
+}
+
+impl ModuleId {
+    /// The module at this reference.
+    pub fn of<M: ?Sized>(module: &M) -> Self {
+        ModuleId {
+            address: std::ptr::from_ref(module).cast::<()>().addr(),
+            type_name: std::any::type_name::<M>(),
+        }
+    }
+}
+
+/// The modules that an [`Error::In`] has left last; none when its path is whole. All origins are equal: equal errors of two
+/// models are.
+#[derive(Debug, Clone, Default)]
+pub struct Origin(Vec<ModuleId>);
+
+impl PartialEq for Origin {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+fn join(name: &str, path: &str) -> String {
+    match path {
+        "" => name.to_string(),
+        path => format!("{name}.{path}"),
+    }
+}
+
+/// The beginning of a message: the module, if it has a name.
+fn place(path: &str, layer: &str) -> String {
+    match path {
+        "" => String::new(),
+        path => format!("in `{path}` ({layer}): "),
+    }
 }
 
 /// The end of a message about memory: the bytes that were free, where that is known.
@@ -223,14 +268,56 @@ impl Error {
     /// Adds the module an error came from; paths of nested modules join with dots, the innermost layer is named.
     pub fn within(self, name: &str, layer: &'static str) -> Self {
         match self {
-            Error::In { path, layer, source } => Error::In {
-                path: format!("{name}.{path}"),
+            Error::In {
+                path, layer, source, ..
+            } => Error::In {
+                path: join(name, &path),
                 layer,
+                from: Origin::default(),
                 source,
             },
             source => Error::In {
                 path: name.to_string(),
                 layer,
+                from: Origin::default(),
+                source: Box::new(source),
+            },
+        }
+    }
+
+    /// The error as it leaves the forward pass of `modules`, of which there are several where they run as one op.
+    ///
+    /// A module does not know the name that it is kept under, so the error remembers the module. The next one out knows its
+    /// fields: `name` finds in them what the error has left before.
+    pub fn leaving(
+        self,
+        modules: &[ModuleId],
+        layer: &'static str,
+        name: impl FnOnce(&[ModuleId], &'static str) -> String,
+    ) -> Self {
+        let left = Origin(modules.to_vec());
+        match self {
+            Error::In {
+                path,
+                layer,
+                from,
+                source,
+            } => {
+                let path = match &from.0[..] {
+                    [] => path,
+                    modules => join(&name(modules, layer), &path),
+                };
+                Error::In {
+                    path,
+                    layer,
+                    from: left,
+                    source,
+                }
+            }
+            source => Error::In {
+                path: String::new(),
+                layer,
+                from: left,
                 source: Box::new(source),
             },
         }
@@ -264,6 +351,35 @@ mod tests {
             "in `features.3` (Conv2d): conv2d: stride = 0, expected at least 1"
         );
         assert!(matches!(e.root(), Error::InvalidArgument { .. }));
+    }
+
+    /// The error of a layer, through a module that keeps it as `fc` and one that keeps that as `h.3`.
+    #[test]
+    fn what_an_error_has_left_is_named_by_the_next_module_out() {
+        let (fc, block, net) = (1u32, 2u32, 3u32);
+        let nobody = |_: &[ModuleId], _| -> String { unreachable!("the error comes from here") };
+        let known = |id: ModuleId, name: &'static str| {
+            move |asked: &[ModuleId], _: &'static str| {
+                assert_eq!(asked, [id]);
+                name.to_string()
+            }
+        };
+        let [fc, block, net] = [&fc, &block, &net].map(ModuleId::of);
+        let e = Error::invalid("linear", "x", 0, "1").leaving(&[fc], "Linear", nobody);
+        assert_eq!(e.to_string(), "linear: x = 0, expected 1");
+        let e = e.leaving(&[block], "Block", known(fc, "fc"));
+        assert_eq!(e.to_string(), "in `fc` (Linear): linear: x = 0, expected 1");
+        let e = e.leaving(&[net], "Net", known(block, "h.3"));
+        assert_eq!(e.to_string(), "in `h.3.fc` (Linear): linear: x = 0, expected 1");
+        assert_eq!(
+            e.clone().within("net", "Net").to_string(),
+            "in `net.h.3.fc` (Linear): linear: x = 0, expected 1"
+        );
+        // A name that was given by hand stands in the module that gave it.
+        let e = Error::invalid("linear", "x", 0, "1")
+            .within("fc", "Linear")
+            .leaving(&[net], "Net", nobody);
+        assert_eq!(e.to_string(), "in `fc` (Linear): linear: x = 0, expected 1");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Memory and execution: what a backend provides beside its ops.
 
-use crate::{DType, Element, Result, Shape, checks, host};
+use crate::{DType, Element, Observer, Result, checks, host};
 use std::sync::Arc;
 
 /// Memory on a backend's device, tagged with its dtype.
@@ -9,13 +9,13 @@ pub trait Buffer: Send + Sync + 'static {
     fn dtype(&self) -> DType;
     /// Number of elements.
     fn len(&self) -> usize;
-    /// Whether there are no elements.
+    /// True if there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a backend's allocator has done so far.
+/// The work of a backend's allocator so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes in buffers that are alive.
@@ -28,27 +28,6 @@ pub struct MemoryStats {
     pub allocations: u64,
 }
 
-/// What runs between [`Runtime::enter`] and [`Runtime::leave`].
-#[derive(Clone, Copy, Debug)]
-pub enum Scope<'a> {
-    /// The forward pass of a layer.
-    Layer {
-        /// The field it is kept in: one part of the dotted path.
-        name: &'a str,
-        /// The layer's type: `Conv2d`.
-        kind: &'static str,
-        /// Shape of its input.
-        input: &'a Shape,
-    },
-    /// The gradient of an op.
-    Gradient {
-        /// The op.
-        op: &'static str,
-        /// What [`Runtime::scope`] was when the op was recorded.
-        of: u32,
-    },
-}
-
 /// Tells whether work in progress is to be given up. Once it has said yes it goes on saying so.
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -59,10 +38,10 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// A captured step. A backend that cannot capture uses [`std::convert::Infallible`].
     type Graph: Send;
 
-    /// What a user calls this device: `cpu`, `cuda:0`, …
+    /// The name of this device: `cpu`, `cuda:0`, …
     fn name(&self) -> String;
 
-    /// Whether the backend computes in `dtype`.
+    /// True if the backend computes in `dtype`.
     fn supports(&self, dtype: DType) -> bool;
 
     /// True if this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
@@ -91,7 +70,7 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Waits for all work.
     fn sync(&self) -> Result<()>;
 
-    /// Whether [`capture`](Runtime::capture) can record.
+    /// True if [`capture`](Runtime::capture) can record.
     const CAPTURES: bool = true;
 
     /// Runs `body` once. A backend that can record the work returns a graph that repeats it on the same buffers; one
@@ -107,23 +86,11 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     /// Allocator statistics.
     fn memory(&self) -> MemoryStats;
 
-    /// Whether this backend wants to know which layer asks for its work, as one does that measures. Where it does not, the
-    /// three calls below are not made at all.
-    const WATCHES: bool = false;
-
-    /// What follows, up to [`leave`](Runtime::leave), belongs to `scope`; scopes nest.
-    fn enter(&self, scope: &Scope<'_>) {
-        let _ = scope;
-    }
-
-    /// Ends the innermost scope; the shape is that of a layer's output, if it succeeded.
-    fn leave(&self, output: Option<&Shape>) {
-        let _ = output;
-    }
-
-    /// The innermost scope as a number that [`Scope::Gradient`] will give back.
-    fn scope(&self) -> u32 {
-        0
+    /// Who wants to know which layer asks for the work of this thread, as a profile in progress does. Where this is the
+    /// default, `None`, code that would tell an observer is not compiled.
+    #[inline]
+    fn observer(&self) -> Option<&dyn Observer> {
+        None
     }
 
     /// Runs `body`, which may be given up on the way: once `interrupt` says so, what this thread asks of the device may fail

@@ -34,8 +34,8 @@ mod transforms;
 pub use dataset::{Dataset, Sample, Split, Subset};
 pub use error::{DataError, Place, Result};
 pub use formats::{
-    DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, cifar, csv, decode_image, idx, mnist,
-    resize_bilinear,
+    DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, TextWindows, Vocabulary, cifar,
+    csv, decode_image, idx, mnist, resize_bilinear,
 };
 pub use loader::{Batch, Epoch, HostBatch, Loader, LoaderOptions, Position};
 pub use memory::{Arrays, ByteImages, Labels};

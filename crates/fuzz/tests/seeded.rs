@@ -35,6 +35,7 @@ holds! {
     idx: "idx",
     cifar: "cifar",
     csv: "csv",
+    text: "text",
     image: "image",
     image_folder: "image-folder",
     ptx: "ptx",

@@ -1,9 +1,42 @@
 //! A decoder-only transformer over tokens.
 
+use crate::{Card, DataKind, InputKind, LanguageModel, MetricKind, Net, OptimizerKind, Recipe, ScheduleKind};
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
-use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor};
+use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "a GPT of six layers that writes text, character by character",
+    input: InputKind::Tokens(GptConfig::MINI.context),
+    classes: GptConfig::MINI.vocabulary,
+    parameters: 10_795_776,
+    recipe: Recipe {
+        data: DataKind::Text,
+        normalise: None,
+        augment: &[],
+        epochs: 10,
+        batch: 16,
+        optimizer: OptimizerKind::AdamW,
+        lr: 3e-4,
+        momentum: 0.0,
+        weight_decay: None,
+        schedule: ScheduleKind::WarmupCosine,
+        clip_norm: Some(1.0),
+        metric: MetricKind::Perplexity,
+        workers: 1,
+    },
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<Net<B>> {
+    let config = GptConfig {
+        vocabulary,
+        ..GptConfig::MINI
+    };
+    Ok(Net::Tokens(Box::new(Gpt::new(init, config)?)))
+}
 
 /// The sizes of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +167,17 @@ impl<B: Backend> Gpt<B> {
         })
     }
 
+    /// The longest sequence.
+    pub fn context(&self) -> usize {
+        self.wpe.shape()[0]
+    }
+
     /// The logits of the next token at every position: ids `[N, T]` to `[N, T, vocabulary]`.
     ///
     /// # Errors
     /// Ids that are not i32, not `[N, T]`, or no tokens; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let context = self.wpe.shape()[0];
+        let context = self.context();
         let length = match *ids.shape().dims() {
             [_, length] if length <= context => length,
             _ => {
@@ -147,25 +185,39 @@ impl<B: Backend> Gpt<B> {
                 return Err(Error::invalid("gpt", "ids", ids.shape(), expected));
             }
         };
-        let mut x = self.wte.call("wte", ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
-        for (i, block) in self.h.iter().enumerate() {
-            x = block.call(&format!("h.{i}"), &x)?;
-        }
-        self.lm_head.call("lm_head", &self.ln_f.call("ln_f", &x)?)
+        trace::scope(self, ids, || {
+            let mut x = self.wte.forward(ids)?.add(&self.wpe.narrow(0, 0, length)?)?;
+            for block in &self.h {
+                x = block.forward(&x)?;
+            }
+            self.lm_head.forward(&self.ln_f.forward(&x)?)
+        })
+    }
+}
+
+impl<B: Backend> LanguageModel<B> for Gpt<B> {
+    fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
+        Gpt::forward(self, ids)
+    }
+    fn context(&self) -> usize {
+        Gpt::context(self)
+    }
+    fn backend(&self) -> &B {
+        self.wpe.backend()
     }
 }
 
 impl<B: Backend> Layer<B> for GptBlock<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = x.add(&self.attn.call("attn", &self.ln_1.call("ln_1", x)?)?)?;
-        x.add(&self.mlp.call("mlp", &self.ln_2.call("ln_2", &x)?)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?)?)?;
+        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?)?)
     }
 }
 
 impl<B: Backend> Layer<B> for Attention<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.c_attn.call("c_attn", x)?.self_attention(self.heads, true)?;
-        self.c_proj.call("c_proj", &y)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.c_attn.forward(x)?.self_attention(self.heads, true)?;
+        self.c_proj.forward(&y)
     }
 
     /// The two products of every head, of positions that see each other.
@@ -175,8 +227,8 @@ impl<B: Backend> Layer<B> for Attention<B> {
 }
 
 impl<B: Backend> Layer<B> for Mlp<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.gelu.call("gelu", &self.c_fc.call("c_fc", x)?)?;
-        self.c_proj.call("c_proj", &x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.gelu.forward(&self.c_fc.forward(x)?)?;
+        self.c_proj.forward(&x)
     }
 }

@@ -1,11 +1,34 @@
 //! The net of the PyTorch tutorial "Training a classifier".
 
+use crate::{Card, InputKind, Net, OptimizerKind, Recipe};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
 use kiln_nn::{Init, Layer, Module, Tensor};
 
-/// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→10, with PyTorch's
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "the net of the PyTorch tutorial, for 32x32 colour images",
+    input: InputKind::Images([32, 32, 3]),
+    classes: 10,
+    parameters: 62_006,
+    recipe: Recipe {
+        normalise: Some((&[0.5], &[0.5])),
+        epochs: 2,
+        batch: 4,
+        optimizer: OptimizerKind::Sgd,
+        momentum: 0.9,
+        workers: 2,
+        ..Recipe::CLASSES
+    },
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
+    Ok(Net::Images(Box::new(Lenet::new(init, classes)?)))
+}
+
+/// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→classes, with PyTorch's
 /// initial weights. Parameters have the tutorial's names; the softmax is left to the loss.
 #[derive(Debug, Module)]
 pub struct Lenet<B: Backend> {
@@ -22,8 +45,8 @@ impl<B: Backend> Lenet<B> {
     /// The net with the initial weights of `init`'s seed.
     ///
     /// # Errors
-    /// Memory.
-    pub fn new(mut init: Init<B>) -> Result<Self> {
+    /// No classes, memory that could not be had.
+    pub fn new(mut init: Init<B>, classes: usize) -> Result<Self> {
         let init = &mut init;
         let relu = Activation::Relu;
         Ok(Lenet {
@@ -33,16 +56,16 @@ impl<B: Backend> Lenet<B> {
             flatten: Flatten::default(),
             fc1: Linear::<B>::builder(16 * 5 * 5, 120).activation(relu).build(init)?,
             fc2: Linear::<B>::builder(120, 84).activation(relu).build(init)?,
-            fc3: Linear::new(init, 84, 10)?,
+            fc3: Linear::new(init, 84, classes)?,
         })
     }
 }
 
 impl<B: Backend> Layer<B> for Lenet<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.conv1.call_pooled("conv1", ("pool", &self.pool), x)?;
-        let x = self.conv2.call_pooled("conv2", ("pool", &self.pool), &x)?;
-        let x = self.fc1.call("fc1", &self.flatten.call("flatten", &x)?)?;
-        self.fc3.call("fc3", &self.fc2.call("fc2", &x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.conv1.forward_pooled(&self.pool, x)?;
+        let x = self.conv2.forward_pooled(&self.pool, &x)?;
+        let x = self.fc1.forward(&self.flatten.forward(&x)?)?;
+        self.fc3.forward(&self.fc2.forward(&x)?)
     }
 }

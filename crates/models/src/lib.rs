@@ -1,4 +1,4 @@
-//! The networks that Kiln ships, generic over the backend, and their names.
+//! The networks that Kiln ships, generic over the backend: a file each, with its recipe, and the table of all ([`Model`]).
 //!
 //! ```
 //! use kiln_cpu::Cpu;
@@ -15,16 +15,24 @@
 //! # }
 //! ```
 
+mod card;
 mod gpt;
 mod lenet;
 mod mnist_cnn;
 mod net;
+mod recipe;
+mod registry;
 mod resnet;
+mod sample;
 mod vgg;
 
+pub use card::{Card, InputKind};
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
 pub use lenet::Lenet;
 pub use mnist_cnn::MnistCnn;
-pub use net::{Input, InputKind, Model, Net};
+pub use net::{Input, LanguageModel, Net};
+pub use recipe::{Augment, DataKind, MetricKind, OptimizerKind, Recipe, ScheduleKind};
+pub use registry::Model;
 pub use resnet::{BasicBlock, ResNet18, Shortcut};
+pub use sample::Sampler;
 pub use vgg::Vgg11;

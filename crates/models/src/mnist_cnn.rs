@@ -1,12 +1,30 @@
 //! The convolutional net of the Keras tutorials.
 
+use crate::{Card, DataKind, InputKind, Net, Recipe};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
 use kiln_nn::{Init, Layer, Module, Scheme, Tensor};
 
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "the convolutional net of the Keras tutorials, for 28x28 digits",
+    input: InputKind::Images([28, 28, 1]),
+    classes: 10,
+    parameters: 93_322,
+    recipe: Recipe {
+        data: DataKind::Mnist,
+        ..Recipe::CLASSES
+    },
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
+    Ok(Net::Images(Box::new(MnistCnn::new(init, classes)?)))
+}
+
 /// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 and one of
-/// 10, with Keras's initial weights. The softmax is left to the loss.
+/// as many as there are classes, with Keras's initial weights. The softmax is left to the loss.
 #[derive(Debug, Module)]
 pub struct MnistCnn<B: Backend> {
     conv1: Conv2d<B>,
@@ -23,8 +41,8 @@ impl<B: Backend> MnistCnn<B> {
     /// The net with the initial weights of `init`'s seed.
     ///
     /// # Errors
-    /// Memory.
-    pub fn new(init: Init<B>) -> Result<Self> {
+    /// No classes, memory that could not be had.
+    pub fn new(init: Init<B>, classes: usize) -> Result<Self> {
         let init = &mut init.scheme(Scheme::Keras);
         let mut conv = |inputs, outputs| {
             Conv2d::<B>::builder(inputs, outputs, 3)
@@ -42,16 +60,16 @@ impl<B: Backend> MnistCnn<B> {
             dense1: Linear::<B>::builder(3 * 3 * 64, 64)
                 .activation(Activation::Relu)
                 .build(init)?,
-            dense2: Linear::new(init, 64, 10)?,
+            dense2: Linear::new(init, 64, classes)?,
         })
     }
 }
 
 impl<B: Backend> Layer<B> for MnistCnn<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.conv1.call_pooled("conv1", ("pool1", &self.pool1), x)?;
-        let x = self.conv2.call_pooled("conv2", ("pool2", &self.pool2), &x)?;
-        let x = self.flatten.call("flatten", &self.conv3.call("conv3", &x)?)?;
-        self.dense2.call("dense2", &self.dense1.call("dense1", &x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.conv1.forward_pooled(&self.pool1, x)?;
+        let x = self.conv2.forward_pooled(&self.pool2, &x)?;
+        let x = self.flatten.forward(&self.conv3.forward(&x)?)?;
+        self.dense2.forward(&self.dense1.forward(&x)?)
     }
 }

@@ -1,33 +1,7 @@
-//! The networks by name, and what they take.
+//! Networks of either kind of input behind one interface.
 
-use crate::{Gpt, GptConfig, Lenet, MnistCnn, ResNet18, Vgg11};
-use kiln_core::{Backend, DType, Error, Result};
-use kiln_nn::{Indices, Init, Layer, Module, Tensor, Walk, WalkMut, predict};
-use std::fmt;
-
-/// The networks by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Model {
-    /// The convolutional net of the Keras tutorials: [`MnistCnn`].
-    MnistCnn,
-    /// The net of the PyTorch tutorial: [`Lenet`].
-    Lenet,
-    /// ResNet-18 for images of 32×32: [`ResNet18`].
-    ResNet18,
-    /// VGG-11 with batch norm for images of 32×32: [`Vgg11`].
-    Vgg11,
-    /// A GPT of 6 layers over characters: [`Gpt`] by [`GptConfig::MINI`].
-    GptMini,
-}
-
-/// What a network takes, without the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputKind {
-    /// Images `[H, W, C]`.
-    Images([usize; 3]),
-    /// Sequences of that many token ids.
-    Tokens(usize),
-}
+use kiln_core::{Backend, Error, ModuleId, Result};
+use kiln_nn::{Indices, Layer, Module, Tensor, Walk, WalkMut, no_grad, predict};
 
 /// A batch that a network takes.
 #[derive(Clone, Debug)]
@@ -43,85 +17,37 @@ pub enum Net<B: Backend> {
     /// From images `[N, H, W, C]` to logits `[N, classes]`.
     Images(Box<dyn Layer<B>>),
     /// From token ids `[N, T]` to logits `[N, T, classes]`.
-    Tokens(Box<Gpt<B>>),
+    Tokens(Box<dyn LanguageModel<B>>),
 }
 
-impl Model {
-    /// All of them.
-    pub const ALL: [Model; 5] = [
-        Model::MnistCnn,
-        Model::Lenet,
-        Model::ResNet18,
-        Model::Vgg11,
-        Model::GptMini,
-    ];
-
-    /// Its name on command lines and in benches: `resnet18`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Model::MnistCnn => "mnist-cnn",
-            Model::Lenet => "lenet",
-            Model::ResNet18 => "resnet18",
-            Model::Vgg11 => "vgg11",
-            Model::GptMini => "gpt-mini",
-        }
-    }
-
-    /// The model of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Model::ALL.into_iter().find(|m| m.name() == name)
-    }
-
-    /// What it takes.
-    pub const fn input(self) -> InputKind {
-        match self {
-            Model::MnistCnn => InputKind::Images([28, 28, 1]),
-            Model::Lenet | Model::ResNet18 | Model::Vgg11 => InputKind::Images([32, 32, 3]),
-            Model::GptMini => InputKind::Tokens(GptConfig::MINI.context),
-        }
-    }
-
-    /// Number of classes, of tokens for a GPT: the last dimension of the logits.
-    pub const fn classes(self) -> usize {
-        match self {
-            Model::GptMini => GptConfig::MINI.vocabulary,
-            _ => 10,
-        }
-    }
-
-    /// The network with the initial weights of a seed.
+/// A network from token ids to the logits of the next token at every position.
+pub trait LanguageModel<B: Backend>: Module<B> {
+    /// Ids `[N, T]` to logits `[N, T, vocabulary]`.
     ///
     /// # Errors
-    /// Memory.
-    pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
-        let init = Init::new(backend, seed);
-        Ok(match self {
-            Model::MnistCnn => Net::Images(Box::new(MnistCnn::new(init)?)),
-            Model::Lenet => Net::Images(Box::new(Lenet::new(init)?)),
-            Model::ResNet18 => Net::Images(Box::new(ResNet18::new(init, 10)?)),
-            Model::Vgg11 => Net::Images(Box::new(Vgg11::new(init, 10)?)),
-            Model::GptMini => Net::Tokens(Box::new(Gpt::new(init, GptConfig::MINI)?)),
-        })
-    }
+    /// Ids that are not i32 or not `[N, T]`; more tokens than the [context](LanguageModel::context).
+    fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>>;
 
-    /// A batch of `batch` black images, or sequences of the first token.
+    /// The most tokens of a sequence.
+    fn context(&self) -> usize;
+
+    /// The backend of its parameters.
+    fn backend(&self) -> &B;
+
+    /// The logits of the token behind `tokens`, of which the last ones that fit the context are seen. The model is in evaluation
+    /// mode.
     ///
     /// # Errors
-    /// Memory.
-    pub fn zeros<B: Backend>(self, backend: &B, batch: usize) -> Result<Input<B>> {
-        Ok(match self.input() {
-            InputKind::Images([h, w, c]) => Input::Images(Tensor::zeros(backend, &[batch, h, w, c], DType::F32)?),
-            InputKind::Tokens(length) => {
-                let ids = kiln_core::host::repeat(0i32, batch.saturating_mul(length))?;
-                Input::Tokens(Indices::from_slice(backend, &ids, &[batch, length])?)
-            }
+    /// No tokens, or one that is not in the vocabulary.
+    fn next_logits(&self, tokens: &[i32]) -> Result<Vec<f32>> {
+        let seen = &tokens[tokens.len().saturating_sub(self.context())..];
+        if seen.is_empty() {
+            return Err(Error::invalid(self.kind(), "tokens", "none", "at least one"));
+        }
+        no_grad(|| {
+            let ids = Indices::from_slice(self.backend(), seen, &[1, seen.len()])?;
+            self.forward(&ids)?.narrow(1, seen.len() - 1, 1)?.to_vec::<f32>()
         })
-    }
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -143,6 +69,27 @@ impl<B: Backend> Net<B> {
         }
     }
 
+    /// The mean loss of a batch as loaders make it, and the logits that it came from: the cross-entropy of images with their
+    /// labels, or of windows of `T + 1` token ids, given as floats `[N, T + 1]`, with the next token at each of the first `T`
+    /// positions.
+    ///
+    /// # Errors
+    /// Another shape; as the layers.
+    pub fn loss(&self, inputs: &Tensor<B>, labels: &Indices<B>) -> Result<(Tensor<B>, Tensor<B>)> {
+        let (logits, labels) = match self {
+            Net::Images(net) => (net.forward(inputs)?, labels.clone()),
+            Net::Tokens(net) => {
+                let [_, length @ 2..=usize::MAX] = *inputs.shape().dims() else {
+                    return Err(Error::invalid("loss", "inputs", inputs.shape(), "windows [N, T + 1]"));
+                };
+                let ids = inputs.to_indices()?;
+                let logits = net.forward(&ids.narrow(1, 0, length - 1)?)?;
+                (logits, ids.narrow(1, 1, length - 1)?)
+            }
+        };
+        Ok((logits.cross_entropy(&labels)?, logits))
+    }
+
     /// The logits of all samples of `x`, `batch_size` at a time, without recording: [`kiln_nn::predict()`].
     ///
     /// # Errors
@@ -161,6 +108,12 @@ impl<B: Backend> Module<B> for Net<B> {
         match self {
             Net::Images(net) => net.kind(),
             Net::Tokens(net) => net.kind(),
+        }
+    }
+    fn module_id(&self) -> ModuleId {
+        match self {
+            Net::Images(net) => net.module_id(),
+            Net::Tokens(net) => net.module_id(),
         }
     }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {

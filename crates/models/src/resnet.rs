@@ -1,8 +1,23 @@
 //! ResNet-18 for small images.
 
+use crate::{Card, InputKind, Net, Recipe};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, GlobalAvgPool2d, Linear};
 use kiln_nn::{Init, Layer, Module, Tensor};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "ResNet-18 as it is used on CIFAR, for 32x32 colour images",
+    input: InputKind::Images([32, 32, 3]),
+    classes: 10,
+    parameters: 11_173_962,
+    recipe: Recipe::cifar(0.1),
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
+    Ok(Net::Images(Box::new(ResNet18::new(init, classes)?)))
+}
 
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two
 /// basic blocks with 64, 128, 256 and 512 channels, then the mean over positions and one dense layer. Images
@@ -81,20 +96,15 @@ impl<B: Backend> ResNet18<B> {
 }
 
 impl<B: Backend> Layer<B> for ResNet18<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut x = self.bn1.call("bn1", &self.conv1.call("conv1", x)?)?.relu()?;
-        let stages = [
-            ("layer1", &self.layer1),
-            ("layer2", &self.layer2),
-            ("layer3", &self.layer3),
-            ("layer4", &self.layer4),
-        ];
-        for (name, blocks) in stages {
-            for (i, block) in blocks.iter().enumerate() {
-                x = block.call(&format!("{name}.{i}"), &x)?;
-            }
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut x = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
+        for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
+            .into_iter()
+            .flatten()
+        {
+            x = block.forward(&x)?;
         }
-        self.fc.call("fc", &self.avgpool.call("avgpool", &x)?)
+        self.fc.forward(&self.avgpool.forward(&x)?)
     }
 }
 
@@ -123,18 +133,18 @@ impl<B: Backend> BasicBlock<B> {
 }
 
 impl<B: Backend> Layer<B> for BasicBlock<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let y = self.bn1.call("bn1", &self.conv1.call("conv1", x)?)?.relu()?;
-        let y = self.bn2.call("bn2", &self.conv2.call("conv2", &y)?)?;
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let y = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
+        let y = self.bn2.forward(&self.conv2.forward(&y)?)?;
         match &self.downsample {
-            Some(shortcut) => y.add(&shortcut.call("downsample", x)?)?.relu(),
+            Some(shortcut) => y.add(&shortcut.forward(x)?)?.relu(),
             None => y.add(x)?.relu(),
         }
     }
 }
 
 impl<B: Backend> Layer<B> for Shortcut<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.bn.call("1", &self.conv.call("0", x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.bn.forward(&self.conv.forward(x)?)
     }
 }

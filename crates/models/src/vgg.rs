@@ -1,8 +1,23 @@
 //! VGG-11 with batch norm, for small images.
 
+use crate::{Card, InputKind, Net, Recipe};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::{Init, Layer, Module, Sequential, Tensor};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "VGG-11 with batch norm, for 32x32 colour images",
+    input: InputKind::Images([32, 32, 3]),
+    classes: 10,
+    parameters: 9_231_114,
+    recipe: Recipe::cifar(0.05),
+};
+
+/// The network behind its common interface.
+pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
+    Ok(Net::Images(Box::new(Vgg11::new(init, classes)?)))
+}
 
 /// Channels of the convolutions; 0 is a max-pool.
 const PLAN: [usize; 13] = [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0];
@@ -45,8 +60,8 @@ impl<B: Backend> Vgg11<B> {
 }
 
 impl<B: Backend> Layer<B> for Vgg11<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.flatten.call("flatten", &self.features.call("features", x)?)?;
-        self.classifier.call("classifier", &x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.flatten.forward(&self.features.forward(x)?)?;
+        self.classifier.forward(&x)
     }
 }

@@ -2,8 +2,9 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
-use kiln_models::{Gpt, GptConfig, Input, InputKind, Model, Net, ResNet18, Vgg11};
-use kiln_nn::optim::{Adam, Optimizer, Sgd};
+use kiln_models::{
+    DataKind, Gpt, GptConfig, Input, InputKind, LanguageModel, MetricKind, Model, Net, ResNet18, Sampler, Vgg11,
+};
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Rng, Tensor, no_grad};
 
@@ -32,6 +33,7 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     for (model, parameters) in Model::ALL.into_iter().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
         assert_eq!(net.num_parameters(), parameters, "{model}");
+        assert_eq!(model.card().parameters, parameters, "{model}");
         assert_eq!(Model::from_name(model.name()), Some(model));
         net.eval();
         let y = no_grad(|| net.forward(&model.zeros(&cpu, 1).unwrap())).unwrap();
@@ -75,10 +77,8 @@ fn one_step_reaches_every_parameter() {
             assert!(grad.iter().any(|&g| g != 0.0), "{model}: gradient of {path} is zero");
             before.push(parameter.tensor().to_f64().unwrap());
         }
-        let mut optimizer: Box<dyn Optimizer<Cpu>> = match model {
-            Model::Lenet => Box::new(Sgd::new(1e-3).momentum(0.9)),
-            _ => Box::new(Adam::new(1e-3)),
-        };
+        let recipe = model.recipe();
+        let mut optimizer = recipe.optimizer.build(1e-3, recipe.momentum, recipe.weight_decay);
         optimizer.step(&mut net, &grads).unwrap();
         for ((path, parameter), before) in net.named_parameters().iter().zip(&before) {
             let after = parameter.tensor().to_f64().unwrap();
@@ -126,7 +126,7 @@ fn small() -> GptConfig {
     }
 }
 
-/// What comes later changes nothing before it, and something from there on.
+/// The later tokens change nothing before it, and something from there on.
 #[test]
 fn a_gpt_sees_the_past_alone() {
     let cpu = Cpu::new();
@@ -194,4 +194,77 @@ fn a_layer_is_what_images_take() {
     assert_eq!(no_grad(|| net.forward(&x)).unwrap().shape().dims(), [1, 3]);
     let wrong = Tensor::zeros(&cpu, &[1, 16, 16, 4], DType::F32).unwrap();
     assert!(net.forward(&wrong).unwrap_err().to_string().contains("conv1"));
+}
+
+#[test]
+fn every_recipe_fits_its_network() {
+    let cpu = Cpu::new();
+    for model in Model::ALL {
+        let recipe = model.recipe();
+        let tokens = matches!(model.input(), InputKind::Tokens(_));
+        assert_eq!(recipe.data == DataKind::Text, tokens, "{model}");
+        assert_eq!(recipe.metric == MetricKind::Perplexity, tokens, "{model}");
+        let optimizer = recipe.optimizer::<Cpu>();
+        assert_eq!(optimizer.lr(), recipe.lr, "{model}");
+        assert!(recipe.epochs > 0 && recipe.batch > 0, "{model}");
+        if let (Some((mean, deviation)), InputKind::Images([.., channels])) = (recipe.normalise, model.input()) {
+            assert!(
+                [1, channels].contains(&mean.len()) && mean.len() == deviation.len(),
+                "{model}"
+            );
+        }
+    }
+    // For other classes, and without any.
+    for model in [Model::MnistCnn, Model::Lenet] {
+        let net = model.build_for(&cpu, 0, 3).unwrap();
+        let logits = net.forward(&model.zeros(&cpu, 2).unwrap()).unwrap();
+        assert_eq!(logits.shape().dims(), [2, 3], "{model}");
+        assert!(model.build_for(&cpu, 0, 0).is_err(), "{model}");
+    }
+}
+
+/// A window of ids has the next one at each position, images their labels.
+#[test]
+fn a_loss_is_what_a_loader_gives_the_samples_for() {
+    let cpu = Cpu::new();
+    let gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
+    let window = [1, 2, 3, 4, 5, 6i32];
+    let of = |ids: &[i32]| Indices::from_slice(&cpu, ids, &[1, ids.len()]).unwrap();
+    let expected = gpt
+        .forward(&of(&window[..5]))
+        .unwrap()
+        .cross_entropy(&of(&window[1..]))
+        .unwrap();
+    let net = Net::Tokens(Box::new(gpt));
+    let none = Indices::from_slice(&cpu, &[0i32], &[1]).unwrap();
+    let (loss, logits) = net.loss(&of(&window).to_float(DType::F32).unwrap(), &none).unwrap();
+    assert_eq!(loss.item().unwrap(), expected.item().unwrap());
+    assert_eq!(logits.shape().dims(), [1, 5, 11]);
+    let short = Tensor::zeros(&cpu, &[1, 1], DType::F32).unwrap();
+    assert!(net.loss(&short, &none).unwrap_err().to_string().contains("T + 1"));
+
+    let lenet = Model::Lenet.build(&cpu, 0).unwrap();
+    let Input::Images(x) = Model::Lenet.zeros(&cpu, 1).unwrap() else {
+        panic!("lenet takes images")
+    };
+    let (loss, logits) = lenet.loss(&x, &none).unwrap();
+    assert_eq!(
+        loss.item().unwrap(),
+        logits.cross_entropy(&none).unwrap().item().unwrap()
+    );
+}
+
+#[test]
+fn text_is_drawn_from_what_fits_the_context() {
+    let cpu = Cpu::new();
+    let mut gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
+    gpt.eval();
+    let long: Vec<i32> = (0..20).map(|i| i % 11).collect();
+    let logits = gpt.next_logits(&long).unwrap();
+    assert_eq!(logits.len(), 11);
+    assert_eq!(logits, gpt.next_logits(&long[12..]).unwrap());
+    assert_ne!(logits, gpt.next_logits(&long[13..]).unwrap());
+    assert!(Sampler::new(1).draw(&logits).unwrap() < 11);
+    assert!(gpt.next_logits(&[]).is_err());
+    assert!(gpt.next_logits(&[11]).unwrap_err().to_string().contains("wte"));
 }

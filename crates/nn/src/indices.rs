@@ -151,7 +151,7 @@ impl<B: Backend> Indices<B> {
     /// The same values in memory of their own. (A clone shares the memory.)
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn copy(&self) -> Result<Self> {
         let mut buffer = self.backend.alloc(self.dtype(), self.size())?;
         self.backend.copy(&self.buffer, &mut buffer)?;
@@ -168,6 +168,25 @@ impl<B: Backend> Indices<B> {
             });
         }
         Ok(())
+    }
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The values as i32, towards zero, without gradient (`tensor.int()` in PyTorch): what a loader gives as floats and a
+    /// model takes as token ids. Values beyond i32 become its ends, NaN 0.
+    ///
+    /// ```
+    /// let x = kiln_nn::Tensor::from_slice(&kiln_cpu::Cpu::new(), &[2.0f32, -1.9, f32::NAN], &[3])?;
+    /// assert_eq!(x.to_indices()?.to_vec::<i32>()?, [2, -1, 0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn to_indices(&self) -> Result<Indices<B>> {
+        let mut out = self.backend().alloc(DType::I32, self.size())?;
+        self.backend().cast(self.buffer(), &mut out)?;
+        Ok(Indices::from_buffer(self.backend(), out, *self.shape()))
     }
 }
 

@@ -15,9 +15,9 @@
 //! }
 //!
 //! impl<B: Backend> Layer<B> for Net<B> {
-//!     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-//!         let x = self.features.call("features", x)?;
-//!         self.head.call("head", &x)
+//!     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+//!         let x = self.features.forward(x)?;
+//!         self.head.forward(&x)
 //!     }
 //! }
 //!
@@ -63,6 +63,7 @@ pub mod ops;
 pub mod optim;
 mod predict;
 mod rng;
+mod snapshot;
 mod tensor;
 pub mod trace;
 pub mod weights;
@@ -71,13 +72,13 @@ pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
-pub use memory::Places;
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
 pub use ops::index::Pad;
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
 pub use predict::{Samples, predict};
 pub use rng::{Rng, Stream};
+pub use snapshot::StorageSnapshot;
 pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 const OP: &str = "predict";
 
-/// What a model takes, samples along the first dimension.
+/// The input of a model, samples along the first dimension.
 pub trait Samples<B: Backend>: Sized + Send + Sync {
     /// The backend.
     fn backend(&self) -> &B;
@@ -44,7 +44,7 @@ impl<B: Backend> Samples<B> for Indices<B> {
     }
 }
 
-/// What `forward` makes of all samples of `x`, `batch_size` at a time, without recording (`keras.Model.predict`): `[N, …]`
+/// The outputs of `forward` for all samples of `x`, `batch_size` at a time, without recording (`keras.Model.predict`): `[N, …]`
 /// to `[N, …]`.
 ///
 /// On the CPU the parts are shared out among threads, each of which takes its part from the first layer to the last: what a

@@ -69,7 +69,7 @@ impl<B: Backend> Tensor<B> {
             return self;
         }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
-        let scope = if B::WATCHES { self.backend.scope() } else { 0 };
+        let scope = self.backend.observer().map_or(0, |observer| observer.scope());
         let node = Node::new((op, scope), Box::new(rule()), edges, &self);
         Tensor {
             node: Some(node),
@@ -143,7 +143,7 @@ impl<B: Backend> Tensor<B> {
     /// Zeros of the shape, dtype and backend of `self`, untracked.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn zeros_like(&self) -> Result<Self> {
         self.full_like(0.0)
     }
@@ -151,7 +151,7 @@ impl<B: Backend> Tensor<B> {
     /// `value` in the shape, dtype and backend of `self`, untracked.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn full_like(&self, value: f64) -> Result<Self> {
         let mut buffer = self.alloc_like(self.shape)?;
         self.backend.fill(value, &mut buffer)?;
@@ -236,12 +236,12 @@ impl<B: Backend> Tensor<B> {
         self.with(self.shape, None)
     }
 
-    /// Whether a gradient can flow through this tensor.
+    /// True if a gradient can flow through this tensor.
     pub fn is_tracked(&self) -> bool {
         self.node.is_some()
     }
 
-    /// What gradients of this tensor are filed under; `None` when it is not tracked.
+    /// The node that gradients of this tensor are filed under; `None` when it is not tracked.
     pub fn id(&self) -> Option<NodeId> {
         self.node.as_ref().map(|n| n.id())
     }
@@ -307,7 +307,7 @@ impl<B: Backend> Tensor<B> {
     /// The same values in memory of their own, untracked. (A clone shares the memory.)
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn copy(&self) -> Result<Self> {
         let mut buffer = self.alloc_like(self.shape)?;
         self.backend.copy(&self.buffer, &mut buffer)?;

@@ -1,20 +1,27 @@
-//! Watching a forward pass layer by layer: what `kiln summary` prints.
+//! Forward passes layer by layer: errors that name the layer, traces for `kiln summary`, scopes for a profile.
+//!
+//! Everything that has a forward pass runs it inside of a [`scope`]; [`Layer::forward`](crate::Layer::forward) does so by
+//! itself. A module does not know the field that keeps it, so names are looked up in the walk over the fields of the
+//! modules around it: for an error when there is one, and once for each outermost pass while somebody looks on. Otherwise
+//! no name is made.
 
-use crate::layers::Layer;
-use crate::{Backend, Result, Shape, Tensor, no_grad};
-use kiln_core::Scope;
-use std::cell::RefCell;
+use crate::module::{Module, Walk};
+use crate::predict::Samples;
+use crate::{Backend, Error, Result, Shape, Tensor, no_grad};
+use kiln_core::{ModuleId, Scope};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 /// One call of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerCall {
-    /// Dotted path of the layer.
+    /// Dotted path of the layer in the module that was called first.
     pub path: String,
     /// The layer's type: `Conv2d`.
     pub kind: &'static str,
-    /// How many layers it is inside of.
+    /// The number of layers that it is inside of.
     pub depth: usize,
-    /// Whether it called layers of its own.
+    /// True if it called layers of its own.
     pub container: bool,
     /// Shape of the input.
     pub input: Shape,
@@ -28,22 +35,42 @@ pub struct LayerCall {
     pub flops: u64,
 }
 
+/// The calls of a trace.
 #[derive(Default)]
 struct Tracer {
-    path: Vec<String>,
     calls: Vec<LayerCall>,
-    /// Whether outputs are looked at.
+    /// True if outputs are looked at.
     looks: bool,
     /// The first call whose output was not finite.
     bad: Option<usize>,
 }
 
-thread_local! {
-    static TRACER: RefCell<Option<Tracer>> = const { RefCell::new(None) };
+/// A forward pass in progress.
+struct Open {
+    /// Its module's path in the outermost one, which has none itself.
+    path: String,
+    /// The number of calls of each module so far.
+    called: HashMap<ModuleId, usize>,
 }
 
-/// Runs `f` and reports every layer that it called on this thread through [`Layer::call`], outer layers before inner.
-/// A trace inside of a trace takes the calls for itself.
+/// The forward passes of this thread while somebody looks on.
+#[derive(Default)]
+struct State {
+    tracer: Option<Tracer>,
+    /// The paths of all modules in the outermost one. Those without a size may share one address.
+    paths: HashMap<ModuleId, Vec<String>>,
+    /// From the outermost to the innermost.
+    open: Vec<Open>,
+}
+
+thread_local! {
+    /// True while this thread is traced.
+    static ON: Cell<bool> = const { Cell::new(false) };
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+/// Runs `f` and reports every layer that it called on this thread, outer layers before inner. The outermost module, which
+/// `f` calls itself, has no name and is not reported. A trace inside of a trace takes the calls for itself.
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
     let (result, tracer) = traced(Tracer::default(), f);
     (result, tracer.calls)
@@ -61,106 +88,265 @@ pub fn first_non_finite<R>(f: impl FnOnce() -> R) -> (R, Option<LayerCall>) {
 }
 
 fn traced<R>(tracer: Tracer, f: impl FnOnce() -> R) -> (R, Tracer) {
-    struct Restore(Option<Option<Tracer>>);
+    struct Restore(bool, Option<State>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            if let Some(before) = self.0.take() {
-                TRACER.replace(before);
+            if let Some(before) = self.1.take() {
+                ON.set(self.0);
+                STATE.replace(before);
             }
         }
     }
-    let mut restore = Restore(Some(TRACER.replace(Some(tracer))));
+    let state = State {
+        tracer: Some(tracer),
+        ..State::default()
+    };
+    let mut restore = Restore(ON.replace(true), Some(STATE.replace(state)));
     let result = f();
-    let ours = restore.0.take().and_then(|before| TRACER.replace(before));
+    let ours = STATE.with_borrow_mut(|state| state.tracer.take());
+    drop(restore.1.take().map(|before| STATE.replace(before)));
+    ON.set(restore.0);
     (result, ours.unwrap_or_default())
 }
 
-/// Whether a trace is on.
+/// True while a trace is on.
 pub(crate) fn is_on() -> bool {
-    TRACER.with_borrow(Option::is_some)
+    ON.get()
 }
 
-/// Runs a layer, reporting it when a trace is on.
-pub(crate) fn layer<B: Backend, L: Layer<B> + ?Sized>(name: &str, layer: &L, x: &Tensor<B>) -> Result<Tensor<B>> {
-    let Some(index) = enter(name) else {
-        return layer.forward(x);
+/// Runs `body`, the forward pass of `module` on `x`: how modules that are no [`Layer`](crate::Layer), because they take
+/// something else than one tensor, name their layers in errors, traces and profiles. Of several inputs, `x` is the one
+/// whose shape is shown.
+///
+/// ```
+/// # use kiln_nn::{Backend, Layer, Module, Result, Tensor, layers::Linear, trace};
+/// #[derive(Module)]
+/// struct Pair<B: Backend> {
+///     left: Linear<B>,
+///     right: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Pair<B> {
+///     fn forward(&self, x: &Tensor<B>, y: &Tensor<B>) -> Result<Tensor<B>> {
+///         trace::scope(self, x, || self.left.forward(x)?.add(&self.right.forward(y)?))
+///     }
+/// }
+/// ```
+///
+/// # Errors
+/// That of `body`, with the name of the layer that it came from.
+pub fn scope<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    x: &impl Samples<B>,
+    body: impl FnOnce() -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    run(module, None, x, |_, _| 0, body)
+}
+
+/// As [`scope`], with the operations of the module itself by the shapes of input and output. Where `with` is given, another
+/// module runs with this one as one layer of that type.
+#[inline]
+pub(crate) fn run<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    with: Option<(ModuleId, &'static str)>,
+    x: &impl Samples<B>,
+    flops: impl FnOnce(&Shape, &Shape) -> u64,
+    body: impl FnOnce() -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    let y = match is_on() || x.backend().observer().is_some() {
+        false => body(),
+        true => observed(module, with, x, flops, body),
     };
-    let result = layer.forward(x);
-    let looks = TRACER.with_borrow(|tracer| tracer.as_ref().is_some_and(|t| t.looks && t.bad.is_none()));
+    y.map_err(|e| {
+        let (ids, kind) = identity(module, with);
+        e.leaving(&ids, kind, |left, kind| field(module, left, kind))
+    })
+}
+
+/// The modules that run, and what they are called.
+#[cold]
+fn identity<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    with: Option<(ModuleId, &'static str)>,
+) -> (Vec<ModuleId>, &'static str) {
+    match with {
+        None => (vec![module.module_id()], module.kind()),
+        Some((other, kind)) => (vec![module.module_id(), other], kind),
+    }
+}
+
+/// The paths of the modules inside of `module`.
+fn paths<B: Backend, M: Module<B> + ?Sized>(module: &M) -> HashMap<ModuleId, Vec<String>> {
+    let mut paths: HashMap<ModuleId, Vec<String>> = HashMap::new();
+    module.walk(&mut Walk::modules(&mut |path, inner| {
+        paths.entry(inner.module_id()).or_default().push(path.to_string());
+    }));
+    paths
+}
+
+/// The path of `ids` in a module, by the paths in it that belong to each; `kind` for what it does not have, such as a layer that
+/// a forward pass has just made. Of several without a size at one address those fewest levels down come first, in the order
+/// of the walk, and `turn` tells which of them is meant.
+fn path_of(
+    ids: &[ModuleId],
+    kind: &str,
+    paths: impl Fn(ModuleId) -> Vec<String>,
+    turn: impl Fn(ModuleId) -> usize,
+) -> String {
+    let path = |&id: &ModuleId| {
+        let mut found = paths(id);
+        found.sort_by_key(|path| path.matches('.').count());
+        let turn = turn(id) % found.len().max(1);
+        found.into_iter().nth(turn)
+    };
+    let found: Option<Vec<String>> = ids.iter().map(path).collect();
+    found.map_or_else(|| kind.to_string(), |paths| paths.join("+"))
+}
+
+/// The path of what an error has left in the module that it reaches.
+#[cold]
+fn field<B: Backend, M: Module<B> + ?Sized>(module: &M, left: &[ModuleId], kind: &str) -> String {
+    let paths = paths(module);
+    path_of(left, kind, |id| paths.get(&id).cloned().unwrap_or_default(), |_| 0)
+}
+
+/// Runs a forward pass and tells whoever looks on, if it has a name: the outermost has none.
+#[cold]
+fn observed<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    with: Option<(ModuleId, &'static str)>,
+    x: &impl Samples<B>,
+    flops: impl FnOnce(&Shape, &Shape) -> u64,
+    body: impl FnOnce() -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    /// Closes the pass, also when it panics.
+    struct Close;
+    impl Drop for Close {
+        fn drop(&mut self) {
+            STATE.with_borrow_mut(|state| {
+                state.open.pop();
+            });
+        }
+    }
+    if STATE.with_borrow(|state| state.open.is_empty()) {
+        let paths = paths(module);
+        STATE.with_borrow_mut(|state| {
+            state.paths = paths;
+            state.enter(String::new());
+        });
+        let _close = Close;
+        return body();
+    }
+    let (ids, kind) = identity(module, with);
+    let (name, index) = STATE.with_borrow_mut(|state| state.begin(&ids, kind));
+    let _close = Close;
+    let observer = x.backend().observer();
+    if let Some(observer) = observer {
+        let (name, input) = (&name, x.shape());
+        observer.enter(&Scope::Layer { name, kind, input });
+    }
+    let y = body();
+    if let Some(index) = index {
+        let call = |y: &Tensor<B>, inner: u64| {
+            let own = flops(x.shape(), y.shape());
+            (module.num_parameters(), inner.saturating_add(own))
+        };
+        report(index, x.shape(), y.as_ref(), call);
+    }
+    if let Some(observer) = observer {
+        observer.leave(y.as_ref().ok().map(Tensor::shape));
+    }
+    y
+}
+
+impl State {
+    fn enter(&mut self, path: String) {
+        self.open.push(Open {
+            path,
+            called: HashMap::new(),
+        });
+    }
+
+    /// Opens the pass of a layer: its path in its caller, and its place in the trace if there is one.
+    fn begin(&mut self, ids: &[ModuleId], kind: &'static str) -> (String, Option<usize>) {
+        let depth = self.open.len() - 1;
+        let (paths, caller) = (&self.paths, &mut self.open[depth]);
+        let inside = |id: ModuleId| {
+            let all = paths.get(&id).into_iter().flatten();
+            all.filter_map(|path| relative(path, &caller.path)).collect()
+        };
+        let turn = |id: ModuleId| caller.called.get(&id).copied().unwrap_or(0);
+        let name = path_of(ids, kind, inside, turn);
+        ids.iter().for_each(|&id| *caller.called.entry(id).or_default() += 1);
+        let path = match &caller.path[..] {
+            "" => name.clone(),
+            outer => format!("{outer}.{name}"),
+        };
+        let index = self.tracer.as_mut().map(|tracer| {
+            // The caller's entry is the last one above this depth.
+            if let Some(outer) = tracer.calls.iter_mut().rev().find(|c| c.depth + 1 == depth) {
+                outer.container = true;
+            }
+            tracer.calls.push(LayerCall {
+                path: path.clone(),
+                kind,
+                depth,
+                container: false,
+                input: Shape::scalar(),
+                output: Shape::scalar(),
+                output_bytes: 0,
+                parameters: 0,
+                flops: 0,
+            });
+            tracer.calls.len() - 1
+        });
+        self.enter(path);
+        (name, index)
+    }
+}
+
+/// The rest of a path behind that of a module around it.
+fn relative(path: &str, around: &str) -> Option<String> {
+    match around {
+        "" => Some(path.to_string()),
+        around => Some(path.strip_prefix(around)?.strip_prefix('.')?.to_string()),
+    }
+}
+
+/// Completes the entry of a layer in the trace, or drops it with those inside if the layer has failed. `of` gives parameters and
+/// operations, from the operations of the layers inside.
+fn report<B: Backend>(
+    index: usize,
+    input: &Shape,
+    y: Result<&Tensor<B>, &Error>,
+    of: impl FnOnce(&Tensor<B>, u64) -> (usize, u64),
+) {
+    let looks = STATE.with_borrow(|state| state.tracer.as_ref().is_some_and(|t| t.looks && t.bad.is_none()));
     // A device that fails here fails again where the result is read, and says so there.
-    let bad = looks && result.as_ref().is_ok_and(|y| !is_finite(y).unwrap_or(true));
-    TRACER.with_borrow_mut(|tracer| {
-        let Some(t) = tracer else { return };
-        t.path.pop();
-        let Ok(y) = &result else {
-            t.calls.truncate(index);
+    let bad = looks && y.is_ok_and(|y| !is_finite(y).unwrap_or(true));
+    STATE.with_borrow_mut(|state| {
+        let Some(tracer) = &mut state.tracer else { return };
+        let Ok(y) = y else {
+            tracer.calls.truncate(index);
             return;
         };
         if bad {
-            t.bad = Some(index);
+            tracer.bad = Some(index);
         }
-        let depth = t.path.len();
-        let inner: u64 = t.calls[index + 1..]
-            .iter()
-            .filter(|c| c.depth == depth + 1)
-            .map(|c| c.flops)
-            .sum();
-        let call = &mut t.calls[index];
-        (call.input, call.output) = (*x.shape(), *y.shape());
+        let depth = tracer.calls[index].depth;
+        let inner = tracer.calls[index + 1..].iter().filter(|c| c.depth == depth + 1);
+        let (parameters, flops) = of(y, inner.map(|c| c.flops).sum());
+        let call = &mut tracer.calls[index];
+        (call.input, call.output) = (*input, *y.shape());
         call.output_bytes = y.size() * y.dtype().size();
-        call.kind = layer.kind();
-        call.parameters = layer.num_parameters();
-        call.flops = inner.saturating_add(layer.flops(x.shape(), y.shape()));
+        (call.parameters, call.flops) = (parameters, flops);
     });
-    result
 }
 
-/// Whether every value is finite: the largest magnitude tells, and it is found on the device.
+/// True if every value is finite: the largest magnitude tells, and it is found on the device.
 fn is_finite<B: Backend>(y: &Tensor<B>) -> Result<bool> {
     if y.size() == 0 {
         return Ok(true);
     }
     no_grad(|| Ok(y.detach().abs()?.max(&[], false)?.item()?.is_finite()))
-}
-
-/// Runs a layer of the field `name`, telling a backend that watches.
-pub(crate) fn watched<B: Backend>(
-    backend: &B,
-    (name, kind): (&str, impl FnOnce() -> &'static str),
-    input: &Shape,
-    layer: impl FnOnce() -> Result<Tensor<B>>,
-) -> Result<Tensor<B>> {
-    if !B::WATCHES {
-        return layer();
-    }
-    let kind = kind();
-    backend.enter(&Scope::Layer { name, kind, input });
-    let y = layer();
-    backend.leave(y.as_ref().ok().map(Tensor::shape));
-    y
-}
-
-/// Opens a call on the active trace; `None` when there is none.
-fn enter(name: &str) -> Option<usize> {
-    TRACER.with_borrow_mut(|tracer| {
-        let t = tracer.as_mut()?;
-        let (index, depth) = (t.calls.len(), t.path.len());
-        // The caller's entry is the last one above this depth.
-        if let Some(outer) = t.calls.iter_mut().rev().find(|c| c.depth + 1 == depth) {
-            outer.container = true;
-        }
-        t.path.push(name.to_string());
-        t.calls.push(LayerCall {
-            path: t.path.join("."),
-            kind: "",
-            depth,
-            container: false,
-            input: Shape::scalar(),
-            output: Shape::scalar(),
-            output_bytes: 0,
-            parameters: 0,
-            flops: 0,
-        });
-        Some(index)
-    })
 }

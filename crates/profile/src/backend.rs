@@ -1,7 +1,7 @@
 //! The watching backend: memory and execution.
 
 use crate::record::{Detail, Mark, Recorder, Timeline};
-use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Result, Runtime, Scope, Shape, checks};
+use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Observer, Result, Runtime, checks};
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl<B: Backend> Profiled<B> {
         result
     }
 
-    /// What has been watched so far.
+    /// Everything that has been watched so far.
     pub fn timeline(&self) -> Timeline {
         self.recorder.timeline()
     }
@@ -107,8 +107,6 @@ fn moved(bytes: u64) -> Cost {
 impl<B: Backend> Runtime for Profiled<B> {
     type Buffer = B::Buffer;
     type Graph = B::Graph;
-
-    const WATCHES: bool = true;
 
     fn name(&self) -> String {
         self.inner.name()
@@ -178,23 +176,7 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.memory()
     }
 
-    fn enter(&self, scope: &Scope<'_>) {
-        if self.recorder.is_on() {
-            self.recorder.enter(scope);
-        }
-    }
-
-    fn leave(&self, output: Option<&Shape>) {
-        if self.recorder.is_on() {
-            self.recorder.leave(output);
-        }
-    }
-
-    fn scope(&self) -> u32 {
-        if self.recorder.is_on() {
-            self.recorder.scope()
-        } else {
-            0
-        }
+    fn observer(&self) -> Option<&dyn Observer> {
+        self.recorder.is_on().then_some(&*self.recorder as &dyn Observer)
     }
 }

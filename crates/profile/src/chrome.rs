@@ -104,13 +104,13 @@ fn scope_args(scope: &ScopeInfo, gradient: Option<&'static str>, cost: Cost) -> 
 
 impl Timeline {
     /// The steps as a trace: on one track the step, its parts, the layers (`conv1`, and `conv1 (backward)` for a gradient)
-    /// and under them the ops, with shapes, operations and bytes. `process` names the track, `about` is kept beside.
-    pub fn chrome_trace(&self, process: &str, about: Value) -> Value {
+    /// and under them the ops, with shapes, operations and bytes. `process` names the track, `description` is kept beside.
+    pub fn chrome_trace(&self, process: &str, description: Value) -> Value {
         let mut events = vec![metadata("process_name", process), metadata("thread_name", "steps")];
         for (i, step) in self.steps.iter().enumerate() {
             self.step_events(i, step, &mut events);
         }
-        json!({ "displayTimeUnit": "ms", "otherData": about, "traceEvents": events })
+        json!({ "displayTimeUnit": "ms", "otherData": description, "traceEvents": events })
     }
 
     fn step_events(&self, number: usize, step: &Step, events: &mut Vec<Value>) {

@@ -1,4 +1,4 @@
-//! Where the time of a training step goes: a backend that watches another one.
+//! Finds where the time of a training step goes: a backend that watches another one.
 //!
 //! [`Profiled`] does what the backend inside of it does, op by op, and keeps when each op began and ended, what it costs at
 //! least ([`Cost`](kiln_core::Cost)), and which layer asked for it, forward or for a gradient. A [`Timeline`] is what

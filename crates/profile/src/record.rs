@@ -1,12 +1,12 @@
-//! What is kept of a step: a flat list of marks, and the tree of scopes that they name.
+//! The record of a step: a flat list of marks, and the tree of scopes that they name.
 
 use kiln_core::ops::{AttentionParams, Binary, ConvParams, PoolParams, Reduce, Unary};
-use kiln_core::{Cost, Scope, Shape};
+use kiln_core::{Cost, Observer, Scope, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What the numbers of an op were, for its span in a trace.
+/// The numbers of an op, for its span in a trace.
 #[derive(Clone, Copy, Debug)]
 pub enum Detail {
     /// Elements of the result.
@@ -34,7 +34,7 @@ pub enum Mark {
     Enter {
         /// When.
         at: u64,
-        /// Which one, an index of [`Timeline::scopes`].
+        /// The scope, an index of [`Timeline::scopes`].
         scope: u32,
         /// For a gradient: that of which op.
         gradient: Option<&'static str>,
@@ -52,7 +52,7 @@ pub enum Mark {
         end: u64,
         /// Its name, as in the backend's trait.
         name: &'static str,
-        /// What it takes at least.
+        /// The least that it takes.
         cost: Cost,
         /// Its numbers.
         detail: Detail,
@@ -77,7 +77,7 @@ pub struct ScopeInfo {
 }
 
 impl ScopeInfo {
-    /// Whether it is a layer, rather than a part of the step.
+    /// True if it is a layer, rather than a part of the step.
     pub fn is_layer(&self) -> bool {
         self.input.is_some()
     }
@@ -90,7 +90,7 @@ pub struct Step {
     pub start: u64,
     /// When it ended.
     pub end: u64,
-    /// What happened, in order of ends.
+    /// The events, in order of ends.
     pub marks: Vec<Mark>,
 }
 
@@ -114,7 +114,7 @@ struct State {
 /// Keeps marks while a step is in progress.
 pub(crate) struct Recorder {
     began: Instant,
-    /// Whether a step is in progress.
+    /// True while a step is in progress.
     on: AtomicBool,
     state: Mutex<State>,
 }
@@ -155,7 +155,7 @@ impl Recorder {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether a step is in progress: outside of one nothing is kept.
+    /// True while a step is in progress: outside of one nothing is kept.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -185,7 +185,28 @@ impl Recorder {
         self.open(name, "", None);
     }
 
-    pub(crate) fn enter(&self, scope: &Scope<'_>) {
+    fn open(&self, field: &str, kind: &'static str, input: Option<Shape>) {
+        let mut state = self.state();
+        if state.step.is_none() {
+            return;
+        }
+        let parent = state.open.last().copied().unwrap_or(0);
+        let scope = state.timeline.child(parent, field, kind, input);
+        // After the look-up: watching is not the layer's time.
+        state.mark_enter(self.now(), scope, None);
+    }
+
+    pub(crate) fn op(&self, mark: Mark) {
+        self.state().mark(mark);
+    }
+
+    pub(crate) fn timeline(&self) -> Timeline {
+        self.state().timeline.clone()
+    }
+}
+
+impl Observer for Recorder {
+    fn enter(&self, scope: &Scope<'_>) {
         match *scope {
             Scope::Layer { name, kind, input } => self.open(name, kind, Some(*input)),
             Scope::Gradient { op, of } => {
@@ -201,18 +222,7 @@ impl Recorder {
         }
     }
 
-    fn open(&self, field: &str, kind: &'static str, input: Option<Shape>) {
-        let mut state = self.state();
-        if state.step.is_none() {
-            return;
-        }
-        let parent = state.open.last().copied().unwrap_or(0);
-        let scope = state.timeline.child(parent, field, kind, input);
-        // After the look-up: watching is not the layer's time.
-        state.mark_enter(self.now(), scope, None);
-    }
-
-    pub(crate) fn leave(&self, output: Option<&Shape>) {
+    fn leave(&self, output: Option<&Shape>) {
         let at = self.now();
         let mut state = self.state();
         let Some(scope) = state.open.pop() else { return };
@@ -222,16 +232,8 @@ impl Recorder {
         state.mark(Mark::Leave { at });
     }
 
-    pub(crate) fn scope(&self) -> u32 {
+    fn scope(&self) -> u32 {
         self.state().open.last().copied().unwrap_or(0)
-    }
-
-    pub(crate) fn op(&self, mark: Mark) {
-        self.state().mark(mark);
-    }
-
-    pub(crate) fn timeline(&self) -> Timeline {
-        self.state().timeline.clone()
     }
 }
 

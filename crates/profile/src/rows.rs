@@ -3,7 +3,7 @@
 use crate::record::{Mark, ScopeInfo, Step, Timeline};
 use kiln_core::{Cost, Shape};
 
-/// What one scope took in one direction, per step.
+/// The time and work of one scope in one direction, per step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// Seconds, those of scopes inside of it left out: the median over the steps.
@@ -12,7 +12,7 @@ pub struct Share {
     pub in_ops: f64,
     /// Number of ops.
     pub ops: u64,
-    /// What the ops take at least.
+    /// The least that the ops take.
     pub cost: Cost,
     /// The least seconds for that, op by op.
     pub floor: f64,
@@ -38,7 +38,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether it is a layer, rather than a part of the step.
+    /// True if it is a layer, rather than a part of the step.
     pub fn is_layer(&self) -> bool {
         self.input.is_some()
     }
@@ -53,18 +53,18 @@ impl Row {
         self.forward.floor + self.backward.floor
     }
 
-    /// How far the time is above the floor.
+    /// The distance of the time from the floor.
     pub fn gap(&self) -> f64 {
         self.seconds() - self.floor()
     }
 
-    /// What both directions take at least.
+    /// The least that both directions take.
     pub fn cost(&self) -> Cost {
         self.forward.cost + self.backward.cost
     }
 }
 
-/// What a scope took in one step, in nanoseconds: forward, then backward.
+/// The time and work of a scope in one step, in nanoseconds: forward, then backward.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     calls: u64,
@@ -75,7 +75,7 @@ struct Taken {
     floor: [f64; 2],
 }
 
-/// What every scope took in one step. Each nanosecond of the step is in exactly one scope.
+/// The time and work of every scope in one step. Each nanosecond of the step is in exactly one scope.
 fn taken(step: &Step, scopes: usize, floor: &dyn Fn(Cost) -> f64) -> Vec<Taken> {
     let mut all = vec![Taken::default(); scopes];
     let mut open: Vec<(usize, usize)> = vec![(0, 0)];
@@ -160,7 +160,7 @@ impl Timeline {
 mod tests {
     use super::*;
     use crate::record::{Detail, Recorder};
-    use kiln_core::Scope;
+    use kiln_core::{Observer, Scope};
 
     #[test]
     fn medians_are_in_the_middle() {

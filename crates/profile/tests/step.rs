@@ -4,7 +4,7 @@ use kiln_core::{Backend, DType, Error, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::optim::{Adam, Optimizer};
-use kiln_nn::{Indices, Init, Layer, Module, Rng, Sequential, Tensor};
+use kiln_nn::{Indices, Init, Layer, Module, Rng, Sequential, Tensor, trace};
 use kiln_profile::{Mark, Profiled, Row};
 
 fn net<B: Backend>(backend: &B) -> Result<Sequential<B>> {
@@ -95,18 +95,105 @@ fn every_layer_has_its_time_and_every_nanosecond_a_row() {
     assert!(in_ops > 0.0 && in_ops <= sum);
 }
 
+/// A model of tokens, with every way to keep a layer.
+#[derive(Module)]
+struct Tokens<B: Backend> {
+    wte: Embedding<B>,
+    blocks: Vec<Block<B>>,
+    act: Box<dyn Layer<B>>,
+    head: Option<Linear<B>>,
+}
+
+#[derive(Module)]
+struct Block<B: Backend> {
+    fc: Linear<B>,
+    first: Relu,
+    second: Relu,
+}
+
+impl<B: Backend> Layer<B> for Block<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.first.forward(&self.fc.forward(x)?)?;
+        self.second.forward(&self.fc.forward(&x)?)
+    }
+}
+
+impl<B: Backend> Tokens<B> {
+    fn new(backend: &B) -> Result<Self> {
+        let init = &mut Init::new(backend, 0);
+        let mut block = || -> Result<Block<B>> {
+            Ok(Block {
+                fc: Linear::new(init, 4, 4)?,
+                first: Relu,
+                second: Relu,
+            })
+        };
+        let blocks = vec![block()?, block()?];
+        Ok(Tokens {
+            wte: Embedding::new(init, 10, 4)?,
+            blocks,
+            act: Box::new(Relu),
+            head: Some(Linear::new(init, 4, 2)?),
+        })
+    }
+
+    fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
+        trace::scope(self, ids, || {
+            let mut x = self.wte.forward(ids)?;
+            for block in &self.blocks {
+                x = block.forward(&x)?;
+            }
+            let x = self.act.forward(&x)?;
+            self.head.as_ref().map_or(Ok(x.clone()), |head| head.forward(&x))
+        })
+    }
+}
+
 #[test]
-fn an_embedding_is_a_layer() {
+fn a_profile_and_a_trace_see_the_same_layers() {
     let watched = Profiled::new(&Cpu::new());
-    let table = Embedding::new(&mut Init::new(&watched, 0), 10, 4).unwrap();
+    let net = Tokens::new(&watched).unwrap();
     let ids = Indices::from_slice(&watched, &[1i32, 2, 2], &[3]).unwrap();
     watched
-        .step(|| -> Result<()> { table.call("wte", &ids)?.sum(&[], false)?.backward().map(drop) })
+        .step(|| -> Result<()> { net.forward(&ids)?.sum(&[], false)?.backward().map(drop) })
         .unwrap();
     let rows = watched.timeline().rows(&|_| 0.0);
-    let row = rows.iter().find(|r| r.name == "wte").unwrap();
-    assert_eq!((row.kind, row.output.unwrap().dims()), ("Embedding", &[3, 4][..]));
-    assert!(row.forward.ops > 0 && row.backward.ops > 0);
+    let (y, calls) = trace::trace(|| net.forward(&ids));
+    y.unwrap();
+    let profiled: Vec<_> = rows.iter().filter(|r| r.is_layer()).collect();
+    let mut traced: Vec<_> = calls.iter().map(|c| (c.path.as_str(), c.kind)).collect();
+    // A profile has one row for both calls of a layer.
+    assert_eq!(traced.iter().filter(|(path, _)| *path == "blocks.1.fc").count(), 2);
+    let mut seen = Vec::new();
+    traced.retain(|call| {
+        !seen.contains(call) && {
+            seen.push(*call);
+            true
+        }
+    });
+    assert_eq!(
+        profiled.iter().map(|r| (r.name.as_str(), r.kind)).collect::<Vec<_>>(),
+        traced
+    );
+    assert_eq!(
+        traced,
+        [
+            ("wte", "Embedding"),
+            ("blocks.0", "Block"),
+            ("blocks.0.fc", "Linear"),
+            ("blocks.0.first", "Relu"),
+            ("blocks.0.second", "Relu"),
+            ("blocks.1", "Block"),
+            ("blocks.1.fc", "Linear"),
+            ("blocks.1.first", "Relu"),
+            ("blocks.1.second", "Relu"),
+            ("act", "Relu"),
+            ("head", "Linear"),
+        ]
+    );
+    assert_eq!(profiled[0].output.unwrap().dims(), [3, 4]);
+    assert!(profiled[0].forward.ops > 0 && profiled[0].backward.ops > 0);
+    assert_eq!(profiled[2].calls, 2);
 }
 
 #[test]

@@ -27,10 +27,10 @@ impl<B: Backend> GatedBlock<B> {
 }
 
 impl<B: Backend> Layer<B> for GatedBlock<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let n = self.norm.call("norm", x)?;
-        let gated = self.gate.call("gate", &n)?.silu()?.mul(&self.up.call("up", &n)?)?;
-        x.add(&self.down.call("down", &gated)?)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let n = self.norm.forward(x)?;
+        let gated = self.gate.forward(&n)?.silu()?.mul(&self.up.forward(&n)?)?;
+        x.add(&self.down.forward(&gated)?)
     }
 }
 
@@ -42,12 +42,12 @@ struct Net<B: Backend> {
 }
 
 impl<B: Backend> Layer<B> for Net<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut x = x.clone();
-        for (i, block) in self.blocks.iter().enumerate() {
-            x = block.call(&format!("blocks.{i}"), &x)?;
+        for block in &self.blocks {
+            x = block.forward(&x)?;
         }
-        self.head.call("head", &x)
+        self.head.forward(&x)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a forward pass changes in a model, kept so that a step that is not made can be taken back.
+//! The values that a forward pass changes in a model, kept so that a step that is not made can be taken back.
 
 use kiln_core::{Backend, Result};
 use kiln_nn::{Entry, Indices, Module, Tensor, Walk};
@@ -21,7 +21,7 @@ impl<B: Backend> Buffers<B> {
         Buffers { states, counters }
     }
 
-    /// Whether there are any.
+    /// True if there are any.
     pub(crate) fn any(&self) -> bool {
         !self.states.is_empty() || !self.counters.is_empty()
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What a run is about to do.
+/// The size of a run that is about to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Epochs.
@@ -15,11 +15,11 @@ pub struct Plan {
     pub batches: u64,
     /// Samples of one epoch.
     pub samples: u64,
-    /// Whether there is a validation set.
+    /// True if there is a validation set.
     pub validates: bool,
 }
 
-/// Where a run stands after a batch.
+/// The state of a run after a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepInfo {
     /// The epoch, counted from 1.
@@ -39,7 +39,7 @@ pub struct StepInfo {
     pub loss: Option<f64>,
 }
 
-/// What a callback wants next.
+/// A callback's wish for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// Go on.
@@ -108,7 +108,7 @@ impl StopHandle {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the run has been asked to stop.
+    /// True if the run has been asked to stop.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

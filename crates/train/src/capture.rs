@@ -1,7 +1,7 @@
 //! Steps that are recorded once and replayed.
 //!
 //! A recording repeats the same work on the same memory, so it stands for a step as long as everything that outlives a
-//! step lies where it lay ([`Places`]). What changes from step to step reaches it through memory: batches, written
+//! step lies where it lay ([`StorageSnapshot`]). What changes from step to step reaches it through memory: batches, written
 //! over those before; the optimizer's scalars; counters that count on the device. What the host counts (steps,
 //! samples, losses to read) is counted beside each replay as it is beside a step that runs op by op.
 
@@ -10,7 +10,7 @@ use crate::{Batch, Execution, Output, Result};
 use kiln_core::{Backend, Error, Shape};
 use kiln_data::HostBatch;
 use kiln_nn::optim::Applied;
-use kiln_nn::{Gradients, Module, Places, Tensor, no_grad};
+use kiln_nn::{Gradients, Module, StorageSnapshot, Tensor, no_grad};
 
 /// Recordings kept at a time: whole batches and the short one that ends an epoch.
 const RECORDINGS: usize = 2;
@@ -27,7 +27,7 @@ const LOSSES: u32 = 8;
 /// Losses that a recording makes room for at once; more are made when needed.
 const ROOM: usize = 256;
 
-/// What a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
+/// The properties that a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
 type Key = (Shape, usize, usize);
 
 /// The batches of one step.
@@ -36,7 +36,7 @@ fn key(hosts: &[HostBatch]) -> Vec<Key> {
     hosts.iter().map(of).collect()
 }
 
-/// What one step leaves for the host.
+/// The results of one step for the host.
 struct Made<B: Backend> {
     /// A loss for each batch.
     losses: Vec<Tensor<B>>,
@@ -49,8 +49,8 @@ struct Recording<B: Backend> {
     key: Vec<Key>,
     /// The batches that the recording reads.
     slots: Vec<Batch<B>>,
-    /// Where everything lay after it was recorded.
-    places: Places,
+    /// The memory of everything after it was recorded.
+    storage: StorageSnapshot,
     made: Made<B>,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Recorder<B: Backend> {
     seen: Vec<Vec<Key>>,
     recordings: Vec<Recording<B>>,
     lost: u32,
-    /// What stood in the way of recording.
+    /// The reason why nothing is recorded.
     pub(crate) obstacle: Option<String>,
-    /// How the steps of this epoch were made.
+    /// The ways in which the steps of this epoch were made.
     pub(crate) execution: Execution,
 }
 
-/// How a step is to be made.
+/// The way in which a step is to be made.
 enum Plan {
     Eager,
     Record,
@@ -90,7 +90,7 @@ impl<B: Backend> Recorder<B> {
         }
     }
 
-    /// Whether steps are to be recorded and replayed, for which all of their batches have to be there.
+    /// True if steps are to be recorded and replayed, for which all of their batches have to be there.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
@@ -127,7 +127,7 @@ impl<B: Backend> Recorder<B> {
     }
 }
 
-/// Whether a step that could not be recorded can run op by op.
+/// True if a step that could not be recorded can run op by op.
 fn can_run_otherwise(error: &Error) -> bool {
     matches!(error.root(), Error::NotCapturable { .. } | Error::OutOfMemory { .. })
 }
@@ -139,7 +139,7 @@ where
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
     /// One update from the batches of a step, in whatever way it is made.
-    pub(crate) fn make(&mut self, hosts: &[HostBatch]) -> Result<()> {
+    pub(crate) fn run_step(&mut self, hosts: &[HostBatch]) -> Result<()> {
         self.step += 1;
         let prepared = self.prepare();
         self.at(prepared)?;
@@ -159,7 +159,7 @@ where
         hosts.iter().map(|host| Ok(host.to_device(backend)?)).collect()
     }
 
-    /// What a step needs from the host beside its batches.
+    /// Prepares what a step needs from the host beside its batches.
     fn prepare(&mut self) -> kiln_core::Result<()> {
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
@@ -173,7 +173,7 @@ where
         let (mut losses, mut scored) = (Vec::with_capacity(batches.len()), false);
         for batch in batches {
             let Output { loss, scores } = (self.closure)(self.model, batch)?;
-            let grads = self.weigh(&loss, batch)?.backward()?;
+            let grads = self.scale_loss(&loss, batch)?.backward()?;
             match &mut sum {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -185,7 +185,7 @@ where
             losses.push(loss.detach());
         }
         let mut grads = sum.unwrap_or_default();
-        self.settle(&mut grads, batches.iter().map(|b| b.labels.size()).sum())?;
+        self.finish_gradients(&mut grads, batches.iter().map(|b| b.labels.size()).sum())?;
         let applied = self.optimizer.apply(self.model, &grads)?;
         Ok(Made {
             losses,
@@ -200,7 +200,7 @@ where
         no_grad(|| pairs.try_for_each(|(metric, running)| running.record(&**metric, scores, batch)))
     }
 
-    /// What the host counts for a step that was made.
+    /// Counts a step that was made, on the host.
     fn count(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize>) -> Result<()> {
         self.optimizer.count(&made.applied);
         self.updates += 1;
@@ -239,24 +239,24 @@ where
         self.count(made, key.iter().map(|(_, samples, _)| *samples))
     }
 
-    /// Where everything lies that outlives a step.
-    fn places(&self, slots: &[Batch<B>]) -> Places {
-        let mut places = Places::new();
-        places.module(self.model);
-        places.optimizer(&*self.optimizer);
-        self.running.iter().for_each(|r| r.places(&mut places));
+    /// The memory of everything that outlives a step.
+    fn storage(&self, slots: &[Batch<B>]) -> StorageSnapshot {
+        let mut storage = StorageSnapshot::new();
+        storage.module(self.model);
+        self.optimizer.storage(&mut storage);
+        self.running.iter().for_each(|r| r.storage(&mut storage));
         for slot in slots {
-            places.tensor(&slot.inputs);
-            places.indices(&slot.labels);
-            slot.targets.iter().for_each(|t| places.tensor(t));
+            storage.tensor(&slot.inputs);
+            storage.indices(&slot.labels);
+            slot.targets.iter().for_each(|t| storage.tensor(t));
         }
-        places
+        storage
     }
 
     fn record(&mut self, key: Vec<Key>, hosts: &[HostBatch]) -> Result<()> {
         let backend = self.trainer.backend.clone();
         let slots = self.upload(hosts)?;
-        let before = self.places(&slots);
+        let before = self.storage(&slots);
         if !before.fixed() {
             self.recorder.lose();
             return self.eager(&slots);
@@ -266,8 +266,8 @@ where
             made = Some(self.work(&slots)?);
             Ok(())
         });
-        let places = self.places(&slots);
-        let stayed = places == before;
+        let storage = self.storage(&slots);
+        let stayed = storage == before;
         let graph = match graph {
             // Nothing has run yet, and nothing is where the recording would have put it.
             Err(e) if stayed && can_run_otherwise(&e) => {
@@ -295,7 +295,7 @@ where
         self.recorder.execution.launches = backend.launches(&graph) as u64;
         if let Some(loss) = made.losses.first() {
             // Losses are read once there are enough of them, which a step of several may pass.
-            let room = self.trainer.options.read_every.saturating_add(made.losses.len());
+            let room = self.trainer.options.log_every.saturating_add(made.losses.len());
             self.losses.reserve(room.min(ROOM), loss)?;
         }
         self.file_copies(&made, &key)?;
@@ -303,7 +303,7 @@ where
             graph,
             key,
             slots,
-            places,
+            storage,
             made,
         });
         Ok(())
@@ -317,7 +317,7 @@ where
         for (host, slot) in hosts.iter().zip(&mut recording.slots) {
             host.write_to(slot)?;
         }
-        if self.places(&recording.slots) != recording.places {
+        if self.storage(&recording.slots) != recording.storage {
             backend.sync()?;
             self.recorder.lose();
             return self.eager(&recording.slots);

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The file that is locked. It is removed with the lock, unless its process was killed.
 pub(crate) const MARK: &str = ".kiln.lock";
 
-/// What the mark holds.
+/// The contents of the mark.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     pid: u32,
@@ -29,7 +29,7 @@ impl Holder {
         }
     }
 
-    /// What the mark says; whatever it says, it is one line without control characters.
+    /// The text of the mark; whatever it says, it is one line without control characters.
     fn of(mark: &mut File) -> String {
         let mut bytes = Vec::new();
         let read = mark.rewind().and_then(|()| mark.take(4096).read_to_end(&mut bytes));
@@ -53,7 +53,7 @@ fn now() -> u64 {
 pub(crate) struct Claim {
     folder: Folder,
     mark: File,
-    /// Whether the mark goes with the claim.
+    /// True if the mark goes with the claim.
     remove: bool,
 }
 
@@ -61,7 +61,7 @@ impl Claim {
     /// Claims `folder` if `allowed` lets it; of several at once, one succeeds. A folder that is refused stays as it is.
     ///
     /// # Errors
-    /// What `allowed` says, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
+    /// Those of `allowed`, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
     pub(crate) fn new(folder: &Folder, allowed: impl Fn() -> Result<()>) -> Result<Self> {
         loop {
             // The mark of a run that goes on, or was killed.

@@ -1,4 +1,4 @@
-//! What can go wrong in a training run: what was asked, what was found, what to do.
+//! The errors of a training run: what was asked, what was found, what to do.
 
 use kiln_data::DataError;
 use kiln_files::shown_path;
@@ -23,7 +23,7 @@ pub enum TrainError {
         step: u64,
         /// The epoch, counted from 1.
         epoch: u64,
-        /// What went wrong.
+        /// The error itself.
         source: kiln_core::Error,
     },
     /// A dataset or its loader.
@@ -38,9 +38,9 @@ pub enum TrainError {
         epoch: u64,
         /// The loss.
         value: f64,
-        /// Where the first value that is not finite was seen, as far as that can be told afterwards.
+        /// The place at which the first value that is not finite was seen, as far as that can be told afterwards.
         cause: Option<String>,
-        /// What to try.
+        /// Something to try.
         advice: &'static str,
     },
     /// A weight became NaN or infinite though every loss was finite. It was not saved.
@@ -52,7 +52,7 @@ pub enum TrainError {
         epoch: u64,
         /// The parameter's dotted name.
         name: String,
-        /// What to try.
+        /// Something to try.
         advice: &'static str,
     },
     /// More steps in a row than configured had to be skipped.
@@ -64,13 +64,13 @@ pub enum TrainError {
         step: u64,
         /// Its epoch, counted from 1.
         epoch: u64,
-        /// How many.
+        /// The number of steps.
         count: u64,
-        /// What to try.
+        /// Something to try.
         advice: &'static str,
     },
     /// The metric that decides what is best is not among those measured.
-    #[error("the run is asked to watch `{asked}`, but it measures {found}; name one of these")]
+    #[error("the run is asked to monitor `{asked}`, but it measures {found}; name one of these")]
     UnknownMetric {
         /// The name asked for.
         asked: String,
@@ -84,7 +84,7 @@ pub enum TrainError {
         argument: &'static str,
         /// The value given.
         value: String,
-        /// What would have been accepted.
+        /// The values that would have been accepted.
         expected: &'static str,
     },
     /// A file that could not be written.
@@ -126,12 +126,12 @@ pub enum TrainError {
         /// The name of the mark.
         mark: &'static str,
     },
-    /// What a run's folder was to be is something else.
+    /// The path that a run's folder was to have is something else.
     #[error("{}: is {found}, not a folder; choose another name", shown_path(path))]
     NotAFolder {
         /// The path asked for.
         path: PathBuf,
-        /// What is there: `a FIFO`, `a link to nowhere`, …
+        /// The thing that is there: `a FIFO`, `a link to nowhere`, …
         found: String,
     },
     /// The folder was removed while the run went on.

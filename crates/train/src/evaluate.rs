@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Batches between two reads of the losses.
 const READ_EVERY: usize = 64;
 
-/// What an evaluation measured.
+/// The results of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
     /// `loss`, and every metric by its name.
@@ -25,7 +25,7 @@ pub struct Evaluation {
 /// `step` is the closure that [`Trainer::fit`](crate::Trainer::fit) takes.
 ///
 /// # Errors
-/// Whatever the loader or the closure returns. A loss that is not finite is no error: it is the result.
+/// Those of the loader and of the closure. A loss that is not finite is no error: it is the result.
 pub fn evaluate<B, M, S>(
     backend: &B,
     model: &mut M,
@@ -120,14 +120,14 @@ where
     Ok(Some(Evaluation { values, samples }))
 }
 
-/// Refuses to watch a metric that is not measured, before the run starts.
-pub(crate) fn check_watch(watch: &crate::Watch, names: &[String]) -> Result<()> {
-    if watch.metric == "loss" || names.contains(&watch.metric) {
+/// Refuses a monitor of a metric that is not measured, before the run starts.
+pub(crate) fn check_monitor(monitor: &crate::Monitor, names: &[String]) -> Result<()> {
+    if monitor.metric == "loss" || names.contains(&monitor.metric) {
         return Ok(());
     }
     let found = std::iter::once("loss").chain(names.iter().map(String::as_str));
     Err(TrainError::UnknownMetric {
-        asked: watch.metric.clone(),
+        asked: monitor.metric.clone(),
         found: found.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
     })
 }

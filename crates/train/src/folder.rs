@@ -29,13 +29,13 @@ struct Held {
 }
 
 impl RunFolder {
-    /// The weights with the best value of the watched metric.
+    /// The weights with the best value of the monitored metric.
     pub const BEST: &'static str = "best.safetensors";
     /// The weights after the last epoch, or after the last step of an interrupted run.
     pub const LAST: &'static str = "last.safetensors";
     /// One JSON object a line, one line an epoch.
     pub const HISTORY: &'static str = "history.jsonl";
-    /// How the run was asked for.
+    /// The options that the run was asked for with.
     pub const CONFIG: &'static str = "config.json";
 
     /// Creates the folder `path`, with its parents, for a new run, and tries whether files can be written there: a
@@ -99,7 +99,7 @@ impl RunFolder {
     /// Does nothing in a folder that no run was killed in, or in which one works; what cannot be removed stays. Returns how
     /// many files it has removed.
     ///
-    /// Whatever opens the folder of a run does this first.
+    /// To be called first by anything that opens the folder of a run.
     pub fn tidy(path: impl AsRef<Path>) -> usize {
         let path = match path.as_ref() {
             // The folder of a bare name.
@@ -115,7 +115,7 @@ impl RunFolder {
         }
     }
 
-    /// Where it was when it was created.
+    /// The path at which it was created.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -195,7 +195,7 @@ fn cannot_create(path: &Path, error: std::io::Error) -> TrainError {
     FileError::io(path, "create the folder")(error).into()
 }
 
-/// What stands at `path`, if that is neither a folder nor a link to one.
+/// The thing that stands at `path`, if that is neither a folder nor a link to one.
 fn in_the_way(path: &Path) -> Option<TrainError> {
     let found = match (fs::symlink_metadata(path).ok()?, fs::metadata(path)) {
         (_, Ok(there)) if there.is_dir() => return None,

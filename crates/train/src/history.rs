@@ -1,4 +1,4 @@
-//! What a run measured, epoch by epoch, in memory and in the run's folder.
+//! The measurements of a run, epoch by epoch, in memory and in the run's folder.
 
 use crate::{Result, Warning};
 use kiln_nn::files::{FileError, Folder};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Measured values by name: `loss`, `accuracy`, …
 pub type Values = BTreeMap<String, f64>;
 
-/// How the steps of an epoch or of a run were made.
+/// The ways in which the steps of an epoch or of a run were made.
 ///
 /// On a backend that captures, a step that repeats is recorded once and then replayed: one launch of the whole step
 /// instead of one for each of its kernels, on the same memory each time.
@@ -57,7 +57,7 @@ pub struct EpochRecord {
     pub train: Values,
     /// Measured on the validation set after the epoch.
     pub valid: Option<Values>,
-    /// Whether the watched metric is the best so far.
+    /// True if the monitored metric is the best so far.
     pub best: bool,
     /// Samples trained on.
     pub samples: u64,
@@ -65,7 +65,7 @@ pub struct EpochRecord {
     pub seconds: f64,
     /// Samples trained on in a second.
     pub samples_per_second: f64,
-    /// How its steps were made.
+    /// The ways in which its steps were made.
     pub execution: Execution,
 }
 
@@ -87,7 +87,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether the file is still the one that was opened, with the `size` bytes that were written into it.
+    /// True if the file is still the one that was opened, with the `size` bytes that were written into it.
     fn stands_at(&self, size: usize) -> bool {
         let found = self.file.metadata().map(|m| m.len());
         self.folder.holds(&self.name, &self.file) && found.is_ok_and(|found| found == size as u64)
@@ -189,7 +189,7 @@ impl History {
         self.epochs.last()
     }
 
-    /// The epoch with the best value of the watched metric.
+    /// The epoch with the best value of the monitored metric.
     pub fn best(&self) -> Option<&EpochRecord> {
         self.epochs.iter().rev().find(|e| e.best)
     }

@@ -1,4 +1,4 @@
-//! What a run leaves in its folder: whole files, whatever somebody does to them meanwhile.
+//! The files that a run leaves in its folder: whole files, whatever somebody does to them meanwhile.
 
 use crate::run::{ADVICE, Run};
 use crate::weights::{first_non_finite, save_in};

@@ -34,7 +34,7 @@
 //!
 //! A run is a pure function of its seeds, with the same bits on any number of threads. Nothing is read back from the
 //! device inside of a step: losses and metrics stay there and are read together, every
-//! [`TrainOptions::read_every`] batches and at the end of an epoch. A backend that can record a step and replay it does
+//! [`TrainOptions::log_every`] batches and at the end of an epoch. A backend that can record a step and replay it does
 //! so ([`TrainOptions::capture`]): forward, backward, clipping, update and metrics are one launch then. Steps that repeat take no new buffers from the
 //! backend's allocator, which holds every tensor, beyond those that threads work in: of these there are as many as were
 //! ever needed at once. The host's own memory, such as the nodes of the graph or the panels that a matrix product packs
@@ -51,11 +51,11 @@ mod history;
 mod keep;
 mod losses;
 mod metrics;
+mod monitor;
 mod output;
 mod run;
 mod trainer;
 mod warning;
-mod watch;
 mod weights;
 
 pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
@@ -66,8 +66,8 @@ pub use history::{EpochRecord, Execution, History, Values};
 pub use kiln_data::Batch;
 pub use kiln_nn::files::write_atomic;
 pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Running, TopK};
+pub use monitor::{Goal, Monitor};
 pub use output::Output;
 pub use trainer::{Clip, End, NonFinite, Report, TrainOptions, Trainer};
 pub use warning::Warning;
-pub use watch::{Goal, Watch};
 pub use weights::save_weights;

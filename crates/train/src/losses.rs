@@ -31,7 +31,7 @@ pub(crate) struct NonFiniteAt {
 
 struct Pending<B: Backend> {
     loss: Tensor<B>,
-    /// Whether the memory is one of the spares.
+    /// True if the memory is one of the spares.
     copied: bool,
     samples: usize,
     step: u64,

@@ -1,4 +1,4 @@
-//! What the user's closure makes of a batch.
+//! The result of the user's closure for a batch.
 
 use kiln_core::Backend;
 use kiln_nn::Tensor;

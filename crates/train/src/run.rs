@@ -8,8 +8,8 @@ use crate::buffers::Buffers;
 use crate::capture::Recorder;
 use crate::evaluate::evaluate_until;
 use crate::losses::{Losses, NonFiniteAt};
+use crate::monitor::Progress;
 use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
-use crate::watch::Progress;
 use crate::weights::first_non_finite;
 use crate::{
     Batch, EpochRecord, Execution, Goal, History, Metric, Output, Result, RunFolder, Running, StepInfo, TrainError,
@@ -46,7 +46,7 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// What a batch came to.
+/// The outcome of a batch.
 #[derive(PartialEq)]
 enum Came {
     /// To an update, or to a part of the next.
@@ -57,7 +57,7 @@ enum Came {
     GivenUp,
 }
 
-/// What one epoch leaves behind.
+/// The results of one epoch.
 struct Epoch {
     samples: u64,
     skipped: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     pub(crate) closure: &'a S,
     pub(crate) recorder: Recorder<B>,
     pub(crate) losses: Losses<B>,
-    /// What the metrics have measured in training, in their order.
+    /// The metrics' measurements in training, in their order.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
     pub(crate) history: History,
@@ -94,7 +94,7 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     pub(crate) warnings: Vec<Warning>,
     /// When a step in progress is to be given up.
     interrupt: Interrupt,
-    /// Whether a forward pass changes anything in the model.
+    /// True if a forward pass changes anything in the model.
     has_buffers: bool,
 }
 
@@ -111,7 +111,7 @@ where
         closure: &'a S,
         history: History,
     ) -> Self {
-        let maximize = trainer.options.watch.goal == Goal::Max;
+        let maximize = trainer.options.monitor.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
         Run {
@@ -162,7 +162,7 @@ where
                 break;
             }
             if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
-                end = End::Stale;
+                end = End::EarlyStopped;
                 break;
             }
         }
@@ -186,7 +186,7 @@ where
         })
     }
 
-    /// Whether the run has made all updates that it was allowed.
+    /// True if the run has made all updates that it was allowed.
     fn all_steps_done(&self) -> bool {
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
@@ -221,7 +221,7 @@ where
             if self.recorder.is_wanted() || !waiting.is_empty() {
                 waiting.push(host);
                 if last || waiting.len() == self.trainer.options.accumulate {
-                    self.make(&waiting)?;
+                    self.run_step(&waiting)?;
                     latest = waiting.drain(..).next_back();
                 }
             } else {
@@ -235,7 +235,7 @@ where
             }
             last |= !group.begun && waiting.is_empty() && self.all_steps_done();
             let mut loss = None;
-            if last || self.losses.unreported() >= self.trainer.options.read_every {
+            if last || self.losses.unreported() >= self.trainer.options.log_every {
                 loss = self.read(latest.as_ref())?;
             }
             let info = StepInfo {
@@ -257,7 +257,7 @@ where
             self.read(latest.as_ref())?;
             // What waits for the rest of its group is dropped: that step was not made.
             self.step -= u64::from(group.begun);
-            self.take_back(group.before.take())?;
+            self.rollback(group.before.take())?;
         }
         self.trainer.backend.sync()?;
         let seconds = began.elapsed().as_secs_f64();
@@ -306,7 +306,7 @@ where
         let mut made = None;
         self.trainer.backend.interruptible(&self.interrupt, &mut || {
             let output = (self.closure)(self.model, batch)?;
-            let grads = self.weigh(&output.loss, batch)?.backward()?;
+            let grads = self.scale_loss(&output.loss, batch)?.backward()?;
             match &mut group.grads {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -333,7 +333,7 @@ where
         let Some(grads) = grads else { return Ok(Came::In) };
         if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
             if !self.all_finite(&grads)? {
-                self.take_back(before)?;
+                self.rollback(before)?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {
                     return Err(TrainError::TooManySkipped {
@@ -347,7 +347,7 @@ where
             }
             self.skipped_in_a_row = 0;
         }
-        let result = self.descend(grads, samples);
+        let result = self.optimizer_step(grads, samples);
         self.at(result)?;
         self.updates += 1;
         self.recorder.execution.eager += 1;
@@ -355,7 +355,7 @@ where
     }
 
     /// Undoes what the batches of a step that is not made did to running statistics and counters.
-    fn take_back(&self, before: Option<Buffers<B>>) -> Result<()> {
+    fn rollback(&self, before: Option<Buffers<B>>) -> Result<()> {
         match before {
             Some(before) => self.at(before.restore(self.model)),
             None => Ok(()),
@@ -371,8 +371,8 @@ where
                 .is_finite())
     }
 
-    fn descend(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        self.settle(&mut grads, samples)?;
+    fn optimizer_step(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+        self.finish_gradients(&mut grads, samples)?;
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
         }
@@ -381,7 +381,7 @@ where
 
     /// The loss whose gradient a batch adds to its step: weighted by its samples, a short last batch counts as it would in
     /// one large batch.
-    pub(crate) fn weigh(&self, loss: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<Tensor<B>> {
+    pub(crate) fn scale_loss(&self, loss: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<Tensor<B>> {
         match self.trainer.options.accumulate {
             1 => Ok(loss.clone()),
             _ => loss.mul_scalar(batch.labels.size() as f64),
@@ -389,7 +389,7 @@ where
     }
 
     /// From the sum over the batches of a step to what the optimizer takes: their mean, kept small if that was asked for.
-    pub(crate) fn settle(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+    pub(crate) fn finish_gradients(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
         if self.trainer.options.accumulate > 1 {
             grads.scale(1.0 / samples as f64)?;
         }
@@ -451,9 +451,9 @@ where
             samples_per_second: done.samples as f64 / done.seconds,
             execution: done.execution,
         };
-        let watch = &self.trainer.options.watch;
-        let value = watch.value(&record)?;
-        record.best = self.progress.update(watch, value);
+        let monitor = &self.trainer.options.monitor;
+        let value = monitor.value(&record)?;
+        record.best = self.progress.update(monitor, value);
         if let Some(plateau) = &mut self.plateau {
             let lr = plateau.observe(value, self.optimizer.lr())?;
             self.optimizer.set_lr(lr);

@@ -1,10 +1,10 @@
 //! The training loop's outside: what to do, who looks on, where files go.
 
 use crate::callback::{Callback, Flow, Plan};
-use crate::evaluate::check_watch;
+use crate::evaluate::check_monitor;
 use crate::run::Run;
 use crate::{
-    Batch, EpochRecord, Execution, History, Metric, Output, Result, RunFolder, StopHandle, TrainError, Warning, Watch,
+    Batch, EpochRecord, Execution, History, Metric, Monitor, Output, Result, RunFolder, StopHandle, TrainError, Warning,
 };
 use kiln_core::Backend;
 use kiln_data::Loader;
@@ -13,7 +13,7 @@ use kiln_nn::weights::Metadata;
 use kiln_nn::{Module, Optimizer};
 use std::time::Duration;
 
-/// How gradients are kept small.
+/// The bound that keeps gradients small.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Clip {
     /// Scales the gradients of the model's parameters so that their common 2-norm is at most this
@@ -23,11 +23,11 @@ pub enum Clip {
     Value(f64),
 }
 
-/// What to do about a loss or a gradient that is NaN or infinite.
+/// The answer to a loss or a gradient that is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
     /// End the run with an error that names the step. The loss of every step is kept, and looked at when losses are read,
-    /// every [`TrainOptions::read_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
+    /// every [`TrainOptions::log_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
     Stop,
     /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
     /// batch; more than `in_a_row` such steps one after the other end the run. Loss and gradients are looked at before
@@ -38,7 +38,7 @@ pub enum NonFinite {
     },
 }
 
-/// What a run does. The default trains for one epoch and does nothing else.
+/// The options of a run. The default trains for one epoch and does nothing else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOptions {
     /// Passes over the training data.
@@ -47,14 +47,14 @@ pub struct TrainOptions {
     /// batch. The last update of an epoch takes what is left. They are taken one at a time, and their samples dropped, unless
     /// the step is captured; a step of more than 16 batches is not.
     pub accumulate: usize,
-    /// How gradients are kept small.
+    /// The bound that keeps gradients small.
     pub clip: Option<Clip>,
     /// Batches between two reads of the loss.
-    pub read_every: usize,
-    /// What to do about NaN.
+    pub log_every: usize,
+    /// The answer to NaN.
     pub non_finite: NonFinite,
-    /// What decides which weights are best.
-    pub watch: Watch,
+    /// The metric that decides which weights are best.
+    pub monitor: Monitor,
     /// Ends the run after this many epochs without improvement.
     pub patience: Option<u64>,
     /// Ends the run after this many updates, those skipped included. The epoch in progress ends with it, and is measured
@@ -75,9 +75,9 @@ impl Default for TrainOptions {
             epochs: 1,
             accumulate: 1,
             clip: None,
-            read_every: 50,
+            log_every: 50,
             non_finite: NonFinite::Stop,
-            watch: Watch::default(),
+            monitor: Monitor::default(),
             patience: None,
             max_steps: None,
             capture: true,
@@ -86,7 +86,7 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
-    /// Whether steps may be skipped, which takes a look at their gradients.
+    /// True if steps may be skipped, which takes a look at their gradients.
     pub(crate) fn skips(&self) -> bool {
         matches!(self.non_finite, NonFinite::Skip { .. })
     }
@@ -98,7 +98,7 @@ impl TrainOptions {
         };
         positive("epochs", self.epochs)?;
         positive("accumulate", self.accumulate as u64)?;
-        positive("read_every", self.read_every as u64)?;
+        positive("log_every", self.log_every as u64)?;
         positive("patience", self.patience.unwrap_or(1))?;
         positive("max_steps", self.max_steps.unwrap_or(1))?;
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
@@ -106,10 +106,10 @@ impl TrainOptions {
         {
             return Err(TrainError::invalid("clip", limit, "a finite number above 0"));
         }
-        if self.watch.min_delta.is_nan() || self.watch.min_delta < 0.0 {
+        if self.monitor.min_delta.is_nan() || self.monitor.min_delta < 0.0 {
             return Err(TrainError::invalid(
                 "min_delta",
-                self.watch.min_delta,
+                self.monitor.min_delta,
                 "a number of 0 or more",
             ));
         }
@@ -122,31 +122,31 @@ impl TrainOptions {
 pub enum End {
     /// All epochs are done, or [`TrainOptions::max_steps`] updates.
     Finished,
-    /// The watched metric has not improved for [`TrainOptions::patience`] epochs.
-    Stale,
+    /// The monitored metric has not improved for [`TrainOptions::patience`] epochs.
+    EarlyStopped,
     /// A [`StopHandle`] or a callback asked for it.
     Stopped,
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Report {
     /// Why it ended.
     pub end: End,
     /// Optimizer steps done; those skipped are not counted.
     pub steps: u64,
-    /// How they were made.
+    /// The ways in which they were made.
     pub execution: Execution,
     /// Why steps were not captured though that was wanted and the backend can: what stood in the way.
     pub not_captured: Option<String>,
     /// Every whole epoch.
     pub history: History,
-    /// What happened to the run's folder and did not end the run.
+    /// Events in the run's folder that did not end the run.
     pub warnings: Vec<Warning>,
 }
 
 impl Report {
-    /// The epoch with the best value of the watched metric.
+    /// The epoch with the best value of the monitored metric.
     pub fn best(&self) -> Option<&EpochRecord> {
         self.history.best()
     }
@@ -207,8 +207,8 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Lowers the learning rate after an epoch when the watched metric has stopped improving: which way is better is
-    /// told by [`Watch::goal`], whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
+    /// Lowers the learning rate after an epoch when the monitored metric has stopped improving: which way is better is
+    /// told by [`Monitor::goal`], whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
     /// that `plateau` has here. Beside a [`schedule`](Trainer::schedule), which sets the rate before every update, it
     /// has no effect.
     pub fn reduce_on_plateau(mut self, plateau: ReduceOnPlateau) -> Self {
@@ -234,7 +234,7 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// How long the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
+    /// The time that the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
     /// up, and the run ends as it stood after the step before: parameters, running statistics and counters alike. Only the
     /// CPU gives up; a device that captures is waited for.
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -254,13 +254,13 @@ impl<B: Backend> Trainer<B> {
     /// layers, learning rates and running statistics change from step to step as they do without.
     ///
     /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
-    /// watched metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
+    /// monitored metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
     /// Files that somebody removes from the folder meanwhile are written again where the run still holds what was in them,
     /// and a folder that is moved is followed: see [`Report::warnings`].
     /// A run that is asked to stop finishes its batch, saves [`RunFolder::LAST`] and returns.
     ///
     /// # Errors
-    /// Options outside their domain, a watched metric that is not measured, data that does not read, errors of ops with
+    /// Options outside their domain, a monitored metric that is not measured, data that does not read, errors of ops with
     /// the step they happened at, [`TrainError::NonFiniteLoss`] and its kin, files that cannot be written.
     pub fn fit<M, S>(
         &mut self,
@@ -276,7 +276,7 @@ impl<B: Backend> Trainer<B> {
     {
         self.options.check()?;
         let names: Vec<String> = self.metrics.iter().map(|m| m.name()).collect();
-        check_watch(&self.options.watch, &names)?;
+        check_monitor(&self.options.monitor, &names)?;
         if train.batches() == 0 {
             let samples = train.dataset().len();
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));

@@ -1,4 +1,4 @@
-//! What a run tells though it goes on.
+//! The warnings that a run gives while it goes on.
 
 use kiln_files::shown_path;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum Warning {
     },
     /// The folder was moved; the run goes on writing into it.
     Moved {
-        /// Where it was.
+        /// The path that it had.
         from: PathBuf,
     },
 }

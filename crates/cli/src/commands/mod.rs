@@ -2,17 +2,23 @@
 
 pub(crate) mod devices;
 pub(crate) mod eval;
+pub(crate) mod generate;
+pub(crate) mod models;
 pub(crate) mod predict;
 pub(crate) mod profile;
 pub(crate) mod summary;
 pub(crate) mod train;
 
 use kiln_core::{Backend, Result};
-use kiln_nn::Layer;
+use kiln_models::Net;
 use kiln_train::{Batch, Output};
 
-/// The loss of a classifier: cross-entropy of its logits.
-fn classify<B: Backend, M: Layer<B>>(model: &M, batch: &Batch<B>) -> Result<Output<B>> {
-    let logits = model.forward(&batch.inputs)?;
-    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+/// The loss of a batch; of images with the scores that accuracies are made from.
+fn objective<B: Backend>(net: &Net<B>, batch: &Batch<B>) -> Result<Output<B>> {
+    let (loss, logits) = net.loss(&batch.inputs, &batch.labels)?;
+    let output = Output::new(loss);
+    Ok(match net {
+        Net::Images(_) => output.with_scores(logits),
+        Net::Tokens(_) => output,
+    })
 }

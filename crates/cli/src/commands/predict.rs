@@ -2,15 +2,15 @@
 
 use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::finite;
-use crate::models::ModelName;
 use crate::output::{self, line, percent, report};
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::{Backend, Shape};
 use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
 use kiln_files::shown_path;
+use kiln_models::{DataKind, InputKind, Model, Net};
 use kiln_nn::{Layer, Tensor, no_grad};
 use serde_json::json;
 use std::path::Path;
@@ -23,16 +23,23 @@ impl Task for Predict<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<u8> {
         let args = self.0;
-        let Saved { model, net, .. } = weights::load(&args.weights, backend)?;
-        let names: Vec<String> = match model {
-            ModelName::MnistCnn => (0..model.spec().classes).map(|c| c.to_string()).collect(),
-            ModelName::Lenet => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
+        let Saved { path, model, net, .. } = weights::load(&args.weights, backend)?;
+        let (Net::Images(net), InputKind::Images(shape)) = (net, model.input()) else {
+            return Err(Error::usage(format!(
+                "{}: {model} reads text and classifies no images",
+                shown_path(&path)
+            ))
+            .help("`kiln generate RUN_FOLDER` goes on with a text"));
         };
-        let transform = data::transform(model)?;
+        let names: Vec<String> = match model.recipe().data {
+            DataKind::Cifar10 => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
+            DataKind::Mnist | DataKind::Text => (0..model.classes()).map(|c| c.to_string()).collect(),
+        };
+        let transform = data::transform(model, false)?;
         let mut exit = 0;
         // One image that cannot be read is no reason to keep the others from the user.
         for path in &args.images {
-            let shares = input(path, model, args.invert, &transform)
+            let shares = input(path, (model, shape), args.invert, &transform)
                 .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
                 .and_then(|image| classify(&*net, &image, path));
             match shares {
@@ -60,15 +67,19 @@ fn classify<B: Backend>(net: &dyn Layer<B>, image: &Tensor<B>, path: &Path) -> R
         return Ok(shares);
     }
     let what = format!("{}: the probabilities", shown_path(path));
-    Err(finite::overflow(net, image, &what)?)
+    Err(finite::overflow(|| net.forward(image), &what)?)
 }
 
 /// The model's input that a file holds, and its shape `[1, H, W, C]`.
-fn input(path: &Path, model: ModelName, invert: Invert, transform: &Compose) -> Result<(Vec<f32>, [usize; 4])> {
-    let [h, w, c] = model.spec().input;
-    let image = match model {
-        ModelName::MnistCnn => digit(path, invert)?,
-        ModelName::Lenet => resize_bilinear(&decode(path, c)?, h, w)?,
+fn input(
+    path: &Path,
+    (model, [h, w, c]): (Model, [usize; 3]),
+    invert: Invert,
+    transform: &Compose,
+) -> Result<(Vec<f32>, [usize; 4])> {
+    let image = match model.recipe().data {
+        DataKind::Mnist => digit(path, invert)?,
+        DataKind::Cifar10 | DataKind::Text => resize_bilinear(&decode(path, c)?, h, w)?,
     };
     let mut sample = Sample::default();
     sample.fill(Shape::new(&[h, w, c])?, image.pixels.iter().map(|&p| f32::from(p)))?;
@@ -77,7 +88,7 @@ fn input(path: &Path, model: ModelName, invert: Invert, transform: &Compose) -> 
 }
 
 /// Prints one image's classes, the likeliest first.
-fn show(path: &Path, model: ModelName, classes: &[(&str, f64)], json: bool) {
+fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
     if json {
         let each: Vec<_> = classes
             .iter()
@@ -118,7 +129,7 @@ fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
     centred(&image)
 }
 
-/// Whether the outermost pixels are lighter than mid-grey on average.
+/// True if the outermost pixels are lighter than mid-grey on average.
 fn light_border(image: &Decoded) -> bool {
     let (h, w) = (image.height, image.width);
     let (mut sum, mut count) = (0u64, 0u64);
@@ -132,7 +143,7 @@ fn light_border(image: &Decoded) -> bool {
     sum > 127 * count
 }
 
-/// How MNIST's images were made (LeCun et al. 1998): the ink scaled to fit 20×20, its centre of mass in the middle of
+/// As MNIST's images were made (LeCun et al. 1998): the ink scaled to fit 20×20, its centre of mass in the middle of
 /// 28×28. Ink is what is at least a quarter as bright as the brightest pixel.
 fn centred(image: &Decoded) -> Result<Decoded> {
     const SIDE: usize = 28;
@@ -183,7 +194,7 @@ fn centred(image: &Decoded) -> Result<Decoded> {
 }
 
 pub(crate) fn run(args: PredictArgs) -> Result<u8> {
-    with_device(&args.device, Predict(&args))
+    with_device(&args.device.options(), Predict(&args))
 }
 
 #[cfg(test)]

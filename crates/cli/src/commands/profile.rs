@@ -3,7 +3,7 @@
 mod machine;
 mod report;
 
-use crate::args::{OptimizerName, ProfileArgs};
+use crate::args::ProfileArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
@@ -12,7 +12,7 @@ use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::{Input, InputKind, Model, Net};
 use kiln_nn::files::{check_writable, write_atomic};
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
+use kiln_nn::optim::Optimizer;
 use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
 use kiln_profile::Profiled;
 use machine::Machine;
@@ -30,24 +30,6 @@ fn default_batch(model: Model) -> u32 {
     match model.input() {
         InputKind::Images(_) => 32,
         InputKind::Tokens(_) => 4,
-    }
-}
-
-fn default_optimizer(model: Model) -> OptimizerName {
-    match model {
-        Model::MnistCnn => OptimizerName::Adam,
-        Model::GptMini => OptimizerName::Adamw,
-        _ => OptimizerName::Sgd,
-    }
-}
-
-fn optimizer<B: Backend>(name: OptimizerName) -> Box<dyn Optimizer<B>> {
-    match name {
-        OptimizerName::Sgd => Box::new(Sgd::new(LR).momentum(0.9)),
-        OptimizerName::Adam => Box::new(Adam::new(LR)),
-        OptimizerName::Adamw => Box::new(AdamW::new(LR)),
-        OptimizerName::Rmsprop => Box::new(Rmsprop::new(LR)),
-        OptimizerName::Adagrad => Box::new(Adagrad::new(LR)),
     }
 }
 
@@ -144,8 +126,9 @@ impl Task for Profile<'_> {
         if args.inference {
             net.eval();
         }
-        let name = args.optimizer.unwrap_or(default_optimizer(args.model));
-        let mut optimizer = optimizer(name);
+        let recipe = args.model.recipe();
+        let kind = args.optimizer.unwrap_or(recipe.optimizer);
+        let mut optimizer = kind.build(LR, recipe.momentum, recipe.weight_decay);
         let batch = Batch::new(args.model, self.batch as usize)?;
         let parameters = net.num_parameters() as u64;
         for _ in 0..WARM_UP {
@@ -173,10 +156,10 @@ impl Task for Profile<'_> {
         };
         let work = match args.inference {
             true => "inference".to_string(),
-            false => format!("training with {}", name.name()),
+            false => format!("training with {}", kind.name()),
         };
         let report = Report {
-            about: vec![
+            description: vec![
                 ("model", args.model.name().to_string()),
                 ("batch", format!("batch {}", self.batch)),
                 ("work", work),
@@ -219,7 +202,7 @@ pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
         batch: args.batch.unwrap_or(default_batch(args.model)),
         chosen: None,
     };
-    let (report, trace) = with_device(&args.device, task)?;
+    let (report, trace) = with_device(&args.device.options(), task)?;
     if let Some(path) = &args.trace {
         write_atomic(path, trace.to_string().as_bytes())?;
     }

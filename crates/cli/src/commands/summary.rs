@@ -1,7 +1,7 @@
 //! `kiln summary`: what a model is made of and what it costs.
 
-use crate::args::{DeviceArgs, SummaryArgs};
-use crate::device::{DeviceChoice, Task, with_device};
+use crate::args::SummaryArgs;
+use crate::device::{DeviceChoice, DeviceOptions, Task, with_device};
 use crate::error::Result;
 use crate::output::{self, bytes, line, operations, table, thousands};
 use kiln_core::Backend;
@@ -15,7 +15,7 @@ struct Summary {
     batch: usize,
 }
 
-/// What a pass over a model showed.
+/// The results of a pass over a model.
 struct Seen {
     calls: Vec<LayerCall>,
     parameters: u64,
@@ -51,8 +51,8 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
         model: args.model,
         batch: args.batch as usize,
     };
-    let processor = DeviceArgs {
-        device: DeviceChoice::Cpu,
+    let processor = DeviceOptions {
+        choice: DeviceChoice::Cpu,
         threads: None,
         exact: false,
     };

@@ -1,7 +1,7 @@
 //! `kiln train`: a model from its initial weights to files in a run's folder.
 
-use super::classify;
-use crate::args::{OptimizerName, TrainArgs};
+use super::objective;
+use crate::args::TrainArgs;
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
@@ -12,70 +12,59 @@ use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
 use kiln_files::shown_path;
+use kiln_models::{MetricKind, OptimizerKind, ScheduleKind};
 use kiln_nn::Module;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Optimizer, Rmsprop, Sgd};
 use kiln_train::{
-    Accuracy, Clip, End, Goal, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer, Warning,
-    Watch,
+    Accuracy, Clip, End, Goal, Monitor, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer,
+    Warning,
 };
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The options with the model's defaults filled in.
+/// The options with the model's recipe filled in.
 struct Settings {
     epochs: u64,
     batch: usize,
     lr: f64,
-    optimizer: OptimizerName,
+    schedule: ScheduleKind,
+    optimizer: OptimizerKind,
     momentum: f64,
+    weight_decay: Option<f64>,
+    clip_norm: Option<f64>,
     workers: usize,
 }
 
 impl Settings {
     fn of(args: &TrainArgs) -> Result<Self> {
-        let spec = args.model.spec();
-        let optimizer = args.optimizer.unwrap_or(spec.optimizer);
-        let takes_momentum = matches!(optimizer, OptimizerName::Sgd | OptimizerName::Rmsprop);
-        if args.momentum.is_some() && !takes_momentum {
+        /// The rate of an optimizer that is not the recipe's.
+        const LR: f64 = 1e-3;
+        let recipe = args.model.recipe();
+        let optimizer = args.optimizer.unwrap_or(recipe.optimizer);
+        if args.momentum.is_some() && !optimizer.has_momentum() {
             return Err(Error::usage(format!("{} takes no --momentum", optimizer.name()))
                 .help("leave it out, or choose --optimizer sgd or rmsprop"));
         }
+        // The model's own rate, momentum and weight decay belong to the model's own optimizer.
+        let (lr, momentum, weight_decay) = match optimizer == recipe.optimizer {
+            true => (recipe.lr, recipe.momentum, recipe.weight_decay),
+            false => (LR, 0.0, None),
+        };
         Ok(Settings {
-            epochs: args.epochs.unwrap_or(spec.epochs),
-            batch: args.batch.unwrap_or(spec.batch) as usize,
-            lr: args.lr.unwrap_or(spec.lr),
+            epochs: args.epochs.unwrap_or(recipe.epochs),
+            batch: args.batch.unwrap_or(recipe.batch) as usize,
+            lr: args.lr.unwrap_or(lr),
+            schedule: args.schedule.unwrap_or(recipe.schedule),
             optimizer,
-            // The model's own momentum belongs to the model's own optimizer.
-            momentum: match args.momentum {
-                Some(momentum) => momentum,
-                None if optimizer == spec.optimizer => spec.momentum,
-                None => 0.0,
-            },
-            workers: usize::from(args.workers.unwrap_or(spec.workers)),
+            momentum: args.momentum.unwrap_or(momentum),
+            weight_decay: args.weight_decay.or(weight_decay),
+            clip_norm: args.clip_norm.or(recipe.clip_norm),
+            workers: usize::from(args.workers.unwrap_or(recipe.workers)),
         })
     }
 
-    fn optimizer<B: Backend>(&self, weight_decay: Option<f64>) -> Box<dyn Optimizer<B>> {
-        macro_rules! decayed {
-            ($optimizer:expr) => {
-                match weight_decay {
-                    Some(decay) => Box::new($optimizer.weight_decay(decay)),
-                    None => Box::new($optimizer),
-                }
-            };
-        }
-        match self.optimizer {
-            OptimizerName::Sgd => decayed!(Sgd::new(self.lr).momentum(self.momentum)),
-            OptimizerName::Adam => decayed!(Adam::new(self.lr)),
-            OptimizerName::Adamw => decayed!(AdamW::new(self.lr)),
-            OptimizerName::Rmsprop => decayed!(Rmsprop::new(self.lr).momentum(self.momentum)),
-            OptimizerName::Adagrad => decayed!(Adagrad::new(self.lr)),
-        }
-    }
-
-    /// How the run was asked for, enough to repeat it.
-    fn config(&self, args: &TrainArgs, device: &str) -> Value {
-        json!({
+    /// The run as it was asked for, enough to repeat it and to use its weights.
+    fn config(&self, args: &TrainArgs, data: &Data, device: &str) -> Value {
+        let mut config = json!({
             "kiln": env!("CARGO_PKG_VERSION"),
             "model": args.model.name(),
             "data": args.data.data.as_ref().map(|path| path.to_string_lossy()),
@@ -84,10 +73,11 @@ impl Settings {
             "epochs": self.epochs,
             "batch": self.batch,
             "lr": self.lr,
+            "schedule": self.schedule.name(),
             "optimizer": self.optimizer.name(),
             "momentum": self.momentum,
-            "weight_decay": args.weight_decay,
-            "clip_norm": args.clip_norm,
+            "weight_decay": self.weight_decay,
+            "clip_norm": self.clip_norm,
             "accumulate": args.accumulate,
             "patience": args.patience,
             "max_steps": args.max_steps,
@@ -95,12 +85,16 @@ impl Settings {
             "seed": args.seed,
             "device": device,
             "exact": args.device.exact,
-        })
+        });
+        if let Some(vocabulary) = &data.vocabulary {
+            config[weights::VOCABULARY] = vocabulary.characters().iter().collect::<String>().into();
+        }
+        config
     }
 }
 
-/// What the run leaves to say.
-struct Done {
+/// The end of a run, to be told when its device is given back.
+struct Outcome {
     end: End,
     summary: Value,
     text: Vec<String>,
@@ -116,13 +110,13 @@ struct Train<'a> {
 }
 
 impl Task for Train<'_> {
-    type Output = Done;
+    type Output = Outcome;
 
     fn chosen(&mut self, why: String) {
         self.chosen = Some(why);
     }
 
-    fn run<B: Backend>(self, backend: &B) -> Result<Done> {
+    fn run<B: Backend>(self, backend: &B) -> Result<Outcome> {
         let Train {
             args,
             settings,
@@ -130,8 +124,11 @@ impl Task for Train<'_> {
             stop,
             chosen,
         } = self;
-        let mut model = args.model.build(backend, args.seed)?;
-        let mut optimizer = settings.optimizer::<B>(args.weight_decay);
+        let metric = args.model.recipe().metric;
+        let mut model = args.model.build_for(backend, args.seed, data.classes(args.model))?;
+        let mut optimizer = settings
+            .optimizer
+            .build(settings.lr, settings.momentum, settings.weight_decay);
         let parameters = model.num_parameters() as u64;
 
         let train = LoaderOptions {
@@ -142,22 +139,28 @@ impl Task for Train<'_> {
             ..Default::default()
         };
         let valid = LoaderOptions {
-            batch_size: settings.batch.max(100),
+            batch_size: match metric {
+                MetricKind::Accuracy => settings.batch.max(100),
+                MetricKind::Perplexity => settings.batch,
+            },
             workers: settings.workers,
             ..Default::default()
         };
-        let train = Loader::new(data.train.clone(), train)?.with_transform(data::transform(args.model)?);
-        let valid = Loader::new(data.test.clone(), valid)?.with_transform(data::transform(args.model)?);
+        let train = Loader::new(data.train.clone(), train)?.with_transform(data::transform(args.model, true)?);
+        let valid = Loader::new(data.test.clone(), valid)?.with_transform(data::transform(args.model, false)?);
         let options = TrainOptions {
             epochs: settings.epochs,
             accumulate: args.accumulate as usize,
-            clip: args.clip_norm.map(Clip::Norm),
-            read_every: args.log_every as usize,
+            clip: settings.clip_norm.map(Clip::Norm),
+            log_every: args.log_every as usize,
             non_finite: match args.skip_nan {
                 Some(in_a_row) => NonFinite::Skip { in_a_row },
                 None => NonFinite::Stop,
             },
-            watch: Watch::new("accuracy", Goal::Max),
+            monitor: match metric {
+                MetricKind::Accuracy => Monitor::new("accuracy", Goal::Max),
+                MetricKind::Perplexity => Monitor::default(),
+            },
             patience: args.patience,
             max_steps: args.max_steps,
             capture: !args.no_capture,
@@ -165,37 +168,54 @@ impl Task for Train<'_> {
         // The folder last: one of a run that cannot start helps nobody.
         let folder = create_folder(args)?;
         let path = folder.path().to_path_buf();
-        folder.write_json(RunFolder::CONFIG, &settings.config(args, &backend.name()))?;
+        folder.write_json(RunFolder::CONFIG, &settings.config(args, &data, &backend.name()))?;
         if !args.json {
             chosen.iter().for_each(|why| line(why));
         }
         announce(args, &settings, &data, &path, &backend.name(), parameters);
-        let report = Trainer::new(backend, options)
-            .metric(Accuracy::new())
-            .callback(Progress::new(args.json))
+        let updates = (train.batches() as u64).div_ceil(args.accumulate.into());
+        let updates = updates
+            .saturating_mul(settings.epochs)
+            .min(args.max_steps.unwrap_or(u64::MAX));
+        let mut trainer = Trainer::new(backend, options)
+            .callback(Progress::new(args.json, metric))
             .metadata(weights::metadata(args.model))
             .folder(folder)
-            .stop_handle(stop)
-            .fit(&mut model, &mut *optimizer, classify, &train, Some(&valid))
+            .stop_handle(stop);
+        if metric == MetricKind::Accuracy {
+            trainer = trainer.metric(Accuracy::new());
+        }
+        if let Some(schedule) = settings.schedule.build(settings.lr, updates) {
+            trainer = trainer.schedule(schedule);
+        }
+        let report = trainer
+            .fit(&mut model, &mut *optimizer, objective, &train, Some(&valid))
             .map_err(|e| advised(e, &path))?;
 
         let best = report.best();
-        let accuracy = best.and_then(|b| b.valid.as_ref()?.get("accuracy").copied());
+        let measured = |name| best.and_then(|b| b.valid.as_ref()?.get(name).copied());
+        let (accuracy, loss): (Option<f64>, Option<f64>) = (measured("accuracy"), measured("loss"));
         let mut text = Vec::new();
-        if let (Some(best), Some(accuracy)) = (best, accuracy) {
-            text.push(format!(
+        match (best, metric, accuracy, loss) {
+            (Some(best), MetricKind::Accuracy, Some(accuracy), _) => text.push(format!(
                 "best: epoch {}, validation accuracy {}",
                 best.epoch,
                 percent(accuracy)
-            ));
+            )),
+            (Some(best), MetricKind::Perplexity, _, Some(loss)) => text.push(format!(
+                "best: epoch {}, validation loss {loss:.4} nats/character, perplexity {:.3}",
+                best.epoch,
+                loss.exp()
+            )),
+            _ => {}
         }
         text.extend(executed(&report));
         text.push(saved(&report, &path));
-        let summary = json!({
+        let mut summary = json!({
             "event": "end",
             "reason": match report.end {
                 End::Finished => "finished",
-                End::Stale => "stale",
+                End::EarlyStopped => "early_stopped",
                 End::Stopped => "stopped",
             },
             "steps": report.steps,
@@ -203,11 +223,17 @@ impl Task for Train<'_> {
             "not_captured": report.not_captured,
             "epochs": report.history.epochs().len(),
             "best_epoch": best.map(|b| b.epoch),
-            "best_accuracy": accuracy,
             "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "folder": path.display().to_string(),
         });
-        Ok(Done {
+        match metric {
+            MetricKind::Accuracy => summary["best_accuracy"] = accuracy.into(),
+            MetricKind::Perplexity => {
+                summary["best_loss"] = loss.into();
+                summary["best_perplexity"] = loss.map(f64::exp).into();
+            }
+        }
+        Ok(Outcome {
             end: report.end,
             summary,
             text,
@@ -215,7 +241,7 @@ impl Task for Train<'_> {
     }
 }
 
-/// How steps were made, where there is something to tell: a backend that replays them, or one that could not.
+/// A line on how steps were made, where there is something to tell: a backend that replays them, or one that could not.
 fn executed(report: &Report) -> Option<String> {
     let done = &report.execution;
     if let Some(obstacle) = &report.not_captured {
@@ -278,7 +304,7 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
             "valid_samples": data.test.len(),
             "skipped_records": data.skipped(),
             "folder": folder.display().to_string(),
-            "config": settings.config(args, device),
+            "config": settings.config(args, data, device),
         });
         return output::json(&start);
     }
@@ -296,7 +322,7 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
         counted(settings.epochs, "epoch"),
         args.seed,
     ));
-    line(&data.about);
+    line(&data.description);
     if data.skipped() > 0 {
         line(&format!("{} left out", counted(data.skipped(), "bad record")));
     }
@@ -331,14 +357,14 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         stop: signals.stop_handle(),
         chosen: None,
     };
-    let done = with_device(&args.device, task)?;
+    let outcome = with_device(&args.device.options(), task)?;
     if args.json {
-        output::json(&done.summary);
+        output::json(&outcome.summary);
     } else {
-        done.text.iter().for_each(|t| line(t));
+        outcome.text.iter().for_each(|t| line(t));
     }
-    Ok(match done.end {
+    Ok(match outcome.end {
         End::Stopped => signals.exit_code().unwrap_or(code::INTERRUPTED),
-        End::Finished | End::Stale => 0,
+        End::Finished | End::EarlyStopped => 0,
     })
 }

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs.
 
-use super::{Listed, Task};
+use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
 use kiln_cuda::{Cuda, Options};
@@ -8,7 +8,7 @@ use kiln_device::DeviceInfo;
 use kiln_files::shown_path;
 use serde_json::{Map, json};
 
-/// What the kernels in this program are built for at least.
+/// The least compute capability that the kernels in this program are built for.
 const OLDEST: (u32, u32) = (8, 0);
 
 /// Why `device` cannot be used; `None` when it can.
@@ -34,7 +34,7 @@ fn absence() -> String {
 }
 
 /// The GPU to take when none was asked for, and why it or none.
-pub(crate) fn look() -> (Option<usize>, String) {
+pub(crate) fn auto_select() -> (Option<usize>, String) {
     let devices = match kiln_device::devices() {
         Ok(devices) => devices,
         Err(e) => return (None, e.to_string()),
@@ -45,7 +45,7 @@ pub(crate) fn look() -> (Option<usize>, String) {
                 1 => "the only GPU".to_string(),
                 n => format!("the fastest of {n} GPUs"),
             };
-            (Some(device.ordinal), format!("{why}: {}", about(device)))
+            (Some(device.ordinal), format!("{why}: {}", description(device)))
         }
         (None, Some(first)) => (None, format!("{}: {}", first.name, obstacle(first).unwrap_or_default())),
         (None, None) => (None, absence()),
@@ -53,7 +53,7 @@ pub(crate) fn look() -> (Option<usize>, String) {
 }
 
 /// The number of the GPU that was asked for, or of the fastest.
-pub(crate) fn find(number: Option<usize>) -> Result<usize> {
+pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     let failed = |why: String| {
         let name = number.map_or_else(|| "cuda".to_string(), |n| format!("cuda:{n}"));
         Error::failure(format!("device {name}: {why}")).help("see `kiln devices`, or use --device cpu")
@@ -85,23 +85,23 @@ pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Out
 }
 
 /// Every GPU, or why there is none.
-pub(crate) fn list() -> Vec<Listed> {
-    let none = |about: String| {
-        vec![Listed {
+pub(crate) fn list_devices() -> Vec<DeviceEntry> {
+    let none = |description: String| {
+        vec![DeviceEntry {
             name: "cuda".to_string(),
             usable: false,
-            about,
+            description,
             details: Map::new(),
         }]
     };
     match kiln_device::devices() {
         Err(e) => none(e.to_string()),
         Ok(devices) if devices.is_empty() => none(absence()),
-        Ok(devices) => devices.iter().map(listed).collect(),
+        Ok(devices) => devices.iter().map(entry).collect(),
     }
 }
 
-fn listed(device: &DeviceInfo) -> Listed {
+fn entry(device: &DeviceInfo) -> DeviceEntry {
     let (major, minor) = device.compute_capability;
     let details = [
         ("description", json!(device.name)),
@@ -113,19 +113,19 @@ fn listed(device: &DeviceInfo) -> Listed {
         ("memory_bus_bits", json!(device.memory_bus_bits)),
     ];
     let obstacle = obstacle(device);
-    Listed {
+    DeviceEntry {
         name: format!("cuda:{}", device.ordinal),
         usable: obstacle.is_none(),
-        about: match obstacle {
-            Some(obstacle) => format!("{}: {obstacle}", about(device)),
-            None => about(device),
+        description: match obstacle {
+            Some(obstacle) => format!("{}: {obstacle}", description(device)),
+            None => description(device),
         },
         details: details.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
     }
 }
 
 /// `NVIDIA H200, compute capability 9.0, 139.8 GiB, 132 multiprocessors at 1980 MHz, memory at 3201 MHz`
-fn about(device: &DeviceInfo) -> String {
+fn description(device: &DeviceInfo) -> String {
     let (major, minor) = device.compute_capability;
     let at = |khz: u32| match khz {
         0 => "an unknown clock".to_string(),

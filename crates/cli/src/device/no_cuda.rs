@@ -1,37 +1,37 @@
 //! NVIDIA GPUs, in a build without them.
 
-use super::{Listed, Task};
+use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
 use serde_json::Map;
 
 const BUILD: &str = "cargo install --locked --path crates/cli --features cuda";
 
 /// No GPU, and why.
-pub(crate) fn look() -> (Option<usize>, String) {
+pub(crate) fn auto_select() -> (Option<usize>, String) {
     (None, "this build has no CUDA".to_string())
 }
 
 /// Refuses: how to get a build that could.
-pub(crate) fn find(number: Option<usize>) -> Result<usize> {
+pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     let name = number.map_or_else(|| "cuda".to_string(), |n| format!("cuda:{n}"));
     Err(Error::failure(format!("device {name}: this build of kiln has no CUDA"))
         .help(format!("build one with `{BUILD}`, or use --device cpu")))
 }
 
-/// As [`find`]; there is no number to run on.
+/// As [`resolve`]; there is no number to run on.
 pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
-    Err(match find(Some(number)) {
+    Err(match resolve(Some(number)) {
         Err(refusal) => refusal,
         Ok(_) => unreachable!("this build finds no device"),
     })
 }
 
-/// What there would be in another build.
-pub(crate) fn list() -> Vec<Listed> {
-    vec![Listed {
+/// The devices of another build.
+pub(crate) fn list_devices() -> Vec<DeviceEntry> {
+    vec![DeviceEntry {
         name: "cuda".to_string(),
         usable: false,
-        about: format!("not in this build; {BUILD}"),
+        description: format!("not in this build; {BUILD}"),
         details: Map::new(),
     }]
 }

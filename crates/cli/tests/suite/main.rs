@@ -7,5 +7,6 @@ mod profile;
 mod program;
 mod runs;
 mod signals;
+mod text;
 mod training;
 mod weights;

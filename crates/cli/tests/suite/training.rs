@@ -135,7 +135,10 @@ fn wrong_command_lines_say_what_would_be_right() {
     let dir = tempfile::tempdir().unwrap();
     for (args, parts) in [
         (&["train", "mnist-cn"][..], &["mnist-cnn", "lenet", "similar value"][..]),
-        (&["train", "resnet"], &["[possible values: mnist-cnn, lenet]"]),
+        (
+            &["train", "resnet"],
+            &["[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini]"],
+        ),
         (&["train"], &["<MODEL>"]),
         (&["train", "lenet", "--epochs", "0"], &["--epochs", "0"]),
         (&["train", "lenet", "--batch", "0"], &["--batch"]),
@@ -146,6 +149,7 @@ fn wrong_command_lines_say_what_would_be_right() {
             &["--clip-norm", "above 0"],
         ),
         (&["train", "lenet", "--optimizer", "adm"], &["adam"]),
+        (&["train", "lenet", "--schedule", "linear"], &["constant, cosine"]),
         (&["train", "lenet", "--threads", "0"], &["--threads"]),
         (&["train", "lenet", "--device", "tpu"], &["auto, cpu, cuda"]),
         (
@@ -155,6 +159,12 @@ fn wrong_command_lines_say_what_would_be_right() {
         (
             &["train", "lenet"],
             &["CIFAR-10", "--data", "--synthetic", "cifar-10-binary"],
+        ),
+        (&["train", "vgg11"], &["vgg11 needs CIFAR-10", "--synthetic"]),
+        (&["train", "gpt-mini"], &["gpt-mini needs a text", "--data FILE.txt"]),
+        (
+            &["train", "gpt-mini", "--synthetic"],
+            &["reads text", "--data FILE.txt"],
         ),
         (&["evaluate"], &["eval"]),
     ] {
@@ -201,4 +211,68 @@ fn a_folder_that_cannot_be_written_is_found_out_first() {
         )
         .fails(1, &["/proc/kiln-run", "cannot create the folder"]);
     }
+}
+
+/// Every recipe goes from files to weights; the large nets make two steps on a few images.
+#[test]
+fn models_of_images_train_by_their_recipes() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = |label: u8, i: usize| {
+        let pixels = (0..3072).map(move |p| (p * 7 + i * 31 + usize::from(label) * 20) as u8);
+        std::iter::once(label).chain(pixels)
+    };
+    let batch = |n: usize| (0..n).flat_map(|i| record((i % 10) as u8, i)).collect::<Vec<u8>>();
+    for (name, n) in [
+        ("data_batch_1.bin", 4),
+        ("data_batch_2.bin", 1),
+        ("data_batch_3.bin", 1),
+        ("data_batch_4.bin", 1),
+        ("data_batch_5.bin", 1),
+        ("test_batch.bin", 2),
+    ] {
+        std::fs::write(dir.path().join(name), batch(n)).unwrap();
+    }
+    for (model, lr) in [("resnet18", 0.1), ("vgg11", 0.05)] {
+        let args = [
+            "train",
+            model,
+            "--data",
+            ".",
+            "--batch",
+            "4",
+            "--max-steps",
+            "2",
+            "--json",
+        ];
+        let lines = succeeds(dir.path(), &[&args[..], &["--out", model]].concat()).json();
+        let config = &lines[0]["config"];
+        assert_eq!(
+            (&config["optimizer"], &config["momentum"], &config["weight_decay"]),
+            (&"sgd".into(), &0.9.into(), &5e-4.into())
+        );
+        assert_eq!((&config["schedule"], &config["lr"]), (&"cosine".into(), &lr.into()));
+        let end = lines.last().unwrap();
+        assert_eq!((&end["steps"], &end["reason"]), (&2.into(), &"finished".into()));
+        // The rate of the second of two steps, half down the cosine.
+        assert_eq!(lines[1]["lr"], lr / 2.0);
+        let mut run = names(&dir.path().join(model));
+        run.retain(|name| name != "best.safetensors");
+        assert_eq!(run, RUN[1..]);
+    }
+    let args = [
+        "train",
+        "resnet18",
+        "--synthetic",
+        "4",
+        "--max-steps",
+        "1",
+        "--optimizer",
+        "adam",
+        "--json",
+    ];
+    let lines = succeeds(dir.path(), &args).json();
+    assert_eq!(
+        (&lines[0]["config"]["lr"], &lines[0]["config"]["weight_decay"]),
+        (&1e-3.into(), &serde_json::Value::Null)
+    );
 }

@@ -130,7 +130,7 @@ fn run<B: Backend>(
 fn options(capture: bool) -> TrainOptions {
     TrainOptions {
         epochs: 4,
-        read_every: 3,
+        log_every: 3,
         capture,
         ..Default::default()
     }

@@ -8,4 +8,5 @@ mod device;
 mod idx;
 mod images;
 mod loader;
+mod text;
 mod transforms;

@@ -3,7 +3,9 @@
 use super::scratch::Scratch;
 use crate::Bytes;
 use kiln_cpu::Cpu;
-use kiln_data::{BadRecords, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, cifar as cifar_file, decode_image};
+use kiln_data::{
+    BadRecords, Dataset, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, cifar as cifar_file, decode_image,
+};
 use kiln_data::{csv as csv_file, idx as idx_file};
 use kiln_nn::weights;
 
@@ -93,6 +95,33 @@ pub(super) fn csv_seeds() -> Vec<Vec<u8>> {
         b"\x01\x01\x01\x00label\n\"open,1\n2\n3\n",
     ]
     .map(<[u8]>::to_vec)
+    .to_vec()
+}
+
+pub(super) fn text(input: &[u8]) {
+    let mut choices = Bytes::new(input);
+    let context = choices.below(6);
+    let Ok(file) = TextFile::from_bytes("fuzz.txt", input.get(1..).unwrap_or_default().to_vec()) else {
+        return;
+    };
+    let vocabulary = file.vocabulary();
+    let Ok(split) = file.split(&vocabulary, context) else {
+        return;
+    };
+    for part in [&split.train, &split.test] {
+        for i in 0..=part.len() {
+            let _ = part.get(i);
+        }
+    }
+}
+
+pub(super) fn text_seeds() -> Vec<Vec<u8>> {
+    [
+        "\u{2}to be, or not to be\n",
+        "\u{1}\u{feff}one\r\ntwo\r\n",
+        "\u{5}naïve β \u{1f600}",
+    ]
+    .map(|text| text.as_bytes().to_vec())
     .to_vec()
 }
 

@@ -51,6 +51,12 @@ pub const TARGETS: &[Target] = &[
         seeds: files::csv_seeds,
     },
     Target {
+        name: "text",
+        about: "texts, character by character",
+        run: files::text,
+        seeds: files::text_seeds,
+    },
+    Target {
         name: "image",
         about: "PNG and JPEG files",
         run: files::image,

@@ -171,7 +171,7 @@ pub(super) fn run<B: Backend>(
                     }
                     let sum = pending.entry(input.id()).or_default();
                     match saved.part(i) {
-                        Some(part) => node.watched(&backend, || sum.add_part(part, g, create_graph))?,
+                        Some(part) => node.instrumented(&backend, || sum.add_part(part, g, create_graph))?,
                         None => sum.add(g, create_graph)?,
                     }
                 }

@@ -213,15 +213,15 @@ impl<B: Backend> Node<B> {
         }
     }
 
-    /// Runs a part of the op's gradient, which a backend that watches is told.
-    pub(super) fn watched<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
-        if !B::WATCHES {
+    /// Runs a part of the op's gradient, of which a profile in progress is told.
+    pub(super) fn instrumented<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
+        let Some(observer) = backend.observer() else {
             return f();
-        }
+        };
         let (op, of) = (self.op, self.scope);
-        backend.enter(&Scope::Gradient { op, of });
+        observer.enter(&Scope::Gradient { op, of });
         let result = f();
-        backend.leave(None);
+        observer.leave(None);
         result
     }
 
@@ -260,7 +260,7 @@ impl<B: Backend> Saved<B> {
             needs,
             zeros,
         };
-        node.watched(grad.backend(), || self.rule.backward(&cx))
+        node.instrumented(grad.backend(), || self.rule.backward(&cx))
     }
 }
 

@@ -41,7 +41,7 @@ macro_rules! activations {
     (@forward $name:ident $method:ident($($parameter:ident),*)) => {
         unit_module!([] $name, stringify!($name));
         impl<B: Backend> Layer<B> for $name {
-            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
                 x.$method($(self.$parameter),*)
             }
         }
@@ -62,7 +62,7 @@ macro_rules! with_options {
         }
         unit_module!([] $name, stringify!($name));
         impl<B: Backend> Layer<B> for $name {
-            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
                 x.$method($(self.$field),*)
             }
         }
@@ -106,7 +106,7 @@ pub struct Relu6;
 unit_module!([] Relu6, "Relu6");
 
 impl<B: Backend> Layer<B> for Relu6 {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.clamp(0.0, 6.0)
     }
 }
@@ -118,7 +118,7 @@ pub struct Identity;
 unit_module!([] Identity, "Identity");
 
 impl<B: Backend> Layer<B> for Identity {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         Ok(x.clone())
     }
 }

@@ -63,13 +63,13 @@ impl<B: Backend> BatchNorm<B> {
 }
 
 impl<B: Backend> BatchNormBuilder<B> {
-    /// How far the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
+    /// The share that the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
         self
     }
 
-    /// What is added to the variance.
+    /// The number that is added to the variance.
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
@@ -116,7 +116,7 @@ impl<B: Backend> BatchNormBuilder<B> {
 }
 
 impl<B: Backend> Layer<B> for BatchNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (scale, shift) = (self.weight.as_deref(), self.bias.as_deref());
         if let (Some((mean, var)), false) = (self.running(), self.mode.is_training()) {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);

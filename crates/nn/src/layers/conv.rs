@@ -70,22 +70,26 @@ impl<B: Backend, const R: usize> Conv<B, R> {
         &self.window
     }
 
-    /// `pool.call(pool_name, &self.call(name, x)?)` as one op, [`Tensor::conv_max_pool`]: the same values and gradients, with
-    /// less memory. Errors and a backend that watches name both fields, `conv1+pool1`; [`mod@crate::trace`] sees two layers.
+    /// `pool.forward(&self.forward(x)?)` as one op, [`Tensor::conv_max_pool`]: the same values and gradients, with less
+    /// memory. Errors and profiles name both fields, `conv1+pool1`; [`mod@crate::trace`] sees two layers.
     ///
     /// # Errors
     /// As those of the two layers.
-    pub fn call_pooled(&self, name: &str, (pool_name, pool): (&str, &MaxPool<R>), x: &Tensor<B>) -> Result<Tensor<B>> {
+    pub fn forward_pooled(&self, pool: &MaxPool<R>, x: &Tensor<B>) -> Result<Tensor<B>> {
         if trace::is_on() {
-            return pool.call(pool_name, &self.call(name, x)?);
+            return pool.forward(&self.forward(x)?);
         }
-        let name = format!("{name}+{pool_name}");
-        let layer = || {
-            let conv = (&self.window, self.groups);
-            x.conv_max_pool(&self.weight, self.bias.as_deref(), conv, self.activation, pool.parts())
-        };
-        let y = trace::watched(x.backend(), (&name, || POOLED[R]), x.shape(), layer);
-        y.map_err(|e| e.within(&name, POOLED[R]))
+        let both = Some((Module::<B>::module_id(pool), POOLED[R]));
+        trace::run(
+            self,
+            both,
+            x,
+            |_, _| 0,
+            || {
+                let conv = (&self.window, self.groups);
+                x.conv_max_pool(&self.weight, self.bias.as_deref(), conv, self.activation, pool.parts())
+            },
+        )
     }
 }
 
@@ -191,7 +195,7 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
 }
 
 impl<B: Backend, const R: usize> Layer<B> for Conv<B, R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.conv(
             &self.weight,
             self.bias.as_deref(),

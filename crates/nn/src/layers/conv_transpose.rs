@@ -71,13 +71,13 @@ impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
         self
     }
 
-    /// What is cut off around the output.
+    /// The positions that are cut off around the output.
     pub fn padding(mut self, padding: impl Extents<R>) -> Self {
         self.conv = self.conv.padding(padding);
         self
     }
 
-    /// What is added at the end of the output, to choose among the sizes that a strided convolution maps to one.
+    /// The positions that are added at the end of the output, to choose among the sizes that a strided convolution maps to one.
     pub fn output_padding(mut self, padding: impl Extents<R>) -> Self {
         self.output_padding = padding.extents();
         self
@@ -127,7 +127,7 @@ impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
 }
 
 impl<B: Backend, const R: usize> Layer<B> for ConvTranspose<B, R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = self.bias.as_deref();
         x.conv_transpose(
             &self.weight,

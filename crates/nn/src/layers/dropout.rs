@@ -35,7 +35,7 @@ impl<B: Backend> Dropout<B> {
 }
 
 impl<B: Backend> Layer<B> for Dropout<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         if !self.mode.is_training() || self.p == 0.0 {
             return Ok(x.clone());
         }

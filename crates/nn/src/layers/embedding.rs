@@ -55,15 +55,6 @@ impl<B: Backend> Embedding<B> {
     /// # Errors
     /// Ids that are not i32 or outside of the table.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        self.weight.embedding(ids, self.padding_id)
-    }
-
-    /// [`Embedding::forward`] inside of a model: errors name the field, and a backend that watches sees the call.
-    ///
-    /// # Errors
-    /// As [`Embedding::forward`].
-    pub fn call(&self, name: &str, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let y = trace::watched(ids.backend(), (name, || self.kind()), ids.shape(), || self.forward(ids));
-        y.map_err(|e| e.within(name, self.kind()))
+        trace::scope(self, ids, || self.weight.embedding(ids, self.padding_id))
     }
 }

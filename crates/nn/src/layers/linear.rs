@@ -81,7 +81,7 @@ impl<B: Backend> LinearBuilder<B> {
 }
 
 impl<B: Backend> Layer<B> for Linear<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.linear(&self.weight, self.bias.as_deref(), self.activation)
     }
 

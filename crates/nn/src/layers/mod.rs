@@ -30,18 +30,30 @@ pub use sequential::Sequential;
 use crate::{Backend, Module, Result, Shape, Tensor, trace};
 
 /// A module that maps one tensor to another.
+///
+/// A layer defines [`call`](Layer::call); whoever uses it calls [`forward`](Layer::forward), which runs `call` as
+/// PyTorch's `__call__` runs `forward`.
 pub trait Layer<B: Backend>: Module<B> {
-    /// The layer's function.
+    /// The layer's function. Layers inside of this one are run by their `forward`.
     ///
     /// # Errors
     /// A tensor that the layer does not take.
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
 
     /// Floating-point operations of one forward pass, a multiply-add counted as two; 0 where they do not matter
     /// beside those of products. Layers made of layers leave it at 0: a summary adds up what is inside.
     fn flops(&self, input: &Shape, output: &Shape) -> u64 {
         let _ = (input, output);
         0
+    }
+
+    /// Runs the layer. An error of a layer inside of it names that layer's field (``in `conv1` (Conv2d): …``), and
+    /// [`mod@trace`] and a profile in progress see every such layer.
+    ///
+    /// # Errors
+    /// As [`Layer::call`].
+    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        trace::run(self, None, x, |x, y| self.flops(x, y), || self.call(x))
     }
 
     /// The outputs of all samples of `x`, `batch_size` at a time, without recording: [`predict`](crate::predict()).
@@ -51,22 +63,11 @@ pub trait Layer<B: Backend>: Module<B> {
     fn predict(&self, x: &Tensor<B>, batch_size: usize) -> Result<Tensor<B>> {
         crate::predict(self, x, batch_size, |x| self.forward(x))
     }
-
-    /// [`Layer::forward`] for a layer inside of a model: an error names the field (``in `conv1` (Conv2d): …``), and
-    /// [`mod@trace`] and a backend that watches see the call.
-    ///
-    /// # Errors
-    /// As [`Layer::forward`].
-    fn call(&self, name: &str, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let layer = || trace::layer(name, self, x);
-        let y = trace::watched(x.backend(), (name, || self.kind()), x.shape(), layer);
-        y.map_err(|e| e.within(name, self.kind()))
-    }
 }
 
 impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        (**self).forward(x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        (**self).call(x)
     }
     fn flops(&self, input: &Shape, output: &Shape) -> u64 {
         (**self).flops(input, output)

@@ -60,7 +60,7 @@ pub struct NormBuilder<B, Kind> {
 }
 
 impl<B: Backend, Kind> NormBuilder<B, Kind> {
-    /// What is added to the variance (or the mean square).
+    /// The number that is added to the variance (or the mean square).
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
@@ -253,25 +253,25 @@ impl<B: Backend> NormBuilder<B, InstanceKind> {
 }
 
 impl<B: Backend> Layer<B> for LayerNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.layer_norm(&self.shape, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
 
 impl<B: Backend> Layer<B> for RmsNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.rms_norm(&self.shape, self.weight.as_deref(), self.eps)
     }
 }
 
 impl<B: Backend> Layer<B> for GroupNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.group_norm(self.groups, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
 
 impl<B: Backend> Layer<B> for InstanceNorm<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         if x.shape().last() != Some(&self.channels) {
             let expected = format!("{} channels in the last dimension", self.channels);
             return Err(Error::invalid("instance_norm", "input", x.shape(), expected));

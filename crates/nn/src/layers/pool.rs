@@ -100,7 +100,7 @@ impl<const R: usize> AvgPool<R> {
 
     window_options!(AvgPool);
 
-    /// Whether zeros of the padding count in the divisor; they do by default.
+    /// Sets if zeros of the padding count in the divisor; they do by default.
     pub fn count_include_pad(mut self, count: bool) -> Self {
         self.count_include_pad = count;
         self
@@ -111,13 +111,13 @@ unit_module!([const R: usize] MaxPool<R>, ["MaxPool", "MaxPool1d", "MaxPool2d", 
 unit_module!([const R: usize] AvgPool<R>, ["AvgPool", "AvgPool1d", "AvgPool2d", "AvgPool3d"][R]);
 
 impl<B: Backend, const R: usize> Layer<B> for MaxPool<R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.max_pool(&self.window, self.ceil_mode)
     }
 }
 
 impl<B: Backend, const R: usize> Layer<B> for AvgPool<R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.avg_pool(&self.window, self.ceil_mode, self.count_include_pad)
     }
 }
@@ -151,7 +151,7 @@ unit_module!(
 );
 
 impl<B: Backend, const R: usize> Layer<B> for AdaptiveAvgPool<R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.adaptive_avg_pool(&self.output)
     }
 }
@@ -173,7 +173,7 @@ unit_module!(
 );
 
 impl<B: Backend, const R: usize> Layer<B> for GlobalAvgPool<R> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         // With the sizes spelt out, an input of another rank is refused.
         let pooled = x.adaptive_avg_pool(&[1; R])?;
         pooled.reshape(&[x.shape()[0], x.shape()[R + 1]])

@@ -39,7 +39,7 @@ impl<B: Backend> PRelu<B> {
 }
 
 impl<B: Backend> Layer<B> for PRelu<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.prelu(&self.weight)
     }
 }

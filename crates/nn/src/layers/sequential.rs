@@ -51,7 +51,7 @@ impl<B: Backend> Sequential<B> {
         self.layers.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }
@@ -74,14 +74,11 @@ impl<B: Backend> Module<B> for Sequential<B> {
 }
 
 impl<B: Backend> Layer<B> for Sequential<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let mut layers = self.layers.iter();
-        let Some((name, first)) = layers.next() else {
-            return Ok(x.clone());
-        };
-        let mut y = first.call(name, x)?;
-        for (name, layer) in layers {
-            y = layer.call(name, &y)?;
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut y = x.clone();
+        for (name, layer) in &self.layers {
+            // Boxes of layers without a size share an address: only the list knows which of them has failed.
+            y = layer.forward(&y).map_err(|e| e.within(name, layer.kind()))?;
         }
         Ok(y)
     }

@@ -1,4 +1,4 @@
-//! What a model is made of: parameters, buffers, and the walk that names them.
+//! The parts of a model: parameters, buffers, and the walk that names them.
 //!
 //! A [`Module`] is anything that can be walked. The walk gives every parameter and buffer its dotted name, the one
 //! that PyTorch's state dictionary would give it: `features.3.weight`, `norm.running_mean`.
@@ -15,6 +15,7 @@ pub use walk::{Entry, EntryMut, Walk, WalkMut};
 
 use crate::weights::{self, LoadOptions, LoadReport, WeightsError};
 use crate::{Backend, DType, Result};
+use kiln_core::ModuleId;
 use std::path::Path;
 
 /// Something with parameters and buffers: a layer, a model, a list of either, or plain data (which has none).
@@ -27,6 +28,12 @@ pub trait Module<B: Backend>: Send + Sync {
         let full = std::any::type_name::<Self>();
         let path = full.split('<').next().unwrap_or(full);
         path.rsplit("::").next().unwrap_or(path)
+    }
+
+    /// Tells this module from the others of a model, as long as the model is not moved: errors and traces find the fields'
+    /// names by it. A module that stands for the one inside of it, as `Box` does, gives that one's.
+    fn module_id(&self) -> ModuleId {
+        ModuleId::of(self)
     }
 
     /// Visits every field in order.
@@ -116,7 +123,7 @@ pub trait Module<B: Backend>: Send + Sync {
     /// As [`Module::state_dict`], with kernels arranged as PyTorch has them: copies of those, the rest shared.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     fn torch_state_dict(&self) -> Result<StateDict<B>> {
         weights::torch_state_dict(self)
     }
@@ -180,6 +187,9 @@ impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {
     fn kind(&self) -> &'static str {
         (**self).kind()
     }
+    fn module_id(&self) -> ModuleId {
+        (**self).module_id()
+    }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
         (**self).walk(walk);
     }
@@ -189,6 +199,9 @@ impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {
 }
 
 impl<B: Backend, M: Module<B>> Module<B> for Option<M> {
+    fn module_id(&self) -> ModuleId {
+        self.as_ref().map_or_else(|| ModuleId::of(self), M::module_id)
+    }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
         if let Some(module) = self {
             module.walk(walk);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How a parameter's dimensions are arranged, where PyTorch arranges them otherwise.
+/// The arrangement of a parameter's dimensions, where PyTorch arranges them otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ParamLayout {
     /// As in PyTorch.
@@ -55,7 +55,7 @@ impl<B: Backend> Param<B> {
         }
     }
 
-    /// Which parameter this is. (The tensor's `id` is that of its place in graphs.)
+    /// The identity of this parameter. (The tensor's `id` is that of its place in graphs.)
     pub fn identity(&self) -> ParamId {
         self.id
     }
@@ -65,12 +65,12 @@ impl<B: Backend> Param<B> {
         &self.tensor
     }
 
-    /// How the dimensions are arranged.
+    /// The arrangement of the dimensions.
     pub fn layout(&self) -> ParamLayout {
         self.layout
     }
 
-    /// Whether gradients are computed for this parameter and optimizers change it.
+    /// True if gradients are computed for this parameter and optimizers change it.
     pub fn is_trainable(&self) -> bool {
         self.trainable
     }

@@ -107,7 +107,7 @@ impl<B: Backend> Counter<B> {
     /// A counter at 0.
     ///
     /// # Errors
-    /// Memory.
+    /// Memory that could not be had.
     pub fn new(backend: &B) -> Result<Self> {
         Ok(Counter(Mutex::new(Indices::from_slice(backend, &[0i32], &[])?)))
     }
@@ -115,7 +115,7 @@ impl<B: Backend> Counter<B> {
     /// Takes the present count, then counts one: the ticket that a random op is given as its step. All on the device.
     ///
     /// # Errors
-    /// Memory.
+    /// Memory that could not be had.
     pub fn tick(&self) -> Result<Indices<B>> {
         let mut counter = locked(&self.0);
         let (backend, shape) = (counter.backend().clone(), *counter.shape());
@@ -153,7 +153,7 @@ impl<B: Backend> Counter<B> {
     }
 }
 
-/// Whether a layer that behaves differently in training is training; it starts so.
+/// The mode of a layer that behaves differently in training; it starts with training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     training: bool,
@@ -166,7 +166,7 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// Whether the layer is training.
+    /// True if the layer is training.
     pub fn is_training(self) -> bool {
         self.training
     }

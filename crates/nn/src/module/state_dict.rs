@@ -22,7 +22,7 @@ impl<B: Backend> Value<B> {
         }
     }
 
-    /// Where it is.
+    /// The backend that it lies on.
     pub fn backend(&self) -> &B {
         match self {
             Value::Float(t) => t.backend(),
@@ -63,7 +63,7 @@ impl<B: Backend> StateDict<B> {
         StateDict::default()
     }
 
-    /// What `module` holds: parameters, buffers and counters.
+    /// The contents of `module`: parameters, buffers and counters.
     pub fn of(module: &(impl Module<B> + ?Sized)) -> Self {
         let mut dict = StateDict::new();
         module.walk(&mut Walk::new(&mut |name, entry| match entry {
@@ -78,7 +78,7 @@ impl<B: Backend> StateDict<B> {
     /// The same values in memory of their own.
     ///
     /// # Errors
-    /// Memory.
+    /// Memory that could not be had.
     pub fn copy(&self) -> Result<Self> {
         let copied = |value: &Value<B>| match value {
             Value::Float(t) => t.copy().map(Value::Float),
@@ -136,7 +136,7 @@ impl<B: Backend> StateDict<B> {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

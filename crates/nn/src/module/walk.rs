@@ -3,7 +3,7 @@
 use super::{Counter, Mode, Module, Param, State};
 use crate::Backend;
 
-/// What a walk finds.
+/// A finding of a walk.
 #[derive(Debug)]
 pub enum Entry<'a, B: Backend> {
     /// A parameter.
@@ -12,11 +12,11 @@ pub enum Entry<'a, B: Backend> {
     State(&'a State<B>),
     /// A counter on the device.
     Counter(&'a Counter<B>),
-    /// Whether a layer is training.
+    /// The mode of a layer.
     Mode(&'a Mode),
 }
 
-/// What a walk finds, for changing.
+/// A finding of a walk, for changing.
 #[derive(Debug)]
 pub enum EntryMut<'a, B: Backend> {
     /// A parameter.
@@ -25,7 +25,7 @@ pub enum EntryMut<'a, B: Backend> {
     State(&'a mut State<B>),
     /// A counter on the device.
     Counter(&'a mut Counter<B>),
-    /// Whether a layer is training.
+    /// The mode of a layer.
     Mode(&'a mut Mode),
 }
 
@@ -39,63 +39,90 @@ fn push(path: &mut String, name: &str) -> usize {
     len
 }
 
-macro_rules! walk {
-    ($(#[$doc:meta])* $walk:ident, $entry:ident, ($($module:tt)*)) => {
-        $(#[$doc])*
-        pub struct $walk<'w, 'a, B: Backend> {
-            path: String,
-            visit: &'w mut dyn FnMut(&str, $entry<'a, B>),
-        }
-
-        impl<'w, 'a, B: Backend> $walk<'w, 'a, B> {
-            /// A walk from the root of a model that calls `visit` with dotted names.
-            pub fn new(visit: &'w mut dyn FnMut(&str, $entry<'a, B>)) -> Self {
-                $walk { path: String::new(), visit }
-            }
-
-            /// Visits a field under its name.
-            pub fn field(&mut self, name: &str, module: $($module)*) {
-                let len = push(&mut self.path, name);
-                module.walk_by(self);
-                self.path.truncate(len);
-            }
-
-            /// Reports an entry at the present path.
-            pub(super) fn entry(&mut self, entry: $entry<'a, B>) {
-                (self.visit)(&self.path, entry);
-            }
-        }
-
-        impl<B: Backend> std::fmt::Debug for $walk<'_, '_, B> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!(stringify!($walk), "({})"), self.path)
-            }
-        }
-    };
+/// The function that a walk calls on its way.
+enum Visit<'w, 'a, B: Backend> {
+    Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
+    Modules(&'w mut dyn FnMut(&str, &'a dyn Module<B>)),
 }
 
-trait WalkBy<'a, B: Backend> {
-    fn walk_by(self, walk: &mut Walk<'_, 'a, B>);
+/// A walk over a module's parameters and buffers.
+pub struct Walk<'w, 'a, B: Backend> {
+    path: String,
+    visit: Visit<'w, 'a, B>,
 }
-impl<'a, B: Backend> WalkBy<'a, B> for &'a (dyn Module<B> + 'a) {
-    fn walk_by(self, walk: &mut Walk<'_, 'a, B>) {
-        self.walk(walk);
+
+impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
+    /// A walk from the root of a model that calls `visit` with dotted names.
+    pub fn new(visit: &'w mut dyn FnMut(&str, Entry<'a, B>)) -> Self {
+        Walk {
+            path: String::new(),
+            visit: Visit::Entries(visit),
+        }
     }
-}
-trait WalkByMut<'a, B: Backend> {
-    fn walk_by(self, walk: &mut WalkMut<'_, 'a, B>);
-}
-impl<'a, B: Backend> WalkByMut<'a, B> for &'a mut (dyn Module<B> + 'a) {
-    fn walk_by(self, walk: &mut WalkMut<'_, 'a, B>) {
-        self.walk_mut(walk);
+
+    /// A walk that calls `visit` with every field instead, those inside of it after it: modules, lists, parameters and
+    /// plain data alike.
+    pub(crate) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Module<B>)) -> Self {
+        Walk {
+            path: String::new(),
+            visit: Visit::Modules(visit),
+        }
+    }
+
+    /// Visits a field under its name.
+    pub fn field(&mut self, name: &str, module: &'a dyn Module<B>) {
+        let len = push(&mut self.path, name);
+        if let Visit::Modules(visit) = &mut self.visit {
+            visit(&self.path, module);
+        }
+        module.walk(self);
+        self.path.truncate(len);
+    }
+
+    /// Reports an entry at the present path.
+    pub(super) fn entry(&mut self, entry: Entry<'a, B>) {
+        if let Visit::Entries(visit) = &mut self.visit {
+            visit(&self.path, entry);
+        }
     }
 }
 
-walk! {
-    /// A walk over a module's parameters and buffers.
-    Walk, Entry, (&'a (dyn Module<B> + 'a))
+impl<B: Backend> std::fmt::Debug for Walk<'_, '_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Walk({})", self.path)
+    }
 }
-walk! {
-    /// A walk over a module's parameters and buffers, for changing them.
-    WalkMut, EntryMut, (&'a mut (dyn Module<B> + 'a))
+
+/// A walk over a module's parameters and buffers, for changing them.
+pub struct WalkMut<'w, 'a, B: Backend> {
+    path: String,
+    visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>),
+}
+
+impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
+    /// A walk from the root of a model that calls `visit` with dotted names.
+    pub fn new(visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>)) -> Self {
+        WalkMut {
+            path: String::new(),
+            visit,
+        }
+    }
+
+    /// Visits a field under its name.
+    pub fn field(&mut self, name: &str, module: &'a mut dyn Module<B>) {
+        let len = push(&mut self.path, name);
+        module.walk_mut(self);
+        self.path.truncate(len);
+    }
+
+    /// Reports an entry at the present path.
+    pub(super) fn entry(&mut self, entry: EntryMut<'a, B>) {
+        (self.visit)(&self.path, entry);
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for WalkMut<'_, '_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WalkMut({})", self.path)
+    }
 }

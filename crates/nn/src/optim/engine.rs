@@ -2,7 +2,7 @@
 
 use super::{Applied, Optimizer, check_positive};
 use crate::module::{ParamId, StateDict, Value};
-use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Places, Result, Tensor};
+use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, StorageSnapshot, Tensor};
 use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -371,15 +371,15 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
         }
     }
 
-    fn places(&self, places: &mut Places) {
+    fn storage(&self, storage: &mut StorageSnapshot) {
         for slot in self.slots.values() {
             let block = slot.block.map_or(0, |b| b as u64 + 1);
-            places.numbers(&[block, u64::from(slot.state.is_some())]);
-            slot.state.iter().flatten().for_each(|s| places.tensor(s));
+            storage.numbers(&[block, u64::from(slot.state.is_some())]);
+            slot.state.iter().flatten().for_each(|s| storage.tensor(s));
         }
         for block in &self.blocks {
-            places.numbers(&[block.group as u64]);
-            places.tensor(&block.scalars);
+            storage.numbers(&[block.group as u64]);
+            storage.tensor(&block.scalars);
         }
     }
 

@@ -21,9 +21,9 @@ pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
 
 use crate::module::StateDict;
-use crate::{Backend, Gradients, Module, Places, Result};
+use crate::{Backend, Gradients, Module, Result, StorageSnapshot};
 
-/// Which parameters an update changed: those whose steps are to be counted, each time that it is made.
+/// The parameters that an update changed: those whose steps are to be counted, each time that it is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     names: Vec<String>,
@@ -83,7 +83,7 @@ pub trait Optimizer<B: Backend>: Send {
     fn count(&mut self, applied: &Applied);
 
     /// Adds where the state lies, and what else a captured [`apply`](Optimizer::apply) depends on.
-    fn places(&self, places: &mut Places);
+    fn storage(&self, storage: &mut StorageSnapshot);
 
     /// The learning rate.
     fn lr(&self) -> f64;
@@ -100,7 +100,7 @@ pub trait Optimizer<B: Backend>: Send {
     /// before the first step, which is where an optimizer learns what device the parameters are on.
     ///
     /// # Errors
-    /// Memory.
+    /// Memory that could not be had.
     fn state_dict(&self) -> Result<StateDict<B>>;
 
     /// Continues from a saved state.
@@ -123,8 +123,8 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
     fn count(&mut self, applied: &Applied) {
         (**self).count(applied);
     }
-    fn places(&self, places: &mut Places) {
-        (**self).places(places);
+    fn storage(&self, storage: &mut StorageSnapshot) {
+        (**self).storage(storage);
     }
     fn lr(&self) -> f64 {
         (**self).lr()

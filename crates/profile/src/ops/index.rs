@@ -5,7 +5,7 @@ use crate::backend::{Profiled, bytes};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{Backend, Result, checks};
 
-/// How much of a table is read, and of a sum written, depends on the indices: those bytes do not count.
+/// The part of a table that is read, and of a sum that is written, depends on the indices: those bytes do not count.
 impl<B: Backend> IndexOps for Profiled<B> {
     fn view_read(&self, p: &ViewParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
         checks::view_read(self, p, x, y)?;

@@ -1,11 +1,11 @@
-//! Which class is taken for which.
+//! Counts of which class is taken for which.
 
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 
-/// How often a sample of class `label` got the highest score for class `predicted`.
+/// The number of times that a sample of class `label` got the highest score for class `predicted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,

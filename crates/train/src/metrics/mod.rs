@@ -17,7 +17,7 @@ pub trait Metric<B: Backend> {
     /// The name in the history: `accuracy`.
     fn name(&self) -> String;
 
-    /// What a batch adds to the sum, from the model's scores `[N, classes]`, untracked: a tensor of f32 of the same
+    /// The term that a batch adds to the sum, from the model's scores `[N, classes]`, untracked: a tensor of f32 of the same
     /// shape for every batch. It is called by steps that may be recorded and replayed, so it must not read from the
     /// device.
     ///

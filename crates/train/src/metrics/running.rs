@@ -3,12 +3,12 @@
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, Result};
-use kiln_nn::{Places, State, Tensor};
+use kiln_nn::{State, StorageSnapshot, Tensor};
 
 /// Batches after which the sum is read, so that counts in f32 stay exact: below 2²⁴ for batches of up to 16,384.
 const READ_AFTER: u32 = 1024;
 
-/// What a metric has measured so far. The sum lies on the device, in one place; now and then it moves to the host.
+/// The sum of what a metric has measured so far. The sum lies on the device, in one place; now and then it moves to the host.
 pub struct Running<B: Backend> {
     sum: Option<State<B>>,
     terms: u32,
@@ -84,10 +84,10 @@ impl<B: Backend> Running<B> {
         }
     }
 
-    /// Where the sum lies.
-    pub(crate) fn places(&self, places: &mut Places) {
+    /// Adds the memory that the sum lies in.
+    pub(crate) fn storage(&self, storage: &mut StorageSnapshot) {
         if let Some(sum) = &self.sum {
-            places.state(sum);
+            storage.state(sum);
         }
     }
 

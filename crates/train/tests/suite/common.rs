@@ -41,10 +41,10 @@ impl<B: Backend> Net<B> {
 }
 
 impl<B: Backend> Layer<B> for Net<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        let x = self.pool.call("pool", &self.conv.call("conv", x)?)?;
-        let x = self.dropout.call("dropout", &self.flatten.call("flatten", &x)?)?;
-        self.dense.call("dense", &x)
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self.pool.forward(&self.conv.forward(x)?)?;
+        let x = self.dropout.forward(&self.flatten.forward(&x)?)?;
+        self.dense.forward(&x)
     }
 }
 

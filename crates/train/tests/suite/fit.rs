@@ -5,7 +5,7 @@ use kiln_cpu::Cpu;
 use kiln_data::{Arrays, Labels};
 use kiln_nn::optim::{Adam, ReduceOnPlateau, Schedule, Sgd};
 use kiln_nn::{Module, weights};
-use kiln_train::{Accuracy, Clip, End, Goal, RunFolder, TopK, TrainError, TrainOptions, Trainer, Watch, evaluate};
+use kiln_train::{Accuracy, Clip, End, Goal, Monitor, RunFolder, TopK, TrainError, TrainOptions, Trainer, evaluate};
 use std::sync::Arc;
 
 fn epochs(epochs: u64) -> TrainOptions {
@@ -181,7 +181,7 @@ fn a_run_ends_after_so_many_updates() {
         let options = TrainOptions {
             accumulate,
             max_steps: Some(most),
-            read_every: 100,
+            log_every: 100,
             ..epochs(9)
         };
         let report = Trainer::new(&cpu, options)
@@ -215,7 +215,7 @@ fn options_outside_their_domain_are_refused() {
         let mut trainer = Trainer::new(&cpu, options);
         trainer.fit(&mut Net::new(&cpu, 0), &mut Sgd::new(0.1), step, &data, None)
     };
-    let watch = |metric| Watch::new(metric, Goal::Max);
+    let watch = |metric| Monitor::new(metric, Goal::Max);
     for (options, argument) in [
         (epochs(0), "epochs"),
         (
@@ -227,10 +227,10 @@ fn options_outside_their_domain_are_refused() {
         ),
         (
             TrainOptions {
-                read_every: 0,
+                log_every: 0,
                 ..epochs(1)
             },
-            "read_every",
+            "log_every",
         ),
         (
             TrainOptions {
@@ -268,7 +268,7 @@ fn options_outside_their_domain_are_refused() {
         );
     }
     let error = fit(TrainOptions {
-        watch: watch("acuracy"),
+        monitor: watch("acuracy"),
         ..epochs(1)
     })
     .unwrap_err();

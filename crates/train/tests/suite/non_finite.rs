@@ -89,7 +89,7 @@ fn weights_that_explode_with_the_last_step_are_not_saved() {
 fn a_bad_sample_is_named_as_the_cause() {
     let cpu = Cpu::new();
     let options = TrainOptions {
-        read_every: 1,
+        log_every: 1,
         ..Default::default()
     };
     let error = Trainer::new(&cpu, options)

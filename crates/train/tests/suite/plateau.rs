@@ -4,7 +4,7 @@ use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
 use kiln_nn::optim::{ReduceOnPlateau, Sgd};
 use kiln_nn::{Result, Tensor};
-use kiln_train::{Batch, Goal, Metric, TrainOptions, Trainer, Watch};
+use kiln_train::{Batch, Goal, Metric, Monitor, TrainOptions, Trainer};
 
 /// Moves by a fixed amount with every epoch, from 1.
 struct Moving {
@@ -30,7 +30,7 @@ impl Metric<Cpu> for Moving {
 fn trainer(goal: Goal, by: f64, plateau: ReduceOnPlateau) -> Trainer<Cpu> {
     let options = TrainOptions {
         epochs: 4,
-        watch: Watch::new("moving", goal),
+        monitor: Monitor::new("moving", goal),
         ..Default::default()
     };
     Trainer::new(&Cpu::new(), options)

@@ -35,7 +35,7 @@ fn counts<M: Module<Cpu> + Layer<Cpu>>(
     let (cpu, seen) = (Cpu::new(), Arc::default());
     let options = TrainOptions {
         epochs,
-        read_every: 3,
+        log_every: 3,
         ..Default::default()
     };
     Trainer::new(&cpu, options)

@@ -247,7 +247,7 @@ fn a_run_that_gets_no_better_ends_early() {
             Some(&loader(images(8, 1), 8, false, 0)),
         )
         .unwrap();
-    assert_eq!(report.end, End::Stale);
+    assert_eq!(report.end, End::EarlyStopped);
     assert_eq!(report.history.epochs().len(), 3);
     assert_eq!(report.best().unwrap().epoch, 1);
 }

@@ -1,4 +1,4 @@
-//! What the device can do at most, measured before the profile: what floors are made of.
+//! The highest rates of the device, measured before the profile: floors are made of them.
 
 use kiln_core::ops::MatmulParams;
 use kiln_core::{Backend, Cost, DType, Result, Runtime, Shape};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 /// Bytes of the memory that rates are measured on. The last is larger than the caches of most machines.
 const SIZES: [usize; 8] = [1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28];
 
-/// How long one rate of the processor is measured.
+/// The time that one rate of the processor is measured for.
 const TIME: Duration = Duration::from_millis(60);
 
-/// How long an op of another device may take before larger ones are left out: long enough for a GPU to be at its best.
+/// The time that an op of another device may take before larger ones are left out: long enough for a GPU to be at its best.
 const LONG: Duration = Duration::from_millis(2);
 
-/// How long measuring one size may take in all before larger ones are left out.
+/// The time that measuring one size may take in all before larger ones are left out.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The highest rates that were measured.
 pub(crate) struct Machine {
     /// Floating-point operations a second.
     pub(crate) flops: f64,
-    /// What did those.
+    /// The work that reached them.
     pub(crate) how: String,
     /// Bytes, and bytes a second to and from that many; by size.
     pub(crate) memory: Vec<(f64, f64)>,
-    /// What moved those.
+    /// The work that moved those.
     pub(crate) moved: &'static str,
 }
 

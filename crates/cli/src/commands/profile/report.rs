@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 /// The parts of a step that have no gradient: their time is neither forward nor backward.
 const ONE_WAY: [&str; 4] = ["input", "backward", "optimizer", "step"];
 
-/// What a profile has found.
+/// The results of a profile.
 pub(crate) struct Report {
-    /// What ran: model, batch, device.
-    pub(crate) about: Vec<(&'static str, String)>,
+    /// Model, batch, device.
+    pub(crate) description: Vec<(&'static str, String)>,
     pub(crate) batch: u64,
     pub(crate) steps: u64,
     pub(crate) parameters: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Report {
     /// Seconds of a step: watched, and not.
     pub(crate) watched: f64,
     pub(crate) unwatched: f64,
-    /// What an image is called: `image`, `sequence`.
+    /// The word for a sample: `image`, `sequence`.
     pub(crate) sample: &'static str,
 }
 
@@ -107,8 +107,8 @@ impl Report {
     }
 
     fn title(&self) -> String {
-        let about: Vec<&str> = self.about.iter().map(|(_, text)| text.as_str()).collect();
-        format!("{} ({} parameters)", about.join(", "), thousands(self.parameters))
+        let description: Vec<&str> = self.description.iter().map(|(_, text)| text.as_str()).collect();
+        format!("{} ({} parameters)", description.join(", "), thousands(self.parameters))
     }
 
     fn floors(&self) -> String {
@@ -221,7 +221,7 @@ impl Report {
             "unwatched_step_seconds": self.unwatched,
             "samples_per_second": self.batch as f64 / self.unwatched,
         });
-        for (name, text) in self.about.iter().filter(|(name, _)| *name != "batch") {
+        for (name, text) in self.description.iter().filter(|(name, _)| *name != "batch") {
             all[*name] = text.as_str().into();
         }
         all

@@ -1,8 +1,8 @@
-//! Which metric decides what is best, and when a run has stopped getting better.
+//! The metric that decides what is best, and when a run has stopped getting better.
 
 use crate::{EpochRecord, Result, TrainError, Values};
 
-/// Whether a metric is better when it is smaller or larger.
+/// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// Smaller is better: losses.
@@ -15,33 +15,33 @@ pub enum Goal {
 ///
 /// It is read from the validation values where there are any, else from the training values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Watch {
+pub struct Monitor {
     /// The metric's name.
     pub metric: String,
-    /// Which way is better.
+    /// The direction that is better.
     pub goal: Goal,
     /// A change of no more than this is no improvement.
     pub min_delta: f64,
 }
 
-impl Default for Watch {
+impl Default for Monitor {
     /// The loss.
     fn default() -> Self {
-        Watch::new("loss", Goal::Min)
+        Monitor::new("loss", Goal::Min)
     }
 }
 
-impl Watch {
-    /// Watches a metric; every improvement counts.
+impl Monitor {
+    /// Monitors a metric; every improvement counts.
     pub fn new(metric: &str, goal: Goal) -> Self {
-        Watch {
+        Monitor {
             metric: metric.to_string(),
             goal,
             min_delta: 0.0,
         }
     }
 
-    /// The watched value of an epoch.
+    /// The monitored value of an epoch.
     ///
     /// # Errors
     /// [`TrainError::UnknownMetric`] when no metric has that name.
@@ -59,7 +59,7 @@ impl Watch {
             })
     }
 
-    /// Whether `value` is better than `best`. NaN is better than nothing at all, not even at first.
+    /// True if `value` is better than `best`. NaN is better than nothing at all, not even at first.
     pub fn improves(&self, value: f64, best: Option<f64>) -> bool {
         match (self.goal, best) {
             _ if value.is_nan() => false,
@@ -79,8 +79,8 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Takes the value of an epoch; tells whether it is the best so far.
-    pub(crate) fn update(&mut self, watch: &Watch, value: f64) -> bool {
-        let better = watch.improves(value, self.best);
+    pub(crate) fn update(&mut self, monitor: &Monitor, value: f64) -> bool {
+        let better = monitor.improves(value, self.best);
         if better {
             self.best = Some(value);
             self.stale = 0;
@@ -97,22 +97,22 @@ mod tests {
 
     #[test]
     fn nan_never_improves_and_deltas_count() {
-        let mut watch = Watch::new("accuracy", Goal::Max);
-        assert!(!watch.improves(f64::NAN, None));
-        assert!(watch.improves(0.1, None));
-        assert!(!watch.improves(0.5, Some(0.5)));
-        watch.min_delta = 0.1;
-        assert!(!watch.improves(0.55, Some(0.5)));
-        assert!(watch.improves(0.65, Some(0.5)));
-        assert!(Watch::default().improves(0.4, Some(0.5)));
+        let mut monitor = Monitor::new("accuracy", Goal::Max);
+        assert!(!monitor.improves(f64::NAN, None));
+        assert!(monitor.improves(0.1, None));
+        assert!(!monitor.improves(0.5, Some(0.5)));
+        monitor.min_delta = 0.1;
+        assert!(!monitor.improves(0.55, Some(0.5)));
+        assert!(monitor.improves(0.65, Some(0.5)));
+        assert!(Monitor::default().improves(0.4, Some(0.5)));
     }
 
     #[test]
     fn stale_epochs_are_counted_from_the_best() {
-        let (watch, mut progress) = (Watch::default(), Progress::default());
+        let (monitor, mut progress) = (Monitor::default(), Progress::default());
         let seen: Vec<(bool, u64)> = [1.0, 0.5, 0.6, f64::NAN, 0.4]
             .into_iter()
-            .map(|v| (progress.update(&watch, v), progress.stale))
+            .map(|v| (progress.update(&monitor, v), progress.stale))
             .collect();
         assert_eq!(seen, [(true, 0), (true, 0), (false, 1), (false, 2), (true, 0)]);
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn an_unknown_metric_names_those_there_are() {
         let values = Values::from([("loss".to_string(), 1.0), ("top5".to_string(), 0.5)]);
-        let error = Watch::new("acuracy", Goal::Max).value_of(&values).unwrap_err();
+        let error = Monitor::new("acuracy", Goal::Max).value_of(&values).unwrap_err();
         assert!(
             error.to_string().contains("`acuracy`") && error.to_string().contains("`loss`, `top5`"),
             "{error}"

@@ -5,7 +5,8 @@ use kiln_nn::layers::{BatchNorm, Dropout, Linear};
 use kiln_nn::module::StateDict;
 use kiln_nn::optim::{Adam, Applied, Group, Sgd};
 use kiln_nn::{
-    Counter, DType, Error, Gradients, Indices, Init, Layer, Module, Optimizer, Places, Result, Rng, State, Tensor,
+    Counter, DType, Error, Gradients, Indices, Init, Layer, Module, Optimizer, Result, Rng, State, StorageSnapshot,
+    Tensor,
 };
 
 #[derive(Module)]
@@ -16,7 +17,7 @@ struct Net<B: kiln_nn::Backend> {
 }
 
 impl<B: kiln_nn::Backend> Layer<B> for Net<B> {
-    fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.dropout.forward(&self.norm.forward(&self.dense.forward(x)?)?)
     }
 }
@@ -35,11 +36,11 @@ fn gradients(model: &Net<Cpu>, x: &Tensor<Cpu>) -> Gradients<Cpu> {
     y.mul(&y).unwrap().sum(&[], false).unwrap().backward().unwrap()
 }
 
-fn places(model: &Net<Cpu>, optimizer: &dyn Optimizer<Cpu>) -> Places {
-    let mut places = Places::new();
-    places.module(model);
-    places.optimizer(optimizer);
-    places
+fn storage(model: &Net<Cpu>, optimizer: &dyn Optimizer<Cpu>) -> StorageSnapshot {
+    let mut storage = StorageSnapshot::new();
+    storage.module(model);
+    optimizer.storage(&mut storage);
+    storage
 }
 
 fn values(model: &Net<Cpu>) -> Vec<f64> {
@@ -55,14 +56,14 @@ fn steps_stay_in_place_unless_something_shares_their_memory() {
     let mut step = |model: &mut Net<Cpu>| {
         let grads = gradients(model, &x);
         adam.step(model, &grads).unwrap();
-        places(model, &adam)
+        storage(model, &adam)
     };
     let first = step(&mut model);
     assert!(first.fixed());
     assert_eq!(step(&mut model), first);
 
     let snapshot = StateDict::of(&model);
-    let mut shared = Places::new();
+    let mut shared = StorageSnapshot::new();
     shared.module(&model);
     assert!(!shared.fixed());
     let moved = step(&mut model);
@@ -81,9 +82,9 @@ fn what_a_recording_depends_on_is_part_of_the_places() {
     let cpu = Cpu::new();
     let mut model = net(&cpu);
     let of = |model: &Net<Cpu>| {
-        let mut places = Places::new();
-        places.module(model);
-        places
+        let mut storage = StorageSnapshot::new();
+        storage.module(model);
+        storage
     };
     let training = of(&model);
     model.eval();
@@ -102,16 +103,16 @@ fn what_a_recording_depends_on_is_part_of_the_places() {
     let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     model.unfreeze();
     sgd.prepare(&model).unwrap();
-    let before = places(&model, &sgd);
+    let before = storage(&model, &sgd);
     let mut some = gradients(&model, &x);
     some.remove(&model.dense.weight);
     let applied = sgd.apply(&mut model, &some).unwrap();
     assert_eq!(applied.names().len(), 3);
-    let after = places(&model, &sgd);
+    let after = storage(&model, &sgd);
     assert_ne!(after, before);
     sgd.count(&applied);
     sgd.prepare(&model).unwrap();
-    assert_ne!(places(&model, &sgd), after);
+    assert_ne!(storage(&model, &sgd), after);
 }
 
 #[test]
@@ -184,10 +185,10 @@ fn inputs_are_written_in_place() {
     let mut x = Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2]).unwrap();
     let mut labels = Indices::from_slice(&cpu, &[1i32, 2, 3], &[3]).unwrap();
     let of = |x: &Tensor<Cpu>, labels: &Indices<Cpu>| {
-        let mut places = Places::new();
-        places.tensor(x);
-        places.indices(labels);
-        places
+        let mut storage = StorageSnapshot::new();
+        storage.tensor(x);
+        storage.indices(labels);
+        storage
     };
     let before = of(&x, &labels);
     x.write(&[3.0f32, 4.0]).unwrap();
@@ -218,9 +219,9 @@ fn a_running_sum_stays_in_place() {
     let term = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0], &[3]).unwrap();
     let sum = State::new(term.copy().unwrap());
     let of = |sum: &State<Cpu>| {
-        let mut places = Places::new();
-        places.state(sum);
-        places
+        let mut storage = StorageSnapshot::new();
+        storage.state(sum);
+        storage
     };
     let before = of(&sum);
     sum.add(&term).unwrap();

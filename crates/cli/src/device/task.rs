@@ -1,0 +1,29 @@
+//! Work for a device, and devices as they are listed.
+
+use crate::error::Result;
+use kiln_core::Backend;
+use serde_json::{Map, Value};
+
+/// Work that runs on any backend.
+pub(crate) trait Task {
+    /// The result.
+    type Output;
+    /// Called before [`Task::run`] with the device and the reason for it, where this program chose it.
+    fn chosen(&mut self, why: String) {
+        let _ = why;
+    }
+    /// Runs the work on a backend.
+    fn run<B: Backend>(self, backend: &B) -> Result<Self::Output>;
+}
+
+/// A device as `kiln devices` lists it.
+pub(crate) struct DeviceEntry {
+    /// The name that `--device` takes.
+    pub(crate) name: String,
+    /// True if this build can use it here.
+    pub(crate) usable: bool,
+    /// One line: the device, or why it is not usable.
+    pub(crate) description: String,
+    /// The same in numbers.
+    pub(crate) details: Map<String, Value>,
+}

@@ -1,0 +1,151 @@
+//! `kiln train`, `eval` and `generate` on text, and `kiln models`.
+
+use crate::common::{names, run, succeeds};
+use std::path::Path;
+
+/// A text that repeats, of 2,400 characters.
+fn write_text(dir: &Path, name: &str) {
+    let line = "the quick brown fox jumps over the lazy dog.\r\n";
+    std::fs::write(dir.join(name), &line.repeat(60).as_bytes()[..2400]).unwrap();
+}
+
+#[test]
+fn a_text_is_learned_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    write_text(dir.path(), "fox.txt");
+    let args = [
+        "train",
+        "gpt-mini",
+        "--data",
+        "fox.txt",
+        "--batch",
+        "2",
+        "--max-steps",
+        "3",
+    ];
+    let trained = succeeds(dir.path(), &[&args[..], &["--out", "run"]].concat()).stdout;
+    for part in [
+        "gpt-mini: ",
+        "adamw 0.0003",
+        "the text fox.txt: 29 different characters, 8 windows to train, 1 held back",
+        "nats/character  perplexity ",
+        "windows/s",
+        "best: epoch 1, validation loss ",
+        "saved: best.safetensors and last.safetensors in run",
+    ] {
+        assert!(trained.contains(part), "no `{part}` in: {trained}");
+    }
+    assert_eq!(
+        names(&dir.path().join("run")),
+        ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"]
+    );
+    let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    assert_eq!(config["vocabulary"], "\n .abcdefghijklmnopqrstuvwxyz");
+
+    // The end that is held back, as the run itself has measured it.
+    let eval = ["eval", "-w", "run", "--data", "fox.txt", "--batch", "2"];
+    let line = succeeds(dir.path(), &[&eval[..], &["--json"]].concat())
+        .json()
+        .remove(0);
+    let history = std::fs::read_to_string(dir.path().join("run/history.jsonl")).unwrap();
+    let history: serde_json::Value = serde_json::from_str(history.lines().last().unwrap()).unwrap();
+    assert_eq!(line["loss"], history["valid"]["loss"]);
+    let value = |name: &str| line[name].as_f64().unwrap();
+    assert!((value("perplexity").ln() - value("loss")).abs() < 1e-12, "{line}");
+    assert!(succeeds(dir.path(), &eval).stdout.contains("1 window  loss "));
+
+    let generate = |more: &[&str]| {
+        let args = ["generate", "run", "--tokens", "12", "--prompt", "the q"];
+        succeeds(dir.path(), &[&args[..], more].concat()).stdout
+    };
+    let text = generate(&[]);
+    assert!(text.starts_with("the q") && text.ends_with('\n'), "{text:?}");
+    assert_eq!(text.chars().count(), 5 + 12 + 1, "{text:?}");
+    assert_eq!(text, generate(&["--seed", "0", "--threads", "1"]));
+    assert_ne!(text, generate(&["--seed", "1"]));
+    assert_eq!(
+        generate(&["--temperature", "0"]),
+        generate(&["--top-k", "1", "--seed", "5"])
+    );
+    assert_eq!(
+        succeeds(dir.path(), &["generate", "run/last.safetensors", "--tokens", "3"])
+            .stdout
+            .chars()
+            .count(),
+        4
+    );
+    for (args, code, parts) in [
+        (
+            &["generate", "run", "--prompt", "the fox!"][..],
+            2,
+            &["`!`", "abcdef"][..],
+        ),
+        (&["generate", "run", "--prompt", ""], 2, &["the prompt is empty"]),
+        (&["generate", "run", "--temperature", "-1"], 2, &["--temperature"]),
+        (&["generate", "run", "--top-k", "0"], 2, &["--top-k"]),
+        (&["generate", "nothing"], 1, &["nothing"]),
+        (
+            &["predict", "-w", "run", "a.png"],
+            2,
+            &["gpt-mini reads text", "kiln generate"],
+        ),
+        (&["eval", "-w", "run"], 2, &["gpt-mini needs a text"]),
+    ] {
+        run(dir.path(), args).fails(code, parts);
+    }
+    // Characters of another text, and weights that have lost theirs.
+    std::fs::write(dir.path().join("other.txt"), "THE QUICK\n".repeat(60)).unwrap();
+    run(dir.path(), &["eval", "-w", "run", "--data", "other.txt"]).fails(1, &["other.txt", "line 1", "`T`"]);
+    std::fs::copy(
+        dir.path().join("run/best.safetensors"),
+        dir.path().join("alone.safetensors"),
+    )
+    .unwrap();
+    run(dir.path(), &["generate", "alone.safetensors"]).fails(1, &["alone.safetensors", "config.json", "help: "]);
+}
+
+#[test]
+fn what_is_no_text_trains_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("short.txt"), "short").unwrap();
+    std::fs::write(dir.path().join("empty.txt"), "").unwrap();
+    std::fs::write(dir.path().join("bytes.txt"), b"abc\xff".repeat(400)).unwrap();
+    for (file, parts) in [
+        ("short.txt", &["short.txt", "5 characters", "at least 514"][..]),
+        ("empty.txt", &["empty.txt", "no records"]),
+        ("bytes.txt", &["bytes.txt", "byte 3", "UTF-8"]),
+        ("missing.txt", &["missing.txt"]),
+        (".", &["cannot open"]),
+    ] {
+        run(dir.path(), &["train", "gpt-mini", "--data", file]).fails(1, parts);
+    }
+    assert_eq!(names(dir.path()), ["bytes.txt", "empty.txt", "short.txt"]);
+    let lenet = ["train", "lenet", "--synthetic", "8", "--epochs", "1", "--out", "lenet"];
+    succeeds(dir.path(), &lenet);
+    run(dir.path(), &["generate", "lenet"]).fails(2, &["lenet is no language model", "gpt-mini"]);
+}
+
+#[test]
+fn models_are_listed_with_their_recipes() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = succeeds(dir.path(), &["models"]).stdout;
+    for part in [
+        "mnist-cnn: the convolutional net of the Keras tutorials, for 28x28 digits",
+        "images 28x28x1, 93,322 parameters, 10 classes",
+        "CIFAR-10, 200 epochs, batch 128, sgd 0.1 (cosine), momentum 0.9, weight decay 0.0005, crop 4, flip, accuracy",
+        "gpt-mini: ",
+        "perplexity",
+    ] {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
+    let all = succeeds(dir.path(), &["models", "--json"]).json().remove(0);
+    let all = all["models"].as_array().unwrap();
+    let names: Vec<&str> = all.iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mnist-cnn", "lenet", "resnet18", "vgg11", "gpt-mini"]);
+    assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
+    assert_eq!(
+        (&all[4]["input"]["kind"], &all[4]["parameters"]),
+        (&"tokens".into(), &10_795_776.into())
+    );
+}

@@ -1,0 +1,110 @@
+//! The table of networks: a row each, with what the network's own file says about it.
+
+use crate::{Card, Input, InputKind, Net, Recipe};
+use kiln_core::{Backend, DType, Result};
+use kiln_nn::{Indices, Init, Tensor};
+use std::fmt;
+
+/// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `build`.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $model:ident: $name:literal in $file:ident;)*) => {
+        /// The networks by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Model {
+            $($(#[$doc])* $model,)*
+        }
+
+        impl Model {
+            /// All of them.
+            pub const ALL: [Model; [$($name),*].len()] = [$(Model::$model),*];
+
+            /// Its name on command lines and in benches: `resnet18`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Model::$model => $name,)*
+                }
+            }
+
+            /// All that is known about it before it is built.
+            pub const fn card(self) -> &'static Card {
+                match self {
+                    $(Model::$model => &crate::$file::CARD,)*
+                }
+            }
+
+            /// The network for another number of classes, or a vocabulary of that size.
+            ///
+            /// # Errors
+            /// No classes, memory that could not be had.
+            pub fn build_for<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> Result<Net<B>> {
+                let init = Init::new(backend, seed);
+                match self {
+                    $(Model::$model => crate::$file::build(init, classes),)*
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    /// The convolutional net of the Keras tutorials: [`MnistCnn`](crate::MnistCnn).
+    MnistCnn: "mnist-cnn" in mnist_cnn;
+    /// The net of the PyTorch tutorial: [`Lenet`](crate::Lenet).
+    Lenet: "lenet" in lenet;
+    /// ResNet-18 for images of 32×32: [`ResNet18`](crate::ResNet18).
+    ResNet18: "resnet18" in resnet;
+    /// VGG-11 with batch norm for images of 32×32: [`Vgg11`](crate::Vgg11).
+    Vgg11: "vgg11" in vgg;
+    /// A GPT of 6 layers over characters: [`Gpt`](crate::Gpt) by [`GptConfig::MINI`](crate::GptConfig::MINI).
+    GptMini: "gpt-mini" in gpt;
+}
+
+impl Model {
+    /// The model of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Model::ALL.into_iter().find(|m| m.name() == name)
+    }
+
+    /// The input.
+    pub const fn input(self) -> InputKind {
+        self.card().input
+    }
+
+    /// Number of classes, of tokens for a GPT: the last dimension of the logits.
+    pub const fn classes(self) -> usize {
+        self.card().classes
+    }
+
+    /// The way to train it.
+    pub const fn recipe(self) -> &'static Recipe {
+        &self.card().recipe
+    }
+
+    /// The network with the initial weights of a seed.
+    ///
+    /// # Errors
+    /// Memory that could not be had.
+    pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
+        self.build_for(backend, seed, self.classes())
+    }
+
+    /// A batch of `batch` black images, or sequences of the first token.
+    ///
+    /// # Errors
+    /// Memory that could not be had.
+    pub fn zeros<B: Backend>(self, backend: &B, batch: usize) -> Result<Input<B>> {
+        Ok(match self.input() {
+            InputKind::Images([h, w, c]) => Input::Images(Tensor::zeros(backend, &[batch, h, w, c], DType::F32)?),
+            InputKind::Tokens(length) => {
+                let ids = kiln_core::host::repeat(0i32, batch.saturating_mul(length))?;
+                Input::Tokens(Indices::from_slice(backend, &ids, &[batch, length])?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
