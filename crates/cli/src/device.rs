@@ -10,8 +10,8 @@ mod task;
 use crate::error::{Error, Result};
 use crate::output::counted;
 use kiln_core::Runtime;
-use kiln_cpu::Cpu;
-use serde_json::Map;
+use kiln_cpu::{Cpu, Machine};
+use serde_json::json;
 use std::str::FromStr;
 
 pub(crate) use task::{DeviceEntry, Task};
@@ -86,46 +86,30 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
 
 /// Every device this program knows of.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
-    let features = vector_units();
-    let units = match features.is_empty() {
-        true => String::new(),
-        false => format!(", {}", features.join(" ")),
-    };
+    let machine = Machine::this();
     let threads = rayon::current_num_threads();
+    let caches = machine
+        .caches
+        .iter()
+        .map(|c| json!({ "level": c.level, "bytes": c.size, "ways": c.ways, "threads": c.threads }));
+    let details = [
+        ("threads", json!(threads)),
+        ("description", json!(machine.name)),
+        ("instruction_set", json!(machine.instruction_set)),
+        ("caches", caches.collect()),
+    ];
     let mut listed = vec![DeviceEntry {
         name: Cpu::new().name(),
         usable: true,
         description: format!(
-            "{}, {}{units}",
+            "{machine}, {}, {}",
             counted(threads as u64, "thread"),
             std::env::consts::ARCH
         ),
-        details: Map::from_iter([("threads".to_string(), threads.into())]),
+        details: details.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
     }];
     listed.extend(cuda::list_devices());
     listed
-}
-
-/// The vector instructions of this processor that matter here.
-fn vector_units() -> Vec<&'static str> {
-    let mut found = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        for (name, has) in [
-            ("avx512f", std::is_x86_feature_detected!("avx512f")),
-            ("avx2", std::is_x86_feature_detected!("avx2")),
-            ("fma", std::is_x86_feature_detected!("fma")),
-        ] {
-            if has {
-                found.push(name);
-            }
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    if std::arch::is_aarch64_feature_detected!("neon") {
-        found.push("neon");
-    }
-    found
 }
 
 #[cfg(test)]

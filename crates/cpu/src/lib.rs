@@ -26,4 +26,5 @@ mod simd;
 mod winograd;
 
 pub use memory::CpuBuffer;
-pub use runtime::{Cpu, CpuBuilder, instruction_set};
+pub use runtime::{Cpu, CpuBuilder};
+pub use simd::machine::{Cache, Machine};

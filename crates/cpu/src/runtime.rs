@@ -3,7 +3,6 @@
 use crate::fork::first_process;
 use crate::memory::Pool;
 use crate::parallel::{copy_bytes, try_each};
-use crate::simd::isa::Isa;
 use crate::{CpuBuffer, interrupt};
 use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
@@ -91,12 +90,6 @@ impl Cpu {
         }
         Ok(buffer)
     }
-}
-
-/// The instruction set that products and convolutions use on this machine: `avx512`, `avx2` or `portable`. Two machines of one
-/// set give the same bits.
-pub fn instruction_set() -> &'static str {
-    Isa::available()[0].name()
 }
 
 impl std::fmt::Debug for Cpu {

@@ -66,7 +66,7 @@ fn losses(model: Model) -> Vec<f32> {
 
 #[test]
 fn fifty_losses_of_every_net_are_as_recorded() {
-    let set = kiln_cpu::instruction_set();
+    let set = kiln_cpu::Machine::this().instruction_set;
     let mut found = String::new();
     let mut all = Vec::new();
     for model in Model::ALL {

@@ -2,7 +2,7 @@
 
 use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::Cost;
-use kiln_core::ops::{AttentionParams, ConvParams, PoolParams};
+use kiln_core::ops::{AttentionParams, PoolParams};
 use serde_json::{Map, Value, json};
 
 const PROCESS: u32 = 1;
@@ -60,15 +60,14 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
             "width": width,
             "causal": *causal == 1,
         }),
-        Detail::Conv(ConvParams {
-            batch,
-            input,
-            in_channels,
-            out_channels,
-            kernel,
-            output,
-            ..
-        }) => window(*batch, *input, [*in_channels, *out_channels], *kernel, *output),
+        Detail::Conv(p, algorithm) => {
+            let channels = [p.in_channels, p.out_channels];
+            let mut args = window(p.batch, p.input, channels, p.kernel, p.output);
+            if let Some(algorithm) = algorithm {
+                args["algorithm"] = (*algorithm).into();
+            }
+            args
+        }
         Detail::Pool(PoolParams {
             batch,
             input,

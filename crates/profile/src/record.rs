@@ -17,8 +17,8 @@ pub enum Detail {
     Binary(Binary, u64),
     /// A reduction and the elements of what it reduces.
     Reduce(Reduce, u64),
-    /// A convolution or one of its gradients.
-    Conv(ConvParams),
+    /// A convolution or one of its gradients, and the backend's algorithm for it.
+    Conv(ConvParams, Option<&'static str>),
     /// A pooling or its gradient.
     Pool(PoolParams),
     /// Attention or its gradient.

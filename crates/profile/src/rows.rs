@@ -1,6 +1,6 @@
 //! From marks to rows: how long each scope took by itself, and how long it had to take.
 
-use crate::record::{Mark, ScopeInfo, Step, Timeline};
+use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::{Cost, Shape};
 
 /// The time and work of one scope in one direction, per step.
@@ -35,6 +35,8 @@ pub struct Row {
     pub forward: Share,
     /// Gradients of the ops that the forward pass recorded.
     pub backward: Share,
+    /// The ops for which the backend chose among algorithms, each with its choice in the last step.
+    pub algorithms: Vec<(&'static str, &'static str)>,
 }
 
 impl Row {
@@ -108,6 +110,30 @@ fn taken(step: &Step, scopes: usize, floor: &dyn Fn(Cost) -> f64) -> Vec<Taken> 
     all
 }
 
+/// The ops of every scope for which an algorithm was chosen, in one step.
+fn algorithms(step: &Step, scopes: usize) -> Vec<Vec<(&'static str, &'static str)>> {
+    let mut all = vec![Vec::new(); scopes];
+    let mut open = vec![0];
+    for mark in &step.marks {
+        match *mark {
+            Mark::Enter { scope, .. } => open.push(scope as usize),
+            Mark::Leave { .. } => drop(open.pop()),
+            Mark::Op {
+                name,
+                detail: Detail::Conv(_, Some(algorithm)),
+                ..
+            } => {
+                let of_scope = &mut all[open.last().copied().unwrap_or(0)];
+                if !of_scope.contains(&(name, algorithm)) {
+                    of_scope.push((name, algorithm));
+                }
+            }
+            Mark::Op { .. } => {}
+        }
+    }
+    all
+}
+
 /// The middle of some numbers, the mean of two middles; 0 of none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -127,6 +153,8 @@ impl Timeline {
     /// median step.
     pub fn rows(&self, floor: &dyn Fn(Cost) -> f64) -> Vec<Row> {
         let steps: Vec<Vec<Taken>> = self.steps.iter().map(|s| taken(s, self.scopes.len(), floor)).collect();
+        let last = self.steps.last();
+        let mut chosen = last.map_or_else(Vec::new, |step| algorithms(step, self.scopes.len()));
         let row = |(i, scope): (usize, &ScopeInfo)| {
             let middle = |f: &dyn Fn(&Taken) -> u64| median(steps.iter().map(|s| f(&s[i]) as f64 * 1e-9).collect());
             let last = steps.last().map(|s| s[i]).unwrap_or_default();
@@ -145,6 +173,7 @@ impl Timeline {
                 calls: last.calls,
                 forward: share(0),
                 backward: share(1),
+                algorithms: chosen.get_mut(i).map(std::mem::take).unwrap_or_default(),
             }
         };
         self.scopes.iter().enumerate().map(row).collect()

@@ -180,7 +180,9 @@ fn devices_are_listed() {
         (&devices[0]["name"], &devices[0]["usable"]),
         (&"cpu".into(), &true.into())
     );
-    assert!(succeeds(dir.path(), &["devices"]).stdout.contains("thread"));
+    let set = devices[0]["instruction_set"].as_str().unwrap();
+    let text = succeeds(dir.path(), &["devices"]).stdout;
+    assert!(text.contains("thread") && text.contains(set), "{text}");
 }
 
 /// `/dev/full` refuses every byte, as a full disk does.

@@ -124,6 +124,15 @@ fn deep_nets_and_tokens_are_profiled_too() {
             assert!(number(&row["forward"]["seconds"]) > 0.0, "{model}: {name}");
             assert!(number(&row["backward"]["ops"]) > 0.0, "{model}: {name}");
         }
+        if model == "resnet18" {
+            let chosen = row(&report, "layer1.0.conv1")["algorithms"].as_object().unwrap();
+            for op in ["conv", "conv_data_grad", "conv_weight_grad"] {
+                assert!(
+                    chosen[op].as_str().is_some_and(|a| a.starts_with("Winograd")),
+                    "{chosen:?}"
+                );
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! cross-correlation: `y[n, o, c] = Σ_k Σ_i x[n, o·stride + k·dilation − padding, i] · w[c, k, i]`.
 
 use super::{Activation, dim32};
-use crate::{Error, Result, Runtime, Shape};
+use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 /// How far the window reaches over the border.
@@ -436,6 +436,17 @@ fn check_groups(op: &'static str, groups: usize, in_channels: usize, out_channel
     Ok(())
 }
 
+/// One of the three products of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvPass {
+    /// [`ConvOps::conv`].
+    Forward,
+    /// [`ConvOps::conv_data_grad`].
+    DataGrad,
+    /// [`ConvOps::conv_weight_grad`].
+    WeightGrad,
+}
+
 /// Convolutions of a backend. The three ops are each other's gradients.
 pub trait ConvOps: Runtime {
     /// `y = f(x ⋆ w + bias)`, with the bias `[O]` and the activation of `p`.
@@ -454,4 +465,11 @@ pub trait ConvOps: Runtime {
     /// `dw`: the gradient with respect to the weight.
     fn conv_weight_grad(&self, p: &ConvParams, g: &Self::Buffer, x: &Self::Buffer, dw: &mut Self::Buffer)
     -> Result<()>;
+
+    /// The name of the algorithm that computes `pass` of `p` in `dtype` on this backend, for profiles; `None` where there is
+    /// no choice of one.
+    fn conv_algorithm(&self, p: &ConvParams, pass: ConvPass, dtype: DType) -> Option<&'static str> {
+        let _ = (p, pass, dtype);
+        None
+    }
 }

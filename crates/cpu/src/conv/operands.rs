@@ -1,16 +1,6 @@
-//! The products of a convolution, and what a forward pass reads.
+//! What a forward pass reads.
 
 use crate::epilogue::Epilogue;
-
-/// The three products of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    Forward,
-    /// The gradient of the input.
-    DataGrad,
-    /// The gradient of the weight.
-    WeightGrad,
-}
 
 /// The operands of `y = f(x ⋆ w + bias)`.
 #[derive(Clone, Copy)]

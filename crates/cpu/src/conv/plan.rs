@@ -2,11 +2,10 @@
 //!
 //! The choice depends on the shapes, the width of this machine's vectors, and on whether convolutions are to be exact.
 
-use crate::conv::operands::Pass;
 use crate::conv::{Geometry, direct, packed_columns, planar};
 use crate::gemm::Gemm;
 use crate::winograd::Tiling;
-use std::fmt;
+use kiln_core::ops::ConvPass as Pass;
 
 /// A way to compute one of the products.
 #[derive(Clone, Copy, Debug)]
@@ -105,16 +104,17 @@ pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, exact: bool) -> Algorith
         .expect("scatter, or direct sums, compute every convolution")
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Algorithm {
+    /// Its name in profiles.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Algorithm::Direct => f.write_str("direct"),
-            Algorithm::Depthwise => f.write_str("depthwise"),
-            Algorithm::Planar => f.write_str("planar"),
-            Algorithm::PackedColumns(n) => write!(f, "packed columns ×{n}"),
-            Algorithm::WindowColumns => f.write_str("window columns"),
-            Algorithm::Scatter => f.write_str("scatter"),
-            Algorithm::Winograd(tiling) => write!(f, "Winograd {tiling}"),
+            Algorithm::Direct => "direct",
+            Algorithm::Depthwise => "depthwise",
+            Algorithm::Planar => "planar",
+            Algorithm::PackedColumns(_) => "packed columns",
+            Algorithm::WindowColumns => "window columns",
+            Algorithm::Scatter => "scatter",
+            Algorithm::Winograd(tiling) => tiling.name(),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
-use crate::conv::operands::Pass;
 use crate::conv::plan::Algorithm;
 use crate::conv::{Geometry, Operands, naive};
 use crate::epilogue::Epilogue;
 use crate::ops::conv as ops;
 use crate::{Cpu, CpuBuffer};
 use half::bf16;
+use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{DType, Float, Runtime, Shape};
@@ -169,12 +169,12 @@ fn check_every_algorithm(conv: &Conv) {
                 Pass::DataGrad => ops::data_grad_by(&cpu, algorithm, &geometry, g, w, to),
                 Pass::WeightGrad => ops::weight_grad_by(&cpu, algorithm, &geometry, g, x, to),
             };
-            assert_eq!(outcome.unwrap(), ops::Outcome::Done, "{algorithm} of {conv:?}");
+            assert_eq!(outcome.unwrap(), ops::Outcome::Done, "{algorithm:?} of {conv:?}");
             for (i, (a, b)) in got.iter().zip(&want[op]).enumerate() {
                 let near = (a - b).abs() <= 1e-9 * b.abs().max(1.0);
                 assert!(
                     near,
-                    "{algorithm}, {pass:?} of {conv:?}: element {i} is {a}, expected {b}"
+                    "{algorithm:?}, {pass:?} of {conv:?}: element {i} is {a}, expected {b}"
                 );
             }
         }

@@ -3,13 +3,13 @@
 
 use crate::Cpu;
 use crate::conv::Geometry;
-use crate::conv::operands::Pass;
 use crate::conv::pad_image::PaddedImage;
 use crate::conv::plan::{Algorithm, choose};
 use crate::fused_pool::{Lines, PoolGeometry, PoolKernels};
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD};
 use crate::scalar::Scalar;
 use kiln_core::Result;
+use kiln_core::ops::ConvPass as Pass;
 
 /// The convolution, and how its images are read.
 pub(crate) struct ArgmaxGrad<A: 'static> {

@@ -1,6 +1,5 @@
 //! Convolution and its two gradients, by the algorithms that [`crate::conv::plan`] chooses.
 
-use crate::conv::operands::Pass;
 use crate::conv::plan::{Algorithm, choose};
 use crate::conv::{Geometry, Operands, depthwise, direct, packed_columns, planar, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
@@ -8,8 +7,9 @@ use crate::scalar::Scalar;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::winograd;
 use crate::{Cpu, CpuBuffer};
+use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{ConvOps, ConvParams};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 
 impl ConvOps for Cpu {
     fn conv(
@@ -61,6 +61,16 @@ impl ConvOps for Cpu {
                 weight_grad(self, &geometry, g.slice(), x.slice(), dw)
             })
         })
+    }
+
+    fn conv_algorithm(&self, p: &ConvParams, pass: Pass, dtype: DType) -> Option<&'static str> {
+        let (g, exact) = (Geometry::new(p), self.convolves_exactly());
+        let algorithm = match dtype {
+            _ if g.empty() => return None,
+            DType::F64 => choose::<f64>(pass, &g, exact),
+            _ => choose::<f32>(pass, &g, exact),
+        };
+        Some(algorithm.name())
     }
 }
 

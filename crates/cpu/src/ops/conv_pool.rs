@@ -7,7 +7,6 @@ mod tests;
 
 use super::conv::forward;
 use super::pool::{is_2x2_stride2, max_pool_wide};
-use crate::conv::operands::Pass;
 use crate::conv::plan::{Algorithm, choose};
 use crate::conv::planar::Planes;
 use crate::conv::{Geometry, Operands};
@@ -17,6 +16,7 @@ use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::host::room;
+use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{
     Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad, composed_conv_max_pool as composed,
     composed_conv_max_pool_grad as composed_grad,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! isa          the instruction sets of this machine, and closures compiled for the widest
+//! machine      the processor's name and caches
 //! vector       the registers of each set as one trait, for micro-kernels
 //! real, math   the types that sums are kept in, and functions of them without branches
 //! lanes        elementwise loops in the accumulating type     upcast       operands in the accumulating type
@@ -11,6 +12,7 @@
 pub(crate) mod column_tile;
 pub(crate) mod isa;
 pub(crate) mod lanes;
+pub(crate) mod machine;
 pub(crate) mod math;
 pub(crate) mod real;
 pub(crate) mod row_reduce;

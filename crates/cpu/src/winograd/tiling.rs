@@ -1,10 +1,9 @@
 //! The ways to cut a convolution into tiles, and what each costs.
 
 use crate::conv::Geometry;
-use crate::conv::operands::Pass;
 use crate::winograd::filter::Direction;
 use crate::winograd::tiles::{Sides, Tiles};
-use std::fmt;
+use kiln_core::ops::ConvPass as Pass;
 
 /// The results of a tile of F(2×2, 3×3), and of F(4×2, 3×3).
 pub(crate) const SMALL: Sides = [2, 2];
@@ -51,15 +50,14 @@ impl Tiling {
     pub(crate) fn cost(&self) -> usize {
         self.tiles.cost(self.channels, self.outputs)
     }
-}
 
-impl fmt::Display for Tiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [rows, columns] = self.tiles.sides;
-        write!(f, "F({rows}×{columns}, 3×3)")?;
-        match self.direction {
-            Direction::Transposed => f.write_str(" transposed"),
-            _ => Ok(()),
+    /// Its name in profiles.
+    pub(crate) fn name(&self) -> &'static str {
+        match (self.tiles.sides, self.direction) {
+            (SMALL, Direction::Transposed) => "Winograd F(2×2, 3×3) transposed",
+            (_, Direction::Transposed) => "Winograd F(4×2, 3×3) transposed",
+            (SMALL, _) => "Winograd F(2×2, 3×3)",
+            _ => "Winograd F(4×2, 3×3)",
         }
     }
 }

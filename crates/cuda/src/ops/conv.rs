@@ -7,7 +7,7 @@ mod winograd;
 pub use choose::choose;
 
 use crate::{Cuda, CudaBuffer};
-use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::ops::{ConvOps, ConvParams, ConvPass};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 
 /// The three ops of a convolution.
@@ -166,5 +166,23 @@ impl ConvOps for Cuda {
     fn conv_weight_grad(&self, p: &ConvParams, g: &CudaBuffer, x: &CudaBuffer, dw: &mut CudaBuffer) -> Result<()> {
         checks::conv_weight_grad(self, p, g, x, dw)?;
         self.weight_grad(self.chosen(Pass::WeightGrad, p, g.dtype()), p, g, x, dw)
+    }
+
+    fn conv_algorithm(&self, p: &ConvParams, pass: ConvPass, dtype: DType) -> Option<&'static str> {
+        let pass = match pass {
+            ConvPass::Forward => Pass::Forward,
+            ConvPass::DataGrad => Pass::DataGrad,
+            ConvPass::WeightGrad => Pass::WeightGrad,
+        };
+        Some(match self.chosen(pass, p, dtype) {
+            Algorithm::Naive => "naive",
+            Algorithm::Tiled(Tile::Small) => "tiled 64×64",
+            Algorithm::Tiled(Tile::Large) => "tiled 128×128",
+            Algorithm::Tensor(Tile::Small) => "tensor cores 64×64",
+            Algorithm::Tensor(Tile::Large) => "tensor cores 128×128",
+            Algorithm::Shallow => "shallow",
+            Algorithm::Depthwise => "depthwise",
+            Algorithm::Winograd(_) => "Winograd F(2×2, 3×3)",
+        })
     }
 }

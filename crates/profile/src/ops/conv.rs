@@ -3,8 +3,8 @@
 use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{ConvOps, ConvParams};
-use kiln_core::{Backend, Cost, Result, checks};
+use kiln_core::ops::{ConvOps, ConvParams, ConvPass};
+use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
 impl<B: Backend> ConvOps for Profiled<B> {
     fn conv(
@@ -20,7 +20,8 @@ impl<B: Backend> ConvOps for Profiled<B> {
             flops: p.flops(),
             bytes: p.seen() * size(x) + bytes(w) + optional(bias) + bytes(y),
         };
-        self.op("conv", cost, Detail::Conv(*p), |b| b.conv(p, x, w, bias, y))
+        let algorithm = self.inner().conv_algorithm(p, ConvPass::Forward, x.dtype());
+        self.op("conv", cost, Detail::Conv(*p, algorithm), |b| b.conv(p, x, w, bias, y))
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &B::Buffer, w: &B::Buffer, dx: &mut B::Buffer) -> Result<()> {
@@ -29,7 +30,8 @@ impl<B: Backend> ConvOps for Profiled<B> {
             flops: p.flops(),
             bytes: bytes(g) + bytes(w) + bytes(dx),
         };
-        self.op("conv_data_grad", cost, Detail::Conv(*p), |b| {
+        let algorithm = self.inner().conv_algorithm(p, ConvPass::DataGrad, g.dtype());
+        self.op("conv_data_grad", cost, Detail::Conv(*p, algorithm), |b| {
             b.conv_data_grad(p, g, w, dx)
         })
     }
@@ -40,8 +42,13 @@ impl<B: Backend> ConvOps for Profiled<B> {
             flops: p.flops(),
             bytes: bytes(g) + p.seen() * size(x) + bytes(dw),
         };
-        self.op("conv_weight_grad", cost, Detail::Conv(*p), |b| {
+        let algorithm = self.inner().conv_algorithm(p, ConvPass::WeightGrad, g.dtype());
+        self.op("conv_weight_grad", cost, Detail::Conv(*p, algorithm), |b| {
             b.conv_weight_grad(p, g, x, dw)
         })
+    }
+
+    fn conv_algorithm(&self, p: &ConvParams, pass: ConvPass, dtype: DType) -> Option<&'static str> {
+        self.inner().conv_algorithm(p, pass, dtype)
     }
 }

@@ -22,7 +22,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
             flops: p.conv.flops(),
             bytes: p.conv.seen() * size(x) + bytes(w) + optional(bias) + bytes(y) + bytes(index),
         };
-        self.op("conv_max_pool", cost, Detail::Conv(p.conv), |b| {
+        self.op("conv_max_pool", cost, Detail::Conv(p.conv, None), |b| {
             b.conv_max_pool(p, x, w, bias, y, index)
         })
     }
@@ -42,7 +42,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
             flops: p.conv.flops() * (u64::from(of_image.is_some()) + u64::from(of_weight.is_some())),
             bytes: given(p, of) + of_image.unwrap_or(0) + of_weight.unwrap_or(0) + optional(to.db.as_deref()),
         };
-        self.op("conv_max_pool_grad", cost, Detail::Conv(p.conv), |b| {
+        self.op("conv_max_pool_grad", cost, Detail::Conv(p.conv, None), |b| {
             b.conv_max_pool_grad(p, of, x, w, to)
         })
     }

@@ -4,7 +4,7 @@ use super::machine::Machine;
 use crate::output::{bytes, line, operations, table, thousands};
 use kiln_core::Cost;
 use kiln_profile::{Row, Share};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The parts of a step that have no gradient: their time is neither forward nor backward.
 const ONE_WAY: [&str; 4] = ["input", "backward", "optimizer", "step"];
@@ -76,6 +76,9 @@ fn cells(row: &Row, step: f64) -> Vec<String> {
         millis(row.gap()),
     ]
 }
+
+/// The columns of the table of algorithms.
+const ALGORITHMS: [&str; 4] = ["convolution", "forward", "data gradient", "weight gradient"];
 
 impl Report {
     fn sum(&self, of: impl Fn(&Row) -> f64) -> f64 {
@@ -155,6 +158,20 @@ impl Report {
         ]
     }
 
+    /// A row for each layer with a convolution, in the table's order: the algorithms of its products.
+    fn algorithms(&self) -> Vec<Vec<String>> {
+        let row = |r: &Row| {
+            let of = |op: &str| {
+                let chosen = r.algorithms.iter().filter(|(name, _)| *name == op).map(|(_, a)| *a);
+                chosen.collect::<Vec<_>>().join(", ")
+            };
+            let mut cells = vec![label(r)];
+            cells.extend(["conv", "conv_data_grad", "conv_weight_grad"].map(of));
+            cells
+        };
+        self.rows.iter().filter(|r| !r.algorithms.is_empty()).map(row).collect()
+    }
+
     /// For people.
     pub(crate) fn print(&self) {
         line(&self.title());
@@ -163,6 +180,11 @@ impl Report {
         line("");
         line(&table(&HEADER, &self.rows()));
         line("");
+        let algorithms = self.algorithms();
+        if !algorithms.is_empty() {
+            line(&table(&ALGORITHMS, &algorithms));
+            line("");
+        }
         self.summary().iter().for_each(|text| line(text));
     }
 
@@ -204,6 +226,7 @@ impl Report {
                 "seconds": r.seconds(),
                 "floor_seconds": r.floor(),
                 "gap_seconds": r.gap(),
+                "algorithms": r.algorithms.iter().map(|(op, a)| (op.to_string(), json!(a))).collect::<Map<_, _>>(),
             })
         };
         let cost: Cost = self.rows.iter().map(Row::cost).sum();
