@@ -76,21 +76,21 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize; 7]) 
     bench.measure(cuda, &id("conv-weight-grad"), "auto", cost, || {
         cuda.conv_weight_grad(&p, &g, &x, &mut dw)
     })?;
-    for rung in Algorithm::ALL {
-        let wanted = |pass| rung.fits(pass, &p, dtype) && measured(rung, dtype, cuda.options().tf32);
+    for variant in Algorithm::ALL {
+        let wanted = |pass| variant.fits(pass, &p, dtype) && measured(variant, dtype, cuda.options().tf32);
         if wanted(Pass::Forward) {
-            bench.measure(cuda, &id("conv-forward"), rung.name(), cost, || {
-                cuda.conv_with(rung, &p, &x, &w, None, &mut y)
+            bench.measure(cuda, &id("conv-forward"), variant.name(), cost, || {
+                cuda.conv_with(variant, &p, &x, &w, None, &mut y)
             })?;
         }
         if wanted(Pass::DataGrad) {
-            bench.measure(cuda, &id("conv-data-grad"), rung.name(), cost, || {
-                cuda.conv_data_grad_with(rung, &p, &g, &w, &mut dx)
+            bench.measure(cuda, &id("conv-data-grad"), variant.name(), cost, || {
+                cuda.conv_data_grad_with(variant, &p, &g, &w, &mut dx)
             })?;
         }
         if wanted(Pass::WeightGrad) {
-            bench.measure(cuda, &id("conv-weight-grad"), rung.name(), cost, || {
-                cuda.conv_weight_grad_with(rung, &p, &g, &x, &mut dw)
+            bench.measure(cuda, &id("conv-weight-grad"), variant.name(), cost, || {
+                cuda.conv_weight_grad_with(variant, &p, &g, &x, &mut dw)
             })?;
         }
     }
@@ -124,28 +124,28 @@ fn depthwise(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize
     bench.measure(cuda, &weight, "auto", cost, || {
         cuda.conv_weight_grad(&p, &g, &x, &mut dw)
     })?;
-    for rung in [Algorithm::Naive, Algorithm::Depthwise] {
-        if rung.fits(Pass::Forward, &p, dtype) {
-            bench.measure(cuda, &forward, rung.name(), cost, || {
-                cuda.conv_with(rung, &p, &x, &w, None, &mut y)
+    for variant in [Algorithm::Naive, Algorithm::Depthwise] {
+        if variant.fits(Pass::Forward, &p, dtype) {
+            bench.measure(cuda, &forward, variant.name(), cost, || {
+                cuda.conv_with(variant, &p, &x, &w, None, &mut y)
             })?;
         }
-        if rung.fits(Pass::DataGrad, &p, dtype) {
-            bench.measure(cuda, &data, rung.name(), cost, || {
-                cuda.conv_data_grad_with(rung, &p, &g, &w, &mut dx)
+        if variant.fits(Pass::DataGrad, &p, dtype) {
+            bench.measure(cuda, &data, variant.name(), cost, || {
+                cuda.conv_data_grad_with(variant, &p, &g, &w, &mut dx)
             })?;
         }
-        if rung.fits(Pass::WeightGrad, &p, dtype) {
-            bench.measure(cuda, &weight, rung.name(), cost, || {
-                cuda.conv_weight_grad_with(rung, &p, &g, &x, &mut dw)
+        if variant.fits(Pass::WeightGrad, &p, dtype) {
+            bench.measure(cuda, &weight, variant.name(), cost, || {
+                cuda.conv_weight_grad_with(variant, &p, &g, &x, &mut dw)
             })?;
         }
     }
     Ok(())
 }
 
-/// The rungs that compute what the dtype and the option say: tensor cores round f32 to TF32, all others do not.
-fn measured(rung: Algorithm, dtype: DType, tf32: bool) -> bool {
-    let tensor = matches!(rung, Algorithm::Tensor(_));
+/// The variants that compute what the dtype and the option say: tensor cores round f32 to TF32, all others do not.
+fn measured(variant: Algorithm, dtype: DType, tf32: bool) -> bool {
+    let tensor = matches!(variant, Algorithm::Tensor(_));
     dtype != DType::F32 || tensor == tf32
 }

@@ -1,4 +1,4 @@
-//! Matrix products: every rung of the ladder, and what the backend chooses.
+//! Matrix products: every variant of the variants, and what the backend chooses.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
@@ -47,7 +47,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
             let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
             let mut c = cuda.alloc(dtype, shape.size())?;
             bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
-            for algorithm in rungs(name, cost.flops) {
+            for algorithm in variants(name, cost.flops) {
                 let plan = Plan::new(algorithm);
                 bench.measure(cuda, &id, algorithm.name(), cost, || {
                     cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
@@ -79,14 +79,14 @@ fn split(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
     let mut c = cuda.alloc(dtype, shape.size())?;
     bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
-    let rung = if kind == "f32" {
+    let variant = if kind == "f32" {
         Algorithm::Registers64
     } else {
         Algorithm::Tensor64
     };
     for parts in PARTS {
-        let variant = format!("{} split {parts}", rung.name());
-        let plan = Plan::new(rung).split(parts);
+        let variant = format!("{} split {parts}", variant.name());
+        let plan = Plan::new(variant).split(parts);
         bench.measure(cuda, &id, &variant, cost, || {
             cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
         })?;
@@ -112,8 +112,8 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     bench.measure(cuda, &id, "auto", cost, || cuda.linear(&p, &x, &w, Some(&bias), &mut y))
 }
 
-/// The rungs that compute what `kind` says, in one part. The lowest two are measured where they take milliseconds.
-fn rungs(kind: &str, flops: u64) -> impl Iterator<Item = Algorithm> {
+/// The variants that compute what `kind` says, in one part. The lowest two are measured where they take milliseconds.
+fn variants(kind: &str, flops: u64) -> impl Iterator<Item = Algorithm> {
     let tensor = match kind {
         "f32" => [false, false],
         "tf32" => [true, true],

@@ -77,9 +77,9 @@ fn reductions(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
     let id = format!("sum/{dtype}/{n}");
     if bench.wants(&id, moved(dtype, n)) {
         let (x, mut y) = (random(cuda, 1, dtype, n)?, cuda.alloc(dtype, 1)?);
-        for rung in reduce::Algorithm::ALL {
-            bench.measure(cuda, &id, rung.name(), moved(dtype, n), || {
-                cuda.sum_with(rung, &x, &mut y)
+        for variant in reduce::Algorithm::ALL {
+            bench.measure(cuda, &id, variant.name(), moved(dtype, n), || {
+                cuda.sum_with(variant, &x, &mut y)
             })?;
         }
     }
@@ -130,9 +130,12 @@ fn rows(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
         }
         let p = SoftmaxParams::new("softmax", &Shape::new(&[outer, n])?, 1, false)?;
         let (x, mut y) = (random(cuda, 1, dtype, outer * n)?, cuda.alloc(dtype, outer * n)?);
-        for rung in softmax::Algorithm::ALL.into_iter().filter(|rung| rung.computes(&p)) {
-            bench.measure(cuda, &id, rung.name(), moved(dtype, 2 * outer * n), || {
-                cuda.softmax_with(rung, &p, &x, &mut y)
+        for variant in softmax::Algorithm::ALL
+            .into_iter()
+            .filter(|variant| variant.computes(&p))
+        {
+            bench.measure(cuda, &id, variant.name(), moved(dtype, 2 * outer * n), || {
+                cuda.softmax_with(variant, &p, &x, &mut y)
             })?;
         }
         let mut dx = cuda.alloc(dtype, outer * n)?;

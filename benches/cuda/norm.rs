@@ -1,4 +1,4 @@
-//! Layer norm by every rung, batch norm, and their gradients. Bytes are those that must be read and written once; batch
+//! Layer norm by every variant, batch norm, and their gradients. Bytes are those that must be read and written once; batch
 //! norm needs its mean before its result, and of a tensor beyond the cache it reads x twice.
 
 use crate::measure::{Bench, Cost, random};
@@ -50,7 +50,7 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
     let n = rows * width;
     let forward = format!("layer_norm/{dtype}/{rows}x{width}");
     let gradient = format!("layer_norm_grad/{dtype}/{rows}x{width}");
-    // The rungs give dx alone: the sums down the columns are the same under each.
+    // The variants give dx alone: the sums down the columns are the same under each.
     let rows_gradient = format!("layer_norm_dx/{dtype}/{rows}x{width}");
     if !wants(bench, dtype, &[&forward, &gradient, &rows_gradient], n) {
         return Ok(());
@@ -73,11 +73,15 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
     bench.measure(cuda, &forward, "auto", cost, || {
         cuda.group_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)
     })?;
-    let rungs = || norm::Algorithm::ALL.into_iter().filter(|rung| p.width <= rung.widest());
-    for rung in rungs() {
+    let variants = || {
+        norm::Algorithm::ALL
+            .into_iter()
+            .filter(|variant| p.width <= variant.widest())
+    };
+    for variant in variants() {
         let affine = (Some(&scale), Some(&shift));
-        bench.measure(cuda, &forward, rung.name(), cost, || {
-            cuda.norm_rows_with(rung, &p, &x, affine, &mut y, &mut mean, &mut rstd)
+        bench.measure(cuda, &forward, variant.name(), cost, || {
+            cuda.norm_rows_with(variant, &p, &x, affine, &mut y, &mut mean, &mut rstd)
         })?;
     }
     let cost = moved(dtype, 3, n);
@@ -85,9 +89,9 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
         let (dscale, dshift) = (&mut dscale, &mut dshift);
         cuda.group_norm_grad(&p, &x, Some(&scale), &mean, &rstd, &g, &mut dx, dscale, dshift)
     })?;
-    for rung in rungs() {
-        bench.measure(cuda, &rows_gradient, rung.name(), cost, || {
-            cuda.norm_rows_grad_with(rung, &p, &x, Some(&scale), (&mean, &rstd), &g, &mut dx)
+    for variant in variants() {
+        bench.measure(cuda, &rows_gradient, variant.name(), cost, || {
+            cuda.norm_rows_grad_with(variant, &p, &x, Some(&scale), (&mean, &rstd), &g, &mut dx)
         })?;
     }
     Ok(())

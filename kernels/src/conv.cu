@@ -5,11 +5,11 @@
 //   dx[n, q, i] = Σ_k Σ_c g[n, o, c] · w[c, k, i]   over the o with o·stride + k·dilation − padding = q
 //   dw[c, k, i] = Σ_n Σ_o g[n, o, c] · x[n, o·stride + k·dilation − padding, i]
 //
-// The first rung of the ladder, the definition that the others are compared with, and what runs where no other rung
+// The first variant of the variants, the definition that the others are compared with, and what runs where no other variant
 // fits: any groups, any sizes, any padding. A thread computes one element and reads everything from global memory;
 // neighbours share most of what they read through the caches alone. Sums are in f32, in the order of the loops; the
 // weight gradient, whose sums are the longest, adds up lines of the image first.
-// `conv_sum_parts` ends the weight gradients of all other rungs: it adds the sums of their splits in order.
+// `conv_sum_parts` ends the weight gradients of all other variants: it adds the sums of their splits in order.
 //
 // Geometry: 256 threads, a grid of one dimension with a stride over the elements of the result.
 #include "conv.cuh"

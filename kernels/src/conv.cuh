@@ -1,4 +1,4 @@
-// Parameters of convolutions, and what all rungs of the ladder share.
+// Parameters of convolutions, and what all variants of the variants share.
 #pragma once
 
 #include "common/activation.cuh"

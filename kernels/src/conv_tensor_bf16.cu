@@ -1,4 +1,4 @@
-// Convolution and its gradients on tensor cores in bf16, the third rung: conv_tensor.cuh.
+// Convolution and its gradients on tensor cores in bf16, the third variant: conv_tensor.cuh.
 #include "conv_tensor.cuh"
 
 CONV_TENSOR(_bf16, bf16, SmallTensorTile)

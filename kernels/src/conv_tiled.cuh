@@ -287,7 +287,7 @@ __device__ __forceinline__ void weight_parts(const ConvParams &p, const T *__res
 }
 
 // The kernels of a dtype: convolution and its gradients as products of gathered tiles (conv_gather.cuh) in shared
-// memory and registers (conv_tile.cuh): the second rung. Sums in f32, one rounding.
+// memory and registers (conv_tile.cuh): the second variant. Sums in f32, one rounding.
 //
 //   forward        rows positions of y,  columns O/groups,           inner taps·C/groups
 //   data gradient  rows positions of dx, columns C/groups,           inner the taps that meet · O/groups

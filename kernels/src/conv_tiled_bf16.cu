@@ -1,4 +1,4 @@
-// Convolution and its gradients in bf16, the second rung: conv_tiled.cuh.
+// Convolution and its gradients in bf16, the second variant: conv_tiled.cuh.
 #include "conv_tiled.cuh"
 
 CONV_TILED(_bf16, bf16, 1, SmallTile, 2)

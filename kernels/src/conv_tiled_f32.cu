@@ -1,4 +1,4 @@
-// Convolution and its gradients in f32, the second rung: conv_tiled.cuh.
+// Convolution and its gradients in f32, the second variant: conv_tiled.cuh.
 #include "conv_tiled.cuh"
 
 CONV_TILED(_f32, f32, 1, SmallTile, 2)

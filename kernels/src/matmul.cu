@@ -1,4 +1,4 @@
-// The first two rungs of the matrix product, and the sum of partial products. Formula and parameters: matmul.cuh.
+// The first two variants of the matrix product, and the sum of partial products. Formula and parameters: matmul.cuh.
 //
 // matmul_naive: a thread per element of C. Every product of two numbers reads both from memory (or, with luck, from a
 //   cache): 8 bytes for 2 flops in f32.

@@ -1,4 +1,4 @@
-// What the rungs of the matrix product share: parameters, which part of the result a block computes, and the epilogue.
+// What the variants of the matrix product share: parameters, which part of the result a block computes, and the epilogue.
 //
 //   C[b] = f(op(A[b])·op(B[b]) + bias),  A [m, k] (stored [k, m] when trans_a), B [k, n] (stored [n, k] when trans_b),
 //   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end.

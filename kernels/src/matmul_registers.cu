@@ -1,4 +1,4 @@
-// The third rung of the matrix product: tiles in registers, f32 arithmetic for every dtype. Formula: matmul.cuh.
+// The third variant of the matrix product: tiles in registers, f32 arithmetic for every dtype. Formula: matmul.cuh.
 //
 // A block computes a SIDE×SIDE tile of C in steps of 8 along k, a thread 8×8 of it (8×4 in the small one) in registers.
 // Per step of k a thread reads 16 (12) numbers from shared memory for 64 (32) products: a quarter of a read a product

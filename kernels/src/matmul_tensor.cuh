@@ -1,4 +1,4 @@
-// The fourth rung of the matrix product: tensor cores. Formula and parameters: matmul.cuh; fragments: common/mma.cuh.
+// The fourth variant of the matrix product: tensor cores. Formula and parameters: matmul.cuh; fragments: common/mma.cuh.
 //
 // A block computes a SIDE×SIDE tile of C in steps of 64 bytes along k (32 elements of 16 bits, 16 of tf32), a warp
 // 64×32 of it (32×32 in the small one). Operands travel from global to shared memory by cp.async, two steps ahead of

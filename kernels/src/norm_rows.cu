@@ -3,7 +3,7 @@
 // x is [samples, groups, width]; every row of `width` is normalised, statistics are [samples, groups], scale and shift
 // have a value per (group, column). Formulas: norm.cu.
 //
-// The ladder: *_naive gives each row to a thread, so that the 32 threads of a warp read 32 places a row apart. *_long
+// The variants: *_naive gives each row to a thread, so that the 32 threads of a warp read 32 places a row apart. *_long
 // gives it to a block, whose threads read neighbours, and reads it again for each pass. *_warps holds rows of up to 1024
 // elements in the registers of a warp, *_blocks up to 8192 in those of a block: memory is read once.
 //

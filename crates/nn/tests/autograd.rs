@@ -200,7 +200,7 @@ fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
 
 /// What only a pooling reads is given back before the backward pass, and gradients of gradients do not miss it.
 #[test]
-fn a_rectified_input_of_a_pooling_is_not_kept() -> Result<()> {
+fn the_output_of_a_relu_before_a_pooling_is_not_kept() -> Result<()> {
     let cpu = Cpu::poisoned();
     let (shape, window) = ([2, 6, 6, 3], Window::new([2, 2]).stride([2, 2]));
     let coarse: Vec<f32> = (0..216).map(|i| ((i * 37 % 11) as f32 - 6.0) / 2.0).collect();

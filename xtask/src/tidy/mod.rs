@@ -10,6 +10,7 @@ mod modules;
 mod op_modules;
 mod source;
 mod unsafety;
+mod words;
 mod workspace;
 
 use crate::workspace::{Outcome, root};
@@ -25,6 +26,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     found.extend(files::check(workspace));
     found.extend(checks::check(workspace));
     found.extend(circles::check(workspace));
+    found.extend(words::check(workspace));
     found.sort();
     found
 }

@@ -24,8 +24,8 @@ impl PaddedInput {
 /// The convolution without padding in the last dimension that is equal to `g` on `x`, and its input, where that pays.
 pub(crate) fn pad_lines<A: Scalar>(cpu: &Cpu, g: &Geometry, x: &[A]) -> Result<Option<(Geometry, PaddedInput)>> {
     let (width, cut) = (g.span(2), g.padding[2] > 0 || g.span(2) > g.input[2]);
-    let suits = g.groups == 1 && g.dilation[2] == 1 && g.channels < FEW && g.kernel[2] > 1;
-    if !cut || !suits || g.empty() || width > MOST * g.input[2] {
+    let is_profitable = g.groups == 1 && g.dilation[2] == 1 && g.channels < FEW && g.kernel[2] > 1;
+    if !cut || !is_profitable || g.empty() || width > MOST * g.input[2] {
         return Ok(None);
     }
     let mut wide = *g;

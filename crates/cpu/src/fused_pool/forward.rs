@@ -24,8 +24,8 @@ impl<A: Scalar> PooledConv<A> {
     /// `None` where long sums, many dimensions or few outputs make another form better. `pool` has 2×2 windows side by side.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::pool_kernels();
-        let suits = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
-        if conv.groups > 1 || !suits {
+        let is_profitable = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
+        if conv.groups > 1 || !is_profitable {
             return None;
         }
         let padded = PaddedImage::new(conv)?;

@@ -82,7 +82,7 @@ struct BatchSplit {
     pool: Geometry,
     /// Images of a part.
     images: usize,
-    rectified: bool,
+    relu_masked: bool,
 }
 
 impl BatchSplit {
@@ -90,7 +90,7 @@ impl BatchSplit {
         let (conv, pool) = (Geometry::new(&p.conv), Geometry::pooling(&p.pool));
         BatchSplit {
             images: (PART / (conv.out_positions() * conv.outputs).max(1)).max(1),
-            rectified: p.conv.activation() == Activation::Relu,
+            relu_masked: p.conv.activation() == Activation::Relu,
             conv,
             pool,
         }

@@ -1,7 +1,7 @@
-//! Convolution and its two gradients: a ladder of kernels, and the table that chooses among them.
+//! Convolution and its two gradients: kernel variants, and the table that chooses among them.
 
 mod choose;
-mod rungs;
+mod launch;
 mod winograd;
 
 pub use choose::choose;
@@ -30,7 +30,7 @@ pub enum Tile {
     Large,
 }
 
-/// The rungs of the ladder, each a way to compute the same.
+/// The variants of the variants, each a way to compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A thread per element, everything from global memory: the definition, and what runs where nothing else fits.

@@ -1,6 +1,6 @@
-//! Matrix products: a ladder of kernels, from a thread an element to tensor cores, and the choice between them.
+//! Matrix products: kernel variants, from a thread an element to tensor cores, and the choice between them.
 //!
-//! Every rung computes every product: any sizes, either side transposed, batches, bias and activation, f32, bf16 and f16.
+//! Every variant computes every product: any sizes, either side transposed, batches, bias and activation, f32, bf16 and f16.
 //! [`Cuda::matmul_plan`] says which one an op takes; [`Cuda::matmul_with`] takes the one it is told, for benches, tests
 //! and whoever wants to learn from the steps between them (docs/gpu-guide.md).
 
@@ -59,7 +59,7 @@ impl Cuda {
         Plan::choose(p, dtype, u64::from(self.multiprocessors()), self.options().tf32)
     }
 
-    /// `C[b] = f(op(A[b])·op(B[b]) + bias)` by `plan`, with the buffers that [`MatmulOps`] takes. The tensor-core rungs
+    /// `C[b] = f(op(A[b])·op(B[b]) + bias)` by `plan`, with the buffers that [`MatmulOps`] takes. The tensor-core variants
     /// round operands of f32 to TF32.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
-//! Layer and RMS norm have rows of contiguous values, which a ladder of kernels normalises ([`Algorithm`]); a row's width
-//! chooses the rung, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
+//! Layer and RMS norm have rows of contiguous values, which kernel variants normalises ([`Algorithm`]); a row's width
+//! chooses the variant, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
 //!
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
 //! with a group per channel.
@@ -92,7 +92,7 @@ fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
     }
 }
 
-/// The rungs of the ladder for rows, each a way to compute the same.
+/// The variants of the variants for rows, each a way to compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A thread per row.
@@ -109,7 +109,7 @@ impl Algorithm {
     /// All of them.
     pub const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Long, Algorithm::Blocks, Algorithm::Warps];
 
-    /// What the backend takes for rows of `width`: the highest rung that holds them.
+    /// What the backend takes for rows of `width`: the highest variant that holds them.
     pub fn choose(width: u64) -> Self {
         let holds = |a: &Algorithm| a.widest() >= width;
         Self::ALL.into_iter().rev().find(holds).unwrap_or(Algorithm::Long)

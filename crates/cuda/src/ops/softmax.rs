@@ -1,4 +1,4 @@
-//! Softmax and log-softmax: a ladder of kernels for rows, and one for other axes.
+//! Softmax and log-softmax: kernel variants for rows, and one for other axes.
 //!
 //! | axis             | kernel            | where a row is                  |
 //! |------------------|-------------------|---------------------------------|
@@ -8,7 +8,7 @@
 //! | last, longer     | `softmax_blocks`  | in memory, read twice           |
 //! | any other        | `softmax_columns` | in memory, read twice           |
 //!
-//! [`Cuda::softmax_with`] takes the rung it is told, for benches and tests.
+//! [`Cuda::softmax_with`] takes the variant it is told, for benches and tests.
 
 use super::instance;
 use crate::launch::{THREADS, blocks, linear};
@@ -21,7 +21,7 @@ use kiln_kernels::{PerFloat, softmax as kernels};
 /// Rows that a warp can hold.
 const WARP_ROW: u64 = 1024;
 
-/// A rung of the ladder of row softmax.
+/// A variant of the variants of row softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// A thread per row, which reads it three times.
@@ -35,7 +35,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All rungs, the lowest first.
+    /// All variants, the lowest first.
     pub const ALL: [Algorithm; 4] = [
         Algorithm::Naive,
         Algorithm::Columns,
@@ -62,7 +62,7 @@ impl Algorithm {
         }
     }
 
-    /// The highest rung that computes it.
+    /// The highest variant that computes it.
     fn choose(p: &SoftmaxParams) -> Self {
         let fits = |a: &Algorithm| a.computes(p);
         Self::ALL.into_iter().rev().find(fits).unwrap_or(Algorithm::Columns)
@@ -79,7 +79,7 @@ impl Algorithm {
 }
 
 impl Cuda {
-    /// Softmax by `algorithm`, or by the highest rung that computes it where this one does not.
+    /// Softmax by `algorithm`, or by the highest variant that computes it where this one does not.
     ///
     /// # Errors
     /// Operands that the parameters do not fit, and those of a launch.

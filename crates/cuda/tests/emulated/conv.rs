@@ -1,4 +1,4 @@
-//! Convolutions: testkit's suites, and every rung of the ladder against the f64 CPU on shapes that straddle its tiles.
+//! Convolutions: testkit's suites, and every variant of the variants against the f64 CPU on shapes that straddle its tiles.
 
 use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
 use crate::{cuda, with};
@@ -116,7 +116,7 @@ fn exact(pass: Pass, p: &ConvParams, a: &[f64], b: &[f64], bias: Option<&[f64]>)
     read(&cpu, &out)
 }
 
-/// A pass by one rung.
+/// A pass by one variant.
 fn by<T: Float>(
     cuda: &Cuda,
     algorithm: Algorithm,
@@ -155,8 +155,8 @@ fn bound<T: Float>(algorithm: Algorithm, n: usize, absolute: f64, largest: f64, 
     sum + store * (want.abs() + sum) + 2f64.powi(-25)
 }
 
-/// Every rung that fits against the exact result; the others must say that they do not. Returns who ran.
-fn ladder<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)> {
+/// Every variant that fits against the exact result; the others must say that they do not. Returns who ran.
+fn variants<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)> {
     let mut p = shapes.params();
     let mut ran = Vec::new();
     for pass in PASSES {
@@ -209,7 +209,7 @@ fn ladder<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)>
     ran
 }
 
-/// Around the edges of tiles and steps, every kind of window, and every way to be too odd for a rung.
+/// Around the edges of tiles and steps, every kind of window, and every way to be too odd for a variant.
 fn corpus() -> Vec<Shapes> {
     vec![
         // Rows, columns and inner dimension just past a tile: 130, 72, 40.
@@ -267,27 +267,27 @@ fn corpus() -> Vec<Shapes> {
 }
 
 #[test]
-fn every_rung_in_f32() {
+fn every_variant_in_f32() {
     let cuda = cuda();
-    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| ladder::<f32>(&cuda, s)).collect();
-    // All rungs and passes, but Winograd has no weight gradient.
+    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<f32>(&cuda, s)).collect();
+    // All variants and passes, but Winograd has no weight gradient.
     assert_eq!(ran.len(), 9 * 3 - 2, "{ran:?}");
 }
 
 #[test]
-fn every_rung_in_halves() {
+fn every_variant_in_halves() {
     let cuda = cuda();
-    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| ladder::<bf16>(&cuda, s)).collect();
+    let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<bf16>(&cuda, s)).collect();
     // Neither Winograd nor the large tile without tensor cores.
     assert_eq!(ran.len(), 6 * 3, "{ran:?}");
     for shapes in corpus().iter().step_by(3) {
-        ladder::<f16>(&cuda, shapes);
+        variants::<f16>(&cuda, shapes);
     }
 }
 
 /// Every edge along the width, the channels of either side, and channels each on its own.
 #[test]
-fn every_rung_at_the_edges() {
+fn every_variant_at_the_edges() {
     let cuda = cuda();
     for (i, n) in EDGES.into_iter().enumerate() {
         let shapes = [
@@ -298,9 +298,9 @@ fn every_rung_at_the_edges() {
         ];
         for (j, shapes) in shapes.iter().enumerate() {
             match (i + j) % 3 {
-                0 => ladder::<f32>(&cuda, shapes),
-                1 => ladder::<bf16>(&cuda, shapes),
-                _ => ladder::<f16>(&cuda, shapes),
+                0 => variants::<f32>(&cuda, shapes),
+                1 => variants::<bf16>(&cuda, shapes),
+                _ => variants::<f16>(&cuda, shapes),
             };
         }
     }
@@ -330,7 +330,7 @@ fn tf32_is_a_choice() {
     let ([first, second], ..) = operands(Pass::Forward, &p);
     let (x, w) = (values::<f32>(first, 1), values::<f32>(second, 2));
     let (small, mut seen) = (Tile::Small, Vec::new());
-    for (tf32, rung) in [(false, Algorithm::Tiled(small)), (true, Algorithm::Tensor(small))] {
+    for (tf32, variant) in [(false, Algorithm::Tiled(small)), (true, Algorithm::Tensor(small))] {
         let cuda = with(Options {
             tf32,
             ..Options::default()
@@ -339,7 +339,7 @@ fn tf32_is_a_choice() {
         let mut y = empty::<_, f32>(&cuda, operands(Pass::Forward, &p).1);
         cuda.conv(&p, &a, &b, None, &mut y).unwrap();
         let y = read::<_, f32>(&cuda, &y);
-        let want = by(&cuda, rung, Pass::Forward, &p, [&x, &w], None).unwrap();
+        let want = by(&cuda, variant, Pass::Forward, &p, [&x, &w], None).unwrap();
         assert!(bits(&y) == bits(&want), "tf32 {tf32}");
         seen.push(y);
     }

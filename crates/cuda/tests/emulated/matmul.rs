@@ -1,4 +1,4 @@
-//! Matrix products: the testkit suites through the backend's own choice, and every rung of the ladder against f64.
+//! Matrix products: the testkit suites through the backend's own choice, and every variant of the variants against f64.
 
 mod product;
 
@@ -40,7 +40,7 @@ fn suite_refused() {
 const TRANSPOSITIONS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
 const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
-/// Sizes on both sides of the tile of a rung, of a warp and of a step along k; rows of every alignment; empty sums.
+/// Sizes on both sides of the tile of a variant, of a warp and of a step along k; rows of every alignment; empty sums.
 fn sizes(algorithm: Algorithm) -> Vec<[usize; 3]> {
     let mut sizes = vec![
         [1, 1, 1],
@@ -59,8 +59,8 @@ fn sizes(algorithm: Algorithm) -> Vec<[usize; 3]> {
     sizes
 }
 
-/// Every rung of one dtype.
-fn rungs(dtype: DType) {
+/// Every variant of one dtype.
+fn variants(dtype: DType) {
     let cuda = cuda();
     for algorithm in Algorithm::ALL {
         for trans in TRANSPOSITIONS {
@@ -72,23 +72,23 @@ fn rungs(dtype: DType) {
 }
 
 #[test]
-fn rungs_f32() {
-    rungs(DType::F32);
+fn variants_f32() {
+    variants(DType::F32);
 }
 
 #[test]
-fn rungs_bf16() {
-    rungs(DType::BF16);
+fn variants_bf16() {
+    variants(DType::BF16);
 }
 
 #[test]
-fn rungs_f16() {
-    rungs(DType::F16);
+fn variants_f16() {
+    variants(DType::F16);
 }
 
 /// Every edge along m, n and k, the other two small.
 #[test]
-fn rungs_at_the_edges() {
+fn variants_at_the_edges() {
     let cuda = cuda();
     for (i, algorithm) in Algorithm::ALL.into_iter().enumerate() {
         for (j, edge) in EDGES.into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn rungs_at_the_edges() {
 }
 
 #[test]
-fn rungs_take_batches_that_broadcast() {
+fn variants_take_batches_that_broadcast() {
     let cuda = cuda();
     let batches: [(&[usize], &[usize]); 5] = [
         (&[3], &[3]),
@@ -125,7 +125,7 @@ fn rungs_take_batches_that_broadcast() {
 }
 
 #[test]
-fn rungs_fuse_bias_and_activation() {
+fn variants_fuse_bias_and_activation() {
     let cuda = cuda();
     let functions = [
         Activation::None,
@@ -151,8 +151,8 @@ fn rungs_fuse_bias_and_activation() {
 #[test]
 fn splits_add_up_in_order() {
     let cuda = cuda();
-    let rungs = Algorithm::ALL.into_iter().filter(|a| a.splits());
-    for (i, algorithm) in rungs.enumerate() {
+    let variants = Algorithm::ALL.into_iter().filter(|a| a.splits());
+    for (i, algorithm) in variants.enumerate() {
         for (j, (splits, k)) in [(2, 33), (3, 96), (5, 131), (4, 32), (9, 0)].into_iter().enumerate() {
             let product = Product {
                 batch_a: vec![2],
@@ -186,7 +186,7 @@ fn rows_of_every_alignment() {
     }
 }
 
-/// Any product, by any rung, in any number of parts.
+/// Any product, by any variant, in any number of parts.
 fn any_product() -> impl Strategy<Value = (Algorithm, u32, DType, Product)> {
     let side = || {
         prop::sample::select(vec![
@@ -228,7 +228,7 @@ fn any_product() -> impl Strategy<Value = (Algorithm, u32, DType, Product)> {
 }
 
 #[test]
-fn every_rung_computes_any_product() {
+fn every_variant_computes_any_product() {
     let cuda = cuda();
     let config = ProptestConfig {
         failure_persistence: None,
@@ -241,7 +241,7 @@ fn every_rung_computes_any_product() {
 
 /// NaN and infinity reach the results that they belong to, and no others: padding is never multiplied into a result.
 #[test]
-fn rungs_keep_what_is_not_finite_where_it_belongs() {
+fn variants_keep_what_is_not_finite_where_it_belongs() {
     let cuda = cuda();
     let (m, n, k) = (35, 37, 41);
     let (p, [_, _, c]) = Product::of([m, n, k], [false, false]).params();
@@ -266,7 +266,7 @@ fn rungs_keep_what_is_not_finite_where_it_belongs() {
     }
 }
 
-/// TF32 keeps 10 bits of fraction: a rung on tensor cores rounds operands of f32, to nearest; the others do not.
+/// TF32 keeps 10 bits of fraction: a variant on tensor cores rounds operands of f32, to nearest; the others do not.
 #[test]
 fn tf32_rounds_and_f32_does_not() {
     let (p, _) = Product::of([1, 1, 1], [false, false]).params();
@@ -289,7 +289,7 @@ fn tf32_rounds_and_f32_does_not() {
     assert_eq!(cuda.download::<f32>(&c), Ok(vec![just_below]), "f32 means f32");
 }
 
-/// What the backend chooses is one of the rungs, bit for bit.
+/// What the backend chooses is one of the variants, bit for bit.
 #[test]
 fn the_backend_follows_its_plan() {
     let cuda = cuda();

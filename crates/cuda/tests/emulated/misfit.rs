@@ -29,7 +29,7 @@ fn memory_of_another_handle_is_refused() {
 }
 
 #[test]
-fn a_chosen_rung_checks_its_operands_too() {
+fn a_chosen_variant_checks_its_operands_too() {
     let cuda = cuda();
     let shape = |dims: &[usize]| Shape::new(dims).unwrap();
     let (p, _) = MatmulParams::new("matmul", &shape(&[5, 8]), &shape(&[5, 8]), true, false).unwrap();

@@ -142,8 +142,8 @@ fn every_dtype(cuda: &Cuda, shape: [u64; 4], rms: u32, affine: Affine) {
     same_group::<f16>(cuda, shape, rms, affine);
 }
 
-/// Every rung on rows that it takes, against what the backend chooses, which the tests below hold to the CPU.
-fn rungs<T: Float>(cuda: &Cuda, width: u64) {
+/// Every variant on rows that it takes, against what the backend chooses, which the tests below hold to the CPU.
+fn variants<T: Float>(cuda: &Cuda, width: u64) {
     let p = GroupNormParams {
         samples: 3,
         positions: 1,
@@ -177,16 +177,16 @@ fn rungs<T: Float>(cuda: &Cuda, width: u64) {
 }
 
 #[test]
-fn rungs_agree() {
+fn variants_agree() {
     let cuda = cuda();
     for width in [32, 129, 600, 1024, 2056, 8192]
         .into_iter()
         .chain(EDGES)
         .map(|n| n as u64)
     {
-        rungs::<f32>(&cuda, width);
-        rungs::<bf16>(&cuda, width);
-        rungs::<f16>(&cuda, width);
+        variants::<f32>(&cuda, width);
+        variants::<bf16>(&cuda, width);
+        variants::<f16>(&cuda, width);
     }
     let chosen = [1, 1024, 1025, 8192, 8193].map(Algorithm::choose);
     let (warps, blocks, long) = (Algorithm::Warps, Algorithm::Blocks, Algorithm::Long);

@@ -124,9 +124,9 @@ fn special_values() {
     same(&cuda, &[33, 5], &[0], &OPS, &values);
 }
 
-/// Every rung of the ladder of sums.
+/// Every variant of the variants of sums.
 #[test]
-fn rungs() {
+fn variants() {
     let cuda = cuda();
     for n in [0, 257, 5003].into_iter().chain(EDGES) {
         let values = mixed(n, 1);

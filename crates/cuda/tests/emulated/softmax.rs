@@ -69,9 +69,9 @@ fn columns_of_any_length() {
     }
 }
 
-/// Every rung of the ladder, on rows that it takes and on others.
+/// Every variant of the variants, on rows that it takes and on others.
 #[test]
-fn rungs() {
+fn variants() {
     let cuda = cuda();
     for (outer, n, inner) in [
         (1, 1, 1),

@@ -2,7 +2,7 @@
 
 use super::Gradients;
 use super::mode::with_grad;
-use super::node::{Node, NodeId, Zeros};
+use super::node::{Node, NodeId, ReluMask};
 use super::sum::Sum;
 use crate::Tensor;
 use kiln_core::{Backend, Error, Result};
@@ -119,7 +119,7 @@ pub(super) fn run<B: Backend>(
     let mut pending: HashMap<NodeId, Sum<B>> = HashMap::new();
     let mut results = HashMap::new();
     // Gradients in `pending` that are zero where the output is not positive, in all their parts.
-    let mut rectified = HashSet::new();
+    let mut masked = HashSet::new();
     with_grad(create_graph, || {
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
@@ -143,14 +143,14 @@ pub(super) fn run<B: Backend>(
             };
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
             // Whoever asked for the gradient of the input gets all of it.
-            let rectify = saved
-                .rectified_input()
+            let relu = saved
+                .relu_input()
                 .filter(|input| !targets.is_some_and(|targets| targets.contains(input)));
-            let zeros = Zeros {
-                rectify: rectify.is_some(),
-                rectified: rectified.remove(&id),
+            let mask = ReluMask {
+                masks: relu.is_some(),
+                masked: masked.remove(&id),
             };
-            let grads = saved.apply(&node, &grad, &needs, zeros)?;
+            let grads = saved.apply(&node, &grad, &needs, mask)?;
             let backend = grad.backend().clone();
             drop(grad);
             debug_assert_eq!(
@@ -164,10 +164,10 @@ pub(super) fn run<B: Backend>(
                     && wanted(input)
                 {
                     nodes.insert(input.id(), input.clone());
-                    if rectify.is_none() {
-                        rectified.remove(&input.id());
+                    if relu.is_none() {
+                        masked.remove(&input.id());
                     } else if !pending.contains_key(&input.id()) {
-                        rectified.insert(input.id());
+                        masked.insert(input.id());
                     }
                     let sum = pending.entry(input.id()).or_default();
                     match saved.part(i) {

@@ -36,15 +36,15 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// Whether the rule begins by setting the gradient to zero where the output is not positive, as a rectifier's does. It
-    /// then leaves that out when [`RuleContext::rectified`] says that it is done.
-    fn rectifies(&self) -> bool {
+    /// True if the rule begins by setting the gradient to zero where the output is not positive, as a ReLU's does. It
+    /// then leaves that out when [`RuleContext::relu_masked`] says that it is done.
+    fn has_relu_epilogue(&self) -> bool {
         false
     }
 
-    /// Whether the rule, of an op of one input, heeds [`RuleContext::rectify`]. A rectifier's output that nothing else reads
-    /// is then not kept for the rectifier.
-    fn rectifies_input(&self) -> bool {
+    /// True if the rule, of an op of one input, heeds [`RuleContext::masks_relu`]. A ReLU's output that nothing else reads
+    /// is then not kept for the ReLU.
+    fn masks_relu_grad(&self) -> bool {
         false
     }
 }
@@ -55,23 +55,23 @@ pub struct RuleContext<'a, B: Backend> {
     pub grad: &'a Tensor<B>,
     output: Option<Tensor<B>>,
     needs: &'a [bool],
-    zeros: Zeros,
+    mask: ReluMask,
 }
 
-/// Zeros that a rectifier's rule need not write, because the rule before it has written fewer that stand for them.
+/// Zeros that a ReLU's rule need not write, because the rule before it has written fewer that stand for them.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Zeros {
+pub(super) struct ReluMask {
     /// Asked: the gradient of the input is to be zero where the input is not positive.
-    pub(super) rectify: bool,
+    pub(super) masks: bool,
     /// Known: the gradient of the output is zero where the output is not positive.
-    pub(super) rectified: bool,
+    pub(super) masked: bool,
 }
 
 impl<B: Backend> RuleContext<'_, B> {
     /// The op's output, tracked.
     ///
     /// # Panics
-    /// When the rule's `saves_output` is false, or it rectifies and the gradient is [rectified](Self::rectified): a bug in the
+    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros the gradient [has already](Self::relu_masked): a bug in the
     /// rule.
     pub fn output(&self) -> &Tensor<B> {
         self.output
@@ -84,15 +84,15 @@ impl<B: Backend> RuleContext<'_, B> {
         self.needs.get(i).copied().unwrap_or(false)
     }
 
-    /// Whether the gradient of the input must be zero where the input is not positive: a rectifier, which wants nothing
-    /// else, comes next. A pooling sets fewer elements to zero for that than the rectifier would.
-    pub fn rectify(&self) -> bool {
-        self.zeros.rectify
+    /// True if the gradient of the input must be zero where the input is not positive: a ReLU, which wants nothing
+    /// else, comes next. A pooling sets fewer elements to zero for that than the ReLU would.
+    pub fn masks_relu(&self) -> bool {
+        self.mask.masks
     }
 
-    /// Whether the gradient is zero already where the output is not positive.
-    pub fn rectified(&self) -> bool {
-        self.zeros.rectified
+    /// True if the gradient is zero already where the output is not positive.
+    pub fn relu_masked(&self) -> bool {
+        self.mask.masked
     }
 }
 
@@ -103,8 +103,8 @@ pub(super) struct Saved<B: Backend> {
     output: Option<Output<B>>,
 }
 
-/// An op's output, as long as a rule may ask for it: a rectifier's is held only once something reads it whose rule does not
-/// write the rectifier's zeros. Until then those who can read it hold it themselves.
+/// An op's output, as long as a rule may ask for it: a ReLU's is held only once something reads it whose rule does not
+/// write the ReLU's zeros. Until then those who can read it hold it themselves.
 struct Output<B: Backend> {
     backend: B,
     shape: Shape,
@@ -173,11 +173,13 @@ impl<B: Backend> Node<B> {
         inputs: Vec<Option<Arc<Node<B>>>>,
         output: &Tensor<B>,
     ) -> Arc<Self> {
-        let writes_zeros = inputs.len() == 1 && rule.rectifies_input();
+        let writes_zeros = inputs.len() == 1 && rule.masks_relu_grad();
         if !writes_zeros {
             inputs.iter().flatten().for_each(|input| input.hold_output());
         }
-        let output = rule.saves_output().then(|| Output::new(output, !rule.rectifies()));
+        let output = rule
+            .saves_output()
+            .then(|| Output::new(output, !rule.has_relu_epilogue()));
         Arc::new(Node {
             id: next_id(),
             op,
@@ -201,9 +203,9 @@ impl<B: Backend> Node<B> {
         self.leaf
     }
 
-    /// Whether the op's rule [rectifies](Rule::rectifies).
-    pub(super) fn rectifies(&self) -> bool {
-        self.saved(true).is_some_and(|saved| saved.rule.rectifies())
+    /// True if the op's rule [has a ReLU](Rule::has_relu_epilogue).
+    pub(super) fn has_relu_epilogue(&self) -> bool {
+        self.saved(true).is_some_and(|saved| saved.rule.has_relu_epilogue())
     }
 
     /// Keeps the output for the op's rule, if it wants it, whoever drops it.
@@ -234,9 +236,9 @@ impl<B: Backend> Node<B> {
 
 impl<B: Backend> Saved<B> {
     /// The input's id, if its rule would set elements of the gradient to zero that this rule can set sooner.
-    pub(super) fn rectified_input(&self) -> Option<NodeId> {
+    pub(super) fn relu_input(&self) -> Option<NodeId> {
         match &self.inputs[..] {
-            [Some(input)] if self.rule.rectifies_input() && input.rectifies() => Some(input.id()),
+            [Some(input)] if self.rule.masks_relu_grad() && input.has_relu_epilogue() => Some(input.id()),
             _ => None,
         }
     }
@@ -251,14 +253,14 @@ impl<B: Backend> Saved<B> {
         node: &Arc<Node<B>>,
         grad: &Tensor<B>,
         needs: &[bool],
-        zeros: Zeros,
+        mask: ReluMask,
     ) -> Result<Vec<Option<Tensor<B>>>> {
         let output = self.output.as_ref().and_then(|output| output.tensor(node));
         let cx = RuleContext {
             grad,
             output,
             needs,
-            zeros,
+            mask,
         };
         node.instrumented(grad.backend(), || self.rule.backward(&cx))
     }

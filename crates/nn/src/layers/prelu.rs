@@ -1,4 +1,4 @@
-//! A rectifier whose negative slope is learned.
+//! A ReLU whose negative slope is learned.
 
 use super::Layer;
 use crate::{Backend, Error, Init, Module, Param, Result, Tensor};

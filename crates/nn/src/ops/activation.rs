@@ -46,8 +46,8 @@ impl Fused {
         self.inside != Activation::None
     }
 
-    /// Whether [`activation_grad`] is that of a rectifier.
-    pub(super) fn rectifies(self) -> bool {
+    /// Whether [`activation_grad`] is that of a ReLU.
+    pub(super) fn has_relu_epilogue(self) -> bool {
         self.inside == Activation::Relu
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor
     }
 }
 
-/// The function, when its derivative is one of its result alone: a rectified value, say, is positive exactly where
+/// The function, when its derivative is one of its result alone: a ReLU's, say, is positive exactly where
 /// the value before was.
 fn by_output(f: Activation) -> Option<Unary> {
     f.function().filter(|f| f.function().reads == GradReads::Output)
@@ -70,7 +70,7 @@ fn by_output(f: Activation) -> Option<Unary> {
 pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>) -> Result<Tensor<B>> {
     let g = cx.grad;
     let f = match by_output(fused.inside) {
-        Some(f) if !(fused.rectifies() && cx.rectified()) => f,
+        Some(f) if !(fused.has_relu_epilogue() && cx.relu_masked()) => f,
         _ => return Ok(g.clone()),
     };
     let y = cx.output();
@@ -81,7 +81,7 @@ pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>)
 }
 
 /// `g` where `y` is positive, zero elsewhere.
-pub(super) fn rectify<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+pub(super) fn mask_relu_grad<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
     if is_grad_enabled() {
         return g.masked_fill(&y.le_scalar(0.0)?, 0.0);
     }

@@ -204,8 +204,8 @@ impl<B: Backend> Rule<B> for Conv<B> {
         self.fused.needs_output()
     }
 
-    fn rectifies(&self) -> bool {
-        self.fused.rectifies()
+    fn has_relu_epilogue(&self) -> bool {
+        self.fused.has_relu_epilogue()
     }
 }
 

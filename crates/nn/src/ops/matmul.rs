@@ -210,7 +210,7 @@ impl<B: Backend> Rule<B> for Linear<B> {
         self.fused.needs_output()
     }
 
-    fn rectifies(&self) -> bool {
-        self.fused.rectifies()
+    fn has_relu_epilogue(&self) -> bool {
+        self.fused.has_relu_epilogue()
     }
 }

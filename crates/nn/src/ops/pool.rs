@@ -1,6 +1,6 @@
 //! Max and average pooling in one to three spatial dimensions, channels-last.
 
-use super::activation::rectify;
+use super::activation::mask_relu_grad;
 use crate::autograd::{Rule, RuleContext};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use kiln_core::DType;
@@ -142,8 +142,8 @@ struct Pick<B: Backend>(Winners<B>);
 impl<B: Backend> Rule<B> for Pick<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         // What a window gives back goes to its largest element, which is positive where the result is.
-        let g = match cx.rectify() {
-            true => rectify(cx.output(), cx.grad)?,
+        let g = match cx.masks_relu() {
+            true => mask_relu_grad(cx.output(), cx.grad)?,
             false => cx.grad.clone(),
         };
         Ok(vec![Some(self.0.place(&g)?)])
@@ -153,7 +153,7 @@ impl<B: Backend> Rule<B> for Pick<B> {
         true
     }
 
-    fn rectifies_input(&self) -> bool {
+    fn masks_relu_grad(&self) -> bool {
         true
     }
 }

@@ -167,10 +167,10 @@ impl BatchSplit {
         let [_, _, of_image] = self.sizes();
         let g = task.images_of(of.g.as_slice::<A>(), of_image);
         let index = task.images_of(of.index.as_slice::<i32>(), of_image);
-        let mut before = cpu.scratch(A::DTYPE, if self.rectified { g.len() } else { 0 })?;
-        let g = if self.rectified {
+        let mut before = cpu.scratch(A::DTYPE, if self.relu_masked { g.len() } else { 0 })?;
+        let g = if self.relu_masked {
             let before = before.as_mut_slice::<A>();
-            rectify(task.images_of(of.y.as_slice::<A>(), of_image), g, before);
+            mask_relu(task.images_of(of.y.as_slice::<A>(), of_image), g, before);
             before
         } else {
             g
@@ -234,7 +234,7 @@ impl BatchSplit {
 }
 
 /// `to[i]` is zero where `y[i]` is zero or less, `g[i]` elsewhere: where `y[i]` is no number, too.
-fn rectify<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
+fn mask_relu<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
     lanes::<A, _>(
         #[inline(always)]
         || {

@@ -175,7 +175,7 @@ fn a_derivative_that_does_not_follow_from_the_result_is_refused() {
 
 /// A result that is not a number hands its gradient on, as the rectifier's own op does; zero and less hand on none.
 #[test]
-fn what_is_not_positive_is_rectified_as_by_two_ops() {
+fn relu_gives_what_two_ops_give() {
     let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
     let window = Window::new([2, 2]);
     let (x, w) = (shape([1, 4, 4, 1]), shape([1, 2, 2, 1]));

@@ -1,4 +1,4 @@
-//! Which rung of the ladder a convolution takes, by its shape, its dtype and the device.
+//! Which variant of the variants a convolution takes, by its shape, its dtype and the device.
 
 use super::{Algorithm, Pass, Tile};
 use crate::Options;
@@ -90,7 +90,7 @@ fn small(p: &ConvParams) -> bool {
 }
 
 impl Algorithm {
-    /// Whether this rung can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
+    /// Whether this variant can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
     /// rounds its operands.
     pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
         let (taps, depth) = (p.taps() as u64, (p.taps() * p.group_in()) as u64);
@@ -160,9 +160,9 @@ pub(super) fn fours(p: &ConvParams) -> bool {
     p.group_in().is_multiple_of(4) && p.group_out().is_multiple_of(4)
 }
 
-/// The rung for `pass` of `p`, the first that fits of:
+/// The variant for `pass` of `p`, the first that fits of:
 ///
-/// | rung | where |
+/// | variant | where |
 /// |---|---|
 /// | depthwise | one input channel a group, several groups |
 /// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
@@ -172,7 +172,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | naive | the rest |
 ///
 /// The data gradient multiplies the positions of each remainder by the stride apart. Where they are many and each has few
-/// positions, the rungs that multiply tiles are left out.
+/// positions, the variants that multiply tiles are left out.
 ///
 /// Products take large tiles when there are enough of them for every multiprocessor.
 pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multiprocessors: u32) -> Algorithm {

@@ -1,9 +1,9 @@
-//! Which rung of the ladder computes a product, and in how many parts.
+//! Which variant of the variants computes a product, and in how many parts.
 
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
-/// A rung of the ladder of matrix products.
+/// A variant of the variants of matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// A thread per element of the result.
@@ -21,7 +21,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All rungs, the lowest first.
+    /// All variants, the lowest first.
     pub const ALL: [Algorithm; 6] = [
         Algorithm::Naive,
         Algorithm::Tiled,
@@ -84,14 +84,14 @@ impl Plan {
         Self { algorithm, splits: 1 }
     }
 
-    /// With the summed dimension in up to `splits` parts, of at least 32 each. The rungs that do not split ignore it.
+    /// With the summed dimension in up to `splits` parts, of at least 32 each. The variants that do not split ignore it.
     #[must_use]
     pub fn split(self, splits: u32) -> Self {
         let splits = if self.algorithm.splits() { splits.max(1) } else { 1 };
         Self { splits, ..self }
     }
 
-    /// The rung.
+    /// The variant.
     pub fn algorithm(self) -> Algorithm {
         self.algorithm
     }
@@ -104,7 +104,7 @@ impl Plan {
     /// The plan for a product on a device with so many multiprocessors. A batch of A times one B counts as one product
     /// of all rows, which is how it is computed.
     ///
-    /// | product | rung |
+    /// | product | variant |
     /// |---|---|
     /// | k < 8 | naive: nothing is used often enough to be worth a tile |
     /// | f32; at most 32×32; short k or many in a batch | tiled: larger tiles would be mostly empty |

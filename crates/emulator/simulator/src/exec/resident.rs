@@ -17,7 +17,7 @@ use crate::Fault;
 use crate::machine::{Env, LaunchChecker, MakeChecker};
 
 /// Blocks run on the calling thread for so long before the others are asked to help.
-const ALONE: Duration = Duration::from_micros(60);
+const SERIAL_TIME: Duration = Duration::from_micros(60);
 
 /// Once a block has a fault, blocks before it that were set aside have so many turns more to end, or to have a fault that
 /// is told instead.
@@ -88,7 +88,7 @@ pub(super) fn run(
         progress: Mutex::new((0, start)),
     };
     // Most launches of small tests are over before another thread would have woken up.
-    grid.work(|| start.elapsed() >= ALONE);
+    grid.work(|| start.elapsed() >= SERIAL_TIME);
     let left = grid.left();
     if left == 1 {
         grid.work(|| false);

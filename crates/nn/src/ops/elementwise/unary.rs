@@ -32,7 +32,7 @@ fn reads_input(f: Unary) -> bool {
 
 impl<B: Backend> Rule<B> for UnaryRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        if self.f == Unary::Relu && cx.rectified() {
+        if self.f == Unary::Relu && cx.relu_masked() {
             return Ok(vec![Some(cx.grad.clone())]);
         }
         let y = reads_output(self.f).then(|| cx.output());
@@ -56,7 +56,7 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
         reads_output(self.f)
     }
 
-    fn rectifies(&self) -> bool {
+    fn has_relu_epilogue(&self) -> bool {
         self.f == Unary::Relu
     }
 }

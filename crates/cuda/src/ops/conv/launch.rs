@@ -1,4 +1,4 @@
-//! The launches of each rung.
+//! The launches of each variant.
 
 use super::choose::{GRID_YZ, fours, product};
 use super::{Algorithm, Pass, Tile};
@@ -124,7 +124,7 @@ fn tensor(pass: Pass, tile: Tile, dtype: DType) -> &'static Kernel {
     }
 }
 
-/// The kernel of a rung that multiplies tiles, the edge of a tile, and the threads of a block.
+/// The kernel of a variant that multiplies tiles, the edge of a tile, and the threads of a block.
 fn tiles(algorithm: Algorithm, pass: Pass, p: &ConvParams, dtype: DType) -> Option<(&'static Kernel, u64, u32)> {
     match algorithm {
         Algorithm::Tiled(Tile::Small) => Some((tiled(pass, Tile::Small, fours(p), dtype), 64, 256)),
