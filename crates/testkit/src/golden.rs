@@ -3,7 +3,9 @@
 
 mod edges;
 
-use crate::{Tolerance, assert_close};
+use crate::assert_close;
+use crate::compare::unit;
+use kiln_core::ops::Unary;
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor, grad};
 use serde_json::Value;
@@ -82,8 +84,7 @@ fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Result<Tensor
     }
 }
 
-/// PyTorch's values and gradients in every one of f64 and f32 that the backend has: within [`Tolerance::F64`], and in f32
-/// within [`Tolerance::F32`] for values and [`Tolerance::F32_GRADIENT`] for gradients.
+/// PyTorch's values and gradients in every one of f64 and f32 that the backend has, within what rounding leaves.
 ///
 /// # Panics
 /// Naming the case, where a number is off or an op returns an error.
@@ -108,20 +109,84 @@ fn all<B: Backend>(backend: &B, cases: &str, least: usize, call: Call<B>) {
     let cases: Value = serde_json::from_str(cases).expect("JSON");
     let cases = cases.as_array().expect("a list of cases");
     assert!(cases.len() > least);
-    let dtypes = [
-        (DType::F64, Tolerance::F64, Tolerance::F64),
-        (DType::F32, Tolerance::F32, Tolerance::F32_GRADIENT),
-    ];
-    for (dtype, value, gradient) in dtypes.into_iter().filter(|(dtype, ..)| backend.supports(*dtype)) {
+    for dtype in [DType::F64, DType::F32]
+        .into_iter()
+        .filter(|dtype| backend.supports(*dtype))
+    {
         for case in cases {
             let mut told = case.clone();
             for made in ["output", "grads", "second"] {
                 told.as_object_mut().expect("a case").remove(made);
             }
             let name = format!("{dtype} {told}");
-            one(backend, case, &name, call, dtype, [value, gradient]).unwrap_or_else(|e| panic!("{name}: {e}"));
+            one(backend, case, &name, call, dtype).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
+}
+
+/// The rounding that an op's numbers admit: so many in a row, of a number itself or of the largest that it is made of.
+struct Admitted {
+    dtype: DType,
+    steps: f64,
+    /// Each number is made of one of each input, and nothing cancels.
+    single: bool,
+    /// The largest of the inputs and the results.
+    largest: f64,
+}
+
+impl Admitted {
+    fn new(case: &Value, dtype: DType) -> Self {
+        let inputs = case["inputs"].as_array().expect("inputs");
+        let inputs: Vec<f64> = inputs.iter().flat_map(|v| numbers(&v["data"])).collect();
+        let name = case["name"].as_str().expect("a name");
+        let row = Unary::ALL.iter().map(|f| f.function()).find(|row| row.name == name);
+        let moved = ["maximum", "minimum", "max", "min", "top_k", "gather", "pad", "max_pool"];
+        let (steps, single) = match (row, name) {
+            // A unit in the last place is two roundings; the input and the parameters are rounded.
+            (Some(row), _) => (2.0 * row.ulps + 3.0, true),
+            (None, "div" | "pow") => (6.0, true),
+            (None, name) if moved.contains(&name) => (1.0, true),
+            // Sums, some of them inside of another, and a dozen functions.
+            _ => (2.0 * inputs.len() as f64 + 12.0, false),
+        };
+        let results = numbers(&case["output"]["data"]);
+        // Slopes divide by a probability and by its complement, which has fewer digits.
+        let given = inputs.iter().filter(|_| name == "bce_loss");
+        let over: Vec<f64> = given.map(|x| 1.0 / (x * (1.0 - x)).abs()).collect();
+        Admitted {
+            dtype,
+            steps,
+            single,
+            largest: largest(inputs.iter().chain(&results).chain(&over)),
+        }
+    }
+
+    /// The file has twelve digits.
+    fn unit(&self) -> f64 {
+        unit(self.dtype) + 5e-13
+    }
+
+    fn values(&self, want: &[f64]) -> Vec<f64> {
+        // PyTorch's tails cancel in f64.
+        let own = unit(DType::F64) * self.largest;
+        let size = |w: &f64| if self.single { w.abs() } else { self.largest };
+        want.iter().map(|w| self.steps * self.unit() * size(w) + own).collect()
+    }
+
+    /// Gradients, as [`Slopes::bounds`](crate::slopes::Slopes::bounds) has them, of as many results as there are seeds: 1, 2,
+    /// 3, … of them, each of which may cancel with others.
+    fn gradients(&self, seeds: usize, want: &[f64]) -> Vec<f64> {
+        let roundings = 4.0 * (self.steps + 2.0) + seeds as f64;
+        let all = largest(want).max(self.largest) * seeds as f64;
+        let size = |w: &f64| if self.single { w.abs() + seeds as f64 } else { all };
+        want.iter().map(|w| roundings * self.unit() * size(w)).collect()
+    }
+}
+
+/// The largest that is finite, and 1 at least: the size of what formulas add themselves.
+fn largest<'a>(numbers: impl IntoIterator<Item = &'a f64>) -> f64 {
+    let finite = numbers.into_iter().filter(|v| v.is_finite());
+    finite.fold(1.0, |m, v| m.max(v.abs()))
 }
 
 /// The numbers 1, 2, 3, … in the shape of `y`.
@@ -130,14 +195,8 @@ fn counted<B: Backend>(y: &Tensor<B>) -> Result<Tensor<B>> {
     Tensor::from_f64(y.backend(), &numbers, y.shape(), y.dtype())
 }
 
-fn one<B: Backend>(
-    backend: &B,
-    case: &Value,
-    name: &str,
-    call: Call<B>,
-    dtype: DType,
-    [value, gradient]: [Tolerance; 2],
-) -> Result<()> {
+fn one<B: Backend>(backend: &B, case: &Value, name: &str, call: Call<B>, dtype: DType) -> Result<()> {
+    let admitted = Admitted::new(case, dtype);
     let given = case["inputs"].as_array().expect("inputs").iter();
     let inputs: Vec<_> = given
         .map(|v| Ok(tensor(backend, v, dtype)?.requires_grad()))
@@ -145,7 +204,8 @@ fn one<B: Backend>(
     let y = call(backend, case, &inputs)?;
     let want = &case["output"];
     assert_eq!(y.shape().dims(), shape(want), "{name}");
-    assert_close(name, &y.to_f64()?, &numbers(&want["data"]), value);
+    let want = numbers(&want["data"]);
+    assert_close(name, &y.to_f64()?, &want, &admitted.values(&want));
     let refs: Vec<&Tensor<B>> = inputs.iter().collect();
     let found = |g: Option<Tensor<B>>, x: &Tensor<B>| g.map_or_else(|| Ok(vec![0.0; x.size()]), |g| g.to_f64());
     for create_graph in [true, false] {
@@ -154,11 +214,13 @@ fn one<B: Backend>(
         let wanted = case["grads"].as_array().expect("gradients");
         for ((g, x), want) in grads.into_iter().zip(&inputs).zip(wanted) {
             let what = format!("gradient (create_graph: {create_graph}) of {name}");
-            assert_close(&what, &found(g, x)?, &numbers(&want["data"]), gradient);
+            let want = numbers(&want["data"]);
+            assert_close(&what, &found(g, x)?, &want, &admitted.gradients(y.size(), &want));
         }
         let (Some(second), Some(first), true) = (case["second"].as_array(), first, create_graph) else {
             continue;
         };
+        let seeds = first.size() * y.size();
         let grads = match first.is_tracked() {
             true => grad(&first, &refs, Some(&counted(&first)?), true)?,
             false => vec![None; inputs.len()],
@@ -168,7 +230,8 @@ fn one<B: Backend>(
             for (want, got) in want.iter_mut().zip(&got).filter(|(want, _)| want.is_nan()) {
                 *want = *got;
             }
-            assert_close(&format!("second gradient of {name}"), &got, &want, gradient);
+            let bounds = admitted.gradients(seeds, &want);
+            assert_close(&format!("second gradient of {name}"), &got, &want, &bounds);
         }
     }
     Ok(())
