@@ -65,8 +65,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/nn", &["layers/mod.rs", "trace.rs"]),
-    ("crates/testkit", &["golden.rs", "golden/edges.rs"]),
-    ("crates/testkit", &["misfit.rs", "misfit/calls.rs"]),
     ("crates/train", &["capture.rs", "run.rs", "trainer.rs"]),
 ];
 
