@@ -36,10 +36,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("crates/cpu", &["ops/norm.rs", "ops/norm/batch.rs", "ops/norm/group.rs"]),
     ("crates/cpu", &["ops/reduce.rs", "ops/reduce/axis.rs"]),
     ("crates/cuda", &["ops/conv.rs", "ops/conv/choose.rs"]),
-    (
-        "crates/data",
-        &["loader/batch.rs", "loader/epoch.rs", "loader/fill.rs", "loader/mod.rs"],
-    ),
     ("crates/link", &["lib.rs", "loader.rs", "trampolines.rs"]),
     ("crates/nn", &["files/error.rs", "files/folder.rs", "files/mod.rs"]),
     (
