@@ -24,17 +24,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/core", &["error.rs", "shape.rs"]),
-    (
-        "crates/cpu",
-        &[
-            "ops/attention/backward.rs",
-            "ops/attention/forward.rs",
-            "ops/attention/mod.rs",
-        ],
-    ),
-    ("crates/cpu", &["ops/conv_pool.rs", "ops/conv_pool/grad.rs"]),
-    ("crates/cpu", &["ops/norm.rs", "ops/norm/batch.rs", "ops/norm/group.rs"]),
-    ("crates/cpu", &["ops/reduce.rs", "ops/reduce/axis.rs"]),
     ("crates/cuda", &["ops/conv.rs", "ops/conv/choose.rs"]),
     ("crates/link", &["lib.rs", "loader.rs", "trampolines.rs"]),
     ("crates/nn", &["files/error.rs", "files/folder.rs", "files/mod.rs"]),
