@@ -70,7 +70,7 @@ impl Rounding {
         Rounding { oracle, ..self }
     }
 
-    /// How far each result in `dtype` may be from `want`: its own error and that of the oracle, which is made of f64.
+    /// The distance from `want` that each result in `dtype` may have: its own error and that of the oracle, which is made of f64.
     pub fn bounds(&self, dtype: DType, want: &[f64]) -> Vec<f64> {
         let arithmetic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let steps = if dtype == DType::F64 {
@@ -95,7 +95,7 @@ impl Rounding {
     }
 }
 
-/// Whether `got` is within `bound` of `want`; NaN equals NaN and infinities equal themselves alone.
+/// True when `got` is within `bound` of `want`; NaN equals NaN and infinities equal themselves alone.
 pub fn accepts(got: f64, want: f64, bound: f64) -> bool {
     let near = want.is_finite() && (got - want).abs() <= bound;
     got == want || (got.is_nan() && want.is_nan()) || near

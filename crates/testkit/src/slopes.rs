@@ -25,7 +25,7 @@ pub(crate) fn weights(len: usize, stream: u32) -> Vec<f64> {
 pub(crate) struct Slopes {
     /// The slopes.
     pub(crate) values: Vec<f64>,
-    /// How far each may be from the true one.
+    /// The distance that each may have from the true one.
     errors: Vec<f64>,
     /// The largest sum of the magnitudes that a slope adds up, one for each result that depends on its element.
     pub(crate) terms: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Slopes {
 }
 
 impl Slopes {
-    /// How far gradients in `dtype` may be from the slopes: by the slopes' own error, and by the rounding of the backward
+    /// The distance that gradients in `dtype` may have from the slopes: by the slopes' own error, and by the rounding of the backward
     /// pass. Its rules multiply what comes in by values of the forward pass, two at most, each off by its `steps` and by one
     /// for the product, once for the value and once in the slope that the value is put into; and they add up as many products
     /// as results depend on an element. All of it is relative to the terms of the largest gradient of the input, because a
@@ -50,9 +50,9 @@ impl Slopes {
 
 /// Central differences of `Σ w·f` at every element of every input; `noise` is the rounding error of each of f's results.
 ///
-/// Where a result is convex or concave its slope lies between the one before and the one behind the point, and the difference
-/// is their mean: it is off by half of their distance at most, at a kink too. Where it is neither, STEP²/6 of the third
-/// slope, 1e-13 of it, is left out.
+/// Errors: where a result is convex or concave its slope lies between the one before and the one behind the point, and the
+/// difference is their mean: it is off by half of their distance at most, at a kink too. Where it is neither, STEP²/6 of the
+/// third slope, 1e-13 of it, is left out.
 pub(crate) fn slopes(
     inputs: &[Array],
     w: &[f64],

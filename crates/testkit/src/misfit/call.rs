@@ -8,11 +8,11 @@ use std::ops::Range;
 pub struct Operand {
     pub(super) dtype: DType,
     pub(super) len: usize,
-    /// Whether the rest of the call says which dtype it has.
+    /// True when the rest of the call says which dtype it has.
     pub(super) typed: bool,
-    /// Whether the rest of the call says how long it is.
+    /// True when the rest of the call says how long it is.
     pub(super) sized: bool,
-    /// Whether it may be longer than the call needs.
+    /// True when it may be longer than the call needs.
     pub(super) roomy: bool,
 }
 

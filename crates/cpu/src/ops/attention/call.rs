@@ -14,7 +14,7 @@ use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
 /// computed up to the last one's position. Twelve took as long on a Zen 4: less is computed in vain, in more calls.
 pub(super) const QUERIES: usize = 24;
 
-/// What all heads share.
+/// The values that all heads share.
 pub(super) struct Call<'a, A: 'static> {
     pub(super) cpu: &'a Cpu,
     pub(super) kernels: &'static Kernels<A>,
@@ -27,7 +27,7 @@ pub(super) struct Call<'a, A: 'static> {
     pub(super) scale: A,
     /// Elements from one row of scores to the next: whole lanes, and a line more, so that rows do not share sets of a cache.
     pub(super) stride: usize,
-    /// Whether the work is worth threads.
+    /// True when the work is worth threads.
     pub(super) parallel: bool,
 }
 

@@ -11,16 +11,16 @@ use crate::ops::pool::{is_2x2_stride2, max_pool_wide};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
+use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::{Activation, ConvPoolParams};
-use kiln_core::Result;
 
-/// Whether the activation's gradient is a choice between a value and zero, or nothing.
+/// True when the activation's gradient is a choice between a value and zero, or nothing.
 pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
     matches!(p.conv.activation(), Activation::None | Activation::Relu)
 }
 
-/// Whether the convolution by itself takes Winograd's algorithm, in f32.
+/// True when the convolution by itself takes Winograd's algorithm, in f32.
 pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
     let exact = cpu.convolves_exactly();
     !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact), Algorithm::Winograd(_))
