@@ -1,6 +1,7 @@
 //! One call of a public op, on any backend, with its oracle.
 
-use crate::{Array, Tolerance};
+use crate::Array;
+use crate::compare::Rounding;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 use std::fmt::Debug;
@@ -35,21 +36,16 @@ pub trait Case: Debug {
         Proof::SecondGradient
     }
 
-    /// How far f32 may be from the oracle.
-    fn tolerance(&self) -> Tolerance {
-        Tolerance::F32
+    /// The error that rounding may leave in a result, which is `want` where nothing is rounded: one rounding of the result,
+    /// unless the case says otherwise.
+    fn rounding(&self, _inputs: &[Array], want: &Array) -> Rounding {
+        Rounding::relative(1.0, want)
     }
 
-    /// How often a result in half precision is rounded on its way: 1 for an op that computes in f32 and stores once,
-    /// more for one that is composed of several. 0 leaves half precision out.
-    fn roundings(&self) -> f64 {
-        1.0
-    }
-
-    /// Where there is more than one rounding: the size of intermediate results, which may be larger than what is left
-    /// of them.
-    fn magnitude(&self) -> f64 {
-        1.0
+    /// The size of the terms of a gradient, seeds of at most 1.5 included, where they cancel inside of a slope: 1 − y² of
+    /// tanh is made of ones, however small it is. Terms that cancel between several outputs are measured.
+    fn slope_terms(&self, _inputs: &[Array]) -> f64 {
+        0.0
     }
 
     /// Floating-point operations and bytes moved by one call, for benches; zero where nobody asks.

@@ -1,10 +1,12 @@
 //! Two backends on one case: the same values and the same gradients.
 
 use crate::gradcheck::{gradients, leaves};
-use crate::{Case, Proof, Tolerance, assert_close};
+use crate::slopes::by_oracle;
+use crate::{Case, Proof, assert_close};
 use kiln_core::{Backend, DType, Result};
 
-/// Runs `case` in f32 on `a` and `b` and compares values, and gradients where the op has them.
+/// Runs `case` in f32 on `a` and `b` and compares values, and gradients where the op has them: each is within its bound of
+/// the exact ones, so the two are within both.
 ///
 /// # Panics
 /// When they differ, or either returns an error.
@@ -25,13 +27,15 @@ pub fn conformance<A: Backend, B: Backend>(a: &A, b: &B, case: &impl Case) {
         |name: String, r: Result<(Vec<f64>, Vec<Vec<f64>>)>| r.unwrap_or_else(|e| panic!("{name}: {case:?}: {e}"));
     let (ya, ga) = get(a.name(), one(a, case));
     let (yb, gb) = get(b.name(), one(b, case));
-    assert_close(&format!("{case:?}"), &yb, &ya, case.tolerance());
-    for (i, (x, y)) in ga.iter().zip(&gb).enumerate() {
-        assert_close(
-            &format!("gradient of input {i} of {case:?}"),
-            y,
-            x,
-            Tolerance::F32_GRADIENT,
-        );
+    let both = |bounds: Vec<f64>| bounds.into_iter().map(|bound| 2.0 * bound).collect::<Vec<f64>>();
+    let inputs = case.inputs();
+    let rounding = case.rounding(&inputs, &case.oracle(&inputs));
+    assert_close(&format!("{case:?}"), &yb, &ya, &both(rounding.bounds(DType::F32, &ya)));
+    if ga.is_empty() {
+        return;
+    }
+    for (i, ((x, y), slopes)) in ga.iter().zip(&gb).zip(by_oracle(case, &inputs)).enumerate() {
+        let what = format!("gradient of input {i} of {case:?}");
+        assert_close(&what, y, x, &both(slopes.bounds(DType::F32)));
     }
 }

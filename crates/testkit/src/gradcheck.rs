@@ -1,22 +1,10 @@
 //! Analytic gradients against central differences, in f64.
 
-use crate::{Array, Case, Tolerance, assert_close};
-use kiln_core::philox::{Key, uniform};
+use crate::compare::unit;
+use crate::slopes::{by_oracle, slopes, weights};
+use crate::{Array, Case, assert_close};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Tensor, grad, no_grad};
-
-const EPS: f64 = 1e-6;
-
-/// Fixed weights in ±(0.5..1.5): summing an op's output with them makes a scalar whose gradient tests every element.
-pub(crate) fn weights(len: usize, stream: u32) -> Vec<f64> {
-    let key = Key::new(2024, stream, 0);
-    (0..len as u64)
-        .map(|i| {
-            let u = f64::from(uniform(key.word(i)));
-            if u < 0.5 { -0.5 - 2.0 * u } else { 2.0 * u - 0.5 }
-        })
-        .collect()
-}
 
 pub(crate) fn leaves<B: Backend>(backend: &B, inputs: &[Array], dtype: DType) -> Result<Vec<Tensor<B>>> {
     inputs
@@ -51,36 +39,6 @@ pub(crate) fn gradients<B: Backend, C: Case>(
         .collect()
 }
 
-fn dot<B: Backend>(t: &Tensor<B>, stream: u32) -> Result<f64> {
-    let values = t.to_f64()?;
-    Ok(values
-        .iter()
-        .zip(weights(values.len(), stream))
-        .map(|(v, w)| v * w)
-        .sum())
-}
-
-/// Central differences of `f` at every element of every input.
-fn numeric(inputs: &[Array], mut f: impl FnMut(&[Array]) -> f64) -> Vec<Vec<f64>> {
-    let mut point = inputs.to_vec();
-    let mut all = Vec::new();
-    for i in 0..inputs.len() {
-        let mut slopes = Vec::with_capacity(inputs[i].size());
-        for j in 0..inputs[i].size() {
-            let x = inputs[i].data[j];
-            let h = EPS * x.abs().max(1.0);
-            point[i].data[j] = x + h;
-            let above = f(&point);
-            point[i].data[j] = x - h;
-            let below = f(&point);
-            point[i].data[j] = x;
-            slopes.push((above - below) / (2.0 * h));
-        }
-        all.push(slopes);
-    }
-    all
-}
-
 /// First gradients against central differences of the op itself.
 ///
 /// # Panics
@@ -89,17 +47,18 @@ pub fn gradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
         let analytic = gradients(backend, case, &leaves(backend, &inputs, DType::F64)?, false)?;
-        let slopes = numeric(&inputs, |at| {
-            let y = no_grad(|| case.call(backend, &leaves(backend, at, DType::F64)?));
-            y.and_then(|y| dot(&y, 1)).unwrap_or_else(|e| panic!("{case:?}: {e}"))
+        let want = case.oracle(&inputs);
+        let rounding = case.rounding(&inputs, &want);
+        let noise = rounding.bounds(DType::F64, &want.data);
+        let found = slopes(&inputs, &weights(want.size(), 1), &noise, |at| {
+            let y = no_grad(|| case.call(backend, &leaves(backend, at, DType::F64)?)?.to_f64());
+            y.unwrap_or_else(|e| panic!("{case:?}: {e}"))
         });
-        for (i, (a, n)) in analytic.iter().zip(slopes).enumerate() {
-            assert_close(
-                &format!("gradient of input {i} of {case:?}"),
-                &a.to_f64()?,
-                &n,
-                Tolerance::NUMERIC,
-            );
+        for (i, (a, mut n)) in analytic.iter().zip(found).enumerate() {
+            n.steps = rounding.steps;
+            n.terms += case.slope_terms(&inputs);
+            let what = format!("gradient of input {i} of {case:?}");
+            assert_close(&what, &a.to_f64()?, &n.values, &n.bounds(DType::F64));
         }
         Ok(())
     };
@@ -114,30 +73,27 @@ pub fn gradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
         let analytic = gradients(backend, case, &leaves(backend, &inputs, DType::F32)?, false)?;
-        let slopes = numeric(&inputs, |at| {
-            let y = case.oracle(at).data;
-            y.iter().zip(weights(y.len(), 1)).map(|(v, w)| v * w).sum()
-        });
-        for (i, (a, n)) in analytic.iter().zip(slopes).enumerate() {
-            assert_close(
-                &format!("f32 gradient of input {i} of {case:?}"),
-                &a.to_f64()?,
-                &n,
-                Tolerance::F32_GRADIENT,
-            );
+        for (i, (a, n)) in analytic.iter().zip(by_oracle(case, &inputs)).enumerate() {
+            let what = format!("f32 gradient of input {i} of {case:?}");
+            assert_close(&what, &a.to_f64()?, &n.values, &n.bounds(DType::F32));
         }
         Ok(())
     };
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-/// The gradients of `Σ v·g`, where g are the first gradients and v fixed weights.
-fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<Vec<Vec<f64>>> {
+/// The gradients of `Σ v·g`, where g are the first gradients and v fixed weights; and the largest of the first.
+fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<(Vec<Vec<f64>>, f64)> {
     let xs = leaves(backend, inputs, dtype)?;
     let first = gradients(backend, case, &xs, true)?;
     let refs: Vec<&Tensor<B>> = xs.iter().collect();
     let mut second: Vec<Vec<f64>> = inputs.iter().map(|a| vec![0.0; a.size()]).collect();
-    for (k, g) in first.iter().enumerate().filter(|(_, g)| g.is_tracked()) {
+    let mut largest: f64 = 0.0;
+    for (k, g) in first.iter().enumerate() {
+        largest = g.to_f64()?.iter().fold(largest, |m, g| m.max(g.abs()));
+        if !g.is_tracked() {
+            continue;
+        }
         let seed = Tensor::from_f64(backend, &weights(g.size(), 7 + k as u32), g.shape(), dtype)?;
         for (sum, part) in second.iter_mut().zip(grad(g, &refs, Some(&seed), true)?) {
             for (s, p) in sum.iter_mut().zip(part.map_or(Ok(Vec::new()), |p| p.to_f64())?) {
@@ -145,24 +101,29 @@ fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: D
             }
         }
     }
-    Ok(second)
+    Ok((second, largest))
 }
 
 /// Gradients of gradients in f32 against second differences of the oracle: what proves a backend that has no f64. The
 /// first gradients weighed by v are the slope of `L = Σ w·f` along v, so their own gradient is the difference of four
-/// values of L. Terms that cancel are as large as the largest result: the absolute part of the tolerance is relative to it.
+/// values of L.
+///
+/// The bound has three parts. Truncation falls with the square of the step, so the difference at half of it is off by a
+/// third of what the two are apart. Rounding of the four values is divided by the steps. Of the gradient itself, eight values
+/// of the forward pass with their roundings enter a product of two slopes, and it adds up a product for each result and each
+/// element that v weighs; all relative to the largest of first and second slopes, whose terms meet in the sum over v.
 ///
 /// # Panics
 /// As [`gradcheck`].
 pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
-    /// Rounding leaves 1e-8 of L, the third derivative as much: both far below what f32 leaves.
-    const STEP: f64 = 1e-4;
+    /// f64's unit is divided by its square, and the fourth slope multiplied: 1e-9 and 6e-8.
+    const STEP: f64 = 1.0 / (1 << 12) as f64;
     let run = || -> Result<()> {
         let inputs = case.inputs();
-        let value = |at: &[Array]| -> f64 {
-            let y = case.oracle(at).data;
-            y.iter().zip(weights(y.len(), 1)).map(|(v, w)| v * w).sum()
-        };
+        let here = case.oracle(&inputs);
+        let rounding = case.rounding(&inputs, &here);
+        let noise = rounding.bounds(DType::F64, &here.data);
+        let w = weights(here.size(), 1);
         let along: Vec<Vec<f64>> = inputs
             .iter()
             .enumerate()
@@ -179,69 +140,88 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
         // Steps of both sizes must agree: between them they see a kink of the function, where it has no second derivative.
         let steps = [STEP, STEP / 2.0];
         let mut ends = steps.map(|step| [moved(step), moved(-step)]);
-        for (i, got) in second(backend, case, &inputs, DType::F32)?.iter().enumerate() {
-            let mut smooth = Vec::with_capacity(got.len());
-            let mut want = Vec::with_capacity(got.len());
+        let (found, first) = second(backend, case, &inputs, DType::F32)?;
+        let elements = here.size() + inputs.iter().map(Array::size).sum::<usize>();
+        let roundings = 8.0 * (rounding.steps + 2.0) + elements as f64;
+        for (i, got) in found.iter().enumerate() {
+            let (mut smooth, mut want, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
+            let mut largest: f64 = 0.0;
             for (j, got) in got.iter().enumerate() {
+                // The difference, the magnitudes of its terms, and its rounding.
                 let mut at = |n: usize| {
                     let h = steps[n] * inputs[i].data[j].abs().max(1.0);
                     let [above, below] = [0, 1].map(|end| {
                         let point = &mut ends[n][end];
                         let x = point[i].data[j];
                         point[i].data[j] = x + h;
-                        let above = value(point);
+                        let above = case.oracle(point).data;
                         point[i].data[j] = x - h;
-                        let below = value(point);
+                        let below = case.oracle(point).data;
                         point[i].data[j] = x;
-                        above - below
+                        above.into_iter().zip(below).map(|(a, b)| a - b).collect::<Vec<f64>>()
                     });
-                    (above - below) / (4.0 * h * steps[n])
+                    let (mut sum, mut terms, mut error) = (0.0, 0.0, 0.0);
+                    for (k, w) in w.iter().enumerate() {
+                        let term = w * (above[k] - below[k]) / (4.0 * h * steps[n]);
+                        sum += term;
+                        terms += term.abs();
+                        let one = noise[k] + unit(DType::F64) * here.data[k].abs();
+                        error += w.abs() * one / (h * steps[n]);
+                    }
+                    (sum, terms, error)
                 };
                 let [whole, half] = [0, 1].map(&mut at);
-                if (whole - half).abs() <= 0.1 * whole.abs().max(1.0) {
+                let apart = (whole.0 - half.0).abs();
+                if apart <= 0.1 * whole.0.abs().max(1.0) {
                     smooth.push(*got);
-                    want.push(whole);
+                    want.push(half.0);
+                    bounds.push(apart + half.2);
+                    largest = largest.max(half.1);
                 }
             }
-            let largest = want.iter().fold(1.0, |m: f64, w| m.max(w.abs()));
-            let Tolerance { rtol, atol } = Tolerance::F32_GRADIENT;
-            assert_close(
-                &format!("f32 second gradient of input {i} of {case:?}"),
-                &smooth,
-                &want,
-                Tolerance {
-                    rtol,
-                    atol: atol * largest,
-                },
-            );
+            let terms = largest + first + case.slope_terms(&inputs);
+            let rounding = roundings * unit(DType::F32) * terms;
+            bounds.iter_mut().for_each(|bound| *bound += rounding);
+            let what = format!("f32 second gradient of input {i} of {case:?}");
+            assert_close(&what, &smooth, &want, &bounds);
         }
         Ok(())
     };
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-/// Gradients of gradients against central differences of the first gradients.
+/// Gradients of gradients against central differences of the first gradients, which are off by their own rounding: see
+/// [`gradgradcheck_by_oracle`].
 ///
 /// # Panics
 /// As [`gradcheck`].
 pub fn gradgradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
-        let second = second(backend, case, &inputs, DType::F64)?;
-        let slopes = numeric(&inputs, |at| {
-            let sum = || -> Result<f64> {
+        let (second, first) = second(backend, case, &inputs, DType::F64)?;
+        let want = case.oracle(&inputs);
+        let steps = case.rounding(&inputs, &want).steps;
+        let w: Vec<f64> = inputs
+            .iter()
+            .enumerate()
+            .flat_map(|(k, x)| weights(x.size(), 7 + k as u32))
+            .collect();
+        let terms = first + case.slope_terms(&inputs);
+        let roundings = 4.0 * (steps + 2.0) + want.size() as f64;
+        let noise = vec![roundings * unit(DType::F64) * terms; w.len()];
+        let found = slopes(&inputs, &w, &noise, |at| {
+            let gradients = || -> Result<Vec<f64>> {
                 let gs = gradients(backend, case, &leaves(backend, at, DType::F64)?, false)?;
-                gs.iter().enumerate().map(|(k, g)| dot(g, 7 + k as u32)).sum()
+                let each: Vec<Vec<f64>> = gs.iter().map(Tensor::to_f64).collect::<Result<_>>()?;
+                Ok(each.concat())
             };
-            sum().unwrap_or_else(|e| panic!("{case:?}: {e}"))
+            gradients().unwrap_or_else(|e| panic!("{case:?}: {e}"))
         });
-        for (i, (s, n)) in second.iter().zip(slopes).enumerate() {
-            assert_close(
-                &format!("second gradient of input {i} of {case:?}"),
-                s,
-                &n,
-                Tolerance::NUMERIC,
-            );
+        for (i, (s, mut n)) in second.iter().zip(found).enumerate() {
+            n.steps = 2.0 * steps;
+            n.terms += terms;
+            let what = format!("second gradient of input {i} of {case:?}");
+            assert_close(&what, s, &n.values, &n.bounds(DType::F64));
         }
         Ok(())
     };

@@ -18,10 +18,11 @@ pub mod ops;
 mod refused;
 mod run;
 pub mod shapes;
+mod slopes;
 
 pub use array::Array;
 pub use case::{Case, Proof};
-pub use compare::{Tolerance, assert_close};
+pub use compare::{Rounding, accepts, assert_close};
 pub use conformance::conformance;
 pub use gradcheck::{gradcheck, gradcheck_by_oracle, gradgradcheck, gradgradcheck_by_oracle};
 pub use layout::layouts;

@@ -4,126 +4,15 @@
 //! [`calls`] has a right call of every op; [`refuses_misfits`] makes each of its buffers one element short, one long, empty and of
 //! every other dtype, and tells a lie in each word of its parameters.
 
+mod call;
 mod calls;
 
+pub use call::{Call, Operand};
 pub use calls::calls;
 
-use kiln_core::{Backend, DType, Error, Result, Runtime};
+use call::Word;
+use kiln_core::{Backend, DType, Error};
 use std::cell::RefCell;
-use std::ops::Range;
-
-/// What an op is given in the place of one buffer.
-#[derive(Clone, Copy)]
-pub struct Operand {
-    dtype: DType,
-    len: usize,
-    /// Whether the rest of the call says which dtype it has.
-    typed: bool,
-    /// Whether the rest of the call says how long it is.
-    sized: bool,
-    /// Whether it may be longer than the call needs.
-    roomy: bool,
-}
-
-impl Operand {
-    fn of(dtype: DType, len: usize) -> Self {
-        Operand {
-            dtype,
-            len,
-            typed: true,
-            sized: true,
-            roomy: false,
-        }
-    }
-
-    fn buffer<B: Backend>(&self, backend: &B) -> Result<B::Buffer> {
-        let mut buffer = backend.alloc(self.dtype, self.len)?;
-        // Zeros are numbers of every dtype and indices that are in range.
-        backend.upload_bytes(&vec![0; self.len * self.dtype.size()], &mut buffer)?;
-        Ok(buffer)
-    }
-}
-
-/// How much a word of the parameters may change and still be right.
-#[derive(Clone, Copy, PartialEq)]
-enum Word {
-    /// A size or a step: any other number is a lie.
-    Tied,
-    /// A code, a flag, a number of dimensions: there are other right ones, all of them small.
-    Small,
-    /// A value: any number may be right.
-    Free,
-}
-
-/// Makes a call with parameters as bytes.
-type Run<B> = dyn Fn(&B, &[u8], &mut [<B as Runtime>::Buffer]) -> Result<()>;
-
-/// A call that is right.
-pub struct Call<B: Backend> {
-    /// The op's name in its trait.
-    pub op: &'static str,
-    params: Vec<u8>,
-    words: Vec<Word>,
-    operands: Vec<Operand>,
-    run: Box<Run<B>>,
-}
-
-impl<B: Backend> Call<B> {
-    /// A call with parameters as bytes.
-    fn new(
-        op: &'static str,
-        params: &[u8],
-        operands: Vec<Operand>,
-        run: impl Fn(&B, &[u8], &mut [B::Buffer]) -> Result<()> + 'static,
-    ) -> Self {
-        Call {
-            op,
-            params: params.to_vec(),
-            words: vec![Word::Tied; params.len() / 4],
-            operands,
-            run: Box::new(run),
-        }
-    }
-
-    fn mark(mut self, bytes: Range<usize>, word: Word) -> Self {
-        self.words[bytes.start / 4..bytes.end / 4].fill(word);
-        self
-    }
-
-    /// The bytes hold codes, flags or numbers of dimensions.
-    fn small(self, bytes: Range<usize>) -> Self {
-        self.mark(bytes, Word::Small)
-    }
-
-    /// The bytes hold values, or nothing that the op looks at.
-    fn free(self, bytes: Range<usize>) -> Self {
-        self.mark(bytes, Word::Free)
-    }
-
-    /// The operand may have any dtype that the op takes.
-    fn untyped(mut self, operand: usize) -> Self {
-        self.operands[operand].typed = false;
-        self
-    }
-
-    /// The operand may have any length.
-    fn unsized_(mut self, operand: usize) -> Self {
-        self.operands[operand].sized = false;
-        self
-    }
-
-    /// The operand may be longer.
-    fn roomy(mut self, operand: usize) -> Self {
-        self.operands[operand].roomy = true;
-        self
-    }
-
-    fn made(&self, backend: &B, params: &[u8], operands: &[Operand]) -> Result<()> {
-        let buffers: Result<Vec<_>> = operands.iter().map(|operand| operand.buffer(backend)).collect();
-        (self.run)(backend, params, &mut buffers?)?;
-        backend.sync()
-    }
-}
 
 /// Whether the error is one of a check, not of a device that met what a check let through.
 fn checked(error: &Error) -> bool {

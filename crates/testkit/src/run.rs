@@ -2,8 +2,7 @@
 
 use crate::gradcheck::{gradients, leaves};
 use crate::{
-    Array, Case, Proof, Tolerance, assert_close, gradcheck, gradcheck_by_oracle, gradgradcheck,
-    gradgradcheck_by_oracle, layouts,
+    Array, Case, Proof, assert_close, gradcheck, gradcheck_by_oracle, gradgradcheck, gradgradcheck_by_oracle, layouts,
 };
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::no_grad;
@@ -47,13 +46,13 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
         let want = case.oracle(&inputs);
-        forward(backend, case, &inputs, &want, DType::F32, case.tolerance())?;
+        forward(backend, case, &inputs, &want, DType::F32)?;
         layouts(backend, case);
         if backend.supports(DType::F64) {
-            forward(backend, case, &inputs, &want, DType::F64, Tolerance::F64)?;
+            forward(backend, case, &inputs, &want, DType::F64)?;
         }
         for dtype in [DType::F16, DType::BF16] {
-            if backend.supports(dtype) && case.roundings() > 0.0 {
+            if backend.supports(dtype) {
                 half(backend, case, &inputs, dtype)?;
             }
         }
@@ -79,27 +78,21 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-fn forward<B: Backend, C: Case>(
-    backend: &B,
-    case: &C,
-    inputs: &[Array],
-    want: &Array,
-    dtype: DType,
-    tolerance: Tolerance,
-) -> Result<()> {
+fn forward<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], want: &Array, dtype: DType) -> Result<()> {
     let y = case.call(backend, &leaves(backend, inputs, dtype)?)?;
     assert_eq!(y.shape().dims(), want.shape, "shape of {case:?}");
     assert_eq!(y.dtype(), dtype, "dtype of {case:?}");
-    assert_close(&format!("{dtype} {case:?}"), &y.to_f64()?, &want.data, tolerance);
+    let bounds = case.rounding(inputs, want).bounds(dtype, &want.data);
+    assert_close(&format!("{dtype} {case:?}"), &y.to_f64()?, &want.data, &bounds);
     Ok(())
 }
 
 /// Half precision: arithmetic in f32 on inputs that were rounded, and a result rounded once, or as often as the case
 /// says.
 fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<()> {
-    let (unit, largest) = match dtype {
-        DType::F16 => (2f64.powi(-11), 65504.0),
-        _ => (2f64.powi(-8), (2.0 - 2f64.powi(-7)) * 2f64.powi(127)),
+    let largest = match dtype {
+        DType::F16 => 65504.0,
+        _ => (2.0 - 2f64.powi(-7)) * 2f64.powi(127),
     };
     let inputs = leaves(backend, inputs, dtype)?;
     let rounded: Vec<Array> = inputs
@@ -110,25 +103,14 @@ fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DTy
     let y = no_grad(|| case.call(backend, &inputs))?;
     assert_eq!(y.shape().dims(), want.shape, "shape of {case:?}");
     assert_eq!(y.dtype(), dtype, "dtype of {case:?}");
-    let (roundings, single) = (case.roundings(), case.tolerance());
-    for (i, (got, &want)) in y.to_f64()?.into_iter().zip(&want.data).enumerate() {
+    let mut got = y.to_f64()?;
+    let bounds = case.rounding(&rounded, &want).bounds(dtype, &want.data);
+    for ((got, want), bound) in got.iter_mut().zip(&want.data).zip(&bounds) {
         // Beyond the largest value of the dtype a result may be infinite.
-        if want.is_finite() && want.abs() * (1.0 + roundings * unit) > largest {
-            continue;
+        if want.is_finite() && want.abs() + bound > largest {
+            *got = *want;
         }
-        let scale = if roundings > 1.0 {
-            want.abs().max(case.magnitude())
-        } else {
-            want.abs()
-        };
-        let bound = Tolerance {
-            atol: single.atol + roundings * unit * scale,
-            rtol: single.rtol,
-        };
-        assert!(
-            bound.accepts(got, want),
-            "{dtype} {case:?}: element {i} is {got:e}, expected {want:e} ({bound:?})"
-        );
     }
+    assert_close(&format!("{dtype} {case:?}"), &got, &want.data, &bounds);
     Ok(())
 }

@@ -34,5 +34,5 @@ fn every_op_is_tried() {
     let tried: BTreeSet<String> = calls::<Cpu>().iter().map(|call| call.op.to_string()).collect();
     let ops = ops();
     assert!(ops.contains("matmul") && ops.contains("conv_max_pool_grad"), "{ops:?}");
-    assert_eq!(tried, ops, "testkit/src/misfit/calls.rs has a call of every op of core");
+    assert_eq!(tried, ops, "testkit/src/misfit/calls has a call of every op of core");
 }

@@ -1,10 +1,11 @@
 //! The checks themselves: a wrong gradient must not pass, nor a rounding too many.
 
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, DType, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::Tensor;
 use kiln_testkit::{
-    Array, Case, Proof, Tolerance, check_with, gradcheck, gradcheck_by_oracle, gradgradcheck, gradgradcheck_by_oracle,
+    Array, Case, Proof, Rounding, accepts, check_with, gradcheck, gradcheck_by_oracle, gradgradcheck,
+    gradgradcheck_by_oracle,
 };
 use proptest::strategy::Just;
 
@@ -58,9 +59,102 @@ impl Case for ThereAndBack {
     fn oracle(&self, x: &[Array]) -> Array {
         x[0].clone()
     }
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::relative(3.0, want)
+    }
     fn proof(&self) -> Proof {
         Proof::Forward
     }
+}
+
+/// GELU by the error function itself, which cancels with 1 where x is below 0.
+#[derive(Clone, Debug)]
+struct TaillessGelu {
+    tail: bool,
+}
+
+impl Case for TaillessGelu {
+    fn inputs(&self) -> Vec<Array> {
+        vec![Array::new(&[3], vec![0.5, 2.0, if self.tail { -4.9 } else { -0.25 }])]
+    }
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let half = x[0].mul_scalar(0.5)?;
+        half.mul(&x[0].mul_scalar(0.5f64.sqrt())?.erf()?.add_scalar(1.0)?)
+    }
+    fn oracle(&self, x: &[Array]) -> Array {
+        x[0].map(|x| x / 2.0 * erfc(-x / 2f64.sqrt()))
+    }
+    /// Of the function that it should be: six units in the last place.
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::relative(12.0, want).stored(3.0)
+    }
+    fn proof(&self) -> Proof {
+        Proof::Forward
+    }
+}
+
+/// The complement of the error function by its continued fraction, or by its series where that ends sooner.
+fn erfc(x: f64) -> f64 {
+    let fraction = (1..400).rev().fold(0.0, |f, k| f64::from(k) / 2.0 / (x + f));
+    let far = (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + fraction));
+    let (mut term, mut sum) = (x, x);
+    for k in 1..60 {
+        term *= -x * x / f64::from(k);
+        sum += term / f64::from(2 * k + 1);
+    }
+    if x > 1.5 {
+        far
+    } else {
+        1.0 - sum * std::f64::consts::FRAC_2_SQRT_PI
+    }
+}
+
+/// A sum that leaves out its smallest term.
+#[derive(Clone, Debug)]
+struct ShortSum;
+
+impl Case for ShortSum {
+    fn inputs(&self) -> Vec<Array> {
+        vec![Array::new(&[3], vec![1.0, 0.5, 2f64.powi(-19)])]
+    }
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        x[0].narrow(0, 0, 2)?.sum(&[], false)
+    }
+    fn oracle(&self, x: &[Array]) -> Array {
+        Array::new(&[], vec![x[0].data.iter().sum()])
+    }
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::relative(3.0, want)
+    }
+    fn proof(&self) -> Proof {
+        Proof::Forward
+    }
+}
+
+#[test]
+#[should_panic(expected = "f32 TaillessGelu { tail: true }: element 2")]
+fn a_small_value_without_digits_is_caught() {
+    check_with(1, &Cpu::new(), Just(TaillessGelu { tail: true }));
+}
+
+#[test]
+#[should_panic(expected = "f32 ShortSum: element 0")]
+fn a_small_term_that_is_missing_is_caught() {
+    check_with(1, &Cpu::new(), Just(ShortSum));
+}
+
+#[test]
+fn what_is_caught_in_the_tail_is_right_elsewhere() {
+    check_with(1, &Cpu::new(), Just(TaillessGelu { tail: false }));
+}
+
+#[test]
+fn results_below_the_normal_numbers_have_the_error_of_the_smallest() {
+    let want = Array::new(&[2], vec![1e-40, 1.0]);
+    let bounds = Rounding::relative(1.0, &want).bounds(DType::F32, &want.data);
+    let unit = 2f64.powi(-24);
+    assert!((bounds[0] / (unit * 2f64.powi(-126)) - 1.0).abs() < 1e-6 && (bounds[1] / unit - 1.0).abs() < 1e-6);
+    assert_eq!(Rounding::exact(&want).bounds(DType::BF16, &want.data), [0.0, 0.0]);
 }
 
 #[test]
@@ -71,9 +165,10 @@ fn a_second_rounding_is_caught() {
 
 #[test]
 fn an_infinity_is_near_nothing_else() {
-    assert!(Tolerance::F32.accepts(f64::INFINITY, f64::INFINITY));
-    assert!(!Tolerance::F32.accepts(1.0, f64::INFINITY) && !Tolerance::F32.accepts(f64::INFINITY, 1.0));
-    assert!(!Tolerance::F32.accepts(f64::NEG_INFINITY, f64::INFINITY));
+    let inf = f64::INFINITY;
+    assert!(accepts(inf, inf, 1.0) && accepts(f64::NAN, f64::NAN, 0.0));
+    assert!(!accepts(1.0, inf, 1.0) && !accepts(inf, 1.0, 1.0) && !accepts(-inf, inf, 1.0));
+    assert!(!accepts(f64::NAN, 1.0, inf) && !accepts(1.0, inf, inf));
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     println!(
         "\nIt compiles and its tests pass:\n  cargo test -p kiln-testkit {name}\n  cargo test -p kiln-cuda {name}"
     );
-    println!("A test asks for a right call of it in crates/testkit/src/misfit/calls.rs, to spoil it.");
+    println!("A test asks for a right call of it in crates/testkit/src/misfit/calls, to spoil it.");
     println!("Now put the op's formula where the scaffold has `y = factor·x`, from core down.");
     Ok(true)
 }

@@ -23,22 +23,7 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/core", &["error.rs", "shape.rs"]),
-    (
-        "crates/cpu",
-        &[
-            "ops/attention/backward.rs",
-            "ops/attention/forward.rs",
-            "ops/attention/mod.rs",
-        ],
-    ),
-    ("crates/cpu", &["ops/conv_pool.rs", "ops/conv_pool/grad.rs"]),
-    ("crates/cpu", &["ops/norm.rs", "ops/norm/batch.rs", "ops/norm/group.rs"]),
-    ("crates/cpu", &["ops/reduce.rs", "ops/reduce/axis.rs"]),
     ("crates/cuda", &["ops/conv.rs", "ops/conv/choose.rs"]),
-    (
-        "crates/data",
-        &["loader/batch.rs", "loader/epoch.rs", "loader/fill.rs", "loader/mod.rs"],
-    ),
     ("crates/link", &["lib.rs", "loader.rs", "trampolines.rs"]),
     ("crates/nn", &["files/error.rs", "files/folder.rs", "files/mod.rs"]),
     ("crates/nn", &["autograd/node.rs", "autograd/sum.rs", "tensor.rs"]),
@@ -57,8 +42,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "weights/torch.rs",
         ],
     ),
-    ("crates/testkit", &["golden.rs", "golden/edges.rs"]),
-    ("crates/testkit", &["misfit.rs", "misfit/calls.rs"]),
     ("crates/train", &["capture.rs", "run.rs", "trainer.rs"]),
 ];
 

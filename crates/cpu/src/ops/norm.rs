@@ -5,24 +5,15 @@
 //! variance, and the same at any number of threads.
 
 mod batch;
+mod combine;
 mod group;
 
 use crate::dispatch::float;
 use crate::scalar::Stored;
-use crate::simd::real::Real;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
 use kiln_core::{Buffer, Element, Float, Result, checks};
-
-/// Adds a set of `n` values with mean `mean` and squared deviations `m2` to one of `count` values.
-#[inline(always)]
-fn combine<A: Real>(count: A, (mean, m2): (&mut A, &mut A), n: A, (mean_b, m2_b): (A, A)) {
-    let delta = mean_b - *mean;
-    let share = n / (count + n);
-    *mean += delta * share;
-    *m2 += m2_b + delta * delta * count * share;
-}
 
 /// An optional vector of `n` channels, `value` if there is none.
 fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Upcast<'a, T::Acc>> {

@@ -5,6 +5,7 @@
 //! alone; segment results are joined pairwise in order.
 
 mod axis;
+mod folds;
 
 use crate::dispatch::float;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut};
@@ -14,82 +15,10 @@ use crate::simd::real::Real;
 use crate::simd::row_reduce::fold;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
+use folds::{Fold, Max, Min, Sum, SumSquares};
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Buffer, Result, checks};
 use std::ops::Range;
-
-/// An associative join with its unit and what is done to an element first.
-trait Fold {
-    fn unit<A: Real>() -> A;
-    fn load<A: Real>(x: A) -> A;
-    fn join<A: Real>(a: A, b: A) -> A;
-}
-
-struct Sum;
-struct SumSquares;
-struct Max;
-struct Min;
-
-impl Fold for Sum {
-    #[inline(always)]
-    fn unit<A: Real>() -> A {
-        A::default()
-    }
-    #[inline(always)]
-    fn load<A: Real>(x: A) -> A {
-        x
-    }
-    #[inline(always)]
-    fn join<A: Real>(a: A, b: A) -> A {
-        a + b
-    }
-}
-
-impl Fold for SumSquares {
-    #[inline(always)]
-    fn unit<A: Real>() -> A {
-        A::default()
-    }
-    #[inline(always)]
-    fn load<A: Real>(x: A) -> A {
-        x * x
-    }
-    #[inline(always)]
-    fn join<A: Real>(a: A, b: A) -> A {
-        a + b
-    }
-}
-
-impl Fold for Max {
-    #[inline(always)]
-    fn unit<A: Real>() -> A {
-        A::NEG_INFINITY
-    }
-    #[inline(always)]
-    fn load<A: Real>(x: A) -> A {
-        x
-    }
-    // A NaN in `a` stays because no comparison with it holds; one in `b` is taken.
-    #[inline(always)]
-    fn join<A: Real>(a: A, b: A) -> A {
-        if (b > a) | b.is_nan() { b } else { a }
-    }
-}
-
-impl Fold for Min {
-    #[inline(always)]
-    fn unit<A: Real>() -> A {
-        A::INFINITY
-    }
-    #[inline(always)]
-    fn load<A: Real>(x: A) -> A {
-        x
-    }
-    #[inline(always)]
-    fn join<A: Real>(a: A, b: A) -> A {
-        if (b < a) | b.is_nan() { b } else { a }
-    }
-}
 
 /// Dimensions of one kind with their strides, outermost first.
 #[derive(Default)]

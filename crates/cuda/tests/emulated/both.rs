@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use kiln_core::{Backend, Buffer, DType, Float};
-use kiln_testkit::Tolerance;
+use kiln_testkit::accepts;
 
 /// The float dtypes of the device.
 pub(crate) const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
@@ -125,13 +125,10 @@ pub(crate) fn assert_near(what: &str, scale: f64, (got, want): &(Vec<Out>, Vec<O
         let (g, w) = (got.numbers(), want.numbers());
         assert_eq!((g.len(), got.dtype), (w.len(), want.dtype), "{what}: result {k}");
         // The two may round to neighbours.
-        let tolerance = Tolerance {
-            rtol: 2.0 * rounding(got.dtype) + 1e-5,
-            atol: 4e-6 * scale,
-        };
+        let bound = |want: f64| 4e-6 * scale + (2.0 * rounding(got.dtype) + 1e-5) * want.abs();
         for (i, (&g, &w)) in g.iter().zip(&w).enumerate() {
             assert!(
-                tolerance.accepts(g, w),
+                accepts(g, w, bound(w)),
                 "{what}: result {k}: element {i} of {} is {g:e}, expected {w:e}",
                 got.dtype
             );

@@ -1,6 +1,6 @@
 //! A batch in host memory, whose memory goes back to its loader.
 
-use super::Position;
+use super::position::Position;
 use kiln_core::Shape;
 use std::sync::{Arc, Mutex, PoisonError};
 

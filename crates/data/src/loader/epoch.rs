@@ -1,8 +1,8 @@
 //! The batches of one epoch, inline or from worker threads.
 
-use super::Position;
 use super::batch::HostBatch;
 use super::fill::Job;
+use super::position::Position;
 use crate::{DataError, Result, Sample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

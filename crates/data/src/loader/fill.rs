@@ -1,7 +1,7 @@
 //! How one batch is made: the same code whether a worker or the consumer runs it.
 
-use super::Position;
 use super::batch::{HostBatch, Spares};
+use super::position::Position;
 use crate::error::{panic_message, reserve};
 use crate::transforms::{Draw, Transform};
 use crate::{DataError, Dataset, Place, Result, Sample};

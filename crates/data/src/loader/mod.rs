@@ -4,10 +4,12 @@ mod batch;
 mod device;
 mod epoch;
 mod fill;
+mod position;
 
 pub use batch::HostBatch;
 pub use device::Batch;
 pub use epoch::Epoch;
+pub use position::Position;
 
 use crate::dataset::permutation;
 use crate::transforms::Transform;
@@ -46,16 +48,6 @@ impl Default for LoaderOptions {
             seed: 0,
         }
     }
-}
-
-/// A place in a run: which batch comes next. Saved with a checkpoint and given to [`Loader::resume`], it goes on with
-/// the very batches that an uninterrupted run would have seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Position {
-    /// The epoch, from 0.
-    pub epoch: u64,
-    /// The next batch of the epoch, from 0.
-    pub batch: u64,
 }
 
 /// Makes batches of a dataset.

@@ -1,6 +1,7 @@
 //! The ops of `golden/edges.py`: those of the losses' file, and what else has edges.
 
-use super::{number, numbers, shape};
+use super::losses;
+use super::values::{EPS, number, numbers, shape};
 use kiln_core::ops::{Activation, Window};
 use kiln_core::{Backend, Result};
 use kiln_nn::{Indices, Pad, Tensor};
@@ -47,11 +48,11 @@ pub(super) fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Re
         "avg_pool" => a.avg_pool(&window(case), true, case["count_include_pad"] == true),
         "batch_norm_eval" => {
             let of = |name: &str| Tensor::from_f64(backend, &numbers(&case[name]), &[4], a.dtype());
-            a.batch_norm_eval(&of("mean")?, &of("var")?, Some(&x[1]), Some(&x[2]), super::EPS)
+            a.batch_norm_eval(&of("mean")?, &of("var")?, Some(&x[1]), Some(&x[2]), EPS)
         }
-        "layer_norm" => a.layer_norm(&[4], Some(&x[1]), Some(&x[2]), super::EPS),
-        "rms_norm" => a.rms_norm(&[4], Some(&x[1]), super::EPS),
-        "group_norm" => a.group_norm(2, Some(&x[1]), Some(&x[2]), super::EPS),
+        "layer_norm" => a.layer_norm(&[4], Some(&x[1]), Some(&x[2]), EPS),
+        "rms_norm" => a.rms_norm(&[4], Some(&x[1]), EPS),
+        "group_norm" => a.group_norm(2, Some(&x[1]), Some(&x[2]), EPS),
         "gather" => a.gather(size("axis") as isize, &indices(backend, case)?),
         "scatter_add" => a.scatter_add(size("axis") as isize, &indices(backend, case)?, &x[1]),
         "pad" => {
@@ -64,7 +65,7 @@ pub(super) fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Re
             a.pad(&[(0, 0), (0, 0), (ends[0] as isize, ends[1] as isize)], mode)
         }
         "conv" => a.conv(&x[1], x.get(2), &Window::new([2, 2]), 1, Activation::None),
-        _ => super::call(backend, case, x),
+        _ => losses::call(backend, case, x),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Self-attention over packed queries, keys and values.
 
-use crate::{Array, Case, check, refused, shapes};
+use crate::{Array, Case, Rounding, check, refused, shapes};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
 use proptest::prelude::*;
@@ -18,10 +18,6 @@ impl SelfAttention {
     fn width(&self) -> usize {
         self.qkv.shape[2] / 3 / self.heads
     }
-
-    fn largest(&self) -> f64 {
-        self.qkv.data.iter().fold(0.0, |m, x| x.abs().max(m))
-    }
 }
 
 impl Case for SelfAttention {
@@ -34,10 +30,36 @@ impl Case for SelfAttention {
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
+        self.mean(&x[0], |v, _| v)
+    }
+
+    /// With scores of at most S, a weight is off by the d products and sums of each of its two scores, S of each, twice (its
+    /// own and the sum's), and by a few roundings of the exponential; the result by the sum of t weights and values.
+    ///
+    /// A composed form in half precision scales the queries, rounds them and the scores, 2·S roundings of each, and rounds
+    /// the weights; the factor e of 2 more is for the second order of what that leaves of a weight.
+    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+        let (t, d) = (self.qkv.shape[1] as f64, self.width() as f64);
+        let magnitude = self.mean(&x[0], |v, most| v.abs() * (1.0 + 4.0 * most));
+        Rounding::terms(t + d + 12.0, magnitude).stored(2.0)
+    }
+
+    /// The slope of a weight is a difference of products of a seed with values, one for each of the head's columns, times
+    /// queries or keys over √d; weights that are off multiply it.
+    fn slope_terms(&self, x: &[Array]) -> f64 {
+        let largest = x[0].data.iter().fold(0.0, |m: f64, x| x.abs().max(m));
+        let width = (self.width() as f64).sqrt();
+        2.0 * 1.5 * width * largest.powi(2) * (1.0 + 4.0 * width * largest.powi(2))
+    }
+}
+
+impl SelfAttention {
+    /// The mean of `f` of each value and of the largest score, weighed as attention does.
+    fn mean(&self, x: &Array, f: impl Fn(f64, f64) -> f64) -> Array {
         let (n, t, d) = (self.qkv.shape[0], self.qkv.shape[1], self.width());
         let joined = self.heads * d;
         // Part 0 are queries, 1 keys, 2 values.
-        let entry = |part: usize, n: usize, t: usize, column: usize| x[0].at(&[n, t, part * joined + column]);
+        let entry = |part: usize, n: usize, t: usize, column: usize| x.at(&[n, t, part * joined + column]);
         Array::from_fn(&[n, t, joined], |at| {
             let (n, i, head) = (at[0], at[1], at[2] / d * d);
             let seen = if self.causal { i + 1 } else { t };
@@ -48,20 +70,10 @@ impl Case for SelfAttention {
             let scores: Vec<f64> = (0..seen).map(score).collect();
             let most = scores.iter().fold(f64::NEG_INFINITY, |m, &s| s.max(m));
             let weights: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
-            let values = (0..seen).map(|j| weights[j] * entry(2, n, j, at[2]));
+            let size = scores.iter().fold(0.0, |m: f64, s| s.abs().max(m));
+            let values = (0..seen).map(|j| weights[j] * f(entry(2, n, j, at[2]), size));
             values.sum::<f64>() / weights.iter().sum::<f64>()
         })
-    }
-
-    /// Of a composed form: with scores of at most S, scaling the queries and rounding the scores leave 2·S roundings in a
-    /// score, twice that in a weight (its own and the sum's), which is rounded then, as is the result.
-    fn roundings(&self) -> f64 {
-        2.0 + 4.0 * self.largest().powi(2) * (self.width() as f64).sqrt()
-    }
-
-    /// Results are means of values.
-    fn magnitude(&self) -> f64 {
-        self.largest()
     }
 }
 

@@ -11,30 +11,32 @@ pub use unary::{casts, unary, unary_accuracy};
 
 /// The error function to 1e-15.
 pub(crate) fn erf(x: f64) -> f64 {
-    if x.abs() < 3.0 {
+    if x.abs() < 1.0 {
         erf_series(x)
     } else {
         (1.0 - erfc_fraction(x.abs())).copysign(x)
     }
 }
 
-/// 1 - erf(x), its relative error below 1e-11 in the upper tail too.
+/// 1 - erf(x), its relative error below 1e-15·(1 + x²) in the upper tail too.
 pub(crate) fn erfc(x: f64) -> f64 {
-    if x < 3.0 { 1.0 - erf(x) } else { erfc_fraction(x) }
+    if x < 1.0 { 1.0 - erf(x) } else { erfc_fraction(x) }
 }
 
-/// erf's Maclaurin series, for arguments below 3.
+/// erf's Maclaurin series, for arguments below 1.
 fn erf_series(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
-    for k in 1..100 {
+    for k in 1..30 {
         term *= -x * x / f64::from(k);
         sum += term / f64::from(2 * k + 1);
     }
     sum * std::f64::consts::FRAC_2_SQRT_PI
 }
 
-/// Laplace's continued fraction of the complement, for arguments from 3 on.
+/// Laplace's continued fraction of the complement, for arguments from 1 on. After n terms it is off by about e^(−2x·√(2n)),
+/// which 200/x² terms make 1e-17 (Abramowitz and Stegun, 7.1.14).
 fn erfc_fraction(x: f64) -> f64 {
-    let fraction = (1..60).rev().fold(0.0, |f, k| f64::from(k) / 2.0 / (x + f));
+    let terms = 8 + (200.0 / (x * x)) as i32;
+    let fraction = (1..terms).rev().fold(0.0, |f, k| f64::from(k) / 2.0 / (x + f));
     (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + fraction))
 }

@@ -1,7 +1,11 @@
 //! Losses: cross-entropy in its forms, and losses against a target of the same shape.
 
-use crate::{Array, Case, check, shapes};
-use kiln_core::{Backend, DType, Error, Result};
+mod refused;
+
+pub use refused::refused;
+
+use crate::{Array, Case, Rounding, check, shapes};
+use kiln_core::{Backend, DType, Result};
 use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
 use proptest::prelude::*;
 
@@ -27,6 +31,14 @@ fn log_softmax(x: &[f64]) -> Vec<f64> {
     let m = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let log_s = x.iter().map(|v| (v - m).exp()).sum::<f64>().ln();
     x.iter().map(|v| v - m - log_s).collect()
+}
+
+/// The sizes of what the logarithms of shares are made of: an element, the largest, the logarithm of the sum, which is off
+/// relative to itself.
+fn log_softmax_terms(x: &[f64]) -> Vec<f64> {
+    let m = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let log_s = x.iter().map(|v| (v - m).exp()).sum::<f64>().ln();
+    x.iter().map(|v| v.abs() + m.abs() + log_s + 1.0).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,27 +87,72 @@ impl Case for Labelled {
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
-        let shape = &x[0].shape;
+        self.loss(&x[0], |row| match self.from {
+            Given::Logits => log_softmax(row),
+            Given::LogProbabilities => row.to_vec(),
+            Given::Probabilities => {
+                let sum: f64 = row.iter().sum();
+                row.iter().map(|p| (p / sum).clamp(1e-7, 1.0 - 1e-7).ln()).collect()
+            }
+        })
+    }
+
+    /// Sums over the classes and over the rows; a logarithm is off by what its argument is off relative to itself.
+    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+        let classes = self.x.shape[self.x.shape.len() - 1];
+        let magnitude = self.loss(&x[0], |row| match self.from {
+            Given::Logits => log_softmax_terms(row).iter().map(|t| -t).collect(),
+            Given::LogProbabilities => row.iter().map(|x| -x.abs()).collect(),
+            Given::Probabilities => {
+                let sum: f64 = row.iter().sum();
+                row.iter().map(|p| -(p / sum).ln().abs() - 1.0).collect()
+            }
+        });
+        Rounding::terms((2 * classes + self.labels.len()) as f64 + 12.0, magnitude)
+    }
+
+    /// A share less its target, both up to 1, or the reciprocal of a probability less that of the sum; times a seed and a
+    /// weight of up to 2, and over the weights of all where they are averaged.
+    fn slope_terms(&self, x: &[Array]) -> f64 {
+        let least = x[0].data.iter().fold(1.0, |m: f64, x| m.min(x.abs()));
+        let one = 1.5 * 2.0 * 2.0;
+        let one = if self.from == Given::Probabilities {
+            one / least
+        } else {
+            one
+        };
+        match self.reduction {
+            Reduction::Mean => one / self.total().max(0.1),
+            _ => one,
+        }
+    }
+}
+
+impl Labelled {
+    /// Weights of the labels that are not ignored.
+    fn total(&self) -> f64 {
+        let counted = self.labels.iter().filter(|l| i64::from(**l) != self.ignore);
+        let weight = |l: &i32| self.weight.as_ref().map_or(1.0, |w| w.data[*l as usize]);
+        counted.map(weight).sum()
+    }
+
+    /// The loss by logarithms of the shares of a row, whatever they are.
+    fn loss(&self, x: &Array, logs: impl Fn(&[f64]) -> Vec<f64>) -> Array {
+        let shape = &x.shape;
         let c = shape[shape.len() - 1];
         let w = |c: usize| self.weight.as_ref().map_or(1.0, |w| w.data[c]);
-        let (mut losses, mut total) = (Vec::new(), 0.0);
-        for (row, &label) in x[0].data.chunks(c).zip(&self.labels) {
+        let mut losses = Vec::new();
+        for (row, &label) in x.data.chunks(c).zip(&self.labels) {
             if i64::from(label) == self.ignore {
                 losses.push(0.0);
                 continue;
             }
             let t = label as usize;
-            let sum: f64 = row.iter().sum();
-            let log_p = match self.from {
-                Given::Logits => log_softmax(row),
-                Given::LogProbabilities => row.to_vec(),
-                Given::Probabilities => row.iter().map(|p| (p / sum).clamp(1e-7, 1.0 - 1e-7).ln()).collect(),
-            };
+            let log_p = logs(row);
             let even: f64 = (0..c).map(|i| w(i) * log_p[i]).sum();
             losses.push(-(1.0 - self.smoothing) * w(t) * log_p[t] - self.smoothing / c as f64 * even);
-            total += w(t);
         }
-        reduced(self.reduction, losses, &shape[..shape.len() - 1], total)
+        reduced(self.reduction, losses, &shape[..shape.len() - 1], self.total())
     }
 }
 
@@ -209,6 +266,46 @@ impl Case for Paired {
     }
 
     fn oracle(&self, inputs: &[Array]) -> Array {
+        self.loss(inputs, false)
+    }
+
+    /// A few roundings of each loss, and sums over classes and losses.
+    fn rounding(&self, inputs: &[Array], _: &Array) -> Rounding {
+        let shape = &self.x.shape;
+        let classes = match self.f {
+            Pointwise::Soft(..) => 2 * shape[shape.len() - 1],
+            _ => 0,
+        };
+        let each = if self.reduction == Reduction::None {
+            0
+        } else {
+            self.x.size()
+        };
+        Rounding::terms((classes + each) as f64 + 12.0, self.loss(inputs, true))
+    }
+
+    /// Shares less targets, logarithms less inputs of up to 4: below 8 with their weights of up to 2; for cross-entropy of
+    /// probabilities from 0.05 on, over their product with the complement.
+    fn slope_terms(&self, _: &[Array]) -> f64 {
+        let one = match self.f {
+            Pointwise::Bce => 1.5 * 2.0 / (0.05 * 0.95),
+            _ => 1.5 * 2.0 * 8.0,
+        };
+        let rows = match self.f {
+            Pointwise::Soft(..) => self.x.size() / self.x.shape[self.x.shape.len() - 1],
+            _ => self.x.size(),
+        };
+        if self.reduction == Reduction::Mean {
+            one / rows.max(1) as f64
+        } else {
+            one
+        }
+    }
+}
+
+impl Paired {
+    /// The loss, or the magnitudes of what it is made of.
+    fn loss(&self, inputs: &[Array], terms: bool) -> Array {
         let shape = &inputs[0].shape;
         if let Pointwise::Soft(smoothing, w) = &self.f {
             let c = shape[shape.len() - 1];
@@ -219,7 +316,11 @@ impl Case for Paired {
                         let t = t * (1.0 - smoothing) + smoothing / c as f64;
                         -w.as_ref().map_or(1.0, |w| w.data[i]) * t * l
                     };
-                    log_softmax(x).into_iter().zip(t).enumerate().map(term).sum()
+                    let logs = match terms {
+                        true => log_softmax_terms(x).iter().map(|t| -t).collect(),
+                        false => log_softmax(x),
+                    };
+                    logs.into_iter().zip(t).enumerate().map(term).sum()
                 })
                 .collect();
             let n = losses.len() as f64;
@@ -228,21 +329,28 @@ impl Case for Paired {
         let losses = Array::from_fn(shape, |at| {
             let (x, t) = (inputs[0].at(at), inputs[1].at(at));
             let d = (x - t).abs();
+            let plus = if terms { 1.0 } else { -1.0 };
             match &self.f {
                 Pointwise::Mse => d * d,
                 Pointwise::L1 => d,
                 Pointwise::Huber(delta) if d <= *delta => d * d / 2.0,
-                Pointwise::Huber(delta) => delta * (d - delta / 2.0),
+                Pointwise::Huber(delta) => delta * (d + plus * delta / 2.0),
                 Pointwise::SmoothL1(beta) if d < *beta => d * d / 2.0 / beta,
-                Pointwise::SmoothL1(beta) => d - beta / 2.0,
+                Pointwise::SmoothL1(beta) => d + plus * beta / 2.0,
+                // A logarithm is off by what its argument is off, and those of the complement by the rounding of 1 − x.
+                Pointwise::Bce if terms => t * x.ln().abs() + (1.0 - t) * (1.0 - x).ln().abs() + 1.0,
                 Pointwise::Bce => -t * x.ln().max(-100.0) - (1.0 - t) * (1.0 - x).ln().max(-100.0),
                 Pointwise::BceWithLogits(w) => {
                     let w = w.as_ref().map_or(1.0, |w| w.broadcast_at(at));
                     // −ln σ(x) = ln(1 + e⁻ˣ), and −ln(1 − σ(x)) the same of −x.
-                    w * t * (-x).exp().ln_1p() + (1.0 - t) * x.exp().ln_1p()
+                    let loss = w * t * (-x).exp().ln_1p() + (1.0 - t) * x.exp().ln_1p();
+                    // Stable forms add x to the logarithm of 1 + e^−|x|.
+                    loss + if terms { (1.0 + w) * x.abs() } else { 0.0 }
                 }
+                Pointwise::KlDiv(true) if terms => t.exp() * (t.abs() + x.abs() + 1.0),
                 Pointwise::KlDiv(true) => t.exp() * (t - x),
                 Pointwise::KlDiv(false) if t == 0.0 => 0.0,
+                Pointwise::KlDiv(false) if terms => t * (t.ln().abs() + x.abs() + 1.0),
                 Pointwise::KlDiv(false) => t * (t.ln() - x),
                 Pointwise::Soft(..) => unreachable!("reduced by rows above"),
             }
@@ -338,118 +446,4 @@ pub fn limits<B: Backend>(backend: &B) {
         Ok(())
     };
     run().unwrap_or_else(|e| panic!("{e}"));
-}
-
-/// Bad arguments are typed errors.
-pub fn refused<B: Backend>(backend: &B) {
-    let zeros = |shape: &[usize], dtype| Tensor::zeros(backend, shape, dtype).unwrap_or_else(|e| panic!("{e}"));
-    let f32 = |shape: &[usize]| zeros(shape, DType::F32);
-    let labels = |v: &[i32], shape: &[usize]| Indices::from_slice(backend, v, shape).unwrap_or_else(|e| panic!("{e}"));
-    let shape = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::ShapeMismatch { .. })), "{r:?}");
-    let dtype = |r: Result<Tensor<B>>| assert!(matches!(r, Err(Error::DTypeMismatch { .. })), "{r:?}");
-    let argument = |name: &str, r: Result<Tensor<B>>| match r {
-        Err(Error::InvalidArgument { argument, .. }) => assert_eq!(argument, name),
-        other => panic!("{other:?}"),
-    };
-    let (logits, good) = (f32(&[3, 10]), labels(&[0, 9, 5], &[3]));
-    let every = |x: &Tensor<B>, l: &Indices<B>| {
-        [
-            x.cross_entropy(l),
-            x.nll_loss(l),
-            x.cross_entropy_from_probabilities(l, Reduction::Mean),
-        ]
-    };
-    for bad in [10, -1, i32::MAX, i32::MIN] {
-        for r in every(&logits, &labels(&[1, 2, bad], &[3])) {
-            match r {
-                Err(Error::IndexOutOfRange {
-                    index, position, size, ..
-                }) => {
-                    assert_eq!((index, position, size), (i64::from(bad), 2, 10));
-                }
-                other => panic!("label {bad}: {other:?}"),
-            }
-        }
-    }
-    for bad in [
-        labels(&[0, 1], &[2]),
-        labels(&[0; 3], &[3, 1]),
-        labels(&[0], &[]),
-        labels(&[], &[0]),
-    ] {
-        every(&logits, &bad).into_iter().for_each(shape);
-    }
-    every(&f32(&[3, 0]), &good)
-        .into_iter()
-        .for_each(|r| argument("classes", r));
-    for r in every(&f32(&[]), &labels(&[0], &[])) {
-        assert!(matches!(r, Err(Error::Rank { .. })), "{r:?}");
-    }
-    for rank in 1..=6 {
-        let lead = &[1, 2, 1, 2, 1][..rank - 1];
-        let x = f32(&[lead, &[4]].concat());
-        let n = lead.iter().product::<usize>();
-        every(&x, &labels(&vec![3; n], lead))
-            .into_iter()
-            .for_each(|r| assert!(r.is_ok(), "rank {rank}: {r:?}"));
-        every(&x, &labels(&vec![3; n], &[lead, &[1]].concat()))
-            .into_iter()
-            .for_each(shape);
-    }
-    let mask = Indices::from_slice(backend, &[0u8; 3], &[3]).unwrap_or_else(|e| panic!("{e}"));
-    every(&logits, &mask)
-        .into_iter()
-        .for_each(|r| assert!(matches!(r, Err(Error::UnsupportedDType { .. })), "{r:?}"));
-    let with = |smoothing: f64, weight: Option<&Tensor<B>>| {
-        let options = CrossEntropyOptions {
-            label_smoothing: smoothing,
-            weight,
-            ..Default::default()
-        };
-        [
-            logits.cross_entropy_with(&good, &options),
-            logits.nll_loss_with(&good, &options),
-            logits.cross_entropy_soft(&logits, &options),
-        ]
-    };
-    for bad in [2.0, -0.1, f64::NAN, f64::INFINITY] {
-        with(bad, None).into_iter().for_each(|r| argument("label_smoothing", r));
-    }
-    for bad in [f32(&[9]), f32(&[1, 10]), f32(&[]), f32(&[0])] {
-        with(0.0, Some(&bad)).into_iter().for_each(shape);
-    }
-    with(0.0, Some(&zeros(&[10], DType::BF16))).into_iter().for_each(dtype);
-    let tracked = f32(&[10]).requires_grad();
-    with(0.0, Some(&tracked))
-        .into_iter()
-        .for_each(|r| assert!(matches!(r, Err(Error::NoGradient { .. })), "{r:?}"));
-    let r = Reduction::Mean;
-    let pairs = |x: &Tensor<B>, t: &Tensor<B>| {
-        [
-            x.mse_loss(t, r),
-            x.l1_loss(t, r),
-            x.huber_loss(t, 1.0, r),
-            x.smooth_l1_loss(t, 0.0, r),
-            x.smooth_l1_loss(t, 1.0, r),
-            x.bce_loss(t, r),
-            x.bce_with_logits(t, None, r),
-            x.kl_div(t, false, r),
-            x.cross_entropy_soft(t, &CrossEntropyOptions::default()),
-        ]
-    };
-    for bad in [f32(&[3]), f32(&[3, 1]), f32(&[10, 3]), f32(&[])] {
-        pairs(&logits, &bad).into_iter().for_each(shape);
-    }
-    pairs(&logits, &zeros(&[3, 10], DType::BF16))
-        .into_iter()
-        .for_each(dtype);
-    for bad in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
-        argument("delta", logits.huber_loss(&logits, bad, r));
-    }
-    for bad in [-1.0, f64::NAN, f64::NEG_INFINITY] {
-        argument("beta", logits.smooth_l1_loss(&logits, bad, r));
-    }
-    shape(logits.bce_with_logits(&logits, Some(&f32(&[3])), r));
-    shape(logits.bce_with_logits(&logits, Some(&f32(&[2, 3, 10])), r));
-    dtype(logits.bce_with_logits(&logits, Some(&zeros(&[10], DType::BF16)), r));
 }

@@ -2,7 +2,7 @@
 
 use super::elementwise::Function;
 use crate::array::broadcast_shape;
-use crate::{Array, Case, check, shapes};
+use crate::{Array, Case, Rounding, check, shapes};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
@@ -61,6 +61,15 @@ impl Case for Product {
             c.shape.remove(batch.len());
         }
         c
+    }
+
+    /// A product for each entry of a row, and their sum.
+    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+        let inner = match (self.trans.is_some_and(|t| t.0), self.a.shape.len()) {
+            (true, rank) => self.a.shape[rank - 2],
+            (false, rank) => self.a.shape[rank - 1],
+        };
+        Rounding::terms(inner as f64 + 1.0, self.oracle(&magnitudes(x)))
     }
 }
 
@@ -146,6 +155,45 @@ impl Case for Linear {
             activate(self.f, sum + x.get(2).map_or(0.0, |b| b.at(&[j])))
         })
     }
+
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        let sums = Linear {
+            f: Activation::None,
+            ..self.clone()
+        };
+        let inner = self.w.shape[1] as f64;
+        activated(self.f, inner + 2.0, sums.oracle(&magnitudes(x)), want)
+    }
+
+    fn slope_terms(&self, x: &[Array]) -> f64 {
+        activated_slope(self.f, x)
+    }
+}
+
+/// The absolute values of every input: with them an oracle that adds up products gives the sum of their magnitudes.
+pub(super) fn magnitudes(inputs: &[Array]) -> Vec<Array> {
+    inputs.iter().map(|x| x.map(f64::abs)).collect()
+}
+
+/// Sums of `steps` roundings of terms with these magnitudes, put into an activation. No slope of an activation is above
+/// hardswish's 1.5, by which it may enlarge the error of a sum; its own comes on top, and fused formulas may round twice as
+/// often as the function of the table, which has units of two roundings.
+pub(super) fn activated(f: Activation, steps: f64, magnitude: Array, want: &Array) -> Rounding {
+    let Some(f) = f.function() else {
+        return Rounding::terms(steps, magnitude);
+    };
+    let each = magnitude.data.iter().zip(&want.data);
+    let data = each.map(|(m, y)| 1.5 * m + y.abs()).collect();
+    Rounding::terms(steps + 2.0 * f.function().ulps, Array::new(&magnitude.shape, data))
+}
+
+/// Terms of an activation's slope are up to 1.5 in size where they cancel; seeds are up to 1.5, and the operands of the sum
+/// that they are multiplied by up to the largest input. A gradient may collect them from every result, of which the
+/// bound counts the number.
+pub(super) fn activated_slope(f: Activation, x: &[Array]) -> f64 {
+    let inputs = x.iter().flat_map(|x| &x.data);
+    let largest = inputs.fold(1.0, |m: f64, x| m.max(x.abs()));
+    f.function().map_or(0.0, |_| 1.5 * 1.5 * largest)
 }
 
 /// The activations of fused ops, as their formulas read.

@@ -1,7 +1,8 @@
 //! Poolings.
 
+use super::matmul::magnitudes;
 use crate::array::unravel;
-use crate::{Array, Case, check, shapes};
+use crate::{Array, Case, Rounding, check, shapes};
 use kiln_core::ops::{Padding, Window};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
@@ -126,6 +127,14 @@ impl Case for Pool {
             }
         })
     }
+
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        let taps: usize = self.axes.iter().map(|a| a.kernel).product();
+        match self.kind {
+            Kind::Max => Rounding::exact(want),
+            Kind::Average { .. } => Rounding::terms(taps as f64 + 1.0, self.oracle(&magnitudes(x))),
+        }
+    }
 }
 
 fn axis(dilated: bool) -> impl Strategy<Value = Axis> {
@@ -224,6 +233,12 @@ impl Case for Adaptive {
             y.shape = vec![batch, channels];
         }
         y
+    }
+
+    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+        let shape = &self.x.shape;
+        let positions: usize = shape[1..shape.len() - 1].iter().product();
+        Rounding::terms(positions as f64 + 1.0, self.oracle(&magnitudes(x)))
     }
 }
 

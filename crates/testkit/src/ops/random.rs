@@ -1,6 +1,6 @@
 //! Random tensors and dropout.
 
-use crate::{Array, Case, check, refused, shapes};
+use crate::{Array, Case, Rounding, check, refused, shapes};
 use kiln_core::philox::{normal_pair, truncated_normal, uniform};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{Indices, Init, Rng, Tensor};
@@ -68,6 +68,11 @@ impl Case for Dropout {
         let data = x[0].data.iter().enumerate();
         let data = data.map(|(i, v)| if kept(i) { v / (1.0 - self.p) } else { 0.0 });
         Array::new(&x[0].shape, data.collect())
+    }
+
+    /// The factor 1/(1 − p) and the product with it.
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::relative(3.0, want)
     }
 }
 

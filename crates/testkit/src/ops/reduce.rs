@@ -1,7 +1,8 @@
 //! Reductions, arg-reductions, running sums and top-k.
 
+use super::matmul::magnitudes;
 use crate::array::unravel;
-use crate::{Array, Case, Proof, check, shapes};
+use crate::{Array, Case, Proof, Rounding, check, shapes};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{Tensor, grad};
 use proptest::prelude::*;
@@ -65,21 +66,7 @@ impl Case for Reduction {
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
-        let (x, reduced) = (&x[0], self.reduced());
-        let kept: Vec<usize> = x
-            .shape
-            .iter()
-            .zip(&reduced)
-            .map(|(&d, &r)| if r { 1 } else { d })
-            .collect();
-        let mut groups = vec![Vec::new(); kept.iter().product()];
-        for (n, &v) in x.data.iter().enumerate() {
-            let index = unravel(n, &x.shape);
-            let at = index.iter().zip(&reduced).zip(&kept);
-            let o = at.fold(0, |o, ((&i, &r), &d)| o * d + if r { 0 } else { i });
-            groups[o].push(v);
-        }
-        let data = groups.iter().map(|v| {
+        self.each(&x[0], |v| {
             let n = v.len() as f64;
             let sum = |f: &dyn Fn(f64) -> f64| v.iter().map(|&x| f(x)).sum::<f64>();
             let mean = sum(&|x| x) / n;
@@ -98,11 +85,57 @@ impl Case for Reduction {
                 Kind::Norm(p) => sum(&|x| x.abs().powf(p)).powf(p.recip()),
                 Kind::LogSumExp => sum(&f64::exp).ln(),
             }
-        });
-        let data = data.collect();
-        let removed = |(d, r): (usize, bool)| (self.keep_dim || !r).then_some(d);
-        let shape: Vec<usize> = kept.into_iter().zip(reduced).filter_map(removed).collect();
-        Array::new(&shape, data)
+        })
+    }
+
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        let n = self.count() as f64;
+        match self.kind {
+            Kind::Max | Kind::Min | Kind::Norm(f64::INFINITY) => Rounding::exact(want),
+            Kind::Sum | Kind::Mean => Rounding::terms(n + 1.0, self.oracle(&magnitudes(x))),
+            // Squares of differences from a mean that is off itself by its sum.
+            Kind::Var(c) => Rounding::terms(n + 4.0, self.squares(x, c)),
+            // The root of it: half of its relative error.
+            Kind::Std(c) => {
+                let squares = self.squares(x, c);
+                let each = squares.data.iter().zip(&want.data);
+                let half = |(s, y): (&f64, &f64)| if *y == 0.0 { 0.0 } else { y + s / (2.0 * y) };
+                Rounding::terms(n + 4.0, Array::new(&want.shape, each.map(half).collect()))
+            }
+            // Powers of two units, their sum, and a power of it by an exponent that is rounded: its logarithm counts.
+            Kind::Norm(p) => {
+                let sum = want.data.iter().map(|y| y.ln().abs()).filter(|l| l.is_finite());
+                let logarithm = sum.fold(1.0, f64::max) * p.max(1.0);
+                Rounding::relative((n + 8.0) * p.recip().max(1.0) + 4.0 * logarithm, want)
+            }
+            // The maximum, differences from it, and the logarithm of a sum that is off relative to itself.
+            Kind::LogSumExp => {
+                let magnitude = self.each(&x[0], |v| {
+                    let log = v.iter().map(|x| x.exp()).sum::<f64>().ln().abs();
+                    let most = v.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+                    1.0 + 3.0 * most + if log.is_finite() { log } else { 0.0 }
+                });
+                Rounding::terms(n + 6.0, magnitude)
+            }
+        }
+    }
+
+    /// Differences from the mean cancel where elements lie close; their own slopes are shares of a count, and for the
+    /// deviation they are over it.
+    fn slope_terms(&self, x: &[Array]) -> f64 {
+        let largest = x[0].data.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+        match self.kind {
+            Kind::Var(c) | Kind::Std(c) if self.count() > c => {
+                let each = 2.0 * 1.5 * 2.0 * largest / (self.count() - c) as f64;
+                let deviation = self.oracle(x).data.into_iter().filter(|y| *y > 0.0).fold(1.0, f64::min);
+                each / if matches!(self.kind, Kind::Std(_)) {
+                    deviation
+                } else {
+                    1.0
+                }
+            }
+            _ => 0.0,
+        }
     }
 
     fn proof(&self) -> Proof {
@@ -115,6 +148,37 @@ impl Case for Reduction {
             }
             _ => Proof::SecondGradient,
         }
+    }
+}
+
+impl Reduction {
+    /// `f` of the elements that are reduced into each result.
+    fn each(&self, x: &Array, f: impl Fn(&[f64]) -> f64) -> Array {
+        let reduced = self.reduced();
+        let kept: Vec<usize> = x
+            .shape
+            .iter()
+            .zip(&reduced)
+            .map(|(&d, &r)| if r { 1 } else { d })
+            .collect();
+        let mut groups = vec![Vec::new(); kept.iter().product()];
+        for (n, &v) in x.data.iter().enumerate() {
+            let index = unravel(n, &x.shape);
+            let at = index.iter().zip(&reduced).zip(&kept);
+            let o = at.fold(0, |o, ((&i, &r), &d)| o * d + if r { 0 } else { i });
+            groups[o].push(v);
+        }
+        let data = groups.iter().map(|v| f(v)).collect();
+        let removed = |(d, r): (usize, bool)| (self.keep_dim || !r).then_some(d);
+        let shape: Vec<usize> = kept.into_iter().zip(reduced).filter_map(removed).collect();
+        Array::new(&shape, data)
+    }
+
+    /// The sum of squares that a variance with this correction is less than.
+    fn squares(&self, x: &[Array], correction: usize) -> Array {
+        self.each(&x[0], |v| {
+            v.iter().map(|x| x * x).sum::<f64>() / (v.len() as f64 - correction as f64).max(1.0)
+        })
     }
 }
 
@@ -253,6 +317,13 @@ impl Case for OneAxis {
             y.shape.remove(axis);
         }
         y
+    }
+
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        match self.f {
+            Along::Cumsum => Rounding::terms(self.x.shape[self.axis] as f64, self.oracle(&magnitudes(x))),
+            _ => Rounding::exact(want),
+        }
     }
 
     fn proof(&self) -> Proof {

@@ -1,6 +1,6 @@
 //! Softmax and log-softmax.
 
-use crate::{Array, Case, check, shapes};
+use crate::{Array, Case, Rounding, check, shapes};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
 use proptest::prelude::*;
@@ -28,13 +28,37 @@ impl Case for Softmax {
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
-        let (x, axis) = (&x[0], self.axis);
+        self.each(&x[0], |x, m, log_s| {
+            let log_p = x - m - log_s;
+            if self.log { log_p } else { log_p.exp() }
+        })
+    }
+
+    /// The exponentials, their sum, a logarithm. An error of x − m is one of a share relative to it.
+    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+        let magnitude = self.each(&x[0], |x, m, log_s| match self.log {
+            true => x.abs() + m.abs() + log_s.abs() + 1.0,
+            false => (x - m - log_s).exp() * (1.0 + (x - m).abs()),
+        });
+        Rounding::terms(self.x.shape[self.axis] as f64 + 8.0, magnitude)
+    }
+
+    /// Seeds of 1.5, less shares of their sum.
+    fn slope_terms(&self, _: &[Array]) -> f64 {
+        let n = if self.log { self.x.shape[self.axis] } else { 1 };
+        1.5 * (1 + n) as f64
+    }
+}
+
+impl Softmax {
+    /// `f` of each element, and of the maximum and the logarithm of the sum of its row.
+    fn each(&self, x: &Array, f: impl Fn(f64, f64, f64) -> f64) -> Array {
+        let axis = self.axis;
         Array::from_fn(&x.shape, |at| {
             let row = (0..x.shape[axis]).map(|j| x.at(&[&at[..axis], &[j], &at[axis + 1..]].concat()));
             let m = row.clone().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = row.map(|v| (v - m).exp()).sum();
-            let log_p = x.at(at) - m - sum.ln();
-            if self.log { log_p } else { log_p.exp() }
+            f(x.at(at), m, sum.ln())
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The gradient of attention. The softmax is made again from its logarithm, a block at a time.
 
-use super::{Call, QUERIES, by_head};
+use super::call::{Call, QUERIES, by_head};
 use crate::Cpu;
 use crate::gemm::{AOperand, CTile, Kernels, Segment, gemm_tn_segmented};
 use crate::parallel::try_chunks_mut;

@@ -1,6 +1,6 @@
 //! `y = softmax(scale·q·kᵀ)·v`, and the logarithm of what the softmax divides by.
 
-use super::{Call, QUERIES, by_head};
+use super::call::{Call, QUERIES, by_head};
 use crate::Cpu;
 use crate::gemm::Kernels;
 use crate::parallel::try_chunks_mut;

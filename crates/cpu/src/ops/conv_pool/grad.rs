@@ -1,7 +1,7 @@
 //! The gradients of a convolution with its max pooling, some images at a time: the gradient of the convolution's result is
 //! made where it is read, or not at all.
 
-use super::{BatchSplit, SUMS};
+use super::split::{BatchSplit, SUMS};
 use crate::fused_pool::argmax_grad::ArgmaxGrad;
 use crate::gemm::sum_parts;
 use crate::ops::conv::{data_grad, weight_grad};

@@ -1,6 +1,6 @@
 //! Batch norm of `[rows, channels]`.
 
-use super::combine;
+use super::combine::combine;
 use crate::Cpu;
 use crate::parallel::{GRAIN, chunks_mut, items_mut};
 use crate::simd::column_tile::{Lanes, Tile};

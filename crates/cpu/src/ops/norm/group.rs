@@ -4,7 +4,7 @@
 //! sums go down the columns in fixed chunks of positions, and the columns of a group are added up.
 
 use super::batch::Affine;
-use super::combine;
+use super::combine::combine;
 use crate::Cpu;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut, zip3_mut};
 use crate::simd::lanes::lanes;

@@ -1,6 +1,6 @@
 //! Ops that walk one axis and keep its order in mind: arg-reductions, cumulative sums, top-k.
 
-use super::{Fold, Max, Min};
+use super::folds::{Fold, Max, Min};
 use crate::Cpu;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip3_mut};
 use crate::simd::column_tile::TILE;

@@ -1,6 +1,6 @@
 //! The launches of Winograd's convolution: the weight once, then the tiles in turns that fit the scratch.
 
-use super::variants::{WAVES, geometry};
+use super::launch::{WAVES, geometry};
 use super::{Pass, Tile};
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};

@@ -1,7 +1,7 @@
 //! Functions of two tensors with broadcasting, comparisons and selection.
 
 use crate::array::broadcast_shape;
-use crate::{Array, Case, check, check_with, shapes};
+use crate::{Array, Case, Rounding, check, check_with, shapes};
 use kiln_core::ops::Binary;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Indices, Tensor, grad};
@@ -50,6 +50,19 @@ impl Case for Pair {
             Binary::Atan2 => a.atan2(b),
             Binary::Remainder => a - b * (a / b).floor(),
         })
+    }
+
+    /// Arithmetic rounds once; powers and angles are within 2 and 3 units in the last place, of two roundings each, for CUDA's
+    /// libraries (CUDA C++ programming guide, mathematical functions), which the CPU's are not above. A remainder is what
+    /// is left of its operands.
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        match self.f {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => Rounding::relative(1.0, want),
+            Binary::Pow => Rounding::relative(4.0, want),
+            Binary::Maximum | Binary::Minimum => Rounding::exact(want),
+            Binary::Atan2 => Rounding::relative(6.0, want),
+            Binary::Remainder => Rounding::terms(3.0, zip(&x[0], &x[1], |a, b| a.abs() + b.abs())),
+        }
     }
 }
 
@@ -209,7 +222,7 @@ pub fn comparisons<B: Backend>(backend: &B) {
         fn inputs(&self) -> Vec<Array> {
             vec![self.a.clone(), self.b.clone()]
         }
-        /// One number whose bits are the six masks, then those against the number 1.
+        /// Numbers whose bits are the six masks, and those against the number 1.
         fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
             let (a, b) = (&x[0], &x[1]);
             let masks = [a.eq(b)?, a.ne(b)?, a.lt(b)?, a.le(b)?, a.gt(b)?, a.ge(b)?];
@@ -221,25 +234,32 @@ pub fn comparisons<B: Backend>(backend: &B) {
                 a.gt_scalar(1.0)?,
                 a.ge_scalar(1.0)?,
             ];
-            let mut sum = a.detach().zeros_like()?;
-            for (i, mask) in masks.iter().chain(&one).enumerate() {
-                sum = sum.add(&mask.to_float(a.dtype())?.mul_scalar(f64::from(1 << i))?)?;
-            }
-            Ok(sum)
+            // Of the shape of both, which the masks against a number need not have.
+            let none = masks[0].to_float(a.dtype())?.zeros_like()?;
+            let bits = |masks: &[Indices<B>]| {
+                masks.iter().enumerate().try_fold(none.clone(), |sum, (i, mask)| {
+                    sum.add(&mask.to_float(a.dtype())?.mul_scalar(f64::from(1 << i))?)
+                })
+            };
+            Tensor::stack(&[&bits(&masks)?, &bits(&one)?], 0)
         }
         fn oracle(&self, x: &[Array]) -> Array {
             let bits = |a: f64, b: f64| {
                 let all = [a == b, a != b, a < b, a <= b, a > b, a >= b];
                 all.iter().enumerate().map(|(i, &m)| u32::from(m) << i).sum::<u32>()
             };
-            zip(&x[0], &x[1], |a, b| f64::from(bits(a, b) | bits(a, 1.0) << 6))
+            let each = [
+                zip(&x[0], &x[1], |a, b| f64::from(bits(a, b))),
+                zip(&x[0], &x[1], |a, _| f64::from(bits(a, 1.0))),
+            ];
+            let shape = [&[2][..], &each[0].shape].concat();
+            Array::new(&shape, each.map(|y| y.data).concat())
         }
         fn proof(&self) -> crate::Proof {
             crate::Proof::Forward
         }
-        /// Twelve bits do not fit the eight and eleven of the halves.
-        fn roundings(&self) -> f64 {
-            0.0
+        fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+            Rounding::exact(want)
         }
     }
     let few = |shape: &[usize]| {
@@ -299,6 +319,10 @@ impl Case for Select {
                 b.broadcast_at(i)
             }
         })
+    }
+
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::exact(want)
     }
 }
 

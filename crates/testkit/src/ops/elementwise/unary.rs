@@ -1,7 +1,7 @@
 //! Functions of one tensor: each against its formula in f64.
 
 use super::{erf, erfc};
-use crate::{Array, Case, check_with, shapes};
+use crate::{Array, Case, Rounding, check_with, shapes};
 use kiln_core::ops::Unary;
 use kiln_core::{Backend, DType, Result, unary_functions};
 use kiln_nn::Tensor;
@@ -72,6 +72,26 @@ impl Case for Apply {
 
     fn oracle(&self, x: &[Array]) -> Array {
         x[0].map(|x| exact(self.f, x))
+    }
+
+    /// A unit in the last place is two roundings, and parameters are rounded.
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        let row = self.f.f.function();
+        if row.ulps == 0.0 {
+            return Rounding::exact(want);
+        }
+        let terms = x[0].data.iter().zip(&want.data);
+        let magnitude = terms.map(|(&x, &y)| terms_of(self.f, x, y)).collect();
+        let steps = 2.0 * row.ulps + row.parameters.len() as f64;
+        // The table's units are those of f32. In f64 formulas are not corrected for the rounding of what they put into an
+        // exponential: the few roundings of an argument of up to x² count as often.
+        let square = x[0].data.iter().fold(0.0, |m: f64, x| m.max(x * x));
+        Rounding::terms(steps, Array::new(&want.shape, magnitude)).oracle(steps + 4.0 * square)
+    }
+
+    /// Slopes of bounded functions are made of numbers up to 1, or of their parameters, which cancel in their tails.
+    fn slope_terms(&self, _: &[Array]) -> f64 {
+        1.5 * self.f.a.abs().max(1.0) * 2.0
     }
 }
 
@@ -250,7 +270,7 @@ fn every_magnitude() -> Vec<f32> {
 
 /// The error of a value in f32 in units in the last place of the exact one; infinite where one is a number and the other is
 /// not.
-fn error_in_ulps(Function { f, a, b }: Function, x: f64, got: f64, want: f64) -> f64 {
+fn error_in_ulps(f: Function, x: f64, got: f64, want: f64) -> f64 {
     let largest = f64::from(f32::MAX) * (1.0 - 1e-6);
     let right = |right: bool| if right { 0.0 } else { f64::INFINITY };
     if want.is_nan() || got.is_nan() {
@@ -262,8 +282,15 @@ fn error_in_ulps(Function { f, a, b }: Function, x: f64, got: f64, want: f64) ->
     if want.abs() < TINY {
         return right((got - want).abs() <= TINY_ERROR.max(want.abs() * 1e-5));
     }
-    // Where the parameters themselves cancel or magnify, in units of what they are applied to.
-    let of = match f {
+    let of = terms_of(f, x, want);
+    let unit = 2f64.powi((of.log2().floor().max(-126.0)) as i32 - 23);
+    (got - want).abs() / unit
+}
+
+/// The size of what the result `want` at x is made of: where parameters themselves cancel or magnify, of what they are
+/// applied to.
+fn terms_of(Function { f, a, b }: Function, x: f64, want: f64) -> f64 {
+    match f {
         Unary::Affine => (a * x).abs() + b.abs(),
         Unary::Softplus => want.abs() * (1.0 + (a * x).abs()),
         Unary::Celu if x < 0.0 => want.abs() * (1.0 + (x / a).abs() * (x / a).exp()),
@@ -272,9 +299,7 @@ fn error_in_ulps(Function { f, a, b }: Function, x: f64, got: f64, want: f64) ->
         Unary::Hardsigmoid => 0.5,
         Unary::Hardswish => x.abs() * 0.5,
         _ => want.abs(),
-    };
-    let unit = 2f64.powi((of.log2().floor().max(-126.0)) as i32 - 23);
-    (got - want).abs() / unit
+    }
 }
 
 /// Arithmetic with numbers, and conversion with its gradient.
@@ -305,9 +330,11 @@ impl Case for Scalars {
         }
     }
 
-    /// A number divided by a tensor is a reciprocal, then a product.
-    fn roundings(&self) -> f64 {
-        if self.which == 5 { 2.0 } else { 1.0 }
+    /// The number is rounded, and so is its reciprocal. A number divided by a tensor is a reciprocal, which is stored, then a
+    /// product.
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        let stored = if self.which == 5 { 1.0 } else { 0.0 };
+        Rounding::relative(3.0, want).stored(stored)
     }
 
     fn oracle(&self, x: &[Array]) -> Array {

@@ -1,7 +1,8 @@
 //! Picking and adding by index tensors.
 
 use super::choices;
-use crate::{Array, Case, check, shapes};
+use crate::ops::matmul::magnitudes;
+use crate::{Array, Case, Rounding, check, shapes};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Indices, Tensor};
 use proptest::prelude::*;
@@ -82,6 +83,17 @@ impl Case for Indexed {
             *y.at_mut(&moved(&at)) += x[1].at(&at);
         }
         y
+    }
+
+    /// All indices may meet in one place.
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        match self.op {
+            Op::Gather | Op::IndexSelect => Rounding::exact(want),
+            Op::ScatterAdd | Op::IndexAdd => {
+                let most = x[1].shape[self.axis];
+                Rounding::terms(most as f64, self.oracle(&magnitudes(x)))
+            }
+        }
     }
 }
 
@@ -171,6 +183,10 @@ impl Case for Embedding {
             .iter()
             .flat_map(|&i| (0..width).map(move |d| (i as usize, d)));
         Array::new(&shape, data.map(|(i, d)| x[0].at(&[i, d])).collect())
+    }
+
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::exact(want)
     }
 }
 

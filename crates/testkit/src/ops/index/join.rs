@@ -1,7 +1,7 @@
 //! Concatenation, padding and tiling.
 
 use super::choices;
-use crate::{Array, Case, check, check_with, shapes};
+use crate::{Array, Case, Rounding, check, check_with, shapes};
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 use kiln_nn::ops::index::Pad;
@@ -47,6 +47,10 @@ impl Case for Join {
             }
             x[part].at(&at)
         })
+    }
+
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::exact(want)
     }
 }
 
@@ -126,6 +130,10 @@ impl Case for Padded {
             x.at(&at)
         })
     }
+
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::exact(want)
+    }
 }
 
 /// Padding and cropping in the three modes.
@@ -186,6 +194,10 @@ impl Case for Tiled {
             let own = &i[rank - x.shape.len()..];
             x.at(&own.iter().zip(&x.shape).map(|(i, d)| i % d).collect::<Vec<_>>())
         })
+    }
+
+    fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
+        Rounding::exact(want)
     }
 }
 

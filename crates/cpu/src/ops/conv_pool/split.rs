@@ -1,0 +1,159 @@
+//! The images of a batch in parts whose results stay in cache, and the forward pass of a part.
+
+use crate::conv::plan::{Algorithm, choose};
+use crate::conv::planar::Planes;
+use crate::conv::{Geometry, Operands};
+use crate::fused_pool::forward::PooledConv;
+use crate::gemm::{BLOCK_WORK, Epilogue, SERIAL_THRESHOLD};
+use crate::ops::conv::forward;
+use crate::ops::pool::{is_2x2_stride2, max_pool_wide};
+use crate::parallel::try_chunks_mut;
+use crate::scalar::Scalar;
+use crate::{Cpu, CpuBuffer};
+use kiln_core::Result;
+use kiln_core::host::room;
+use kiln_core::ops::ConvPass as Pass;
+use kiln_core::ops::{Activation, ConvPoolParams};
+
+/// True when the activation's gradient is a choice between a value and zero, or nothing.
+pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
+    matches!(p.conv.activation(), Activation::None | Activation::Relu)
+}
+
+/// True when the convolution by itself takes Winograd's algorithm, in f32.
+pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
+    let exact = cpu.convolves_exactly();
+    !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact), Algorithm::Winograd(_))
+}
+
+/// Elements of a part of the convolution's result: half of a second-level cache.
+const PART: usize = 1 << 17;
+/// Elements of the partial gradients of a weight, together, at most.
+pub(super) const SUMS: usize = 1 << 20;
+
+/// The images of a batch, some at a time.
+#[derive(Clone, Copy)]
+pub(super) struct BatchSplit {
+    pub(super) conv: Geometry,
+    pub(super) pool: Geometry,
+    /// Images of a part.
+    pub(super) images: usize,
+    pub(super) relu_masked: bool,
+}
+
+impl BatchSplit {
+    pub(super) fn new(p: &ConvPoolParams) -> Self {
+        let (conv, pool) = (Geometry::new(&p.conv), Geometry::pooling(&p.pool));
+        BatchSplit {
+            images: (PART / (conv.out_positions() * conv.outputs).max(1)).max(1),
+            relu_masked: p.conv.activation() == Activation::Relu,
+            conv,
+            pool,
+        }
+    }
+
+    /// `None` where an image's result is more than a part, or the convolution needs many images at once.
+    pub(super) fn fitting(cpu: &Cpu, p: &ConvPoolParams) -> Option<Self> {
+        let parts = BatchSplit::new(p);
+        let conv = &parts.conv;
+        let weights = conv.outputs * conv.depth();
+        let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
+        let few = conv.batch > 0 && parts.count() * weights <= SUMS;
+        (fits && few && !takes_winograd(cpu, conv)).then_some(parts)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.conv.batch.div_ceil(self.images)
+    }
+
+    /// The form that keeps results in registers, where it suits, and the parts for it.
+    pub(super) fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(PooledConv<A>, Self)> {
+        if !has_relu_or_none(p) || !is_2x2_stride2(&self.pool) {
+            return None;
+        }
+        let pooled = PooledConv::new(&self.conv, &self.pool)?;
+        Some((pooled, self.by_work()))
+    }
+
+    /// Parts of a convolution's work each, of which there are 32 at most.
+    pub(super) fn by_work(&self) -> Self {
+        let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
+        let images = match work <= SERIAL_THRESHOLD {
+            true => batch,
+            false => (BLOCK_WORK * batch / work).max(batch.div_ceil(32)),
+        };
+        BatchSplit { images, ..*self }
+    }
+
+    /// Of `batch` images.
+    pub(super) fn sized(&self, batch: usize) -> (Geometry, Geometry) {
+        let of = |g: &Geometry| Geometry { batch, ..*g };
+        (of(&self.conv), of(&self.pool))
+    }
+
+    /// Elements of an image, of its result, and of what is pooled of it.
+    pub(super) fn sizes(&self) -> [usize; 3] {
+        let (conv, pool) = (&self.conv, &self.pool);
+        [
+            conv.in_positions() * conv.channels,
+            conv.out_positions() * conv.outputs,
+            pool.out_positions() * pool.channels,
+        ]
+    }
+
+    pub(super) fn forward<A: Scalar>(
+        &self,
+        cpu: &Cpu,
+        p: &ConvPoolParams,
+        (x, w, bias): (&CpuBuffer, &CpuBuffer, Option<&CpuBuffer>),
+        (y, index): (&mut CpuBuffer, &mut CpuBuffer),
+    ) -> Result<()> {
+        let (x, w, bias) = (x.as_slice::<A>(), w.as_slice::<A>(), bias.map(CpuBuffer::as_slice::<A>));
+        let [_, result, of_image] = self.sizes();
+        let activation = p.conv.activation();
+        let outputs = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
+        if let Some((pooled, parts)) = self.pooled(p) {
+            let w = pooled.pack(cpu, w)?;
+            return parts.each(x, outputs, |x, outputs| {
+                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
+            });
+        }
+        if has_relu_or_none(p)
+            && is_2x2_stride2(&self.pool)
+            && matches!(choose::<A>(Pass::Forward, &self.conv, true), Algorithm::Planar)
+        {
+            let planes = Planes::new(cpu, &self.conv, w)?;
+            return self.by_work().each(x, outputs, |x, outputs| {
+                planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
+            });
+        }
+        self.each(x, outputs, |x, (y, index)| {
+            let images = y.len() / of_image;
+            let (conv, pool) = self.sized(images);
+            let mut pre_pool = cpu.scratch(A::DTYPE, images * result)?;
+            let pre_pool = pre_pool.as_mut_slice::<A>();
+            let epilogue = Epilogue { bias, activation };
+            forward(cpu, &conv, Operands { x, w, epilogue }, pre_pool)?;
+            max_pool_wide(&pool, pre_pool, y, index);
+            Ok(())
+        })
+    }
+
+    /// Runs `f(images, results and places)` for each part.
+    pub(super) fn each<A: Scalar>(
+        &self,
+        x: &[A],
+        (y, index): (&mut [A], &mut [i32]),
+        f: impl Fn(&[A], (&mut [A], &mut [i32])) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let [image, _, of_image] = self.sizes();
+        let size = (self.images * of_image).max(1);
+        let mut parts = room(y.len().div_ceil(size))?;
+        parts.extend(y.chunks_mut(size).zip(index.chunks_mut(size)));
+        try_chunks_mut(&mut parts, 1, true, |i, part| {
+            let (y, index) = &mut part[0];
+            let x = &x[i * self.images * image..][..y.len() / of_image * image];
+            f(x, (y, index))
+        })
+    }
+}

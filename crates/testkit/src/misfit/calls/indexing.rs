@@ -1,0 +1,55 @@
+//! Views and index ops.
+
+use super::fields::{call, field, shape, unused};
+use crate::misfit::call::Call;
+use kiln_core::Backend;
+use kiln_core::DType::{F32, I32};
+use kiln_core::ops::*;
+
+pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
+    // Turned and backwards, so that every other step leads out of the tensor or to one element twice.
+    let view = ViewParams::new(&shape(&[3, 5]), &[-1, -3], 14);
+    let of_view = |call: Call<B>| {
+        call.free(unused(field!(ViewParams, shape), 2))
+            .free(unused(field!(ViewParams, strides), 2))
+            .small(field!(ViewParams, rank))
+            .free(field!(ViewParams, pad))
+    };
+    let p = IndexParams::new("index", &shape(&[2, 4, 3]), 1, 5).expect("an axis");
+    let one_hot = IndexParams {
+        outer: 5,
+        size: 4,
+        inner: 1,
+        count: 1,
+    };
+    let (source, result) = ((F32, 24), (F32, 30));
+    vec![
+        of_view(call("view_read", view, [(F32, 15); 2], |on: &B, p, [x, y]| {
+            on.view_read(p, x, y)
+        }))
+        // It may read what lies closer, and more than once.
+        .free(field!(ViewParams, strides))
+        .roomy(0),
+        of_view(call("view_write", view, [(F32, 15); 2], |on: &B, p, [x, y]| {
+            on.view_write(p, x, y)
+        }))
+        .roomy(1),
+        call("gather", p, [source, (I32, 30), result], |on: &B, p, [x, i, y]| {
+            on.gather(p, x, i, y)
+        }),
+        call("scatter_add", p, [result, (I32, 30), source], |on: &B, p, [x, i, y]| {
+            on.scatter_add(p, x, i, y)
+        }),
+        call("index_select", p, [source, (I32, 5), result], |on: &B, p, [x, i, y]| {
+            on.index_select(p, x, i, y)
+        }),
+        call("index_add", p, [result, (I32, 5), source], |on: &B, p, [x, i, y]| {
+            on.index_add(p, x, i, y)
+        }),
+        call("one_hot", one_hot, [(I32, 5), (F32, 20)], |on: &B, p, [i, y]| {
+            on.one_hot(p, i, y)
+        })
+        .free(field!(IndexParams, inner).start..field!(IndexParams, count).end)
+        .untyped(1),
+    ]
+}

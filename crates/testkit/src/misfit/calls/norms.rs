@@ -1,0 +1,53 @@
+//! Normalisation and softmax.
+
+use super::fields::{call, field, shape};
+use crate::misfit::call::Call;
+use kiln_core::Backend;
+use kiln_core::DType::F32;
+use kiln_core::ops::*;
+
+pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
+    let x = shape(&[2, 3, 4]);
+    let batch = BatchNormParams::new("batch_norm", &x, 1e-5).expect("channels");
+    let group = GroupNormParams::group("group_norm", &x, 2, 1e-5).expect("groups");
+    let (t, c, s) = ((F32, 24), (F32, 4), (F32, 4));
+    let of_batch = |call: Call<B>| call.free(field!(BatchNormParams, eps));
+    let of_group = |call: Call<B>| {
+        let call = call
+            .free(field!(GroupNormParams, eps))
+            .small(field!(GroupNormParams, rms));
+        call.free(field!(GroupNormParams, pad))
+    };
+    vec![
+        of_batch(call(
+            "batch_norm",
+            batch,
+            [t, c, c, t, s, s],
+            |on: &B, p, [x, w, b, y, m, r]| on.batch_norm(p, x, Some(w), Some(b), y, m, r),
+        )),
+        of_batch(call(
+            "batch_norm_eval",
+            batch,
+            [t, c, c, s, s, t],
+            |on: &B, p, [x, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(w), Some(b), m, v, y),
+        )),
+        of_batch(call(
+            "batch_norm_grad",
+            batch,
+            [t, c, s, s, t, t, c, c],
+            |on: &B, p, [x, w, m, r, g, dx, dw, db]| on.batch_norm_grad(p, x, Some(w), m, r, g, dx, dw, db),
+        )),
+        of_group(call(
+            "group_norm",
+            group,
+            [t, c, c, t, s, s],
+            |on: &B, p, [x, w, b, y, m, r]| on.group_norm(p, x, Some(w), Some(b), y, m, r),
+        )),
+        of_group(call(
+            "group_norm_grad",
+            group,
+            [t, c, s, s, t, t, c, c],
+            |on: &B, p, [x, w, m, r, g, dx, dw, db]| on.group_norm_grad(p, x, Some(w), m, r, g, dx, dw, db),
+        )),
+    ]
+}

@@ -1,0 +1,62 @@
+//! Updates of parameters.
+
+use super::fields::{call, field};
+use crate::misfit::call::Call;
+use bytemuck::{Pod, Zeroable};
+use kiln_core::DType::F32;
+use kiln_core::ops::*;
+use kiln_core::{Backend, Result};
+use std::mem::size_of;
+
+/// An update with as many state buffers as `N` leaves behind scalars, parameter and gradient.
+fn update<B: Backend, P: Pod, const N: usize>(
+    op: &'static str,
+    p: P,
+    run: impl Fn(&B, &P, &B::Buffer, &mut [OptimSlot<'_, B::Buffer>]) -> Result<()> + 'static,
+) -> Call<B> {
+    let mut operands = [(F32, 5); N];
+    operands[0].1 = 4;
+    let all = 0..size_of::<P>();
+    let call = call(op, p, operands, move |on, p, buffers: &mut [B::Buffer; N]| {
+        let [scalars, param, grad, state @ ..] = &mut buffers[..] else {
+            return Ok(());
+        };
+        let slot = OptimSlot {
+            param,
+            grad,
+            state: state.iter_mut().collect(),
+        };
+        run(on, p, scalars, &mut [slot])
+    });
+    call.free(all)
+}
+
+pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
+    let sgd = SgdParams {
+        momentum: 0.9,
+        ..SgdParams::zeroed()
+    };
+    let rmsprop = RmspropParams {
+        momentum: 0.9,
+        centered: 1,
+        ..RmspropParams::zeroed()
+    };
+    let amsgrad = AdamParams {
+        amsgrad: 1,
+        ..AdamParams::zeroed()
+    };
+    vec![
+        update::<B, _, 4>("sgd", sgd, |on, p, s, slots| on.sgd(p, s, slots))
+            .small(field!(SgdParams, nesterov))
+            .small(field!(SgdParams, maximize)),
+        update::<B, _, 6>("adam", amsgrad, |on, p, s, slots| on.adam(p, s, slots))
+            .small(field!(AdamParams, decoupled))
+            .small(field!(AdamParams, amsgrad)),
+        update::<B, _, 5>("adam", AdamParams::zeroed(), |on, p, s, slots| on.adam(p, s, slots)),
+        update::<B, _, 6>("rmsprop", rmsprop, |on, p, s, slots| on.rmsprop(p, s, slots))
+            .small(field!(RmspropParams, centered)),
+        update::<B, _, 4>("adagrad", AdagradParams::zeroed(), |on, p, s, slots| {
+            on.adagrad(p, s, slots)
+        }),
+    ]
+}

@@ -1,0 +1,126 @@
+//! Convolutions and poolings.
+
+use super::fields::{call, field, shape};
+use crate::misfit::call::Call;
+use bytemuck::{Pod, Zeroable};
+use kiln_core::Backend;
+use kiln_core::DType::{F32, I32};
+use kiln_core::ops::*;
+use std::mem::size_of;
+use std::ops::Range;
+
+/// [`ConvPoolParams`] as one value.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ConvPool {
+    conv: ConvParams,
+    pool: PoolParams,
+}
+
+impl ConvPool {
+    fn params(&self) -> ConvPoolParams {
+        ConvPoolParams {
+            conv: self.conv,
+            pool: self.pool,
+        }
+    }
+}
+
+pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
+    // Every other stride, padding or dilation would need another number of windows.
+    let window = Window::new([3, 3, 3]);
+    let (conv, _) =
+        ConvParams::new("conv3d", &shape(&[2, 5, 5, 5, 2]), &shape(&[4, 3, 3, 3, 2]), &window, 1).expect("they fit");
+    let (pool, _) = PoolParams::new("pool3d", &shape(&[2, 5, 5, 5, 2]), &window, false, true).expect("it fits");
+    let (adaptive, _) = AdaptivePoolParams::new("pool3d", 3, &shape(&[2, 5, 5, 5, 2]), [3, 2, 4]).expect("it fits");
+    let (x, w, y) = ((F32, 500), (F32, 216), (F32, 216));
+    let (pooled, index, cells) = ((F32, 108), (I32, 108), (F32, 96));
+    let of_conv = |call: Call<B>| call.small(field!(ConvParams, activation)).free(field!(ConvParams, pad));
+    let of_pool_at = |call: Call<B>, at: usize| {
+        let moved = |r: Range<usize>| at + r.start..at + r.end;
+        call.small(moved(field!(PoolParams, kernel)))
+            .small(moved(field!(PoolParams, stride)))
+            .small(moved(field!(PoolParams, dilation)))
+            .small(moved(field!(PoolParams, count_include_pad)))
+            .free(moved(field!(PoolParams, pad)))
+    };
+    let of_pool = |call: Call<B>| of_pool_at(call, 0);
+    let two = Window::new([2, 2]).stride([2, 2]);
+    let (joined, _) = ConvPoolParams::new(
+        "conv_pool",
+        &shape(&[2, 6, 6, 3]),
+        &shape(&[4, 3, 3, 3]),
+        (&Window::new([3, 3]), 1),
+        (&two, false),
+    )
+    .expect("they fit");
+    let joined = ConvPool {
+        conv: joined.conv,
+        pool: joined.pool,
+    };
+    let of_both = |call: Call<B>| {
+        let first = |r: Range<usize>| r.start..r.start + 4;
+        // Of images in two dimensions the first one is no window.
+        let call = of_pool_at(of_conv(call), size_of::<ConvParams>());
+        call.small(first(field!(ConvParams, stride)))
+            .small(first(field!(ConvParams, dilation)))
+    };
+    let (image, weight, result, places) = ((F32, 216), (F32, 108), (F32, 32), (I32, 32));
+    vec![
+        of_conv(call("conv", conv, [x, w, (F32, 4), y], |on: &B, p, [x, w, b, y]| {
+            on.conv(p, x, w, Some(b), y)
+        })),
+        of_conv(call("conv_data_grad", conv, [y, w, x], |on: &B, p, [g, w, dx]| {
+            on.conv_data_grad(p, g, w, dx)
+        })),
+        of_conv(call("conv_weight_grad", conv, [y, x, w], |on: &B, p, [g, x, dw]| {
+            on.conv_weight_grad(p, g, x, dw)
+        })),
+        of_both(call(
+            "conv_max_pool",
+            joined,
+            [image, weight, (F32, 4), result, places],
+            |on: &B, p, [x, w, b, y, i]| on.conv_max_pool(&p.params(), x, w, Some(b), y, i),
+        )),
+        of_both(call(
+            "conv_max_pool_grad",
+            joined,
+            [result, result, places, image, weight, image, weight, (F32, 4)],
+            |on: &B, p, [g, y, index, x, w, dx, dw, db]| {
+                let to = ConvPoolGrads {
+                    dx: Some(dx),
+                    dw: Some(dw),
+                    db: Some(db),
+                };
+                on.conv_max_pool_grad(&p.params(), &PooledGrad { g, y, index }, x, w, to)
+            },
+        )),
+        of_pool(call("max_pool", pool, [x, pooled, index], |on: &B, p, [x, y, i]| {
+            on.max_pool(p, x, y, i)
+        })),
+        of_pool(call(
+            "max_pool_grad",
+            pool,
+            [pooled, index, x],
+            |on: &B, p, [g, i, dx]| on.max_pool_grad(p, g, i, dx),
+        )),
+        of_pool(call(
+            "max_pool_gather",
+            pool,
+            [x, index, pooled],
+            |on: &B, p, [x, i, y]| on.max_pool_gather(p, x, i, y),
+        )),
+        of_pool(call("avg_pool", pool, [x, pooled], |on: &B, p, [x, y]| {
+            on.avg_pool(p, x, y)
+        })),
+        of_pool(call("avg_pool_grad", pool, [pooled, x], |on: &B, p, [g, dx]| {
+            on.avg_pool_grad(p, g, dx)
+        })),
+        call("adaptive_avg_pool", adaptive, [x, cells], |on: &B, p, [x, y]| {
+            on.adaptive_avg_pool(p, x, y)
+        }),
+        call("adaptive_avg_pool_grad", adaptive, [cells, x], |on: &B, p, [g, dx]| {
+            on.adaptive_avg_pool_grad(p, g, dx)
+        }),
+    ]
+}
