@@ -1,4 +1,4 @@
-//! Matrix products: every variant of the variants, and what the backend chooses.
+//! Matrix products: every kernel variant, and what the backend chooses.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
@@ -79,14 +79,14 @@ fn split(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     let (a, b) = (random(cuda, 0, dtype, m * k)?, random(cuda, 1, dtype, k * n)?);
     let mut c = cuda.alloc(dtype, shape.size())?;
     bench.measure(cuda, &id, "auto", cost, || cuda.matmul(&p, &a, &b, &mut c))?;
-    let variant = if kind == "f32" {
+    let algorithm = if kind == "f32" {
         Algorithm::Registers64
     } else {
         Algorithm::Tensor64
     };
     for parts in PARTS {
-        let variant = format!("{} split {parts}", variant.name());
-        let plan = Plan::new(variant).split(parts);
+        let variant = format!("{} split {parts}", algorithm.name());
+        let plan = Plan::new(algorithm).split(parts);
         bench.measure(cuda, &id, &variant, cost, || {
             cuda.matmul_with(plan, &p, &a, &b, None, &mut c)
         })?;

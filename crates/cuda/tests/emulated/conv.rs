@@ -1,4 +1,4 @@
-//! Convolutions: testkit's suites, and every variant of the variants against the f64 CPU on shapes that straddle its tiles.
+//! Convolutions: testkit's suites, and every kernel variant against the f64 CPU on shapes that straddle its tiles.
 
 use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
 use crate::{cuda, with};

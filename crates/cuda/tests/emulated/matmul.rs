@@ -1,4 +1,4 @@
-//! Matrix products: the testkit suites through the backend's own choice, and every variant of the variants against f64.
+//! Matrix products: the testkit suites through the backend's own choice, and every kernel variant against f64.
 
 mod product;
 
