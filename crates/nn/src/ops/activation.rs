@@ -46,7 +46,7 @@ impl Fused {
         self.inside != Activation::None
     }
 
-    /// Whether [`activation_grad`] is that of a ReLU.
+    /// True if [`activation_grad`] is that of a ReLU.
     pub(super) fn has_relu_epilogue(self) -> bool {
         self.inside == Activation::Relu
     }

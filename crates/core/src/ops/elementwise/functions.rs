@@ -294,7 +294,7 @@ macro_rules! fused_functions {
     };
 }
 
-/// Which of its two values the gradient of a function is computed from.
+/// The value that the gradient of a function is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradReads {
     /// Neither: the slope is constant.
@@ -314,7 +314,7 @@ pub struct UnaryFunction {
     pub torch: &'static str,
     /// Names of its parameters with their defaults, at most two.
     pub parameters: &'static [(&'static str, f64)],
-    /// What the gradient is computed from.
+    /// The value that the gradient is computed from.
     pub reads: GradReads,
     /// Time of the value and of the slope, in multiplications.
     pub work: [usize; 2],
