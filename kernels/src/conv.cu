@@ -5,7 +5,7 @@
 //   dx[n, q, i] = Σ_k Σ_c g[n, o, c] · w[c, k, i]   over the o with o·stride + k·dilation − padding = q
 //   dw[c, k, i] = Σ_n Σ_o g[n, o, c] · x[n, o·stride + k·dilation − padding, i]
 //
-// The first variant of the variants, the definition that the others are compared with, and what runs where no other variant
+// The plainest variant, the definition that the others are compared with, and what runs where no other variant
 // fits: any groups, any sizes, any padding. A thread computes one element and reads everything from global memory;
 // neighbours share most of what they read through the caches alone. Sums are in f32, in the order of the loops; the
 // weight gradient, whose sums are the longest, adds up lines of the image first.

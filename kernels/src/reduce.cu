@@ -11,7 +11,7 @@
 // Contract: x holds the product of p.shape elements; y holds outputs elements, or segments·outputs f32 where segments > 1.
 // y = fold/divisor; the divisor is 1 but for means.
 //
-// sum_naive is the first variant of the variants: one thread adds everything, an element at a time and in order.
+// sum_naive is the plainest variant: one thread adds everything, an element at a time and in order.
 //
 // Geometry: sum_naive: one thread.
 //           reduce_warps: rows of up to some hundred elements; a warp per output, 8 a block of 256.

@@ -8,7 +8,7 @@
 // larger element turns up), then the results. Other axes (inner > 1) take one thread per (outer, inner), so that
 // neighbouring threads read neighbouring addresses.
 //
-// softmax_naive is the first variant of the variants: rows by a thread each, in three passes. Neighbouring threads read
+// softmax_naive is the plainest variant: rows by a thread each, in three passes. Neighbouring threads read
 // addresses a row apart, so that every access moves 32 bytes for one element.
 //
 // Geometry: softmax_naive: 256 threads, grid ceil(outer / 256).

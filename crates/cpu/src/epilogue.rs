@@ -6,7 +6,7 @@ use crate::simd::real::Real;
 use kiln_core::fused_functions;
 use kiln_core::ops::Activation;
 
-/// What is done to C when its sums are complete: add the bias of each column, then apply the activation.
+/// The last step on C, once its sums are complete: add the bias of each column, then apply the activation.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a, A> {
     /// One value per column of the whole C.
@@ -21,7 +21,7 @@ impl<A> Epilogue<'_, A> {
         activation: Activation::None,
     };
 
-    /// Whether it leaves C as it is.
+    /// True if it leaves C as it is.
     pub(crate) fn is_none(&self) -> bool {
         self.bias.is_none() && self.activation == Activation::None
     }

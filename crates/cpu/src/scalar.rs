@@ -1,4 +1,4 @@
-//! What the dense ops ask of the types they accumulate in: the kernels of every algorithm.
+//! The types that sums are kept in, as the dense ops need them: with the kernels of every algorithm.
 
 use crate::fused_pool::FusedPool;
 use crate::winograd::Winograd;

@@ -1,4 +1,4 @@
-//! What a forward pass reads.
+//! The operands of a forward pass.
 
 use crate::epilogue::Epilogue;
 

@@ -12,7 +12,7 @@ use crate::scalar::Scalar;
 use kiln_core::Result;
 use ndarray::s;
 
-/// Whether [`forward`] can take `n` positions as one.
+/// True if [`forward`] can take `n` positions as one.
 pub(crate) fn is_supported(g: &Geometry, n: usize) -> bool {
     g.groups == 1 && g.dilation[2] == 1 && g.output[2].is_multiple_of(n)
 }

@@ -46,7 +46,7 @@ impl Algorithm {
         every.filter(move |a| a.supports(pass, &g))
     }
 
-    /// Whether it can compute `pass` of a convolution that is not [`Geometry::empty`].
+    /// True if it can compute `pass` of a convolution that is not [`Geometry::empty`].
     pub(crate) fn supports(self, pass: Pass, g: &Geometry) -> bool {
         match (self, pass) {
             (Algorithm::Direct, Pass::DataGrad) => direct::has_few_remainders(g),

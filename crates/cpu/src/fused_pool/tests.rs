@@ -8,7 +8,7 @@ use kiln_core::ops::Activation;
 use kiln_core::philox::{Key, uniform};
 use proptest::prelude::*;
 
-/// What the memory holds that a kernel must not read.
+/// The value of memory that a kernel must overwrite.
 const GUARD: f64 = 1e30;
 
 /// Few bits: sums are exact in any order, so results can be compared bit by bit.

@@ -119,7 +119,7 @@ fn cheapest<A: Scalar>(
     Ok(())
 }
 
-/// Whether a result stands.
+/// The state of a result: finished, or to be made again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,

@@ -13,7 +13,7 @@
 //! 4×4 results, which would take 36 multiplications, it would be 5e-6. The tests hold all three products to it. For the same reason
 //! sums over channels and tiles are added up from short ones ([`layout::CHANNELS`]).
 //!
-//! What is not finite in one element of a tile is not finite in all of its results. Where that happens the whole product is left
+//! A NaN or infinity in one element of a tile spreads to all of its results. Where that happens the whole product is left
 //! to direct sums, which keep it in the windows that see it.
 
 mod filter;
@@ -76,7 +76,7 @@ fn along<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     convolve(cpu, transforms, tiles, x, &Weights::new(cpu, transforms, filter)?, e, y)
 }
 
-/// Whether tiles are so few that weights are read more often than they are.
+/// True if tiles are so few that weights are read more often than they are.
 fn is_weight_bound(tiles: &Tiles, [steps, columns]: [usize; 2]) -> bool {
     tiles.all() * (steps + columns) < 2 * steps * columns
 }

@@ -30,7 +30,7 @@ pub enum Tile {
     Large,
 }
 
-/// The variants of the variants, each a way to compute the same.
+/// The kernel variants, each a way to compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A thread per element, everything from global memory: the definition, and what runs where nothing else fits.

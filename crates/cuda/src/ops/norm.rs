@@ -1,6 +1,6 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
-//! Layer and RMS norm have rows of contiguous values, which kernel variants normalises ([`Algorithm`]); a row's width
+//! Layer and RMS norm have rows of contiguous values, which several kernel variants normalise ([`Algorithm`]); a row's width
 //! chooses the variant, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
 //!
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
@@ -92,7 +92,7 @@ fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
     }
 }
 
-/// The variants of the variants for rows, each a way to compute the same.
+/// The kernel variants for rows, each a way to compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A thread per row.

@@ -1,4 +1,4 @@
-//! Reductions, arg-reductions, running sums and top-k. [`Cuda::sum_with`] climbs the variants of sums, for benches and
+//! Reductions, arg-reductions, running sums and top-k. [`Cuda::sum_with`] takes the kernel of a sum that it is told, for benches and
 //! tests.
 
 use super::instance;
@@ -19,7 +19,7 @@ const WARP_ROW: u64 = 512;
 const LONG_WARP_ROW: u64 = 4096;
 const MANY_ROWS: u64 = 4096;
 
-/// A variant of the variants of sums of a whole tensor.
+/// A kernel for the sum of a whole tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// One thread adds everything.

@@ -21,7 +21,7 @@ use kiln_kernels::{PerFloat, softmax as kernels};
 /// Rows that a warp can hold.
 const WARP_ROW: u64 = 1024;
 
-/// A variant of the variants of row softmax.
+/// A kernel for the softmax of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// A thread per row, which reads it three times.

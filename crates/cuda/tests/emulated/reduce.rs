@@ -124,7 +124,7 @@ fn special_values() {
     same(&cuda, &[33, 5], &[0], &OPS, &values);
 }
 
-/// Every variant of the variants of sums.
+/// Every kernel of sums.
 #[test]
 fn variants() {
     let cuda = cuda();

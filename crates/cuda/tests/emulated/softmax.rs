@@ -69,7 +69,7 @@ fn columns_of_any_length() {
     }
 }
 
-/// Every variant of the variants, on rows that it takes and on others.
+/// Every kernel, on rows that it takes and on others.
 #[test]
 fn variants() {
     let cuda = cuda();

@@ -1,4 +1,4 @@
-//! Which variant of the variants a convolution takes, by its shape, its dtype and the device.
+//! The choice of a kernel for a convolution, by its shape, its dtype and the device.
 
 use super::{Algorithm, Pass, Tile};
 use crate::Options;
@@ -90,7 +90,7 @@ fn small(p: &ConvParams) -> bool {
 }
 
 impl Algorithm {
-    /// Whether this variant can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
+    /// True if this variant can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
     /// rounds its operands.
     pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
         let (taps, depth) = (p.taps() as u64, (p.taps() * p.group_in()) as u64);

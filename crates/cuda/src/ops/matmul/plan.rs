@@ -1,9 +1,9 @@
-//! Which variant of the variants computes a product, and in how many parts.
+//! The choice of a kernel for a product, and of the number of its parts.
 
 use kiln_core::DType;
 use kiln_core::ops::MatmulParams;
 
-/// A variant of the variants of matrix products.
+/// A kernel for matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// A thread per element of the result.
