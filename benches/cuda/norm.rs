@@ -2,7 +2,7 @@
 //! norm needs its mean before its result, and of a tensor beyond the cache it reads x twice.
 
 use crate::measure::{Bench, Cost, random};
-use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::ops::{GroupNormParams, NormOps};
 use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::{Cuda, norm};
 
@@ -104,18 +104,18 @@ fn batch(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, channels: usize)
     if !wants(bench, dtype, &[&forward, &gradient], n) {
         return Ok(());
     }
-    let p = BatchNormParams::new("batch_norm", &Shape::new(&[rows, channels])?, EPS)?;
+    let p = GroupNormParams::batch("batch_norm", &Shape::new(&[rows, channels])?, EPS)?;
     let (x, g) = (random(cuda, 1, dtype, n)?, random(cuda, 2, dtype, n)?);
     let (scale, shift) = (random(cuda, 3, dtype, channels)?, random(cuda, 4, dtype, channels)?);
     let (mut y, mut dx) = (cuda.alloc(dtype, n)?, cuda.alloc(dtype, n)?);
     let (mut dscale, mut dshift) = (cuda.alloc(dtype, channels)?, cuda.alloc(dtype, channels)?);
     let (mut mean, mut rstd) = (cuda.alloc(DType::F32, channels)?, cuda.alloc(DType::F32, channels)?);
-    cuda.batch_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)?;
+    cuda.group_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)?;
     bench.measure(cuda, &forward, "auto", moved(dtype, 2, n), || {
-        cuda.batch_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)
+        cuda.group_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)
     })?;
     bench.measure(cuda, &gradient, "auto", moved(dtype, 3, n), || {
         let (dscale, dshift) = (&mut dscale, &mut dshift);
-        cuda.batch_norm_grad(&p, &x, Some(&scale), &mean, &rstd, &g, &mut dx, dscale, dshift)
+        cuda.group_norm_grad(&p, &x, Some(&scale), &mean, &rstd, &g, &mut dx, dscale, dshift)
     })
 }

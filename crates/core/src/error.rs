@@ -82,6 +82,14 @@ pub enum Error {
         /// The dtypes it takes.
         expected: &'static str,
     },
+    /// An op that the backend does not have.
+    #[error("{op}: {device} has no such op")]
+    UnsupportedOp {
+        /// The op that was called.
+        op: &'static str,
+        /// The device that was asked.
+        device: String,
+    },
     /// A buffer of another dtype or length than an op's parameters speak of.
     #[error("{op}: `{operand}` has {len} elements of {dtype}, expected {expected_len} of {expected_dtype}")]
     Operand {

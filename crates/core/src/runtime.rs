@@ -1,6 +1,7 @@
 //! Memory and execution: what a backend provides beside its ops.
 
-use crate::{DType, Element, Observer, Result, checks, host};
+use crate::ops::Op;
+use crate::{DType, Element, Error, Observer, Result, checks, host};
 use std::sync::Arc;
 
 /// Memory on a backend's device, tagged with its dtype.
@@ -42,7 +43,23 @@ pub trait Runtime: Clone + Send + Sync + 'static {
     fn name(&self) -> String;
 
     /// True if the backend computes in `dtype`.
-    fn supports(&self, dtype: DType) -> bool;
+    fn supports_dtype(&self, dtype: DType) -> bool;
+
+    /// True if the backend computes `op` in `dtype`, which is one that it [supports](Runtime::supports_dtype). By default these
+    /// are the [primitives](Op::PRIMITIVES). `kiln-nn` composes a fused op that is not here of them. A backend that lacks a
+    /// primitive says so here, and its function returns [`Error::UnsupportedOp`](crate::Error::UnsupportedOp).
+    fn supports(&self, op: Op, dtype: DType) -> bool {
+        let _ = dtype;
+        op.is_primitive()
+    }
+
+    /// The error of an op that this backend does not have.
+    fn unsupported(&self, op: Op) -> Result<()> {
+        Err(Error::UnsupportedOp {
+            op: op.name(),
+            device: self.name(),
+        })
+    }
 
     /// True if this handle, or one that it is a clone of, allocated the buffer. One that did not may be of another device, or be
     /// given back while this one still works on it.

@@ -4,6 +4,7 @@ use crate::fork::first_process;
 use crate::memory::Pool;
 use crate::parallel::{copy_bytes, try_each};
 use crate::{CpuBuffer, interrupt};
+use kiln_core::ops::Op;
 use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -106,7 +107,12 @@ impl Runtime for Cpu {
         "cpu".into()
     }
 
-    fn supports(&self, _: DType) -> bool {
+    fn supports(&self, op: Op, dtype: DType) -> bool {
+        // Between a convolution and a pooling halves are rounded: the two ops do that.
+        op != Op::ConvMaxPool || matches!(dtype, DType::F32 | DType::F64)
+    }
+
+    fn supports_dtype(&self, _: DType) -> bool {
         true
     }
 

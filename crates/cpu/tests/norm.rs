@@ -64,7 +64,7 @@ impl Input {
     }
 
     /// The same from the backend.
-    fn run(&self, stats: usize, channels: usize, p: &Params) -> [Vec<f32>; 6] {
+    fn run(&self, stats: usize, channels: usize, p: &GroupNormParams) -> [Vec<f32>; 6] {
         let cpu = Cpu::poisoned();
         let up = |v: &[f32]| cpu.upload(v).unwrap();
         let (x, g) = (up(&self.x), up(&self.g));
@@ -73,25 +73,11 @@ impl Input {
         let (mut y, mut dx) = (new(self.x.len()), new(self.x.len()));
         let (mut mean, mut rstd, mut ds, mut db) = (new(stats), new(stats), new(channels), new(channels));
         let (s, b): (Option<&CpuBuffer>, _) = (scale.as_ref(), shift.as_ref());
-        match p {
-            Params::Batch(p) => {
-                cpu.batch_norm(p, &x, s, b, &mut y, &mut mean, &mut rstd).unwrap();
-                cpu.batch_norm_grad(p, &x, s, &mean, &rstd, &g, &mut dx, &mut ds, &mut db)
-                    .unwrap();
-            }
-            Params::Group(p) => {
-                cpu.group_norm(p, &x, s, b, &mut y, &mut mean, &mut rstd).unwrap();
-                cpu.group_norm_grad(p, &x, s, &mean, &rstd, &g, &mut dx, &mut ds, &mut db)
-                    .unwrap();
-            }
-        }
+        cpu.group_norm(p, &x, s, b, &mut y, &mut mean, &mut rstd).unwrap();
+        cpu.group_norm_grad(p, &x, s, &mean, &rstd, &g, &mut dx, &mut ds, &mut db)
+            .unwrap();
         [y, mean, rstd, dx, ds, db].map(|b| cpu.download(&b).unwrap())
     }
-}
-
-enum Params {
-    Batch(BatchNormParams),
-    Group(GroupNormParams),
 }
 
 #[track_caller]
@@ -105,7 +91,7 @@ fn compare(got: &[Vec<f32>; 6], want: &[Vec<f64>; 6], offset: f64) {
 
 fn batch(rows: usize, c: usize, affine: bool, offset: f32) {
     let input = Input::new(rows * c, c, affine, offset);
-    let p = Params::Batch(BatchNormParams::new("test", &Shape::new(&[rows, c]).unwrap(), EPS).unwrap());
+    let p = GroupNormParams::batch("test", &Shape::new(&[rows, c]).unwrap(), EPS).unwrap();
     compare(
         &input.run(c, c, &p),
         &input.oracle(c, c, false, &|i| (i % c, i % c)),
@@ -118,7 +104,7 @@ fn group(dims: [usize; 4], affine: bool) {
     let c = groups * width;
     let input = Input::new(samples * positions * c, c, affine, 0.0);
     let shape = Shape::new(&[samples, positions, c]).unwrap();
-    let p = Params::Group(GroupNormParams::group("test", &shape, groups, EPS).unwrap());
+    let p = GroupNormParams::group("test", &shape, groups, EPS).unwrap();
     let at = |i: usize| (i / (positions * c) * groups + i % c / width, i % c);
     let want = input.oracle(samples * groups, c, false, &at);
     compare(&input.run(samples * groups, c, &p), &want, 0.0);
@@ -127,7 +113,7 @@ fn group(dims: [usize; 4], affine: bool) {
 fn layer(rows: usize, width: usize, affine: bool, rms: bool) {
     let input = Input::new(rows * width, width, affine, 0.0);
     let shapes = (Shape::new(&[rows, width]).unwrap(), Shape::new(&[width]).unwrap());
-    let p = Params::Group(GroupNormParams::layer("test", &shapes.0, &shapes.1, EPS, rms).unwrap());
+    let p = GroupNormParams::layer("test", &shapes.0, &shapes.1, EPS, rms).unwrap();
     let want = input.oracle(rows, width, rms, &|i| (i / width, i % width));
     compare(&input.run(rows, width, &p), &want, 0.0);
 }
@@ -180,11 +166,11 @@ fn a_large_mean_does_not_drown_the_variance() {
 fn bits_do_not_depend_on_threads() {
     let shape = Shape::new(&[6, 3000, 12]).unwrap();
     let input = Input::new(shape.size(), 12, true, 0.5);
-    let p = Params::Batch(BatchNormParams::new("test", &shape, EPS).unwrap());
+    let p = GroupNormParams::batch("test", &shape, EPS).unwrap();
     at_threads(|| input.run(12, 12, &p).concat());
-    let p = Params::Group(GroupNormParams::group("test", &shape, 4, EPS).unwrap());
+    let p = GroupNormParams::group("test", &shape, 4, EPS).unwrap();
     at_threads(|| input.run(24, 12, &p).concat());
-    let p = Params::Group(GroupNormParams::layer("test", &shape, &Shape::new(&[12]).unwrap(), EPS, false).unwrap());
+    let p = GroupNormParams::layer("test", &shape, &Shape::new(&[12]).unwrap(), EPS, false).unwrap();
     at_threads(|| input.run(18_000, 12, &p).concat());
 }
 

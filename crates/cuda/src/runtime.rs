@@ -4,6 +4,7 @@ use crate::buffer::CudaBuffer;
 use crate::error::from_device;
 use crate::fault::Fault;
 use crate::transfer::Transfers;
+use kiln_core::ops::Op;
 use kiln_core::{DType, Error, MemoryStats, Result, Runtime, checks};
 use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
@@ -214,7 +215,11 @@ impl Runtime for Cuda {
         self.device_name()
     }
 
-    fn supports(&self, dtype: DType) -> bool {
+    fn supports(&self, op: Op, _: DType) -> bool {
+        !matches!(op, Op::Attention | Op::ConvMaxPool)
+    }
+
+    fn supports_dtype(&self, dtype: DType) -> bool {
         dtype != DType::F64
     }
 

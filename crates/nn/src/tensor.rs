@@ -2,6 +2,7 @@
 
 use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
 use crate::memory::{Memory, own};
+use kiln_core::ops::Op;
 use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape, host};
 use std::fmt;
 use std::sync::Arc;
@@ -161,6 +162,11 @@ impl<B: Backend> Tensor<B> {
     /// The backend.
     pub fn backend(&self) -> &B {
         &self.backend
+    }
+
+    /// True if the backend computes `op` in this dtype: a fused op that it does not have is composed of others.
+    pub(crate) fn has_op(&self, op: Op) -> bool {
+        self.backend.supports(op, self.dtype())
     }
 
     /// The dimensions.
@@ -333,7 +339,7 @@ pub(crate) fn check_write(values: DType, dtype: DType, len: usize, shape: &Shape
 }
 
 pub(crate) fn require_float<B: Backend>(op: &'static str, backend: &B, dtype: DType) -> Result<()> {
-    if !dtype.is_float() || !backend.supports(dtype) {
+    if !dtype.is_float() || !backend.supports_dtype(dtype) {
         return Err(not_float(op, dtype));
     }
     Ok(())

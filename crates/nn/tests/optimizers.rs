@@ -2,11 +2,12 @@
 
 use kiln_cpu::Cpu;
 use kiln_nn::optim::{Adagrad, Adam, AdamW, Group, Rmsprop, Sgd};
-use kiln_nn::{DType, Error, Gradients, LoadOptions, Module, Optimizer, Param, Tensor};
+use kiln_nn::{Backend, DType, Error, Gradients, LoadOptions, Module, Optimizer, Param, Tensor};
+use kiln_testkit::Reference;
 use serde_json::Value;
 
 #[derive(Module)]
-struct Pair<B: kiln_nn::Backend> {
+struct Pair<B: Backend> {
     weight: Param<B>,
     bias: Param<B>,
 }
@@ -19,30 +20,30 @@ fn floats(v: &Value) -> Vec<f64> {
     v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 
-fn tensor(cpu: &Cpu, golden: &Value, name: &str, values: &Value, dtype: DType) -> Tensor<Cpu> {
+fn tensor<B: Backend>(b: &B, golden: &Value, name: &str, values: &Value, dtype: DType) -> Tensor<B> {
     let shape: Vec<usize> = floats(&golden["shapes"][name]).iter().map(|&d| d as usize).collect();
-    Tensor::from_f64(cpu, &floats(values), &shape, dtype).unwrap()
+    Tensor::from_f64(b, &floats(values), &shape, dtype).unwrap()
 }
 
-fn start(cpu: &Cpu, golden: &Value, dtype: DType) -> Pair<Cpu> {
-    let param = |name| Param::new(tensor(cpu, golden, name, &golden["start"][name], dtype));
+fn start<B: Backend>(b: &B, golden: &Value, dtype: DType) -> Pair<B> {
+    let param = |name| Param::new(tensor(b, golden, name, &golden["start"][name], dtype));
     Pair {
         weight: param("weight"),
         bias: param("bias"),
     }
 }
 
-fn gradients(cpu: &Cpu, golden: &Value, model: &Pair<Cpu>, step: usize, dtype: DType) -> Gradients<Cpu> {
+fn gradients<B: Backend>(b: &B, golden: &Value, model: &Pair<B>, step: usize, dtype: DType) -> Gradients<B> {
     let mut grads = Gradients::default();
     for (name, param) in model.named_parameters() {
-        let grad = tensor(cpu, golden, &name, &golden["grads"][name.as_str()][step], dtype);
+        let grad = tensor(b, golden, &name, &golden["grads"][name.as_str()][step], dtype);
         grads.insert(param, grad).unwrap();
     }
     grads
 }
 
 /// The optimizer that a golden case describes.
-fn optimizer(case: &Value) -> Box<dyn Optimizer<Cpu>> {
+fn optimizer<B: Backend>(case: &Value) -> Box<dyn Optimizer<B>> {
     let options = &case["options"];
     let number = |name: &str| options[name].as_f64();
     let flag = |name: &str| options[name].as_bool().unwrap_or(false);
@@ -103,15 +104,14 @@ fn close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     }
 }
 
-#[test]
-fn twenty_steps_equal_pytorch() {
-    let (cpu, golden) = (Cpu::poisoned(), golden());
+fn twenty_steps<B: Backend>(b: &B) {
+    let golden = golden();
     for case in golden["optimizers"].as_array().unwrap() {
         for dtype in [DType::F32, DType::F64] {
-            let mut model = start(&cpu, &golden, dtype);
-            let mut optimizer = optimizer(case);
+            let mut model = start(b, &golden, dtype);
+            let mut optimizer = optimizer::<B>(case);
             for step in 0..20 {
-                let grads = gradients(&cpu, &golden, &model, step, dtype);
+                let grads = gradients(b, &golden, &model, step, dtype);
                 optimizer.step(&mut model, &grads).unwrap();
             }
             for (name, param) in model.named_parameters() {
@@ -125,6 +125,17 @@ fn twenty_steps_equal_pytorch() {
             }
         }
     }
+}
+
+#[test]
+fn twenty_steps_equal_pytorch() {
+    twenty_steps(&Cpu::poisoned());
+}
+
+/// The updates in tensor ops, on a backend without kernels for them.
+#[test]
+fn twenty_composed_steps_equal_pytorch() {
+    twenty_steps(&Reference);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The watching backend: memory and execution.
 
 use crate::record::{Detail, Mark, Recorder, Timeline};
+use kiln_core::ops::Op;
 use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Observer, Result, Runtime, checks};
 use std::fmt;
 use std::sync::Arc;
@@ -112,8 +113,12 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.name()
     }
 
-    fn supports(&self, dtype: DType) -> bool {
-        self.inner.supports(dtype)
+    fn supports_dtype(&self, dtype: DType) -> bool {
+        self.inner.supports_dtype(dtype)
+    }
+
+    fn supports(&self, op: Op, dtype: DType) -> bool {
+        self.inner.supports(op, dtype)
     }
 
     fn owns(&self, buffer: &Self::Buffer) -> bool {

@@ -47,9 +47,4 @@ pub trait Case: Debug {
     fn slope_terms(&self, _inputs: &[Array]) -> f64 {
         0.0
     }
-
-    /// Floating-point operations and bytes moved by one call, for benches; zero where nobody asks.
-    fn cost(&self) -> (u64, u64) {
-        (0, 0)
-    }
 }

@@ -40,7 +40,7 @@ fn all<B: Backend>(backend: &B, cases: &str, least: usize, call: Call<B>) {
     assert!(cases.len() > least);
     for dtype in [DType::F64, DType::F32]
         .into_iter()
-        .filter(|dtype| backend.supports(*dtype))
+        .filter(|dtype| backend.supports_dtype(*dtype))
     {
         for case in cases {
             let mut told = case.clone();

@@ -21,9 +21,30 @@ pub(crate) fn gradients<B: Backend, C: Case>(
     create_graph: bool,
 ) -> Result<Vec<Tensor<B>>> {
     let y = case.call(backend, inputs)?;
-    let seed = Tensor::from_f64(backend, &weights(y.size(), 1), y.shape(), y.dtype())?;
+    seeded(backend, inputs, &y, &weights(y.size(), 1), create_graph)
+}
+
+/// As [`gradients`], with other weights.
+pub(crate) fn weighted_gradients<B: Backend, C: Case>(
+    backend: &B,
+    case: &C,
+    inputs: &[Tensor<B>],
+    w: &[f64],
+    create_graph: bool,
+) -> Result<Vec<Tensor<B>>> {
+    seeded(backend, inputs, &case.call(backend, inputs)?, w, create_graph)
+}
+
+fn seeded<B: Backend>(
+    backend: &B,
+    inputs: &[Tensor<B>],
+    y: &Tensor<B>,
+    w: &[f64],
+    create_graph: bool,
+) -> Result<Vec<Tensor<B>>> {
+    let seed = Tensor::from_f64(backend, w, y.shape(), y.dtype())?;
     let refs: Vec<&Tensor<B>> = inputs.iter().collect();
-    let found = grad(&y, &refs, Some(&seed), create_graph)?;
+    let found = grad(y, &refs, Some(&seed), create_graph)?;
     found
         .into_iter()
         .zip(inputs)

@@ -112,7 +112,8 @@ fn ends<B: Backend>(backend: &B) -> Result<()> {
         // e⁻¹⁸ is 1.5e-8, a quarter of the smallest half.
         let x = Tensor::from_f64(backend, &[18.0, 0.0, 0.0, 0.0], &[1, 4], dtype)?.requires_grad();
         let g = slope(&x, &x.cross_entropy(&Indices::from_slice(backend, &[0], &[1])?)?)?;
-        assert_eq!(g[0], 0.0);
+        // What is left of 1 is less than the rounding of a share in f32.
+        assert!(g[0].abs() <= 32768.0 * 2f64.powi(-24), "{dtype} label: {}", g[0]);
         g[1..].iter().for_each(|&g| near("share", g, 32768.0 * (-18f64).exp()));
         // 2048 losses of 40 add up to more than the largest half, and so do 2048 weights of 64.
         let rows = Tensor::from_f64(backend, &[-40.0, 0.0].repeat(ROWS), &[ROWS, 2], dtype)?.requires_grad();

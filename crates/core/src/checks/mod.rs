@@ -53,7 +53,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
     /// The dtype of a buffer that the runtime computes with.
     fn any(&self, buffer: &R::Buffer) -> Result<DType> {
         let dtype = buffer.dtype();
-        if self.on.supports(dtype) {
+        if self.on.supports_dtype(dtype) {
             return Ok(dtype);
         }
         self.refuse(dtype, "one that the device computes with")

@@ -58,29 +58,6 @@ fn group<R: Runtime>(of: &Operands<'_, R>, p: &GroupNormParams) -> Result<[usize
     ])
 }
 
-/// Checks [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm).
-///
-/// # Errors
-/// Operands that the parameters do not fit.
-pub fn batch_norm<R: Runtime>(
-    on: &R,
-    p: &BatchNormParams,
-    x: &R::Buffer,
-    scale: Option<&R::Buffer>,
-    shift: Option<&R::Buffer>,
-    y: &R::Buffer,
-    mean: &R::Buffer,
-    rstd: &R::Buffer,
-) -> Result<()> {
-    let of = Operands::new(on, "batch_norm");
-    let buffers = Buffers {
-        tensors: [("x", x), ("y", y)],
-        channels: [("scale", scale), ("shift", shift)],
-        statistics: [("mean", mean), ("rstd", rstd)],
-    };
-    buffers.check(&of, p.eps, batch(&of, p)?)
-}
-
 /// Checks [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval).
 ///
 /// # Errors
@@ -100,31 +77,6 @@ pub fn batch_norm_eval<R: Runtime>(
         tensors: [("x", x), ("y", y)],
         channels: [("scale", scale), ("shift", shift)],
         statistics: [("mean", mean), ("var", var)],
-    };
-    buffers.check(&of, p.eps, batch(&of, p)?)
-}
-
-/// Checks [`NormOps::batch_norm_grad`](crate::ops::NormOps::batch_norm_grad).
-///
-/// # Errors
-/// Operands that the parameters do not fit.
-pub fn batch_norm_grad<R: Runtime>(
-    on: &R,
-    p: &BatchNormParams,
-    x: &R::Buffer,
-    scale: Option<&R::Buffer>,
-    mean: &R::Buffer,
-    rstd: &R::Buffer,
-    g: &R::Buffer,
-    dx: &R::Buffer,
-    dscale: &R::Buffer,
-    dshift: &R::Buffer,
-) -> Result<()> {
-    let of = Operands::new(on, "batch_norm_grad");
-    let buffers = Buffers {
-        tensors: [("x", x), ("g", g), ("dx", dx)],
-        channels: [("scale", scale), ("dscale", Some(dscale)), ("dshift", Some(dshift))],
-        statistics: [("mean", mean), ("rstd", rstd)],
     };
     buffers.check(&of, p.eps, batch(&of, p)?)
 }

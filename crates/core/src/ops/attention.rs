@@ -1,11 +1,7 @@
 //! Self-attention of several heads over packed queries, keys and values.
 
-mod composed;
-
-pub use composed::{composed_attention, composed_attention_grad};
-
-use super::{ElementwiseOps, IndexOps, MatmulOps, SoftmaxOps};
-use crate::{Error, Result, Shape, checks};
+use super::Op;
+use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 /// Parameters of self-attention over `[batch, positions, 3, heads, width]`: queries, keys and values of every head side
@@ -85,14 +81,13 @@ impl AttentionParams {
     }
 }
 
-/// Attention of a backend. The bodies here compose it of the backend's products, softmax and copies, with memory for all
-/// scores: the definition that a fused form is compared with.
-pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
+/// Attention of a backend, [`Op::Attention`].
+pub trait AttentionOps: Runtime {
     /// For every sequence and head, with `q`, `k` and `v` of `[positions, width]`: `s = scale·q·kᵀ`, where a causal `s[i, j]` is −∞
     /// for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is `[batch, positions, heads, width]`.
     ///
-    /// `lse`, `[batch, heads, positions]` of the accumulation dtype (f32; f64 for f64), is what [`attention_grad`] gets from
-    /// here: a fused form leaves `ln Σ_j e^s[i, j]` there (Dao et al. 2022), the composed form nothing.
+    /// `lse`, `[batch, heads, positions]` of the accumulation dtype (f32; f64 for f64), is `ln Σ_j e^s[i, j]` (Dao et al.
+    /// 2022), which [`attention_grad`] reads.
     ///
     /// A `v` that is not finite reaches positions that do not see it where a backend multiplies it by their zero.
     ///
@@ -104,8 +99,8 @@ pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
         y: &mut Self::Buffer,
         lse: &mut Self::Buffer,
     ) -> Result<()> {
-        checks::attention(self, p, qkv, y, lse)?;
-        composed_attention(self, p, qkv, y)
+        let _ = (p, qkv, y, lse);
+        self.unsupported(Op::Attention)
     }
 
     /// From the input, what [`attention`](AttentionOps::attention) left in `lse`, and the gradient `g` of `y`, with `p = softmax(s)`:
@@ -118,8 +113,8 @@ pub trait AttentionOps: ElementwiseOps + IndexOps + MatmulOps + SoftmaxOps {
         g: &Self::Buffer,
         dqkv: &mut Self::Buffer,
     ) -> Result<()> {
-        checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
-        composed_attention_grad(self, p, qkv, g, dqkv)
+        let _ = (p, qkv, lse, g, dqkv);
+        self.unsupported(Op::Attention)
     }
 }
 

@@ -4,7 +4,7 @@ mod functions;
 
 pub use functions::*;
 
-use super::{Dims, Strides, coded, dims};
+use super::{Dims, Op, Strides, coded, dims};
 use crate::{Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -166,7 +166,10 @@ pub trait ElementwiseOps: Runtime {
         y: &Self::Buffer,
         g: &Self::Buffer,
         dx: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, y, g, dx);
+        self.unsupported(Op::UnaryGrad)
+    }
 
     /// `y = f(a, b)` with broadcasting; `p.op` is a [`Binary`] code.
     fn binary(&self, p: &BroadcastParams, a: &Self::Buffer, b: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;

@@ -1,6 +1,6 @@
 //! Moving elements: strided views (permute, slice, flip, expand and their inverses), gather, scatter, one-hot.
 
-use super::{Dims, Strides};
+use super::{Dims, Op, Strides};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -115,12 +115,26 @@ pub trait IndexOps: Runtime {
     fn scatter_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// `y[o, j, i] = x[o, index[j], i]`. Any dtype of `x`.
-    fn index_select(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer)
-    -> Result<()>;
+    fn index_select(
+        &self,
+        p: &IndexParams,
+        x: &Self::Buffer,
+        index: &Self::Buffer,
+        y: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, index, y);
+        self.unsupported(Op::IndexSelect)
+    }
 
     /// `y[o, index[j], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
-    fn index_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn index_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, x, index, y);
+        self.unsupported(Op::IndexSelect)
+    }
 
     /// `y[r, c] = 1` where `c = index[r]`, else 0; `outer` rows of `size` classes.
-    fn one_hot(&self, p: &IndexParams, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn one_hot(&self, p: &IndexParams, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, index, y);
+        self.unsupported(Op::OneHot)
+    }
 }

@@ -1,5 +1,6 @@
 //! The fused softmax cross-entropy. Other losses are composed from elementwise ops and reductions in `kiln-nn`.
 
+use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -71,7 +72,10 @@ pub trait LossOps: Runtime {
         class_weights: Option<&Self::Buffer>,
         loss: &mut Self::Buffer,
         weight: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, logits, labels, class_weights, loss, weight);
+        self.unsupported(Op::CrossEntropy)
+    }
 
     /// The gradient of [`LossOps::cross_entropy`]'s losses, weighted by `g` (as the losses: `[rows]`, of the
     /// accumulation dtype): `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
@@ -88,5 +92,8 @@ pub trait LossOps: Runtime {
         class_weights: Option<&Self::Buffer>,
         g: &Self::Buffer,
         dlogits: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, logits, labels, class_weights, g, dlogits);
+        self.unsupported(Op::CrossEntropy)
+    }
 }

@@ -1,6 +1,6 @@
 //! Matrix products: batched with broadcast batches, either side transposed, and the linear layer's fused form.
 
-use super::{Activation, Dims, Strides};
+use super::{Activation, Dims, Op, Strides};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -116,5 +116,8 @@ pub trait MatmulOps: Runtime {
         w: &Self::Buffer,
         bias: Option<&Self::Buffer>,
         y: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, w, bias, y);
+        self.unsupported(Op::Linear)
+    }
 }

@@ -1,9 +1,10 @@
 //! Normalisation: batch norm over channels, and layer, RMS, group and instance norm within a sample.
 
+use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of batch norm over a channels-last tensor seen as `[rows, channels]`.
+/// Parameters of batch norm in evaluation, over a channels-last tensor seen as `[rows, channels]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BatchNormParams {
@@ -43,8 +44,8 @@ impl BatchNormParams {
 /// Parameters of a norm within each sample, `x` seen as `[samples, positions, groups, width]`: every
 /// (sample, group) is normalised over positions and width.
 ///
-/// Layer and RMS norm have `positions = groups = 1`; instance norm has `width = 1`. The scale and shift vectors have
-/// `groups·width` entries.
+/// Layer and RMS norm have `positions = groups = 1`; instance norm has `width = 1`, and batch norm in training is the instance
+/// norm of one sample, whose positions are those of the whole batch. The scale and shift vectors have `groups·width` entries.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct GroupNormParams {
@@ -99,6 +100,28 @@ impl GroupNormParams {
         })
     }
 
+    /// Batch norm in training over a channels-last tensor.
+    ///
+    /// # Errors
+    /// As [`BatchNormParams::new`].
+    pub fn batch(op: &'static str, x: &Shape, eps: f64) -> Result<Self> {
+        let p = BatchNormParams::new(op, x, eps)?;
+        Ok(GroupNormParams {
+            samples: 1,
+            positions: p.rows,
+            groups: p.channels,
+            width: 1,
+            eps,
+            rms: 0,
+            pad: 0,
+        })
+    }
+
+    /// True if every channel is normalised by itself over all positions, as in batch norm.
+    pub fn is_batch_norm(&self) -> bool {
+        self.samples == 1 && self.width == 1 && self.rms == 0
+    }
+
     /// Group norm of `[N, …, C]` in `groups` groups (instance norm: as many groups as channels).
     ///
     /// # Errors
@@ -148,19 +171,6 @@ fn check_eps(op: &'static str, eps: f64) -> Result<()> {
 /// Norms of a backend, of tensors that are not empty. Scale and shift are optional and of the tensor's dtype; statistics (`mean`, `rstd`, `var`) are
 /// of the tensor's accumulation dtype: f32, or f64 for f64.
 pub trait NormOps: Runtime {
-    /// Training: `mean` and the biased variance over the rows, `rstd = 1/√(var + eps)`,
-    /// `y = (x − mean)·rstd·scale + shift`.
-    fn batch_norm(
-        &self,
-        p: &BatchNormParams,
-        x: &Self::Buffer,
-        scale: Option<&Self::Buffer>,
-        shift: Option<&Self::Buffer>,
-        y: &mut Self::Buffer,
-        mean: &mut Self::Buffer,
-        rstd: &mut Self::Buffer,
-    ) -> Result<()>;
-
     /// Evaluation with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
     fn batch_norm_eval(
         &self,
@@ -171,25 +181,13 @@ pub trait NormOps: Runtime {
         mean: &Self::Buffer,
         var: &Self::Buffer,
         y: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, scale, shift, mean, var, y);
+        self.unsupported(Op::BatchNormEval)
+    }
 
-    /// The gradient of training batch norm: with `x̂ = (x − mean)·rstd`, `dshift = Σg`, `dscale = Σg·x̂`,
-    /// `dx = scale·rstd·(g − dshift/rows − x̂·dscale/rows)`. `dscale` and `dshift` have the tensor's dtype and are
-    /// always written.
-    fn batch_norm_grad(
-        &self,
-        p: &BatchNormParams,
-        x: &Self::Buffer,
-        scale: Option<&Self::Buffer>,
-        mean: &Self::Buffer,
-        rstd: &Self::Buffer,
-        g: &Self::Buffer,
-        dx: &mut Self::Buffer,
-        dscale: &mut Self::Buffer,
-        dshift: &mut Self::Buffer,
-    ) -> Result<()>;
-
-    /// The norm of each (sample, group), and its statistics `[samples, groups]` (`mean` is zero for RMS norm).
+    /// The norm of each (sample, group), `y = (x − mean)·rstd·scale + shift`, and its statistics `[samples, groups]`: the mean, and
+    /// `rstd = 1/√(var + eps)` of the biased variance. RMS norm has a `mean` of zero and takes the mean square for the variance.
     fn group_norm(
         &self,
         p: &GroupNormParams,
@@ -199,9 +197,13 @@ pub trait NormOps: Runtime {
         y: &mut Self::Buffer,
         mean: &mut Self::Buffer,
         rstd: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, scale, shift, y, mean, rstd);
+        self.unsupported(Op::GroupNorm)
+    }
 
-    /// The gradient of [`NormOps::group_norm`]; `dscale` and `dshift` (`groups·width` entries of the tensor's dtype)
+    /// The gradient of [`NormOps::group_norm`]: with `x̂ = (x − mean)·rstd`, `dshift = Σg`, `dscale = Σg·x̂`, and over the `n` values
+    /// of a group `dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n)`, without the first sum for RMS norm. `dscale` and `dshift` (`groups·width` entries of the tensor's dtype)
     /// are always written.
     fn group_norm_grad(
         &self,
@@ -214,5 +216,8 @@ pub trait NormOps: Runtime {
         dx: &mut Self::Buffer,
         dscale: &mut Self::Buffer,
         dshift: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, scale, mean, rstd, g, dx, dscale, dshift);
+        self.unsupported(Op::GroupNorm)
+    }
 }

@@ -4,6 +4,7 @@
 //! replay: `scalars` is an f32 buffer (f64 when the parameters are f64) `[lr, c1, c2, scale]`, where the meaning of `c1` and `c2` is the
 //! optimizer's own and every gradient is multiplied by `scale` first (loss scale, clipping).
 
+use super::Op;
 use crate::{Result, Runtime};
 use bytemuck::{Pod, Zeroable};
 
@@ -88,11 +89,17 @@ const _: () = assert!(size_of::<AdagradParams>() == 16);
 pub trait OptimOps: Runtime {
     /// `g += wd·p; v = μ·v + (1−dampening)·g; p −= lr·(nesterov ? g + μ·v : v)`. State: `[v]` with momentum, else
     /// `[]`. `c1` is 1 at the first step (where `v = g`), else 0.
-    fn sgd(&self, p: &SgdParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()>;
+    fn sgd(&self, p: &SgdParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()> {
+        let _ = (p, scalars, slots);
+        self.unsupported(Op::Sgd)
+    }
 
     /// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; p −= lr/c1·m/(√v/c2 + eps)` with `c1 = 1−β₁ᵗ`, `c2 = √(1−β₂ᵗ)`.
     /// State: `[m, v]`, and `[m, v, v_max]` with AMSGrad.
-    fn adam(&self, p: &AdamParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()>;
+    fn adam(&self, p: &AdamParams, scalars: &Self::Buffer, slots: &mut [OptimSlot<'_, Self::Buffer>]) -> Result<()> {
+        let _ = (p, scalars, slots);
+        self.unsupported(Op::Adam)
+    }
 
     /// `s = α·s + (1−α)·g²; d = √max(s − a², 0) + eps (a the mean gradient, when centered); b = μ·b + g/d; p −= lr·b`.
     /// Of a steady gradient `s − a²` is zero and can come out below it by rounding, hence the maximum; a NaN stays NaN.
@@ -102,7 +109,10 @@ pub trait OptimOps: Runtime {
         p: &RmspropParams,
         scalars: &Self::Buffer,
         slots: &mut [OptimSlot<'_, Self::Buffer>],
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, scalars, slots);
+        self.unsupported(Op::Rmsprop)
+    }
 
     /// `s += g²; p −= lr·g/(√s + eps)`; `lr` already holds the decayed rate. State: `[s]`.
     fn adagrad(
@@ -110,5 +120,8 @@ pub trait OptimOps: Runtime {
         p: &AdagradParams,
         scalars: &Self::Buffer,
         slots: &mut [OptimSlot<'_, Self::Buffer>],
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, scalars, slots);
+        self.unsupported(Op::Adagrad)
+    }
 }

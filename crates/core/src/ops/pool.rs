@@ -1,7 +1,7 @@
 //! Max and average pooling over windows, and adaptive average pooling, channels-last.
 
 use super::conv::{image_of, image_parts, seen_positions, to32};
-use super::{Padding, Window, dim32};
+use super::{Op, Padding, Window, dim32};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -155,7 +155,10 @@ pub trait PoolOps: Runtime {
         g: &Self::Buffer,
         index: &Self::Buffer,
         dx: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, g, index, dx);
+        self.unsupported(Op::MaxPoolGrad)
+    }
 
     /// `y[o] = x[index[o]]`: the gradient of [`PoolOps::max_pool_grad`].
     fn max_pool_gather(
@@ -164,18 +167,33 @@ pub trait PoolOps: Runtime {
         x: &Self::Buffer,
         index: &Self::Buffer,
         y: &mut Self::Buffer,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let _ = (p, x, index, y);
+        self.unsupported(Op::MaxPoolGrad)
+    }
 
     /// The mean of each window. The divisor is the kernel volume clipped to the padded input with
     /// `count_include_pad`, the number of real elements without.
-    fn avg_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn avg_pool(&self, p: &PoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, x, y);
+        self.unsupported(Op::AvgPool)
+    }
 
     /// The gradient of average pooling.
-    fn avg_pool_grad(&self, p: &PoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+    fn avg_pool_grad(&self, p: &PoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, g, dx);
+        self.unsupported(Op::AvgPool)
+    }
 
     /// Adaptive average pooling.
-    fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn adaptive_avg_pool(&self, p: &AdaptivePoolParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, x, y);
+        self.unsupported(Op::AdaptiveAvgPool)
+    }
 
     /// The gradient of adaptive average pooling.
-    fn adaptive_avg_pool_grad(&self, p: &AdaptivePoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+    fn adaptive_avg_pool_grad(&self, p: &AdaptivePoolParams, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, g, dx);
+        self.unsupported(Op::AdaptiveAvgPool)
+    }
 }

@@ -1,5 +1,6 @@
 //! Softmax and log-softmax along one axis.
 
+use super::Op;
 use crate::{Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -40,8 +41,14 @@ impl SoftmaxParams {
 /// Softmax of a backend.
 pub trait SoftmaxOps: Runtime {
     /// `y = e^(x − m) / Σ e^(x − m)` with `m = max x`; with `log`, `y = x − m − ln Σ e^(x − m)`.
-    fn softmax(&self, p: &SoftmaxParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn softmax(&self, p: &SoftmaxParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, x, y);
+        self.unsupported(Op::Softmax)
+    }
 
     /// From the output `y` and its gradient `g`: `dx = y·(g − Σ g·y)`; with `log`, `dx = g − e^y·Σ g`.
-    fn softmax_grad(&self, p: &SoftmaxParams, y: &Self::Buffer, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()>;
+    fn softmax_grad(&self, p: &SoftmaxParams, y: &Self::Buffer, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, y, g, dx);
+        self.unsupported(Op::Softmax)
+    }
 }

@@ -2,15 +2,13 @@
 //! reads it, or does not leave the registers at all.
 
 mod grad;
+mod separate;
 mod split;
 #[cfg(test)]
 mod tests;
 
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{
-    ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad, composed_conv_max_pool as composed,
-    composed_conv_max_pool_grad as composed_grad,
-};
+use kiln_core::ops::{ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Buffer, DType, Result, checks};
 use split::{BatchSplit, has_relu_or_none};
 
@@ -29,7 +27,7 @@ impl ConvPoolOps for Cpu {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
             // Halves are rounded before they are compared.
-            _ => composed(self, p, (x, w, bias), (y, index)),
+            _ => separate::forward(self, p, (x, w, bias), (y, index)),
         }
     }
 
@@ -45,7 +43,7 @@ impl ConvPoolOps for Cpu {
         match of.g.dtype() {
             DType::F32 if has_relu_or_none(p) => grad::gradients::<f32>(self, p, of, (x, w), to),
             DType::F64 if has_relu_or_none(p) => grad::gradients::<f64>(self, p, of, (x, w), to),
-            _ => composed_grad(self, p, of, (x, w), to),
+            _ => separate::gradients(self, p, of, (x, w), to),
         }
     }
 }

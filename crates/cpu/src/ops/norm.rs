@@ -28,29 +28,6 @@ fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f
 }
 
 impl NormOps for Cpu {
-    fn batch_norm(
-        &self,
-        p: &BatchNormParams,
-        x: &CpuBuffer,
-        scale: Option<&CpuBuffer>,
-        shift: Option<&CpuBuffer>,
-        y: &mut CpuBuffer,
-        mean: &mut CpuBuffer,
-        rstd: &mut CpuBuffer,
-    ) -> Result<()> {
-        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
-        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        float!(x.dtype(), T => {
-            let x = Upcast::new::<T>(self, x)?;
-            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
-            let shift = channels::<T>(self, shift, p.channels, 0.0)?;
-            let stats = (mean.as_mut_slice(), rstd.as_mut_slice());
-            write_upcast::<T>(self, y, |y| {
-                batch::forward(self, p, x.slice(), (scale.slice(), shift.slice()), y, stats.0, stats.1)
-            })
-        })
-    }
-
     fn batch_norm_eval(
         &self,
         p: &BatchNormParams,
@@ -70,34 +47,6 @@ impl NormOps for Cpu {
             let stats = (mean.as_slice(), var.as_slice());
             write_upcast::<T>(self, y, |y| {
                 batch::eval(self, p, x.slice(), (scale.slice(), shift.slice()), stats, y)
-            })
-        })
-    }
-
-    fn batch_norm_grad(
-        &self,
-        p: &BatchNormParams,
-        x: &CpuBuffer,
-        scale: Option<&CpuBuffer>,
-        mean: &CpuBuffer,
-        rstd: &CpuBuffer,
-        g: &CpuBuffer,
-        dx: &mut CpuBuffer,
-        dscale: &mut CpuBuffer,
-        dshift: &mut CpuBuffer,
-    ) -> Result<()> {
-        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
-        debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
-        float!(x.dtype(), T => {
-            let (x, g) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, g)?);
-            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
-            let stats = (mean.as_slice(), rstd.as_slice());
-            write_upcast::<T>(self, dx, |dx| {
-                write_upcast::<T>(self, dscale, |dscale| {
-                    write_upcast::<T>(self, dshift, |dshift| {
-                        batch::grad(self, p, (x.slice(), g.slice()), scale.slice(), stats, dx, dscale, dshift)
-                    })
-                })
             })
         })
     }
@@ -124,7 +73,9 @@ impl NormOps for Cpu {
             let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
             write_upcast::<T>(self, y, |y| {
-                if p.positions == 1 {
+                if p.is_batch_norm() {
+                    batch::forward(self, p, x.slice(), affine, y, mean, rstd)
+                } else if p.positions == 1 {
                     group::forward_rows(p, x.slice(), affine, y, mean, rstd);
                     Ok(())
                 } else {
@@ -161,7 +112,9 @@ impl NormOps for Cpu {
                 write_upcast::<T>(self, dscale, |dscale| {
                     write_upcast::<T>(self, dshift, |dshift| {
                         let (x, scale) = ((x.slice(), g.slice()), scale.slice());
-                        if p.positions == 1 {
+                        if p.is_batch_norm() {
+                            batch::grad(self, p, x, scale, stats, dx, dscale, dshift)
+                        } else if p.positions == 1 {
                             group::grad_rows(self, p, x, scale, stats, dx, dscale, dshift)
                         } else {
                             group::grad(self, p, x, scale, stats, dx, dscale, dshift)

@@ -1,4 +1,4 @@
-//! Attention: composed of products, softmax and copies, as core defines it. There is no kernel that fuses them yet.
+//! Attention: no kernel fuses it yet, so it is composed of other ops above.
 
 use crate::Cuda;
 use kiln_core::ops::AttentionOps;

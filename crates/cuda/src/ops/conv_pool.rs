@@ -1,4 +1,4 @@
-//! A convolution and its pooling: the two ops, as core defines it. There is no kernel that fuses them yet.
+//! A convolution with its pooling: no kernel fuses them yet, so they are two ops.
 
 use crate::Cuda;
 use kiln_core::ops::ConvPoolOps;

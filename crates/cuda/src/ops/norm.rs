@@ -145,7 +145,7 @@ impl Algorithm {
     }
 }
 
-/// Batch norm as a group norm.
+/// The shape of a batch norm in evaluation as that of a group norm.
 fn grouped(p: &BatchNormParams) -> GroupNormParams {
     GroupNormParams {
         samples: 1,
@@ -326,21 +326,6 @@ fn takes(algorithm: Algorithm, p: &GroupNormParams) -> Result<()> {
 }
 
 impl NormOps for Cuda {
-    fn batch_norm(
-        &self,
-        p: &BatchNormParams,
-        x: &CudaBuffer,
-        scale: Option<&CudaBuffer>,
-        shift: Option<&CudaBuffer>,
-        y: &mut CudaBuffer,
-        mean: &mut CudaBuffer,
-        rstd: &mut CudaBuffer,
-    ) -> Result<()> {
-        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
-        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        self.norm_columns(&grouped(p), x, (scale, shift), y, mean, rstd)
-    }
-
     fn batch_norm_eval(
         &self,
         p: &BatchNormParams,
@@ -359,23 +344,6 @@ impl NormOps for Cuda {
         let (scale, shift) = (maybe(scale), maybe(shift));
         let args = [p, cut, x.arg(), scale, shift, mean.arg(), var.arg(), y.out()];
         self.launch(instance(&columns::NORM_EVAL, x.dtype()), tiles.geometry, &args)
-    }
-
-    fn batch_norm_grad(
-        &self,
-        p: &BatchNormParams,
-        x: &CudaBuffer,
-        scale: Option<&CudaBuffer>,
-        mean: &CudaBuffer,
-        rstd: &CudaBuffer,
-        g: &CudaBuffer,
-        dx: &mut CudaBuffer,
-        dscale: &mut CudaBuffer,
-        dshift: &mut CudaBuffer,
-    ) -> Result<()> {
-        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
-        debug_assert_eq!((x.len() as u64, g.len()), (p.rows * p.channels, x.len()));
-        self.norm_columns_grad(&grouped(p), x, scale, (mean, rstd), g, dx, (dscale, dshift))
     }
 
     fn group_norm(

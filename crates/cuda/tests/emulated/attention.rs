@@ -1,48 +1,42 @@
-//! Attention as products, softmax and copies: testkit's suites, and a recording of it.
+//! Attention, which `kiln-nn` composes of products, softmax and copies here: a recording of it.
 
 use crate::cuda;
-use kiln_core::ops::{AttentionOps, AttentionParams};
-use kiln_core::{DType, Runtime, Shape};
-use kiln_testkit::ops::attention;
+use kiln_core::Runtime;
+use kiln_core::{DType, Result};
+use kiln_cuda::Cuda;
+use kiln_nn::Tensor;
 
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            attention::$name(&cuda());
-        }
-    )*};
+const SHAPE: [usize; 3] = [2, 17, 24];
+
+/// Result and gradient.
+fn run(x: &Tensor<Cuda>, g: &Tensor<Cuda>) -> Result<[Tensor<Cuda>; 2]> {
+    let y = x.self_attention(2, true)?;
+    let dx = y.backward_with(g)?.remove(x).expect("x is tracked");
+    Ok([y.detach(), dx])
 }
 
-suite!(self_attention, refused);
-
-/// Scratch and the mask are part of a recording: it follows its input.
+/// The mask is part of a recording, which follows its input.
 #[test]
 fn a_recording_repeats_it() {
     let cuda = cuda();
-    let (p, shape) = AttentionParams::new("test", &Shape::new(&[2, 17, 24]).unwrap(), 2, true).unwrap();
-    let values = |of: fn(f32) -> f32| (0..2 * 17 * 24).map(|i| of(i as f32)).collect::<Vec<_>>();
-    let g = cuda.upload(&values(f32::cos)[..shape.size()]).unwrap();
-    let mut qkv = cuda.upload(&values(f32::sin)).unwrap();
-    let mut y = cuda.alloc(DType::F32, shape.size()).unwrap();
-    let mut dqkv = cuda.alloc(DType::F32, 3 * shape.size()).unwrap();
-    let mut lse = cuda.alloc(DType::F32, p.rows()).unwrap();
-    let mut run = |qkv: &kiln_cuda::CudaBuffer| {
-        cuda.attention(&p, qkv, &mut y, &mut lse)?;
-        cuda.attention_grad(&p, qkv, &lse, &g, &mut dqkv)
-    };
+    let values = |n: usize, of: fn(f64) -> f64| (0..n).map(|i| of(i as f64)).collect::<Vec<_>>();
+    let g = Tensor::from_f64(&cuda, &values(2 * 17 * 8, f64::cos), &[2, 17, 8], DType::F32).unwrap();
+    let mut x = Tensor::from_f64(&cuda, &values(2 * 17 * 24, f64::sin), &SHAPE, DType::F32)
+        .unwrap()
+        .requires_grad();
     // The first call loads the kernels, which no capture can.
-    run(&qkv).unwrap();
-    let graph = cuda.capture(&mut || run(&qkv)).unwrap();
-    let mut graph = graph.expect("CUDA captures");
-    cuda.write(&values(|x| (x * 0.7).sin()), &mut qkv).unwrap();
+    drop(run(&x, &g).unwrap());
+    let mut recorded = None;
+    let graph = cuda.capture(&mut || {
+        recorded = Some(run(&x, &g)?);
+        Ok(())
+    });
+    let mut graph = graph.unwrap().expect("CUDA captures");
+    let other = Tensor::from_f64(&cuda, &values(2 * 17 * 24, |x| (x * 0.7).sin()), &SHAPE, DType::F32).unwrap();
+    x.assign(&other).unwrap();
     cuda.replay(&mut graph).unwrap();
-    let replayed = [&y, &dqkv].map(|x| cuda.download::<f32>(x).unwrap());
-    let mut run = |qkv: &kiln_cuda::CudaBuffer| {
-        cuda.attention(&p, qkv, &mut y, &mut lse)?;
-        cuda.attention_grad(&p, qkv, &lse, &g, &mut dqkv)
-    };
-    run(&qkv).unwrap();
-    assert_eq!(replayed, [&y, &dqkv].map(|x| cuda.download::<f32>(x).unwrap()));
+    let numbers = |of: &[Tensor<Cuda>; 2]| of.each_ref().map(|t| t.to_f64().unwrap());
+    let replayed = numbers(&recorded.expect("the capture ran"));
+    assert_eq!(replayed, numbers(&run(&x, &g).unwrap()));
     assert!(replayed.iter().flatten().all(|x| x.is_finite()));
 }

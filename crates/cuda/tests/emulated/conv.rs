@@ -1,4 +1,4 @@
-//! Convolutions: testkit's suites, and every kernel variant against the f64 CPU on shapes that straddle its tiles.
+//! Convolutions: every kernel variant against the f64 CPU on shapes that straddle its tiles.
 
 use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
 use crate::{cuda, with};
@@ -8,23 +8,7 @@ use kiln_core::{DType, Error, Float, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::conv::{Algorithm, Pass, Tile, choose};
 use kiln_cuda::{Cuda, Options};
-use kiln_testkit::ops::conv;
 use std::collections::BTreeSet;
-
-#[test]
-fn suite() {
-    conv::conv(&cuda());
-}
-
-#[test]
-fn transposed_suite() {
-    conv::conv_transpose(&cuda());
-}
-
-#[test]
-fn refused() {
-    conv::refused(&cuda());
-}
 
 /// A convolution to try: the input `[N, D, H, W, C]`, output channels, and the window.
 #[derive(Clone, Copy, Debug)]

@@ -1,39 +1,10 @@
-//! Elementwise ops: testkit's suites, and every function, pair and path against the CPU, special values among them.
+//! Elementwise ops: every function, pair and path against the CPU, special values among them.
 
 use crate::both::{ALL, FLOATS, assert_near, assert_same, both, mixed, out, space, tensor};
 use crate::cuda;
 use crate::twin::EDGES;
 use kiln_core::ops::{Binary, BroadcastParams, Compare, ElementwiseOps, Unary, UnaryParams};
 use kiln_core::{DType, Shape};
-use kiln_testkit::ops::elementwise;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            elementwise::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(
-    unary,
-    unary_accuracy,
-    casts,
-    add,
-    sub,
-    mul,
-    div,
-    pow,
-    atan2,
-    remainder,
-    prelu,
-    extremes,
-    ties,
-    comparisons,
-    select,
-    bad_input
-);
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;

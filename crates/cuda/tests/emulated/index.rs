@@ -1,4 +1,4 @@
-//! Moving ops: testkit's suites, and every kernel and way of walking against the CPU on shapes that choose it.
+//! Moving ops: every kernel and way of walking against the CPU on shapes that choose it.
 
 use crate::both::{ALL, FLOATS, assert_same, both, indices, mixed, out, space, tensor};
 use crate::cuda;
@@ -6,31 +6,6 @@ use crate::twin::EDGES;
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{DType, Error, Result, Runtime, Shape};
 use kiln_cuda::{Cuda, CudaBuffer};
-use kiln_testkit::ops::index;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            index::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(
-    views,
-    concat,
-    stack,
-    pad,
-    tile,
-    gather,
-    scatter_add,
-    index_select,
-    index_add,
-    embedding,
-    one_hot,
-    bad_input,
-);
 
 /// Small whole numbers, which every dtype holds.
 fn counts(n: usize, salt: u64) -> Vec<f64> {

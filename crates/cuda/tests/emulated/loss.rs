@@ -1,29 +1,10 @@
-//! Cross-entropy: testkit's suites, and every kernel against the CPU on numbers of classes that choose it.
+//! Cross-entropy: every kernel against the CPU on numbers of classes that choose it.
 
 use crate::both::{FLOATS, assert_near, both, indices, mixed, out, space, tensor};
 use crate::cuda;
 use crate::twin::EDGES;
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{DType, Error, Runtime};
-use kiln_testkit::ops::loss;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            loss::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(
-    cross_entropy,
-    cross_entropy_from_probabilities,
-    nll_loss,
-    pointwise,
-    limits,
-    refused
-);
 
 /// Around a warp, and around what each kernel holds; the first, the last and an ignored label among others.
 #[test]

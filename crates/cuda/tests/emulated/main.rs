@@ -4,10 +4,7 @@
 mod attention;
 mod both;
 mod conv;
-mod conv_pool;
 mod elementwise;
-mod golden;
-mod halves;
 mod index;
 mod loss;
 mod matmul;
@@ -20,6 +17,7 @@ mod reduce;
 mod runtime;
 mod softmax;
 mod step;
+mod suites;
 mod twin;
 
 use kiln_cuda::{Cuda, Options};

@@ -1,4 +1,4 @@
-//! Matrix products: the testkit suites through the backend's own choice, and every kernel variant against f64.
+//! Matrix products: every kernel variant against f64.
 
 mod product;
 
@@ -8,34 +8,8 @@ use kiln_core::ops::{Activation, MatmulOps};
 use kiln_core::{DType, Runtime};
 use kiln_cuda::CudaBuffer;
 use kiln_cuda::matmul::{Algorithm, Plan};
-use kiln_testkit::ops::matmul;
 use product::{Product, check, download, upload, values};
 use proptest::prelude::*;
-
-#[test]
-fn suite_matmul() {
-    matmul::matmul(&cuda());
-}
-
-#[test]
-fn suite_matmul_vectors() {
-    matmul::matmul_vectors(&cuda());
-}
-
-#[test]
-fn suite_linear() {
-    matmul::linear(&cuda());
-}
-
-#[test]
-fn suite_fused_activations() {
-    matmul::fused_activations(&cuda());
-}
-
-#[test]
-fn suite_refused() {
-    matmul::refused(&cuda());
-}
 
 const TRANSPOSITIONS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
 const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];

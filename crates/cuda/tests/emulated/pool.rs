@@ -1,4 +1,4 @@
-//! Poolings: testkit's suites, and every kernel against the CPU, bit for bit, on channels that choose it.
+//! Poolings: every kernel against the CPU, bit for bit, on channels that choose it.
 
 use crate::cuda;
 use crate::twin::{EDGES, bits, empty, read, upload, values, wide};
@@ -8,32 +8,6 @@ use kiln_core::{Backend, DType, Float, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
 use kiln_testkit::assert_close;
-use kiln_testkit::ops::pool;
-
-#[test]
-fn max_pool() {
-    pool::max_pool(&cuda());
-}
-
-#[test]
-fn avg_pool() {
-    pool::avg_pool(&cuda());
-}
-
-#[test]
-fn adaptive_avg_pool() {
-    pool::adaptive_avg_pool(&cuda());
-}
-
-#[test]
-fn ties_and_nan() {
-    pool::ties_and_nan(&cuda());
-}
-
-#[test]
-fn refused() {
-    pool::refused(&cuda());
-}
 
 /// Values with ties, NaN and infinities among them.
 fn special<T: Float>(n: usize, salt: u64) -> Vec<T> {

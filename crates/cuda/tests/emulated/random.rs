@@ -1,4 +1,4 @@
-//! Random numbers: testkit's suites, and the bits of the CPU in every dtype.
+//! Random numbers: the bits of the CPU in every dtype.
 
 use crate::cuda;
 use crate::twin::{EDGES, bits, buffer, empty, read, upload};
@@ -6,18 +6,6 @@ use half::{bf16, f16};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::{Backend, DType, Float, Runtime};
 use kiln_cpu::Cpu;
-use kiln_testkit::ops::random;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            random::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(distributions, dropout, bad_input);
 
 /// Sizes around a Philox block, a thread's share and a block of threads.
 const SIZES: [usize; 8] = [0, 2, 3, 4, 5, 7, 1024, 3001];

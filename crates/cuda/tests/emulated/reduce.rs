@@ -1,4 +1,4 @@
-//! Reductions: testkit's suites, and every kernel and way of cutting against the CPU on shapes that choose it.
+//! Reductions: every kernel and way of cutting against the CPU on shapes that choose it.
 
 use crate::both::{FLOATS, assert_near, assert_same, both, mixed, out, space, tensor};
 use crate::cuda;
@@ -7,26 +7,6 @@ use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{DType, Shape};
 use kiln_cuda::Cuda;
 use kiln_cuda::reduce::Algorithm;
-use kiln_testkit::ops::reduce;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            reduce::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(
-    sum_and_mean,
-    extremes,
-    var_and_std,
-    norms,
-    along_one_axis,
-    ties_and_limits,
-    refused
-);
 
 const OPS: [Reduce; 5] = [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min, Reduce::SumSquares];
 

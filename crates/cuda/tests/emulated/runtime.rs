@@ -3,8 +3,8 @@
 use crate::twin::{bits, buffer, read, upload};
 use crate::{cuda, with};
 use half::{bf16, f16};
-use kiln_core::ops::{BatchNormParams, Distribution, ElementwiseOps, OptimSlot, RandomParams, SgdParams};
-use kiln_core::{Backend, DType, Element, Error, Result, Runtime};
+use kiln_core::ops::{Distribution, ElementwiseOps, GroupNormParams, OptimSlot, RandomParams, SgdParams};
+use kiln_core::{Backend, DType, Element, Error, Result, Runtime, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
 use kiln_nn::{Indices, Tensor};
@@ -205,14 +205,10 @@ impl<B: Backend> Step<B> {
     fn run(&mut self) -> Result<()> {
         let b = &self.backend;
         b.tick(&mut self.counter, &mut self.ticket)?;
-        let p = BatchNormParams {
-            rows: ROWS as u64,
-            channels: CHANNELS as u64,
-            eps: 1e-5,
-        };
+        let p = GroupNormParams::batch("batch_norm", &Shape::new(&[ROWS, CHANNELS])?, 1e-5)?;
         let [mean, rstd] = &mut self.stats;
         // Scratch is taken inside: a captured step has memory of its own.
-        b.batch_norm(&p, &self.x, None, None, &mut self.y, mean, rstd)?;
+        b.group_norm(&p, &self.x, None, None, &mut self.y, mean, rstd)?;
         let p = RandomParams::new("step", Distribution::Bernoulli, ROWS * CHANNELS, (0.4, 0.0), 11, 3)?;
         b.dropout(&p, &self.ticket, &self.y, &mut self.dropped)?;
         let p = SgdParams {

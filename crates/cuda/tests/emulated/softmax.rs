@@ -1,4 +1,4 @@
-//! Softmax: testkit's suites, and every kernel against the CPU on sizes that choose it.
+//! Softmax: every kernel against the CPU on sizes that choose it.
 
 use crate::both::{FLOATS, assert_near, both, mixed, out, space, tensor};
 use crate::cuda;
@@ -6,18 +6,6 @@ use crate::twin::EDGES;
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
 use kiln_cpu::Cpu;
 use kiln_cuda::softmax::Algorithm;
-use kiln_testkit::ops::softmax;
-
-macro_rules! suite {
-    ($($name:ident),* $(,)?) => {$(
-        #[test]
-        fn $name() {
-            softmax::$name(&cuda());
-        }
-    )*};
-}
-
-suite!(softmax, refused);
 
 fn same(cuda: &kiln_cuda::Cuda, [outer, n, inner]: [usize; 3], values: &[f64]) {
     for log in [0, 1] {

@@ -19,4 +19,5 @@ pub use gradients::Gradients;
 pub use mode::{is_grad_enabled, no_grad, with_grad};
 pub use node::{Node, NodeId, Rule, RuleContext};
 pub use sum::Part;
+pub(crate) use vjp::checkpoint;
 pub use vjp::vjp;

@@ -1,7 +1,8 @@
-//! Differentiating a closure on the spot: how fused ops get gradients of gradients, and how checkpointing works.
+//! Differentiating a closure on the spot: how fused ops get gradients of gradients, and how what a composed op computes on the way
+//! is forgotten.
 
 use super::backward::run;
-use super::mode::{is_grad_enabled, with_grad};
+use super::mode::{is_grad_enabled, no_grad, with_grad};
 use super::node::{Node, Rule, RuleContext};
 use crate::Tensor;
 use kiln_core::{Backend, Result};
@@ -50,4 +51,38 @@ pub fn vjp<B: Backend>(
         .iter()
         .map(|t| t.id().and_then(|id| found.get(&id).cloned()))
         .collect())
+}
+
+/// `f(inputs)`, of which nothing is kept for the gradient but the inputs: it is computed again there (Chen et al., "Training Deep
+/// Nets with Sublinear Memory Cost", 2016; `torch.utils.checkpoint`). All tracked tensors that `f` reads are among the inputs.
+///
+/// # Errors
+/// Those of `f`.
+pub(crate) fn checkpoint<B: Backend>(
+    op: &'static str,
+    inputs: &[&Tensor<B>],
+    f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
+) -> Result<Tensor<B>> {
+    let inputs: Vec<Tensor<B>> = inputs.iter().map(|&t| t.clone()).collect();
+    let y = no_grad(|| f(&inputs))?;
+    let tracked: Vec<&Tensor<B>> = inputs.iter().collect();
+    Ok(y.record(op, &tracked, || Checkpoint {
+        inputs: inputs.clone(),
+        f,
+    }))
+}
+
+struct Checkpoint<B: Backend, F> {
+    inputs: Vec<Tensor<B>>,
+    f: F,
+}
+
+impl<B: Backend, F> Rule<B> for Checkpoint<B, F>
+where
+    F: Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
+{
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let inputs: Vec<&Tensor<B>> = self.inputs.iter().collect();
+        vjp(&inputs, cx.grad, &self.f)
+    }
 }

@@ -3,7 +3,7 @@
 use super::elementwise::composed;
 use crate::autograd::{RuleContext, is_grad_enabled};
 use crate::{Backend, Result, Tensor};
-use kiln_core::ops::{Activation, GradReads, Unary, UnaryParams};
+use kiln_core::ops::{Activation, GradReads, Op, Unary, UnaryParams};
 
 /// How a fused op treats its activation: inside the backend's op, or as an op of its own behind it.
 #[derive(Clone, Copy)]
@@ -73,23 +73,19 @@ pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>)
         Some(f) if !(fused.has_relu_epilogue() && cx.relu_masked()) => f,
         _ => return Ok(g.clone()),
     };
-    let y = cx.output();
-    if is_grad_enabled() {
-        return composed(f, [0.0, 0.0], [y, y, g]);
-    }
-    by_kernel(f, y, g)
+    slope(f, cx.output(), g)
 }
 
 /// `g` where `y` is positive, zero elsewhere.
 pub(super) fn mask_relu_grad<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
-    if is_grad_enabled() {
-        return g.masked_fill(&y.le_scalar(0.0)?, 0.0);
-    }
-    by_kernel(Unary::Relu, y, g)
+    slope(Unary::Relu, y, g)
 }
 
 /// The gradient of a function of which `y` is the result.
-fn by_kernel<B: Backend>(f: Unary, y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+fn slope<B: Backend>(f: Unary, y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
+    if is_grad_enabled() || !g.has_op(Op::UnaryGrad) {
+        return composed(f, [0.0, 0.0], [y, y, g]);
+    }
     let p = UnaryParams::new(f, y.size(), 0.0, 0.0);
     let mut dx = y.alloc_like(*y.shape())?;
     let b = y.backend();

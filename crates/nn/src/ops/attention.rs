@@ -1,10 +1,10 @@
 //! Self-attention of several heads, one fused op. Beside it stands its definition in other ops: what gradients of gradients
-//! are taken of.
+//! are taken of, and what runs on a backend that does not fuse it.
 
 use super::reduce::wide_dtype;
-use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
-use crate::{Backend, DType, Indices, Result, Tensor};
-use kiln_core::ops::AttentionParams;
+use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, vjp};
+use crate::{Backend, Indices, Result, Tensor};
+use kiln_core::ops::{AttentionParams, Op};
 
 const OP: &str = "self_attention";
 
@@ -34,7 +34,7 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
     let part = |i| heads.narrow(0, i, 1)?.reshape(&[n, h, t, d]);
     let mut scores = part(0)?.mul_scalar(p.scale)?.matmul_t(&part(1)?, false, true)?;
     if p.causal == 1 {
-        scores = scores.masked_fill(&later(qkv.backend(), t)?, f64::NEG_INFINITY)?;
+        scores = scores.masked_fill(&later(&scores, t)?, f64::NEG_INFINITY)?;
     }
     let y = scores.softmax(-1)?.matmul(&part(2)?)?;
     y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, h * d])
@@ -42,8 +42,8 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
 
 /// The mask of what a position may not see, `[t, t]`: 1 above the diagonal. Made where it is used, so that a captured step
 /// uploads nothing.
-fn later<B: Backend>(backend: &B, t: usize) -> Result<Indices<B>> {
-    let place = Tensor::ones(backend, &[t], DType::F32)?.cumsum(0)?;
+fn later<B: Backend>(like: &Tensor<B>, t: usize) -> Result<Indices<B>> {
+    let place = Tensor::ones(like.backend(), &[t], wide_dtype(like.dtype()))?.cumsum(0)?;
     place.reshape(&[1, t])?.gt(&place.reshape(&[t, 1])?)
 }
 
@@ -60,6 +60,10 @@ impl<B: Backend> Tensor<B> {
     /// A rank other than 3, no heads, a last dimension that is no multiple of `3·heads`, memory.
     pub fn self_attention(&self, heads: usize, causal: bool) -> Result<Tensor<B>> {
         let (p, shape) = AttentionParams::new(OP, self.shape(), heads, causal)?;
+        if !self.has_op(Op::Attention) {
+            // Scores are a matrix for each head: they are forgotten, and made again for the gradient.
+            return checkpoint(OP, &[self], move |x| composed(&p, &x[0]));
+        }
         let backend = self.backend();
         let mut y = self.alloc_like(shape)?;
         let mut lse = backend.alloc(wide_dtype(self.dtype()), p.rows())?;

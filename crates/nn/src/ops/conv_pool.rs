@@ -7,7 +7,7 @@ use super::pool::few_enough;
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Result, Shape, Tensor};
-use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolParams, PooledGrad, Window};
+use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolParams, Op, PooledGrad, Window};
 
 const OP: &str = "conv_max_pool";
 
@@ -70,8 +70,8 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// [`Tensor::max_pool`] of [`Tensor::conv`]: the same values, with less memory. What the convolution gives is not kept for
-    /// the backward pass, and a backend may never have all of it at once. The pooling's flag is `ceil_mode`.
+    /// [`Tensor::max_pool`] of [`Tensor::conv`]: the same values, on a backend that fuses the two with less memory, because it
+    /// never has all of the convolution's result at once. The pooling's flag is `ceil_mode`.
     ///
     /// # Errors
     /// As the two ops.
@@ -93,7 +93,7 @@ impl<B: Backend> Tensor<B> {
         let inputs: Vec<Tensor<B>> = [Some(self), Some(w), bias].into_iter().flatten().cloned().collect();
         let fused = Fused::new(f, [Some(self), Some(w), bias]);
         // A dilated window may step over a small image, and then gives its gradient to nobody.
-        if !fused.whole() || pool.dilation != [1; 3] {
+        if !self.has_op(Op::ConvMaxPool) || !fused.whole() || pool.dilation != [1; 3] {
             return pair.composed(&inputs);
         }
         let (mut p, shape) = ConvPoolParams::new(OP, self.shape(), w.shape(), (window, groups), (pool, ceil_mode))?;

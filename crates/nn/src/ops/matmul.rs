@@ -1,10 +1,10 @@
 //! Matrix products and the linear layer's fused form.
 
-use super::activation::{Fused, activation_grad};
+use super::activation::{Fused, activate, activation_grad};
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
-use kiln_core::ops::{Activation, MatmulParams};
+use kiln_core::ops::{Activation, MatmulParams, Op};
 
 impl<B: Backend> Tensor<B> {
     /// The matrix product `self · other` (`torch.matmul`): `[…, m, k] · […, k, n] → […, m, n]` with leading dimensions
@@ -98,6 +98,14 @@ impl<B: Backend> Tensor<B> {
         check_bias(OP, w, bias, outputs)?;
         let rows: usize = lead.iter().product();
         let x = self.reshape(&[rows, inner])?;
+        let to = [lead, &[outputs]].concat();
+        if !self.has_op(Op::Linear) {
+            let mut y = x.matmul_t(w, false, true)?;
+            if let Some(bias) = bias {
+                y = y.add(bias)?;
+            }
+            return activate(f, y)?.reshape(&to);
+        }
         let fused = Fused::new(f, [Some(&x), Some(w), bias]);
         let (mut p, shape) = MatmulParams::new(OP, x.shape(), w.shape(), false, true)?;
         p.activation = fused.code();
@@ -112,7 +120,7 @@ impl<B: Backend> Tensor<B> {
             bias: bias.is_some(),
             fused,
         });
-        fused.rest(y)?.reshape(&[lead, &[outputs]].concat())
+        fused.rest(y)?.reshape(&to)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
-//! Each is one fused op, and beside it stands its definition in primitive ops: what gradients of gradients are taken
-//! of, what tests compare the fused op with, and what an empty tensor goes through, which a backend never sees.
+//! All of them are one fused op, and beside it stands its definition in primitive ops: what runs on a backend without the op, what
+//! gradients of gradients are taken of, what tests compare the fused op with, and what an empty tensor goes through, which a
+//! backend never sees.
 
 use super::reduce::wide_dtype;
-use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
+use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, no_grad, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{BatchNormParams, GroupNormParams};
+use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
 
 /// The scale and shift of a norm, or neither or one of them.
 type Affine<'a, B> = (Option<&'a Tensor<B>>, Option<&'a Tensor<B>>);
@@ -29,7 +30,7 @@ fn check_affine<B: Backend>(op: &'static str, x: &Tensor<B>, affine: Affine<'_, 
 
 /// What a norm recorded: the fused op's arguments and results.
 struct Norm<B: Backend> {
-    form: Form,
+    p: GroupNormParams,
     x: Tensor<B>,
     scale: Option<Tensor<B>>,
     shift: Option<Tensor<B>>,
@@ -37,56 +38,30 @@ struct Norm<B: Backend> {
     rstd: Tensor<B>,
 }
 
-#[derive(Clone, Copy)]
-enum Form {
-    Batch(BatchNormParams),
-    Group(GroupNormParams),
-}
-
 impl<B: Backend> Rule<B> for Norm<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
+        let p = &self.p;
         if is_grad_enabled() {
             let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
             return vjp(&inputs, cx.grad, |t| {
-                let scale = self.scale.is_some().then(|| &t[1]);
-                let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
-                composed(&self.form, &t[0], (scale, shift))
+                of_inputs(p, t, [self.scale.is_some(), self.shift.is_some()])
             });
         }
         let (x, backend, g) = (&self.x, self.x.backend(), cx.grad);
-        let channels = match self.form {
-            Form::Batch(p) => p.channels as usize,
-            Form::Group(p) => (p.groups * p.width) as usize,
-        };
-        let flat = Shape::new(&[channels])?;
+        let flat = Shape::new(&[(p.groups * p.width) as usize])?;
         let mut dx = x.alloc_like(*x.shape())?;
         let (mut dscale, mut dshift) = (x.alloc_like(flat)?, x.alloc_like(flat)?);
-        let scale = self.scale.as_ref().map(Tensor::buffer);
-        let (mean, rstd) = (self.mean.buffer(), self.rstd.buffer());
-        match &self.form {
-            Form::Batch(p) => backend.batch_norm_grad(
-                p,
-                x.buffer(),
-                scale,
-                mean,
-                rstd,
-                g.buffer(),
-                &mut dx,
-                &mut dscale,
-                &mut dshift,
-            )?,
-            Form::Group(p) => backend.group_norm_grad(
-                p,
-                x.buffer(),
-                scale,
-                mean,
-                rstd,
-                g.buffer(),
-                &mut dx,
-                &mut dscale,
-                &mut dshift,
-            )?,
-        }
+        backend.group_norm_grad(
+            p,
+            x.buffer(),
+            self.scale.as_ref().map(Tensor::buffer),
+            self.mean.buffer(),
+            self.rstd.buffer(),
+            g.buffer(),
+            &mut dx,
+            &mut dscale,
+            &mut dshift,
+        )?;
         let mut grads = vec![Some(Tensor::from_buffer(backend, dx, *x.shape()))];
         grads.extend(
             self.scale
@@ -107,28 +82,32 @@ fn inputs<'a, B: Backend>(x: &'a Tensor<B>, affine: Affine<'a, B>) -> Vec<&'a Te
     [Some(x), affine.0, affine.1].into_iter().flatten().collect()
 }
 
-/// The definition of each training norm in primitive ops.
-fn composed<B: Backend>(form: &Form, x: &Tensor<B>, affine: Affine<'_, B>) -> Result<Tensor<B>> {
-    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
-    // Seen as [samples, positions, groups, width], a norm reduces some of the axes; scale and shift vary along the last.
-    let (view, axes, channels, eps, rms): (_, &[isize], _, _, _) = match form {
-        Form::Batch(p) => ([1, p.rows, p.channels, 1], &[0, 1], [p.channels, 1], p.eps, false),
-        Form::Group(p) => (
-            [p.samples, p.positions, p.groups, p.width],
-            &[1, 3],
-            [p.groups, p.width],
-            p.eps,
-            p.rms == 1,
-        ),
+/// Seen as `[samples, positions, groups, width]`, a norm reduces positions and width.
+const REDUCED: [isize; 2] = [1, 3];
+
+/// `x` as a norm sees it, in the precision of arithmetic.
+fn seen<B: Backend>(p: &GroupNormParams, x: &Tensor<B>) -> Result<Tensor<B>> {
+    let view = [p.samples, p.positions, p.groups, p.width].map(|d| d as usize);
+    x.to_dtype(wide_dtype(x.dtype()))?.reshape(&view)
+}
+
+/// The definition of the norms in primitive ops.
+fn composed<B: Backend>(p: &GroupNormParams, x: &Tensor<B>, affine: Affine<'_, B>) -> Result<Tensor<B>> {
+    let wide = seen(p, x)?;
+    let centred = match p.rms {
+        1 => wide,
+        _ => wide.sub(&wide.mean(&REDUCED, true)?)?,
     };
-    let view = view.map(|d| d as usize);
-    let channels = channels.map(|d| d as usize);
-    let wide = wide.reshape(&view)?;
-    let centred = if rms { wide } else { wide.sub(&wide.mean(axes, true)?)? };
-    let rstd = centred.square()?.mean(axes, true)?.add_scalar(eps)?.rsqrt()?;
+    let rstd = centred.square()?.mean(&REDUCED, true)?.add_scalar(p.eps)?.rsqrt()?;
+    let channels = [p.groups, p.width].map(|d| d as usize);
     apply(&centred.mul(&rstd)?, affine, &channels)?
         .reshape(x.shape())?
         .to_dtype(x.dtype())
+}
+
+/// [`composed`] of recorded inputs, of which scale and shift may be missing.
+fn of_inputs<B: Backend>(p: &GroupNormParams, t: &[Tensor<B>], [scale, shift]: [bool; 2]) -> Result<Tensor<B>> {
+    composed(p, &t[0], (scale.then(|| &t[1]), shift.then(|| &t[t.len() - 1])))
 }
 
 /// `x·scale + shift`, scale and shift seen in the shape `channels`.
@@ -157,13 +136,65 @@ impl<B: Backend> Rule<B> for BatchNormEval<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
         vjp(&inputs, cx.grad, |t| {
-            let rstd = self.var.add_scalar(self.eps)?.rsqrt()?;
-            let hat = t[0].to_dtype(self.mean.dtype())?.sub(&self.mean)?.mul(&rstd)?;
             let scale = self.scale.is_some().then(|| &t[1]);
             let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
-            apply(&hat, (scale, shift), self.mean.shape())?.to_dtype(self.x.dtype())
+            composed_eval(&t[0], (&self.mean, &self.var), (scale, shift), self.eps)
         })
     }
+}
+
+/// The definition of batch norm in evaluation.
+fn composed_eval<B: Backend>(
+    x: &Tensor<B>,
+    (mean, var): (&Tensor<B>, &Tensor<B>),
+    affine: Affine<'_, B>,
+    eps: f64,
+) -> Result<Tensor<B>> {
+    let rstd = var.add_scalar(eps)?.rsqrt()?;
+    let hat = x.to_dtype(mean.dtype())?.sub(mean)?.mul(&rstd)?;
+    apply(&hat, affine, mean.shape())?.to_dtype(x.dtype())
+}
+
+/// The fused op, with its statistics `[samples, groups]`.
+fn fused<B: Backend>(
+    op: &'static str,
+    p: GroupNormParams,
+    x: &Tensor<B>,
+    (scale, shift): Affine<'_, B>,
+) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
+    let (backend, stats) = (x.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
+    let alloc = || backend.alloc(wide_dtype(x.dtype()), stats.size());
+    let (mut y, mut mean, mut rstd) = (x.alloc_like(*x.shape())?, alloc()?, alloc()?);
+    backend.group_norm(
+        &p,
+        x.buffer(),
+        scale.map(Tensor::buffer),
+        shift.map(Tensor::buffer),
+        &mut y,
+        &mut mean,
+        &mut rstd,
+    )?;
+    let [mean, rstd] = [mean, rstd].map(|s| Tensor::from_buffer(backend, s, stats));
+    let y = Tensor::from_buffer(backend, y, *x.shape()).record(op, &inputs(x, (scale, shift)), || Norm {
+        p,
+        x: x.clone(),
+        scale: scale.cloned(),
+        shift: shift.cloned(),
+        mean: mean.clone(),
+        rstd: rstd.clone(),
+    });
+    Ok((y, mean, rstd))
+}
+
+/// The definition, of which nothing is kept for the gradient but its inputs.
+fn recomputed<B: Backend>(
+    op: &'static str,
+    p: GroupNormParams,
+    x: &Tensor<B>,
+    affine: Affine<'_, B>,
+) -> Result<Tensor<B>> {
+    let given = [affine.0.is_some(), affine.1.is_some()];
+    checkpoint(op, &inputs(x, affine), move |t| of_inputs(&p, t, given))
 }
 
 impl<B: Backend> Tensor<B> {
@@ -183,43 +214,30 @@ impl<B: Backend> Tensor<B> {
         shift: Option<&Tensor<B>>,
         eps: f64,
     ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
-        let p = BatchNormParams::new("batch_norm", self.shape(), eps)?;
-        if p.rows == 1 {
+        let p = GroupNormParams::batch("batch_norm", self.shape(), eps)?;
+        if p.positions == 1 {
             let expected = "more than one value per channel in training";
             return Err(Error::invalid("batch_norm", "input", self.shape(), expected));
         }
-        let channels = Shape::new(&[p.channels as usize])?;
+        let channels = Shape::new(&[p.groups as usize])?;
         check_affine("batch_norm", self, (scale, shift), &channels)?;
-        let backend = self.backend();
+        let wide = wide_dtype(self.dtype());
         if self.size() == 0 {
-            let y = composed(&Form::Batch(p), self, (scale, shift))?;
-            let nothing = Tensor::full(backend, &channels, wide_dtype(self.dtype()), f64::NAN)?;
-            return Ok((y, nothing.clone(), nothing));
+            let nothing = Tensor::full(self.backend(), &channels, wide, f64::NAN)?;
+            return Ok((composed(&p, self, (scale, shift))?, nothing.clone(), nothing));
         }
-        let stats = || backend.alloc(wide_dtype(self.dtype()), channels.size());
-        let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, stats()?, stats()?);
-        backend.batch_norm(
-            &p,
-            self.buffer(),
-            scale.map(Tensor::buffer),
-            shift.map(Tensor::buffer),
-            &mut y,
-            &mut mean,
-            &mut rstd,
-        )?;
-        let mean = Tensor::from_buffer(backend, mean, channels);
-        let rstd = Tensor::from_buffer(backend, rstd, channels);
-        let y = Tensor::from_buffer(backend, y, *self.shape());
+        if !self.has_op(Op::GroupNorm) {
+            let (mean, var) = no_grad(|| {
+                let x = seen(&p, self)?;
+                let mean = x.mean(&REDUCED, true)?;
+                let var = x.sub(&mean)?.square()?.mean(&REDUCED, false)?;
+                Ok::<_, Error>((mean.reshape(&channels)?, var.reshape(&channels)?))
+            })?;
+            return Ok((recomputed("batch_norm", p, self, (scale, shift))?, mean, var));
+        }
+        let (y, mean, rstd) = fused("batch_norm", p, self, (scale, shift))?;
         let var = rstd.square()?.reciprocal()?.sub_scalar(eps)?.clamp_min(0.0)?;
-        let y = y.record("batch_norm", &inputs(self, (scale, shift)), || Norm {
-            form: Form::Batch(p),
-            x: self.clone(),
-            scale: scale.cloned(),
-            shift: shift.cloned(),
-            mean: mean.clone(),
-            rstd,
-        });
-        Ok((y, mean, var))
+        Ok((y, mean.reshape(&channels)?, var.reshape(&channels)?))
     }
 
     /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
@@ -257,6 +275,9 @@ impl<B: Backend> Tensor<B> {
                     rhs: Shape::new(&channels)?,
                 });
             }
+        }
+        if self.size() > 0 && !self.has_op(Op::BatchNormEval) {
+            return composed_eval(self, (mean, var), (scale, shift), eps);
         }
         let mut y = self.alloc_like(*self.shape())?;
         if self.size() > 0 {
@@ -350,34 +371,17 @@ impl<B: Backend> Tensor<B> {
         &self,
         op: &'static str,
         p: GroupNormParams,
-        (scale, shift): Affine<'_, B>,
+        affine: Affine<'_, B>,
         channels: &[usize],
     ) -> Result<Tensor<B>> {
-        check_affine(op, self, (scale, shift), channels)?;
+        check_affine(op, self, affine, channels)?;
         if self.size() == 0 {
-            return composed(&Form::Group(p), self, (scale, shift));
+            return composed(&p, self, affine);
         }
-        let (backend, stats) = (self.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
-        let alloc = || backend.alloc(wide_dtype(self.dtype()), stats.size());
-        let (mut y, mut mean, mut rstd) = (self.alloc_like(*self.shape())?, alloc()?, alloc()?);
-        backend.group_norm(
-            &p,
-            self.buffer(),
-            scale.map(Tensor::buffer),
-            shift.map(Tensor::buffer),
-            &mut y,
-            &mut mean,
-            &mut rstd,
-        )?;
-        let y = Tensor::from_buffer(backend, y, *self.shape());
-        Ok(y.record(op, &inputs(self, (scale, shift)), || Norm {
-            form: Form::Group(p),
-            x: self.clone(),
-            scale: scale.cloned(),
-            shift: shift.cloned(),
-            mean: Tensor::from_buffer(backend, mean, stats),
-            rstd: Tensor::from_buffer(backend, rstd, stats),
-        }))
+        match self.has_op(Op::GroupNorm) {
+            true => Ok(fused(op, p, self, affine)?.0),
+            false => recomputed(op, p, self, affine),
+        }
     }
 }
 
@@ -388,7 +392,7 @@ mod tests {
     use kiln_cpu::Cpu;
 
     /// The fused op and its definition, in values and gradients.
-    fn compare(x: &[usize], form: Form, channels: &[usize]) -> Result<()> {
+    fn compare(x: &[usize], p: GroupNormParams, channels: &[usize]) -> Result<()> {
         let cpu = Cpu::poisoned();
         let random = |shape: &[usize], k: f64| {
             let n = shape.iter().product::<usize>();
@@ -403,11 +407,8 @@ mod tests {
             (None, Some(&t[2])),
             (Some(&t[1]), Some(&t[2])),
         ] {
-            let fused = match form {
-                Form::Batch(p) => t[0].batch_norm(scale, shift, p.eps)?.0,
-                Form::Group(p) => t[0].group_like("norm", p, (scale, shift), channels)?,
-            };
-            let plain = composed(&form, &t[0], (scale, shift))?;
+            let fused = t[0].group_like("norm", p, (scale, shift), channels)?;
+            let plain = composed(&p, &t[0], (scale, shift))?;
             let (a, b) = (fused.backward_with(&g)?, plain.backward_with(&g)?);
             let close = |a: &Tensor<Cpu>, b: &Tensor<Cpu>| {
                 for (a, b) in a.to_f64()?.into_iter().zip(b.to_f64()?) {
@@ -430,18 +431,14 @@ mod tests {
     fn fused_norms_are_their_definitions() -> Result<()> {
         let x = [3, 4, 6];
         let shape = Shape::new(&x)?;
-        compare(&x, Form::Batch(BatchNormParams::new("t", &shape, 1e-3)?), &[6])?;
+        compare(&x, GroupNormParams::batch("t", &shape, 1e-3)?, &[6])?;
         for groups in [1, 2, 6] {
-            compare(
-                &x,
-                Form::Group(GroupNormParams::group("t", &shape, groups, 1e-3)?),
-                &[6],
-            )?;
+            compare(&x, GroupNormParams::group("t", &shape, groups, 1e-3)?, &[6])?;
         }
         for rms in [false, true] {
             let normalized = Shape::new(&[4, 6])?;
             let p = GroupNormParams::layer("t", &shape, &normalized, 1e-3, rms)?;
-            compare(&x, Form::Group(p), &[4, 6])?;
+            compare(&x, p, &[4, 6])?;
         }
         Ok(())
     }

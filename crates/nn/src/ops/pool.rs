@@ -1,10 +1,13 @@
 //! Max and average pooling in one to three spatial dimensions, channels-last.
 
+mod average;
+
 use super::activation::mask_relu_grad;
 use crate::autograd::{Rule, RuleContext};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use average::Average;
 use kiln_core::DType;
-use kiln_core::ops::{AdaptivePoolParams, PoolParams, Window, image_parts};
+use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams, Window, image_parts};
 
 impl<B: Backend> Tensor<B> {
     /// The largest element of each window (`torch.nn.functional.max_pool1d`, `max_pool2d`, `max_pool3d`,
@@ -117,9 +120,32 @@ impl<B: Backend> Clone for Winners<B> {
 }
 
 impl<B: Backend> Winners<B> {
+    /// Images with their positions along one axis, as the index counts them: `[N, positions, C]`.
+    fn flat(&self) -> Result<Flat<B>> {
+        let p = &self.p;
+        let positions = |size: [u32; 3]| size.iter().map(|&d| d as usize).product();
+        let shape = |size| Shape::new(&[p.batch as usize, positions(size), p.channels as usize]);
+        let (image, index) = (shape(p.input)?, self.index.reshape(&shape(p.output)?)?);
+        if p.dilation == [1; 3] {
+            let blind = None;
+            return Ok(Flat { image, index, blind });
+        }
+        let blind = index.eq_scalar(-1)?;
+        Ok(Flat {
+            image,
+            index: index.masked_fill(&blind, 0)?,
+            blind: Some(blind),
+        })
+    }
+
     /// `y[o] = x[winner(o)]`.
     fn pick(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let shape = *self.index.shape();
+        if !x.has_op(Op::MaxPoolGrad) {
+            let flat = self.flat()?;
+            let y = x.reshape(&flat.image)?.gather(1, &flat.index)?;
+            return flat.sighted(y)?.reshape(&shape);
+        }
         let mut y = x.alloc_like(shape)?;
         x.backend()
             .max_pool_gather(&self.p, x.buffer(), self.index.buffer(), &mut y)?;
@@ -129,11 +155,35 @@ impl<B: Backend> Winners<B> {
 
     /// `x[winner(o)] += g[o]`, zero elsewhere.
     fn place(&self, g: &Tensor<B>) -> Result<Tensor<B>> {
+        if !g.has_op(Op::MaxPoolGrad) {
+            let flat = self.flat()?;
+            let zeros = Tensor::zeros(g.backend(), &flat.image, g.dtype())?;
+            let g = flat.sighted(g.reshape(flat.index.shape())?)?;
+            return zeros.scatter_add(1, &flat.index, &g)?.reshape(&self.x);
+        }
         let mut x = g.alloc_like(self.x)?;
         g.backend()
             .max_pool_grad(&self.p, g.buffer(), self.index.buffer(), &mut x)?;
         let x = Tensor::from_buffer(g.backend(), x, self.x);
         Ok(x.record("max_pool_grad", &[g], || Place(self.clone())))
+    }
+}
+
+/// The winners of images whose positions lie along one axis.
+struct Flat<B: Backend> {
+    image: Shape,
+    index: Indices<B>,
+    /// Windows that saw no element, if there can be any: those with dilation may step over a small image. Their index is 0 here.
+    blind: Option<Indices<B>>,
+}
+
+impl<B: Backend> Flat<B> {
+    /// `x` with zeros for windows that saw nothing.
+    fn sighted(&self, x: Tensor<B>) -> Result<Tensor<B>> {
+        match &self.blind {
+            Some(blind) => x.masked_fill(blind, 0.0),
+            None => Ok(x),
+        }
     }
 }
 
@@ -163,52 +213,5 @@ struct Place<B: Backend>(Winners<B>);
 impl<B: Backend> Rule<B> for Place<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         Ok(vec![Some(self.0.pick(cx.grad)?)])
-    }
-}
-
-/// A mean over boxes: linear, so it and its gradient are each other's gradients.
-#[derive(Clone, Copy)]
-enum Average {
-    Windows(PoolParams),
-    Cells(AdaptivePoolParams),
-}
-
-impl Average {
-    fn forward<B: Backend>(self, op: &'static str, x: &Tensor<B>, shape: Shape) -> Result<Tensor<B>> {
-        let mut y = x.alloc_like(shape)?;
-        match &self {
-            Average::Windows(p) => x.backend().avg_pool(p, x.buffer(), &mut y)?,
-            Average::Cells(p) => x.backend().adaptive_avg_pool(p, x.buffer(), &mut y)?,
-        }
-        let input = *x.shape();
-        Ok(Tensor::from_buffer(x.backend(), y, shape).record(op, &[x], || Mean(self, input)))
-    }
-
-    fn spread<B: Backend>(self, op: &'static str, g: &Tensor<B>, shape: Shape) -> Result<Tensor<B>> {
-        let mut x = g.alloc_like(shape)?;
-        match &self {
-            Average::Windows(p) => g.backend().avg_pool_grad(p, g.buffer(), &mut x)?,
-            Average::Cells(p) => g.backend().adaptive_avg_pool_grad(p, g.buffer(), &mut x)?,
-        }
-        let output = *g.shape();
-        Ok(Tensor::from_buffer(g.backend(), x, shape).record(op, &[g], || Spread(self, output)))
-    }
-}
-
-/// The rule of the mean, with the shape of its input.
-struct Mean(Average, Shape);
-
-impl<B: Backend> Rule<B> for Mean {
-    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(self.0.spread("avg_pool_grad", cx.grad, self.1)?)])
-    }
-}
-
-/// The rule of the mean's gradient, with the shape of the mean's output.
-struct Spread(Average, Shape);
-
-impl<B: Backend> Rule<B> for Spread {
-    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        Ok(vec![Some(self.0.forward("avg_pool", cx.grad, self.1)?)])
     }
 }

@@ -1,11 +1,12 @@
 //! Random tensors and dropout. Every number is Philox4x32-10 of (seed, stream, step, element): the same on every
 //! device, and for any number of threads.
 
-use crate::autograd::{Rule, RuleContext};
+use super::reduce::wide_dtype;
+use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::tensor::require_float;
 use crate::{Backend, DType, Error, Indices, Result, Rng, Shape, Stream, Tensor};
 use kiln_core::host;
-use kiln_core::ops::{Distribution, RandomParams};
+use kiln_core::ops::{Distribution, Op, RandomParams};
 use kiln_core::philox::Key;
 
 /// A tensor of `distribution` with its parameters, for the op of that name.
@@ -38,14 +39,34 @@ impl<B: Backend> Rule<B> for Dropout<B> {
 }
 
 fn apply<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
-    let mut y = x.alloc_like(*x.shape())?;
-    x.backend().dropout(p, step.buffer(), x.buffer(), &mut y)?;
-    Ok(
-        Tensor::from_buffer(x.backend(), y, *x.shape()).record("dropout", &[x], || Dropout {
-            p: *p,
-            step: step.clone(),
-        }),
-    )
+    let y = if x.has_op(Op::Dropout) {
+        let mut y = x.alloc_like(*x.shape())?;
+        x.backend().dropout(p, step.buffer(), x.buffer(), &mut y)?;
+        Tensor::from_buffer(x.backend(), y, *x.shape())
+    } else {
+        no_grad(|| composed(p, step, x))?
+    };
+    Ok(y.record("dropout", &[x], || Dropout {
+        p: *p,
+        step: step.clone(),
+    }))
+}
+
+/// The definition: 0 where a uniform number is below the probability, else `x/(1 − p)`.
+fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    let backend = x.backend();
+    let uniform = RandomParams::new("dropout", Distribution::Uniform, x.size(), (0.0, 1.0), p.seed, p.stream)?;
+    let mut u = backend.alloc(wide_dtype(x.dtype()), x.size())?;
+    backend.random(&uniform, step.buffer(), &mut u)?;
+    let dropped = Tensor::from_buffer(backend, u, *x.shape()).lt_scalar(p.a)?;
+    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
+    // Everything is dropped at a probability of 1, where the factor would be infinite.
+    let kept = if p.a < 1.0 {
+        wide.mul_scalar(1.0 / (1.0 - p.a))?
+    } else {
+        wide
+    };
+    kept.masked_fill(&dropped, 0.0)?.to_dtype(x.dtype())
 }
 
 impl<B: Backend> Tensor<B> {

@@ -1,8 +1,9 @@
 //! Softmax and log-softmax.
 
-use crate::autograd::{Rule, RuleContext, is_grad_enabled};
+use crate::autograd::{Rule, RuleContext, is_grad_enabled, no_grad};
+use crate::ops::reduce::wide_dtype;
 use crate::{Backend, Result, Tensor};
-use kiln_core::ops::SoftmaxParams;
+use kiln_core::ops::{Op, SoftmaxParams};
 
 /// Both gradients are functions of the output `y`: `y·(g − Σg·y)` and, of the logarithm, `g − e^y·Σg`.
 struct SoftmaxRule {
@@ -13,7 +14,7 @@ struct SoftmaxRule {
 impl<B: Backend> Rule<B> for SoftmaxRule {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let (g, y) = (cx.grad, cx.output());
-        let dx = if !is_grad_enabled() {
+        let dx = if !is_grad_enabled() && g.has_op(Op::Softmax) {
             let mut dx = g.alloc_like(*g.shape())?;
             g.backend().softmax_grad(&self.p, y.buffer(), g.buffer(), &mut dx)?;
             Tensor::from_buffer(g.backend(), dx, *g.shape())
@@ -32,9 +33,31 @@ impl<B: Backend> Rule<B> for SoftmaxRule {
 
 fn softmax<B: Backend>(op: &'static str, x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<B>> {
     let p = SoftmaxParams::new(op, x.shape(), axis, log)?;
-    let mut y = x.alloc_like(*x.shape())?;
-    x.backend().softmax(&p, x.buffer(), &mut y)?;
-    Ok(Tensor::from_buffer(x.backend(), y, *x.shape()).record(op, &[x], || SoftmaxRule { p, axis }))
+    let y = if x.has_op(Op::Softmax) {
+        let mut y = x.alloc_like(*x.shape())?;
+        x.backend().softmax(&p, x.buffer(), &mut y)?;
+        Tensor::from_buffer(x.backend(), y, *x.shape())
+    } else {
+        no_grad(|| composed(x, axis, log))?
+    };
+    Ok(y.record(op, &[x], || SoftmaxRule { p, axis }))
+}
+
+/// The definition in primitive ops.
+fn composed<B: Backend>(x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<B>> {
+    if x.size() == 0 {
+        return Ok(x.detach());
+    }
+    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
+    let below = wide.sub(&wide.max(&[axis], true)?)?;
+    let powers = below.exp()?;
+    let total = powers.sum(&[axis], true)?;
+    let y = if log {
+        below.sub(&total.log()?)?
+    } else {
+        powers.div(&total)?
+    };
+    y.to_dtype(x.dtype())
 }
 
 impl<B: Backend> Tensor<B> {

@@ -1,9 +1,10 @@
 //! Adagrad.
 
+use super::algorithm::{Algorithm, Update};
 use super::check_positive;
-use super::engine::{Algorithm, Optim};
-use crate::{Backend, Result};
-use kiln_core::ops::{AdagradParams, OptimSlot};
+use super::engine::Optim;
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{AdagradParams, Op, OptimSlot};
 
 /// Adagrad (Duchi et al. 2011; `torch.optim.Adagrad`).
 pub type Adagrad<B> = Optim<B, AdagradRule>;
@@ -56,6 +57,7 @@ impl<B: Backend> Optim<B, AdagradRule> {
 
 impl Algorithm for AdagradRule {
     const NAME: &'static str = "adagrad";
+    const FUSED: Option<Op> = Some(Op::Adagrad);
 
     fn check(&self) -> Result<()> {
         check_positive(Self::NAME, "lr_decay", self.lr_decay)?;
@@ -80,7 +82,14 @@ impl Algorithm for AdagradRule {
         [lr / (1.0 + (step - 1) as f64 * self.lr_decay), 0.0, 0.0, 1.0]
     }
 
-    fn update<B: Backend>(
+    fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let g = u.penalized()?;
+        let sum = u.state[0].add(&g.square()?)?;
+        let direction = g.div(&sum.sqrt()?.add_scalar(self.eps)?)?;
+        Ok((u.descended(&direction)?, vec![sum]))
+    }
+
+    fn fused<B: Backend>(
         &self,
         weight_decay: f64,
         backend: &B,

@@ -1,9 +1,10 @@
 //! Adam and AdamW.
 
-use super::engine::{Algorithm, Optim};
+use super::algorithm::{Algorithm, Update};
+use super::engine::Optim;
 use super::{check_decay, check_positive};
-use crate::{Backend, Result};
-use kiln_core::ops::{AdamParams, OptimSlot};
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{AdamParams, Op, OptimSlot};
 
 /// Adam (Kingma and Ba 2015; `torch.optim.Adam`): weight decay adds to the gradient.
 pub type Adam<B> = Optim<B, AdamRule<false>>;
@@ -60,6 +61,7 @@ impl<B: Backend, const DECOUPLED: bool> Optim<B, AdamRule<DECOUPLED>> {
 
 impl<const DECOUPLED: bool> Algorithm for AdamRule<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "adamw" } else { "adam" };
+    const FUSED: Option<Op> = Some(Op::Adam);
 
     fn check(&self) -> Result<()> {
         check_decay(Self::NAME, "beta1", self.betas.0)?;
@@ -85,7 +87,28 @@ impl<const DECOUPLED: bool> Algorithm for AdamRule<DECOUPLED> {
         [lr, corrected(self.betas.0), corrected(self.betas.1).sqrt(), 1.0]
     }
 
-    fn update<B: Backend>(
+    fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let (param, g) = match DECOUPLED {
+            true => {
+                let shrink = u.lr.affine(-u.weight_decay, 1.0)?;
+                (u.param.mul(&shrink)?, u.grad.clone())
+            }
+            false => (u.param.clone(), u.penalized()?),
+        };
+        let m = u.mean(0, self.betas.0, &g)?;
+        let v = u.mean(1, self.betas.1, &g.square()?)?;
+        let mut state = vec![m.clone(), v.clone()];
+        let mut largest = v;
+        if self.amsgrad {
+            largest = largest.maximum(&u.state[2])?;
+            state.push(largest.clone());
+        }
+        let spread = largest.sqrt()?.div(&u.c[1])?.add_scalar(self.eps)?;
+        let rate = u.lr.div(&u.c[0])?;
+        Ok((param.sub(&m.div(&spread)?.mul(&rate)?)?, state))
+    }
+
+    fn fused<B: Backend>(
         &self,
         weight_decay: f64,
         backend: &B,

@@ -1,49 +1,12 @@
 //! What all optimizers share: matching parameters with gradients and state, groups, and the calls to the backend.
 
+use super::algorithm::{Algorithm, Update};
 use super::{Applied, Optimizer, check_positive};
 use crate::module::{ParamId, StateDict, Value};
-use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, StorageSnapshot, Tensor};
+use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, StorageSnapshot, Tensor, no_grad};
 use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// An update rule over one set of parameters at the same step.
-pub trait Algorithm: Clone + Send + Sync + 'static {
-    /// What errors call the optimizer.
-    const NAME: &'static str;
-
-    /// Checks the hyper-parameters.
-    ///
-    /// # Errors
-    /// One outside its domain.
-    fn check(&self) -> Result<()>;
-
-    /// The weight decay of parameters whose group has none of its own.
-    fn weight_decay(&self) -> f64;
-
-    /// Names of the state kept per parameter, in the order of the backend's update; those of `torch.optim`.
-    fn states(&self) -> Vec<&'static str>;
-
-    /// What the state starts with.
-    fn initial(&self) -> f64 {
-        0.0
-    }
-
-    /// The block `[lr, c1, c2, scale]` of the backend's update; `step` counts from 1.
-    fn scalars(&self, lr: f64, step: u64) -> [f64; 4];
-
-    /// The backend's update.
-    ///
-    /// # Errors
-    /// The backend's.
-    fn update<B: Backend>(
-        &self,
-        weight_decay: f64,
-        backend: &B,
-        scalars: &B::Buffer,
-        slots: &mut [OptimSlot<'_, B::Buffer>],
-    ) -> Result<()>;
-}
 
 /// Options of the parameters that a predicate selects by dotted name.
 pub struct Group {
@@ -252,8 +215,19 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     fn update(&self, work: &mut [Work<'_, B>]) -> Result<()> {
         let Some(first) = work.first() else { return Ok(()) };
         let block = &self.blocks[first.block];
-        let backend = first.param.backend().clone();
         let (_, weight_decay) = self.options(block.group);
+        match A::FUSED.is_some_and(|op| first.param.has_op(op)) {
+            true => self.update_fused(work, block, weight_decay),
+            false => no_grad(|| {
+                work.iter_mut()
+                    .try_for_each(|w| self.update_composed(w, block, weight_decay))
+            }),
+        }
+    }
+
+    /// Updates them by the backend's op.
+    fn update_fused(&self, work: &mut [Work<'_, B>], block: &Block<B>, weight_decay: f64) -> Result<()> {
+        let backend = block.scalars.backend();
         let slots: Result<Vec<_>> = work
             .iter_mut()
             .map(|w| {
@@ -265,7 +239,25 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             })
             .collect();
         self.algorithm
-            .update(weight_decay, &backend, block.scalars.buffer(), &mut slots?)
+            .fused(weight_decay, backend, block.scalars.buffer(), &mut slots?)
+    }
+
+    /// Updates one of them by tensor ops.
+    fn update_composed(&self, w: &mut Work<'_, B>, block: &Block<B>, weight_decay: f64) -> Result<()> {
+        let dtype = block.scalars.dtype();
+        let scalar = |i| block.scalars.narrow(0, i, 1)?.reshape::<usize>(&[]);
+        let (param, grad) = (w.param.detach().to_dtype(dtype)?, w.grad.detach().to_dtype(dtype)?);
+        let (param, state) = self.algorithm.step(&Update {
+            param: &param,
+            grad: &grad.mul(&scalar(3)?)?,
+            state: &w.state,
+            lr: scalar(0)?,
+            c: [scalar(1)?, scalar(2)?],
+            weight_decay,
+        })?;
+        w.param.assign(&param.to_dtype(w.param.dtype())?)?;
+        let mut kept = w.state.iter_mut().zip(&state);
+        kept.try_for_each(|(kept, new)| kept.assign(new))
     }
 
     /// Pairs parameters with gradients, checking all before anything changes.

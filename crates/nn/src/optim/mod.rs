@@ -5,6 +5,7 @@
 
 mod adagrad;
 mod adam;
+mod algorithm;
 mod clip;
 mod engine;
 mod plateau;
@@ -14,7 +15,8 @@ mod sgd;
 
 pub use adagrad::{Adagrad, AdagradRule};
 pub use adam::{Adam, AdamRule, AdamW};
-pub use engine::{Algorithm, Group, Optim};
+pub use algorithm::{Algorithm, Update};
+pub use engine::{Group, Optim};
 pub use plateau::{PlateauState, ReduceOnPlateau};
 pub use rmsprop::{Rmsprop, RmspropRule};
 pub use schedule::Schedule;

@@ -1,9 +1,10 @@
 //! RMSprop.
 
-use super::engine::{Algorithm, Optim};
+use super::algorithm::{Algorithm, Update};
+use super::engine::Optim;
 use super::{check_decay, check_positive};
-use crate::{Backend, Result};
-use kiln_core::ops::{OptimSlot, RmspropParams};
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{Op, OptimSlot, RmspropParams};
 
 /// RMSprop (Tieleman and Hinton 2012; `torch.optim.RMSprop`).
 pub type Rmsprop<B> = Optim<B, RmspropRule>;
@@ -64,6 +65,7 @@ impl<B: Backend> Optim<B, RmspropRule> {
 
 impl Algorithm for RmspropRule {
     const NAME: &'static str = "rmsprop";
+    const FUSED: Option<Op> = Some(Op::Rmsprop);
 
     fn check(&self) -> Result<()> {
         check_decay(Self::NAME, "alpha", self.alpha)?;
@@ -91,7 +93,29 @@ impl Algorithm for RmspropRule {
         [lr, 0.0, 0.0, 1.0]
     }
 
-    fn update<B: Backend>(
+    fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let g = u.penalized()?;
+        let square = u.mean(0, self.alpha, &g.square()?)?;
+        let mut state = vec![square.clone()];
+        let mut variance = square;
+        let mean = match self.centered {
+            true => Some(u.mean(u.state.len() - 1, self.alpha, &g)?),
+            false => None,
+        };
+        if let Some(mean) = &mean {
+            // Rounding can put it below zero.
+            variance = variance.sub(&mean.square()?)?.clamp_min(0.0)?;
+        }
+        let mut direction = g.div(&variance.sqrt()?.add_scalar(self.eps)?)?;
+        if self.momentum != 0.0 {
+            direction = u.state[1].mul_scalar(self.momentum)?.add(&direction)?;
+            state.push(direction.clone());
+        }
+        state.extend(mean);
+        Ok((u.descended(&direction)?, state))
+    }
+
+    fn fused<B: Backend>(
         &self,
         weight_decay: f64,
         backend: &B,

@@ -1,9 +1,10 @@
 //! Stochastic gradient descent.
 
-use super::engine::{Algorithm, Optim};
+use super::algorithm::{Algorithm, Update};
+use super::engine::Optim;
 use super::{check, check_positive};
-use crate::{Backend, Result};
-use kiln_core::ops::{OptimSlot, SgdParams};
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{Op, OptimSlot, SgdParams};
 
 /// Stochastic gradient descent (`torch.optim.SGD`).
 pub type Sgd<B> = Optim<B, SgdRule>;
@@ -57,6 +58,7 @@ impl<B: Backend> Optim<B, SgdRule> {
 
 impl Algorithm for SgdRule {
     const NAME: &'static str = "sgd";
+    const FUSED: Option<Op> = Some(Op::Sgd);
 
     fn check(&self) -> Result<()> {
         check_positive(Self::NAME, "momentum", self.momentum)?;
@@ -88,7 +90,23 @@ impl Algorithm for SgdRule {
         [lr, f64::from(u8::from(step == 1)), 0.0, 1.0]
     }
 
-    fn update<B: Backend>(
+    fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+        let sign = if self.maximize { -1.0 } else { 1.0 };
+        let g = u.grad.mul_scalar(sign)?.add(&u.param.mul_scalar(u.weight_decay)?)?;
+        let [v] = u.state else {
+            return Ok((u.descended(&g)?, vec![]));
+        };
+        let moved = v.mul_scalar(self.momentum)?.add(&g.mul_scalar(1.0 - self.dampening)?)?;
+        // The first step takes the gradient as it is.
+        let v = Tensor::where_(&u.c[0].gt_scalar(0.5)?, &g, &moved)?;
+        let direction = match self.nesterov {
+            true => g.add(&v.mul_scalar(self.momentum)?)?,
+            false => v.clone(),
+        };
+        Ok((u.descended(&direction)?, vec![v]))
+    }
+
+    fn fused<B: Backend>(
         &self,
         weight_decay: f64,
         backend: &B,

@@ -273,7 +273,11 @@ impl<R: Read + Seek> WeightsFile<R> {
                     .map_err(failed)
             }
             float => {
-                let dtype = if backend.supports(float) { float } else { DType::F32 };
+                let dtype = if backend.supports_dtype(float) {
+                    float
+                } else {
+                    DType::F32
+                };
                 let mut buffer = backend.alloc(dtype, entry.shape.size()).map_err(failed)?;
                 let as_it_is = LoadOptions::strict().allow_non_finite();
                 self.floats(name, entry, (dtype, false, as_it_is), backend, Some(&mut buffer))?;

@@ -6,23 +6,6 @@ use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
 use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> NormOps for Profiled<B> {
-    fn batch_norm(
-        &self,
-        p: &BatchNormParams,
-        x: &B::Buffer,
-        scale: Option<&B::Buffer>,
-        shift: Option<&B::Buffer>,
-        y: &mut B::Buffer,
-        mean: &mut B::Buffer,
-        rstd: &mut B::Buffer,
-    ) -> Result<()> {
-        checks::batch_norm(self, p, x, scale, shift, y, mean, rstd)?;
-        let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
-        self.op("batch_norm", cost, elements(y), |b| {
-            b.batch_norm(p, x, scale, shift, y, mean, rstd)
-        })
-    }
-
     fn batch_norm_eval(
         &self,
         p: &BatchNormParams,
@@ -40,26 +23,6 @@ impl<B: Backend> NormOps for Profiled<B> {
         })
     }
 
-    fn batch_norm_grad(
-        &self,
-        p: &BatchNormParams,
-        x: &B::Buffer,
-        scale: Option<&B::Buffer>,
-        mean: &B::Buffer,
-        rstd: &B::Buffer,
-        g: &B::Buffer,
-        dx: &mut B::Buffer,
-        dscale: &mut B::Buffer,
-        dshift: &mut B::Buffer,
-    ) -> Result<()> {
-        checks::batch_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
-        let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
-        let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
-        self.op("batch_norm_grad", cost, elements(dx), |b| {
-            b.batch_norm_grad(p, x, scale, mean, rstd, g, dx, dscale, dshift)
-        })
-    }
-
     fn group_norm(
         &self,
         p: &GroupNormParams,
@@ -72,7 +35,8 @@ impl<B: Backend> NormOps for Profiled<B> {
     ) -> Result<()> {
         checks::group_norm(self, p, x, scale, shift, y, mean, rstd)?;
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(y) + bytes(mean) + bytes(rstd));
-        self.op("group_norm", cost, elements(y), |b| {
+        let name = if p.is_batch_norm() { "batch_norm" } else { "group_norm" };
+        self.op(name, cost, elements(y), |b| {
             b.group_norm(p, x, scale, shift, y, mean, rstd)
         })
     }
@@ -92,7 +56,11 @@ impl<B: Backend> NormOps for Profiled<B> {
         checks::group_norm_grad(self, p, x, scale, mean, rstd, g, dx, dscale, dshift)?;
         let vectors = optional(scale) + bytes(mean) + bytes(rstd) + bytes(dscale) + bytes(dshift);
         let cost = moved(bytes(x) + bytes(g) + bytes(dx) + vectors);
-        self.op("group_norm_grad", cost, elements(dx), |b| {
+        let name = match p.is_batch_norm() {
+            true => "batch_norm_grad",
+            false => "group_norm_grad",
+        };
+        self.op(name, cost, elements(dx), |b| {
             b.group_norm_grad(p, x, scale, mean, rstd, g, dx, dscale, dshift)
         })
     }

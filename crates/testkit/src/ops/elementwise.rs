@@ -6,7 +6,7 @@ mod unary;
 
 pub use bad_input::bad_input;
 pub use binary::{add, atan2, comparisons, div, extremes, mul, pow, prelu, remainder, select, sub, ties};
-pub(super) use unary::Function;
+pub(crate) use unary::Function;
 pub use unary::{casts, unary, unary_accuracy};
 
 /// The error function to 1e-15.

@@ -227,7 +227,7 @@ pub fn fused_activations<B: Backend>(backend: &B) {
         let mut values: Vec<f64> = (-2000..=2000).map(|i| f64::from(i) / 100.0).collect();
         values.extend((-3900..=3800).flat_map(|e| [1.0, -1.0].map(|sign| sign * 10f64.powf(f64::from(e) / 100.0))));
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-            if !backend.supports(dtype) {
+            if !backend.supports_dtype(dtype) {
                 continue;
             }
             let column = Tensor::from_f64(backend, &values, &[values.len(), 1], dtype)?;

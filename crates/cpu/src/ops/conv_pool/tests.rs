@@ -54,7 +54,7 @@ fn parts_agree_with_the_whole() {
             let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
             let operands = (&x, &w, Some(&bias));
             if whole {
-                composed(&cpu, &p, operands, (&mut out, &mut index)).unwrap();
+                separate::forward(&cpu, &p, operands, (&mut out, &mut index)).unwrap();
             } else {
                 cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
                     .unwrap();
@@ -80,7 +80,7 @@ fn parts_agree_with_the_whole() {
                     db: wanted[2].then_some(db),
                 };
                 if whole {
-                    composed_grad(&cpu, &p, &of, (&x, &w), to).unwrap();
+                    separate::gradients(&cpu, &p, &of, (&x, &w), to).unwrap();
                 } else {
                     cpu.conv_max_pool_grad(&p, &of, &x, &w, to).unwrap();
                 }
@@ -118,7 +118,7 @@ fn the_first_of_the_largest_is_chosen() {
                 let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
                 match fused {
                     true => cpu.conv_max_pool(&p, &x, &w, None, &mut out, &mut index),
-                    false => composed(&cpu, &p, (&x, &w, None), (&mut out, &mut index)),
+                    false => separate::forward(&cpu, &p, (&x, &w, None), (&mut out, &mut index)),
                 }
                 .unwrap();
                 let some = |y: &f32| (!y.is_nan()).then_some(*y);
@@ -204,7 +204,7 @@ fn relu_gives_what_two_ops_give() {
         };
         match fused {
             true => cpu.conv_max_pool_grad(&p, &of, &x, &w, to),
-            false => composed_grad(&cpu, &p, &of, (&x, &w), to),
+            false => separate::gradients(&cpu, &p, &of, (&x, &w), to),
         }
         .unwrap();
         (dx.as_slice::<f32>().to_vec(), db.as_slice::<f32>()[0])

@@ -1,4 +1,4 @@
-//! Batch norm of `[rows, channels]`.
+//! Batch norm of `[rows, channels]`: a group norm of one sample, whose groups are the channels.
 
 use super::combine::combine;
 use crate::Cpu;
@@ -7,7 +7,7 @@ use crate::simd::column_tile::{Lanes, Tile};
 use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
 use kiln_core::Result;
-use kiln_core::ops::BatchNormParams;
+use kiln_core::ops::{BatchNormParams, GroupNormParams};
 use std::ops::Range;
 
 /// Scale and shift.
@@ -19,9 +19,9 @@ fn chunk_rows(channels: usize) -> usize {
 }
 
 /// Writes per-chunk partials through `f(rows, partial)`, each of `[2, channels]`.
-fn partials<A: Real>(p: &BatchNormParams, partial: &mut [A], f: impl Fn(Range<usize>, &mut [A]) + Sync) {
-    let (rows, step) = (p.rows as usize, chunk_rows(p.channels as usize));
-    let c = p.channels as usize;
+fn partials<A: Real>(p: &GroupNormParams, partial: &mut [A], f: impl Fn(Range<usize>, &mut [A]) + Sync) {
+    let (rows, step) = (p.positions as usize, chunk_rows(p.groups as usize));
+    let c = p.groups as usize;
     items_mut(partial, 2 * c, rows * c, |i, out| {
         lanes::<A, _>(
             #[inline(always)]
@@ -32,14 +32,14 @@ fn partials<A: Real>(p: &BatchNormParams, partial: &mut [A], f: impl Fn(Range<us
 
 pub(super) fn forward<A: Real>(
     cpu: &Cpu,
-    p: &BatchNormParams,
+    p: &GroupNormParams,
     x: &[A],
     affine: Affine<'_, A>,
     y: &mut [A],
     mean: &mut [A],
     rstd: &mut [A],
 ) -> Result<()> {
-    let (rows, c, step) = (p.rows as usize, p.channels as usize, chunk_rows(p.channels as usize));
+    let (rows, c, step) = (p.positions as usize, p.groups as usize, chunk_rows(p.groups as usize));
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(step) * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();
     partials(
@@ -62,7 +62,7 @@ pub(super) fn forward<A: Real>(
             combine(count, (mean, m2), n, (mean_b, m2_b));
         }
     }
-    let (rows, eps) = (A::of(p.rows as f64), A::of(p.eps));
+    let (rows, eps) = (A::of(p.positions as f64), A::of(p.eps));
     for rstd in &mut *rstd {
         *rstd = A::ONE / (*rstd / rows + eps).sqrt();
     }
@@ -166,7 +166,7 @@ pub(super) fn eval<A: Real>(
 
 pub(super) fn grad<A: Real>(
     cpu: &Cpu,
-    p: &BatchNormParams,
+    p: &GroupNormParams,
     (x, g): (&[A], &[A]),
     scale: &[A],
     (mean, rstd): (&[A], &[A]),
@@ -174,7 +174,7 @@ pub(super) fn grad<A: Real>(
     dscale: &mut [A],
     dshift: &mut [A],
 ) -> Result<()> {
-    let (rows, c) = (p.rows as usize, p.channels as usize);
+    let (rows, c) = (p.positions as usize, p.groups as usize);
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(chunk_rows(c)) * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();
     partials(
@@ -209,7 +209,7 @@ pub(super) fn grad<A: Real>(
             *a += b;
         }
     }
-    let n = A::of(p.rows as f64);
+    let n = A::of(p.positions as f64);
     let mut factors = cpu.scratch(A::DTYPE, 3 * c)?;
     let (a, rest) = factors.as_mut_slice::<A>().split_at_mut(c);
     let (shift, slope) = rest.split_at_mut(c);

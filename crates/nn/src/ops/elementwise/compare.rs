@@ -73,10 +73,30 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// A mask instead of integers.
     pub fn eq_scalar(&self, value: i32) -> Result<Indices<B>> {
+        self.compare("eq_scalar", Compare::Eq, &self.number(value)?)
+    }
+
+    /// `value` as a tensor `[]` of i32. Filled on the device, so that a captured step uploads nothing.
+    fn number(&self, value: i32) -> Result<Indices<B>> {
         let mut buffer = self.backend().alloc(DType::I32, 1)?;
         self.backend().fill(f64::from(value), &mut buffer)?;
-        let value = Indices::from_buffer(self.backend(), buffer, Shape::scalar());
-        self.compare("eq_scalar", Compare::Eq, &value)
+        Ok(Indices::from_buffer(self.backend(), buffer, Shape::scalar()))
+    }
+
+    /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), with broadcasting of both; i32.
+    ///
+    /// # Errors
+    /// Shapes that do not broadcast, a mask that is not u8, a mask instead of integers.
+    pub fn masked_fill(&self, mask: &Indices<B>, value: i32) -> Result<Indices<B>> {
+        const OP: &str = "masked_fill";
+        self.require(OP, DType::I32)?;
+        mask.require(OP, DType::U8)?;
+        let value = self.number(value)?;
+        let (p, shape) = BroadcastParams::new(OP, 0, value.shape(), self.shape(), Some(mask.shape()))?;
+        let mut y = self.backend().alloc(DType::I32, shape.size())?;
+        self.backend()
+            .select(&p, mask.buffer(), value.buffer(), self.buffer(), &mut y)?;
+        Ok(Indices::from_buffer(self.backend(), y, shape))
     }
 }
 

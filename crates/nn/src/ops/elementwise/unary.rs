@@ -3,7 +3,7 @@
 
 use crate::autograd::{Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Result, Tensor};
-use kiln_core::ops::{GradReads, Unary, UnaryParams};
+use kiln_core::ops::{GradReads, Op, Unary, UnaryParams};
 use kiln_core::unary_functions;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 
@@ -39,7 +39,7 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
         // Where the derivative reads only one of the two, the other stands in for it; where none, the gradient does.
         let x = self.x.as_ref().or(y).unwrap_or(cx.grad);
         let y = y.unwrap_or(x);
-        let dx = if is_grad_enabled() {
+        let dx = if is_grad_enabled() || !cx.grad.has_op(Op::UnaryGrad) {
             self.composed(x, y, cx.grad)?
         } else {
             let g = cx.grad;

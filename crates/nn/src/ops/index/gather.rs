@@ -3,7 +3,8 @@
 use crate::autograd::{Part, Rule, RuleContext};
 use crate::tensor::{require_float, same_dtype};
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
-use kiln_core::ops::IndexParams;
+use kiln_core::Buffer;
+use kiln_core::ops::{IndexParams, Op, ViewParams};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ fn pick<B: Backend>(by: By, op: &'static str, x: &Tensor<B>, axis: isize, index:
     let mut y = x.alloc_like(to)?;
     match by {
         By::Element => x.backend().gather(&p, x.buffer(), index.buffer(), &mut y)?,
-        By::Entry => x.backend().index_select(&p, x.buffer(), index.buffer(), &mut y)?,
+        By::Entry => select(x.backend(), &p, x.buffer(), index, &mut y)?,
     }
     Ok(Tensor::from_buffer(x.backend(), y, to).record(op, &[x], || {
         Pick(Arc::new(Picked {
@@ -112,8 +113,57 @@ fn pick<B: Backend>(by: By, op: &'static str, x: &Tensor<B>, axis: isize, index:
 fn put<B: Backend>(by: By, p: &IndexParams, source: &Tensor<B>, index: &Indices<B>, y: &mut B::Buffer) -> Result<()> {
     match by {
         By::Element => source.backend().scatter_add(p, source.buffer(), index.buffer(), y),
-        By::Entry => source.backend().index_add(p, source.buffer(), index.buffer(), y),
+        By::Entry if source.has_op(Op::IndexSelect) => {
+            source.backend().index_add(p, source.buffer(), index.buffer(), y)
+        }
+        By::Entry => {
+            let by = by_element(p, index)?;
+            let added = source.backend().scatter_add(p, source.buffer(), &by, y);
+            added.map_err(|e| of_entry(e, p))
+        }
     }
+}
+
+/// Reads the entries that `index` names, of any dtype.
+fn select<B: Backend>(
+    backend: &B,
+    p: &IndexParams,
+    x: &B::Buffer,
+    index: &Indices<B>,
+    y: &mut B::Buffer,
+) -> Result<()> {
+    if backend.supports(Op::IndexSelect, x.dtype()) {
+        return backend.index_select(p, x, index.buffer(), y);
+    }
+    let read = backend.gather(p, x, &by_element(p, index)?, y);
+    read.map_err(|e| of_entry(e, p))
+}
+
+/// The error of an index repeated by [`by_element`], with its place among the entries.
+fn of_entry(e: Error, p: &IndexParams) -> Error {
+    match e {
+        Error::IndexOutOfRange {
+            op,
+            index,
+            position,
+            size,
+        } => Error::IndexOutOfRange {
+            op,
+            index,
+            position: position / (p.inner as usize).max(1) % (p.count as usize).max(1),
+            size,
+        },
+        other => other,
+    }
+}
+
+/// An index for each element of `[outer, count, inner]` from one for each entry.
+fn by_element<B: Backend>(p: &IndexParams, index: &Indices<B>) -> Result<B::Buffer> {
+    let shape = Shape::new(&[p.outer, p.count, p.inner].map(|d| d as usize))?;
+    let mut out = index.backend().alloc(DType::I32, shape.size())?;
+    let repeated = ViewParams::new(&shape, &[0, 1, 0], 0);
+    index.backend().view_read(&repeated, index.buffer(), &mut out)?;
+    Ok(out)
 }
 
 /// `base` with `source` added at the indices.
@@ -267,7 +317,14 @@ impl<B: Backend> Indices<B> {
             count: 1,
         };
         let mut y = self.backend().alloc(dtype, to.size())?;
-        self.backend().one_hot(&p, self.buffer(), &mut y)?;
+        if self.backend().supports(Op::OneHot, dtype) {
+            self.backend().one_hot(&p, self.buffer(), &mut y)?;
+        } else {
+            let mut ones = self.backend().alloc(dtype, self.size())?;
+            self.backend().fill(1.0, &mut ones)?;
+            self.backend().fill(0.0, &mut y)?;
+            self.backend().scatter_add(&p, &ones, self.buffer(), &mut y)?;
+        }
         Ok(Tensor::from_buffer(self.backend(), y, to))
     }
 
@@ -278,7 +335,7 @@ impl<B: Backend> Indices<B> {
     pub fn index_select(&self, axis: isize, index: &Indices<B>) -> Result<Indices<B>> {
         let (p, to) = params(By::Entry, "index_select", self.shape(), axis, index)?;
         let mut y = self.backend().alloc(self.dtype(), to.size())?;
-        self.backend().index_select(&p, self.buffer(), index.buffer(), &mut y)?;
+        select(self.backend(), &p, self.buffer(), index, &mut y)?;
         Ok(Indices::from_buffer(self.backend(), y, to))
     }
 }

@@ -5,7 +5,7 @@ use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::ops::reduce::wide_dtype;
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
-use kiln_core::ops::CrossEntropyParams;
+use kiln_core::ops::{CrossEntropyParams, Op};
 
 /// The options of `torch.nn.CrossEntropyLoss`.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl<B: Backend> Rule<B> for CrossEntropy<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         if is_grad_enabled() {
             return vjp(&[&self.logits], cx.grad, |t| {
-                composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)
+                Ok(composed(&t[0], &self.labels, self.weight.as_ref(), &self.p)?.0)
             });
         }
         let x = &self.logits;
@@ -62,28 +62,30 @@ impl<B: Backend> Rule<B> for CrossEntropy<B> {
     }
 }
 
-/// The definition of the fused loss in primitive ops.
+/// The definition of the fused loss in primitive ops: the losses of the rows, and their weights.
 fn composed<B: Backend>(
     logits: &Tensor<B>,
     labels: &Indices<B>,
     weight: Option<&Tensor<B>>,
     p: &CrossEntropyParams,
-) -> Result<Tensor<B>> {
+) -> Result<(Tensor<B>, Tensor<B>)> {
     let log_p = widened(logits)?.log_softmax(-1)?;
     let weight = weight.map(widened).transpose()?;
     let weight = weight.as_ref();
-    let labels = Labels::new(labels, p.ignore_index, logits.dtype())?;
-    let (hard, _) = labels.nll(&log_p, weight)?;
+    let labels = Labels::new(labels, p.ignore_index)?;
+    let (hard, weights) = labels.nll(&log_p, weight)?;
     if p.smoothing == 0.0 {
-        return Ok(hard);
+        return Ok((hard, weights));
     }
     let all = match weight {
         Some(w) => log_p.mul(w)?,
         None => log_p,
     };
     let soft = labels.drop_ignored(&all.sum(&[-1], false)?)?;
-    hard.mul_scalar(1.0 - p.smoothing)?
-        .sub(&soft.mul_scalar(p.smoothing / p.classes as f64)?)
+    let loss = hard
+        .mul_scalar(1.0 - p.smoothing)?
+        .sub(&soft.mul_scalar(p.smoothing / p.classes as f64)?)?;
+    Ok((loss, weights))
 }
 
 /// Labels of which the ignored ones are set aside.
@@ -94,8 +96,7 @@ struct Labels<B: Backend> {
 }
 
 impl<B: Backend> Labels<B> {
-    fn new(labels: &Indices<B>, ignore_index: i64, dtype: DType) -> Result<Self> {
-        let backend = labels.backend();
+    fn new(labels: &Indices<B>, ignore_index: i64) -> Result<Self> {
         // No label equals an index that i32 does not hold.
         let ignored = i32::try_from(ignore_index)
             .ok()
@@ -103,13 +104,7 @@ impl<B: Backend> Labels<B> {
             .transpose()?;
         let kept = match &ignored {
             None => labels.clone(),
-            // Through floats, which have a selection; f32 holds the indices of 2²⁴ classes exactly.
-            Some(ignored) => {
-                let kept = labels.to_float(wide_dtype(dtype))?.masked_fill(ignored, 0.0)?;
-                let mut index = backend.alloc(DType::I32, labels.size())?;
-                backend.cast(kept.buffer(), &mut index)?;
-                Indices::from_buffer(backend, index, *labels.shape())
-            }
+            Some(ignored) => labels.masked_fill(ignored, 0)?,
         };
         Ok(Labels {
             ignored,
@@ -194,6 +189,10 @@ impl<B: Backend> Tensor<B> {
     pub fn cross_entropy_with(&self, labels: &Indices<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
         const OP: &str = "cross_entropy";
         let p = check(OP, self, labels, options)?;
+        if !self.has_op(Op::CrossEntropy) {
+            let (loss, weight) = composed(self, labels, options.weight, &p)?;
+            return options.reduction.weighted(&loss, &weight)?.to_dtype(self.dtype());
+        }
         let rows = *labels.shape();
         let alloc = || self.backend().alloc(wide_dtype(self.dtype()), rows.size());
         let (mut loss, mut weight) = (alloc()?, alloc()?);
@@ -259,7 +258,7 @@ impl<B: Backend> Tensor<B> {
         let wide = widened(self)?;
         let share = wide.div(&wide.sum(&[-1], true)?)?;
         let log_p = share.clamp(CLIP, 1.0 - CLIP)?.log()?;
-        let (loss, weights) = Labels::new(labels, p.ignore_index, self.dtype())?.nll(&log_p, None)?;
+        let (loss, weights) = Labels::new(labels, p.ignore_index)?.nll(&log_p, None)?;
         reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
     }
 
@@ -283,7 +282,7 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::invalid(OP, "label_smoothing", p.smoothing, "0"));
         }
         let weight = options.weight.map(widened).transpose()?;
-        let labels = Labels::new(labels, p.ignore_index, self.dtype())?;
+        let labels = Labels::new(labels, p.ignore_index)?;
         let (loss, weights) = labels.nll(&widened(self)?, weight.as_ref())?;
         options.reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
     }
@@ -311,7 +310,7 @@ mod tests {
                 reduction: Reduction::None,
             };
             let fused = x.cross_entropy_with(&labels, &options)?;
-            let plain = composed(&x, &labels, weight, &p)?;
+            let (plain, _) = composed(&x, &labels, weight, &p)?;
             let grads = (fused.backward_with(&g)?, plain.backward_with(&g)?);
             let pairs = [
                 (fused.to_f64()?, plain.to_f64()?),

@@ -20,22 +20,10 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
     };
     vec![
         of_batch(call(
-            "batch_norm",
-            batch,
-            [t, c, c, t, s, s],
-            |on: &B, p, [x, w, b, y, m, r]| on.batch_norm(p, x, Some(w), Some(b), y, m, r),
-        )),
-        of_batch(call(
             "batch_norm_eval",
             batch,
             [t, c, c, s, s, t],
             |on: &B, p, [x, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(w), Some(b), m, v, y),
-        )),
-        of_batch(call(
-            "batch_norm_grad",
-            batch,
-            [t, c, s, s, t, t, c, c],
-            |on: &B, p, [x, w, m, r, g, dx, dw, db]| on.batch_norm_grad(p, x, Some(w), m, r, g, dx, dw, db),
         )),
         of_group(call(
             "group_norm",

@@ -26,7 +26,7 @@ fn run<B: Backend>(backend: &B) -> Result<()> {
         // Each shape fits, their broadcast does not.
         let (tall, wide) = (make(&[0, 1 << 31, 1])?, make(&[0, 1, 1 << 31])?);
         refused!(f(&tall, &wide), Error::TooLarge { .. });
-        if backend.supports(DType::F64) {
+        if backend.supports_dtype(DType::F64) {
             let double = Tensor::ones(backend, &[2, 3], DType::F64)?;
             refused!(
                 f(&a, &double),

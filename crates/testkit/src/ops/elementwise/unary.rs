@@ -9,15 +9,20 @@ use proptest::prelude::*;
 
 /// A function with its parameters.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::ops) struct Function {
+pub(crate) struct Function {
     f: Unary,
     a: f64,
     b: f64,
 }
 
 impl Function {
+    /// A function with its parameters, of which it may have none.
+    pub(crate) fn new(f: Unary, a: f64, b: f64) -> Self {
+        Function { f, a, b }
+    }
+
     /// A function without parameters.
-    pub(in crate::ops) fn plain(f: Unary) -> Self {
+    pub(crate) fn plain(f: Unary) -> Self {
         Function { f, a: 0.0, b: 0.0 }
     }
 
@@ -27,7 +32,7 @@ impl Function {
     }
 
     /// Its value in f64.
-    pub(in crate::ops) fn exact(self, x: f64) -> f64 {
+    pub(crate) fn exact(self, x: f64) -> f64 {
         exact(self, x)
     }
 }
@@ -354,7 +359,7 @@ impl Case for Scalars {
 
 /// Arithmetic with scalars, and conversion between dtypes.
 pub fn casts<B: Backend>(backend: &B) {
-    let most = if backend.supports(DType::F64) { 9 } else { 8 };
+    let most = if backend.supports_dtype(DType::F64) { 9 } else { 8 };
     for which in 0..most {
         let x = shapes::shape(2).prop_flat_map(|s| shapes::values(&s, 0.5, 3.0));
         check_with(16, backend, x.prop_map(move |x| Scalars { which, x }));

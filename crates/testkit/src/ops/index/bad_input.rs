@@ -99,7 +99,7 @@ fn joins<B: Backend>(backend: &B) -> Result<()> {
     refused!(Tensor::stack(&[&x, &y], 1), Error::ShapeMismatch { .. });
     let huge = Tensor::ones(backend, &[0, 1 << 59], DType::F32)?;
     refused!(Tensor::concat(&[&huge; 3], 1), Error::TooLarge { .. });
-    if backend.supports(DType::F64) {
+    if backend.supports_dtype(DType::F64) {
         let double = Tensor::ones(backend, &[2, 3], DType::F64)?;
         refused!(Tensor::concat(&[&x, &double], 0), Error::DTypeMismatch { .. });
     }

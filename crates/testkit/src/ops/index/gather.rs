@@ -222,7 +222,7 @@ pub fn embedding<B: Backend>(backend: &B) {
 pub fn one_hot<B: Backend>(backend: &B) {
     let run = || -> Result<()> {
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
-            if !backend.supports(dtype) {
+            if !backend.supports_dtype(dtype) {
                 continue;
             }
             let y = Indices::from_slice(backend, &[2, 0, 1, 2], &[2, 2])?.one_hot(3, dtype)?;

@@ -1,0 +1,107 @@
+//! The update rules of optimizers.
+
+use crate::{Backend, Result, Tensor};
+use kiln_core::ops::{Op, OptimSlot};
+
+/// An update rule over one set of parameters at the same step.
+///
+/// A rule is written in tensor ops, [`step`](Algorithm::step), and so runs on every backend. A backend may have a kernel that makes
+/// the update of all parameters in one call: then [`FUSED`](Algorithm::FUSED) names it, and [`fused`](Algorithm::fused) calls it.
+pub trait Algorithm: Clone + Send + Sync + 'static {
+    /// What errors call the optimizer.
+    const NAME: &'static str;
+
+    /// The backend's op that makes the same update, if there is one.
+    const FUSED: Option<Op> = None;
+
+    /// Checks the hyper-parameters.
+    ///
+    /// # Errors
+    /// One outside its domain.
+    fn check(&self) -> Result<()>;
+
+    /// The weight decay of parameters whose group has none of its own.
+    fn weight_decay(&self) -> f64;
+
+    /// Names of the state kept per parameter, in the order of [`Update::state`]; those of `torch.optim`.
+    fn states(&self) -> Vec<&'static str>;
+
+    /// What the state starts with.
+    fn initial(&self) -> f64 {
+        0.0
+    }
+
+    /// The numbers `[lr, c1, c2, scale]` of a step, counted from 1: the rate, two numbers of the rule's own, and 1, by which the
+    /// optimizer multiplies its scale of gradients.
+    fn scalars(&self, lr: f64, step: u64) -> [f64; 4];
+
+    /// The new values of one parameter, and its new state, in tensor ops.
+    ///
+    /// # Errors
+    /// Those of the ops.
+    fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)>;
+
+    /// The update of all parameters by the backend's op [`FUSED`](Algorithm::FUSED). Called where the backend has it.
+    ///
+    /// # Errors
+    /// The backend's.
+    fn fused<B: Backend>(
+        &self,
+        weight_decay: f64,
+        backend: &B,
+        scalars: &B::Buffer,
+        slots: &mut [OptimSlot<'_, B::Buffer>],
+    ) -> Result<()> {
+        let _ = (weight_decay, scalars, slots);
+        match Self::FUSED {
+            Some(op) => backend.unsupported(op),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an update is computed from, in the precision of arithmetic: f32, or f64 for f64.
+#[derive(Debug)]
+pub struct Update<'a, B: Backend> {
+    /// The parameter.
+    pub param: &'a Tensor<B>,
+    /// Its gradient, multiplied by the scale of [`Algorithm::scalars`].
+    pub grad: &'a Tensor<B>,
+    /// The state, in the order of [`Algorithm::states`].
+    pub state: &'a [Tensor<B>],
+    /// The learning rate `[]`: on the device, so that a captured step sees the present one.
+    pub lr: Tensor<B>,
+    /// The rule's numbers `c1` and `c2`, each `[]`.
+    pub c: [Tensor<B>; 2],
+    /// The weight decay of the parameter's group.
+    pub weight_decay: f64,
+}
+
+impl<B: Backend> Update<'_, B> {
+    /// The gradient with an L2 penalty: `g + weight_decay·p`.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn penalized(&self) -> Result<Tensor<B>> {
+        match self.weight_decay {
+            0.0 => Ok(self.grad.clone()),
+            decay => self.grad.add(&self.param.mul_scalar(decay)?),
+        }
+    }
+
+    /// The running mean `decay·state[i] + (1 − decay)·x`.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn mean(&self, i: usize, decay: f64, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.state[i].mul_scalar(decay)?.add(&x.mul_scalar(1.0 - decay)?)
+    }
+
+    /// The parameter after a step: `p − lr·direction`.
+    ///
+    /// # Errors
+    /// Memory.
+    pub fn descended(&self, direction: &Tensor<B>) -> Result<Tensor<B>> {
+        self.param.sub(&direction.mul(&self.lr)?)
+    }
+}

@@ -1,0 +1,42 @@
+//! Random numbers, the same as everywhere: drawn by Philox, in f32.
+
+use super::{Reference, ReferenceBuffer};
+use kiln_core::ops::{
+    AttentionOps, ConvPoolOps, Distribution, LossOps, NormOps, OptimOps, RandomOps, RandomParams, SoftmaxOps,
+};
+use kiln_core::philox::{Key, truncated_normal, uniform};
+use kiln_core::{Result, checks};
+
+impl RandomOps for Reference {
+    fn random(&self, p: &RandomParams, step: &ReferenceBuffer, y: &mut ReferenceBuffer) -> Result<()> {
+        checks::random(self, p, step, y)?;
+        let key = Key::new(p.seed, p.stream, step.data[0] as i32 as u32);
+        let (a, b) = (p.a as f32, p.b as f32);
+        for (i, y) in y.data.iter_mut().enumerate() {
+            let word = key.word(i as u64);
+            *y = f64::from(match p.distribution() {
+                // The sum may round up to the excluded bound.
+                Distribution::Uniform => Some(a + (b - a) * uniform(word)).filter(|&v| v < b).unwrap_or(a),
+                Distribution::Normal => a + b * key.normal(i as u64),
+                Distribution::TruncatedNormal => a + b * truncated_normal(word),
+                Distribution::Bernoulli => f32::from(u8::from(uniform(word) < a)),
+            });
+        }
+        Ok(())
+    }
+
+    fn tick(&self, counter: &mut ReferenceBuffer, ticket: &mut ReferenceBuffer) -> Result<()> {
+        checks::tick(self, counter, ticket)?;
+        ticket.data[0] = counter.data[0];
+        counter.data[0] = f64::from((counter.data[0] as i32).wrapping_add(1));
+        Ok(())
+    }
+}
+
+// Nothing of these is primitive: they are composed of what is.
+impl AttentionOps for Reference {}
+impl ConvPoolOps for Reference {}
+impl LossOps for Reference {}
+impl NormOps for Reference {}
+impl OptimOps for Reference {}
+impl SoftmaxOps for Reference {}

@@ -1,0 +1,66 @@
+//! Every suite that a backend has to pass, in one list.
+
+/// Makes a test of every suite. The argument makes the backend, and is written with paths that hold in any module:
+///
+/// ```ignore
+/// kiln_testkit::suites!(kiln_cpu::Cpu::poisoned());
+/// ```
+#[macro_export]
+macro_rules! suites {
+    ($backend:expr) => {
+        $crate::every_suite! { tests $backend }
+    };
+}
+
+/// Hands the list to what follows its name: `tests` and a backend for tests of it, `names` for the paths of the suites.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! every_suite {
+    ($($to:tt)*) => {
+        $crate::with_suites! {
+            { $($to)* }
+            ops::attention { self_attention, refused }
+            ops::conv { conv, conv_transpose, refused }
+            ops::conv_pool { conv_max_pool, as_two_ops, refused }
+            ops::elementwise {
+                unary, unary_accuracy, casts, add, sub, mul, div, pow, atan2, remainder, prelu, extremes, ties, comparisons, select,
+                bad_input
+            }
+            ops::index {
+                views, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
+            }
+            ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, refused }
+            ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
+            ops::norm { batch_norm, batch_norm_eval, layer_norm, rms_norm, group_norm, instance_norm, refused }
+            ops::pool { max_pool, avg_pool, adaptive_avg_pool, ties_and_nan, refused }
+            ops::random { distributions, dropout, bad_input }
+            ops::reduce { sum_and_mean, extremes, var_and_std, norms, along_one_axis, ties_and_limits, refused }
+            ops::softmax { softmax, refused }
+            ::golden { pytorch, edges }
+            ::halves { rounded_once, losses, gradients }
+            ::misfit { refuses_misfits }
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_suites {
+    ({ tests $backend:expr } $($($parent:ident)? :: $family:ident { $($suite:ident),* $(,)? })*) => {$(
+        mod $family {
+            use $crate::$($parent::)?$family as suites;
+            $(
+                #[test]
+                fn $suite() {
+                    suites::$suite(&$backend);
+                }
+            )*
+        }
+    )*};
+    ({ names } $($($parent:ident)? :: $family:ident { $($suite:ident),* $(,)? })*) => {
+        &[$($((stringify!($family), stringify!($suite))),*),*]
+    };
+}
+
+/// The module and the name of every suite.
+pub const SUITES: &[(&str, &str)] = every_suite! { names };

@@ -1,0 +1,19 @@
+//! Every op of the public interface on the CPU backend, with poisoned buffers.
+
+kiln_testkit::suites!(kiln_cpu::Cpu::poisoned());
+
+use kiln_core::ops::Op;
+use kiln_core::{DType, Runtime};
+use kiln_cpu::Cpu;
+
+/// All ops have kernels of their own, but for convolutions with their pooling in halves.
+#[test]
+fn all_is_fused() {
+    let cpu = Cpu::new();
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+        for &op in Op::FUSED.iter().chain(Op::PRIMITIVES) {
+            let left_out = op == Op::ConvMaxPool && dtype.size() == 2;
+            assert_eq!(cpu.supports(op, dtype), !left_out, "{op:?} in {dtype}");
+        }
+    }
+}
