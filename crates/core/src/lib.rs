@@ -10,6 +10,7 @@ mod dtype;
 mod error;
 pub mod host;
 mod observer;
+mod op;
 pub mod ops;
 pub mod philox;
 mod runtime;

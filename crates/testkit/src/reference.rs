@@ -10,6 +10,7 @@ mod products;
 mod random;
 mod reduce;
 
+use kiln_core::ops::{AttentionOps, ConvPoolOps, LossOps, NormOps, OptimOps, SoftmaxOps};
 use kiln_core::{Buffer, DType, Element, Float, MemoryStats, Result, Runtime, checks};
 use ndarray::Array1;
 use std::convert::Infallible;
@@ -148,3 +149,11 @@ impl Runtime for Reference {
         MemoryStats::default()
     }
 }
+
+// No op of these families is primitive.
+impl AttentionOps for Reference {}
+impl ConvPoolOps for Reference {}
+impl LossOps for Reference {}
+impl NormOps for Reference {}
+impl OptimOps for Reference {}
+impl SoftmaxOps for Reference {}

@@ -30,28 +30,37 @@ const FILES: &[(&str, &str, &str)] = &[
     ("crates/nn/src/ops", "rs", include_str!("templates/nn.rs.txt")),
     ("crates/profile/src/ops", "rs", include_str!("templates/profile.rs.txt")),
     ("crates/testkit/src/ops", "rs", include_str!("templates/testkit.rs.txt")),
-    ("crates/testkit/tests/cpu", "rs", include_str!("templates/test.rs.txt")),
-    (
-        "crates/cuda/tests/emulated",
-        "rs",
-        include_str!("templates/cuda_test.rs.txt"),
-    ),
 ];
 
-/// The files that name every family, and the line that a new one adds.
+/// The files that name every family, and the line that a new one adds. Behind an arrow stands the beginning of the line that it goes
+/// before; other lines find their place in a list by themselves.
 const LISTS: &[(&str, &str)] = &[
     ("crates/core/src/ops/mod.rs", "mod @name@;"),
     ("crates/core/src/ops/mod.rs", "pub use @name@::*;"),
     ("crates/core/src/checks/mod.rs", "mod @name@;"),
     ("crates/core/src/checks/mod.rs", "pub use @name@::*;"),
     ("crates/core/src/backend.rs", "+ @Name@Ops"),
+    (
+        "crates/core/src/op.rs",
+        "        /// [`@Name@Ops::@name@`](crate::ops::@Name@Ops::@name@) → /// [`OptimOps::sgd`]",
+    ),
+    (
+        "crates/core/src/op.rs",
+        "        @Name@ = \"@name@\", → /// [`OptimOps::sgd`]",
+    ),
     ("crates/cpu/src/ops/mod.rs", "mod @name@;"),
     ("crates/cuda/src/ops/mod.rs", "mod @name@;"),
-    ("crates/cuda/tests/emulated/main.rs", "mod @name@;"),
     ("crates/nn/src/ops/mod.rs", "mod @name@;"),
     ("crates/profile/src/ops/mod.rs", "mod @name@;"),
     ("crates/testkit/src/ops/mod.rs", "pub mod @name@;"),
-    ("crates/testkit/tests/cpu/main.rs", "mod @name@;"),
+    (
+        "crates/testkit/src/reference.rs",
+        "impl kiln_core::ops::@Name@Ops for Reference {} → impl AttentionOps for",
+    ),
+    (
+        "crates/testkit/src/suites.rs",
+        "            ops::@name@ { @name@, refused } → ::golden",
+    ),
 ];
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -134,7 +143,11 @@ fn fill(template: &str, name: &str) -> String {
 /// bound at the end of every list of bounds.
 fn enter(text: &str, line: &str) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(String::from).collect();
-    if line.starts_with('+') {
+    if let Some((line, next)) = line.split_once(" → ") {
+        let at = lines.iter().position(|l| l.trim_start().starts_with(next))?;
+        lines.insert(at, line.to_string());
+        Some(lines.join("\n") + "\n")
+    } else if line.starts_with('+') {
         let ends: Vec<usize> = (0..lines.len()).filter(|&i| ends_bounds(&lines, i)).collect();
         for &i in ends.iter().rev() {
             let indent = &lines[i][..lines[i].len() - lines[i].trim_start().len()];

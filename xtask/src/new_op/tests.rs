@@ -85,7 +85,7 @@ fn compile_kernel(root: &Path) {
 fn the_scaffold_compiles_and_is_tidy() {
     let copy = Copy::new();
     let written = scaffold(&copy.0, "grid_sample").expect("a new family");
-    assert_eq!(written.len(), FILES.len() + 10);
+    assert_eq!(written.len(), FILES.len() + 11);
     assert!(scaffold(&copy.0, "grid_sample").is_err(), "a family is scaffolded once");
     assert!(scaffold(&copy.0, "conv").is_err(), "conv exists");
     assert_eq!(crate::tidy::faults(&copy.0), Ok(Vec::new()));

@@ -9,11 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const KNOWN: &[(&str, &[&str])] = &[
     (
         "crates/core",
-        &["checks/attention.rs", "ops/attention.rs", "ops/attention/composed.rs"],
-    ),
-    ("crates/core", &["checks/conv.rs", "ops/conv_pool.rs"]),
-    (
-        "crates/core",
         &[
             "checks/matmul.rs",
             "checks/memory.rs",

@@ -1,9 +1,7 @@
 //! Random numbers, the same as everywhere: drawn by Philox, in f32.
 
 use super::{Reference, ReferenceBuffer};
-use kiln_core::ops::{
-    AttentionOps, ConvPoolOps, Distribution, LossOps, NormOps, OptimOps, RandomOps, RandomParams, SoftmaxOps,
-};
+use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::philox::{Key, truncated_normal, uniform};
 use kiln_core::{Result, checks};
 
@@ -32,11 +30,3 @@ impl RandomOps for Reference {
         Ok(())
     }
 }
-
-// Nothing of these is primitive: they are composed of what is.
-impl AttentionOps for Reference {}
-impl ConvPoolOps for Reference {}
-impl LossOps for Reference {}
-impl NormOps for Reference {}
-impl OptimOps for Reference {}
-impl SoftmaxOps for Reference {}

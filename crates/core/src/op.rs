@@ -1,0 +1,129 @@
+//! The ops of a backend by name: those that every backend has, and those that it may leave to compositions of them.
+
+/// Declares [`Op`] with one row for each op: its name, the functions of the backend's traits that it stands for, and how
+/// `kiln-nn` gets by without it.
+macro_rules! ops {
+    (
+        primitives { $($(#[$pmeta:meta])* $primitive:ident = $pname:literal,)* }
+        fused { $($(#[$fmeta:meta])* $fused:ident = $fname:literal,)* }
+    ) => {
+        /// An op of a [`Backend`](crate::Backend), for [`Runtime::supports`](crate::Runtime::supports). A fused op stands for its
+        /// gradient too: a backend has both or neither.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Op {
+            $($(#[$pmeta])* $primitive,)*
+            $($(#[$fmeta])* $fused,)*
+        }
+
+        impl Op {
+            /// The ops that a backend has to implement.
+            pub const PRIMITIVES: &'static [Op] = &[$(Op::$primitive),*];
+            /// The ops that a backend may implement; `kiln-nn` composes the others of primitives.
+            pub const FUSED: &'static [Op] = &[$(Op::$fused),*];
+
+            /// The name of the function that computes it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Op::$primitive => $pname,)*
+                    $(Op::$fused => $fname,)*
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    primitives {
+        /// [`ElementwiseOps::unary`](crate::ops::ElementwiseOps::unary)
+        Unary = "unary",
+        /// [`ElementwiseOps::binary`](crate::ops::ElementwiseOps::binary)
+        Binary = "binary",
+        /// [`ElementwiseOps::compare`](crate::ops::ElementwiseOps::compare)
+        Compare = "compare",
+        /// [`ElementwiseOps::select`](crate::ops::ElementwiseOps::select)
+        Select = "select",
+        /// [`ElementwiseOps::cast`](crate::ops::ElementwiseOps::cast)
+        Cast = "cast",
+        /// [`ElementwiseOps::fill`](crate::ops::ElementwiseOps::fill)
+        Fill = "fill",
+        /// [`ElementwiseOps::accumulate`](crate::ops::ElementwiseOps::accumulate)
+        Accumulate = "accumulate",
+        /// [`ReduceOps::reduce`](crate::ops::ReduceOps::reduce)
+        Reduce = "reduce",
+        /// [`ReduceOps::arg_reduce`](crate::ops::ReduceOps::arg_reduce)
+        ArgReduce = "arg_reduce",
+        /// [`ReduceOps::cumsum`](crate::ops::ReduceOps::cumsum)
+        Cumsum = "cumsum",
+        /// [`ReduceOps::top_k`](crate::ops::ReduceOps::top_k)
+        TopK = "top_k",
+        /// [`MatmulOps::matmul`](crate::ops::MatmulOps::matmul)
+        Matmul = "matmul",
+        /// [`ConvOps::conv`](crate::ops::ConvOps::conv)
+        Conv = "conv",
+        /// [`ConvOps::conv_data_grad`](crate::ops::ConvOps::conv_data_grad)
+        ConvDataGrad = "conv_data_grad",
+        /// [`ConvOps::conv_weight_grad`](crate::ops::ConvOps::conv_weight_grad)
+        ConvWeightGrad = "conv_weight_grad",
+        /// [`PoolOps::max_pool`](crate::ops::PoolOps::max_pool)
+        MaxPool = "max_pool",
+        /// [`IndexOps::view_read`](crate::ops::IndexOps::view_read)
+        ViewRead = "view_read",
+        /// [`IndexOps::view_write`](crate::ops::IndexOps::view_write)
+        ViewWrite = "view_write",
+        /// [`IndexOps::gather`](crate::ops::IndexOps::gather)
+        Gather = "gather",
+        /// [`IndexOps::scatter_add`](crate::ops::IndexOps::scatter_add)
+        ScatterAdd = "scatter_add",
+        /// [`RandomOps::random`](crate::ops::RandomOps::random)
+        Random = "random",
+        /// [`RandomOps::tick`](crate::ops::RandomOps::tick)
+        Tick = "tick",
+    }
+    fused {
+        /// The gradient of [`Op::Unary`], [`ElementwiseOps::unary_grad`](crate::ops::ElementwiseOps::unary_grad)
+        UnaryGrad = "unary_grad",
+        /// [`MatmulOps::linear`](crate::ops::MatmulOps::linear)
+        Linear = "linear",
+        /// The gradient of [`Op::MaxPool`] and its gradient, [`PoolOps::max_pool_grad`](crate::ops::PoolOps::max_pool_grad) and
+        /// [`PoolOps::max_pool_gather`](crate::ops::PoolOps::max_pool_gather)
+        MaxPoolGrad = "max_pool_grad",
+        /// [`PoolOps::avg_pool`](crate::ops::PoolOps::avg_pool)
+        AvgPool = "avg_pool",
+        /// [`PoolOps::adaptive_avg_pool`](crate::ops::PoolOps::adaptive_avg_pool)
+        AdaptiveAvgPool = "adaptive_avg_pool",
+        /// [`ConvPoolOps::conv_max_pool`](crate::ops::ConvPoolOps::conv_max_pool)
+        ConvMaxPool = "conv_max_pool",
+        /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too
+        GroupNorm = "group_norm",
+        /// [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval)
+        BatchNormEval = "batch_norm_eval",
+        /// [`SoftmaxOps::softmax`](crate::ops::SoftmaxOps::softmax), and its logarithm
+        Softmax = "softmax",
+        /// [`AttentionOps::attention`](crate::ops::AttentionOps::attention)
+        Attention = "attention",
+        /// [`LossOps::cross_entropy`](crate::ops::LossOps::cross_entropy)
+        CrossEntropy = "cross_entropy",
+        /// [`IndexOps::index_select`](crate::ops::IndexOps::index_select) and its gradient
+        /// [`IndexOps::index_add`](crate::ops::IndexOps::index_add)
+        IndexSelect = "index_select",
+        /// [`IndexOps::one_hot`](crate::ops::IndexOps::one_hot)
+        OneHot = "one_hot",
+        /// [`RandomOps::dropout`](crate::ops::RandomOps::dropout)
+        Dropout = "dropout",
+        /// [`OptimOps::sgd`](crate::ops::OptimOps::sgd)
+        Sgd = "sgd",
+        /// [`OptimOps::adam`](crate::ops::OptimOps::adam)
+        Adam = "adam",
+        /// [`OptimOps::rmsprop`](crate::ops::OptimOps::rmsprop)
+        Rmsprop = "rmsprop",
+        /// [`OptimOps::adagrad`](crate::ops::OptimOps::adagrad)
+        Adagrad = "adagrad",
+    }
+}
+
+impl Op {
+    /// True if every backend has to implement the op.
+    pub fn is_primitive(self) -> bool {
+        Op::PRIMITIVES.contains(&self)
+    }
+}
