@@ -64,7 +64,7 @@ pub use evaluate::{Evaluation, evaluate};
 pub use folder::RunFolder;
 pub use history::{EpochRecord, Execution, History, Values};
 pub use kiln_data::Batch;
-pub use kiln_nn::files::write_atomic;
+pub use kiln_files::write_atomic;
 pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Running, TopK};
 pub use monitor::{Goal, Monitor};
 pub use output::Output;

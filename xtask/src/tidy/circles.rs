@@ -25,7 +25,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("crates/core", &["error.rs", "shape.rs"]),
     ("crates/cuda", &["ops/conv.rs", "ops/conv/choose.rs"]),
     ("crates/link", &["lib.rs", "loader.rs", "trampolines.rs"]),
-    ("crates/nn", &["files/error.rs", "files/folder.rs", "files/mod.rs"]),
     ("crates/nn", &["autograd/node.rs", "autograd/sum.rs", "tensor.rs"]),
     (
         "crates/nn",
