@@ -11,7 +11,7 @@ use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
-use kiln_models::{Input, InputKind, Model, Net};
+use kiln_models::{Input, InputKind, Model, Net, OptimizerOptions};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
 use kiln_profile::Profiled;
@@ -126,9 +126,8 @@ impl Task for Profile<'_> {
         if args.inference {
             net.eval();
         }
-        let recipe = args.model.recipe();
-        let kind = args.optimizer.unwrap_or(recipe.optimizer);
-        let mut optimizer = kind.build(LR, recipe.momentum, recipe.weight_decay);
+        let options = args.model.recipe().optimizer.unless(args.optimizer);
+        let mut optimizer = OptimizerOptions { lr: LR, ..options }.build();
         let batch = Batch::new(args.model, self.batch as usize)?;
         let parameters = net.num_parameters() as u64;
         for _ in 0..WARM_UP {
@@ -156,7 +155,7 @@ impl Task for Profile<'_> {
         };
         let work = match args.inference {
             true => "inference".to_string(),
-            false => format!("training with {}", kind.name()),
+            false => format!("training with {}", options.kind.name()),
         };
         let report = Report {
             description: vec![
