@@ -4,8 +4,8 @@ use crate::measure::{Bench, Cost};
 use kiln_benches::nets::{lenet, mnist_cnn};
 use kiln_core::{Result, Runtime};
 use kiln_cuda::Cuda;
-use kiln_nn::optim::{Adam, Sgd};
-use kiln_nn::{Indices, Init, Layer, Optimizer, Scheme, Sequential, Tensor};
+use kiln_models::Model;
+use kiln_nn::{Indices, Init, Layer, Scheme, Sequential, Tensor};
 
 const BATCHES: [usize; 4] = [4, 32, 128, 512];
 /// About the floating-point operations of an image: two for each product of the layers, three times for both gradients too.
@@ -15,13 +15,11 @@ const LENET: u64 = 6 * (28 * 28 * 6 * 75 + 10 * 10 * 16 * 150 + 400 * 120 + 120 
 pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
     for batch in BATCHES {
         let net = mnist_cnn(&mut Init::new(cuda, 0).scheme(Scheme::Keras))?;
-        let (name, optimizer) = (("mnist-cnn", MNIST_CNN), &mut Adam::new(1e-3));
-        step(bench, cuda, name, net, optimizer, &[batch, 28, 28, 1])?;
+        step(bench, cuda, (Model::MnistCnn, MNIST_CNN), net, &[batch, 28, 28, 1])?;
     }
     for batch in BATCHES {
         let net = lenet(&mut Init::new(cuda, 0))?;
-        let optimizer = &mut Sgd::new(1e-3).momentum(0.9);
-        step(bench, cuda, ("lenet", LENET), net, optimizer, &[batch, 32, 32, 3])?;
+        step(bench, cuda, (Model::Lenet, LENET), net, &[batch, 32, 32, 3])?;
     }
     Ok(())
 }
@@ -29,12 +27,12 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
 fn step(
     bench: &Bench,
     cuda: &Cuda,
-    (name, flops): (&str, u64),
+    (net, flops): (Model, u64),
     mut model: Sequential<Cuda>,
-    optimizer: &mut dyn Optimizer<Cuda>,
     shape: &[usize; 4],
 ) -> Result<()> {
-    let id = format!("step/f32/{name}-b{}", shape[0]);
+    let mut optimizer = net.recipe().optimizer.build();
+    let id = format!("step/f32/{}-b{}", net.name(), shape[0]);
     let cost = Cost {
         images: shape[0] as u64,
         ..Cost::default()

@@ -1,7 +1,7 @@
 //! The most that the machine's fused multiply-adds give: independent chains in registers, no memory.
 
 use crate::Work;
-use kiln_cpu::measure::multiply_adds;
+use kiln_profile::multiply_adds;
 use std::hint::black_box;
 
 /// Multiply-adds of a chain in one repetition.

@@ -39,12 +39,12 @@ impl Row {
 
     /// The optimizer, as `worker.py` has it.
     pub(crate) fn optimizer(self) -> Box<dyn Optimizer<Cpu>> {
-        let recipe = self.model.recipe();
-        match recipe.lr > LARGE_LR {
+        let mut options = self.model.recipe().optimizer;
+        if options.lr > LARGE_LR {
             // Batch norm over few values makes these sensitive: larger steps let rounding grow past what losses are compared by.
-            true => recipe.optimizer.build(1e-4, recipe.momentum, None),
-            false => recipe.optimizer(),
+            (options.lr, options.weight_decay) = (1e-4, None);
         }
+        options.build()
     }
 
     /// Samples that a prediction takes at once.

@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what a change must pass before it lands.
 
 use crate::licences;
-use crate::test;
+use crate::test::{self, Times};
 use crate::toolkit;
 use crate::workspace::{Outcome, cargo, passes};
 
@@ -12,9 +12,10 @@ Runs in this order, each to its end even when one before it failed:
   clippy  cargo clippy --workspace --all-targets -- -D warnings, with CUDA where nvcc can be had
   doc     cargo doc --workspace --no-deps, with rustdoc's warnings denied
   licence cargo xtask licences
-  test    cargo xtask test")]
+  test    cargo xtask test
+At the end stand the seconds of each.")]
 pub(crate) struct Args {
-    /// Leave out the tests (the script of the build machines runs them on their own)
+    /// Leave out the tests
     #[arg(long)]
     pub(crate) lints: bool,
 }
@@ -25,19 +26,29 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let clippy = ["clippy", "--all-targets"].into_iter().chain(chosen());
     let clippy = clippy.chain(["--", "-D", "warnings"]);
     let doc = ["doc", "--no-deps"].into_iter().chain(chosen());
+    let mut times = Times::default();
     let mut results = vec![
-        ("fmt", passes(&mut cargo(["fmt", "--all", "--check"]))?),
-        ("clippy", passes(&mut cargo(clippy))?),
-        ("doc", passes(cargo(doc).env("RUSTDOCFLAGS", "-D warnings"))?),
-        ("licence", licences::run()?),
+        (
+            "fmt",
+            times.step("fmt", || passes(&mut cargo(["fmt", "--all", "--check"])))?,
+        ),
+        ("clippy", times.step("clippy", || passes(&mut cargo(clippy)))?),
+        (
+            "doc",
+            times.step("doc", || passes(cargo(doc).env("RUSTDOCFLAGS", "-D warnings")))?,
+        ),
+        ("licence", times.step("licence", licences::run)?),
     ];
-    if !args.lints {
+    if args.lints {
+        println!("\n{times}");
+    } else {
         let args = test::Args {
             seed: test::Seed::default(),
             release: false,
+            full: false,
             cargo: Vec::new(),
         };
-        results.push(("test", test::run(&args)?));
+        results.push(("test", test::run_timed(&args, &mut times)?));
     }
     println!();
     for (name, ok) in &results {

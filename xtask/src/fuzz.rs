@@ -37,6 +37,19 @@ pub(crate) struct Args {
     minimise: bool,
 }
 
+impl Args {
+    /// Every target, from its first input on.
+    pub(crate) fn all(seconds: u64) -> Self {
+        Args {
+            target: Some("all".to_string()),
+            time: seconds,
+            seed: 0,
+            input: None,
+            minimise: false,
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
     if !passes(&mut cargo(["build", "--package", "kiln-fuzz"]))? {
         return Ok(false);

@@ -1,8 +1,17 @@
-//! `cargo xtask test`: tidy, then every test of the workspace, and one closing line that adds them up.
+//! `cargo xtask test`: tidy, then every test of the workspace, what took how long, and one closing line that adds them up.
 
+mod output;
+mod times;
+
+pub(crate) use times::Times;
+
+use crate::fuzz;
 use crate::tidy;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, line};
+use output::{Output, Total};
+use serde_json::Value;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Instant;
@@ -13,6 +22,10 @@ use std::time::Instant;
 driver, once plain and once in its checker mode, whose findings are counted: one is a failure. They need nvcc to compile,
 and nvcc a C++ compiler; where there is no nvcc, Python gets it (see `cargo xtask toolkit`), and where there is no Python
 either, the CUDA crates are left out and a line says so.
+At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
+and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
+--full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), every
+property on seven more seeds, and each fuzz target for a minute.
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
@@ -22,6 +35,9 @@ pub(crate) struct Args {
     /// The seed that properties draw their cases from: a number, or `random` for new cases at each run
     #[arg(long, default_value_t, value_name = "SEED")]
     pub(crate) seed: Seed,
+    /// Also what takes too long for every day: see below
+    #[arg(long)]
+    pub(crate) full: bool,
     /// Passed to `cargo test` in place of `--workspace`
     #[arg(last = true)]
     pub(crate) cargo: Vec<String>,
@@ -33,6 +49,16 @@ pub(crate) struct Args {
 pub(crate) enum Seed {
     Fixed(u64),
     Random,
+}
+
+impl Seed {
+    /// Another seed for each number.
+    fn after(self, more: u64) -> Self {
+        match self {
+            Seed::Fixed(seed) => Seed::Fixed(seed.wrapping_add(more)),
+            Seed::Random => Seed::Random,
+        }
+    }
 }
 
 impl Default for Seed {
@@ -89,20 +115,38 @@ pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
     words.iter().map(|w| w.to_string()).collect()
 }
 
+/// The packages with properties, whose cases a seed draws.
+const PROPERTIES: [&str; 4] = ["kiln-cpu", "kiln-data", "kiln-testkit", "kiln-train"];
+/// The same of those that nvcc compiles.
+const CUDA_PROPERTIES: [&str; 2] = ["kiln-cuda", "kiln-device"];
+/// The seeds that `--full` draws cases from besides the everyday one.
+const MORE_SEEDS: u64 = 7;
+/// The seconds that `--full` gives each fuzz target.
+const FUZZ_SECONDS: u64 = 60;
+
 pub(crate) fn run(args: &Args) -> Outcome {
+    run_timed(args, &mut Times::default())
+}
+
+/// Runs the tests and shows `times`, theirs added, before the closing lines.
+pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
     let tidy = tidy::run()?;
-    let mut total = Total::default();
+    let mut run = Run {
+        args,
+        total: Total::default(),
+        times,
+    };
     let mut well = true;
     let mut notes = Vec::new();
     if args.cargo.is_empty() {
         let toolkit = toolkit::ensure();
         let mut words = vec!["--no-fail-fast".to_string()];
         words.extend(selection(&toolkit));
-        well &= cargo_test(args, &words, &[], &mut total)?;
+        well &= run.cargo_test("", &words, args.seed, &[])?;
         match &toolkit {
             Toolkit::Ready => {
-                well &= cargo_test(args, &WITHOUT_CUDA.map(String::from), &[], &mut total)?;
-                let (passed, findings) = checked(args, words, &mut total)?;
+                well &= run.cargo_test("without CUDA: ", &WITHOUT_CUDA.map(String::from), args.seed, &[])?;
+                let (passed, findings) = run.checked(words)?;
                 well &= passed && findings == Some(0);
                 notes.push(match findings {
                     Some(n) => format!("the checker of the emulated driver: {n} findings"),
@@ -111,11 +155,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
             }
             Toolkit::Missing(why) => notes.push(format!("CUDA was left out: {why}")),
         }
+        if args.full {
+            well &= run.more_seeds(&toolkit)?;
+            let fuzz = || fuzz::run(&fuzz::Args::all(FUZZ_SECONDS));
+            well &= run.times.step("fuzz targets", fuzz)?;
+        }
     } else {
-        well &= cargo_test(args, &args.cargo, &[], &mut total)?;
+        well &= run.cargo_test("", &args.cargo, args.seed, &[])?;
     }
 
-    println!();
+    let Run { total, times, .. } = run;
+    println!("\n{times}");
     for note in notes {
         println!("{note}");
     }
@@ -130,96 +180,164 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(tidy && well && total.passed > 0)
 }
 
-/// Runs every kernel once more, watched by the emulated driver's checker; whether all passed, and how many findings there
-/// were. A finding is an error of the call, so a test that met one failed; the count has those that no test waited for.
-/// `None` when the checker was never at work. The selection of packages is the same, so nothing is built anew.
-fn checked(args: &Args, mut words: Vec<String>, total: &mut Total) -> Result<(bool, Option<usize>), String> {
-    for name in CHECKED {
-        words.extend(["--test".to_string(), name.to_string()]);
-    }
-    let file = std::env::temp_dir().join(format!("kiln-findings-{}", std::process::id()));
-    let _ = std::fs::remove_file(&file);
-    let env = [
-        ("KILN_EMULATOR_CHECK", "1"),
-        ("KILN_EMULATOR_FINDINGS", &*file.to_string_lossy()),
-    ];
-    let passed = cargo_test(args, &words, &env, total)?;
-    // The driver makes the file when it starts.
-    let text = std::fs::read_to_string(&file).ok();
-    let _ = std::fs::remove_file(&file);
-    for finding in text.iter().flat_map(|t| t.lines()) {
-        println!("finding: {finding}");
-    }
-    Ok((passed, text.map(|t| t.lines().count())))
+/// The tests of one `cargo xtask test`, so far.
+struct Run<'a> {
+    args: &'a Args,
+    total: Total,
+    times: &'a mut Times,
 }
 
-/// Runs `cargo test WORDS`; its output passes through as it comes, and libtest's own result lines are added up.
-fn cargo_test(args: &Args, words: &[String], env: &[(&str, &str)], total: &mut Total) -> Outcome {
-    let mut all = vec!["test"];
-    if args.release {
-        all.push("--release");
+impl Run<'_> {
+    /// Draws other cases of every property, which is what more cases of each would be.
+    fn more_seeds(&mut self, toolkit: &Toolkit) -> Outcome {
+        let mut packages = PROPERTIES.to_vec();
+        if matches!(toolkit, Toolkit::Ready) {
+            packages.extend(CUDA_PROPERTIES);
+        }
+        let mut words = vec!["--no-fail-fast", "--tests"];
+        words.extend(packages.iter().flat_map(|name| ["--package", name]));
+        let words: Vec<String> = words.into_iter().map(String::from).collect();
+        let mut well = true;
+        for more in 1..=MORE_SEEDS {
+            let seed = self.args.seed.after(more);
+            well &= self.cargo_test(&format!("seed {seed}: "), &words, seed, &[])?;
+        }
+        Ok(well)
     }
-    all.extend(words.iter().map(String::as_str));
-    let mut command = cargo(all);
-    command.envs(env.iter().copied());
-    if let Seed::Fixed(seed) = args.seed {
-        command.env("PROPTEST_RNG_SEED", seed.to_string());
+
+    /// Runs every kernel once more, watched by the emulated driver's checker; whether all passed, and how many findings there
+    /// were. A finding is an error of the call, so a test that met one failed; the count has those that no test waited for.
+    /// `None` when the checker was never at work. The selection of packages is the same, so nothing is built anew.
+    fn checked(&mut self, mut words: Vec<String>) -> Result<(bool, Option<usize>), String> {
+        for name in CHECKED {
+            words.extend(["--test".to_string(), name.to_string()]);
+        }
+        let file = std::env::temp_dir().join(format!("kiln-findings-{}", std::process::id()));
+        let _ = std::fs::remove_file(&file);
+        let env = [
+            ("KILN_EMULATOR_CHECK", "1"),
+            ("KILN_EMULATOR_FINDINGS", &*file.to_string_lossy()),
+        ];
+        let passed = self.cargo_test("checked: ", &words, self.args.seed, &env)?;
+        // The driver makes the file when it starts.
+        let text = std::fs::read_to_string(&file).ok();
+        let _ = std::fs::remove_file(&file);
+        for finding in text.iter().flat_map(|t| t.lines()) {
+            println!("finding: {finding}");
+        }
+        Ok((passed, text.map(|t| t.lines().count())))
     }
-    let shown: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-    println!("$ {shown}{}", line(&command));
-    let start = Instant::now();
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("cannot run `{}`: {e}", line(&command)))?;
-    let (failed, mut out) = (total.failed, std::io::stdout());
-    if let Some(stdout) = child.stdout.take() {
-        for text in BufReader::new(stdout).split(b'\n') {
+
+    /// Builds what `cargo test WORDS` runs, then runs it; its output passes through as it comes and is read on the way.
+    fn cargo_test(&mut self, label: &str, words: &[String], seed: Seed, env: &[(&str, &str)]) -> Outcome {
+        let test = |more: &[&str]| {
+            let mut all = vec!["test"];
+            all.extend(more);
+            if self.args.release {
+                all.push("--release");
+            }
+            all.extend(words.iter().map(String::as_str));
+            let mut command = cargo(all);
+            command.envs(env.iter().copied());
+            if let Seed::Fixed(seed) = seed {
+                command.env("PROPTEST_RNG_SEED", seed.to_string());
+            }
+            if self.args.full {
+                command.env("KILN_TEST_FULL", "1");
+            }
+            command
+        };
+        let shown: String = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        let mut command = test(&[]);
+        println!("$ {shown}{}", line(&command));
+        // Examples in documentation are compiled while they are tested, and cargo refuses to do one without the other.
+        let mut names = HashMap::new();
+        if !words.iter().any(|word| word == "--doc") {
+            let mut build = test(&["--no-run", "--message-format=json-render-diagnostics"]);
+            let build = build.stderr(Stdio::inherit());
+            let built = self.times.step(format!("{label}build of the tests"), || build.output());
+            let built = built.map_err(|e| format!("cannot run `{}`: {e}", line(&command)))?;
+            if !built.status.success() {
+                println!("the tests do not build: {}", built.status);
+                return Ok(false);
+            }
+            names = suites(&String::from_utf8_lossy(&built.stdout));
+        }
+        // One pipe for both, so that cargo's lines stay between those of the tests that they announce.
+        let cannot = |e| format!("cannot run `{}`: {e}", line(&test(&[])));
+        let (reader, writer) = std::io::pipe().map_err(cannot)?;
+        command.stdout(writer.try_clone().map_err(cannot)?).stderr(writer);
+        let failed = self.total.failed;
+        let mut child = command.spawn().map_err(cannot)?;
+        // Its ends of the pipe, or reading would not come to an end.
+        drop(command);
+        let (start, mut out) = (Instant::now(), std::io::stdout());
+        let mut output = Output {
+            names,
+            label,
+            threads: threads(words),
+            total: &mut self.total,
+            times: self.times,
+            open: None,
+        };
+        for text in BufReader::new(reader).split(b'\n') {
             let text = text.map_err(|e| format!("cannot read the tests' output: {e}"))?;
-            total.read(&String::from_utf8_lossy(&text));
+            output.line(&String::from_utf8_lossy(&text), start.elapsed().as_secs_f64());
             // A closed pipe (`| head`) must not end the tests.
             let _ = out.write_all(&text).and_then(|()| out.write_all(b"\n"));
         }
-    }
-    let status = child.wait().map_err(|e| format!("cannot wait for the tests: {e}"))?;
-    if !status.success() && total.failed == failed {
-        println!("cargo test did not finish: {status}");
-    }
-    println!("took {:.0} s, building included", start.elapsed().as_secs_f64());
-    Ok(status.success())
-}
-
-/// The sum of libtest's result lines.
-#[derive(Default, Debug, PartialEq)]
-struct Total {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-impl Total {
-    /// Adds `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn read(&mut self, text: &str) {
-        let Some(rest) = text.strip_prefix("test result: ") else {
-            return;
-        };
-        let counts = rest.split_once(". ").map_or("", |(_, counts)| counts);
-        for part in counts.split(';') {
-            let mut words = part.split_whitespace();
-            let count = words.next().and_then(|n| n.parse().ok()).unwrap_or(0);
-            match words.next() {
-                Some("passed") => self.passed += count,
-                Some("failed") => self.failed += count,
-                Some("ignored") => self.skipped += count,
-                _ => {}
-            }
+        output.end(start.elapsed().as_secs_f64());
+        let status = child.wait().map_err(|e| format!("cannot wait for the tests: {e}"))?;
+        if !status.success() && self.total.failed == failed {
+            println!("cargo test did not finish: {status}");
         }
+        Ok(status.success())
     }
+}
+
+/// The tests that libtest runs at once.
+fn threads(words: &[String]) -> usize {
+    let asked = words
+        .iter()
+        .enumerate()
+        .find_map(|(at, word)| match word.strip_prefix("--test-threads") {
+            Some("") => words.get(at + 1).cloned(),
+            Some(rest) => rest.strip_prefix('=').map(String::from),
+            None => None,
+        });
+    let asked = asked.or_else(|| std::env::var("RUST_TEST_THREADS").ok());
+    let all = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    asked.and_then(|n| n.parse().ok()).unwrap_or_else(all)
+}
+
+/// The suites of a build by the names of their programs, as one would ask cargo for them: `kiln-nn --test weights`.
+fn suites(messages: &str) -> HashMap<String, String> {
+    let mut found = HashMap::new();
+    for message in messages.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()) {
+        let (target, text) = (&message["target"], |value: &Value| value.as_str().map(String::from));
+        let (Some(program), Some(id)) = (text(&message["executable"]), text(&message["package_id"])) else {
+            continue;
+        };
+        // `path+file:///home/kiln/crates/nn#kiln-nn@0.1.0`, or `…/xtask#0.1.0` where the folder has the package's name.
+        let (path, rest) = id.split_once('#').unwrap_or((&id, ""));
+        let package = rest
+            .split_once('@')
+            .map_or(path.rsplit('/').next().unwrap_or(path), |(name, _)| name);
+        let (kind, name) = (target["kind"][0].as_str(), target["name"].as_str().unwrap_or_default());
+        let name = match kind {
+            Some(kind @ ("test" | "bin" | "example" | "bench")) => format!("{package} --{kind} {name}"),
+            _ => format!("{package} --lib"),
+        };
+        let program = program.rsplit(['/', '\\']).next().unwrap_or_default();
+        found.insert(program.to_string(), name);
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Seed, Toolkit, Total, WITHOUT_CUDA, selection};
+    use super::{Seed, Toolkit, WITHOUT_CUDA, selection, suites, threads};
+    use serde_json::json;
 
     #[test]
     fn seeds_are_numbers_or_random() {
@@ -253,21 +371,48 @@ mod tests {
     }
 
     #[test]
-    fn result_lines_add_up() {
-        let mut total = Total::default();
-        for text in [
-            "running 3 tests",
-            "test a ... ok",
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
-            "test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 7 filtered out; finished in 1.00s",
-        ] {
-            total.read(text);
-        }
-        let expected = Total {
-            passed: 5,
-            failed: 4,
-            skipped: 1,
+    fn more_seeds_are_other_seeds() {
+        assert_eq!(Seed::Fixed(u64::MAX).after(2), Seed::Fixed(1));
+        assert_eq!(Seed::Random.after(2), Seed::Random);
+    }
+
+    #[test]
+    fn suites_are_named_as_cargo_takes_them() {
+        let message = |executable: &str, id: &str, kind: &str, name: &str| {
+            let target = json!({ "kind": [kind], "name": name });
+            json!({ "executable": executable, "package_id": id, "target": target }).to_string()
         };
-        assert_eq!(total, expected);
+        let messages = [
+            message(
+                "/t/debug/deps/weights-1",
+                "path+file:///k/crates/nn#kiln-nn@0.1.0",
+                "test",
+                "weights",
+            ),
+            message(
+                "/t/debug/deps/kiln_nn-2",
+                "path+file:///k/crates/nn#kiln-nn@0.1.0",
+                "lib",
+                "kiln_nn",
+            ),
+            message("/t/debug/deps/xtask-3", "path+file:///k/xtask#0.1.0", "bin", "xtask"),
+            json!({ "reason": "build-finished", "executable": null }).to_string(),
+            "no JSON".to_string(),
+        ];
+        let expected = [
+            ("weights-1", "kiln-nn --test weights"),
+            ("kiln_nn-2", "kiln-nn --lib"),
+            ("xtask-3", "xtask --bin xtask"),
+        ];
+        let expected = expected.map(|(program, name)| (program.to_string(), name.to_string()));
+        assert_eq!(suites(&messages.join("\n")), expected.into());
+    }
+
+    #[test]
+    fn threads_are_those_asked_for() {
+        let words = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+        assert_eq!(threads(&words(&["-p", "kiln-nn", "--", "--test-threads", "3"])), 3);
+        assert_eq!(threads(&words(&["--", "--test-threads=5", "conv"])), 5);
+        assert!(threads(&[]) >= 1);
     }
 }

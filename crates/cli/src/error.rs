@@ -1,7 +1,7 @@
 //! Messages for what is wrong, and exit codes.
 
 use kiln_data::DataError;
-use kiln_nn::files::FileError;
+use kiln_files::FileError;
 use kiln_train::TrainError;
 
 /// The result of a command.

@@ -15,7 +15,6 @@ mod fork;
 mod fused_pool;
 mod gemm;
 mod interrupt;
-pub mod measure;
 mod memory;
 mod ops;
 mod parallel;

@@ -1,13 +1,16 @@
 //! Regular files and nothing else: a pipe keeps its reader waiting, a device does whatever that device does.
 
-use std::fs::{File, FileType, OpenOptions};
+use crate::kind::kind_of;
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What stands where a regular file was expected; inside of an [`io::Error`] of the kind `InvalidInput`.
+/// The thing that stands where a regular file was expected; inside of an [`io::Error`] of the kind `InvalidInput`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotRegular {
-    /// What it is, with its article: `a folder`, `a named pipe`.
+    /// Its kind with the article: `a folder`, `a FIFO`.
     pub found: &'static str,
 }
 
@@ -25,46 +28,25 @@ impl std::error::Error for NotRegular {}
 /// [`NotRegular`] for anything else, which is neither opened nor waited for; otherwise the system's answer.
 pub fn open_regular(path: &Path) -> io::Result<(File, u64)> {
     // Looked at before it is opened: opening a device may be an act of its own, such as rewinding a tape.
-    regular(std::fs::metadata(path)?.file_type())?;
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = options.open(path)?;
+    regular(&std::fs::metadata(path)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
     // And after, for the name may have come to mean something else; without waiting, even a pipe opens at once.
     let meta = file.metadata()?;
-    regular(meta.file_type())?;
+    regular(&meta)?;
     Ok((file, meta.len()))
 }
 
-fn regular(kind: FileType) -> io::Result<()> {
-    match kind.is_file() {
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    match metadata.is_file() {
         true => Ok(()),
-        false => Err(refused(name(kind))),
-    }
-}
-
-fn refused(found: &'static str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, NotRegular { found })
-}
-
-fn name(kind: FileType) -> &'static str {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        if kind.is_fifo() {
-            return "a named pipe";
+        false => {
+            let found = kind_of(metadata);
+            Err(io::Error::new(ErrorKind::InvalidInput, NotRegular { found }))
         }
-        if kind.is_socket() {
-            return "a socket";
-        }
-        if kind.is_char_device() || kind.is_block_device() {
-            return "a device";
-        }
-    }
-    match kind.is_dir() {
-        true => "a folder",
-        false => "neither a file nor a folder",
     }
 }
 
@@ -77,7 +59,6 @@ mod tests {
     }
 
     /// A folder with one of each kind: `file`, `folder`, `pipe`, `socket`, and links to them, to nothing and to itself.
-    #[cfg(unix)]
     fn kinds() -> (tempfile::TempDir, std::os::unix::net::UnixListener) {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
@@ -94,7 +75,6 @@ mod tests {
         (dir, socket)
     }
 
-    #[cfg(unix)]
     #[test]
     fn regular_files_alone_are_opened() {
         let (dir, _socket) = kinds();
@@ -104,8 +84,8 @@ mod tests {
         for (name, kind) in [
             ("folder", "a folder"),
             ("to-folder", "a folder"),
-            ("pipe", "a named pipe"),
-            ("to-pipe", "a named pipe"),
+            ("pipe", "a FIFO"),
+            ("to-pipe", "a FIFO"),
             ("socket", "a socket"),
             ("/dev/null", "a device"),
         ] {

@@ -38,13 +38,8 @@
 mod loader;
 mod trampolines;
 
-pub use loader::{Driver, LoadError, Origin, load, loaded, set_driver};
-
-/// `CUDA_ERROR_NO_DEVICE`, what `cuInit` answers without a driver.
-pub const NO_DEVICE: i32 = 100;
-
-/// The environment variable that names a driver.
-pub const DRIVER_VARIABLE: &str = "KILN_CUDA_DRIVER";
+pub use loader::{DRIVER_VARIABLE, Driver, LoadError, Origin, loaded, set_driver};
+pub use trampolines::{NO_DEVICE, load};
 
 /// The names of the driver's functions that this crate defines, in alphabetical order.
 pub fn symbols() -> &'static [&'static str] {

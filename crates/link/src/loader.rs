@@ -1,10 +1,11 @@
 //! Which driver, and how it is opened.
 
-use crate::DRIVER_VARIABLE;
-use crate::trampolines::{NAMES, TABLE, absent};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The environment variable that names a driver.
+pub const DRIVER_VARIABLE: &str = "KILN_CUDA_DRIVER";
 
 /// Who said which file the driver is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +115,8 @@ pub fn loaded() -> Option<&'static Driver> {
     LOADED.get().map(|(driver, _)| driver)
 }
 
-/// Loads the driver, unless one is loaded. This is not yet `cuInit`, which does the same first. After an error it may be
-/// tried again.
-///
-/// # Errors
-/// Why there is no driver.
-pub fn load() -> Result<&'static Driver, LoadError> {
+/// Loads the driver, unless one is loaded; `fill` puts its functions where they are called, and tells which it lacks.
+pub(crate) fn load_into(fill: impl FnOnce(&Functions) -> Vec<&'static str>) -> Result<&'static Driver, LoadError> {
     if let Some((driver, _)) = LOADED.get() {
         return Ok(driver);
     }
@@ -142,23 +139,25 @@ pub fn load() -> Result<&'static Driver, LoadError> {
     let Some(init) = find(handle, "cuInit") else {
         return Err(LoadError::NoDriver { path, origin });
     };
-    let mut missing = Vec::new();
-    for (name, slot) in NAMES.iter().zip(&TABLE) {
-        slot.set(find(handle, name).unwrap_or_else(|| {
-            missing.push(*name);
-            absent()
-        }));
-    }
+    let missing = fill(&Functions(handle));
     let path = file_of(init).unwrap_or(path);
     let (driver, _) = LOADED.get_or_init(|| (Driver { path, origin, missing }, handle as usize));
     Ok(driver)
 }
 
-/// The driver's function of this name; loads the driver first.
-pub(crate) fn real(name: &str) -> Option<*mut c_void> {
-    load().ok()?;
-    let (_, handle) = LOADED.get()?;
-    find(*handle as *mut c_void, name)
+/// The functions of a driver that has been opened, and is never closed.
+pub(crate) struct Functions(*mut c_void);
+
+impl Functions {
+    /// Those of the driver in use.
+    pub(crate) fn loaded() -> Option<Self> {
+        LOADED.get().map(|(_, handle)| Functions(*handle as *mut c_void))
+    }
+
+    /// The address of the function of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<*mut c_void> {
+        find(self.0, name)
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -1,9 +1,11 @@
 //! The table that the trampolines jump through, and what its entries are before a driver is loaded.
 
-use crate::NO_DEVICE;
-use crate::loader;
+use crate::loader::{Driver, Functions, LoadError, load_into};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// `CUDA_ERROR_NO_DEVICE`, what `cuInit` answers without a driver.
+pub const NO_DEVICE: i32 = 100;
 
 /// One entry of the table: the address that a trampoline jumps to.
 #[repr(transparent)]
@@ -15,7 +17,7 @@ impl Slot {
     }
 
     /// `target` is a function of this entry's C signature, or one that reads no argument and returns an `i32`.
-    pub(crate) fn set(&self, target: *mut c_void) {
+    fn set(&self, target: *mut c_void) {
         self.0.store(target, Ordering::Release);
     }
 }
@@ -28,8 +30,32 @@ type Refuse = extern "C" fn() -> i32;
 // NAMES, TABLE, and a trampoline for each name; made by build.rs from symbols.txt.
 include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
 
-/// What stands in the table for a function that the driver lacks.
-pub(crate) fn absent() -> *mut c_void {
+/// Loads the driver, unless one is loaded. This is not yet `cuInit`, which does the same first. After an error it may be
+/// tried again.
+///
+/// # Errors
+/// The reason why there is no driver.
+pub fn load() -> Result<&'static Driver, LoadError> {
+    load_into(|driver| {
+        let mut missing = Vec::new();
+        for (name, slot) in NAMES.iter().zip(&TABLE) {
+            slot.set(driver.find(name).unwrap_or_else(|| {
+                missing.push(*name);
+                absent()
+            }));
+        }
+        missing
+    })
+}
+
+/// The driver's function of this name; loads the driver first.
+fn real(name: &str) -> Option<*mut c_void> {
+    load().ok()?;
+    Functions::loaded()?.find(name)
+}
+
+/// The address that stands in the table for a function that the driver lacks.
+fn absent() -> *mut c_void {
     not_supported as Refuse as *mut c_void
 }
 
@@ -43,8 +69,8 @@ extern "C" fn not_supported() -> i32 {
 
 /// `cuInit` until a driver is loaded.
 extern "C" fn init(flags: u32) -> i32 {
-    match loader::real("cuInit") {
-        // SAFETY: `loader::real` found this address under the name of a function with this signature, in a library that
+    match real("cuInit") {
+        // SAFETY: `real` found this address under the name of a function with this signature, in a library that
         // is never unloaded.
         Some(f) => unsafe { std::mem::transmute::<*mut c_void, Init>(f)(flags) },
         None => NO_DEVICE,
@@ -53,7 +79,7 @@ extern "C" fn init(flags: u32) -> i32 {
 
 /// `cuDriverGetVersion` until a driver is loaded: one of the few functions that may be called before `cuInit`.
 unsafe extern "C" fn driver_version(version: *mut i32) -> i32 {
-    match loader::real("cuDriverGetVersion") {
+    match real("cuDriverGetVersion") {
         // SAFETY: as in `init`; `version` is the caller's, as the driver's own documentation asks.
         Some(f) => unsafe { std::mem::transmute::<*mut c_void, Version>(f)(version) },
         None => NO_DEVICE,

@@ -1,6 +1,8 @@
 //! A decoder-only transformer over tokens.
 
-use crate::{Card, DataKind, InputKind, LanguageModel, MetricKind, Net, OptimizerKind, Recipe, ScheduleKind};
+use crate::{
+    Card, DataKind, InputKind, LanguageModel, MetricKind, Net, OptimizerKind, OptimizerOptions, Recipe, ScheduleKind,
+};
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
@@ -18,10 +20,10 @@ pub(crate) const CARD: Card = Card {
         augment: &[],
         epochs: 10,
         batch: 16,
-        optimizer: OptimizerKind::AdamW,
-        lr: 3e-4,
-        momentum: 0.0,
-        weight_decay: None,
+        optimizer: OptimizerOptions {
+            lr: 3e-4,
+            ..OptimizerOptions::of(OptimizerKind::AdamW)
+        },
         schedule: ScheduleKind::WarmupCosine,
         clip_norm: Some(1.0),
         metric: MetricKind::Perplexity,

@@ -1,6 +1,6 @@
 //! The net of the PyTorch tutorial "Training a classifier".
 
-use crate::{Card, InputKind, Net, OptimizerKind, Recipe};
+use crate::{Card, InputKind, Net, OptimizerKind, OptimizerOptions, Recipe};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
@@ -16,8 +16,10 @@ pub(crate) const CARD: Card = Card {
         normalise: Some((&[0.5], &[0.5])),
         epochs: 2,
         batch: 4,
-        optimizer: OptimizerKind::Sgd,
-        momentum: 0.9,
+        optimizer: OptimizerOptions {
+            momentum: 0.9,
+            ..OptimizerOptions::of(OptimizerKind::Sgd)
+        },
         workers: 2,
         ..Recipe::CLASSES
     },

@@ -1,8 +1,7 @@
 //! The ways in which networks are trained unless told otherwise.
 
-use kiln_core::Backend;
-use kiln_nn::Optimizer;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Rmsprop, Schedule, Sgd};
+use crate::{OptimizerKind, OptimizerOptions};
+use kiln_nn::optim::Schedule;
 
 /// The data a recipe is for, its steps and its measure: all that `kiln train MODEL` needs beside the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,14 +16,8 @@ pub struct Recipe {
     pub epochs: u64,
     /// Samples of a batch.
     pub batch: u32,
-    /// The optimizer.
-    pub optimizer: OptimizerKind,
-    /// The learning rate, the largest of a schedule.
-    pub lr: f64,
-    /// Momentum of those optimizers that have one.
-    pub momentum: f64,
-    /// Weight decay; `None` is the optimizer's own.
-    pub weight_decay: Option<f64>,
+    /// The optimizer; its rate is the largest of the schedule.
+    pub optimizer: OptimizerOptions,
     /// The learning rate over the run.
     pub schedule: ScheduleKind,
     /// The largest norm of all gradients.
@@ -43,10 +36,7 @@ impl Recipe {
         augment: &[],
         epochs: 5,
         batch: 32,
-        optimizer: OptimizerKind::Adam,
-        lr: 1e-3,
-        momentum: 0.0,
-        weight_decay: None,
+        optimizer: OptimizerOptions::of(OptimizerKind::Adam),
         schedule: ScheduleKind::Constant,
         clip_norm: None,
         metric: MetricKind::Accuracy,
@@ -61,19 +51,16 @@ impl Recipe {
             augment: &[Augment::Crop { padding: 4 }, Augment::Flip],
             epochs: 200,
             batch: 128,
-            optimizer: OptimizerKind::Sgd,
-            lr,
-            momentum: 0.9,
-            weight_decay: Some(5e-4),
+            optimizer: OptimizerOptions {
+                kind: OptimizerKind::Sgd,
+                lr,
+                momentum: 0.9,
+                weight_decay: Some(5e-4),
+            },
             schedule: ScheduleKind::Cosine,
             workers: 2,
             ..Recipe::CLASSES
         }
-    }
-
-    /// The recipe's optimizer.
-    pub fn optimizer<B: Backend>(&self) -> Box<dyn Optimizer<B>> {
-        self.optimizer.build(self.lr, self.momentum, self.weight_decay)
     }
 }
 
@@ -186,86 +173,16 @@ impl ScheduleKind {
     }
 }
 
-/// An optimizer by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptimizerKind {
-    /// Stochastic gradient descent: [`Sgd`].
-    Sgd,
-    /// [`Adam`].
-    Adam,
-    /// Adam with decoupled weight decay: [`AdamW`].
-    AdamW,
-    /// [`Rmsprop`].
-    Rmsprop,
-    /// [`Adagrad`].
-    Adagrad,
-}
-
-impl OptimizerKind {
-    /// All of them.
-    pub const ALL: [OptimizerKind; 5] = [
-        OptimizerKind::Sgd,
-        OptimizerKind::Adam,
-        OptimizerKind::AdamW,
-        OptimizerKind::Rmsprop,
-        OptimizerKind::Adagrad,
-    ];
-
-    /// Its name on command lines: `adamw`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OptimizerKind::Sgd => "sgd",
-            OptimizerKind::Adam => "adam",
-            OptimizerKind::AdamW => "adamw",
-            OptimizerKind::Rmsprop => "rmsprop",
-            OptimizerKind::Adagrad => "adagrad",
-        }
-    }
-
-    /// The optimizer of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|o| o.name() == name)
-    }
-
-    /// True for optimizers with a momentum that is chosen.
-    pub const fn has_momentum(self) -> bool {
-        matches!(self, OptimizerKind::Sgd | OptimizerKind::Rmsprop)
-    }
-
-    /// The optimizer at a rate. A momentum is for those that [have one](OptimizerKind::has_momentum), a weight decay of `None`
-    /// is the optimizer's own.
-    pub fn build<B: Backend>(self, lr: f64, momentum: f64, weight_decay: Option<f64>) -> Box<dyn Optimizer<B>> {
-        macro_rules! decayed {
-            ($optimizer:expr) => {
-                match weight_decay {
-                    Some(decay) => Box::new($optimizer.weight_decay(decay)),
-                    None => Box::new($optimizer),
-                }
-            };
-        }
-        match self {
-            OptimizerKind::Sgd => decayed!(Sgd::new(lr).momentum(momentum)),
-            OptimizerKind::Adam => decayed!(Adam::new(lr)),
-            OptimizerKind::AdamW => decayed!(AdamW::new(lr)),
-            OptimizerKind::Rmsprop => decayed!(Rmsprop::new(lr).momentum(momentum)),
-            OptimizerKind::Adagrad => decayed!(Adagrad::new(lr)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_read_back() {
-        for kind in OptimizerKind::ALL {
-            assert_eq!(OptimizerKind::from_name(kind.name()), Some(kind));
-        }
         for kind in ScheduleKind::ALL {
             assert_eq!(ScheduleKind::from_name(kind.name()), Some(kind));
         }
-        assert_eq!(OptimizerKind::from_name("Adam"), None);
+        assert_eq!(ScheduleKind::from_name("Cosine"), None);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use kiln_core::DType;
 use kiln_cpu::Cpu;
 use kiln_models::{
-    DataKind, Gpt, GptConfig, Input, InputKind, LanguageModel, MetricKind, Model, Net, ResNet18, Sampler, Vgg11,
+    DataKind, Gpt, GptConfig, Input, InputKind, LanguageModel, MetricKind, Model, Net, OptimizerOptions, ResNet18,
+    Sampler, Vgg11,
 };
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Rng, Tensor, no_grad};
@@ -78,7 +79,11 @@ fn one_step_reaches_every_parameter() {
             before.push(parameter.tensor().to_f64().unwrap());
         }
         let recipe = model.recipe();
-        let mut optimizer = recipe.optimizer.build(1e-3, recipe.momentum, recipe.weight_decay);
+        let mut optimizer = OptimizerOptions {
+            lr: 1e-3,
+            ..recipe.optimizer
+        }
+        .build();
         optimizer.step(&mut net, &grads).unwrap();
         for ((path, parameter), before) in net.named_parameters().iter().zip(&before) {
             let after = parameter.tensor().to_f64().unwrap();
@@ -204,8 +209,8 @@ fn every_recipe_fits_its_network() {
         let tokens = matches!(model.input(), InputKind::Tokens(_));
         assert_eq!(recipe.data == DataKind::Text, tokens, "{model}");
         assert_eq!(recipe.metric == MetricKind::Perplexity, tokens, "{model}");
-        let optimizer = recipe.optimizer::<Cpu>();
-        assert_eq!(optimizer.lr(), recipe.lr, "{model}");
+        let optimizer = recipe.optimizer.build::<Cpu>();
+        assert_eq!(optimizer.lr(), recipe.optimizer.lr, "{model}");
         assert!(recipe.epochs > 0 && recipe.batch > 0, "{model}");
         if let (Some((mean, deviation)), InputKind::Images([.., channels])) = (recipe.normalise, model.input()) {
             assert!(

@@ -53,7 +53,6 @@
 extern crate self as kiln_nn;
 
 pub mod autograd;
-pub mod files;
 mod indices;
 pub mod init;
 pub mod layers;

@@ -13,7 +13,9 @@ struct Net<B: Backend> {
 const START: [f64; 4] = [1.0, -2.0, 0.5, 0.0];
 
 fn gradient(step: usize) -> Vec<f64> {
-    (0..START.len()).map(|i| ((step * 7 + i * 3 + 1) as f64).sin()).collect()
+    (0..START.len())
+        .map(|i| ((step * 7 + i * 3 + 1) as f64).sin())
+        .collect()
 }
 
 /// Ten steps of a rate that changes, in `dtype`.

@@ -2,7 +2,7 @@
 
 use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
-use kiln_nn::files::FileError;
+use kiln_files::FileError;
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{self, Mismatch, columns_from_torch, columns_to_torch};

@@ -34,6 +34,8 @@
 //! # }
 //! ```
 //!
+//! The least time that an op can take follows from the highest rates of its device ([`Rates`]), which are measured.
+//!
 //! The watched backend waits for the device after every op, so on a GPU the steps it times run op by op, without overlap
 //! and not as a recorded graph. What watching costs is seen by timing the same step without it: outside of
 //! [`Profiled::step`] nothing is kept.
@@ -41,9 +43,13 @@
 mod backend;
 mod chrome;
 mod ops;
+mod processor;
+mod rates;
 mod record;
 mod rows;
 
 pub use backend::Profiled;
+pub use processor::multiply_adds;
+pub use rates::Rates;
 pub use record::{Detail, Mark, ScopeInfo, Step, Timeline};
 pub use rows::{Row, Share};

@@ -5,127 +5,15 @@
 //! over those before; the optimizer's scalars; counters that count on the device. What the host counts (steps,
 //! samples, losses to read) is counted beside each replay as it is beside a step that runs op by op.
 
+use crate::recording::{Key, Made, Plan, Recording, key};
 use crate::run::Run;
-use crate::{Batch, Execution, Output, Result};
-use kiln_core::{Backend, Error, Shape};
+use crate::{Batch, Output, Result};
+use kiln_core::{Backend, Error};
 use kiln_data::HostBatch;
-use kiln_nn::optim::Applied;
 use kiln_nn::{Gradients, Module, StorageSnapshot, Tensor, no_grad};
-
-/// Recordings kept at a time: whole batches and the short one that ends an epoch.
-const RECORDINGS: usize = 2;
-
-/// Batches of a step that is recorded. All of them lie on the device at once.
-const BATCHES: usize = 16;
-
-/// Shapes told apart. A run with more of them has little to replay.
-const SHAPES: usize = 16;
-
-/// Recordings that may lose their memory before no more are made.
-const LOSSES: u32 = 8;
 
 /// Losses that a recording makes room for at once; more are made when needed.
 const ROOM: usize = 256;
-
-/// The properties that a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
-type Key = (Shape, usize, usize);
-
-/// The batches of one step.
-fn key(hosts: &[HostBatch]) -> Vec<Key> {
-    let of = |host: &HostBatch| (host.input_shape, host.len(), host.target_width);
-    hosts.iter().map(of).collect()
-}
-
-/// The results of one step for the host.
-struct Made<B: Backend> {
-    /// A loss for each batch.
-    losses: Vec<Tensor<B>>,
-    applied: Applied,
-    scored: bool,
-}
-
-struct Recording<B: Backend> {
-    graph: B::Graph,
-    key: Vec<Key>,
-    /// The batches that the recording reads.
-    slots: Vec<Batch<B>>,
-    /// The memory of everything after it was recorded.
-    storage: StorageSnapshot,
-    made: Made<B>,
-}
-
-/// The recordings of a run.
-pub(crate) struct Recorder<B: Backend> {
-    wanted: bool,
-    seen: Vec<Vec<Key>>,
-    recordings: Vec<Recording<B>>,
-    lost: u32,
-    /// The reason why nothing is recorded.
-    pub(crate) obstacle: Option<String>,
-    /// The ways in which the steps of this epoch were made.
-    pub(crate) execution: Execution,
-}
-
-/// The way in which a step is to be made.
-enum Plan {
-    Eager,
-    Record,
-    /// The recording of this number.
-    Replay(usize),
-}
-
-impl<B: Backend> Recorder<B> {
-    /// For steps of `batches` batches.
-    pub(crate) fn new(wanted: bool, batches: usize) -> Self {
-        let wanted = wanted && B::CAPTURES;
-        let obstacle = (wanted && batches > BATCHES)
-            .then(|| format!("a step of {batches} batches is too long to be recorded, {BATCHES} are not"));
-        Recorder {
-            wanted: wanted && obstacle.is_none(),
-            seen: Vec::new(),
-            recordings: Vec::new(),
-            lost: 0,
-            obstacle,
-            execution: Execution::default(),
-        }
-    }
-
-    /// True if steps are to be recorded and replayed, for which all of their batches have to be there.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted
-    }
-
-    /// The first batch of a shape runs op by op: it makes the optimizer's state and loads kernels. The second is recorded.
-    fn plan(&mut self, key: &Vec<Key>) -> Plan {
-        if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
-            return Plan::Replay(at);
-        }
-        if self.seen.contains(key) && self.recordings.len() < RECORDINGS {
-            return Plan::Record;
-        }
-        if !self.seen.contains(key) && self.seen.len() < SHAPES {
-            self.seen.push(key.clone());
-        }
-        Plan::Eager
-    }
-
-    /// Makes no more recordings.
-    fn stop(&mut self, obstacle: Option<String>) {
-        self.wanted = false;
-        self.obstacle = obstacle;
-        self.recordings.clear();
-    }
-
-    /// Notes that values were shared or have moved, so that a recording is of no use.
-    fn lose(&mut self) {
-        self.lost += 1;
-        if self.lost == LOSSES {
-            self.stop(Some(format!(
-                "parameters or buffers of the model were shared or moved {LOSSES} times; hold a copy of its state, not the state"
-            )));
-        }
-    }
-}
 
 /// True if a step that could not be recorded can run op by op.
 fn can_run_otherwise(error: &Error) -> bool {

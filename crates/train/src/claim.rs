@@ -2,7 +2,7 @@
 //! however that ends; the file tells others who it is.
 
 use crate::{Result, TrainError};
-use kiln_nn::files::{FileError, Folder, is_unlockable};
+use kiln_files::{FileError, Folder, is_unlockable};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek};

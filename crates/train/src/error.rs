@@ -1,8 +1,8 @@
 //! The errors of a training run: what was asked, what was found, what to do.
 
 use kiln_data::DataError;
+use kiln_files::FileError;
 use kiln_files::shown_path;
-use kiln_nn::files::FileError;
 use std::path::PathBuf;
 
 /// The result of anything in this crate.

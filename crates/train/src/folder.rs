@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, MARK};
 use crate::{Result, TrainError, Warning};
-use kiln_nn::files::{FileError, Folder, kind};
+use kiln_files::{FileError, Folder, kind_of};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -199,9 +199,9 @@ fn cannot_create(path: &Path, error: std::io::Error) -> TrainError {
 fn in_the_way(path: &Path) -> Option<TrainError> {
     let found = match (fs::symlink_metadata(path).ok()?, fs::metadata(path)) {
         (_, Ok(there)) if there.is_dir() => return None,
-        (link, Ok(there)) if link.is_symlink() => format!("a link to {}", kind(&there)),
+        (link, Ok(there)) if link.is_symlink() => format!("a link to {}", kind_of(&there)),
         (link, Err(_)) if link.is_symlink() => "a link to nowhere".to_string(),
-        (there, _) => kind(&there).to_string(),
+        (there, _) => kind_of(&there).to_string(),
     };
     Some(TrainError::NotAFolder {
         path: path.to_path_buf(),

@@ -1,7 +1,7 @@
 //! The measurements of a run, epoch by epoch, in memory and in the run's folder.
 
 use crate::{Result, Warning};
-use kiln_nn::files::{FileError, Folder};
+use kiln_files::{FileError, Folder};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

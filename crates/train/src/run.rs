@@ -5,15 +5,14 @@
 //! are read together.
 
 use crate::buffers::Buffers;
-use crate::capture::Recorder;
 use crate::evaluate::evaluate_until;
 use crate::losses::{Losses, NonFiniteAt};
 use crate::monitor::Progress;
-use crate::trainer::{Clip, End, NonFinite, Report, Trainer};
+use crate::recording::Recorder;
 use crate::weights::first_non_finite;
 use crate::{
-    Batch, EpochRecord, Execution, Goal, History, Metric, Output, Result, RunFolder, Running, StepInfo, TrainError,
-    Values, Warning,
+    Batch, Clip, End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Output, Report, Result, RunFolder,
+    Running, StepInfo, TrainError, Trainer, Values, Warning,
 };
 use kiln_core::{Backend, Interrupt};
 use kiln_data::{HostBatch, Loader};

@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("emulator/driver", "the CUDA driver's C interface"),
     ("emulator/simulator", "the registers and memory of emulated kernels"),
     ("cpu", "SIMD kernels"),
+    ("profile", "loops of vector instructions that measure a processor"),
 ];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {

@@ -45,21 +45,22 @@ fn outputs(model: Model) -> String {
 
 /// `CIFAR-10, 200 epochs, batch 128, sgd 0.1 (cosine), momentum 0.9, …`
 fn recipe(recipe: &Recipe) -> String {
+    let optimizer = recipe.optimizer;
     let mut parts = vec![
         recipe.data.name().to_string(),
         counted(recipe.epochs, "epoch"),
         format!("batch {}", recipe.batch),
         format!(
             "{} {} ({})",
-            recipe.optimizer.name(),
-            number(recipe.lr),
+            optimizer.kind.name(),
+            number(optimizer.lr),
             recipe.schedule.name()
         ),
     ];
-    if recipe.optimizer.has_momentum() {
-        parts.push(format!("momentum {}", number(recipe.momentum)));
+    if optimizer.kind.has_momentum() {
+        parts.push(format!("momentum {}", number(optimizer.momentum)));
     }
-    parts.extend(recipe.weight_decay.map(|w| format!("weight decay {}", number(w))));
+    parts.extend(optimizer.weight_decay.map(|w| format!("weight decay {}", number(w))));
     parts.extend(recipe.clip_norm.map(|c| format!("gradients clipped to {}", number(c))));
     parts.extend(recipe.augment.iter().map(ToString::to_string));
     parts.push(recipe.metric.name().to_string());
@@ -86,11 +87,11 @@ fn entry(model: Model) -> Value {
             "augment": recipe.augment.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "epochs": recipe.epochs,
             "batch": recipe.batch,
-            "optimizer": recipe.optimizer.name(),
-            "lr": recipe.lr,
+            "optimizer": recipe.optimizer.kind.name(),
+            "lr": recipe.optimizer.lr,
             "schedule": recipe.schedule.name(),
-            "momentum": recipe.optimizer.has_momentum().then_some(recipe.momentum),
-            "weight_decay": recipe.weight_decay,
+            "momentum": recipe.optimizer.kind.has_momentum().then_some(recipe.optimizer.momentum),
+            "weight_decay": recipe.optimizer.weight_decay,
             "clip_norm": recipe.clip_norm,
             "metric": recipe.metric.name(),
             "workers": recipe.workers,

@@ -1,6 +1,5 @@
 //! `kiln profile`: where the time of a step goes, layer by layer, against the least that it could take.
 
-mod machine;
 mod report;
 
 use crate::args::ProfileArgs;
@@ -10,12 +9,11 @@ use crate::output::{self, counted, line};
 use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
-use kiln_models::{Input, InputKind, Model, Net};
-use kiln_nn::files::{check_writable, write_atomic};
+use kiln_files::{check_writable, write_atomic};
+use kiln_models::{Input, InputKind, Model, Net, OptimizerOptions};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
-use kiln_profile::Profiled;
-use machine::Machine;
+use kiln_profile::{Profiled, Rates};
 use report::Report;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -120,15 +118,17 @@ impl Task for Profile<'_> {
         if let (Some(why), false) = (&self.chosen, args.json || args.markdown) {
             line(why);
         }
-        let machine = Machine::measure(backend)?;
+        let rates = match backend.name() == Cpu::new().name() {
+            true => Rates::of_processor(),
+            false => Rates::of_ops(backend)?,
+        };
         let watched = Profiled::new(backend);
         let mut net = args.model.build(&watched, 0)?;
         if args.inference {
             net.eval();
         }
-        let recipe = args.model.recipe();
-        let kind = args.optimizer.unwrap_or(recipe.optimizer);
-        let mut optimizer = kind.build(LR, recipe.momentum, recipe.weight_decay);
+        let options = args.model.recipe().optimizer.unless(args.optimizer);
+        let mut optimizer = OptimizerOptions { lr: LR, ..options }.build();
         let batch = Batch::new(args.model, self.batch as usize)?;
         let parameters = net.num_parameters() as u64;
         for _ in 0..WARM_UP {
@@ -147,7 +147,7 @@ impl Task for Profile<'_> {
         unwatched.sort_by(f64::total_cmp);
 
         let timeline = watched.timeline();
-        let mut rows = timeline.rows(&|cost| machine.floor(cost));
+        let mut rows = timeline.rows(&|cost| rates.floor(cost));
         rows.sort_by(|a, b| b.gap().total_cmp(&a.gap()));
         let threads = rayon::current_num_threads() as u64;
         let device = match backend.name() {
@@ -156,7 +156,7 @@ impl Task for Profile<'_> {
         };
         let work = match args.inference {
             true => "inference".to_string(),
-            false => format!("training with {}", kind.name()),
+            false => format!("training with {}", options.kind.name()),
         };
         let report = Report {
             description: vec![
@@ -168,7 +168,7 @@ impl Task for Profile<'_> {
             batch: self.batch.into(),
             steps: args.steps.into(),
             parameters,
-            machine,
+            rates,
             watched: timeline.step_seconds(),
             unwatched: unwatched[unwatched.len() / 2],
             rows,

@@ -12,7 +12,7 @@ use crate::weights;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
 use kiln_files::shown_path;
-use kiln_models::{MetricKind, OptimizerKind, ScheduleKind};
+use kiln_models::{MetricKind, OptimizerOptions, ScheduleKind};
 use kiln_nn::Module;
 use kiln_train::{
     Accuracy, Clip, End, Goal, Monitor, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer,
@@ -25,38 +25,30 @@ use std::path::Path;
 struct Settings {
     epochs: u64,
     batch: usize,
-    lr: f64,
     schedule: ScheduleKind,
-    optimizer: OptimizerKind,
-    momentum: f64,
-    weight_decay: Option<f64>,
+    optimizer: OptimizerOptions,
     clip_norm: Option<f64>,
     workers: usize,
 }
 
 impl Settings {
     fn of(args: &TrainArgs) -> Result<Self> {
-        /// The rate of an optimizer that is not the recipe's.
-        const LR: f64 = 1e-3;
         let recipe = args.model.recipe();
-        let optimizer = args.optimizer.unwrap_or(recipe.optimizer);
-        if args.momentum.is_some() && !optimizer.has_momentum() {
-            return Err(Error::usage(format!("{} takes no --momentum", optimizer.name()))
+        let options = recipe.optimizer.unless(args.optimizer);
+        if args.momentum.is_some() && !options.kind.has_momentum() {
+            return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
                 .help("leave it out, or choose --optimizer sgd or rmsprop"));
         }
-        // The model's own rate, momentum and weight decay belong to the model's own optimizer.
-        let (lr, momentum, weight_decay) = match optimizer == recipe.optimizer {
-            true => (recipe.lr, recipe.momentum, recipe.weight_decay),
-            false => (LR, 0.0, None),
-        };
         Ok(Settings {
             epochs: args.epochs.unwrap_or(recipe.epochs),
             batch: args.batch.unwrap_or(recipe.batch) as usize,
-            lr: args.lr.unwrap_or(lr),
             schedule: args.schedule.unwrap_or(recipe.schedule),
-            optimizer,
-            momentum: args.momentum.unwrap_or(momentum),
-            weight_decay: args.weight_decay.or(weight_decay),
+            optimizer: OptimizerOptions {
+                kind: options.kind,
+                lr: args.lr.unwrap_or(options.lr),
+                momentum: args.momentum.unwrap_or(options.momentum),
+                weight_decay: args.weight_decay.or(options.weight_decay),
+            },
             clip_norm: args.clip_norm.or(recipe.clip_norm),
             workers: usize::from(args.workers.unwrap_or(recipe.workers)),
         })
@@ -72,11 +64,11 @@ impl Settings {
             "skip_bad": args.data.skip_bad,
             "epochs": self.epochs,
             "batch": self.batch,
-            "lr": self.lr,
+            "lr": self.optimizer.lr,
             "schedule": self.schedule.name(),
-            "optimizer": self.optimizer.name(),
-            "momentum": self.momentum,
-            "weight_decay": self.weight_decay,
+            "optimizer": self.optimizer.kind.name(),
+            "momentum": self.optimizer.momentum,
+            "weight_decay": self.optimizer.weight_decay,
             "clip_norm": self.clip_norm,
             "accumulate": args.accumulate,
             "patience": args.patience,
@@ -126,9 +118,7 @@ impl Task for Train<'_> {
         } = self;
         let metric = args.model.recipe().metric;
         let mut model = args.model.build_for(backend, args.seed, data.classes(args.model))?;
-        let mut optimizer = settings
-            .optimizer
-            .build(settings.lr, settings.momentum, settings.weight_decay);
+        let mut optimizer = settings.optimizer.build();
         let parameters = model.num_parameters() as u64;
 
         let train = LoaderOptions {
@@ -185,7 +175,7 @@ impl Task for Train<'_> {
         if metric == MetricKind::Accuracy {
             trainer = trainer.metric(Accuracy::new());
         }
-        if let Some(schedule) = settings.schedule.build(settings.lr, updates) {
+        if let Some(schedule) = settings.schedule.build(settings.optimizer.lr, updates) {
             trainer = trainer.schedule(schedule);
         }
         let report = trainer
@@ -316,8 +306,8 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
         "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}",
         args.model,
         thousands(parameters),
-        settings.optimizer.name(),
-        number(settings.lr),
+        settings.optimizer.kind.name(),
+        number(settings.optimizer.lr),
         settings.batch,
         counted(settings.epochs, "epoch"),
         args.seed,

@@ -39,3 +39,8 @@ pub(crate) fn with(options: Options) -> Cuda {
     kiln_device::emulator::use_beside().unwrap_or_else(|e| panic!("{e}"));
     Cuda::with_options(0, options).unwrap_or_else(|e| panic!("{e}"))
 }
+
+/// True in `cargo xtask test --full`, where tests leave nothing out for the sake of time.
+pub(crate) fn full() -> bool {
+    std::env::var_os("KILN_TEST_FULL").is_some()
+}

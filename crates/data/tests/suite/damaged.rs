@@ -8,7 +8,14 @@ use kiln_data::{BadRecords, Dataset, ImageLimits, cifar, decode_image};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const CASES: u32 = 1000;
+/// The cases of each format; more of them in `cargo xtask test --full`.
+fn cases() -> u32 {
+    if std::env::var_os("KILN_TEST_FULL").is_some() {
+        20_000
+    } else {
+        1000
+    }
+}
 
 /// Runs `work` and counts the panics inside of it, those that are caught on the way included.
 fn panics(work: impl FnOnce() + Send) -> u64 {
@@ -179,7 +186,7 @@ fn damaged_images_panic_nowhere() {
     };
     let decoded = AtomicU64::new(0);
     let panics = panics(|| {
-        for case in 0..CASES {
+        for case in 0..cases() {
             let mut draws = Draws(Key::new(1, 0, case), 0);
             let which = draws.below(files.len());
             let mut bytes = files[which].clone();
@@ -196,8 +203,9 @@ fn damaged_images_panic_nowhere() {
     assert_eq!(panics, 0);
     let decoded = decoded.into_inner();
     assert!(
-        decoded > 0 && decoded < u64::from(CASES),
-        "{decoded} of {CASES} decoded"
+        decoded > 0 && decoded < u64::from(cases()),
+        "{decoded} of {} decoded",
+        cases()
     );
 }
 
@@ -234,7 +242,7 @@ fn damaged_tables_panic_nowhere() {
     let files = [cifar_file, idx.clone(), gzip(&idx), text.into_bytes()];
     let folder = Folder::new();
     let panics = panics(|| {
-        for case in 0..CASES {
+        for case in 0..cases() {
             let mut draws = Draws(Key::new(2, 0, case), 0);
             let mut bytes = files[draws.below(files.len())].clone();
             draws.damage(&mut bytes);

@@ -1,7 +1,7 @@
 //! What can be wrong with weights.
 
 use crate::DType;
-use crate::files::FileError;
+use kiln_files::FileError;
 use kiln_files::{shown, shown_path};
 use std::fmt;
 use std::path::{Path, PathBuf};

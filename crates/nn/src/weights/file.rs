@@ -3,10 +3,10 @@
 use super::WeightsError;
 use super::error::{tensor_error, within};
 use super::header::MAX_HEADER;
-use crate::files::write_atomic;
 use crate::module::{StateDict, Value};
 use crate::{Backend, DType};
 use half::{bf16, f16};
+use kiln_files::write_atomic;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::BTreeMap;

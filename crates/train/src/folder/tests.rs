@@ -1,5 +1,5 @@
 use super::*;
-use kiln_nn::files::FileError;
+use kiln_files::FileError;
 use std::os::unix::fs::symlink;
 
 fn names(path: &Path) -> Vec<String> {

@@ -1,9 +1,8 @@
 //! A profile as a table for people, for a document, or as JSON.
 
-use super::machine::Machine;
 use crate::output::{bytes, line, operations, table, thousands};
 use kiln_core::Cost;
-use kiln_profile::{Row, Share};
+use kiln_profile::{Rates, Row, Share};
 use serde_json::{Map, Value, json};
 
 /// The parts of a step that have no gradient: their time is neither forward nor backward.
@@ -16,7 +15,7 @@ pub(crate) struct Report {
     pub(crate) batch: u64,
     pub(crate) steps: u64,
     pub(crate) parameters: u64,
-    pub(crate) machine: Machine,
+    pub(crate) rates: Rates,
     /// Largest gap first.
     pub(crate) rows: Vec<Row>,
     /// Seconds of a step: watched, and not.
@@ -115,16 +114,16 @@ impl Report {
     }
 
     fn floors(&self) -> String {
-        let (largest, slow) = self.machine.largest();
-        let fast = self.machine.memory.iter().map(|m| m.1).fold(0.0, f64::max);
+        let (largest, slow) = self.rates.largest();
+        let fast = self.rates.memory.iter().map(|m| m.1).fold(0.0, f64::max);
         format!(
             "floors: {} ({}), {} over {}, up to {} where it fits a cache ({})",
-            rate(self.machine.flops, "GFLOP/s"),
-            self.machine.how,
+            rate(self.rates.flops, "GFLOP/s"),
+            self.rates.how,
             rate(slow, "GB/s"),
             bytes(largest as u64),
             rate(fast, "GB/s"),
-            self.machine.moved,
+            self.rates.moved,
         )
     }
 
@@ -234,7 +233,7 @@ impl Report {
             "steps": self.steps,
             "batch": self.batch,
             "parameters": self.parameters,
-            "machine": self.machine.json(),
+            "machine": measured(&self.rates),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "flops": cost.flops,
             "bytes": cost.bytes,
@@ -249,4 +248,15 @@ impl Report {
         }
         all
     }
+}
+
+/// The rates that floors are made of, for programs.
+fn measured(rates: &Rates) -> Value {
+    let memory = rates.memory.iter();
+    json!({
+        "flops_per_second": rates.flops,
+        "flops_measured_by": rates.how,
+        "bytes_measured_by": rates.moved,
+        "memory": memory.map(|(size, rate)| json!({ "bytes": size, "bytes_per_second": rate })).collect::<Vec<_>>(),
+    })
 }

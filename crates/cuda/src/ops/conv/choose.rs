@@ -1,6 +1,6 @@
 //! The choice of a kernel for a convolution, by its shape, its dtype and the device.
 
-use super::{Algorithm, Pass, Tile};
+use super::algorithm::{Algorithm, Pass, Tile};
 use crate::Options;
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;

@@ -1,7 +1,7 @@
 //! The launches of each variant.
 
+use super::algorithm::{Algorithm, Pass, Tile};
 use super::choose::{GRID_YZ, fours, product};
-use super::{Algorithm, Pass, Tile};
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::ops::instance;

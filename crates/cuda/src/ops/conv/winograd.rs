@@ -1,7 +1,7 @@
 //! The launches of Winograd's convolution: the weight once, then the tiles in turns that fit the scratch.
 
+use super::algorithm::{Pass, Tile};
 use super::launch::{WAVES, geometry};
-use super::{Pass, Tile};
 use crate::buffer::maybe;
 use crate::launch::{THREADS, linear};
 use crate::{Cuda, CudaBuffer};

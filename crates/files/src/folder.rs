@@ -1,6 +1,8 @@
 //! An open folder, and writing into it.
 
-use super::{FileError, Result, check_size, is_temporary, temporary};
+use crate::error::{FileError, Result, check_size};
+use crate::kind::kind;
+use crate::temporary::{is_temporary, temporary};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -22,25 +24,13 @@ pub struct Folder {
 /// How often a writer waits for another before it gives up.
 const TURNS: u32 = 10_000;
 
-/// Whether two names lead to one file.
+/// True if two names lead to one file.
 fn same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
-fn file_type(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
-}
-
-pub(super) fn kind(of: FileType) -> &'static str {
-    match of {
-        FileType::RegularFile => "a regular file",
-        FileType::Directory => "a folder",
-        FileType::Symlink => "a symbolic link",
-        FileType::Fifo => "a FIFO",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        _ => "something unknown",
-    }
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 impl Folder {
@@ -64,12 +54,12 @@ impl Folder {
         &self.path
     }
 
-    /// Whether the folder has been removed since it was opened.
+    /// True if the folder has been removed since it was opened.
     pub fn is_removed(&self) -> bool {
         fstat(&*self.open).is_ok_and(|s| s.st_nlink == 0)
     }
 
-    /// Whether its path still leads to it.
+    /// True if its path still leads to it.
     pub fn is_in_place(&self) -> bool {
         match (fstat(&*self.open), rustix::fs::stat(&self.path)) {
             (Ok(opened), Ok(named)) => same(&opened, &named),
@@ -95,10 +85,10 @@ impl Folder {
     }
 
     /// Replaces the file `name` by one that holds `bytes`, or leaves what was there, as
-    /// [`write_atomic`](super::write_atomic) does.
+    /// [`write_atomic`](crate::write_atomic) does.
     ///
     /// # Errors
-    /// As [`write_atomic`](super::write_atomic).
+    /// As [`write_atomic`](crate::write_atomic).
     pub fn write(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> Result<()> {
         let name = name.as_ref();
         let path = self.path.join(name);
@@ -132,7 +122,7 @@ impl Folder {
     }
 
     /// Refuses a name that [`write`](Folder::write) could not give to a file.
-    pub(super) fn try_out(&self, name: &OsStr) -> Result<()> {
+    pub(crate) fn try_out(&self, name: &OsStr) -> Result<()> {
         self.check_regular(name)?;
         let beside = temporary(name);
         drop(self.temporary(&beside, &self.path.join(name))?);
@@ -143,15 +133,15 @@ impl Folder {
 
     fn check_regular(&self, name: &OsStr) -> Result<()> {
         match self.stat(name)? {
-            Some(stat) if file_type(&stat) != FileType::RegularFile => Err(FileError::NotRegular {
+            Some(stat) if !is_regular(&stat) => Err(FileError::NotRegular {
                 path: self.path.join(name),
-                found: kind(file_type(&stat)),
+                found: kind(stat.st_mode),
             }),
             _ => Ok(()),
         }
     }
 
-    /// What stands under `name`, links not followed.
+    /// The thing that stands under `name`, links not followed.
     fn stat(&self, name: &OsStr) -> Result<Option<Stat>> {
         match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -160,7 +150,7 @@ impl Folder {
         }
     }
 
-    /// Whether `file` is what stands under `name`: neither removed nor replaced.
+    /// True if `file` is what stands under `name`: neither removed nor replaced.
     pub fn holds(&self, name: impl AsRef<OsStr>, file: &File) -> bool {
         match (fstat(file), statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)) {
             (Ok(opened), Ok(named)) => same(&opened, &named),
@@ -168,7 +158,7 @@ impl Folder {
         }
     }
 
-    /// Whether anything stands under `name`.
+    /// True if anything stands under `name`.
     pub fn contains(&self, name: impl AsRef<OsStr>) -> bool {
         statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
@@ -191,11 +181,11 @@ impl Folder {
             }
         };
         let stat = fstat(&file).map_err(|e| FileError::io(&path, "write")(e.into()))?;
-        match file_type(&stat) {
-            FileType::RegularFile => Ok(file),
-            other => Err(FileError::NotRegular {
+        match is_regular(&stat) {
+            true => Ok(file),
+            false => Err(FileError::NotRegular {
                 path,
-                found: kind(other),
+                found: kind(stat.st_mode),
             }),
         }
     }
@@ -262,7 +252,7 @@ impl Folder {
         Ok(removed)
     }
 
-    /// Whether `name` is that of a temporary file of [`write`](Folder::write).
+    /// True if `name` is that of a temporary file of [`write`](Folder::write).
     pub fn is_temporary(name: &OsStr) -> bool {
         is_temporary(name)
     }
@@ -280,7 +270,7 @@ impl Folder {
     /// part of them that was written before an error is taken back.
     ///
     /// # Errors
-    /// As [`write_atomic`](super::write_atomic).
+    /// As [`write_atomic`](crate::write_atomic).
     pub fn append(&self, name: impl AsRef<OsStr>, file: &mut File, size: u64, bytes: &[u8]) -> Result<()> {
         let path = self.path.join(name.as_ref());
         let needed = size.saturating_add(bytes.len() as u64);
@@ -304,7 +294,7 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     file.write_all_at(bytes, at)
 }
 
-/// Whether a lock could not be had because the file system has none.
+/// True if a lock could not be had because the file system has none.
 pub fn is_unlockable(error: &TryLockError) -> bool {
     match error {
         TryLockError::WouldBlock => false,

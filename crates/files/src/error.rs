@@ -1,8 +1,10 @@
 //! What can go wrong when a file is written.
 
-use kiln_files::shown_path;
+use crate::shown::shown_path;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+pub(crate) type Result<T, E = FileError> = std::result::Result<T, E>;
 
 /// An error of writing a file. Whatever stood at the path before still stands.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +62,7 @@ impl FileError {
     }
 
     /// The error of a write that was to make the file `size` bytes long; `free` tells how many bytes are free now.
-    pub(super) fn of_write(path: &Path, size: u64, error: io::Error, free: impl FnOnce() -> Option<u64>) -> Self {
+    pub(crate) fn of_write(path: &Path, size: u64, error: io::Error, free: impl FnOnce() -> Option<u64>) -> Self {
         let path = path.to_path_buf();
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FileError::DiskFull {
@@ -71,9 +73,30 @@ impl FileError {
             ErrorKind::FileTooLarge => FileError::TooLarge {
                 path,
                 size,
-                limit: super::size_limit(),
+                limit: size_limit(),
             },
             _ => FileError::io(&path, "write")(error),
         }
+    }
+}
+
+/// The most bytes that this process may write into one file.
+fn size_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
+/// Refuses a size that the limit on this process's files forbids. Asking first matters: where the signal SIGXFSZ is not
+/// ignored, a write beyond the limit ends the process.
+///
+/// # Errors
+/// [`FileError::TooLarge`].
+pub fn check_size(path: &Path, size: u64) -> Result<()> {
+    match size_limit() {
+        Some(limit) if size > limit => Err(FileError::TooLarge {
+            path: path.to_path_buf(),
+            size,
+            limit: Some(limit),
+        }),
+        _ => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
-//! What the machine can do at most: the two rates that a floor under an op's time is made of.
+//! The most that a processor can do: the two rates that a floor under an op's time is made of, by loops of their own, so that no
+//! backend is measured by itself.
 //!
 //! Both run on every thread of rayon's current pool at once, with nothing handed out in between, and give the best of several
 //! runs.
 
-use crate::fork::in_pool;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -16,18 +16,14 @@ const CHAINS: usize = 12;
 
 /// Floating-point operations a second, a multiply-add counted as two: f32 in registers, by the widest vector unit there is,
 /// measured for about `time`.
-pub fn flops_per_second(time: Duration) -> f64 {
+pub(crate) fn flops_per_second(time: Duration) -> f64 {
     const ROUNDS: u64 = 4096;
-    in_pool(|| best(time, || || 2 * multiply_adds(ROUNDS)))
+    best(time, || || 2 * multiply_adds(ROUNDS))
 }
 
 /// Bytes a second to and from `bytes` bytes of memory, split evenly over the threads: the faster of a loop that reads, and of
 /// a triad `a = b + s·c`; measured for about `time`. What fits a cache is faster than what does not.
-pub fn bytes_per_second(bytes: usize, time: Duration) -> f64 {
-    in_pool(|| bytes_in_pool(bytes, time))
-}
-
-fn bytes_in_pool(bytes: usize, time: Duration) -> f64 {
+pub(crate) fn bytes_per_second(bytes: usize, time: Duration) -> f64 {
     let part = bytes / rayon::current_num_threads() / size_of::<f32>();
     // Enough passes that reading the clock does not count beside them.
     let passes = (1 << 18) / part.max(1) + 1;

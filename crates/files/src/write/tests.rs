@@ -216,7 +216,7 @@ fn child_saves_until_killed() {
 
 fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("files::tests::{name}"), "--test-threads=1"]);
+    command.args(["--exact", &format!("write::tests::{name}"), "--test-threads=1"]);
     command.stdout(Stdio::null());
     command
 }

@@ -1,9 +1,8 @@
-//! The highest rates of the device, measured before the profile: floors are made of them.
+//! The highest rates of a device, measured before a profile: floors are made of them.
 
+use crate::processor::{bytes_per_second, flops_per_second};
 use kiln_core::ops::MatmulParams;
 use kiln_core::{Backend, Cost, DType, Result, Runtime, Shape};
-use kiln_cpu::{Cpu, measure};
-use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Bytes of the memory that rates are measured on. The last is larger than the caches of most machines.
@@ -18,35 +17,38 @@ const LONG: Duration = Duration::from_millis(2);
 /// The time that measuring one size may take in all before larger ones are left out.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The highest rates that were measured.
-pub(crate) struct Machine {
+/// The highest rates of a device that were measured.
+#[derive(Clone, Debug)]
+pub struct Rates {
     /// Floating-point operations a second.
-    pub(crate) flops: f64,
+    pub flops: f64,
     /// The work that reached them.
-    pub(crate) how: String,
+    pub how: String,
     /// Bytes, and bytes a second to and from that many; by size.
-    pub(crate) memory: Vec<(f64, f64)>,
+    pub memory: Vec<(f64, f64)>,
     /// The work that moved those.
-    pub(crate) moved: &'static str,
+    pub moved: &'static str,
 }
 
-impl Machine {
-    /// Measures the device of `backend`: the processor by loops of multiply-adds and over memory on all of its threads, another
-    /// device by its own products and copies.
-    pub(crate) fn measure<B: Backend>(backend: &B) -> Result<Self> {
-        if backend.name() != Cpu::new().name() {
-            return Machine::by_ops(backend);
-        }
-        let rate = |bytes: usize| (bytes as f64, measure::bytes_per_second(bytes, TIME));
-        Ok(Machine {
-            flops: measure::flops_per_second(TIME),
+impl Rates {
+    /// Measures the processor by loops of multiply-adds and over memory, on all threads of rayon's current pool. It takes half a
+    /// second.
+    pub fn of_processor() -> Self {
+        Rates {
+            flops: flops_per_second(TIME),
             how: "multiply-adds in registers".to_string(),
-            memory: SIZES.map(rate).to_vec(),
+            memory: SIZES
+                .map(|bytes| (bytes as f64, bytes_per_second(bytes, TIME)))
+                .to_vec(),
             moved: "the faster of reading and a triad",
-        })
+        }
     }
 
-    fn by_ops<B: Backend>(backend: &B) -> Result<Self> {
+    /// Measures a device by the products and copies of its backend: for devices of which nothing else is at hand.
+    ///
+    /// # Errors
+    /// Memory that could not be had, and whatever else the ops answer.
+    pub fn of_ops<B: Backend>(backend: &B) -> Result<Self> {
         let filled = |len: usize| -> Result<B::Buffer> {
             let mut buffer = backend.alloc(DType::F32, len)?;
             backend.fill(1.0, &mut buffer)?;
@@ -78,7 +80,7 @@ impl Machine {
                 break;
             }
         }
-        Ok(Machine {
+        Ok(Rates {
             flops,
             how,
             memory,
@@ -87,7 +89,7 @@ impl Machine {
     }
 
     /// Bytes a second of an op that moves `bytes`: between two measured sizes the rate follows the logarithm of the size.
-    pub(crate) fn bandwidth(&self, bytes: f64) -> f64 {
+    pub fn bandwidth(&self, bytes: f64) -> f64 {
         let at = self.memory.partition_point(|&(size, _)| size < bytes);
         match (at.checked_sub(1).map(|i| self.memory[i]), self.memory.get(at)) {
             (Some((below, slow)), Some(&(above, fast))) => {
@@ -99,23 +101,13 @@ impl Machine {
     }
 
     /// The least seconds of an op.
-    pub(crate) fn floor(&self, cost: Cost) -> f64 {
+    pub fn floor(&self, cost: Cost) -> f64 {
         cost.seconds(self.flops, self.bandwidth(cost.bytes as f64))
     }
 
     /// Bytes a second of memory itself, and of how many bytes: the largest size that was measured.
-    pub(crate) fn largest(&self) -> (f64, f64) {
+    pub fn largest(&self) -> (f64, f64) {
         self.memory.last().copied().unwrap_or((0.0, 0.0))
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        let memory = self.memory.iter();
-        json!({
-            "flops_per_second": self.flops,
-            "flops_measured_by": self.how,
-            "bytes_measured_by": self.moved,
-            "memory": memory.map(|(size, rate)| json!({ "bytes": size, "bytes_per_second": rate })).collect::<Vec<_>>(),
-        })
     }
 }
 
@@ -138,30 +130,31 @@ fn fastest(backend: &impl Runtime, mut op: impl FnMut() -> Result<()>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_cpu::Cpu;
 
     #[test]
     fn rates_are_read_between_sizes() {
-        let machine = Machine {
+        let rates = Rates {
             flops: 100.0,
             how: String::new(),
             memory: vec![(10.0, 8.0), (1000.0, 4.0)],
             moved: "",
         };
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");
-        near(machine.bandwidth(1.0), 8.0);
-        near(machine.bandwidth(10.0), 8.0);
-        near(machine.bandwidth(100.0), 6.0);
-        near(machine.bandwidth(1000.0), 4.0);
-        near(machine.bandwidth(1e9), 4.0);
-        near(machine.floor(Cost { flops: 50, bytes: 0 }), 0.5);
-        near(machine.floor(Cost { flops: 50, bytes: 100 }), 100.0 / 6.0);
+        near(rates.bandwidth(1.0), 8.0);
+        near(rates.bandwidth(10.0), 8.0);
+        near(rates.bandwidth(100.0), 6.0);
+        near(rates.bandwidth(1000.0), 4.0);
+        near(rates.bandwidth(1e9), 4.0);
+        near(rates.floor(Cost { flops: 50, bytes: 0 }), 0.5);
+        near(rates.floor(Cost { flops: 50, bytes: 100 }), 100.0 / 6.0);
     }
 
     #[test]
-    fn another_device_is_measured_by_its_ops() {
-        let machine = Machine::by_ops(&Cpu::new()).unwrap();
-        assert!(machine.flops > 0.0 && !machine.memory.is_empty());
-        assert!(machine.memory.iter().all(|&(_, rate)| rate > 0.0 && rate.is_finite()));
-        assert!(machine.how.contains("product"), "{}", machine.how);
+    fn a_device_is_measured_by_its_ops() {
+        let rates = Rates::of_ops(&Cpu::new()).unwrap();
+        assert!(rates.flops > 0.0 && !rates.memory.is_empty());
+        assert!(rates.memory.iter().all(|&(_, rate)| rate > 0.0 && rate.is_finite()));
+        assert!(rates.how.contains("product"), "{}", rates.how);
     }
 }
