@@ -5,6 +5,9 @@ mod attention;
 mod both;
 mod conv;
 mod conv_pool;
+#[allow(dead_code)]
+#[path = "../../examples/cuda_graph.rs"]
+mod cuda_graph;
 mod elementwise;
 mod golden;
 mod halves;
