@@ -4,6 +4,9 @@
 mod attention;
 mod both;
 mod conv;
+#[allow(dead_code)]
+#[path = "../../examples/cuda_graph.rs"]
+mod cuda_graph;
 mod elementwise;
 mod index;
 mod loss;

@@ -332,3 +332,10 @@ fn a_bad_label_ends_a_replayed_run() {
     assert_eq!(labels.to_vec::<i32>(), Ok(vec![2]));
     assert!(model.named_parameters().iter().all(|(_, p)| p.to_f64().is_ok()));
 }
+
+#[test]
+fn the_example_learns_by_replays() {
+    let cuda = with(Options::default());
+    let [first, last] = crate::cuda_graph::run(&cuda, 60).unwrap();
+    assert!(last < 0.8 * first, "{first}, {last}");
+}
