@@ -1,37 +1,24 @@
 //! Integer tensors: labels, token ids, gather indices (i32) and masks (u8).
 
 use crate::Tensor;
-use crate::memory::{Memory, own};
-use crate::tensor::check_write;
-use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};
+use crate::array::Array;
+use crate::memory::Memory;
+use kiln_core::{Backend, DType, Element, Error, Result, Shape};
 use std::fmt;
 use std::sync::Arc;
 
 /// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
-pub struct Indices<B: Backend> {
-    backend: B,
-    buffer: Arc<Memory<B::Buffer>>,
-    shape: Shape,
-}
+pub struct Indices<B: Backend>(Array<B>);
 
 impl<B: Backend> Clone for Indices<B> {
     fn clone(&self) -> Self {
-        Indices {
-            backend: self.backend.clone(),
-            buffer: self.buffer.clone(),
-            shape: self.shape,
-        }
+        Indices(self.0.clone())
     }
 }
 
 impl<B: Backend> Indices<B> {
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
-        debug_assert_eq!(buffer.len(), shape.size());
-        Indices {
-            backend: backend.clone(),
-            buffer: Memory::new(buffer),
-            shape,
-        }
+        Indices(Array::new(backend, buffer, shape))
     }
 
     /// Integers (i32) or a mask (u8, 0 or 1) in row-major order.
@@ -47,35 +34,27 @@ impl<B: Backend> Indices<B> {
                 expected: "i32 or u8",
             });
         }
-        if shape.size() != values.len() {
-            return Err(Error::invalid(
-                "indices",
-                "values",
-                format!("{} values", values.len()),
-                format!("{} for shape {shape}", shape.size()),
-            ));
-        }
-        Ok(Self::from_buffer(backend, backend.upload(values)?, shape))
+        Ok(Indices(Array::upload("indices", backend, values, shape)?))
     }
 
     /// The backend.
     pub fn backend(&self) -> &B {
-        &self.backend
+        &self.0.backend
     }
 
     /// The dimensions.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.0.shape
     }
 
     /// `i32` or, for a mask, `u8`.
     pub fn dtype(&self) -> DType {
-        self.buffer.dtype()
+        self.0.dtype()
     }
 
     /// Number of elements.
     pub fn size(&self) -> usize {
-        self.shape.size()
+        self.shape().size()
     }
 
     /// The elements, copied to the host. `T` must be the dtype.
@@ -83,14 +62,7 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            return Err(Error::DTypeMismatch {
-                op: "to_vec",
-                lhs: self.dtype(),
-                rhs: T::DTYPE,
-            });
-        }
-        self.backend.download(&self.buffer)
+        self.0.to_vec()
     }
 
     /// The same values under another shape of equal size.
@@ -99,17 +71,14 @@ impl<B: Backend> Indices<B> {
     /// A shape of another size.
     pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
         let to = Shape::new(shape)?;
-        if to.size() != self.shape.size() {
+        if to.size() != self.size() {
             return Err(Error::ShapeMismatch {
                 op: "reshape",
-                lhs: self.shape,
+                lhs: *self.shape(),
                 rhs: to,
             });
         }
-        Ok(Indices {
-            shape: to,
-            ..self.clone()
-        })
+        Ok(Indices(self.0.with(to)))
     }
 
     /// The values as floats of `dtype`.
@@ -117,24 +86,25 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// An integer dtype.
     pub fn to_float(&self, dtype: DType) -> Result<Tensor<B>> {
-        crate::tensor::require_float("to_float", &self.backend, dtype)?;
-        let mut out = self.backend.alloc(dtype, self.size())?;
-        self.backend.cast(&self.buffer, &mut out)?;
-        Ok(Tensor::from_buffer(&self.backend, out, self.shape))
+        let backend = self.backend();
+        crate::tensor::require_float("to_float", backend, dtype)?;
+        let mut out = backend.alloc(dtype, self.size())?;
+        backend.cast(self.buffer(), &mut out)?;
+        Ok(Tensor::from_buffer(backend, out, *self.shape()))
     }
 
     pub(crate) fn buffer(&self) -> &B::Buffer {
-        &self.buffer
+        &self.0.memory
     }
 
     /// The memory for writing in place; others that share it keep the old values.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
-        own(&self.backend, &mut self.buffer)
+        self.0.buffer_mut()
     }
 
     /// The memory with its number.
     pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
-        &self.buffer
+        &self.0.memory
     }
 
     /// Overwrites the values in place with `values` from the host, row-major. `T` must be the dtype. This is how new
@@ -143,9 +113,7 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
     pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
-        check_write(T::DTYPE, self.dtype(), values.len(), &self.shape)?;
-        let backend = self.backend.clone();
-        backend.write(values, self.buffer_mut()?)
+        self.0.write(values)
     }
 
     /// The same values in memory of their own. (A clone shares the memory.)
@@ -153,9 +121,7 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn copy(&self) -> Result<Self> {
-        let mut buffer = self.backend.alloc(self.dtype(), self.size())?;
-        self.backend.copy(&self.buffer, &mut buffer)?;
-        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
+        Ok(Indices(self.0.copy()?))
     }
 
     /// Refuses a dtype other than `dtype`.
@@ -192,6 +158,6 @@ impl<B: Backend> Tensor<B> {
 
 impl<B: Backend> fmt::Debug for Indices<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Indices({}, {})", self.shape, self.dtype())
+        write!(f, "Indices({}, {})", self.shape(), self.dtype())
     }
 }

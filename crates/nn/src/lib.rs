@@ -52,6 +52,7 @@
 // The derive macro names this crate by its outside name, here too.
 extern crate self as kiln_nn;
 
+mod array;
 pub mod autograd;
 mod indices;
 pub mod init;

@@ -1,9 +1,10 @@
 //! The differentiable tensor: a shared buffer, a shape, and where its gradient goes.
 
+use crate::array::Array;
 use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
-use crate::memory::{Memory, own};
+use crate::memory::Memory;
 use kiln_core::ops::Op;
-use kiln_core::{Backend, Buffer, DType, Element, Error, Float, Result, Shape, host};
+use kiln_core::{Backend, DType, Element, Error, Float, Result, Shape, host};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,18 +13,14 @@ use std::sync::Arc;
 /// Cloning shares the memory. A tensor computed from one that requires a gradient is tracked: it remembers how, and
 /// [`Tensor::backward`] follows that memory back.
 pub struct Tensor<B: Backend> {
-    backend: B,
-    buffer: Arc<Memory<B::Buffer>>,
-    shape: Shape,
+    array: Array<B>,
     node: Option<Arc<Node<B>>>,
 }
 
 impl<B: Backend> Clone for Tensor<B> {
     fn clone(&self) -> Self {
         Tensor {
-            backend: self.backend.clone(),
-            buffer: self.buffer.clone(),
-            shape: self.shape,
+            array: self.array.clone(),
             node: self.node.clone(),
         }
     }
@@ -38,24 +35,17 @@ impl<B: Backend> AsRef<Tensor<B>> for Tensor<B> {
 impl<B: Backend> Tensor<B> {
     /// An untracked tensor over a buffer an op has filled.
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
-        debug_assert_eq!(buffer.len(), shape.size());
-        Tensor::new(backend, Memory::new(buffer), shape, None)
+        Tensor::new(Array::new(backend, buffer, shape), None)
     }
 
     /// A tensor over memory that others may share.
-    pub(crate) fn new(backend: &B, buffer: Arc<Memory<B::Buffer>>, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
-        Tensor {
-            backend: backend.clone(),
-            buffer,
-            shape,
-            node,
-        }
+    pub(crate) fn new(array: Array<B>, node: Option<Arc<Node<B>>>) -> Self {
+        Tensor { array, node }
     }
 
     /// The same memory under a shape of equal size and another place in the graph.
     pub(crate) fn with(&self, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
-        debug_assert_eq!(self.shape.size(), shape.size());
-        Tensor::new(&self.backend, self.buffer.clone(), shape, node)
+        Tensor::new(self.array.with(shape), node)
     }
 
     /// Finishes an op: tracks `self` if gradients are on and any input is tracked, with the rule that `rule` makes.
@@ -70,7 +60,7 @@ impl<B: Backend> Tensor<B> {
             return self;
         }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
-        let scope = self.backend.observer().map_or(0, |observer| observer.scope());
+        let scope = self.backend().observer().map_or(0, |observer| observer.scope());
         let node = Node::new((op, scope), Box::new(rule()), edges, &self);
         Tensor {
             node: Some(node),
@@ -85,15 +75,7 @@ impl<B: Backend> Tensor<B> {
     pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
         let shape = Shape::new(shape)?;
         require_float("from_slice", backend, T::DTYPE)?;
-        if shape.size() != values.len() {
-            return Err(Error::invalid(
-                "from_slice",
-                "values",
-                format!("{} values", values.len()),
-                format!("{} for shape {shape}", shape.size()),
-            ));
-        }
-        Ok(Self::from_buffer(backend, backend.upload(values)?, shape))
+        Ok(Tensor::new(Array::upload("from_slice", backend, values, shape)?, None))
     }
 
     /// A tensor of `dtype` holding `values`, rounded.
@@ -154,39 +136,39 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn full_like(&self, value: f64) -> Result<Self> {
-        let mut buffer = self.alloc_like(self.shape)?;
-        self.backend.fill(value, &mut buffer)?;
-        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
+        let mut buffer = self.alloc_like(*self.shape())?;
+        self.backend().fill(value, &mut buffer)?;
+        Ok(Self::from_buffer(self.backend(), buffer, *self.shape()))
     }
 
     /// The backend.
     pub fn backend(&self) -> &B {
-        &self.backend
+        &self.array.backend
     }
 
     /// True if the backend computes `op` in this dtype: a fused op that it does not have is composed of others.
     pub(crate) fn has_op(&self, op: Op) -> bool {
-        self.backend.supports(op, self.dtype())
+        self.backend().supports(op, self.dtype())
     }
 
     /// The dimensions.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.array.shape
     }
 
     /// The element type.
     pub fn dtype(&self) -> DType {
-        self.buffer.dtype()
+        self.array.dtype()
     }
 
     /// Number of elements.
     pub fn size(&self) -> usize {
-        self.shape.size()
+        self.shape().size()
     }
 
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
-        self.shape.rank()
+        self.shape().rank()
     }
 
     /// The elements, copied to the host. `T` must be the tensor's dtype.
@@ -194,14 +176,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            return Err(Error::DTypeMismatch {
-                op: "to_vec",
-                lhs: self.dtype(),
-                rhs: T::DTYPE,
-            });
-        }
-        self.backend.download(&self.buffer)
+        self.array.to_vec()
     }
 
     /// The elements as f64, whatever the dtype.
@@ -227,19 +202,19 @@ impl<B: Backend> Tensor<B> {
     /// [`Error::InvalidArgument`] when there is not exactly one element.
     pub fn item(&self) -> Result<f64> {
         if self.size() != 1 {
-            return Err(Error::invalid("item", "shape", self.shape, "one element"));
+            return Err(Error::invalid("item", "shape", self.shape(), "one element"));
         }
         Ok(self.to_f64()?[0])
     }
 
     /// A leaf over the same memory: gradients are computed with respect to it.
     pub fn requires_grad(&self) -> Self {
-        self.with(self.shape, Some(Node::leaf()))
+        self.with(*self.shape(), Some(Node::leaf()))
     }
 
     /// The same memory outside of any graph.
     pub fn detach(&self) -> Self {
-        self.with(self.shape, None)
+        self.with(*self.shape(), None)
     }
 
     /// True if a gradient can flow through this tensor.
@@ -258,7 +233,7 @@ impl<B: Backend> Tensor<B> {
 
     /// The memory.
     pub(crate) fn buffer(&self) -> &B::Buffer {
-        &self.buffer
+        &self.array.memory
     }
 
     /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
@@ -266,17 +241,17 @@ impl<B: Backend> Tensor<B> {
         if let Some(node) = &self.node {
             node.hold_output();
         }
-        own(&self.backend, &mut self.buffer)
+        self.array.buffer_mut()
     }
 
     /// The memory with its number.
     pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
-        &self.buffer
+        &self.array.memory
     }
 
     /// A buffer of this tensor's dtype for an output of `shape`.
     pub(crate) fn alloc_like(&self, shape: Shape) -> Result<B::Buffer> {
-        self.backend.alloc(self.dtype(), shape.size())
+        self.backend().alloc(self.dtype(), shape.size())
     }
 
     /// Overwrites the values in place with those of `source`; the place in the graph stays.
@@ -284,19 +259,18 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// Shapes or dtypes that differ.
     pub fn assign(&mut self, source: &Tensor<B>) -> Result<()> {
-        if self.shape != source.shape {
+        if self.shape() != source.shape() {
             return Err(Error::ShapeMismatch {
                 op: "assign",
-                lhs: self.shape,
-                rhs: source.shape,
+                lhs: *self.shape(),
+                rhs: *source.shape(),
             });
         }
         same_dtype("assign", self, source)?;
-        let backend = self.backend.clone();
-        if Arc::ptr_eq(&self.buffer, &source.buffer) {
+        if Arc::ptr_eq(self.memory(), source.memory()) {
             return Ok(());
         }
-        backend.copy(&source.buffer, self.buffer_mut()?)
+        source.backend().copy(source.buffer(), self.buffer_mut()?)
     }
 
     /// Overwrites the values in place with `values` from the host, row-major; the place in the graph stays. `T` must be
@@ -305,9 +279,10 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
     pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
-        check_write(T::DTYPE, self.dtype(), values.len(), &self.shape)?;
-        let backend = self.backend.clone();
-        backend.write(values, self.buffer_mut()?)
+        if let Some(node) = &self.node {
+            node.hold_output();
+        }
+        self.array.write(values)
     }
 
     /// The same values in memory of their own, untracked. (A clone shares the memory.)
@@ -315,27 +290,8 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn copy(&self) -> Result<Self> {
-        let mut buffer = self.alloc_like(self.shape)?;
-        self.backend.copy(&self.buffer, &mut buffer)?;
-        Ok(Self::from_buffer(&self.backend, buffer, self.shape))
+        Ok(Tensor::new(self.array.copy()?, None))
     }
-}
-
-/// Refuses values of another dtype or number than a tensor's.
-pub(crate) fn check_write(values: DType, dtype: DType, len: usize, shape: &Shape) -> Result<()> {
-    const OP: &str = "write";
-    if values != dtype {
-        return Err(Error::DTypeMismatch {
-            op: OP,
-            lhs: dtype,
-            rhs: values,
-        });
-    }
-    if len != shape.size() {
-        let expected = format!("{} for shape {shape}", shape.size());
-        return Err(Error::invalid(OP, "values", format!("{len} values"), expected));
-    }
-    Ok(())
 }
 
 pub(crate) fn require_float<B: Backend>(op: &'static str, backend: &B, dtype: DType) -> Result<()> {
@@ -367,7 +323,7 @@ pub(crate) fn same_dtype<B: Backend>(op: &'static str, a: &Tensor<B>, b: &Tensor
 
 impl<B: Backend> fmt::Debug for Tensor<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}, {}", self.shape, self.dtype())?;
+        write!(f, "Tensor({}, {}", self.shape(), self.dtype())?;
         match self.to_f64() {
             Ok(values) if values.len() <= 16 => write!(f, ", {values:?})"),
             _ => write!(f, ")"),

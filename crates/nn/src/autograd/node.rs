@@ -2,6 +2,7 @@
 
 use super::sum::Part;
 use crate::Tensor;
+use crate::array::Array;
 use crate::memory::Memory;
 use kiln_core::{Backend, Result, Scope, Shape};
 use std::any::Any;
@@ -136,7 +137,9 @@ impl<B: Backend> Output<B> {
 
     fn tensor(&self, node: &Arc<Node<B>>) -> Option<Tensor<B>> {
         let memory = self.held.get().cloned().or_else(|| self.memory.upgrade())?;
-        Some(Tensor::new(&self.backend, memory, self.shape, Some(node.clone())))
+        let (backend, shape) = (self.backend.clone(), self.shape);
+        let array = Array { backend, memory, shape };
+        Some(Tensor::new(array, Some(node.clone())))
     }
 }
 

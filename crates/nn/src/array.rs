@@ -1,0 +1,97 @@
+//! What tensors of floats and of integers have in common: shared memory on a device, and a shape.
+
+use crate::memory::{Memory, own};
+use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};
+use std::sync::Arc;
+
+/// A contiguous row-major array on backend `B`. Clones share the memory.
+pub(crate) struct Array<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) memory: Arc<Memory<B::Buffer>>,
+    pub(crate) shape: Shape,
+}
+
+impl<B: Backend> Clone for Array<B> {
+    fn clone(&self) -> Self {
+        Array {
+            backend: self.backend.clone(),
+            memory: self.memory.clone(),
+            shape: self.shape,
+        }
+    }
+}
+
+impl<B: Backend> Array<B> {
+    /// An array over a buffer that an op has filled.
+    pub(crate) fn new(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
+        debug_assert_eq!(buffer.len(), shape.size());
+        Array {
+            backend: backend.clone(),
+            memory: Memory::new(buffer),
+            shape,
+        }
+    }
+
+    /// An array of `values` in row-major order.
+    pub(crate) fn upload<T: Element>(op: &'static str, backend: &B, values: &[T], shape: Shape) -> Result<Self> {
+        check_len(op, values.len(), &shape)?;
+        Ok(Self::new(backend, backend.upload(values)?, shape))
+    }
+
+    /// The same memory under a shape of equal size.
+    pub(crate) fn with(&self, shape: Shape) -> Self {
+        debug_assert_eq!(self.shape.size(), shape.size());
+        Array { shape, ..self.clone() }
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.memory.dtype()
+    }
+
+    /// The elements, copied to the host.
+    pub(crate) fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        check_dtype("to_vec", T::DTYPE, self.dtype())?;
+        self.backend.download(&self.memory)
+    }
+
+    /// The memory for writing in place. When others share it they keep the old values: this array moves to a copy.
+    pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        own(&self.backend, &mut self.memory)
+    }
+
+    /// Overwrites the values in place with `values` from the host.
+    pub(crate) fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
+        check_dtype("write", T::DTYPE, self.dtype())?;
+        check_len("write", values.len(), &self.shape)?;
+        let backend = self.backend.clone();
+        backend.write(values, self.buffer_mut()?)
+    }
+
+    /// The same values in memory of their own.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        let mut buffer = self.backend.alloc(self.dtype(), self.shape.size())?;
+        self.backend.copy(&self.memory, &mut buffer)?;
+        Ok(Self::new(&self.backend, buffer, self.shape))
+    }
+}
+
+/// Refuses values on the host of another dtype than an array's.
+fn check_dtype(op: &'static str, values: DType, dtype: DType) -> Result<()> {
+    match values == dtype {
+        true => Ok(()),
+        false => Err(Error::DTypeMismatch {
+            op,
+            lhs: dtype,
+            rhs: values,
+        }),
+    }
+}
+
+/// Refuses another number of values than the shape has.
+fn check_len(op: &'static str, len: usize, shape: &Shape) -> Result<()> {
+    if len == shape.size() {
+        return Ok(());
+    }
+    let expected = format!("{} for shape {shape}", shape.size());
+    Err(Error::invalid(op, "values", format!("{len} values"), expected))
+}
