@@ -2,6 +2,7 @@
 
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::gemm::CTile;
+use crate::gemm::blocking::Blocking;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::{Kernels, MicroKernels};
 use crate::gemm::microkernel::{Finish, MAX_ROWS, Prefetch, RowTile};
@@ -349,18 +350,10 @@ impl<'p, A: Gemm> BlockPanels<'p, A> {
     }
 }
 
-/// Whether rows that start `step` elements apart are to be copied before they are read for several panels: a first-level cache
-/// holds few of their lines at once.
-pub(crate) fn rows_alias<A>(step: usize) -> bool {
-    /// Bytes after which lines share the ways of a set.
-    const SETS: usize = 4096;
-    (step * size_of::<A>()).is_multiple_of(SETS)
-}
-
-/// Copies rows of a tile next to one another and points the table there, where [`rows_alias`] asks for it and it pays.
+/// Copies rows of a tile next to one another and points the table there, where they fall into one set of the first-level cache and it pays.
 fn stage<A: Gemm>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
     let apart = rows[1].addr().wrapping_sub(rows[0].addr());
-    if rows.len() <= 4 || panels <= 2 || !rows_alias::<u8>(apart) {
+    if rows.len() <= 4 || panels <= 2 || !Blocking::this::<A>().rows_alias(apart) {
         return;
     }
     // A line more than a row, so that the copies do not alias either.

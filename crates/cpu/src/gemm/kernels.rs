@@ -1,6 +1,7 @@
 //! The micro-kernels of products that run on this machine.
 
 use crate::gemm::microkernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
+use crate::gemm::square::{Square, square};
 use crate::simd::isa::by_isa;
 use crate::simd::real::Real;
 use crate::simd::vector::Portable;
@@ -28,6 +29,9 @@ pub(crate) type ColumnKernel<A> = for<'a, 's> unsafe fn(&'a ColumnTile<'s, A>);
 /// A micro-kernel over [`DotTile`]s.
 pub(crate) type DotKernel<A> = for<'a, 'c> unsafe fn(&'a DotTile<A>, &'c mut [[A; DOTS]; DOTS]);
 
+/// A kernel that transposes a [`Square`].
+pub(crate) type SquareKernel<A> = for<'a> unsafe fn(&'a Square<A>);
+
 /// Micro-kernels of one tile height, for tiles of one vector and of two.
 pub(crate) struct MicroKernels<A: 'static> {
     pub(crate) rows: usize,
@@ -46,6 +50,8 @@ pub(crate) struct Kernels<A: 'static> {
     pub(crate) heights: &'static [MicroKernels<A>],
     /// For one row and for [`DOTS`].
     pub(crate) dots: [DotKernel<A>; 2],
+    /// Transposes up to `lanes` rows of up to as many columns.
+    pub(crate) square: SquareKernel<A>,
 }
 
 impl<A> Kernels<A> {
@@ -75,6 +81,14 @@ macro_rules! kernels {
             lanes: <$v as crate::simd::vector::Vector>::LANES,
             heights: kernels!(@each $t, $v, [$($feature)?], $rows),
             dots: [kernels!(@dots $t, $v, [$($feature)?], 1), kernels!(@dots $t, $v, [$($feature)?], 4)],
+            square: {
+                $(#[target_feature(enable = $feature)])?
+                unsafe fn transposed(s: &Square<$t>) {
+                    // SAFETY: the caller's contract; the instructions are enabled here.
+                    unsafe { square::<$v, { <$v as crate::simd::vector::Vector>::LANES }>(s) }
+                }
+                transposed
+            },
         };
     };
     (@dots $t:ident, $v:ty, [$($feature:literal)?], $rows:literal) => {{

@@ -21,11 +21,11 @@ pub(crate) const MAX_ROWS: usize = 12;
 /// What happens to a finished tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish<A> {
-    /// Whether the tile is added to what C holds.
+    /// True if the tile is added to what C holds.
     pub(crate) add: bool,
     /// One value per column of the tile, or null.
     pub(crate) bias: *const A,
-    /// Whether the result becomes `max(x, 0)`.
+    /// True if the result becomes `max(x, 0)`.
     pub(crate) relu: bool,
 }
 
@@ -129,8 +129,28 @@ pub(crate) use unrolled;
 /// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
 #[inline(always)]
 pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTile<'_, V::Element>) {
+    // A load of a part of a vector takes a slot of the units that add products.
+    // SAFETY: the caller's contract.
+    unsafe {
+        match t.columns == NV * V::LANES {
+            true => rows_of::<V, MR, NV, true>(t),
+            false => rows_of::<V, MR, NV, false>(t),
+        }
+    }
+}
+
+/// [`rows`] of a tile whose columns are `WHOLE` vectors, or not.
+///
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool>(t: &RowTile<'_, V::Element>) {
     let mut sums = [[V::zero(); NV]; MR];
-    let last = t.columns - (NV - 1) * V::LANES;
+    let last = if WHOLE {
+        V::LANES
+    } else {
+        t.columns - (NV - 1) * V::LANES
+    };
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
         unrolled!(i < MR {
@@ -208,8 +228,28 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
 /// As [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &ColumnTile<'_, V::Element>) {
+    // A load of a part of a vector takes a slot of the units that add products.
+    // SAFETY: the caller's contract.
+    unsafe {
+        match t.columns == NV * V::LANES {
+            true => columns_of::<V, MR, NV, true>(t),
+            false => columns_of::<V, MR, NV, false>(t),
+        }
+    }
+}
+
+/// [`columns`] of a tile whose columns are `WHOLE` vectors, or not.
+///
+/// # Safety
+/// As [`columns`].
+#[inline(always)]
+unsafe fn columns_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool>(t: &ColumnTile<'_, V::Element>) {
     let mut sums = [[V::zero(); NV]; MR];
-    let last = t.columns - (NV - 1) * V::LANES;
+    let last = if WHOLE {
+        V::LANES
+    } else {
+        t.columns - (NV - 1) * V::LANES
+    };
     // SAFETY: the caller's contract bounds every offset below.
     unsafe {
         for segment in t.segments {

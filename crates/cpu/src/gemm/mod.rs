@@ -4,31 +4,45 @@
 //! microkernel   a tile of C in registers, in three forms
 //! kernels       the micro-kernels of this machine
 //! pack          B, cut along k and laid out in panels for the micro-kernels
+//! square        the micro-kernel of transpositions
+//! transpose     a matrix, a square of vectors at a time
 //! indirect      A has rows of k, found by pointers: matrices, and windows of images (an indirect GEMM)
 //! transposed_a  A has columns of k
 //! small_m       few rows of A, and a transposed B that is read where it lies
+//! plan          the algorithms of a product of two matrices, and which is taken
+//! product       what each of them does
+//! blocking      the blocks that fit this machine's caches
 //! ```
 //!
 //! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
 //! is one sum over k in order, a block of k at a time.
 
+pub(crate) mod blocking;
 pub(crate) mod indirect;
 pub(crate) mod kernels;
 pub(crate) mod microkernel;
 pub(crate) mod pack;
+pub(crate) mod plan;
+mod product;
 mod small_m;
+pub(crate) mod square;
 #[cfg(test)]
 mod tests;
+mod transpose;
 mod transposed_a;
 
 pub(crate) use crate::epilogue::Epilogue;
-pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_indirect, gemm_nn, rows_alias};
+pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_indirect, gemm_nn};
 pub(crate) use kernels::{Gemm, Kernels};
 pub(crate) use microkernel::Segment;
-pub(crate) use pack::{BOperand, KBlock, Panels, UNIT, transpose};
+pub(crate) use pack::{BOperand, KBlock, Panels, UNIT};
+pub(crate) use plan::GemmShape;
+pub(crate) use product::Product;
 pub(crate) use small_m::gemm_nt_small;
+pub(crate) use transpose::{transpose, transpose_tile};
 pub(crate) use transposed_a::{AOperand, gemm_tn, gemm_tn_segmented};
 
+use crate::epilogue::finish_rows;
 use crate::interrupt;
 use crate::parallel::chunks_mut;
 use kiln_core::Result;
@@ -87,6 +101,20 @@ impl<'a, A> CTile<'a, A> {
     pub(crate) fn slice(&mut self, row: usize) -> &mut [A] {
         // SAFETY: `row` lies in the view, whose rows have `columns` contiguous elements borrowed for 'a.
         unsafe { std::slice::from_raw_parts_mut(self.row(row), self.columns) }
+    }
+}
+
+impl<A: Gemm> CTile<'_, A> {
+    /// The epilogue of all rows; the first column is column `first` of the whole C.
+    fn finish(&mut self, first: usize, e: Epilogue<'_, A>) {
+        if e.is_none() {
+            return;
+        }
+        let columns = self.columns;
+        let bias = e.bias.map(|bias| &bias[first..first + columns]);
+        for row in 0..self.rows {
+            finish_rows(self.slice(row), columns, bias, e.activation);
+        }
     }
 }
 

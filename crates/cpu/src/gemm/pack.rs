@@ -4,6 +4,7 @@
 use crate::fork::in_pool;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::Kernels;
+use crate::gemm::transpose::transpose;
 use crate::parallel::GRAIN;
 use crate::simd::isa::vectorized;
 use crate::simd::vector::fetch;
@@ -12,7 +13,8 @@ use kiln_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Steps of k in one unit, about: a panel of it is a good part of a second-level cache.
+/// Steps of k in one unit, about; BLIS's KC. A panel of it is as large as a first-level cache. The same on every machine, because
+/// sums are rounded at its borders.
 pub(crate) const UNIT: usize = 384;
 
 /// A stretch of k: of `taps`, the steps `steps` of each.
@@ -124,8 +126,18 @@ impl<'a, A: Gemm> Panels<'a, A> {
         }
     }
 
-    /// Copies `source` into panels.
+    /// Copies `source` into panels, on every thread when it is large.
     pub(crate) fn packed(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
+        let parallel = source.taps.len() * source.steps * source.columns > 2 * GRAIN;
+        Panels::pack(cpu, kernels, source, parallel)
+    }
+
+    /// As [`Panels::packed`], on the calling thread, whose caches then hold the panels.
+    pub(crate) fn packed_here(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
+        Panels::pack(cpu, kernels, source, false)
+    }
+
+    fn pack(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>, parallel: bool) -> Result<Panels<'static, A>> {
         let (lanes, width) = (kernels.lanes, kernels.panel());
         let units = units(source.taps.len(), source.steps);
         let padded = source.columns.next_multiple_of(lanes);
@@ -142,7 +154,7 @@ impl<'a, A: Gemm> Panels<'a, A> {
         }
         let run =
             |(unit, columns, panel): (&KBlock, Range<usize>, &mut [A])| pack(&source, unit, columns, lanes, panel);
-        if source.taps.len() * source.steps * padded > 2 * GRAIN {
+        if parallel {
             in_pool(|| jobs.into_par_iter().with_max_len(1).for_each(run));
         } else {
             jobs.into_iter().for_each(run);
@@ -184,7 +196,7 @@ impl<'a, A: Gemm> Panels<'a, A> {
 }
 
 /// Rows ahead of the one being copied that are asked for.
-const FETCH: usize = 8;
+const FETCH: usize = 16;
 
 /// Fills one panel `[unit, columns rounded up to vectors]`; what lies past `columns` is never read.
 fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lanes: usize, panel: &mut [A]) {
@@ -195,10 +207,15 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lane
         panel = rest;
         let at = s.taps[tap] + unit.steps.start * s.k_step + columns.start * s.n_step;
         if s.n_step == 1 {
-            for (k, to) in to.chunks_exact_mut(width).enumerate() {
-                let from = &s.data[at + k * s.k_step..];
-                fetch(from.as_ptr().wrapping_add(FETCH * s.k_step), count);
-                to[..count].copy_from_slice(&from[..count]);
+            // Of a constant length, a copy is a few moves in place of a call.
+            match count {
+                32 => copy_rows::<A, 32>(&s.data[at..], s.k_step, to),
+                16 => copy_rows::<A, 16>(&s.data[at..], s.k_step, to),
+                _ => {
+                    for (k, to) in to.chunks_exact_mut(width).enumerate() {
+                        to[..count].copy_from_slice(&s.data[at + k * s.k_step..][..count]);
+                    }
+                }
             }
         } else {
             transpose(&s.data[at..], s.n_step, unit.steps.len(), count, to, width);
@@ -206,62 +223,18 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lane
     }
 }
 
-/// `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`: a transposition.
-pub(crate) fn transpose<A: Gemm>(from: &[A], step: usize, steps: usize, columns: usize, to: &mut [A], width: usize) {
+/// Copies rows of `N` elements, `step` apart, next to one another.
+fn copy_rows<A: Gemm, const N: usize>(from: &[A], step: usize, to: &mut [A]) {
     vectorized(
         #[inline(always)]
         || {
-            // A line of few rows at a time: rows may lie so that a cache holds only a few of them.
-            let mut k = 0;
-            while k + 16 <= steps {
-                transpose_block::<A, 16>(from, step, k, columns, to, width);
-                k += 16;
-            }
-            while k + 4 <= steps {
-                transpose_block::<A, 4>(from, step, k, columns, to, width);
-                k += 4;
-            }
-            for k in k..steps {
-                transpose_block::<A, 1>(from, step, k, columns, to, width);
+            for (k, to) in to.chunks_exact_mut(N).enumerate() {
+                let from = &from[k * step..][..N];
+                fetch(from.as_ptr().wrapping_add(FETCH * step), N);
+                to.copy_from_slice(from);
             }
         },
     );
-}
-
-/// The steps `k..k + K` of [`transpose`].
-#[inline(always)]
-fn transpose_block<A: Gemm, const K: usize>(
-    from: &[A],
-    step: usize,
-    k: usize,
-    columns: usize,
-    to: &mut [A],
-    width: usize,
-) {
-    const ROWS: usize = 8;
-    let mut n = 0;
-    while n + ROWS <= columns {
-        let mut lines = [[A::default(); K]; ROWS];
-        for i in 0..ROWS {
-            let line = &from[(n + i) * step + k..];
-            if K == 16 {
-                fetch(line.as_ptr().wrapping_add(K), 1);
-            }
-            lines[i].copy_from_slice(&line[..K]);
-        }
-        for j in 0..K {
-            let to = &mut to[(k + j) * width + n..][..ROWS];
-            for i in 0..ROWS {
-                to[i] = lines[i][j];
-            }
-        }
-        n += ROWS;
-    }
-    for n in n..columns {
-        for k in k..k + K {
-            to[k * width + n] = from[n * step + k];
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Products of few rows with a transposed right operand: sums along k, in vectors, of operands where they lie.
 
-use crate::epilogue::finish_rows;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::Kernels;
 use crate::gemm::microkernel::{DOTS, DotTile};
@@ -35,8 +34,5 @@ pub(crate) fn gemm_nt_small<A: Gemm>(
             }
         }
     }
-    for row in 0..rows {
-        let bias = e.bias.map(|bias| &bias[first..first + columns]);
-        finish_rows(c.slice(row), columns, bias, e.activation);
-    }
+    c.finish(first, e);
 }

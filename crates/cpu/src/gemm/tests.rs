@@ -200,7 +200,7 @@ fn check_columns<A: Scalar>(case: &Case) {
         };
         let panels = Panels::packed(&cpu, kernels, source).unwrap();
         c.fill(A::of(GUARD));
-        gemm_tn(kernels, left, &panels, 0, CTile::new(matrix(&mut c, m, n)));
+        gemm_tn(kernels, left, &panels, 0, CTile::new(matrix(&mut c, m, n)), false);
         for (at, got) in c.iter().enumerate() {
             assert_eq!(
                 got.f64(),

@@ -60,17 +60,18 @@ pub(crate) fn gemm_tn_segmented<A: Gemm>(
     }
 }
 
-/// As [`gemm_tn_segmented`] with one segment, for a B in panels: `C[i, j] = Σ A[k·a.step + i] · B[k, first + j]`. `first` is a
-/// multiple of a panel's width.
+/// As [`gemm_tn_segmented`] with one segment, for a B in panels: `C[i, j] (+)= Σ A[k·a.step + i] · B[k, first + j]`.
+/// `first` is a multiple of a panel's width.
 pub(crate) fn gemm_tn<A: Gemm>(
     kernels: &Kernels<A>,
     a: AOperand<'_, A>,
     b: &Panels<'_, A>,
     first: usize,
     mut c: CTile<'_, A>,
+    add: bool,
 ) {
     let (rows, columns) = (c.rows, c.columns);
-    if b.units.is_empty() {
+    if b.units.is_empty() && !add {
         (0..rows).for_each(|i| c.slice(i).fill(A::default()));
     }
     // With more panels than this, a tile of A is copied to lie in one piece.
@@ -119,7 +120,14 @@ pub(crate) fn gemm_tn<A: Gemm>(
                         (tile.data.as_ptr(), tile.step)
                     },
                 };
-                run(kernels, height, &strip, &mut c, [start, done - start, j, width], u > 0);
+                run(
+                    kernels,
+                    height,
+                    &strip,
+                    &mut c,
+                    [start, done - start, j, width],
+                    add || u > 0,
+                );
             }
             done = start + height.rows;
         }

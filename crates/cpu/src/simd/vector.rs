@@ -17,6 +17,8 @@ pub(crate) trait Vector: Copy {
     fn mul(self, other: Self) -> Self;
     /// The sum of all elements.
     fn sum(self) -> Self::Element;
+    /// The elements of both in turns: `self[0], other[0], self[1], …`, as two vectors.
+    fn interleave(self, other: Self) -> [Self; 2];
     /// `max(self, 0)` that keeps NaN.
     fn relu(self) -> Self;
     /// Asks for the line at `p`, which need not be readable, to be in the first-level cache.
@@ -101,6 +103,11 @@ macro_rules! portable {
             #[inline(always)]
             fn prefetch(_: *const $t) {}
             #[inline(always)]
+            fn interleave(self, other: Self) -> [Self; 2] {
+                let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
+                [Portable([a, e, b, f]), Portable([c, g, d, h])]
+            }
+            #[inline(always)]
             fn sum(self) -> $t {
                 let [a, b, c, d] = self.0;
                 (a + c) + (b + d)
@@ -155,7 +162,8 @@ pub(crate) mod x86 {
 
     macro_rules! vector {
         ($name:ident, $reg:ident, $t:ident, $lanes:literal, $splat:ident, $fma:ident, $add:ident, $sub:ident, $mul:ident, $max:ident, $load:ident, $store:ident,
-         |$p:ident, $n:ident| $load_first:expr, |$x:ident, $q:ident, $m:ident| $store_first:expr) => {
+         |$p:ident, $n:ident| $load_first:expr, |$x:ident, $q:ident, $m:ident| $store_first:expr,
+         |$y:ident, $z:ident| $interleave:expr) => {
             impl Vector for $name<$reg> {
                 type Element = $t;
                 const LANES: usize = $lanes;
@@ -213,6 +221,12 @@ pub(crate) mod x86 {
                 fn prefetch(p: *const $t) {
                     // SAFETY: a hint, which reads nothing.
                     unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+                }
+                #[inline(always)]
+                fn interleave(self, other: Self) -> [Self; 2] {
+                    let ($y, $z) = (self.0, other.0);
+                    // SAFETY: as above.
+                    unsafe { $interleave }.map($name)
                 }
                 #[inline(always)]
                 unsafe fn load(p: *const $t) -> Self {
@@ -273,7 +287,15 @@ pub(crate) mod x86 {
         _mm512_loadu_ps,
         _mm512_storeu_ps,
         |p, n| _mm512_maskz_loadu_ps(bits::<16>(n), p),
-        |x, q, m| _mm512_mask_storeu_ps(q, bits::<16>(m), x)
+        |x, q, m| _mm512_mask_storeu_ps(q, bits::<16>(m), x),
+        |a, b| {
+            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            [
+                _mm512_permutex2var_ps(a, first, b),
+                _mm512_permutex2var_ps(a, second, b),
+            ]
+        }
     );
     vector!(
         Avx512,
@@ -289,7 +311,15 @@ pub(crate) mod x86 {
         _mm512_loadu_pd,
         _mm512_storeu_pd,
         |p, n| _mm512_maskz_loadu_pd(bits::<8>(n) as u8, p),
-        |x, q, m| _mm512_mask_storeu_pd(q, bits::<8>(m) as u8, x)
+        |x, q, m| _mm512_mask_storeu_pd(q, bits::<8>(m) as u8, x),
+        |a, b| {
+            let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+            let second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+            [
+                _mm512_permutex2var_pd(a, first, b),
+                _mm512_permutex2var_pd(a, second, b),
+            ]
+        }
     );
     vector!(
         Avx2,
@@ -305,7 +335,14 @@ pub(crate) mod x86 {
         _mm256_loadu_ps,
         _mm256_storeu_ps,
         |p, n| _mm256_maskload_ps(p, lanes32(n)),
-        |x, q, m| _mm256_maskstore_ps(q, lanes32(m), x)
+        |x, q, m| _mm256_maskstore_ps(q, lanes32(m), x),
+        |a, b| {
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            [
+                _mm256_permute2f128_ps::<0x20>(low, high),
+                _mm256_permute2f128_ps::<0x31>(low, high),
+            ]
+        }
     );
     vector!(
         Avx2,
@@ -321,6 +358,13 @@ pub(crate) mod x86 {
         _mm256_loadu_pd,
         _mm256_storeu_pd,
         |p, n| _mm256_maskload_pd(p, lanes64(n)),
-        |x, q, m| _mm256_maskstore_pd(q, lanes64(m), x)
+        |x, q, m| _mm256_maskstore_pd(q, lanes64(m), x),
+        |a, b| {
+            let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+            [
+                _mm256_permute2f128_pd::<0x20>(low, high),
+                _mm256_permute2f128_pd::<0x31>(low, high),
+            ]
+        }
     );
 }

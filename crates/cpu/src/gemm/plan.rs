@@ -1,0 +1,176 @@
+//! The algorithms of a matrix product: what each of them can do, what it costs, and which is taken.
+//!
+//! The choice depends on the shape and the width of this machine's vectors.
+
+use crate::gemm::kernels::Gemm;
+use crate::gemm::{BLOCK_WORK, microkernel};
+use crate::parallel::GRAIN;
+
+/// The sizes of `C = A·B`, `m×k` by `k×n`, and which of its operands are stored transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GemmShape {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) trans_a: bool,
+    pub(crate) trans_b: bool,
+}
+
+impl GemmShape {
+    /// Multiply-adds.
+    pub(crate) fn work(&self) -> usize {
+        self.m.saturating_mul(self.n).saturating_mul(self.k)
+    }
+
+    /// The shape of `Cᵀ = Bᵀ·Aᵀ`.
+    pub(crate) fn transposed(&self) -> Self {
+        GemmShape {
+            m: self.n,
+            n: self.m,
+            trans_a: !self.trans_b,
+            trans_b: !self.trans_a,
+            ..*self
+        }
+    }
+}
+
+/// A way to compute a product. All but [`SmallM`](Algorithm::SmallM) and [`SplitK`](Algorithm::SplitK) give the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    /// Panels of B that all tasks share.
+    Packed,
+    /// Panels of a few columns of B that every task makes for itself, and that its core's cache keeps.
+    PackedByTask,
+    /// Rows of B where they lie.
+    Unpacked,
+    /// Sums along k, in vectors, of rows of A and of a transposed B where they lie.
+    SmallM,
+    /// The product `Cᵀ = Bᵀ·Aᵀ`, of which A is packed and a transposed B is read where it lies.
+    InducedTranspose,
+    /// Products of so many parts of k, added in order.
+    SplitK(usize),
+}
+
+/// Rows up to which [`Algorithm::SmallM`] is for.
+const SMALL_M: usize = 4 * microkernel::DOTS;
+
+/// Steps of k in a part of [`Algorithm::SplitK`], about, and the most parts.
+const SPLIT_STEPS: usize = 1024;
+const MOST_PARTS: usize = 16;
+
+/// Elements of C up to which [`Algorithm::SplitK`] is for: larger ones are tasks enough.
+const SPLIT_C: usize = 1 << 14;
+
+/// Elements of B that a second-level cache keeps with its copy.
+const IN_CACHE: usize = 1 << 19;
+
+impl Algorithm {
+    /// Every algorithm that can compute a product of this shape.
+    pub(crate) fn all(s: &GemmShape) -> impl Iterator<Item = Algorithm> {
+        let every = [
+            Algorithm::Packed,
+            Algorithm::PackedByTask,
+            Algorithm::Unpacked,
+            Algorithm::SmallM,
+            Algorithm::InducedTranspose,
+            Algorithm::SplitK((s.k / SPLIT_STEPS).min(MOST_PARTS)),
+        ];
+        let s = *s;
+        every.into_iter().filter(move |a| a.supports(&s))
+    }
+
+    /// True if it can compute a product of this shape whose C is not empty.
+    pub(crate) fn supports(self, s: &GemmShape) -> bool {
+        match self {
+            Algorithm::Packed | Algorithm::PackedByTask | Algorithm::InducedTranspose => true,
+            Algorithm::Unpacked => !s.trans_b && s.k > 0,
+            Algorithm::SmallM => !s.trans_a && s.trans_b && s.m <= SMALL_M,
+            Algorithm::SplitK(parts) => parts > 1 && s.work() > 4 * BLOCK_WORK && s.m.saturating_mul(s.n) <= SPLIT_C,
+        }
+    }
+
+    /// Multiply-adds of full vectors of `lanes` elements that take about as long on one core. What an element of an operand costs
+    /// was measured on Emerald Rapids.
+    pub(crate) fn cost(self, s: &GemmShape, lanes: usize) -> usize {
+        let &GemmShape { m, n, k, .. } = s;
+        let product = |a: usize, b: usize| a.saturating_mul(b);
+        // Tiles are two vectors wide: one alone takes as long to load its operands.
+        let tiles = |rows: usize, columns: usize| product(product(rows, k), columns.next_multiple_of(2 * lanes));
+        let (a, b, c) = (product(m, k), product(k, n), product(m, n));
+        match self {
+            Algorithm::Packed => {
+                // One thread makes a small copy while the others wait; for a larger one they are started; and the largest go through
+                // the third level.
+                let (each, start) = match b {
+                    _ if b <= 2 * GRAIN => (40, 0),
+                    _ if b <= IN_CACHE => (20, BLOCK_WORK),
+                    _ => (45, BLOCK_WORK),
+                };
+                tiles(m, n).saturating_add(product(b, each)).saturating_add(start)
+            }
+            // Tasks of few columns read A more often.
+            Algorithm::PackedByTask => {
+                let copies = product(b, 22 * m.div_ceil(512));
+                (tiles(m, n) / 25).saturating_mul(26).saturating_add(copies)
+            }
+            // Every block of rows reads B again.
+            Algorithm::Unpacked => {
+                let each = if b <= IN_CACHE { 8 } else { 22 };
+                tiles(m, n).saturating_add(product(b, each * m.div_ceil(48)))
+            }
+            Algorithm::SmallM => (product(c, k) / 4).saturating_mul(5).saturating_add(product(b, 12)),
+            // A B whose columns are contiguous would be gathered.
+            Algorithm::InducedTranspose if !s.trans_b => usize::MAX,
+            Algorithm::InducedTranspose => {
+                let copies = product(a.saturating_add(c), 30);
+                (tiles(n, m) / 12).saturating_mul(13).saturating_add(copies)
+            }
+            // The others leave threads without a task.
+            Algorithm::SplitK(_) => tiles(m, n) / 4,
+        }
+    }
+}
+
+/// The cheapest algorithm.
+pub(crate) fn choose<A: Gemm>(s: &GemmShape) -> Algorithm {
+    let lanes = A::kernels().lanes;
+    Algorithm::all(s)
+        .min_by_key(|a| a.cost(s, lanes))
+        .expect("packed panels compute every product")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_follow_the_measurements() {
+        use Algorithm::*;
+        let choice = |m, n, k, trans_a, trans_b| {
+            let s = GemmShape {
+                m,
+                n,
+                k,
+                trans_a,
+                trans_b,
+            };
+            Algorithm::all(&s).min_by_key(|a| a.cost(&s, 16)).unwrap()
+        };
+        assert_eq!(choice(1024, 1024, 1024, false, false), Packed);
+        assert_eq!(choice(1024, 1024, 1024, false, true), Packed);
+        assert_eq!(choice(512, 512, 512, false, true), Packed);
+        assert_eq!(choice(256, 256, 256, false, false), PackedByTask);
+        assert_eq!(choice(256, 1024, 1024, false, true), PackedByTask);
+        assert_eq!(choice(64, 1024, 1024, false, false), PackedByTask);
+        assert_eq!(choice(32, 1024, 1024, false, false), Unpacked);
+        for m in [24, 64, 128] {
+            assert_eq!(choice(m, 1024, 1024, false, true), InducedTranspose);
+        }
+        for m in 1..=SMALL_M {
+            for (n, k) in [(1, 1), (10, 84), (1000, 10), (1024, 1024), (512, 16)] {
+                assert_eq!(choice(m, n, k, false, true), SmallM);
+            }
+        }
+        assert_eq!(choice(31, 33, 9001, true, false), SplitK(8));
+    }
+}
