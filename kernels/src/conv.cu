@@ -32,7 +32,7 @@ __device__ __forceinline__ void forward(const ConvParams &p, const T *__restrict
                     u64 q = flat(p.input, source(p, 0, o.at[0], d), source(p, 1, o.at[1], h), source(p, 2, o.at[2], k));
                     const T *xq = xs + q * p.in_channels;
                     const T *wk = wc + flat(p.kernel, d, h, k) * per_in;
-                    for (u32 i = 0; i < per_in; ++i) sum += wide(xq[i]) * wide(wk[i]);
+                    for (u32 i = 0; i < per_in; ++i) sum += to_acc(xq[i]) * to_acc(wk[i]);
                 }
         y[at] = finish(p, bias, c, sum);
     }
@@ -58,9 +58,9 @@ __device__ __forceinline__ void data_grad(const ConvParams &p, const T *__restri
                     u64 o = flat(p.output, reader(p, 0, q.at[0], d), reader(p, 1, q.at[1], h), reader(p, 2, q.at[2], k));
                     const T *go = gs + o * p.out_channels;
                     const T *wk = wi + flat(p.kernel, d, h, k) * per_in;
-                    for (u32 c = 0; c < per_out; ++c) sum += wide(go[c]) * wide(wk[c * row]);
+                    for (u32 c = 0; c < per_out; ++c) sum += to_acc(go[c]) * to_acc(wk[c * row]);
                 }
-        dx[at] = narrow<T>(sum);
+        dx[at] = from_acc<T>(sum);
     }
 }
 
@@ -94,13 +94,13 @@ __device__ __forceinline__ void weight_grad(const ConvParams &p, const T *__rest
                     for (u32 o = ws.from; o < ws.to; ++o) {
                         u64 to = n * volume(p.output) + flat(p.output, d, h, o);
                         u64 from = n * volume(p.input) + flat(p.input, sd, sh, source(p, 2, o, k.at[2]));
-                        line += wide(g[to * p.out_channels + c]) * wide(xi[from * p.in_channels]);
+                        line += to_acc(g[to * p.out_channels + c]) * to_acc(xi[from * p.in_channels]);
                     }
                     image += line;
                 }
             sum += image;
         }
-        dw[at] = narrow<T>(sum);
+        dw[at] = from_acc<T>(sum);
     }
 }
 
@@ -110,7 +110,7 @@ __device__ __forceinline__ void sum_parts(u64 n, u32 splits, const f32 *__restri
     for (u64 at = global_thread(); at < n; at += global_threads()) {
         float sum = parts[at];
         for (u32 s = 1; s < splits; ++s) sum += parts[s * n + at];
-        dw[at] = narrow<T>(sum);
+        dw[at] = from_acc<T>(sum);
     }
 }
 

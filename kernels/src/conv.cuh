@@ -40,6 +40,6 @@ __device__ __forceinline__ u32 reader(const ConvParams &p, int i, u32 at, u32 k)
 // The result of the forward op from a sum.
 template <typename T>
 __device__ __forceinline__ T finish(const ConvParams &p, const T *__restrict__ bias, u32 channel, float sum) {
-    if (bias != nullptr) sum += wide(bias[channel]);
-    return narrow<T>(activate(p.activation, sum));
+    if (bias != nullptr) sum += to_acc(bias[channel]);
+    return from_acc<T>(activate(p.activation, sum));
 }

@@ -20,7 +20,7 @@ constexpr int MAX_TAPS = 128;
 template <typename T, int V> __device__ __forceinline__ void widen(const T *__restrict__ from, float (&v)[V]) {
     Few<T, V> x = *reinterpret_cast<const Few<T, V> *>(from);
 #pragma unroll
-    for (int i = 0; i < V; ++i) v[i] = wide(x.v[i]);
+    for (int i = 0; i < V; ++i) v[i] = to_acc(x.v[i]);
 }
 
 template <typename T, int V>
@@ -30,7 +30,7 @@ __device__ __forceinline__ void depthwise(const ConvParams &p, const T *__restri
     u32 taps = taps_of(p), first = blockIdx.y * (32 * V), lane = threadIdx.x % 32;
     for (u32 i = threadIdx.x; i < taps * 32 * V; i += blockDim.x) {
         u32 c = first + i / taps, k = i % taps;
-        ws[k][i / taps] = c < p.out_channels ? wide(w[(u64)c * taps + k]) : 0.0f;
+        ws[k][i / taps] = c < p.out_channels ? to_acc(w[(u64)c * taps + k]) : 0.0f;
     }
     __syncthreads();
     u32 channel = first + lane * V;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void depthwise_data_grad(const ConvParams &p, const T
     u32 first = blockIdx.y * (32 * V), lane = threadIdx.x % 32;
     for (u32 i = threadIdx.x; i < each * 32 * V; i += blockDim.x) {
         u32 c = first + i / each, j = i % each / size, k = i % size;
-        ws[k * m + j][i / each] = c < p.in_channels ? wide(w[((u64)c * m + j) * size + k]) : 0.0f;
+        ws[k * m + j][i / each] = c < p.in_channels ? to_acc(w[((u64)c * m + j) * size + k]) : 0.0f;
     }
     __syncthreads();
     u32 channel = first + lane * V;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void depthwise_data_grad(const ConvParams &p, const T
         }
         Few<T, V> out;
 #pragma unroll
-        for (int v = 0; v < V; ++v) out.v[v] = narrow<T>(sums[v]);
+        for (int v = 0; v < V; ++v) out.v[v] = from_acc<T>(sums[v]);
         *reinterpret_cast<Few<T, V> *>(dx + at * p.in_channels + channel) = out;
     }
 }

@@ -27,7 +27,7 @@ __device__ __forceinline__ void shallow(const ConvParams &p, const T *__restrict
     u32 first = blockIdx.y * OUTPUTS, channels = p.in_channels, depth = taps_of(p) * channels;
     for (u32 i = threadIdx.x; i < depth * OUTPUTS; i += blockDim.x) {
         u32 c = first + i % OUTPUTS, k = i / OUTPUTS;
-        ws[k][i % OUTPUTS] = c < p.out_channels ? wide(w[(u64)c * depth + k]) : 0.0f;
+        ws[k][i % OUTPUTS] = c < p.out_channels ? to_acc(w[(u64)c * depth + k]) : 0.0f;
     }
     __syncthreads();
     Gather<false> g(p, 0);
@@ -43,8 +43,8 @@ __device__ __forceinline__ void shallow(const ConvParams &p, const T *__restrict
             for (k.w = 0; k.w < g.w.taps; ++k.w) {
                 const T *source[2] = {rows[0].at(g, k), rows[1].at(g, k)};
                 for (u32 i = 0; i < channels; ++i, from += OUTPUTS) {
-                    float a = source[0] != nullptr ? wide(source[0][i]) : 0.0f;
-                    float b = source[1] != nullptr ? wide(source[1][i]) : 0.0f;
+                    float a = source[0] != nullptr ? to_acc(source[0][i]) : 0.0f;
+                    float b = source[1] != nullptr ? to_acc(source[1][i]) : 0.0f;
 #pragma unroll
                     for (int c = 0; c < OUTPUTS; c += 4) {
                         float4 v = *reinterpret_cast<const float4 *>(from + c);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void shallow_data_grad(const ConvParams &p, const T *
             const T *from = w + ((u64)first * taps + i) * channels;
             float v[4];
 #pragma unroll
-            for (int n = 0; n < 4; ++n) v[n] = n < (int)channels ? wide(from[n]) : 0.0f;
+            for (int n = 0; n < 4; ++n) v[n] = n < (int)channels ? to_acc(from[n]) : 0.0f;
             ws[i] = make_float4(v[0], v[1], v[2], v[3]);
         }
         __syncthreads();
@@ -124,14 +124,14 @@ __device__ __forceinline__ void shallow_data_grad(const ConvParams &p, const T *
                             for (int n = 0; n < 4; ++n) add(v[n], weights[(c + n) * taps]);
                         }
                     } else {
-                        for (u32 c = 0; c < outputs; ++c) add(wide(from[c]), weights[c * taps]);
+                        for (u32 c = 0; c < outputs; ++c) add(to_acc(from[c]), weights[c * taps]);
                     }
                 }
             }
         }
     }
     if (valid)
-        for (u32 n = 0; n < channels; ++n) dx[at * channels + n] = narrow<T>(sums[n]);
+        for (u32 n = 0; n < channels; ++n) dx[at * channels + n] = from_acc<T>(sums[n]);
 }
 
 template <typename T>
@@ -166,13 +166,13 @@ __device__ __forceinline__ void shallow_weight_parts(const ConvParams &p, const 
                 bool met = inside && c.w >= 0 && (u32)(d + c.x) < p.input[0] && (u32)(h + c.y) < p.input[1] &&
                            (u32)(k + c.z) < p.input[2];
                 u64 q = ((u64)(u32)(d + c.x) * p.input[1] + (u32)(h + c.y)) * p.input[2] + (u32)(k + c.z);
-                window[r][j] = met ? wide(image[q * channels + c.w]) : 0.0f;
+                window[r][j] = met ? to_acc(image[q * channels + c.w]) : 0.0f;
             }
         }
         __syncthreads();
         int rows = (int)min(to - first, (u64)WINDOWS);
         for (int r = 0; r < rows; ++r) {
-            float g = valid ? wide(grad[(first + r) * p.out_channels + output]) : 0.0f;
+            float g = valid ? to_acc(grad[(first + r) * p.out_channels + output]) : 0.0f;
             const float *line = &window[r][warp * per];
 #pragma unroll
             for (int j = 0; j < 32; j += 4) {

@@ -336,7 +336,7 @@ __device__ __forceinline__ void tensor_gathered(const ConvParams &p, const T *__
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 float sum = row[n][half + i];
-                out.v[i] = DATA ? narrow<T>(sum) : finish(p, bias, g.group * per + c + i, sum);
+                out.v[i] = DATA ? from_acc<T>(sum) : finish(p, bias, g.group * per + c + i, sum);
             }
             *reinterpret_cast<Few<T, 2> *>(to + c) = out;
         }

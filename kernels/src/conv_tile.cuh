@@ -100,5 +100,5 @@ template <typename T, int V> struct alignas(sizeof(T) * V) Few {
 template <typename T> __device__ __forceinline__ void fetch4(const T *__restrict__ p, float (&v)[4]) {
     Few<T, 4> x = *reinterpret_cast<const Few<T, 4> *>(p);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = wide(x.v[i]);
+    for (int i = 0; i < 4; ++i) v[i] = to_acc(x.v[i]);
 }

@@ -24,7 +24,7 @@ template <typename T, int V, bool DATA, typename Tile> struct GatheredRows {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const T *at = row.at(g, k);
-                v[i] = at != nullptr ? wide(*at) : 0.0f;
+                v[i] = at != nullptr ? to_acc(*at) : 0.0f;
                 k.advance(g, 1);
             }
             k.advance(g, Tile::DEPTH - 4);
@@ -52,7 +52,7 @@ template <typename T, int V, typename Tile> struct WeightOfOutputs {
         } else {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                if (k + i < depth) v[i] = wide(w[k + i]);
+                if (k + i < depth) v[i] = to_acc(w[k + i]);
         }
         k += Tile::DEPTH;
     }
@@ -83,7 +83,7 @@ template <typename T, int V, typename Tile> struct WeightOfInputs {
             } else {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    if (i < left) v[i] = wide(at[i]);
+                    if (i < left) v[i] = to_acc(at[i]);
             }
         }
         k.advance(g, Tile::DEPTH);
@@ -140,7 +140,7 @@ template <typename T, int V, typename Tile> struct GradOfOutputs {
             } else {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    if (i < left) v[i] = wide(g[i]);
+                    if (i < left) v[i] = to_acc(g[i]);
             }
         }
         at += Tile::DEPTH;
@@ -187,7 +187,7 @@ template <typename T, int V, typename Tile> struct GatheredTaps {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const T *from = at(i);
-                v[i] = from != nullptr ? wide(*from) : 0.0f;
+                v[i] = from != nullptr ? to_acc(*from) : 0.0f;
             }
         }
         left -= Tile::DEPTH;
@@ -201,12 +201,12 @@ __device__ __forceinline__ void put4(T *__restrict__ to, const float (&v)[4], in
     if constexpr (V == 4) {
         Few<T, 4> out;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out.v[i] = narrow<T>(v[i]);
+        for (int i = 0; i < 4; ++i) out.v[i] = from_acc<T>(v[i]);
         if (left > 0) *reinterpret_cast<Few<T, 4> *>(to) = out;
     } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (i < left) to[i] = narrow<T>(v[i]);
+            if (i < left) to[i] = from_acc<T>(v[i]);
     }
 }
 
@@ -243,7 +243,7 @@ __device__ __forceinline__ void gathered(const ConvParams &p, const T *__restric
             for (int n = 0; n < 4; ++n) {
                 v[n] = sums[i][j + n];
                 if constexpr (!DATA) {
-                    if (bias != nullptr && n < left) v[n] += wide(bias[g.group * per + c + n]);
+                    if (bias != nullptr && n < left) v[n] += to_acc(bias[g.group * per + c + n]);
                     v[n] = activate(p.activation, v[n]);
                 }
             }

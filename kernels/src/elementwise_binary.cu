@@ -18,23 +18,23 @@ __device__ __forceinline__ float remainder_of(float a, float b) {
 
 template <u32 OP> struct Binary {
     template <typename T> __device__ __forceinline__ T operator()(T x, T y) const {
-        float a = wide(x), b = wide(y);
-        if constexpr (OP == BINARY_ADD) return narrow<T>(a + b);
-        if constexpr (OP == BINARY_SUB) return narrow<T>(a - b);
-        if constexpr (OP == BINARY_MUL) return narrow<T>(a * b);
-        if constexpr (OP == BINARY_DIV) return narrow<T>(a / b);
-        if constexpr (OP == BINARY_POW) return narrow<T>(powf(a, b));
+        float a = to_acc(x), b = to_acc(y);
+        if constexpr (OP == BINARY_ADD) return from_acc<T>(a + b);
+        if constexpr (OP == BINARY_SUB) return from_acc<T>(a - b);
+        if constexpr (OP == BINARY_MUL) return from_acc<T>(a * b);
+        if constexpr (OP == BINARY_DIV) return from_acc<T>(a / b);
+        if constexpr (OP == BINARY_POW) return from_acc<T>(powf(a, b));
         // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
         if constexpr (OP == BINARY_MAXIMUM) return a > b || a != a ? x : y;
         if constexpr (OP == BINARY_MINIMUM) return a < b || a != a ? x : y;
-        if constexpr (OP == BINARY_ATAN2) return narrow<T>(atan2f(a, b));
-        if constexpr (OP == BINARY_REMAINDER) return narrow<T>(remainder_of(a, b));
+        if constexpr (OP == BINARY_ATAN2) return from_acc<T>(atan2f(a, b));
+        if constexpr (OP == BINARY_REMAINDER) return from_acc<T>(remainder_of(a, b));
     }
     static constexpr bool LIGHT = OP < BINARY_DIV || OP == BINARY_MAXIMUM || OP == BINARY_MINIMUM;
 };
 
-__device__ __forceinline__ i32 wide(i32 x) { return x; }
-__device__ __forceinline__ i32 wide(u8 x) { return x; }
+__device__ __forceinline__ i32 to_acc(i32 x) { return x; }
+__device__ __forceinline__ i32 to_acc(u8 x) { return x; }
 
 // A comparison as the set of relations it holds for, so that all six share one loop.
 struct Compare {
@@ -50,7 +50,7 @@ struct Compare {
                                    : GREATER | EQUAL) {}
 
     template <typename T> __device__ __forceinline__ u8 operator()(T x, T y) const {
-        auto a = wide(x), b = wide(y);
+        auto a = to_acc(x), b = to_acc(y);
         u32 relation = a < b ? LESS : a == b ? EQUAL : a > b ? GREATER : UNORDERED;
         return (holds & relation) != 0;
     }

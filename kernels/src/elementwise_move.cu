@@ -11,8 +11,8 @@
 // x as the f32 that rounds to every narrower float as x itself would: exact, but for integers of more than 24 bits, which
 // are rounded to odd.
 __device__ __forceinline__ float carrier(f32 x) { return x; }
-__device__ __forceinline__ float carrier(bf16 x) { return wide(x); }
-__device__ __forceinline__ float carrier(f16 x) { return wide(x); }
+__device__ __forceinline__ float carrier(bf16 x) { return to_acc(x); }
+__device__ __forceinline__ float carrier(f16 x) { return to_acc(x); }
 __device__ __forceinline__ float carrier(u8 x) { return (float)x; }
 __device__ __forceinline__ float carrier(i32 x) {
     float down = __int2float_rz(x);
@@ -20,20 +20,20 @@ __device__ __forceinline__ float carrier(i32 x) {
 }
 
 template <typename Y> struct Into {
-    template <typename X> static __device__ __forceinline__ Y of(X x) { return narrow<Y>(carrier(x)); }
+    template <typename X> static __device__ __forceinline__ Y of(X x) { return from_acc<Y>(carrier(x)); }
     // Straight to f32: round to nearest even, not to odd.
     static __device__ __forceinline__ Y of(i32 x) {
-        if constexpr (sizeof(Y) == 4) return narrow<Y>(__int2float_rn(x));
-        return narrow<Y>(carrier(x));
+        if constexpr (sizeof(Y) == 4) return from_acc<Y>(__int2float_rn(x));
+        return from_acc<Y>(carrier(x));
     }
 };
 template <> struct Into<i32> {
-    template <typename X> static __device__ __forceinline__ i32 of(X x) { return __float2int_rz(wide(x)); }
+    template <typename X> static __device__ __forceinline__ i32 of(X x) { return __float2int_rz(to_acc(x)); }
     static __device__ __forceinline__ i32 of(u8 x) { return x; }
 };
 template <> struct Into<u8> {
     static __device__ __forceinline__ u8 of(i32 x) { return (u8)min(max(x, 0), 255); }
-    template <typename X> static __device__ __forceinline__ u8 of(X x) { return of(__float2int_rz(wide(x))); }
+    template <typename X> static __device__ __forceinline__ u8 of(X x) { return of(__float2int_rz(to_acc(x))); }
 };
 
 template <typename X, typename Y>
@@ -76,11 +76,11 @@ template <typename T> __device__ __forceinline__ void accumulate(u64 n, const T 
     for (u64 i = global_thread(); i < packs; i += global_threads()) {
         Pack<T> a = load16(x + i * LANES<T>), b = load16(y + i * LANES<T>);
 #pragma unroll
-        for (int k = 0; k < LANES<T>; ++k) b.v[k] = narrow<T>(wide(b.v[k]) + wide(a.v[k]));
+        for (int k = 0; k < LANES<T>; ++k) b.v[k] = from_acc<T>(to_acc(b.v[k]) + to_acc(a.v[k]));
         store16(y + i * LANES<T>, b);
     }
     for (u64 i = packs * LANES<T> + global_thread(); i < n; i += global_threads())
-        y[i] = narrow<T>(wide(y[i]) + wide(x[i]));
+        y[i] = from_acc<T>(to_acc(y[i]) + to_acc(x[i]));
 }
 
 #define ACCUMULATE(suffix, T)                                                                                          \

@@ -26,13 +26,13 @@ __device__ __forceinline__ void map(const UnaryParams &p, const T *__restrict__ 
         for (int k = 0; k < 4; ++k) {
             Word<T> r;
 #pragma unroll
-            for (int j = 0; j < WORD<T>; ++j) r.v[j] = narrow<T>(value<OP>(wide(v.w[0].v[j]), a, b));
+            for (int j = 0; j < WORD<T>; ++j) r.v[j] = from_acc<T>(value<OP>(to_acc(v.w[0].v[j]), a, b));
             v.turn(r);
         }
         store_words(y, i, v);
     }
     for (u64 i = packs * LANES<T> + global_thread(); i < p.n; i += global_threads())
-        y[i] = narrow<T>(value<OP>(wide(x[i]), a, b));
+        y[i] = from_acc<T>(value<OP>(to_acc(x[i]), a, b));
 }
 
 template <u32 OP, typename T>
@@ -52,8 +52,8 @@ __device__ __forceinline__ void map_grad(const UnaryParams &p, const T *x, const
             Word<T> r;
 #pragma unroll
             for (int j = 0; j < WORD<T>; ++j)
-                r.v[j] = narrow<T>(
-                    slope<OP>(wide(vx.w[0].v[j]), wide(vy.w[0].v[j]), wide(vg.w[0].v[j]), a, b));
+                r.v[j] = from_acc<T>(
+                    slope<OP>(to_acc(vx.w[0].v[j]), to_acc(vy.w[0].v[j]), to_acc(vg.w[0].v[j]), a, b));
             if constexpr (X) vx.turn(vx.w[0]);
             if constexpr (Y) vy.turn(vy.w[0]);
             vg.turn(r);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void map_grad(const UnaryParams &p, const T *x, const
         store_words(dx, i, vg);
     }
     for (u64 i = packs * LANES<T> + global_thread(); i < p.n; i += global_threads()) {
-        float vx = X ? wide(x[i]) : 0.0f, vy = Y ? wide(y[i]) : 0.0f;
-        dx[i] = narrow<T>(slope<OP>(vx, vy, wide(g[i]), a, b));
+        float vx = X ? to_acc(x[i]) : 0.0f, vy = Y ? to_acc(y[i]) : 0.0f;
+        dx[i] = from_acc<T>(slope<OP>(vx, vy, to_acc(g[i]), a, b));
     }
 }
 

@@ -45,10 +45,10 @@ __device__ __forceinline__ void add_heads(const IndexParams &p, const T *__restr
         if (!head) continue;
         const T *from = x + o * row + i;
         T *to = y + (o * p.size + at) * p.inner + i;
-        float sum = wide(*to) + wide(from[j * p.inner]);
+        float sum = to_acc(*to) + to_acc(from[j * p.inner]);
         for (u64 l = j + 1; l < p.count; ++l)
-            if (list[l * step] == at) sum += wide(from[l * p.inner]);
-        *to = narrow<T>(sum);
+            if (list[l * step] == at) sum += to_acc(from[l * p.inner]);
+        *to = from_acc<T>(sum);
     }
 }
 
@@ -78,7 +78,7 @@ struct Owner {
         u32 k = row / groups;
         if (row % groups != group) return;
         float &sum = sums[k * THREADS + threadIdx.x];
-        float old = touched >> k & 1 ? sum : wide(y[(o * p.size + first_row + row) * p.inner + column]);
+        float old = touched >> k & 1 ? sum : to_acc(y[(o * p.size + first_row + row) * p.inner + column]);
         touched |= 1u << k;
         sum = old + value;
     }
@@ -86,7 +86,7 @@ struct Owner {
     template <typename T> __device__ __forceinline__ void write(const IndexParams &p, const float *sums, T *y) const {
         for (u32 k = 0; k < EACH; ++k) {
             u64 row = first_row + k * groups + group;
-            if (touched >> k & 1) y[(o * p.size + row) * p.inner + column] = narrow<T>(sums[k * THREADS + threadIdx.x]);
+            if (touched >> k & 1) y[(o * p.size + row) * p.inner + column] = from_acc<T>(sums[k * THREADS + threadIdx.x]);
         }
     }
 };
@@ -105,7 +105,7 @@ __device__ __forceinline__ void scatter_owners(const IndexParams &p, const T *__
         if (!inside(p, at)) {
             if (own.first_tile && own.group == 0) report(fault, FAULT_SCATTER_ADD, at, e, p.size);
         } else if ((u64)at - own.first_row < rows) {
-            own.add(p, sums, y, (u32)(at - own.first_row), wide(x[e]));
+            own.add(p, sums, y, (u32)(at - own.first_row), to_acc(x[e]));
         }
     }
     own.write(p, sums, y);
@@ -142,7 +142,7 @@ __device__ __forceinline__ void index_owners(const IndexParams &p, const T *__re
             for (u32 m = 0; m < all; ++m) {
                 u32 entry = list[m];
                 u64 e = (own.o * p.count + first + (entry & 255)) * p.inner + own.column;
-                own.add(p, sums, y, entry >> 8, wide(x[e]));
+                own.add(p, sums, y, entry >> 8, to_acc(x[e]));
             }
         }
     }

@@ -27,7 +27,7 @@ template <typename T> struct Row {
     i64 label;
     float hard, soft;
 
-    __device__ __forceinline__ float weight(u64 c) const { return w ? wide(w[c]) : 1.0f; }
+    __device__ __forceinline__ float weight(u64 c) const { return w ? to_acc(w[c]) : 1.0f; }
     // How much of the gradient pulls class `c` up.
     __device__ __forceinline__ float pull(u64 c) const {
         float a = soft > 0.0f ? soft * weight(c) : 0.0f;
@@ -42,7 +42,7 @@ template <typename T> struct Row {
     }
     // The loss from the row's statistics, and with smoothing from Σ w·ℓ.
     __device__ __forceinline__ float loss(float m, float log_sum, float all) const {
-        float a = -(hard * weight(label) * (wide(x[label]) - m - log_sum));
+        float a = -(hard * weight(label) * (to_acc(x[label]) - m - log_sum));
         return soft > 0.0f ? a - soft * all : a;
     }
     // What e^(x − m) is multiplied by, from Σ e^(x − m) and Σ w.
@@ -97,7 +97,7 @@ __device__ __forceinline__ void grad_rows(const CrossEntropyParams &p, const T *
     const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
     dx += r * p.classes;
     if (!row.counts(p, r, fault, lane == 0)) {
-        for (u64 c = lane; c < p.classes; c += WARP) dx[c] = narrow<T>(0.0f);
+        for (u64 c = lane; c < p.classes; c += WARP) dx[c] = from_acc<T>(0.0f);
         return;
     }
     WarpRow<N> v;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void grad_rows(const CrossEntropyParams &p, const T *
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         int c = i * WARP + v.lane;
-        if (c < v.n) dx[c] = narrow<T>((expf(v.v[i] - m) * scale - row.pull(c)) * gr);
+        if (c < v.n) dx[c] = from_acc<T>((expf(v.v[i] - m) * scale - row.pull(c)) * gr);
     }
 }
 
@@ -135,7 +135,7 @@ __device__ __forceinline__ void loss_blocks(const CrossEntropyParams &p, const T
     block_statistics(row.x, p.classes, m, sum, scratch);
     const float log_sum = logf(sum);
     if (soft > 0.0f) {
-        for (u64 c = threadIdx.x; c < p.classes; c += 256) all += row.weight(c) * (wide(row.x[c]) - m - log_sum);
+        for (u64 c = threadIdx.x; c < p.classes; c += 256) all += row.weight(c) * (to_acc(row.x[c]) - m - log_sum);
         all = block_sum<256>(all, scratch);
     }
     if (first) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void grad_blocks(const CrossEntropyParams &p, const T
     const Row<T> row = row_of(p, r, x, labels, w, hard, soft);
     dx += r * p.classes;
     if (!row.counts(p, r, fault, threadIdx.x == 0)) {
-        for (u64 c = threadIdx.x; c < p.classes; c += 256) dx[c] = narrow<T>(0.0f);
+        for (u64 c = threadIdx.x; c < p.classes; c += 256) dx[c] = from_acc<T>(0.0f);
         return;
     }
     float m, sum, total = 0.0f;

@@ -21,7 +21,7 @@
 // The fused end of a product.
 template <typename T>
 __device__ __forceinline__ T finish(const MatmulParams &p, const T *__restrict__ bias, u64 col, float sum) {
-    return narrow<T>(activate(p.activation, bias ? sum + wide(bias[col]) : sum));
+    return from_acc<T>(activate(p.activation, bias ? sum + to_acc(bias[col]) : sum));
 }
 
 template <typename T>
@@ -34,7 +34,7 @@ __device__ __forceinline__ void naive(const MatmulParams &p, const T *__restrict
     b += batch_offset(p, p.b_batch, batch) + (p.trans_b ? col * p.k : col);
     u64 a_step = p.trans_a ? p.m : 1, b_step = p.trans_b ? 1 : p.n;
     float sum = 0.0f;
-    for (u64 l = 0; l < p.k; ++l) sum += wide(a[l * a_step]) * wide(b[l * b_step]);
+    for (u64 l = 0; l < p.k; ++l) sum += to_acc(a[l * a_step]) * to_acc(b[l * b_step]);
     c[i] = finish(p, bias, col, sum);
 }
 
@@ -61,8 +61,8 @@ __device__ __forceinline__ void tiled(const MatmulParams &p, const T *__restrict
     u64 a_step = p.trans_a ? TILE * p.m : TILE, b_step = p.trans_b ? TILE : TILE * p.n;
     float sum = 0.0f;
     for (u64 l = 0; l < p.k; l += TILE, a += a_step, b += b_step) {
-        as[a_row][a_k] = a_in && l + a_k < p.k ? wide(*a) : 0.0f;
-        bs[b_k][b_col] = b_in && l + b_k < p.k ? wide(*b) : 0.0f;
+        as[a_row][a_k] = a_in && l + a_k < p.k ? to_acc(*a) : 0.0f;
+        bs[b_k][b_col] = b_in && l + b_k < p.k ? to_acc(*b) : 0.0f;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < TILE; ++i) sum += as[y][i] * bs[i][x];

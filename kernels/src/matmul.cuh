@@ -100,7 +100,7 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
         int count = (int)min(p.n - col, (u64)4);
         if (!parts && (bias || p.activation != ACTIVATION_NONE)) {
 #pragma unroll 1
-            for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? wide(bias[col + e]) : 0.0f));
+            for (int e = 0; e < count; ++e) v[e] = activate(p.activation, v[e] + (bias ? to_acc(bias[col + e]) : 0.0f));
         }
         u64 to = at.out + row * p.n + col;
         if (parts) {
@@ -109,9 +109,9 @@ __device__ __forceinline__ void drain(float *stage, const MatmulParams &p, const
                 for (int e = 0; e < count; ++e) parts[to + e] = v[e];
         } else if (vector) {
             float4 x = *reinterpret_cast<const float4 *>(v);
-            *reinterpret_cast<Quad<T> *>(c + to) = {narrow<T>(x.x), narrow<T>(x.y), narrow<T>(x.z), narrow<T>(x.w)};
+            *reinterpret_cast<Quad<T> *>(c + to) = {from_acc<T>(x.x), from_acc<T>(x.y), from_acc<T>(x.z), from_acc<T>(x.w)};
         } else {
-            for (int e = 0; e < count; ++e) c[to + e] = narrow<T>(v[e]);
+            for (int e = 0; e < count; ++e) c[to + e] = from_acc<T>(v[e]);
         }
     }
 }

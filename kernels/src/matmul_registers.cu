@@ -52,12 +52,12 @@ template <typename T, int SIDE, int THREADS> struct Slab {
             if (count > 0) {
                 Quad<T> x = *reinterpret_cast<const Quad<T> *>(from);
 #pragma unroll
-                for (int j = 0; j < 4; ++j) v[j] = wide(x.v[j]);
+                for (int j = 0; j < 4; ++j) v[j] = to_acc(x.v[j]);
             }
         } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j)
-                if (j < count) v[j] = wide(from[j]);
+                if (j < count) v[j] = to_acc(from[j]);
         }
         from += step;
     }

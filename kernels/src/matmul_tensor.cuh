@@ -79,7 +79,7 @@ template <typename T, bool K_INNER, int SIDE, int THREADS> struct Operand {
     static __device__ __forceinline__ void copy_plain(u32 dst, const T *src, int count) {
         Pack<T> x;
 #pragma unroll
-        for (int j = 0; j < CHUNK; ++j) x.v[j] = j < count ? src[j] : narrow<T>(0.0f);
+        for (int j = 0; j < CHUNK; ++j) x.v[j] = j < count ? src[j] : from_acc<T>(0.0f);
         u32 w[4];
         memcpy(w, &x, sizeof(w));
         asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])

@@ -86,7 +86,7 @@ template <int V> struct Groups {
 template <int V, typename T>
 __device__ __forceinline__ void of_channels(const T *__restrict__ vector, u64 column, float otherwise, float (&v)[V]) {
 #pragma unroll
-    for (int j = 0; j < V; ++j) v[j] = vector ? wide(vector[column + j]) : otherwise;
+    for (int j = 0; j < V; ++j) v[j] = vector ? to_acc(vector[column + j]) : otherwise;
 }
 
 // Stage 1: partial[chunk, {mean, m2}, channel] of the rows of each chunk.
@@ -285,7 +285,7 @@ __device__ __forceinline__ void factors_of(const GroupNormParams &p, const Cut &
         for (Walk i(threadIdx.x, REDUCE, p.width); i.quotient < cut.chunks; i.next()) {
             u64 part = at.quotient * cut.chunks + i.quotient, column = at.remainder * p.width + i.remainder;
             const float *from = partial + part * 2 * channels + column;
-            float s = scale ? wide(scale[column]) : 1.0f;
+            float s = scale ? to_acc(scale[column]) : 1.0f;
             dot += s * from[0];
             total += s * from[channels];
         }
@@ -319,8 +319,8 @@ __device__ __forceinline__ void totals_of(u64 channels, u64 parts, const float *
         dot += dots[y][threadIdx.x];
         total += totals[y][threadIdx.x];
     }
-    dscale[column] = narrow<T>(dot);
-    dshift[column] = narrow<T>(total);
+    dscale[column] = from_acc<T>(dot);
+    dshift[column] = from_acc<T>(total);
 }
 
 // dx = rstd·(g·scale − factors₀ − x̂·factors₁)

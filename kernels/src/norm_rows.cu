@@ -23,14 +23,14 @@ __device__ __forceinline__ void forward_naive(const GroupNormParams &p, const T 
     for (u64 row = global_thread(); row < rows; row += global_threads()) {
         u64 first = row * p.width, channel = row % p.groups * p.width;
         float n = (float)p.width, m = 0.0f, var = 0.0f;
-        for (u64 i = 0; !p.rms && i < p.width; ++i) m += wide(x[first + i]) / n;
-        for (u64 i = 0; i < p.width; ++i) var += (wide(x[first + i]) - m) * (wide(x[first + i]) - m) / n;
+        for (u64 i = 0; !p.rms && i < p.width; ++i) m += to_acc(x[first + i]) / n;
+        for (u64 i = 0; i < p.width; ++i) var += (to_acc(x[first + i]) - m) * (to_acc(x[first + i]) - m) / n;
         float k = rstd_of(var, p.eps);
         for (u64 i = 0; i < p.width; ++i) {
-            float v = (wide(x[first + i]) - m) * k;
-            if (scale) v *= wide(scale[channel + i]);
-            if (shift) v += wide(shift[channel + i]);
-            y[first + i] = narrow<T>(v);
+            float v = (to_acc(x[first + i]) - m) * k;
+            if (scale) v *= to_acc(scale[channel + i]);
+            if (shift) v += to_acc(shift[channel + i]);
+            y[first + i] = from_acc<T>(v);
         }
         mean[row] = m;
         rstd[row] = k;
@@ -46,13 +46,13 @@ __device__ __forceinline__ void backward_naive(const GroupNormParams &p, const T
     for (u64 row = global_thread(); row < rows; row += global_threads()) {
         u64 first = row * p.width, channel = row % p.groups * p.width;
         float n = (float)p.width, m = mean[row], k = rstd[row], total = 0.0f, dot = 0.0f;
-        auto scaled_g = [&](u64 i) { return wide(g[first + i]) * (scale ? wide(scale[channel + i]) : 1.0f); };
+        auto scaled_g = [&](u64 i) { return to_acc(g[first + i]) * (scale ? to_acc(scale[channel + i]) : 1.0f); };
         for (u64 i = 0; i < p.width; ++i) {
             if (!p.rms) total += scaled_g(i) / n;
-            dot += scaled_g(i) * (wide(x[first + i]) - m) * k / n;
+            dot += scaled_g(i) * (to_acc(x[first + i]) - m) * k / n;
         }
         for (u64 i = 0; i < p.width; ++i)
-            dx[first + i] = narrow<T>(k * (scaled_g(i) - total - (wide(x[first + i]) - m) * k * dot));
+            dx[first + i] = from_acc<T>(k * (scaled_g(i) - total - (to_acc(x[first + i]) - m) * k * dot));
     }
 }
 

@@ -97,7 +97,7 @@ __device__ __forceinline__ void each(const Tensors &tensors, const Update &updat
                 States<N> one;
 #pragma unroll
                 for (int k = 0; k < N; ++k) one[k] = state[k][j];
-                param[j] = narrow<T>(update(Exact(wide(param[j])), Exact(wide(grad[j])), one).v);
+                param[j] = from_acc<T>(update(Exact(to_acc(param[j])), Exact(to_acc(grad[j])), one).v);
 #pragma unroll
                 for (int k = 0; k < N; ++k) state[k][j] = one[k].v;
             }

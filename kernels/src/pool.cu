@@ -29,7 +29,7 @@ __device__ __forceinline__ void max_pool(const PoolParams &p, const T *__restric
         Lane<i32, V> found;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-            best.v[v] = narrow<T>(-INFINITY);
+            best.v[v] = from_acc<T>(-INFINITY);
             found.v[v] = -1;
         }
         u32 first[3]; // of tap 0; below 0 it wraps, and so does the sum with a tap that is inside
@@ -43,7 +43,7 @@ __device__ __forceinline__ void max_pool(const PoolParams &p, const T *__restric
                     Lane<T, V> from = load<T, V>(xs + q * p.channels);
 #pragma unroll
                     for (int v = 0; v < V; ++v) {
-                        float a = wide(from.v[v]), b = wide(best.v[v]);
+                        float a = to_acc(from.v[v]), b = to_acc(best.v[v]);
                         bool wins = a > b || (a != a && b == b) || found.v[v] < 0;
                         best.v[v] = wins ? from.v[v] : best.v[v];
                         found.v[v] = wins ? (i32)q : found.v[v];
@@ -102,13 +102,13 @@ __device__ __forceinline__ void max_pool_grad(const PoolParams &p, const T *__re
                     Lane<i32, V> from = load<i32, V>(index + o);
                     Lane<T, V> grad = load<T, V>(g + o);
 #pragma unroll
-                    for (int v = 0; v < V; ++v) sum[v] += from.v[v] == here ? wide(grad.v[v]) : 0.0f;
+                    for (int v = 0; v < V; ++v) sum[v] += from.v[v] == here ? to_acc(grad.v[v]) : 0.0f;
                 }
             }
         }
         Lane<T, V> out;
 #pragma unroll
-        for (int v = 0; v < V; ++v) out.v[v] = narrow<T>(sum[v]);
+        for (int v = 0; v < V; ++v) out.v[v] = from_acc<T>(sum[v]);
         store<T, V>(dx + at * V, out);
     }
 }
@@ -128,7 +128,7 @@ __device__ __forceinline__ void max_pool_gather(const PoolParams &p, const T *__
         for (int v = 0; v < V; ++v) {
             bool inside = from.v[v] >= 0 && from.v[v] < in_positions;
             u64 q = image * in_positions + (inside ? from.v[v] : 0);
-            out.v[v] = inside ? x[q * p.channels + lane * V + v] : narrow<T>(0.0f);
+            out.v[v] = inside ? x[q * p.channels + lane * V + v] : from_acc<T>(0.0f);
         }
         store<T, V>(y + at * V, out);
     }

@@ -84,12 +84,12 @@ __device__ __forceinline__ void average(const Boxes &boxes, const T *__restrict_
                 for (u32 w = ws.inside.from; w < ws.inside.to; ++w) {
                     Lane<T, V> from = load<T, V>(xs + flat(input, d, h, w) * channels);
 #pragma unroll
-                    for (int v = 0; v < V; ++v) sum[v] += wide(from.v[v]);
+                    for (int v = 0; v < V; ++v) sum[v] += to_acc(from.v[v]);
                 }
         float count = divisor(ds, hs, ws);
         Lane<T, V> out;
 #pragma unroll
-        for (int v = 0; v < V; ++v) out.v[v] = narrow<T>(sum[v] / count);
+        for (int v = 0; v < V; ++v) out.v[v] = from_acc<T>(sum[v] / count);
         store<T, V>(y + at * V, out);
     }
 }
@@ -113,7 +113,7 @@ __device__ __forceinline__ void average_block(const Boxes &boxes, const T *__res
             if (c < channels)
                 for (u64 i = warp; i < elements; i += 8) {
                     Position q = position_of(i, size);
-                    sum += wide(xs[flat(input, ds.inside.from + q.at[0], hs.inside.from + q.at[1],
+                    sum += to_acc(xs[flat(input, ds.inside.from + q.at[0], hs.inside.from + q.at[1],
                                         ws.inside.from + q.at[2]) * channels + c]);
                 }
             sums[warp][lane] = sum;
@@ -121,7 +121,7 @@ __device__ __forceinline__ void average_block(const Boxes &boxes, const T *__res
             if (warp == 0 && c < channels) {
 #pragma unroll
                 for (int i = 1; i < 8; ++i) sum += sums[i][lane];
-                y[at * channels + c] = narrow<T>(sum / divisor(ds, hs, ws));
+                y[at * channels + c] = from_acc<T>(sum / divisor(ds, hs, ws));
             }
             __syncthreads();
         }
@@ -147,13 +147,13 @@ __device__ __forceinline__ void average_grad(const Boxes &boxes, const T *__rest
                     float scale = 1.0f / divisor(dn, hn, boxes.span(2, w));
                     Lane<T, V> from = load<T, V>(gs + flat(output, d, h, w) * channels);
 #pragma unroll
-                    for (int v = 0; v < V; ++v) sum[v] += wide(from.v[v]) * scale;
+                    for (int v = 0; v < V; ++v) sum[v] += to_acc(from.v[v]) * scale;
                 }
             }
         }
         Lane<T, V> out;
 #pragma unroll
-        for (int v = 0; v < V; ++v) out.v[v] = narrow<T>(sum[v]);
+        for (int v = 0; v < V; ++v) out.v[v] = from_acc<T>(sum[v]);
         store<T, V>(dx + at * V, out);
     }
 }

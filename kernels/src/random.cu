@@ -66,7 +66,7 @@ template <typename T> __device__ __forceinline__ void put(T *__restrict__ y, u64
     }
 #pragma unroll
     for (int j = 0; j < 3; ++j)
-        if (j < left) y[j] = narrow<T>(v[j]);
+        if (j < left) y[j] = from_acc<T>(v[j]);
 }
 
 template <typename T>
@@ -95,7 +95,7 @@ __device__ __forceinline__ void drop(const RandomParams &p, const i32 *__restric
         } else {
 #pragma unroll
             for (int j = 0; j < 3; ++j)
-                if (j < left) v[j] = wide(x[at + j]);
+                if (j < left) v[j] = to_acc(x[at + j]);
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) v[j] = philox_uniform(words[j]) < a ? 0.0f : v[j] * scale;

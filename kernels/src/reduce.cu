@@ -31,8 +31,8 @@ struct Output {
         a = a / divisor;
         switch (dtype) {
         case 0: static_cast<f32 *>(y)[at] = a; break;
-        case 1: static_cast<bf16 *>(y)[at] = narrow<bf16>(a); break;
-        default: static_cast<f16 *>(y)[at] = narrow<f16>(a);
+        case 1: static_cast<bf16 *>(y)[at] = from_acc<bf16>(a); break;
+        default: static_cast<f16 *>(y)[at] = from_acc<f16>(a);
         }
     }
 };
@@ -47,7 +47,7 @@ __device__ __forceinline__ float fold_row(const ReduceParams &p, const X *__rest
         for (u64 i = begin + thread; i < end; i += threads) {
             u64 outer, j;
             divide(i, run, outer, j);
-            a = F::join(a, F::load(wide(x[walk(p, 1, p.rank - 1, outer) + j])));
+            a = F::join(a, F::load(to_acc(x[walk(p, 1, p.rank - 1, outer) + j])));
         }
         return a;
     }
@@ -61,9 +61,9 @@ __device__ __forceinline__ float fold_row(const ReduceParams &p, const X *__rest
     for (u64 i = thread; i < packs; i += threads) {
         Pack<X> v = load16(x + i * L);
 #pragma unroll
-        for (int k = 0; k < L; ++k) lanes[k] = F::join(lanes[k], F::load(wide(v.v[k])));
+        for (int k = 0; k < L; ++k) lanes[k] = F::join(lanes[k], F::load(to_acc(v.v[k])));
     }
-    for (u64 i = packs * L + thread; i < n; i += threads) a = F::join(a, F::load(wide(x[i])));
+    for (u64 i = packs * L + thread; i < n; i += threads) a = F::join(a, F::load(to_acc(x[i])));
 #pragma unroll
     for (int k = 0; k < L; ++k) a = F::join(a, lanes[k]);
     return a;
@@ -117,12 +117,12 @@ struct Columns {
             const X *from = x + walk(p, 0, first, block) + column;
             if (run == p.count) {
 #pragma unroll 4
-                for (u64 i = begin + ty; i < end; i += height) a = F::join(a, F::load(wide(from[i * c])));
+                for (u64 i = begin + ty; i < end; i += height) a = F::join(a, F::load(to_acc(from[i * c])));
             } else {
                 for (u64 i = begin + ty; i < end; i += height) {
                     u64 outer, j;
                     divide(i, run, outer, j);
-                    a = F::join(a, F::load(wide(from[walk(p, 1, first, outer) + j * c])));
+                    a = F::join(a, F::load(to_acc(from[walk(p, 1, first, outer) + j * c])));
                 }
             }
         }
@@ -160,8 +160,8 @@ FOR_FLOATS(ENTRIES)
 
 template <typename T> __device__ __forceinline__ void sum_naive(u64 n, const T *__restrict__ x, T *__restrict__ y) {
     float sum = 0.0f;
-    for (u64 i = 0; i < n; ++i) sum += wide(x[i]);
-    *y = narrow<T>(sum);
+    for (u64 i = 0; i < n; ++i) sum += to_acc(x[i]);
+    *y = from_acc<T>(sum);
 }
 
 #define NAIVE(suffix, T)                                                                                               \

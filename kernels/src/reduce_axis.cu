@@ -30,7 +30,7 @@ __device__ __forceinline__ void arg_warps(const AxisParams &p, const T *__restri
     u64 row = (u64)blockIdx.x * (256 / WARP) + threadIdx.x / WARP;
     if (row >= p.outer) return;
     u64 best = 0;
-    for (u64 j = threadIdx.x % WARP; j < p.n; j += WARP) best = larger(best, candidate(p, wide(x[row * p.n + j]), j));
+    for (u64 j = threadIdx.x % WARP; j < p.n; j += WARP) best = larger(best, candidate(p, to_acc(x[row * p.n + j]), j));
     best = warp_larger(best);
     if (threadIdx.x % WARP == 0) index[row] = place(best);
 }
@@ -40,7 +40,7 @@ __device__ __forceinline__ void arg_blocks(const AxisParams &p, const T *__restr
     __shared__ u64 scratch[256 / WARP];
     u64 best = 0;
     x += blockIdx.x * p.n;
-    for (u64 j = threadIdx.x; j < p.n; j += 256) best = larger(best, candidate(p, wide(x[j]), j));
+    for (u64 j = threadIdx.x; j < p.n; j += 256) best = larger(best, candidate(p, to_acc(x[j]), j));
     best = warp_larger(best);
     if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = best;
     __syncthreads();
@@ -56,7 +56,7 @@ __device__ __forceinline__ void arg_columns(const AxisParams &p, const T *__rest
     if (i >= p.outer * p.inner) return;
     x += axis_start(p, i, p.n);
     u64 best = 0;
-    for (u64 j = 0; j < p.n; ++j) best = larger(best, candidate(p, wide(x[j * p.inner]), j));
+    for (u64 j = 0; j < p.n; ++j) best = larger(best, candidate(p, to_acc(x[j * p.inner]), j));
     index[i] = place(best);
 }
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void cumsum_blocks(const AxisParams &p, const T *__re
 #pragma unroll
         for (int k = 0; k < EACH; ++k) {
             u64 j = first + k;
-            sum += j < p.n ? wide(x[p.reverse ? p.n - 1 - j : j]) : 0.0f;
+            sum += j < p.n ? to_acc(x[p.reverse ? p.n - 1 - j : j]) : 0.0f;
             v[k] = sum;
         }
         float up = sum;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void cumsum_blocks(const AxisParams &p, const T *__re
 #pragma unroll
         for (int k = 0; k < EACH; ++k) {
             u64 j = first + k;
-            if (j < p.n) y[p.reverse ? p.n - 1 - j : j] = narrow<T>(before + v[k]);
+            if (j < p.n) y[p.reverse ? p.n - 1 - j : j] = from_acc<T>(before + v[k]);
         }
         total += all;
         __syncthreads();
@@ -113,8 +113,8 @@ __device__ __forceinline__ void cumsum_columns(const AxisParams &p, const T *__r
     float total = 0.0f, part = 0.0f;
     for (u64 step = 0; step < p.n; ++step) {
         u64 at = from + (p.reverse ? p.n - 1 - step : step) * p.inner;
-        part += wide(x[at]);
-        y[at] = narrow<T>(total + part);
+        part += to_acc(x[at]);
+        y[at] = from_acc<T>(total + part);
         // Blocks of 64 are summed from zero: shorter chains of roundings.
         if (step % 64 == 63) {
             total += part;

@@ -73,7 +73,7 @@ __device__ __forceinline__ void top_k_select(const AxisParams &p, const T *__res
         __syncthreads();
         u64 j = tile + threadIdx.x;
         if (j < p.n) {
-            u64 key = key_of(p, wide(from[j * p.inner]), j);
+            u64 key = key_of(p, to_acc(from[j * p.inner]), j);
             if (key > worst) keys[atomicAdd(&filled, 1u)] = key;
         }
         __syncthreads();
@@ -88,7 +88,7 @@ __device__ __forceinline__ void top_k_sort(const AxisParams &p, const T *__restr
     for (u64 r = blockIdx.x; r < p.outer * p.inner; r += gridDim.x) {
         const T *from = x + axis_start(p, r, p.n);
         for (u64 j = threadIdx.x; j < size; j += THREADS)
-            keys[j] = j < p.n ? key_of(p, wide(from[j * p.inner]), j) : 0;
+            keys[j] = j < p.n ? key_of(p, to_acc(from[j * p.inner]), j) : 0;
         sort(keys, size);
         write(p, r, keys, x, values, index);
         __syncthreads();

@@ -31,11 +31,11 @@ __device__ __forceinline__ void naive(const SoftmaxParams &p, const T *__restric
     x += row * p.n;
     y += row * p.n;
     float m = -INFINITY, sum = 0.0f;
-    for (u64 j = 0; j < p.n; ++j) m = max_nan(m, wide(x[j]));
-    for (u64 j = 0; j < p.n; ++j) sum += expf(wide(x[j]) - m);
+    for (u64 j = 0; j < p.n; ++j) m = max_nan(m, to_acc(x[j]));
+    for (u64 j = 0; j < p.n; ++j) sum += expf(to_acc(x[j]) - m);
     for (u64 j = 0; j < p.n; ++j) {
-        float v = wide(x[j]) - m;
-        y[j] = narrow<T>(p.log ? v - logf(sum) : expf(v) / sum);
+        float v = to_acc(x[j]) - m;
+        y[j] = from_acc<T>(p.log ? v - logf(sum) : expf(v) / sum);
     }
 }
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void rows(const SoftmaxParams &p, const T *__restrict
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         int at = i * WARP + v.lane;
-        if (at < v.n) y[at] = narrow<T>(p.log ? v.v[i] - m - log_sum : expf(v.v[i] - m) / sum);
+        if (at < v.n) y[at] = from_acc<T>(p.log ? v.v[i] - m - log_sum : expf(v.v[i] - m) / sum);
     }
 }
 
@@ -77,7 +77,7 @@ __device__ __forceinline__ void rows_grad(const SoftmaxParams &p, const T *__res
     for (int i = 0; i < N; ++i) {
         int at = i * WARP + vy.lane;
         float a = p.log ? vg.v[i] - expf(vy.v[i]) * sum : vy.v[i] * (vg.v[i] - sum);
-        if (at < vy.n) dx[at] = narrow<T>(a);
+        if (at < vy.n) dx[at] = from_acc<T>(a);
     }
 }
 
@@ -105,18 +105,18 @@ __device__ __forceinline__ void blocks_grad(const SoftmaxParams &p, const T *__r
     for (u64 i = threadIdx.x; i < packs; i += 256) {
         Pack<T> vy = load16(y + i * L), vg = load16(g + i * L);
 #pragma unroll
-        for (int k = 0; k < L; ++k) sum += p.log ? wide(vg.v[k]) : wide(vg.v[k]) * wide(vy.v[k]);
+        for (int k = 0; k < L; ++k) sum += p.log ? to_acc(vg.v[k]) : to_acc(vg.v[k]) * to_acc(vy.v[k]);
     }
-    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) sum += p.log ? wide(g[i]) : wide(g[i]) * wide(y[i]);
+    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) sum += p.log ? to_acc(g[i]) : to_acc(g[i]) * to_acc(y[i]);
     sum = block_sum<256>(sum, scratch);
     const auto slope = [&](float vy, float vg) { return p.log ? vg - expf(vy) * sum : vy * (vg - sum); };
     for (u64 i = threadIdx.x; i < packs; i += 256) {
         Pack<T> vy = load16(y + i * L), vg = load16(g + i * L);
 #pragma unroll
-        for (int k = 0; k < L; ++k) vg.v[k] = narrow<T>(slope(wide(vy.v[k]), wide(vg.v[k])));
+        for (int k = 0; k < L; ++k) vg.v[k] = from_acc<T>(slope(to_acc(vy.v[k]), to_acc(vg.v[k])));
         store16(dx + i * L, vg);
     }
-    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) dx[i] = narrow<T>(slope(wide(y[i]), wide(g[i])));
+    for (u64 i = packs * L + threadIdx.x; i < p.n; i += 256) dx[i] = from_acc<T>(slope(to_acc(y[i]), to_acc(g[i])));
 }
 
 // Where column `i` of outer·inner begins.
@@ -132,12 +132,12 @@ __device__ __forceinline__ void columns(const SoftmaxParams &p, const T *__restr
     if (i >= p.outer * p.inner) return;
     u64 from = column(p, i);
     Running r;
-    for (u64 j = 0; j < p.n; ++j) r.add(wide(x[from + j * p.inner]));
+    for (u64 j = 0; j < p.n; ++j) r.add(to_acc(x[from + j * p.inner]));
     float m = r.m, sum = r.sum, log_sum = logf(sum);
     for (u64 j = 0; j < p.n; ++j) {
         u64 at = from + j * p.inner;
-        float v = wide(x[at]);
-        y[at] = narrow<T>(p.log ? v - m - log_sum : expf(v - m) / sum);
+        float v = to_acc(x[at]);
+        y[at] = from_acc<T>(p.log ? v - m - log_sum : expf(v - m) / sum);
     }
 }
 
@@ -150,12 +150,12 @@ __device__ __forceinline__ void columns_grad(const SoftmaxParams &p, const T *__
     float sum = 0.0f;
     for (u64 j = 0; j < p.n; ++j) {
         u64 at = from + j * p.inner;
-        sum += p.log ? wide(g[at]) : wide(g[at]) * wide(y[at]);
+        sum += p.log ? to_acc(g[at]) : to_acc(g[at]) * to_acc(y[at]);
     }
     for (u64 j = 0; j < p.n; ++j) {
         u64 at = from + j * p.inner;
-        float vy = wide(y[at]), vg = wide(g[at]);
-        dx[at] = narrow<T>(p.log ? vg - expf(vy) * sum : vy * (vg - sum));
+        float vy = to_acc(y[at]), vg = to_acc(g[at]);
+        dx[at] = from_acc<T>(p.log ? vg - expf(vy) * sum : vy * (vg - sum));
     }
 }
 

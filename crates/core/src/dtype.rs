@@ -68,8 +68,8 @@ pub trait Element: Pod + Send + Sync + fmt::Debug + PartialEq {
 
 /// A floating-point element with the type its arithmetic accumulates in.
 ///
-/// f32, bf16 and f16 accumulate in f32; f64 accumulates in f64. Kernels load with [`Float::wide`], compute in `Acc`
-/// and round once with [`Float::narrow`].
+/// f32, bf16 and f16 accumulate in f32; f64 accumulates in f64. Kernels load with [`Float::to_acc`], compute in `Acc`
+/// and round once with [`Float::from_acc`].
 pub trait Float: Element {
     /// The type that sums are kept in.
     type Acc: Float<Acc = Self::Acc>
@@ -84,9 +84,9 @@ pub trait Float: Element {
         + PartialOrd
         + Default;
     /// Widens for arithmetic.
-    fn wide(self) -> Self::Acc;
+    fn to_acc(self) -> Self::Acc;
     /// Rounds a result to storage.
-    fn narrow(acc: Self::Acc) -> Self;
+    fn from_acc(acc: Self::Acc) -> Self;
     /// Rounds an f64 to storage.
     fn of(value: f64) -> Self;
     /// Widens to f64.
@@ -105,9 +105,9 @@ macro_rules! wide_float {
         impl Float for $t {
             type Acc = $t;
             #[inline(always)]
-            fn wide(self) -> $t { self }
+            fn to_acc(self) -> $t { self }
             #[inline(always)]
-            fn narrow(acc: $t) -> Self { acc }
+            fn from_acc(acc: $t) -> Self { acc }
             #[inline(always)]
             fn of(value: f64) -> Self { value as $t }
             #[inline(always)]
@@ -136,9 +136,9 @@ macro_rules! half_float {
         impl Float for $t {
             type Acc = f32;
             #[inline(always)]
-            fn wide(self) -> f32 { self.to_f32() }
+            fn to_acc(self) -> f32 { self.to_f32() }
             #[inline(always)]
-            fn narrow(acc: f32) -> Self { <$t>::from_f32(acc) }
+            fn from_acc(acc: f32) -> Self { <$t>::from_f32(acc) }
             #[inline(always)]
             fn of(value: f64) -> Self { <$t>::from_f32(round_to_odd(value)) }
             #[inline(always)]

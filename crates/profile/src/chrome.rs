@@ -45,7 +45,10 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
         Detail::Unary(f, n) => json!({ "function": format!("{f:?}"), "elements": n }),
         Detail::Binary(f, n) => json!({ "function": format!("{f:?}"), "elements": n }),
         Detail::Reduce(f, n) => json!({ "function": format!("{f:?}"), "elements": n }),
-        Detail::Product([batches, m, n, k]) => json!({ "batches": batches, "m": m, "n": n, "k": k }),
+        Detail::Product([batches, m, n, k], algorithm) => {
+            let args = json!({ "batches": batches, "m": m, "n": n, "k": k });
+            with_algorithm(args, *algorithm)
+        }
         Detail::Attention(AttentionParams {
             batch,
             positions,
@@ -62,11 +65,8 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
         }),
         Detail::Conv(p, algorithm) => {
             let channels = [p.in_channels, p.out_channels];
-            let mut args = window(p.batch, p.input, channels, p.kernel, p.output);
-            if let Some(algorithm) = algorithm {
-                args["algorithm"] = (*algorithm).into();
-            }
-            args
+            let args = window(p.batch, p.input, channels, p.kernel, p.output);
+            with_algorithm(args, *algorithm)
         }
         Detail::Pool(PoolParams {
             batch,
@@ -151,4 +151,11 @@ impl Timeline {
         let args = json!({ "flops": cost.flops, "bytes": cost.bytes });
         events.push(event("step", &format!("step {number}"), (step.start, step.end), args));
     }
+}
+
+fn with_algorithm(mut args: Value, algorithm: Option<&'static str>) -> Value {
+    if let Some(algorithm) = algorithm {
+        args["algorithm"] = algorithm.into();
+    }
+    args
 }

@@ -23,8 +23,8 @@ pub enum Detail {
     Pool(PoolParams),
     /// Attention or its gradient.
     Attention(AttentionParams),
-    /// A product: how many, `m`, `n`, `k`.
-    Product([u64; 4]),
+    /// A product: how many, `m`, `n`, `k`; and the backend's algorithm for it.
+    Product([u64; 4], Option<&'static str>),
 }
 
 /// Something that happened, in nanoseconds after the watching began.

@@ -120,7 +120,7 @@ fn algorithms(step: &Step, scopes: usize) -> Vec<Vec<(&'static str, &'static str
             Mark::Leave { .. } => drop(open.pop()),
             Mark::Op {
                 name,
-                detail: Detail::Conv(_, Some(algorithm)),
+                detail: Detail::Conv(_, Some(algorithm)) | Detail::Product(_, Some(algorithm)),
                 ..
             } => {
                 let of_scope = &mut all[open.last().copied().unwrap_or(0)];

@@ -29,14 +29,14 @@ __device__ __forceinline__ void block_statistics(const T *__restrict__ x, u64 n,
         // One scaling for the pack.
         float now = r.m, part = 0.0f;
 #pragma unroll
-        for (int k = 0; k < L; ++k) now = max_nan(now, wide(v.v[k]));
+        for (int k = 0; k < L; ++k) now = max_nan(now, to_acc(v.v[k]));
         if (now == -INFINITY) continue;
 #pragma unroll
-        for (int k = 0; k < L; ++k) part += expf(wide(v.v[k]) - now);
+        for (int k = 0; k < L; ++k) part += expf(to_acc(v.v[k]) - now);
         r.sum = r.sum * expf(r.m - now) + part;
         r.m = now;
     }
-    for (u64 i = packs * L + threadIdx.x; i < n; i += 256) r.add(wide(x[i]));
+    for (u64 i = packs * L + threadIdx.x; i < n; i += 256) r.add(to_acc(x[i]));
     m = block_max<256>(r.m, scratch);
     sum = block_sum<256>(r.sum == 0.0f ? 0.0f : r.sum * expf(r.m - m), scratch);
 }
@@ -49,10 +49,10 @@ __device__ __forceinline__ void map_row(const T *__restrict__ x, T *__restrict__
     for (u64 i = threadIdx.x; i < packs; i += 256) {
         Pack<T> v = load16(x + i * L);
 #pragma unroll
-        for (int k = 0; k < L; ++k) v.v[k] = narrow<T>(f(wide(v.v[k]), i * L + k));
+        for (int k = 0; k < L; ++k) v.v[k] = from_acc<T>(f(to_acc(v.v[k]), i * L + k));
         store16(y + i * L, v);
     }
-    for (u64 i = packs * L + threadIdx.x; i < n; i += 256) y[i] = narrow<T>(f(wide(x[i]), i));
+    for (u64 i = packs * L + threadIdx.x; i < n; i += 256) y[i] = from_acc<T>(f(to_acc(x[i]), i));
 }
 
 // A row of at most 32·N elements in the registers of a warp: element i·32 + lane is v[i].
@@ -64,7 +64,7 @@ template <int N> struct WarpRow {
         n = count;
         lane = threadIdx.x % WARP;
 #pragma unroll
-        for (int i = 0; i < N; ++i) v[i] = i * WARP + lane < n ? wide(x[i * WARP + lane]) : -INFINITY;
+        for (int i = 0; i < N; ++i) v[i] = i * WARP + lane < n ? to_acc(x[i * WARP + lane]) : -INFINITY;
     }
 
     __device__ __forceinline__ void statistics(float &m, float &sum) const {

@@ -1,6 +1,6 @@
 // Element types, how they widen for arithmetic and round for storage, and 16-byte accesses.
 //
-// All arithmetic is in f32. A kernel template `kernel<T>` loads with `wide`, computes in float, stores with `narrow`
+// All arithmetic is in f32. A kernel template `kernel<T>` loads with `to_acc`, computes in float, stores with `from_acc`
 // (round to nearest even), as core's `Float` does on the CPU.
 #pragma once
 
@@ -17,14 +17,14 @@ using i32 = int32_t;
 using u64 = unsigned long long;
 using i64 = long long;
 
-__device__ __forceinline__ float wide(f32 x) { return x; }
-__device__ __forceinline__ float wide(bf16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float wide(f16 x) { return __half2float(x); }
+__device__ __forceinline__ float to_acc(f32 x) { return x; }
+__device__ __forceinline__ float to_acc(bf16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_acc(f16 x) { return __half2float(x); }
 
-template <typename T> __device__ __forceinline__ T narrow(float x);
-template <> __device__ __forceinline__ f32 narrow<f32>(float x) { return x; }
-template <> __device__ __forceinline__ bf16 narrow<bf16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ f16 narrow<f16>(float x) { return __float2half_rn(x); }
+template <typename T> __device__ __forceinline__ T from_acc(float x);
+template <> __device__ __forceinline__ f32 from_acc<f32>(float x) { return x; }
+template <> __device__ __forceinline__ bf16 from_acc<bf16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ f16 from_acc<f16>(float x) { return __float2half_rn(x); }
 
 // Elements of a 16-byte access.
 template <typename T> constexpr int LANES = 16 / sizeof(T);

@@ -42,7 +42,7 @@ template <int V, typename T> __device__ __forceinline__ void load(const T *__res
         T v[N];
         memcpy(v, &word, sizeof word);
 #pragma unroll
-        for (int j = 0; j < N; ++j) x[i + j] = wide(v[j]);
+        for (int j = 0; j < N; ++j) x[i + j] = to_acc(v[j]);
     }
 }
 
@@ -54,7 +54,7 @@ template <int V, typename T> __device__ __forceinline__ void store(T *__restrict
     for (int i = 0; i < V; i += N) {
         T v[N];
 #pragma unroll
-        for (int j = 0; j < N; ++j) v[j] = narrow<T>(x[i + j]);
+        for (int j = 0; j < N; ++j) v[j] = from_acc<T>(x[i + j]);
         typename Bytes::Word word;
         memcpy(&word, v, sizeof word);
         Bytes::store(p + i, word);

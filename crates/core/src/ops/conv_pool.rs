@@ -1,7 +1,7 @@
 //! A convolution and the max pooling of its result, as one op.
 
 use super::{Activation, ConvParams, Op, PoolParams, Window};
-use crate::{Result, Runtime, Shape};
+use crate::{DType, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 /// Parameters of a convolution whose result is pooled.
@@ -89,6 +89,13 @@ pub trait ConvPoolOps: Runtime {
     ) -> Result<()> {
         let _ = (p, x, w, bias, y, index);
         self.unsupported(Op::ConvMaxPool)
+    }
+
+    /// The name of the algorithm that computes [`conv_max_pool`](ConvPoolOps::conv_max_pool) of `p` in `dtype` on this backend, for
+    /// profiles; `None` where there is no choice of one.
+    fn conv_pool_algorithm(&self, p: &ConvPoolParams, dtype: DType) -> Option<&'static str> {
+        let _ = (p, dtype);
+        None
     }
 
     /// The gradients in `to`. That of the convolution's sums is [`PoolOps::max_pool_grad`](super::PoolOps::max_pool_grad) of the gradient before the activation:

@@ -1,7 +1,7 @@
 //! Matrix products: batched with broadcast batches, either side transposed, and the linear layer's fused form.
 
 use super::{Activation, Dims, Op, Strides};
-use crate::{Error, Result, Runtime, Shape};
+use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
 /// Parameters of a batched product `C[b] = op(A[b]) · op(B[b])`, where op transposes or not.
@@ -104,6 +104,13 @@ impl MatmulParams {
 
 /// Matrix products of a backend.
 pub trait MatmulOps: Runtime {
+    /// The name of the algorithm that computes the product of `p` in `dtype` on this backend, for profiles; `None` where there is no
+    /// choice of one.
+    fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
+        let _ = (p, dtype);
+        None
+    }
+
     /// `C = op(A)·op(B)`; `k = 0` gives zeros.
     fn matmul(&self, p: &MatmulParams, a: &Self::Buffer, b: &Self::Buffer, c: &mut Self::Buffer) -> Result<()>;
 

@@ -5,6 +5,7 @@
 use crate::gemm::kernels::Gemm;
 use crate::gemm::{BLOCK_WORK, microkernel};
 use crate::parallel::GRAIN;
+use kiln_core::ops::MatmulParams;
 
 /// The sizes of `C = A·B`, `m×k` by `k×n`, and which of its operands are stored transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,17 @@ pub(crate) struct GemmShape {
 }
 
 impl GemmShape {
+    /// The shape of each product of a batch.
+    pub(crate) fn new(p: &MatmulParams) -> Self {
+        GemmShape {
+            m: p.m as usize,
+            n: p.n as usize,
+            k: p.k as usize,
+            trans_a: p.trans_a == 1,
+            trans_b: p.trans_b == 1,
+        }
+    }
+
     /// Multiply-adds.
     pub(crate) fn work(&self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k)
@@ -77,6 +89,18 @@ impl Algorithm {
         ];
         let s = *s;
         every.into_iter().filter(move |a| a.supports(&s))
+    }
+
+    /// How profiles call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Algorithm::Packed => "packed",
+            Algorithm::PackedByTask => "packed by task",
+            Algorithm::Unpacked => "unpacked",
+            Algorithm::SmallM => "small m",
+            Algorithm::InducedTranspose => "induced transpose",
+            Algorithm::SplitK(_) => "split k",
+        }
     }
 
     /// True if it can compute a product of this shape whose C is not empty.

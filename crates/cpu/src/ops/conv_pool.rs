@@ -31,6 +31,14 @@ impl ConvPoolOps for Cpu {
         }
     }
 
+    fn conv_pool_algorithm(&self, p: &ConvPoolParams, dtype: DType) -> Option<&'static str> {
+        Some(match (BatchSplit::fitting(self, p), dtype) {
+            (Some(parts), DType::F64) => parts.choose::<f64>(p).name(),
+            (Some(parts), _) => parts.choose::<f32>(p).name(),
+            (None, _) => "two ops",
+        })
+    }
+
     fn conv_max_pool_grad(
         &self,
         p: &ConvPoolParams,

@@ -22,7 +22,7 @@ fn accumulate<T: Float>(x: &[T], y: &mut [T]) {
         #[inline(always)]
         || {
             for (y, x) in y.iter_mut().zip(x) {
-                *y = T::narrow(y.wide() + x.wide());
+                *y = T::from_acc(y.to_acc() + x.to_acc());
             }
         },
     );
@@ -88,10 +88,10 @@ impl ElementwiseOps for Cpu {
         checks::cast(self, x, y)?;
         match (x.dtype(), y.dtype()) {
             (from, to) if from == to => parallel::copy_bytes(x.bytes(), y.bytes_mut()),
-            (DType::BF16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::widen::<bf16>),
-            (DType::F16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::widen::<f16>),
-            (DType::F32, DType::BF16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::narrow::<bf16>),
-            (DType::F32, DType::F16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::narrow::<f16>),
+            (DType::BF16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::to_acc::<bf16>),
+            (DType::F16, DType::F32) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::to_acc::<f16>),
+            (DType::F32, DType::BF16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::from_acc::<bf16>),
+            (DType::F32, DType::F16) => cast::chunked(x.as_slice(), y.as_mut_slice(), blocks::from_acc::<f16>),
             (from, to) => any!(from, T => any!(to, U => cast::exact::<T, U>(x.as_slice(), y.as_mut_slice()))),
         }
         Ok(())

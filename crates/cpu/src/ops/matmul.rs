@@ -10,7 +10,7 @@ use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{MatmulOps, MatmulParams, Strides};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Result, checks};
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
@@ -28,6 +28,16 @@ impl MatmulOps for Cpu {
     ) -> Result<()> {
         checks::linear(self, p, x, w, bias, y)?;
         crate::dispatch::float!(y.dtype(), T => run::<T>(self, p, x, w, bias, y))
+    }
+
+    fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
+        let shape = GemmShape::new(p);
+        let algorithm = match dtype {
+            _ if shape.m == 0 || shape.n == 0 => return None,
+            DType::F64 => plan::choose::<f64>(&shape),
+            _ => plan::choose::<f32>(&shape),
+        };
+        Some(algorithm.name())
     }
 }
 
@@ -60,13 +70,7 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
 const SMALL_WORK: usize = 16 * BLOCK_WORK;
 
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
-    let shape = GemmShape {
-        m: p.m as usize,
-        n: p.n as usize,
-        k: p.k as usize,
-        trans_a: p.trans_a == 1,
-        trans_b: p.trans_b == 1,
-    };
+    let shape = GemmShape::new(p);
     if c.is_empty() {
         return Ok(());
     }

@@ -147,7 +147,7 @@ fn max_pool<T: Float>(g: &Geometry, x: &[T], y: &mut [T], index: &mut [i32]) {
                                 if seen {
                                     for ((y, index), &x) in y.iter_mut().zip(index.iter_mut()).zip(x) {
                                         // A NaN wins, and the first one keeps its place.
-                                        let (new, best) = (x.wide(), y.wide());
+                                        let (new, best) = (x.to_acc(), y.to_acc());
                                         let wins = (new > best) | ((new != new) & (best == best));
                                         *y = if wins { x } else { *y };
                                         *index = if wins { position } else { *index };

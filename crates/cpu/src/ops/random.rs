@@ -139,7 +139,7 @@ impl RandomOps for Cpu {
                 |at, words, y| {
                     for ((y, x), &word) in y.iter_mut().zip(&x[at..]).zip(words) {
                         // Both are computed, so that the choice is not a branch.
-                        let kept = T::narrow(x.wide() * scale);
+                        let kept = T::from_acc(x.to_acc() * scale);
                         *y = if uniform(word) < a { zero } else { kept };
                     }
                 },

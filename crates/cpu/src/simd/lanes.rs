@@ -77,15 +77,15 @@ pub(crate) fn block_by_block<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T]
     let mut out = [T::Acc::default(); BLOCK];
     for (i, y) in y.chunks_mut(BLOCK).enumerate() {
         for (wide, x) in wide.iter_mut().zip(&x) {
-            widen(&x[i * BLOCK..][..y.len()], &mut wide[..y.len()]);
+            to_acc(&x[i * BLOCK..][..y.len()], &mut wide[..y.len()]);
         }
         kernel(std::array::from_fn(|k| &wide[k][..y.len()]), &mut out[..y.len()]);
-        narrow(&out[..y.len()], y);
+        from_acc(&out[..y.len()], y);
     }
 }
 
 /// Widens a slice to the accumulating type.
-pub(crate) fn widen<T: Float>(x: &[T], y: &mut [T::Acc]) {
+pub(crate) fn to_acc<T: Float>(x: &[T], y: &mut [T::Acc]) {
     debug_assert_eq!(x.len(), y.len());
     match T::DTYPE {
         DType::F16 => cast_slice::<T, f16>(x).convert_to_f32_slice(cast_slice_mut(y)),
@@ -93,7 +93,7 @@ pub(crate) fn widen<T: Float>(x: &[T], y: &mut [T::Acc]) {
             #[inline(always)]
             || {
                 for (y, x) in y.iter_mut().zip(x) {
-                    *y = x.wide();
+                    *y = x.to_acc();
                 }
             },
         ),
@@ -101,7 +101,7 @@ pub(crate) fn widen<T: Float>(x: &[T], y: &mut [T::Acc]) {
 }
 
 /// Rounds a slice of the accumulating type to storage.
-pub(crate) fn narrow<T: Float>(x: &[T::Acc], y: &mut [T]) {
+pub(crate) fn from_acc<T: Float>(x: &[T::Acc], y: &mut [T]) {
     debug_assert_eq!(x.len(), y.len());
     match T::DTYPE {
         DType::F16 => cast_slice_mut::<T, f16>(y).convert_from_f32_slice(cast_slice(x)),

@@ -22,7 +22,7 @@ impl<'a, A: Element> Upcast<'a, A> {
         let mut copy = cpu.scratch(A::DTYPE, x.len())?;
         chunks_mut(copy.as_mut_slice::<A>(), 1, 1, |at, chunk| {
             for (y, x) in chunk.iter_mut().zip(&x[at..]) {
-                *y = x.wide();
+                *y = x.to_acc();
             }
         });
         Ok(Upcast::Copy(copy))
@@ -51,7 +51,7 @@ pub(crate) fn write_upcast<T: Stored>(
     let wide = wide.as_slice::<T::Acc>();
     chunks_mut(y, 1, 1, |at, chunk| {
         for (y, &x) in chunk.iter_mut().zip(&wide[at..]) {
-            *y = T::narrow(x);
+            *y = T::from_acc(x);
         }
     });
     Ok(())

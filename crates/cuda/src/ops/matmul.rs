@@ -35,6 +35,10 @@ const _: () = assert!(size_of::<Cut>() == 24);
 const THREADS: u64 = 256;
 
 impl MatmulOps for Cuda {
+    fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
+        Some(self.matmul_plan(p, dtype).algorithm().name())
+    }
+
     fn matmul(&self, p: &MatmulParams, a: &CudaBuffer, b: &CudaBuffer, c: &mut CudaBuffer) -> Result<()> {
         checks::matmul(self, p, a, b, c)?;
         self.matmul_with(self.matmul_plan(p, c.dtype()), p, a, b, None, c)

@@ -1,7 +1,7 @@
 //! Self-attention of several heads, one fused op. Beside it stands its definition in other ops: what gradients of gradients
 //! are taken of, and what runs on a backend that does not fuse it.
 
-use super::reduce::wide_dtype;
+use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, vjp};
 use crate::{Backend, Indices, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
@@ -43,7 +43,7 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
 /// The mask of what a position may not see, `[t, t]`: 1 above the diagonal. Made where it is used, so that a captured step
 /// uploads nothing.
 fn later<B: Backend>(like: &Tensor<B>, t: usize) -> Result<Indices<B>> {
-    let place = Tensor::ones(like.backend(), &[t], wide_dtype(like.dtype()))?.cumsum(0)?;
+    let place = Tensor::ones(like.backend(), &[t], acc_dtype(like.dtype()))?.cumsum(0)?;
     place.reshape(&[1, t])?.gt(&place.reshape(&[t, 1])?)
 }
 
@@ -66,7 +66,7 @@ impl<B: Backend> Tensor<B> {
         }
         let backend = self.backend();
         let mut y = self.alloc_like(shape)?;
-        let mut lse = backend.alloc(wide_dtype(self.dtype()), p.rows())?;
+        let mut lse = backend.alloc(acc_dtype(self.dtype()), p.rows())?;
         backend.attention(&p, self.buffer(), &mut y, &mut lse)?;
         Ok(
             Tensor::from_buffer(backend, y, shape).record(OP, &[self], || Attention {

@@ -9,12 +9,12 @@ mod pointwise;
 
 pub use cross_entropy::CrossEntropyOptions;
 
-use crate::ops::reduce::wide_dtype;
+use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};
 
 /// A tensor in the dtype that a loss is computed in.
 fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
-    x.to_dtype(wide_dtype(x.dtype()))
+    x.to_dtype(acc_dtype(x.dtype()))
 }
 
 /// What becomes of the losses of single elements or rows.

@@ -4,7 +4,7 @@
 //! gradients of gradients are taken of, what tests compare the fused op with, and what an empty tensor goes through, which a
 //! backend never sees.
 
-use super::reduce::wide_dtype;
+use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, no_grad, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
@@ -88,7 +88,7 @@ const REDUCED: [isize; 2] = [1, 3];
 /// `x` as a norm sees it, in the precision of arithmetic.
 fn seen<B: Backend>(p: &GroupNormParams, x: &Tensor<B>) -> Result<Tensor<B>> {
     let view = [p.samples, p.positions, p.groups, p.width].map(|d| d as usize);
-    x.to_dtype(wide_dtype(x.dtype()))?.reshape(&view)
+    x.to_dtype(acc_dtype(x.dtype()))?.reshape(&view)
 }
 
 /// The definition of the norms in primitive ops.
@@ -163,7 +163,7 @@ fn fused<B: Backend>(
     (scale, shift): Affine<'_, B>,
 ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
     let (backend, stats) = (x.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
-    let alloc = || backend.alloc(wide_dtype(x.dtype()), stats.size());
+    let alloc = || backend.alloc(acc_dtype(x.dtype()), stats.size());
     let (mut y, mut mean, mut rstd) = (x.alloc_like(*x.shape())?, alloc()?, alloc()?);
     backend.group_norm(
         &p,
@@ -221,7 +221,7 @@ impl<B: Backend> Tensor<B> {
         }
         let channels = Shape::new(&[p.groups as usize])?;
         check_affine("batch_norm", self, (scale, shift), &channels)?;
-        let wide = wide_dtype(self.dtype());
+        let wide = acc_dtype(self.dtype());
         if self.size() == 0 {
             let nothing = Tensor::full(self.backend(), &channels, wide, f64::NAN)?;
             return Ok((composed(&p, self, (scale, shift))?, nothing.clone(), nothing));
@@ -261,11 +261,11 @@ impl<B: Backend> Tensor<B> {
             if stat.is_tracked() {
                 return Err(Error::NoGradient { op: OP });
             }
-            if stat.dtype() != wide_dtype(self.dtype()) {
+            if stat.dtype() != acc_dtype(self.dtype()) {
                 return Err(Error::DTypeMismatch {
                     op: OP,
                     lhs: stat.dtype(),
-                    rhs: wide_dtype(self.dtype()),
+                    rhs: acc_dtype(self.dtype()),
                 });
             }
             if stat.shape()[..] != channels {

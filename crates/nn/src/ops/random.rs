@@ -1,7 +1,7 @@
 //! Random tensors and dropout. Every number is Philox4x32-10 of (seed, stream, step, element): the same on every
 //! device, and for any number of threads.
 
-use super::reduce::wide_dtype;
+use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::tensor::require_float;
 use crate::{Backend, DType, Error, Indices, Result, Rng, Shape, Stream, Tensor};
@@ -56,10 +56,10 @@ fn apply<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Resu
 fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
     let backend = x.backend();
     let uniform = RandomParams::new("dropout", Distribution::Uniform, x.size(), (0.0, 1.0), p.seed, p.stream)?;
-    let mut u = backend.alloc(wide_dtype(x.dtype()), x.size())?;
+    let mut u = backend.alloc(acc_dtype(x.dtype()), x.size())?;
     backend.random(&uniform, step.buffer(), &mut u)?;
     let dropped = Tensor::from_buffer(backend, u, *x.shape()).lt_scalar(p.a)?;
-    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
+    let wide = x.to_dtype(acc_dtype(x.dtype()))?;
     // Everything is dropped at a probability of 1, where the factor would be infinite.
     let kept = if p.a < 1.0 {
         wide.mul_scalar(1.0 / (1.0 - p.a))?

@@ -44,7 +44,7 @@ struct ExtremeRule<B: Backend> {
 impl<B: Backend> Rule<B> for ExtremeRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         // Ties are counted in a dtype that holds their number.
-        let (x, wide) = (self.x.detach(), wide_dtype(self.x.dtype()));
+        let (x, wide) = (self.x.detach(), acc_dtype(self.x.dtype()));
         let extreme = cx.output().detach().reshape(&self.axes.kept)?;
         // A NaN equals nothing, itself included.
         let hit = x.eq(&extreme)?.to_float(wide)?.masked_fill(&x.ne(&x)?, 1.0)?;
@@ -196,7 +196,7 @@ fn cumsum<B: Backend>(x: &Tensor<B>, axis: isize, reverse: bool) -> Result<Tenso
 }
 
 /// The dtype that a composed op computes in, so that halves are rounded once, at its end.
-pub(super) fn wide_dtype(dtype: DType) -> DType {
+pub(super) fn acc_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
         _ => DType::F32,
@@ -253,7 +253,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range or named twice.
     pub fn var(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let x = self.to_dtype(acc_dtype(self.dtype()))?;
         let (var, axes, mean) = x.variance("var", axes, correction, keep_dim)?;
         let rule = || VarRule {
             axes,
@@ -268,7 +268,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::var`].
     pub fn std(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
-        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let x = self.to_dtype(acc_dtype(self.dtype()))?;
         let (var, axes, mean) = x.variance("std", axes, correction, keep_dim)?;
         let rule = || StdRule {
             axes,
@@ -305,7 +305,7 @@ impl<B: Backend> Tensor<B> {
     pub fn norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
         match p {
             2.0 => {
-                let wide = no_grad(|| self.to_dtype(wide_dtype(self.dtype())))?;
+                let wide = no_grad(|| self.to_dtype(acc_dtype(self.dtype())))?;
                 let (squares, axes) = reduce("norm", Reduce::SumSquares, &wide, axes, keep_dim)?;
                 let y = no_grad(|| squares.sqrt()?.to_dtype(self.dtype()))?;
                 Ok(y.record("norm", &[self], || NormRule { axes, x: self.clone() }))
@@ -327,7 +327,7 @@ impl<B: Backend> Tensor<B> {
             let zero = x.eq_scalar(0.0)?;
             x.masked_fill(&zero, 1.0)?.powf(exponent)?.masked_fill(&zero, 0.0)
         };
-        let x = self.to_dtype(wide_dtype(self.dtype()))?;
+        let x = self.to_dtype(acc_dtype(self.dtype()))?;
         let sum = power(&x.abs()?, p)?.sum(axes, keep_dim)?;
         power(&sum, 1.0 / p)?.to_dtype(self.dtype())
     }
@@ -342,7 +342,7 @@ impl<B: Backend> Tensor<B> {
         let (p, kept) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, true)?;
         let (_, to) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, keep_dim)?;
         let y = no_grad(|| -> Result<_> {
-            let x = self.to_dtype(wide_dtype(self.dtype()))?;
+            let x = self.to_dtype(acc_dtype(self.dtype()))?;
             if p.count == 0 {
                 return Tensor::full(self.backend(), &to, self.dtype(), f64::NEG_INFINITY);
             }

@@ -1,7 +1,7 @@
 //! Softmax and log-softmax.
 
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, no_grad};
-use crate::ops::reduce::wide_dtype;
+use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Op, SoftmaxParams};
 
@@ -48,7 +48,7 @@ fn composed<B: Backend>(x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<
     if x.size() == 0 {
         return Ok(x.detach());
     }
-    let wide = x.to_dtype(wide_dtype(x.dtype()))?;
+    let wide = x.to_dtype(acc_dtype(x.dtype()))?;
     let below = wide.sub(&wide.max(&[axis], true)?)?;
     let powers = below.exp()?;
     let total = powers.sum(&[axis], true)?;

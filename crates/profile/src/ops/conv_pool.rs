@@ -4,7 +4,7 @@ use super::{optional, size};
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
-use kiln_core::{Backend, Buffer, Cost, Result, checks};
+use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
 /// The result of the convolution stays inside of the op: it counts no bytes, whether it is kept in memory or not.
 impl<B: Backend> ConvPoolOps for Profiled<B> {
@@ -22,9 +22,14 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
             flops: p.conv.flops(),
             bytes: p.conv.seen() * size(x) + bytes(w) + optional(bias) + bytes(y) + bytes(index),
         };
-        self.op("conv_max_pool", cost, Detail::Conv(p.conv, None), |b| {
+        let algorithm = self.inner().conv_pool_algorithm(p, y.dtype());
+        self.op("conv_max_pool", cost, Detail::Conv(p.conv, algorithm), |b| {
             b.conv_max_pool(p, x, w, bias, y, index)
         })
+    }
+
+    fn conv_pool_algorithm(&self, p: &ConvPoolParams, dtype: DType) -> Option<&'static str> {
+        self.inner().conv_pool_algorithm(p, dtype)
     }
 
     fn conv_max_pool_grad(

@@ -4,20 +4,29 @@ use super::optional;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{MatmulOps, MatmulParams};
-use kiln_core::{Backend, Cost, Result, checks};
+use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
-fn product(p: &MatmulParams) -> Detail {
-    Detail::Product([p.batches() as u64, p.m, p.n, p.k])
+impl<B: Backend> Profiled<B> {
+    fn product(&self, p: &MatmulParams, dtype: DType) -> Detail {
+        let sizes = [p.batches() as u64, p.m, p.n, p.k];
+        Detail::Product(sizes, self.inner().matmul_algorithm(p, dtype))
+    }
 }
 
 impl<B: Backend> MatmulOps for Profiled<B> {
+    fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
+        self.inner().matmul_algorithm(p, dtype)
+    }
+
     fn matmul(&self, p: &MatmulParams, a: &B::Buffer, b: &B::Buffer, c: &mut B::Buffer) -> Result<()> {
         checks::matmul(self, p, a, b, c)?;
         let cost = Cost {
             flops: p.flops(),
             bytes: bytes(a) + bytes(b) + bytes(c),
         };
-        self.op("matmul", cost, product(p), |inner| inner.matmul(p, a, b, c))
+        self.op("matmul", cost, self.product(p, c.dtype()), |inner| {
+            inner.matmul(p, a, b, c)
+        })
     }
 
     fn linear(
@@ -33,6 +42,8 @@ impl<B: Backend> MatmulOps for Profiled<B> {
             flops: p.flops(),
             bytes: bytes(x) + bytes(w) + optional(bias) + bytes(y),
         };
-        self.op("linear", cost, product(p), |b| b.linear(p, x, w, bias, y))
+        self.op("linear", cost, self.product(p, y.dtype()), |b| {
+            b.linear(p, x, w, bias, y)
+        })
     }
 }

@@ -4,6 +4,7 @@ use crate::output::{bytes, line, operations, table, thousands};
 use kiln_core::Cost;
 use kiln_profile::{Rates, Row, Share};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// The parts of a step that have no gradient: their time is neither forward nor backward.
 const ONE_WAY: [&str; 4] = ["input", "backward", "optimizer", "step"];
@@ -76,8 +77,19 @@ fn cells(row: &Row, step: f64) -> Vec<String> {
     ]
 }
 
+/// The algorithms of each op.
+fn by_op(algorithms: &[(&str, &str)]) -> Map<String, Value> {
+    let mut ops = BTreeMap::<&str, Vec<&str>>::new();
+    for (op, algorithm) in algorithms {
+        ops.entry(op).or_default().push(algorithm);
+    }
+    ops.into_iter()
+        .map(|(op, a)| (op.to_string(), json!(a.join(", "))))
+        .collect()
+}
+
 /// The columns of the table of algorithms.
-const ALGORITHMS: [&str; 4] = ["convolution", "forward", "data gradient", "weight gradient"];
+const ALGORITHMS: [&str; 2] = ["layer", "algorithms of its products and convolutions"];
 
 impl Report {
     fn sum(&self, of: impl Fn(&Row) -> f64) -> f64 {
@@ -157,16 +169,11 @@ impl Report {
         ]
     }
 
-    /// A row for each layer with a convolution, in the table's order: the algorithms of its products.
+    /// A row for each layer with products or convolutions, in the table's order: its ops, each with its algorithm.
     fn algorithms(&self) -> Vec<Vec<String>> {
         let row = |r: &Row| {
-            let of = |op: &str| {
-                let chosen = r.algorithms.iter().filter(|(name, _)| *name == op).map(|(_, a)| *a);
-                chosen.collect::<Vec<_>>().join(", ")
-            };
-            let mut cells = vec![label(r)];
-            cells.extend(["conv", "conv_data_grad", "conv_weight_grad"].map(of));
-            cells
+            let ops = r.algorithms.iter().map(|(op, algorithm)| format!("{op}: {algorithm}"));
+            vec![label(r), ops.collect::<Vec<_>>().join(", ")]
         };
         self.rows.iter().filter(|r| !r.algorithms.is_empty()).map(row).collect()
     }
@@ -225,7 +232,7 @@ impl Report {
                 "seconds": r.seconds(),
                 "floor_seconds": r.floor(),
                 "gap_seconds": r.gap(),
-                "algorithms": r.algorithms.iter().map(|(op, a)| (op.to_string(), json!(a))).collect::<Map<_, _>>(),
+                "algorithms": by_op(&r.algorithms),
             })
         };
         let cost: Cost = self.rows.iter().map(Row::cost).sum();

@@ -157,9 +157,9 @@ fn gather<T: Float>(p: &BroadcastParams, strides: &Strides, x: &[T], start: usiz
     rows(p, [strides], start, wide.len(), |at, len, [from]| {
         let wide = &mut wide[at..at + len];
         match row(x, from, stride, len) {
-            Row::One(x) => wide.fill(x.wide()),
-            Row::Slice(x) if len < 16 => wide.iter_mut().zip(x).for_each(|(y, x)| *y = x.wide()),
-            Row::Slice(x) => blocks::widen(x, wide),
+            Row::One(x) => wide.fill(x.to_acc()),
+            Row::Slice(x) if len < 16 => wide.iter_mut().zip(x).for_each(|(y, x)| *y = x.to_acc()),
+            Row::Slice(x) => blocks::to_acc(x, wide),
         }
     });
 }
@@ -192,7 +192,7 @@ pub(super) fn pairs<T: Float>(
                 let wide = &mut wide[k][..n];
                 match patterns[k] {
                     Pattern::Same if exact::<T>() => {}
-                    Pattern::Same => blocks::widen(&x[at..at + n], wide),
+                    Pattern::Same => blocks::to_acc(&x[at..at + n], wide),
                     // A block is whole rows, or the operand one value: what the first block saw fits the others.
                     Pattern::Repeated if i > 0 && (row <= BLOCK || inner(p, strides) == 0) => {}
                     _ => gather(p, strides, x, at, wide),
@@ -206,7 +206,7 @@ pub(super) fn pairs<T: Float>(
                 kernel(operands, cast_slice_mut(y));
             } else {
                 kernel(operands, &mut out[..n]);
-                blocks::narrow(&out[..n], y);
+                blocks::from_acc(&out[..n], y);
             }
         }
     });

@@ -109,8 +109,8 @@ where
                     let at = j * inner + column..j * inner + column + width;
                     let lanes = part.iter_mut().zip(&total);
                     for ((y, &x), (part, &total)) in y[at.clone()].iter_mut().zip(&x[at]).zip(lanes) {
-                        *part += x.wide();
-                        *y = T::narrow(total + *part);
+                        *part += x.to_acc();
+                        *y = T::from_acc(total + *part);
                     }
                     if step % BLOCK == BLOCK - 1 {
                         for (total, part) in total[..width].iter_mut().zip(&mut part) {
@@ -147,7 +147,7 @@ where
         for (o, ((values, index), order)) in rows_of.enumerate() {
             let x = &x[(chunk * rows + o) * n * inner..][..n * inner];
             for i in 0..inner {
-                let at = |j: i32| x[j as usize * inner + i].wide();
+                let at = |j: i32| x[j as usize * inner + i].to_acc();
                 // No two entries are equal in this order, so unstable sorting gives one result.
                 let compare = |&a: &i32, &b: &i32| match (at(a), at(b)) {
                     (u, v) if before(u, v, reverse, !reverse) => Ordering::Less,

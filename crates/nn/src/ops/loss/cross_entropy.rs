@@ -2,7 +2,7 @@
 
 use super::{Reduction, widened};
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
-use crate::ops::reduce::wide_dtype;
+use crate::ops::reduce::acc_dtype;
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{CrossEntropyParams, Op};
@@ -194,7 +194,7 @@ impl<B: Backend> Tensor<B> {
             return options.reduction.weighted(&loss, &weight)?.to_dtype(self.dtype());
         }
         let rows = *labels.shape();
-        let alloc = || self.backend().alloc(wide_dtype(self.dtype()), rows.size());
+        let alloc = || self.backend().alloc(acc_dtype(self.dtype()), rows.size());
         let (mut loss, mut weight) = (alloc()?, alloc()?);
         self.backend().cross_entropy(
             &p,

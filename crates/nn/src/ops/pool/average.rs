@@ -1,7 +1,7 @@
 //! Average pooling over windows and over the cells of an even division.
 
 use crate::autograd::{Rule, RuleContext};
-use crate::ops::reduce::wide_dtype;
+use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams};
 
@@ -51,7 +51,7 @@ impl Average {
         };
         let (input, output) = (input.map(|d| d as usize), output.map(|d| d as usize));
         let [batch, channels] = [x.shape()[0], x.shape()[x.rank() - 1]];
-        let mut y = x.to_dtype(wide_dtype(x.dtype()))?;
+        let mut y = x.to_dtype(acc_dtype(x.dtype()))?;
         for i in 0..3 {
             // Axes before are pooled, axes behind are not yet.
             let before = batch * output[..i].iter().product::<usize>();
