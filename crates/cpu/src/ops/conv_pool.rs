@@ -33,8 +33,8 @@ impl ConvPoolOps for Cpu {
 
     fn conv_pool_algorithm(&self, p: &ConvPoolParams, dtype: DType) -> Option<&'static str> {
         Some(match (BatchSplit::fitting(self, p), dtype) {
-            (Some(parts), DType::F64) => parts.choose::<f64>(p).name(),
-            (Some(parts), _) => parts.choose::<f32>(p).name(),
+            (Some(parts), DType::F64) => parts.algorithm::<f64>(p),
+            (Some(parts), _) => parts.algorithm::<f32>(p),
             (None, _) => "two ops",
         })
     }

@@ -31,27 +31,6 @@ const PART: usize = 1 << 17;
 /// Elements of the partial gradients of a weight, together, at most.
 pub(super) const SUMS: usize = 1 << 20;
 
-/// A way to pool what a convolution gives before it leaves the cache.
-pub(super) enum FusedPool<A: Scalar> {
-    /// Of four sums, the largest alone leaves the registers.
-    InRegisters(PooledConv<A>),
-    /// Lines of a planar convolution are pooled in pairs.
-    Planar,
-    /// The result of a few images is pooled while it is in cache.
-    InCache,
-}
-
-impl<A: Scalar> FusedPool<A> {
-    /// How profiles call it.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            FusedPool::InRegisters(_) => "pooled in registers",
-            FusedPool::Planar => "pooled planar",
-            FusedPool::InCache => "pooled in cache",
-        }
-    }
-}
-
 /// The images of a batch, some at a time.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSplit {
@@ -122,15 +101,19 @@ impl BatchSplit {
         ]
     }
 
-    /// The algorithm of the forward pass.
-    pub(super) fn choose<A: Scalar>(&self, p: &ConvPoolParams) -> FusedPool<A> {
-        if let Some((pooled, _)) = self.pooled(p) {
-            return FusedPool::InRegisters(pooled);
-        }
-        let beside = has_relu_or_none(p) && is_2x2_stride2(&self.pool);
-        match choose::<A>(Pass::Forward, &self.conv, true) {
-            Algorithm::Planar if beside => FusedPool::Planar,
-            _ => FusedPool::InCache,
+    /// True if lines of a planar convolution are pooled in pairs.
+    fn is_planar<A: Scalar>(&self, p: &ConvPoolParams) -> bool {
+        has_relu_or_none(p)
+            && is_2x2_stride2(&self.pool)
+            && matches!(choose::<A>(Pass::Forward, &self.conv, true), Algorithm::Planar)
+    }
+
+    /// How profiles call the way that the forward pass takes.
+    pub(super) fn algorithm<A: Scalar>(&self, p: &ConvPoolParams) -> &'static str {
+        match self.pooled::<A>(p) {
+            Some(_) => "pooled in registers",
+            None if self.is_planar::<A>(p) => "pooled planar",
+            None => "pooled in cache",
         }
     }
 
@@ -145,20 +128,17 @@ impl BatchSplit {
         let [_, result, of_image] = self.sizes();
         let activation = p.conv.activation();
         let outputs = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
-        match self.choose::<A>(p) {
-            FusedPool::InRegisters(pooled) => {
-                let w = pooled.pack(cpu, w)?;
-                return self.by_work().each(x, outputs, |x, outputs| {
-                    pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
-                });
-            }
-            FusedPool::Planar => {
-                let planes = Planes::new(cpu, &self.conv, w)?;
-                return self.by_work().each(x, outputs, |x, outputs| {
-                    planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
-                });
-            }
-            FusedPool::InCache => {}
+        if let Some((pooled, parts)) = self.pooled(p) {
+            let w = pooled.pack(cpu, w)?;
+            return parts.each(x, outputs, |x, outputs| {
+                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
+            });
+        }
+        if self.is_planar::<A>(p) {
+            let planes = Planes::new(cpu, &self.conv, w)?;
+            return self.by_work().each(x, outputs, |x, outputs| {
+                planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
+            });
         }
         self.each(x, outputs, |x, (y, index)| {
             let images = y.len() / of_image;
