@@ -2,7 +2,7 @@
 
 /// Makes a test of every suite. The argument makes the backend, and is written with paths that hold in any module:
 ///
-/// ```ignore
+/// ```text
 /// kiln_testkit::suites!(kiln_cpu::Cpu::poisoned());
 /// ```
 #[macro_export]
