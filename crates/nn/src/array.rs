@@ -1,4 +1,4 @@
-//! What tensors of floats and of integers have in common: shared memory on a device, and a shape.
+//! The array below tensors of floats and of integers: shared memory on a device, and a shape.
 
 use crate::memory::{Memory, own};
 use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};

@@ -6,7 +6,7 @@
 use crate::gemm::microkernel::unrolled;
 use crate::simd::vector::Vector;
 
-/// What is transposed at once: `to[k·to_step + n] = from[n·from_step + k]` for `n < rows` and `k < columns`, both at most the
+/// A part of a matrix to transpose at once: `to[k·to_step + n] = from[n·from_step + k]` for `n < rows` and `k < columns`, both at most the
 /// elements of a vector.
 pub(crate) struct Square<A> {
     pub(crate) from: *const A,

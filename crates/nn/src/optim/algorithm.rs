@@ -8,7 +8,7 @@ use kiln_core::ops::{Op, OptimSlot};
 /// A rule is written in tensor ops, [`step`](Algorithm::step), and so runs on every backend. A backend may have a kernel that makes
 /// the update of all parameters in one call: then [`FUSED`](Algorithm::FUSED) names it, and [`fused`](Algorithm::fused) calls it.
 pub trait Algorithm: Clone + Send + Sync + 'static {
-    /// What errors call the optimizer.
+    /// The optimizer's name in errors.
     const NAME: &'static str;
 
     /// The backend's op that makes the same update, if there is one.
@@ -26,7 +26,7 @@ pub trait Algorithm: Clone + Send + Sync + 'static {
     /// Names of the state kept per parameter, in the order of [`Update::state`]; those of `torch.optim`.
     fn states(&self) -> Vec<&'static str>;
 
-    /// What the state starts with.
+    /// The value that every element of the state starts with.
     fn initial(&self) -> f64 {
         0.0
     }
@@ -60,7 +60,7 @@ pub trait Algorithm: Clone + Send + Sync + 'static {
     }
 }
 
-/// What an update is computed from, in the precision of arithmetic: f32, or f64 for f64.
+/// The operands of one parameter's update, in the precision of arithmetic: f32, or f64 for f64.
 #[derive(Debug)]
 pub struct Update<'a, B: Backend> {
     /// The parameter.
@@ -81,7 +81,7 @@ impl<B: Backend> Update<'_, B> {
     /// The gradient with an L2 penalty: `g + weight_decay·p`.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn penalized(&self) -> Result<Tensor<B>> {
         match self.weight_decay {
             0.0 => Ok(self.grad.clone()),
@@ -92,7 +92,7 @@ impl<B: Backend> Update<'_, B> {
     /// The running mean `decay·state[i] + (1 − decay)·x`.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn mean(&self, i: usize, decay: f64, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.state[i].mul_scalar(decay)?.add(&x.mul_scalar(1.0 - decay)?)
     }
@@ -100,7 +100,7 @@ impl<B: Backend> Update<'_, B> {
     /// The parameter after a step: `p − lr·direction`.
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn descended(&self, direction: &Tensor<B>) -> Result<Tensor<B>> {
         self.param.sub(&direction.mul(&self.lr)?)
     }

@@ -1,4 +1,4 @@
-//! What moves elements: views, and picking by indices.
+//! Ops that move elements: views, and picking by indices.
 
 use super::{Reference, ReferenceBuffer};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};

@@ -170,7 +170,7 @@ fn large_scores_do_not_overflow() {
     assert!(three.iter().flatten().all(|x| x.is_finite()));
 }
 
-/// What is not a number comes through where plain loops let it through, and earlier positions do not see it.
+/// A value that is not finite comes through where plain loops let it through, and earlier positions do not see it.
 #[test]
 fn a_nan_reaches_those_that_see_it() {
     const DIMS: [usize; 4] = [1, 60, 2, 8];
