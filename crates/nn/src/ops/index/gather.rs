@@ -119,7 +119,7 @@ fn put<B: Backend>(by: By, p: &IndexParams, source: &Tensor<B>, index: &Indices<
         By::Entry => {
             let by = by_element(p, index)?;
             let added = source.backend().scatter_add(p, source.buffer(), &by, y);
-            added.map_err(|e| of_entry(e, p))
+            added.map_err(|e| asked("index_add", e, entry(p)))
         }
     }
 }
@@ -136,25 +136,28 @@ fn select<B: Backend>(
         return backend.index_select(p, x, index.buffer(), y);
     }
     let read = backend.gather(p, x, &by_element(p, index)?, y);
-    read.map_err(|e| of_entry(e, p))
+    read.map_err(|e| asked("index_select", e, entry(p)))
 }
 
-/// The error of an index repeated by [`by_element`], with its place among the entries.
-fn of_entry(e: Error, p: &IndexParams) -> Error {
+/// The error of a composed op under the name that was asked for, with the index's place among the caller's.
+fn asked(op: &'static str, e: Error, place: impl Fn(usize) -> usize) -> Error {
     match e {
         Error::IndexOutOfRange {
-            op,
-            index,
-            position,
-            size,
+            index, position, size, ..
         } => Error::IndexOutOfRange {
             op,
             index,
-            position: position / (p.inner as usize).max(1) % (p.count as usize).max(1),
+            position: place(position),
             size,
         },
         other => other,
     }
+}
+
+/// The entry that an element's index of [`by_element`] was repeated from.
+fn entry(p: &IndexParams) -> impl Fn(usize) -> usize {
+    let (inner, count) = ((p.inner as usize).max(1), (p.count as usize).max(1));
+    move |position| position / inner % count
 }
 
 /// An index for each element of `[outer, count, inner]` from one for each entry.
@@ -323,7 +326,8 @@ impl<B: Backend> Indices<B> {
             let mut ones = self.backend().alloc(dtype, self.size())?;
             self.backend().fill(1.0, &mut ones)?;
             self.backend().fill(0.0, &mut y)?;
-            self.backend().scatter_add(&p, &ones, self.buffer(), &mut y)?;
+            let added = self.backend().scatter_add(&p, &ones, self.buffer(), &mut y);
+            added.map_err(|e| asked("one_hot", e, |row| row))?;
         }
         Ok(Tensor::from_buffer(self.backend(), y, to))
     }
