@@ -1,7 +1,7 @@
 //! Memory and execution: what a backend provides beside its ops.
 
 use crate::ops::Op;
-use crate::{DType, Element, Error, Observer, Result, checks, host};
+use crate::{DType, Element, Error, Observer, Result, host};
 use std::sync::Arc;
 
 /// Memory on a backend's device, tagged with its dtype.
@@ -133,15 +133,41 @@ pub trait Runtime: Clone + Send + Sync + 'static {
 
     /// Overwrites a buffer of dtype `T` and of as many elements; any other is an error.
     fn write<T: Element>(&self, values: &[T], buffer: &mut Self::Buffer) -> Result<()> {
-        checks::write::<T, _>(self, values, buffer)?;
+        holds(self, "write", "buffer", buffer, T::DTYPE, values.len())?;
         self.upload_bytes(bytemuck::cast_slice(values), buffer)
     }
 
     /// The elements of a buffer of dtype `T`; one of another dtype is an error.
     fn download<T: Element>(&self, buffer: &Self::Buffer) -> Result<Vec<T>> {
-        checks::download::<T, _>(self, buffer)?;
+        holds(self, "download", "buffer", buffer, T::DTYPE, buffer.len())?;
         let mut values = host::repeat(T::zeroed(), buffer.len())?;
         self.download_bytes(buffer, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)
     }
+}
+
+/// Compares an operand of an op with what the op needs of it: memory of this device, of that dtype and length.
+pub(crate) fn holds<R: Runtime>(
+    on: &R,
+    op: &'static str,
+    operand: &'static str,
+    buffer: &R::Buffer,
+    dtype: DType,
+    len: usize,
+) -> Result<()> {
+    if !on.owns(buffer) {
+        let expected = format!("memory of {} from the same handle or a clone of it", on.name());
+        return Err(Error::invalid(op, operand, "another device's memory", expected));
+    }
+    if buffer.dtype() == dtype && buffer.len() == len {
+        return Ok(());
+    }
+    Err(Error::Operand {
+        op,
+        operand,
+        dtype: buffer.dtype(),
+        len: buffer.len(),
+        expected_dtype: dtype,
+        expected_len: len,
+    })
 }

@@ -1,7 +1,7 @@
 //! Copies between host and device, and on a device.
 
 use super::Operands;
-use crate::{Buffer, Element, Error, Result, Runtime};
+use crate::{Buffer, Error, Result, Runtime};
 
 fn bytes<R: Runtime>(on: &R, op: &'static str, operand: &'static str, buffer: &R::Buffer, host: usize) -> Result<()> {
     Operands::new(on, op).holds(operand, buffer, buffer.dtype(), buffer.len())?;
@@ -51,20 +51,4 @@ pub fn copy<R: Runtime>(on: &R, src: &R::Buffer, dst: &R::Buffer) -> Result<()> 
     let of = Operands::new(on, "copy");
     of.holds("src", src, src.dtype(), src.len())?;
     of.holds("dst", dst, src.dtype(), src.len())
-}
-
-/// Checks [`Runtime::write`].
-///
-/// # Errors
-/// A buffer of another dtype or length.
-pub fn write<T: Element, R: Runtime>(on: &R, values: &[T], buffer: &R::Buffer) -> Result<()> {
-    Operands::new(on, "write").holds("buffer", buffer, T::DTYPE, values.len())
-}
-
-/// Checks [`Runtime::download`].
-///
-/// # Errors
-/// A buffer of another dtype.
-pub fn download<T: Element, R: Runtime>(on: &R, buffer: &R::Buffer) -> Result<()> {
-    Operands::new(on, "download").holds("buffer", buffer, T::DTYPE, buffer.len())
 }
