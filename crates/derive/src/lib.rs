@@ -35,7 +35,7 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
     let (generics, arguments, predicates) = input.generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
-        impl #generics ::kiln_nn::Module<#backend> for #name #arguments #predicates {
+        impl #generics ::kiln_nn::Walkable<#backend> for #name #arguments #predicates {
             fn kind(&self) -> &'static str {
                 #kind
             }

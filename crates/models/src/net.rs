@@ -1,7 +1,7 @@
 //! Networks of either kind of input behind one interface.
 
 use kiln_core::{Backend, Error, ModuleId, Result};
-use kiln_nn::{Indices, Layer, Module, Tensor, Walk, WalkMut, no_grad, predict};
+use kiln_nn::{Indices, Layer, Module, Tensor, Walk, WalkMut, Walkable, no_grad, predict};
 
 /// A batch that a network takes.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ impl<B: Backend> Net<B> {
     }
 }
 
-impl<B: Backend> Module<B> for Net<B> {
+impl<B: Backend> Walkable<B> for Net<B> {
     fn kind(&self) -> &'static str {
         match self {
             Net::Images(net) => net.kind(),

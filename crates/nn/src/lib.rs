@@ -72,7 +72,7 @@ pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
-pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut};
+pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
 pub use ops::index::Pad;
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
@@ -83,5 +83,5 @@ pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
-/// Implements [`Module`] for a struct whose fields are modules.
+/// Makes a [`Module`] of a struct whose fields are modules, by implementing [`Walkable`].
 pub use kiln_derive::Module;

@@ -1,12 +1,19 @@
-//! The differentiable tensor: a shared buffer, a shape, and where its gradient goes.
+//! The differentiable tensor, the op that made it and the rule that differentiates the op. A tensor holds its op, the op its
+//! rule, and a rule's gradients are tensors, so the three types are one file.
+
+mod drop;
+mod values;
+
+pub(crate) use values::{require_float, same_dtype};
 
 use crate::array::Array;
-use crate::autograd::{Node, NodeId, Rule, is_grad_enabled};
+use crate::autograd::is_grad_enabled;
 use crate::memory::Memory;
 use kiln_core::ops::Op;
-use kiln_core::{Backend, DType, Element, Error, Float, Result, Shape, host};
-use std::fmt;
-use std::sync::Arc;
+use kiln_core::{Backend, DType, Result, Scope, Shape};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A contiguous row-major tensor of floats on backend `B`.
 ///
@@ -68,79 +75,6 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// A tensor holding `values` in row-major order.
-    ///
-    /// # Errors
-    /// A shape whose size is not the number of values; an integer element type.
-    pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
-        let shape = Shape::new(shape)?;
-        require_float("from_slice", backend, T::DTYPE)?;
-        Ok(Tensor::new(Array::upload("from_slice", backend, values, shape)?, None))
-    }
-
-    /// A tensor of `dtype` holding `values`, rounded.
-    ///
-    /// # Errors
-    /// As [`Tensor::from_slice`].
-    pub fn from_f64(backend: &B, values: &[f64], shape: &[usize], dtype: DType) -> Result<Self> {
-        fn to<T: Float>(v: &[f64]) -> Result<Vec<T>> {
-            host::collect(v.iter().map(|&x| T::of(x)))
-        }
-        match dtype {
-            DType::F64 => Self::from_slice(backend, values, shape),
-            DType::F32 => Self::from_slice(backend, &to::<f32>(values)?, shape),
-            DType::BF16 => Self::from_slice(backend, &to::<half::bf16>(values)?, shape),
-            DType::F16 => Self::from_slice(backend, &to::<half::f16>(values)?, shape),
-            other => Err(not_float("from_f64", other)),
-        }
-    }
-
-    /// A tensor filled with `value`.
-    ///
-    /// # Errors
-    /// A shape that overflows, an integer dtype, memory.
-    pub fn full(backend: &B, shape: &[usize], dtype: DType, value: f64) -> Result<Self> {
-        let shape = Shape::new(shape)?;
-        require_float("full", backend, dtype)?;
-        let mut buffer = backend.alloc(dtype, shape.size())?;
-        backend.fill(value, &mut buffer)?;
-        Ok(Self::from_buffer(backend, buffer, shape))
-    }
-
-    /// A tensor of zeros.
-    ///
-    /// # Errors
-    /// As [`Tensor::full`].
-    pub fn zeros(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
-        Self::full(backend, shape, dtype, 0.0)
-    }
-
-    /// A tensor of ones.
-    ///
-    /// # Errors
-    /// As [`Tensor::full`].
-    pub fn ones(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
-        Self::full(backend, shape, dtype, 1.0)
-    }
-
-    /// Zeros of the shape, dtype and backend of `self`, untracked.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn zeros_like(&self) -> Result<Self> {
-        self.full_like(0.0)
-    }
-
-    /// `value` in the shape, dtype and backend of `self`, untracked.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn full_like(&self, value: f64) -> Result<Self> {
-        let mut buffer = self.alloc_like(*self.shape())?;
-        self.backend().fill(value, &mut buffer)?;
-        Ok(Self::from_buffer(self.backend(), buffer, *self.shape()))
-    }
-
     /// The backend.
     pub fn backend(&self) -> &B {
         &self.array.backend
@@ -169,42 +103,6 @@ impl<B: Backend> Tensor<B> {
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().rank()
-    }
-
-    /// The elements, copied to the host. `T` must be the tensor's dtype.
-    ///
-    /// # Errors
-    /// [`Error::DTypeMismatch`] for another dtype.
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.array.to_vec()
-    }
-
-    /// The elements as f64, whatever the dtype.
-    ///
-    /// # Errors
-    /// A device error.
-    pub fn to_f64(&self) -> Result<Vec<f64>> {
-        fn from<T: Float>(v: Vec<T>) -> Result<Vec<f64>> {
-            host::collect(v.into_iter().map(Float::f64))
-        }
-        match self.dtype() {
-            DType::F64 => self.to_vec(),
-            DType::F32 => from(self.to_vec::<f32>()?),
-            DType::BF16 => from(self.to_vec::<half::bf16>()?),
-            DType::F16 => from(self.to_vec::<half::f16>()?),
-            other => Err(not_float("to_f64", other)),
-        }
-    }
-
-    /// The value of a tensor with one element.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when there is not exactly one element.
-    pub fn item(&self) -> Result<f64> {
-        if self.size() != 1 {
-            return Err(Error::invalid("item", "shape", self.shape(), "one element"));
-        }
-        Ok(self.to_f64()?[0])
     }
 
     /// A leaf over the same memory: gradients are computed with respect to it.
@@ -236,97 +134,301 @@ impl<B: Backend> Tensor<B> {
         &self.array.memory
     }
 
-    /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
-    pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
-        if let Some(node) = &self.node {
-            node.hold_output();
-        }
-        self.array.buffer_mut()
-    }
-
     /// The memory with its number.
     pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
         &self.array.memory
     }
+}
 
-    /// A buffer of this tensor's dtype for an output of `shape`.
-    pub(crate) fn alloc_like(&self, shape: Shape) -> Result<B::Buffer> {
-        self.backend().alloc(self.dtype(), shape.size())
+/// Identifies a tracked tensor. Ids grow with creation, so an op's id is larger than those of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u64);
+
+/// How gradients pass through one op.
+pub trait Rule<B: Backend>: Send + Sync + 'static {
+    /// The gradients of the op's inputs, in the order they were recorded, each of the shape and dtype of its input or of the
+    /// [`part`](Rule::part) of it that was read. `None` where no gradient flows, or where [`RuleContext::needs`] says that none
+    /// is wanted.
+    ///
+    /// Written in differentiable ops. A fused backward kernel may stand in when
+    /// [`is_grad_enabled`](crate::autograd::is_grad_enabled) is false.
+    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>>;
+
+    /// The part of input `i` that the op reads, if it reads no more: the gradient of the rest is zero, and
+    /// [`backward`](Rule::backward) returns that of the part alone.
+    fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
+        let _ = i;
+        None
     }
 
-    /// Overwrites the values in place with those of `source`; the place in the graph stays.
-    ///
-    /// # Errors
-    /// Shapes or dtypes that differ.
-    pub fn assign(&mut self, source: &Tensor<B>) -> Result<()> {
-        if self.shape() != source.shape() {
-            return Err(Error::ShapeMismatch {
-                op: "assign",
-                lhs: *self.shape(),
-                rhs: *source.shape(),
-            });
-        }
-        same_dtype("assign", self, source)?;
-        if Arc::ptr_eq(self.memory(), source.memory()) {
-            return Ok(());
-        }
-        source.backend().copy(source.buffer(), self.buffer_mut()?)
+    /// Whether [`RuleContext::output`] is wanted. (A rule cannot hold its own output: the two would keep each other.)
+    fn saves_output(&self) -> bool {
+        false
     }
 
-    /// Overwrites the values in place with `values` from the host, row-major; the place in the graph stays. `T` must be
-    /// the tensor's dtype. This is how new inputs reach a captured step.
-    ///
-    /// # Errors
-    /// [`Error::DTypeMismatch`] for another dtype, another number of values.
-    pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
-        if let Some(node) = &self.node {
-            node.hold_output();
-        }
-        self.array.write(values)
+    /// True if the rule begins by setting the gradient to zero where the output is not positive, as a ReLU's does. It
+    /// then leaves that out when [`RuleContext::relu_masked`] says that it is done.
+    fn has_relu_epilogue(&self) -> bool {
+        false
     }
 
-    /// The same values in memory of their own, untracked. (A clone shares the memory.)
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn copy(&self) -> Result<Self> {
-        Ok(Tensor::new(self.array.copy()?, None))
+    /// True if the rule, of an op of one input, heeds [`RuleContext::masks_relu`]. A ReLU's output that nothing else reads
+    /// is then not kept for the ReLU.
+    fn masks_relu_grad(&self) -> bool {
+        false
     }
 }
 
-pub(crate) fn require_float<B: Backend>(op: &'static str, backend: &B, dtype: DType) -> Result<()> {
-    if !dtype.is_float() || !backend.supports_dtype(dtype) {
-        return Err(not_float(op, dtype));
-    }
-    Ok(())
+/// What a rule is given.
+pub struct RuleContext<'a, B: Backend> {
+    /// The gradient of the op's output.
+    pub grad: &'a Tensor<B>,
+    output: Option<Tensor<B>>,
+    needs: &'a [bool],
+    mask: ReluMask,
 }
 
-fn not_float(op: &'static str, dtype: DType) -> Error {
-    Error::UnsupportedDType {
-        op,
-        dtype,
-        expected: "a float dtype that the backend computes in",
+/// Zeros that a ReLU's rule need not write, because the rule before it has written fewer that stand for them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ReluMask {
+    /// Asked: the gradient of the input is to be zero where the input is not positive.
+    pub(crate) masks: bool,
+    /// Known: the gradient of the output is zero where the output is not positive.
+    pub(crate) masked: bool,
+}
+
+impl<B: Backend> RuleContext<'_, B> {
+    /// The op's output, tracked.
+    ///
+    /// # Panics
+    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros the gradient [has already](Self::relu_masked): a bug in the
+    /// rule.
+    pub fn output(&self) -> &Tensor<B> {
+        self.output
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
+    }
+
+    /// Whether the gradient of input `i` is wanted.
+    pub fn needs(&self, i: usize) -> bool {
+        self.needs.get(i).copied().unwrap_or(false)
+    }
+
+    /// True if the gradient of the input must be zero where the input is not positive: a ReLU, which wants nothing
+    /// else, comes next. A pooling sets fewer elements to zero for that than the ReLU would.
+    pub fn masks_relu(&self) -> bool {
+        self.mask.masks
+    }
+
+    /// True if the gradient is zero already where the output is not positive.
+    pub fn relu_masked(&self) -> bool {
+        self.mask.masked
     }
 }
 
-/// Refuses two tensors of different dtypes.
-pub(crate) fn same_dtype<B: Backend>(op: &'static str, a: &Tensor<B>, b: &Tensor<B>) -> Result<()> {
-    if a.dtype() != b.dtype() {
-        return Err(Error::DTypeMismatch {
+/// What backward needs of an op; dropped once used, unless the graph is retained.
+pub(crate) struct Saved<B: Backend> {
+    rule: Box<dyn Rule<B>>,
+    pub(crate) inputs: Vec<Option<Arc<Node<B>>>>,
+    output: Option<Output<B>>,
+}
+
+/// An op's output, as long as a rule may ask for it: a ReLU's is held only once something reads it whose rule does not
+/// write the ReLU's zeros. Until then those who can read it hold it themselves.
+struct Output<B: Backend> {
+    backend: B,
+    shape: Shape,
+    memory: Weak<Memory<B::Buffer>>,
+    held: OnceLock<Arc<Memory<B::Buffer>>>,
+}
+
+impl<B: Backend> Output<B> {
+    fn new(output: &Tensor<B>, hold: bool) -> Self {
+        let kept = Output {
+            backend: output.backend().clone(),
+            shape: *output.shape(),
+            memory: Arc::downgrade(output.memory()),
+            held: OnceLock::new(),
+        };
+        if hold {
+            kept.hold();
+        }
+        kept
+    }
+
+    fn hold(&self) {
+        if self.held.get().is_none()
+            && let Some(memory) = self.memory.upgrade()
+        {
+            self.held.get_or_init(|| memory);
+        }
+    }
+
+    fn tensor(&self, node: &Arc<Node<B>>) -> Option<Tensor<B>> {
+        let memory = self.held.get().cloned().or_else(|| self.memory.upgrade())?;
+        let (backend, shape) = (self.backend.clone(), self.shape);
+        let array = Array { backend, memory, shape };
+        Some(Tensor::new(array, Some(node.clone())))
+    }
+}
+
+/// A tracked tensor's place in the graph: a leaf, or an op with its inputs.
+pub struct Node<B: Backend> {
+    id: NodeId,
+    op: &'static str,
+    /// Where the op was recorded, on a backend that watches.
+    scope: u32,
+    leaf: bool,
+    saved: Mutex<Option<Arc<Saved<B>>>>,
+}
+
+fn next_id() -> NodeId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl<B: Backend> Node<B> {
+    pub(crate) fn leaf() -> Arc<Self> {
+        Arc::new(Node {
+            id: next_id(),
+            op: "leaf",
+            scope: 0,
+            leaf: true,
+            saved: Mutex::new(None),
+        })
+    }
+
+    /// The node of `output`.
+    pub(crate) fn new(
+        (op, scope): (&'static str, u32),
+        rule: Box<dyn Rule<B>>,
+        inputs: Vec<Option<Arc<Node<B>>>>,
+        output: &Tensor<B>,
+    ) -> Arc<Self> {
+        let writes_zeros = inputs.len() == 1 && rule.masks_relu_grad();
+        if !writes_zeros {
+            inputs.iter().flatten().for_each(|input| input.hold_output());
+        }
+        let output = rule
+            .saves_output()
+            .then(|| Output::new(output, !rule.has_relu_epilogue()));
+        Arc::new(Node {
+            id: next_id(),
             op,
-            lhs: a.dtype(),
-            rhs: b.dtype(),
-        });
+            scope,
+            leaf: false,
+            saved: Mutex::new(Some(Arc::new(Saved { rule, inputs, output }))),
+        })
     }
-    Ok(())
-}
 
-impl<B: Backend> fmt::Debug for Tensor<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}, {}", self.shape(), self.dtype())?;
-        match self.to_f64() {
-            Ok(values) if values.len() <= 16 => write!(f, ", {values:?})"),
-            _ => write!(f, ")"),
+    /// What gradients are filed under.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The op that made the tensor, or `leaf`.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.leaf
+    }
+
+    /// True if the op's rule [has a ReLU](Rule::has_relu_epilogue).
+    pub(crate) fn has_relu_epilogue(&self) -> bool {
+        self.saved(true).is_some_and(|saved| saved.rule.has_relu_epilogue())
+    }
+
+    /// Keeps the output for the op's rule, if it wants it, whoever drops it.
+    pub(crate) fn hold_output(&self) {
+        if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
+            output.hold();
         }
     }
+
+    /// Runs a part of the op's gradient, of which a profile in progress is told.
+    pub(crate) fn instrumented<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
+        let Some(observer) = backend.observer() else {
+            return f();
+        };
+        let (op, of) = (self.op, self.scope);
+        observer.enter(&Scope::Gradient { op, of });
+        let result = f();
+        observer.leave(None);
+        result
+    }
+
+    pub(crate) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
+        // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
+        let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if keep { saved.clone() } else { saved.take() }
+    }
+}
+
+impl<B: Backend> Saved<B> {
+    /// The input's id, if its rule would set elements of the gradient to zero that this rule can set sooner.
+    pub(crate) fn relu_input(&self) -> Option<NodeId> {
+        match &self.inputs[..] {
+            [Some(input)] if self.rule.masks_relu_grad() && input.has_relu_epilogue() => Some(input.id()),
+            _ => None,
+        }
+    }
+
+    /// See [`Rule::part`].
+    pub(crate) fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
+        self.rule.part(i)
+    }
+
+    pub(crate) fn apply(
+        &self,
+        node: &Arc<Node<B>>,
+        grad: &Tensor<B>,
+        needs: &[bool],
+        mask: ReluMask,
+    ) -> Result<Vec<Option<Tensor<B>>>> {
+        let output = self.output.as_ref().and_then(|output| output.tensor(node));
+        let cx = RuleContext {
+            grad,
+            output,
+            needs,
+            mask,
+        };
+        node.instrumented(grad.backend(), || self.rule.backward(&cx))
+    }
+}
+
+/// A node owns its inputs, so a chain of a million ops would drop a million frames deep; this takes it apart in a loop.
+impl<B: Backend> Drop for Node<B> {
+    fn drop(&mut self) {
+        if let Some(saved) = self.saved(false) {
+            drop::in_a_loop(saved);
+        }
+    }
+}
+
+/// Where in a tensor the gradient of an op that reads only a part of it belongs; everywhere else it is zero.
+///
+/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The engine adds it to the one gradient of
+/// the whole, so what `n` pieces cost together grows with their elements, not with `n` times those of the whole.
+pub trait Part<B: Backend>: Send + Sync + 'static {
+    /// The shape of the whole.
+    fn whole(&self) -> Shape;
+
+    /// An axis and the range of its entries that the part lies within. `None` where the part may meet an element more than
+    /// once, as an index may.
+    fn within(&self) -> Option<(usize, Range<usize>)>;
+
+    /// Adds `grad` to the part of `whole`, in place. When the part is `zero`, as it always is at first, it may be overwritten
+    /// if there is a range that it is [`within`](Part::within).
+    ///
+    /// # Errors
+    /// Memory, the device.
+    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
+
+    /// The part of a tensor of the whole's shape, by a differentiable op.
+    ///
+    /// # Errors
+    /// Memory, the device.
+    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
 }

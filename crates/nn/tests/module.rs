@@ -1,6 +1,7 @@
 //! Modules: names, walks, modes, freezing, dtypes, and the derive macro.
 
 use kiln_cpu::Cpu;
+use kiln_nn::Walkable;
 use kiln_nn::layers::{Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::{Backend, Counter, DType, Error, Init, Layer, Mode, Module, Param, Result, Sequential, State, Tensor};
 
@@ -125,8 +126,8 @@ fn kinds_are_type_names() {
     assert_eq!(model.inner.kind(), "Wrapped");
     assert_eq!(model.conv.kind(), "Conv2d");
     assert_eq!(model.boxed.kind(), "Linear");
-    assert_eq!(Module::<Cpu>::kind(&MaxPool2d::new(2)), "MaxPool2d");
-    assert_eq!(Module::<Cpu>::kind(&vec![Relu]), "Vec");
+    assert_eq!(Walkable::<Cpu>::kind(&MaxPool2d::new(2)), "MaxPool2d");
+    assert_eq!(Walkable::<Cpu>::kind(&vec![Relu]), "Vec");
 }
 
 #[test]

@@ -8,7 +8,8 @@ use kiln_nn::module::{StateDict, Value};
 use kiln_nn::trace::first_non_finite;
 use kiln_nn::weights::{Metadata, WeightsFile, encode};
 use kiln_nn::{
-    Backend, DType, Init, Layer, Layout, LoadOptions, Module, Result, Sequential, Tensor, WeightsError, no_grad,
+    Backend, DType, Init, Layer, Layout, LoadOptions, Module, Result, Sequential, Tensor, Walkable, WeightsError,
+    no_grad,
 };
 use std::cell::Cell;
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -337,7 +338,7 @@ fn names_cannot_steer_a_terminal() {
 /// Multiplies by a number that f32 does not hold together with another of its kind.
 struct Large;
 
-impl<B: Backend> Module<B> for Large {
+impl<B: Backend> Walkable<B> for Large {
     fn walk<'a>(&'a self, _: &mut kiln_nn::Walk<'_, 'a, B>) {}
     fn walk_mut<'a>(&'a mut self, _: &mut kiln_nn::WalkMut<'_, 'a, B>) {}
 }

@@ -4,64 +4,17 @@ use super::modules::{Crate, Target};
 use super::workspace::{Finding, Workspace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Circles that are still there: the crate's folder, and the files of the circle below its `src`. A circle that is gone has
-/// to go from here too, so the list can only become shorter.
-const KNOWN: &[(&str, &[&str])] = &[
-    (
-        "crates/core",
-        &[
-            "checks/matmul.rs",
-            "checks/memory.rs",
-            "checks/mod.rs",
-            "ops/matmul.rs",
-            "runtime.rs",
-        ],
-    ),
-    ("crates/core", &["error.rs", "shape.rs"]),
-    ("crates/nn", &["autograd/node.rs", "autograd/sum.rs", "tensor.rs"]),
-    (
-        "crates/nn",
-        &[
-            "module/mod.rs",
-            "module/param.rs",
-            "module/state.rs",
-            "module/state_dict.rs",
-            "module/walk.rs",
-            "weights/file.rs",
-            "weights/header.rs",
-            "weights/load.rs",
-            "weights/read.rs",
-            "weights/torch.rs",
-        ],
-    ),
-];
-
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
-    compare(workspace, KNOWN)
-}
-
-/// The circles of every crate that `known` does not list, and the rows of `known` without a circle.
-fn compare(workspace: &Workspace, known: &[(&str, &[&str])]) -> Vec<Finding> {
     let mut found = Vec::new();
     let folders = workspace
         .files
         .iter()
         .filter_map(|f| f.path.strip_suffix("/Cargo.toml"));
-    let mut gone: BTreeSet<usize> = (0..known.len()).collect();
     for folder in folders {
         let krate = Crate::read(folder, &workspace.sources);
         let edges = edges(&krate);
         for circle in circles(krate.files.len(), &edges) {
             let src = format!("{folder}/src/");
-            let names: BTreeSet<&str> = circle
-                .iter()
-                .map(|file| krate.files[*file].path.trim_start_matches(&src))
-                .collect();
-            let listed = |(at, files): &(&str, &[&str])| *at == folder && names == files.iter().copied().collect();
-            if let Some(row) = known.iter().position(listed) {
-                gone.remove(&row);
-                continue;
-            }
             let inside = edges
                 .iter()
                 .filter(|((a, b), _)| circle.contains(a) && circle.contains(b));
@@ -77,16 +30,6 @@ fn compare(workspace: &Workspace, known: &[(&str, &[&str])]) -> Vec<Finding> {
                 steps.join("; ")
             );
             found.push(Finding::new(&krate.files[circle[0]].path, message));
-        }
-    }
-    for row in gone {
-        let (folder, files) = known[row];
-        if workspace.files.iter().any(|f| f.path == format!("{folder}/Cargo.toml")) {
-            let message = format!(
-                "no such circle any more: take its row out of xtask/src/tidy/circles.rs ({})",
-                files.join(", ")
-            );
-            found.push(Finding::new(folder, message));
         }
     }
     found
@@ -180,7 +123,7 @@ mod tests {
             .collect();
         let mut all = vec![MANIFEST];
         all.extend(files.iter().map(|(path, text)| (path.as_str(), *text)));
-        let found = compare(&workspace(&all), &[]);
+        let found = check(&workspace(&all));
         places(&found).into_iter().map(String::from).collect()
     }
 
@@ -244,21 +187,5 @@ mod tests {
             "use other::c::C;\npub struct B(std::fmt::Error, &'static str);\nconst S: &str = \"crate::c::C\";\n",
         );
         assert!(found(&[lib, other, c]).is_empty());
-    }
-
-    #[test]
-    fn a_known_circle_has_to_be_there() {
-        let files = [
-            MANIFEST,
-            ("crates/a/src/lib.rs", "mod b;\nmod c;\n"),
-            ("crates/a/src/b.rs", "use crate::c::C;\npub struct B;\n"),
-            ("crates/a/src/c.rs", "use crate::b::B;\npub struct C;\n"),
-        ];
-        let known = |circles: &[(&str, &[&str])], files: &[(&str, &str)]| compare(&workspace(files), circles).len();
-        assert_eq!(known(&[], &files), 1);
-        assert_eq!(known(&[("crates/a", &["b.rs", "c.rs"])], &files), 0);
-        assert_eq!(known(&[("crates/a", &["b.rs", "c.rs"])], &files[..3]), 1);
-        // One that has become smaller is another one.
-        assert_eq!(known(&[("crates/a", &["b.rs", "c.rs", "d.rs"])], &files), 2);
     }
 }

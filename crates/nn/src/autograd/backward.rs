@@ -2,9 +2,9 @@
 
 use super::Gradients;
 use super::mode::with_grad;
-use super::node::{Node, NodeId, ReluMask};
 use super::sum::Sum;
 use crate::Tensor;
+use crate::tensor::{Node, NodeId, ReluMask};
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a backward pass returns.
 
-use super::node::NodeId;
 use super::sum::add_into;
+use crate::tensor::NodeId;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};
 use std::collections::HashMap;
 

@@ -10,14 +10,12 @@
 mod backward;
 mod gradients;
 mod mode;
-mod node;
 mod sum;
 mod vjp;
 
+pub use crate::tensor::{Node, NodeId, Part, Rule, RuleContext};
 pub use backward::grad;
 pub use gradients::Gradients;
 pub use mode::{is_grad_enabled, no_grad, with_grad};
-pub use node::{Node, NodeId, Rule, RuleContext};
-pub use sum::Part;
 pub(crate) use vjp::checkpoint;
 pub use vjp::vjp;

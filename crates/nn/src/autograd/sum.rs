@@ -1,37 +1,11 @@
 //! The sum of the gradients that reach one tensor: the program's only accumulation of gradients.
 
 use super::mode::no_grad;
-use super::node::{Rule, RuleContext};
-use crate::{Backend, DType, Result, Shape, Tensor};
+use crate::tensor::{Part, Rule, RuleContext};
+use crate::{Backend, DType, Result, Tensor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Where in a tensor the gradient of an op that reads only a part of it belongs; everywhere else it is zero.
-///
-/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The engine adds it to the one gradient of
-/// the whole, so what `n` pieces cost together grows with their elements, not with `n` times those of the whole.
-pub trait Part<B: Backend>: Send + Sync + 'static {
-    /// The shape of the whole.
-    fn whole(&self) -> Shape;
-
-    /// An axis and the range of its entries that the part lies within. `None` where the part may meet an element more than
-    /// once, as an index may.
-    fn within(&self) -> Option<(usize, Range<usize>)>;
-
-    /// Adds `grad` to the part of `whole`, in place. When the part is `zero`, as it always is at first, it may be overwritten
-    /// if there is a range that it is [`within`](Part::within).
-    ///
-    /// # Errors
-    /// Memory, the device.
-    fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
-
-    /// The part of a tensor of the whole's shape, by a differentiable op.
-    ///
-    /// # Errors
-    /// Memory, the device.
-    fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
-}
 
 /// The elements of a sum that something was added to.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 
 use super::backward::run;
 use super::mode::{is_grad_enabled, no_grad, with_grad};
-use super::node::{Node, Rule, RuleContext};
 use crate::Tensor;
+use crate::tensor::{Node, Rule, RuleContext};
 use kiln_core::{Backend, Result};
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Convolution in one to three dimensions.
 
 use super::{Extents, Layer, MaxPool};
-use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, trace};
+use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walkable, trace};
 use kiln_core::ops::{Activation, ConvParams, Padding, Window};
 use std::marker::PhantomData;
 
@@ -79,7 +79,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
         if trace::is_on() {
             return pool.forward(&self.forward(x)?);
         }
-        let both = Some((Module::<B>::module_id(pool), POOLED[R]));
+        let both = Some((Walkable::<B>::module_id(pool), POOLED[R]));
         trace::run(
             self,
             both,

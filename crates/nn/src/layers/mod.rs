@@ -95,10 +95,10 @@ impl<const R: usize> Extents<R> for [usize; R] {
     }
 }
 
-/// Implements [`Module`] for a layer without parameters.
+/// Makes a [`Module`] of a layer without parameters.
 macro_rules! unit_module {
     ([$($generic:tt)*] $layer:ty, $kind:expr) => {
-        impl<B: $crate::Backend, $($generic)*> $crate::Module<B> for $layer {
+        impl<B: $crate::Backend, $($generic)*> $crate::Walkable<B> for $layer {
             fn kind(&self) -> &'static str {
                 $kind
             }

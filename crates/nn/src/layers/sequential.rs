@@ -1,7 +1,7 @@
 //! Layers one after another.
 
 use super::Layer;
-use crate::{Backend, Error, Module, Result, Tensor, Walk, WalkMut};
+use crate::{Backend, Error, Result, Tensor, Walk, WalkMut, Walkable};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
@@ -57,7 +57,7 @@ impl<B: Backend> Sequential<B> {
     }
 }
 
-impl<B: Backend> Module<B> for Sequential<B> {
+impl<B: Backend> Walkable<B> for Sequential<B> {
     fn kind(&self) -> &'static str {
         "Sequential"
     }

@@ -3,6 +3,7 @@
 //! A [`Module`] is anything that can be walked. The walk gives every parameter and buffer its dotted name, the one
 //! that PyTorch's state dictionary would give it: `features.3.weight`, `norm.running_mean`.
 
+mod containers;
 mod param;
 mod state;
 mod state_dict;
@@ -11,37 +12,17 @@ mod walk;
 pub use param::{Param, ParamId, ParamLayout};
 pub use state::{Counter, Mode, State};
 pub use state_dict::{StateDict, Value};
-pub use walk::{Entry, EntryMut, Walk, WalkMut};
+pub use walk::{Entry, EntryMut, Walk, WalkMut, Walkable};
 
 use crate::weights::{self, LoadOptions, LoadReport, WeightsError};
 use crate::{Backend, DType, Result};
-use kiln_core::ModuleId;
 use std::path::Path;
 
 /// Something with parameters and buffers: a layer, a model, a list of either, or plain data (which has none).
 ///
-/// Implemented by `#[derive(Module)]` for structs whose fields are modules. Only [`walk`](Module::walk) and
-/// [`walk_mut`](Module::walk_mut) are written; everything else follows from them and works on `dyn Module<B>` too.
-pub trait Module<B: Backend>: Send + Sync {
-    /// The name of the type, as error messages and summaries show it: `Conv2d`.
-    fn kind(&self) -> &'static str {
-        let full = std::any::type_name::<Self>();
-        let path = full.split('<').next().unwrap_or(full);
-        path.rsplit("::").next().unwrap_or(path)
-    }
-
-    /// Tells this module from the others of a model, as long as the model is not moved: errors and traces find the fields'
-    /// names by it. A module that stands for the one inside of it, as `Box` does, gives that one's.
-    fn module_id(&self) -> ModuleId {
-        ModuleId::of(self)
-    }
-
-    /// Visits every field in order.
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>);
-
-    /// Visits every field in the same order, for changing.
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
-
+/// Everything [`Walkable`] is a module, a struct by `#[derive(Module)]`: what modules can do follows from the walk, and works on
+/// `dyn Module<B>` too.
+pub trait Module<B: Backend>: Walkable<B> {
     /// Every parameter, trainable or not, with its dotted name, in the order of the walk.
     fn named_parameters(&self) -> Vec<(String, &Param<B>)> {
         let mut found = Vec::new();
@@ -183,92 +164,4 @@ fn set_mode<B: Backend, M: Module<B> + ?Sized>(module: &mut M, training: bool) {
     }));
 }
 
-impl<B: Backend, M: Module<B> + ?Sized> Module<B> for Box<M> {
-    fn kind(&self) -> &'static str {
-        (**self).kind()
-    }
-    fn module_id(&self) -> ModuleId {
-        (**self).module_id()
-    }
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        (**self).walk(walk);
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        (**self).walk_mut(walk);
-    }
-}
-
-impl<B: Backend, M: Module<B>> Module<B> for Option<M> {
-    fn module_id(&self) -> ModuleId {
-        self.as_ref().map_or_else(|| ModuleId::of(self), M::module_id)
-    }
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        if let Some(module) = self {
-            module.walk(walk);
-        }
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        if let Some(module) = self {
-            module.walk_mut(walk);
-        }
-    }
-}
-
-/// Lists number their entries from 0.
-macro_rules! list {
-    ($([$($generic:tt)*] $list:ty),*) => {$(
-        impl<B: Backend, M: Module<B>, $($generic)*> Module<B> for $list {
-            fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-                for (i, module) in self.iter().enumerate() {
-                    walk.field(&i.to_string(), module);
-                }
-            }
-            fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-                for (i, module) in self.iter_mut().enumerate() {
-                    walk.field(&i.to_string(), module);
-                }
-            }
-        }
-    )*};
-}
-list!([] Vec<M>, [const N: usize] [M; N]);
-
-/// Plain data has nothing to walk.
-macro_rules! plain {
-    ($($t:ty),*) => {$(
-        impl<B: Backend> Module<B> for $t {
-            fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
-            fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
-        }
-    )*};
-}
-plain!(
-    bool,
-    u8,
-    u16,
-    u32,
-    u64,
-    usize,
-    i8,
-    i16,
-    i32,
-    i64,
-    isize,
-    f32,
-    f64,
-    char,
-    String,
-    &'static str,
-    (),
-    DType,
-    crate::Rng,
-    crate::Stream,
-    kiln_core::Shape,
-    kiln_core::ops::Activation,
-    kiln_core::ops::Window
-);
-
-impl<B: Backend, T: Send + Sync> Module<B> for std::marker::PhantomData<T> {
-    fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
-    fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
-}
+impl<B: Backend, M: Walkable<B> + ?Sized> Module<B> for M {}

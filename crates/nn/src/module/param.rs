@@ -1,6 +1,5 @@
 //! Parameters: the tensors that training changes.
 
-use super::{Entry, EntryMut, Module, Walk, WalkMut};
 use crate::{Backend, DType, Result, Tensor};
 use std::fmt;
 use std::ops::Deref;
@@ -129,14 +128,5 @@ impl<B: Backend> AsRef<Tensor<B>> for Param<B> {
 impl<B: Backend> fmt::Debug for Param<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Param({}, {})", self.tensor.shape(), self.tensor.dtype())
-    }
-}
-
-impl<B: Backend> Module<B> for Param<B> {
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        walk.entry(Entry::Param(self));
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        walk.entry(EntryMut::Param(self));
     }
 }

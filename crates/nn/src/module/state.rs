@@ -1,6 +1,5 @@
 //! Buffers: values that belong to a model but do not train, and that a forward pass may update.
 
-use super::{Entry, EntryMut, Module, Walk, WalkMut};
 use crate::{Backend, DType, Indices, Result, Tensor};
 use kiln_core::ops::{Unary, UnaryParams};
 use std::fmt;
@@ -174,33 +173,6 @@ impl Mode {
     /// Switches between training and evaluation.
     pub fn set_training(&mut self, training: bool) {
         self.training = training;
-    }
-}
-
-impl<B: Backend> Module<B> for State<B> {
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        walk.entry(Entry::State(self));
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        walk.entry(EntryMut::State(self));
-    }
-}
-
-impl<B: Backend> Module<B> for Counter<B> {
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        walk.entry(Entry::Counter(self));
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        walk.entry(EntryMut::Counter(self));
-    }
-}
-
-impl<B: Backend> Module<B> for Mode {
-    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        walk.entry(Entry::Mode(self));
-    }
-    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        walk.entry(EntryMut::Mode(self));
     }
 }
 

@@ -1,6 +1,6 @@
 //! State dictionaries: everything a model holds, by dotted name.
 
-use super::{Entry, Module, Walk};
+use super::walk::{Entry, Walk, Walkable};
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// The contents of `module`: parameters, buffers and counters.
-    pub fn of(module: &(impl Module<B> + ?Sized)) -> Self {
+    pub fn of(module: &(impl Walkable<B> + ?Sized)) -> Self {
         let mut dict = StateDict::new();
         module.walk(&mut Walk::new(&mut |name, entry| match entry {
             Entry::Param(p) => dict.insert(name, Value::Float(p.tensor().detach())),

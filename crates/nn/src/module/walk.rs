@@ -1,7 +1,32 @@
-//! The walk over a module's fields, carrying the dotted path.
+//! The walk over a module's fields, carrying the dotted path: what is below all that a module can do.
 
-use super::{Counter, Mode, Module, Param, State};
+use super::param::Param;
+use super::state::{Counter, Mode, State};
 use crate::Backend;
+use kiln_core::ModuleId;
+
+/// Something whose parameters and buffers can be visited: what `#[derive(Module)]` writes, for structs whose fields are
+/// modules. By this everything is a [`Module`](super::Module).
+pub trait Walkable<B: Backend>: Send + Sync {
+    /// The name of the type, as error messages and summaries show it: `Conv2d`.
+    fn kind(&self) -> &'static str {
+        let full = std::any::type_name::<Self>();
+        let path = full.split('<').next().unwrap_or(full);
+        path.rsplit("::").next().unwrap_or(path)
+    }
+
+    /// Tells this module from the others of a model, as long as the model is not moved: errors and traces find the fields'
+    /// names by it. A module that stands for the one inside of it, as `Box` does, gives that one's.
+    fn module_id(&self) -> ModuleId {
+        ModuleId::of(self)
+    }
+
+    /// Visits every field in order.
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>);
+
+    /// Visits every field in the same order, for changing.
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
+}
 
 /// A finding of a walk.
 #[derive(Debug)]
@@ -42,7 +67,7 @@ fn push(path: &mut String, name: &str) -> usize {
 /// The function that a walk calls on its way.
 enum Visit<'w, 'a, B: Backend> {
     Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
-    Modules(&'w mut dyn FnMut(&str, &'a dyn Module<B>)),
+    Modules(&'w mut dyn FnMut(&str, &'a dyn Walkable<B>)),
 }
 
 /// A walk over a module's parameters and buffers.
@@ -62,7 +87,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
 
     /// A walk that calls `visit` with every field instead, those inside of it after it: modules, lists, parameters and
     /// plain data alike.
-    pub(crate) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Module<B>)) -> Self {
+    pub(crate) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Walkable<B>)) -> Self {
         Walk {
             path: String::new(),
             visit: Visit::Modules(visit),
@@ -70,7 +95,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
     }
 
     /// Visits a field under its name.
-    pub fn field(&mut self, name: &str, module: &'a dyn Module<B>) {
+    pub fn field(&mut self, name: &str, module: &'a dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         if let Visit::Modules(visit) = &mut self.visit {
             visit(&self.path, module);
@@ -109,7 +134,7 @@ impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
     }
 
     /// Visits a field under its name.
-    pub fn field(&mut self, name: &str, module: &'a mut dyn Module<B>) {
+    pub fn field(&mut self, name: &str, module: &'a mut dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         module.walk_mut(self);
         self.path.truncate(len);
@@ -124,5 +149,41 @@ impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
 impl<B: Backend> std::fmt::Debug for WalkMut<'_, '_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "WalkMut({})", self.path)
+    }
+}
+
+impl<B: Backend> Walkable<B> for Param<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Param(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Param(self));
+    }
+}
+
+impl<B: Backend> Walkable<B> for State<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::State(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::State(self));
+    }
+}
+
+impl<B: Backend> Walkable<B> for Counter<B> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Counter(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Counter(self));
+    }
+}
+
+impl<B: Backend> Walkable<B> for Mode {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        walk.entry(Entry::Mode(self));
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        walk.entry(EntryMut::Mode(self));
     }
 }

@@ -2,18 +2,14 @@
 
 use super::WeightsError;
 use super::error::{tensor_error, within};
-use super::header::MAX_HEADER;
+use super::header::{MAX_HEADER, Metadata};
 use crate::module::{StateDict, Value};
 use crate::{Backend, DType};
 use half::{bf16, f16};
 use kiln_files::write_atomic;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Free text by name that a file carries beside its tensors.
-pub type Metadata = BTreeMap<String, String>;
 
 type Result<T> = std::result::Result<T, WeightsError>;
 

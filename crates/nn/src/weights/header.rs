@@ -1,11 +1,13 @@
 //! The header of a safetensors file: names, dtypes, shapes and places, checked before anything behind it is read.
 
 use super::WeightsError;
-use super::file::Metadata;
 use crate::{DType, Shape};
 use safetensors::Dtype;
 use std::collections::BTreeMap;
 use std::io::Read;
+
+/// Free text by name that a file carries beside its tensors.
+pub type Metadata = BTreeMap<String, String>;
 
 /// The longest header that the format allows.
 pub(super) const MAX_HEADER: u64 = 100_000_000;

@@ -1,21 +1,10 @@
 //! From a dictionary into a model.
 
-use super::torch::from_torch;
+use super::torch::{Layout, from_torch};
 use super::{LoadReport, Mismatch, WeightsError};
-use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut};
-use crate::{Backend, DType, Module, Shape};
+use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut, Walkable};
+use crate::{Backend, DType, Shape};
 use std::collections::BTreeSet;
-
-/// Whose arrangement of dimensions weights have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Layout {
-    /// Kernels are `[O, k…, I]`.
-    #[default]
-    Kiln,
-    /// Kernels are `[O, I, k…]`, as PyTorch has them. A Linear after a Flatten differs as well, which no shape shows:
-    /// see [`columns_from_torch`](super::columns_from_torch).
-    Torch,
-}
 
 /// How weights are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -79,7 +68,7 @@ fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
 }
 
 /// Copies what fits of `dict` into `module`, converting dtypes.
-pub(crate) fn load_state_dict<B: Backend, M: Module<B> + ?Sized>(
+pub(crate) fn load_state_dict<B: Backend, M: Walkable<B> + ?Sized>(
     module: &mut M,
     dict: &StateDict<B>,
     options: LoadOptions,
@@ -112,7 +101,7 @@ pub(crate) fn load_state_dict<B: Backend, M: Module<B> + ?Sized>(
 }
 
 /// What would fit of the entries `names`, whose shapes and dtypes `offered` gives; nothing is changed.
-pub(super) fn compare<B: Backend, M: Module<B> + ?Sized>(
+pub(super) fn compare<B: Backend, M: Walkable<B> + ?Sized>(
     module: &M,
     offered: &dyn Fn(&str) -> Option<(Shape, DType)>,
     names: &mut dyn Iterator<Item = &str>,

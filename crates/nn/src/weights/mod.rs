@@ -9,10 +9,11 @@ mod read;
 mod torch;
 
 pub use error::{LoadReport, Mismatch, WeightsError};
-pub use file::{Metadata, encode, write};
-pub use load::{Layout, LoadOptions};
+pub use file::{encode, write};
+pub use header::Metadata;
+pub use load::LoadOptions;
 pub use read::{WeightsFile, decode, read};
-pub use torch::{columns_from_torch, columns_to_torch};
+pub use torch::{Layout, columns_from_torch, columns_to_torch};
 
 pub(crate) use load::load_state_dict;
 pub(crate) use torch::torch_state_dict;

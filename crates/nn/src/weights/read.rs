@@ -6,12 +6,11 @@
 
 use super::convert::{floats, integers};
 use super::error::{io_error, tensor_error, within};
-use super::file::Metadata;
-use super::header::{Entry, Header};
+use super::header::{Entry, Header, Metadata};
 use super::load::{LoadOptions, compare};
 use super::{LoadReport, WeightsError};
-use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut};
-use crate::{Backend, DType, Indices, Module, Tensor};
+use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut, Walkable};
+use crate::{Backend, DType, Indices, Tensor};
 use safetensors::Dtype;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -121,7 +120,7 @@ impl<R: Read + Seek> WeightsFile<R> {
     /// [`WeightsError::Misfit`] when names or shapes do not fit and the options are strict,
     /// [`WeightsError::NonFinite`] for a value that is NaN or infinite, or becomes so in the module's dtype, unless the
     /// options allow them, and what [`WeightsFile::state_dict`] refuses.
-    pub fn load_into<B: Backend, M: Module<B> + ?Sized>(
+    pub fn load_into<B: Backend, M: Walkable<B> + ?Sized>(
         &mut self,
         module: &mut M,
         options: LoadOptions,

@@ -1,8 +1,18 @@
 //! PyTorch's arrangement of dimensions. Inside of Kiln there is one layout; weights are converted here, at the border.
 
-use super::Layout;
-use crate::module::{Entry, ParamLayout, StateDict, Value, Walk};
-use crate::{Backend, Error, Module, Result, Tensor};
+use crate::module::{Entry, ParamLayout, StateDict, Value, Walk, Walkable};
+use crate::{Backend, Error, Result, Tensor};
+
+/// Whose arrangement of dimensions weights have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// Kernels are `[O, k…, I]`.
+    #[default]
+    Kiln,
+    /// Kernels are `[O, I, k…]`, as PyTorch has them. A Linear after a Flatten differs as well, which no shape shows:
+    /// see [`columns_from_torch`](super::columns_from_torch).
+    Torch,
+}
 
 /// A kernel `[O, I, k…]` as `[O, k…, I]`; anything else as it is.
 pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: Layout) -> Result<Tensor<B>> {
@@ -15,8 +25,8 @@ pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: L
 }
 
 /// What `module` holds, with kernels as `[O, I, k…]`.
-pub(crate) fn torch_state_dict<B: Backend, M: Module<B> + ?Sized>(module: &M) -> Result<StateDict<B>> {
-    let mut dict = module.state_dict();
+pub(crate) fn torch_state_dict<B: Backend, M: Walkable<B> + ?Sized>(module: &M) -> Result<StateDict<B>> {
+    let mut dict = StateDict::of(module);
     let mut kernels = Vec::new();
     module.walk(&mut Walk::new(&mut |name, entry| {
         if let Entry::Param(p) = entry

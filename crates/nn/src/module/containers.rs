@@ -1,0 +1,95 @@
+//! Boxes, options and lists of modules, and plain data.
+
+use super::walk::{Walk, WalkMut, Walkable};
+use crate::{Backend, DType};
+use kiln_core::ModuleId;
+
+impl<B: Backend, M: Walkable<B> + ?Sized> Walkable<B> for Box<M> {
+    fn kind(&self) -> &'static str {
+        (**self).kind()
+    }
+    fn module_id(&self) -> ModuleId {
+        (**self).module_id()
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        (**self).walk(walk);
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        (**self).walk_mut(walk);
+    }
+}
+
+impl<B: Backend, M: Walkable<B>> Walkable<B> for Option<M> {
+    fn module_id(&self) -> ModuleId {
+        self.as_ref().map_or_else(|| ModuleId::of(self), M::module_id)
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        if let Some(module) = self {
+            module.walk(walk);
+        }
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        if let Some(module) = self {
+            module.walk_mut(walk);
+        }
+    }
+}
+
+/// Lists number their entries from 0.
+macro_rules! list {
+    ($([$($generic:tt)*] $list:ty),*) => {$(
+        impl<B: Backend, M: Walkable<B>, $($generic)*> Walkable<B> for $list {
+            fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+                for (i, module) in self.iter().enumerate() {
+                    walk.field(&i.to_string(), module);
+                }
+            }
+            fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+                for (i, module) in self.iter_mut().enumerate() {
+                    walk.field(&i.to_string(), module);
+                }
+            }
+        }
+    )*};
+}
+list!([] Vec<M>, [const N: usize] [M; N]);
+
+/// Plain data has nothing to walk.
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        impl<B: Backend> Walkable<B> for $t {
+            fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
+            fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
+        }
+    )*};
+}
+plain!(
+    bool,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    isize,
+    f32,
+    f64,
+    char,
+    String,
+    &'static str,
+    (),
+    DType,
+    crate::Rng,
+    crate::Stream,
+    kiln_core::Shape,
+    kiln_core::ops::Activation,
+    kiln_core::ops::Window
+);
+
+impl<B: Backend, T: Send + Sync> Walkable<B> for std::marker::PhantomData<T> {
+    fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
+    fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
+}
