@@ -35,6 +35,18 @@ fn active() -> MutexGuard<'static, Vec<Arc<Kept>>> {
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Held while a capture is counted among those under way, and by those who need that none is.
+static BEGINNING: Mutex<()> = Mutex::new(());
+
+/// Runs `f` with no stream of the process captured: none begins meanwhile. `None`, without running it, if one is captured.
+///
+/// Waiting for a whole context is such an `f`: the driver refuses it while any stream of the context is captured, and makes the
+/// capture worthless, whichever thread captures.
+pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> Option<R> {
+    let _none_begins = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
+    (!under_way()).then(f)
+}
+
 /// A capture that begins; it is under way for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Capture(Arc<Kept>);
@@ -42,6 +54,7 @@ pub(crate) struct Capture(Arc<Kept>);
 impl Capture {
     pub(crate) fn begin() -> Self {
         let kept = Arc::new(Kept::default());
+        let _counted = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
         active().push(kept.clone());
         Capture(kept)
     }

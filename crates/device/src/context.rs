@@ -67,7 +67,8 @@ impl Context {
         Ok(self.memory()?.0)
     }
 
-    /// Waits until all work of this context is done.
+    /// Waits until all work of this context is done. Not while any stream of it is captured, by whichever thread: that is an
+    /// error, and makes the capture worthless.
     ///
     /// # Errors
     /// The driver's, among them those of kernels that ran earlier.

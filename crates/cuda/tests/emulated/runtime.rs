@@ -341,6 +341,23 @@ fn a_device_that_is_not_there() {
     }
 }
 
+/// A request that cannot be served gives cached memory back, which must not spoil what another thread records meanwhile.
+#[test]
+fn running_out_of_memory_leaves_captures_of_others_alone() {
+    let (recorder, other) = (with(Options::default()), with(Options::default()));
+    let mut buffer = recorder.alloc(DType::F32, 1000).unwrap();
+    recorder.fill(0.0, &mut buffer).unwrap();
+    let free = other.context().free_memory().unwrap();
+    drop(other.alloc(DType::F32, 1000).unwrap());
+    let graph = recorder.capture(&mut || {
+        let failed = std::thread::scope(|scope| scope.spawn(|| other.alloc(DType::U8, 2 * free).err()).join());
+        assert!(matches!(failed.unwrap(), Some(Error::OutOfMemory { .. })));
+        recorder.fill(7.0, &mut buffer)
+    });
+    recorder.replay(&mut graph.unwrap().unwrap()).unwrap();
+    assert!(recorder.download::<f32>(&buffer).unwrap().iter().all(|&x| x == 7.0));
+}
+
 /// Threads with handles of their own record on one device at the same time: each waits for its turn.
 #[test]
 fn threads_record_side_by_side() {

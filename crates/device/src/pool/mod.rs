@@ -69,7 +69,6 @@ impl Pool {
         let room = self.room();
         let ptr = match room.take(bytes) {
             Err(crate::Error::OutOfMemory { .. }) if Arc::ptr_eq(&room, &self.0.main) => {
-                self.0.main.context().synchronize()?;
                 self.release_cached()?;
                 room.take(bytes)?
             }
@@ -102,7 +101,8 @@ impl Pool {
         self.0.main.tally().read()
     }
 
-    /// Gives segments without a block back to the driver, after it has waited for the device. Private pools keep theirs.
+    /// Gives segments without a block back to the driver, after it has waited for the device. Private pools keep theirs. While a
+    /// stream of this process is captured, which forbids to wait for the device as a whole, the driver waits for each segment.
     ///
     /// # Errors
     /// The driver's, among them those of kernels that ran earlier.
