@@ -17,7 +17,7 @@ pub(crate) struct Image {
     pub(crate) ptx: PathBuf,
 }
 
-/// Compiles `sources` with the headers beside them, and the one in the folder `codes`; the first failure is the error, with what nvcc printed.
+/// Compiles `sources` with headers from the folders `src` and `codes`; the first failure is the error, with what nvcc printed.
 pub(crate) fn all(
     nvcc: &Nvcc,
     src: &Path,
@@ -30,15 +30,21 @@ pub(crate) fn all(
     // What is shipped is small (zstd makes a tenth of it), what is tested is quick to build and to load.
     let packed = std::env::var("PROFILE").is_ok_and(|p| p == "release") && release(&nvcc.version) >= (12, 8);
     flags.push(if packed { "--compress-mode=size" } else { "-no-compress" }.to_string());
-    let headers = headers(&[src, codes])?;
-    flags.extend([format!("-I{}", codes.display())]);
+    let build = Build {
+        nvcc,
+        flags: &flags,
+        packed,
+        folders: [src, codes],
+        out,
+        shared: out.ancestors().nth(3).unwrap_or(out).join("kernel-images"),
+    };
     let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
                 while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(message) = one(nvcc, &flags, packed, headers, source, out) {
+                    if let Err(message) = build.image(source) {
                         let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
                         failure.get_or_insert(message);
                         next.store(sources.len(), Ordering::Relaxed);
@@ -87,42 +93,117 @@ fn flags(archs: &str) -> Result<Vec<String>, String> {
     Ok(flags)
 }
 
-/// Compiles one source, if anything changed. The PTX of a `packed` one is kept beside it.
-fn one(nvcc: &Nvcc, flags: &[String], packed: bool, headers: u64, source: &Path, out: &Path) -> Result<(), String> {
-    let text = std::fs::read(source).map_err(|e| format!("cannot read {}: {e}", source.display()))?;
-    let mut hasher = DefaultHasher::new();
-    (&nvcc.version, flags, headers, &text, source).hash(&mut hasher);
-    let key = hasher.finish().to_string();
-    let (image, stamp) = (fatbin(source, out), out.join(stem(source) + ".stamp"));
-    if image.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|old| old == key) {
-        return Ok(());
+/// How sources are compiled, and where images go.
+struct Build<'b> {
+    nvcc: &'b Nvcc,
+    flags: &'b [String],
+    /// Whether images are compressed; the PTX of such a one is kept beside it.
+    packed: bool,
+    /// Where headers are looked for.
+    folders: [&'b Path; 2],
+    out: &'b Path,
+    /// Images that every variant of this crate finds: cargo runs this program anew, into another folder, for each set of features
+    /// and for clippy, and compiling all sources takes minutes.
+    shared: PathBuf,
+}
+
+impl Build<'_> {
+    /// Makes the image of one source, if anything that it depends on has changed.
+    fn image(&self, source: &Path) -> Result<(), String> {
+        let key = self.key(source)?;
+        if made(self.out, source, &key) {
+            return Ok(());
+        }
+        let files = |folder: &Path| {
+            let ptx = self.packed.then(|| kept(source, folder));
+            [Some(fatbin(source, folder)), ptx]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+        };
+        // Whatever goes wrong with what is shared, there is another way to the image.
+        let copied = |from: &Path, to: &Path| -> std::io::Result<()> {
+            std::fs::create_dir_all(to)?;
+            let _ = std::fs::remove_file(stamp(source, to));
+            for (from, to) in files(from).iter().zip(files(to)) {
+                std::fs::copy(from, to)?;
+            }
+            std::fs::write(stamp(source, to), &key)
+        };
+        if made(&self.shared, source, &key) && copied(&self.shared, self.out).is_ok() {
+            return Ok(());
+        }
+        self.compile(source)?;
+        let stamp = stamp(source, self.out);
+        std::fs::write(&stamp, &key).map_err(|e| format!("cannot write {}: {e}", stamp.display()))?;
+        let _ = copied(self.out, &self.shared);
+        Ok(())
     }
-    // The file is given by its name in its folder: line information then names `softmax.cu` on every machine.
-    let (folder, name) = (source.parent(), source.file_name());
-    let (Some(folder), Some(name)) = (folder, name) else {
-        return Err(format!("{} is not a file in a folder", source.display()));
-    };
-    let steps = out.join(stem(source) + ".steps");
-    let mut command = Command::new(&nvcc.path);
-    command.current_dir(folder).args(flags).arg("-o").arg(&image).arg(name);
-    if packed {
-        let made = std::fs::create_dir_all(&steps);
-        made.map_err(|e| format!("cannot make {}: {e}", steps.display()))?;
-        command.arg("--keep").arg("--keep-dir").arg(&steps);
+
+    /// A hash of all that an image depends on, wherever it is built.
+    fn key(&self, source: &Path) -> Result<String, String> {
+        let mut hasher = DefaultHasher::new();
+        (&self.nvcc.version, self.flags).hash(&mut hasher);
+        let mut files = vec![source.to_path_buf()];
+        let mut next = 0;
+        while let Some(path) = files.get(next).cloned() {
+            next += 1;
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+            (path.file_name(), &text).hash(&mut hasher);
+            // Headers of the toolkit are found in neither folder: its version stands for them.
+            for name in includes(&text) {
+                let beside = path.parent().into_iter().chain(self.folders);
+                let found = beside.map(|folder| folder.join(name)).find(|path| path.is_file());
+                files.extend(found.filter(|path| !files.contains(path)));
+            }
+        }
+        Ok(hasher.finish().to_string())
     }
-    let output = command
-        .output()
-        .map_err(|e| format!("cannot run {}: {e}", nvcc.path.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    let warned = said.contains("spill") || said.contains("C7510");
-    if !output.status.success() || warned {
-        let _ = std::fs::remove_file(&stamp);
-        return Err(format!("nvcc on {}: {}\n{said}", source.display(), output.status));
+
+    fn compile(&self, source: &Path) -> Result<(), String> {
+        let (nvcc, out) = (&self.nvcc.path, self.out);
+        // The file is given by its name in its folder: line information then names `softmax.cu` on every machine.
+        let (folder, name) = (source.parent(), source.file_name());
+        let (Some(folder), Some(name)) = (folder, name) else {
+            return Err(format!("{} is not a file in a folder", source.display()));
+        };
+        let steps = out.join(stem(source) + ".steps");
+        let mut command = Command::new(nvcc);
+        command.current_dir(folder).args(self.flags);
+        command.arg(format!("-I{}", self.folders[1].display()));
+        command.arg("-o").arg(fatbin(source, out)).arg(name);
+        if self.packed {
+            let made = std::fs::create_dir_all(&steps);
+            made.map_err(|e| format!("cannot make {}: {e}", steps.display()))?;
+            command.arg("--keep").arg("--keep-dir").arg(&steps);
+        }
+        let output = command
+            .output()
+            .map_err(|e| format!("cannot run {}: {e}", nvcc.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        let warned = said.contains("spill") || said.contains("C7510");
+        if !output.status.success() || warned {
+            let _ = std::fs::remove_file(stamp(source, out));
+            return Err(format!("nvcc on {}: {}\n{said}", source.display(), output.status));
+        }
+        if self.packed {
+            keep_ptx(&steps, &kept(source, out))?;
+        }
+        Ok(())
     }
-    if packed {
-        keep_ptx(&steps, &kept(source, out))?;
-    }
-    std::fs::write(&stamp, key).map_err(|e| format!("cannot write {}: {e}", stamp.display()))
+}
+
+/// True if the image of a source in `folder` is that of `key`.
+fn made(folder: &Path, source: &Path, key: &str) -> bool {
+    fatbin(source, folder).is_file() && std::fs::read_to_string(stamp(source, folder)).is_ok_and(|old| old == key)
+}
+
+/// The names of the files that a text includes.
+fn includes(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let name = line.trim_start().strip_prefix("#include")?.trim_start();
+        name.get(1..)?.split(['"', '>']).next()
+    })
 }
 
 /// Takes a PTX out of nvcc's intermediate files, and the folder away. All of a source have the same kernels.
@@ -134,26 +215,6 @@ fn keep_ptx(steps: &Path, to: &Path) -> Result<(), String> {
         .ok_or_else(|| format!("nvcc kept no PTX in {}", steps.display()))?;
     std::fs::rename(&ptx, to).map_err(|e| format!("cannot move {}: {e}", ptx.display()))?;
     std::fs::remove_dir_all(steps).map_err(|e| format!("cannot remove {}: {e}", steps.display()))
-}
-
-/// A hash of every header: a changed one recompiles all sources.
-fn headers(folders: &[&Path]) -> Result<u64, String> {
-    let mut hasher = DefaultHasher::new();
-    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();
-    while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-        paths.sort();
-        for path in paths {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "cuh") {
-                let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-                (path, text).hash(&mut hasher);
-            }
-        }
-    }
-    Ok(hasher.finish())
 }
 
 fn stem(source: &Path) -> String {
@@ -170,6 +231,10 @@ fn release(version: &str) -> (u32, u32) {
     let text = version.split_once("release ").map_or("", |(_, rest)| rest);
     let mut numbers = text.split(['.', ',']).map_while(|n| n.trim().parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+fn stamp(source: &Path, out: &Path) -> PathBuf {
+    out.join(stem(source) + ".stamp")
 }
 
 fn fatbin(source: &Path, out: &Path) -> PathBuf {
