@@ -93,7 +93,7 @@ __device__ __forceinline__ void depthwise_data_grad(const ConvParams &p, const T
         Readers taps[3];
 #pragma unroll
         for (int i = 0; i < 3; ++i)
-            taps[i] = readers(steps[i], q.at[i], p.stride[i], p.padding[i], p.dilation[i], p.kernel[i], p.output[i]);
+            taps[i] = readers(steps[i], p, i, q.at[i]);
         for (u32 d = taps[0].from; d < taps[0].to; d += taps[0].step) {
             for (u32 h = taps[1].from; h < taps[1].to; h += taps[1].step) {
                 for (u32 k = taps[2].from; k < taps[2].to; k += taps[2].step) {

@@ -22,8 +22,7 @@ __device__ __forceinline__ void max_pool(const PoolParams &p, const T *__restric
         Position o = position_of(split(at, lanes, lane), p.output);
         Span span[3];
 #pragma unroll
-        for (int n = 0; n < 3; ++n)
-            span[n] = taps_inside(o.at[n], p.stride[n], p.padding[n], p.dilation[n], p.kernel[n], p.input[n]);
+        for (int n = 0; n < 3; ++n) span[n] = inside(p, n, o.at[n]);
         const T *xs = x + o.image * in_positions * p.channels + lane * V;
         Lane<T, V> best;
         Lane<i32, V> found;
@@ -63,17 +62,17 @@ struct Windows {
 
 __device__ __forceinline__ Windows windows(const PoolParams &p, int n, u32 at) {
     if (p.dilation[n] == 1) {
-        Span s = windows_over(at, p.stride[n], p.padding[n], p.kernel[n], p.output[n]);
+        Span s = windows_over(p, n, at);
         return {s.to > s.from ? s.to - s.from : 0, s.to - 1, false};
     }
-    Span s = taps_reading(at, p.stride[n], p.padding[n], p.dilation[n], p.kernel[n], p.output[n]);
+    Span s = taps_reading(p, n, at);
     return {s.to > s.from ? s.to - s.from : 0, s.from, true};
 }
 
 // Window `i` of them, or −1.
 __device__ __forceinline__ i64 window_at(const PoolParams &p, int n, u32 at, const Windows &w, u32 i) {
     if (!w.dilated) return (i64)w.first - i;
-    return reader(at, w.first + i, p.stride[n], p.padding[n], p.dilation[n], p.output[n]);
+    return window_reading(p, n, at, w.first + i);
 }
 
 template <typename T, int V>

@@ -3,9 +3,8 @@
 
 #include "common/window.cuh"
 
-struct PoolParams {
+struct PoolParams : WindowParams {
     u32 batch, channels;
-    u32 input[3], kernel[3], output[3], stride[3], padding[3], dilation[3];
     u32 count_include_pad, pad;
 };
 static_assert(sizeof(PoolParams) == 88, "core::ops::PoolParams");

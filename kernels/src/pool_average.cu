@@ -39,7 +39,7 @@ struct WindowBoxes {
         return {inside, p.count_include_pad ? (u32)(to > from ? to - from : 0) : length(inside)};
     }
     __device__ __forceinline__ Span owners(int n, u32 at) const {
-        return windows_over(at, p.stride[n], p.padding[n], p.kernel[n], p.output[n]);
+        return windows_over(p, n, at);
     }
 };
 

@@ -2,7 +2,7 @@
 
 use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::Cost;
-use kiln_core::ops::{AttentionParams, PoolParams};
+use kiln_core::ops::{AttentionParams, WindowParams};
 use serde_json::{Map, Value, json};
 
 const PROCESS: u32 = 1;
@@ -27,12 +27,12 @@ fn metadata(name: &str, value: &str) -> Value {
     json!({ "ph": "M", "pid": PROCESS, "tid": THREAD, "name": name, "args": { "name": value } })
 }
 
-fn window(batch: u32, input: [u32; 3], channels: [u32; 2], kernel: [u32; 3], output: [u32; 3]) -> Value {
+fn window(batch: u32, p: &WindowParams, channels: [u32; 2]) -> Value {
     json!({
         "batch": batch,
-        "input": input,
-        "kernel": kernel,
-        "output": output,
+        "input": p.input,
+        "kernel": p.kernel,
+        "output": p.output,
         "in_channels": channels[0],
         "out_channels": channels[1],
     })
@@ -65,17 +65,10 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
         }),
         Detail::Conv(p, algorithm) => {
             let channels = [p.in_channels, p.out_channels];
-            let args = window(p.batch, p.input, channels, p.kernel, p.output);
+            let args = window(p.batch, &p.window, channels);
             with_algorithm(args, *algorithm)
         }
-        Detail::Pool(PoolParams {
-            batch,
-            input,
-            channels,
-            kernel,
-            output,
-            ..
-        }) => window(*batch, *input, [*channels, *channels], *kernel, *output),
+        Detail::Pool(p) => window(p.batch, &p.window, [p.channels; 2]),
     };
     args["flops"] = cost.flops.into();
     args["bytes"] = cost.bytes.into();

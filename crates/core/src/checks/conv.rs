@@ -1,7 +1,8 @@
 //! Convolutions, alone and with a pooling behind them.
 
 use super::Operands;
-use super::pool::{self, Along, LARGEST, image};
+use super::pool;
+use super::window::{Along, LARGEST, image, windows};
 use crate::ops::{Activation, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
 use crate::{DType, Result, Runtime};
 
@@ -24,14 +25,13 @@ fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &ConvParams) -> Result<[usize; 3]>
         let last = a.last() + a.extent();
         last <= a.padded() + 1 && last + a.stride.max(a.dilation) > a.padded()
     };
-    let dims = [p.input, p.output, p.kernel, p.stride, p.padding, p.dilation];
-    pool::windows(of, dims, fit)?;
-    let [d, h, w] = p.kernel.map(u64::from);
+    windows(of, &p.window, fit)?;
+    let [d, h, w] = p.window.kernel.map(u64::from);
     let weight = of.size(&[u64::from(p.out_channels), d, h, w, u64::from(p.in_channels / p.groups)])?;
     Ok([
-        image(of, p.batch, p.input, p.in_channels)?,
+        image(of, p.batch, p.window.input, p.in_channels)?,
         weight,
-        image(of, p.batch, p.output, p.out_channels)?,
+        image(of, p.batch, p.window.output, p.out_channels)?,
     ])
 }
 
@@ -90,7 +90,7 @@ fn pooled<R: Runtime>(of: &Operands<'_, R>, p: &ConvPoolParams) -> Result<[usize
     let [input, weight, _] = sizes(of, &p.conv)?;
     let [_, output] = pool::placed(of, &p.pool)?;
     let (conv, pool) = (&p.conv, &p.pool);
-    let joined = (pool.batch, pool.channels, pool.input) == (conv.batch, conv.out_channels, conv.output);
+    let joined = (pool.batch, pool.channels, pool.window.input) == (conv.batch, conv.out_channels, conv.window.output);
     of.require(joined, "pool", pool, "a pooling of what the convolution gives")?;
     Ok([input, weight, output])
 }

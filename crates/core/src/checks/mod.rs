@@ -18,6 +18,7 @@ mod pool;
 mod random;
 mod reduce;
 mod softmax;
+mod window;
 
 pub use attention::*;
 pub use conv::*;

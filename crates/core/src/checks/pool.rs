@@ -1,90 +1,14 @@
 //! Poolings.
 
 use super::Operands;
+use super::window::{Along, LARGEST, image, windows};
 use crate::ops::{AdaptivePoolParams, PoolParams};
 use crate::{DType, Result, Runtime};
-
-/// The most that a dimension, an extent and a number of taps may be.
-pub(super) const LARGEST: u64 = i32::MAX as u64;
-
-/// Sizes of a window in one dimension.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Along {
-    pub(super) input: u64,
-    pub(super) output: u64,
-    pub(super) kernel: u64,
-    pub(super) stride: u64,
-    pub(super) padding: u64,
-    pub(super) dilation: u64,
-}
-
-impl Along {
-    /// Elements that a window spans; all are below 2³¹.
-    pub(super) fn extent(&self) -> u64 {
-        (self.kernel - 1) * self.dilation + 1
-    }
-
-    /// Where the last window starts; there is one.
-    pub(super) fn last(&self) -> u64 {
-        (self.output - 1) * self.stride
-    }
-
-    /// Elements of the input with as much padding after as before.
-    pub(super) fn padded(&self) -> u64 {
-        self.input + 2 * self.padding
-    }
-}
-
-/// Checks the sizes of windows, of which `fit` says whether they belong to input and output.
-pub(super) fn windows<R: Runtime>(
-    of: &Operands<'_, R>,
-    dims: [[u32; 3]; 6],
-    fit: impl Fn(&Along) -> bool,
-) -> Result<()> {
-    let mut taps = 1u64;
-    for i in 0..3 {
-        let [input, output, kernel, stride, padding, dilation] = dims.map(|d| u64::from(d[i]));
-        let along = Along {
-            input,
-            output,
-            kernel,
-            stride,
-            padding,
-            dilation,
-        };
-        let ones = [kernel, stride, dilation];
-        of.require(!ones.contains(&0), "kernel, stride and dilation", ones, "at least 1")?;
-        let all = [input, output, kernel, stride, padding, dilation];
-        of.require(all.iter().all(|&v| v <= LARGEST), "sizes", all, "at most 2147483647")?;
-        of.require(
-            along.extent() <= LARGEST,
-            "kernel",
-            along,
-            "one that spans at most 2147483647",
-        )?;
-        of.require(
-            output == 0 || fit(&along),
-            "output",
-            along,
-            "the windows that fit the input",
-        )?;
-        // Below 2⁶² before each product, and compared after it.
-        taps *= kernel;
-        of.require(taps <= LARGEST, "kernel", dims[2], "at most 2147483647 taps")?;
-    }
-    Ok(())
-}
-
-/// The elements of images of `size` positions.
-pub(super) fn image<R: Runtime>(of: &Operands<'_, R>, batch: u32, size: [u32; 3], channels: u32) -> Result<usize> {
-    let [d, h, w] = size;
-    of.size(&[batch, d, h, w, channels].map(u64::from))
-}
 
 /// Checks the parameters of windows, and gives the elements of the input and the output.
 pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     of.flag("count_include_pad", p.count_include_pad)?;
-    of.require(!p.input.contains(&0), "input", p.input, "at least 1")?;
+    of.require(!p.window.input.contains(&0), "input", p.window.input, "at least 1")?;
     let channels = [p.batch, p.channels].map(u64::from);
     of.require(
         channels.iter().all(|&v| v <= LARGEST),
@@ -94,20 +18,19 @@ pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<
     )?;
     // The last window starts inside of the input or before it, and no other one would end inside of the padding.
     let fit = |a: &Along| a.last() < a.input + a.padding && a.last() + a.stride + a.extent() > a.padded();
-    let dims = [p.input, p.output, p.kernel, p.stride, p.padding, p.dilation];
-    windows(of, dims, fit)?;
+    windows(of, &p.window, fit)?;
     Ok([
-        image(of, p.batch, p.input, p.channels)?,
-        image(of, p.batch, p.output, p.channels)?,
+        image(of, p.batch, p.window.input, p.channels)?,
+        image(of, p.batch, p.window.output, p.channels)?,
     ])
 }
 
 /// As [`sizes`], where places within an image are kept in i32.
 pub(super) fn placed<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     let all = sizes(of, p)?;
-    let positions = of.size(&p.input.map(u64::from))? as u64;
+    let positions = of.size(&p.window.input.map(u64::from))? as u64;
     let fits = positions <= LARGEST || all[1] == 0;
-    of.require(fits, "input", p.input, "at most 2147483647 positions")?;
+    of.require(fits, "input", p.window.input, "at most 2147483647 positions")?;
     Ok(all)
 }
 
@@ -165,7 +88,7 @@ fn average<R: Runtime>(
     (large_name, large): (&'static str, &R::Buffer),
     (small_name, small): (&'static str, &R::Buffer),
 ) -> Result<()> {
-    of.require(p.dilation == [1; 3], "dilation", p.dilation, "1")?;
+    of.require(p.window.dilation == [1; 3], "dilation", p.window.dilation, "1")?;
     let (dtype, [input, output]) = (of.float(large)?, sizes(of, p)?);
     of.holds(large_name, large, dtype, input)?;
     of.holds(small_name, small, dtype, output)

@@ -45,7 +45,7 @@ impl ConvPoolParams {
         let p = &self.pool;
         [p.batch, p.channels]
             .iter()
-            .chain(&p.input)
+            .chain(&p.window.input)
             .map(|&d| d as usize)
             .product()
     }

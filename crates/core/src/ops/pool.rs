@@ -1,7 +1,7 @@
 //! Max and average pooling over windows, and adaptive average pooling, channels-last.
 
-use super::conv::{image_of, image_parts, seen_positions, to32};
-use super::{Op, Padding, Window, dim32};
+use super::window::{Padding, Window, WindowParams, image_of, image_parts, to32};
+use super::{Op, dim32};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -9,22 +9,12 @@ use bytemuck::{Pod, Zeroable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct PoolParams {
+    /// The windows.
+    pub window: WindowParams,
     /// Images.
     pub batch: u32,
     /// Channels.
     pub channels: u32,
-    /// Input size (D, H, W).
-    pub input: [u32; 3],
-    /// Kernel size.
-    pub kernel: [u32; 3],
-    /// Output size.
-    pub output: [u32; 3],
-    /// Step between windows.
-    pub stride: [u32; 3],
-    /// Padding before the first element.
-    pub padding: [u32; 3],
-    /// Distance between taps (max pooling only; 1 for average).
-    pub dilation: [u32; 3],
     /// Average pooling: 1 when zeros of the padding count in the divisor (PyTorch's default).
     pub count_include_pad: u32,
     /// Zero.
@@ -67,14 +57,9 @@ impl PoolParams {
             };
         }
         let p = PoolParams {
+            window: WindowParams::new(op, window, input, output, padding)?,
             batch: dim32(op, "batch", batch)?,
             channels: dim32(op, "channels", channels)?,
-            input: to32(op, "input", input)?,
-            kernel: to32(op, "kernel", window.kernel)?,
-            output: to32(op, "output", output)?,
-            stride: to32(op, "stride", window.stride)?,
-            padding: to32(op, "padding", padding)?,
-            dilation: to32(op, "dilation", window.dilation)?,
             count_include_pad: u32::from(count_include_pad),
             pad: 0,
         };
@@ -84,7 +69,7 @@ impl PoolParams {
     /// Input elements that lie under a window: fewer than there are where the stride steps over some.
     pub fn seen(&self) -> u64 {
         let channels = u64::from(self.batch) * u64::from(self.channels);
-        channels.saturating_mul(seen_positions(self.input, self.kernel, self.output))
+        channels.saturating_mul(self.window.seen_positions())
     }
 }
 

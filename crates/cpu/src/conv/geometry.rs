@@ -1,6 +1,6 @@
 //! The sizes of a convolution as indices, and walks over its positions.
 
-use kiln_core::ops::{ConvParams, PoolParams, volume};
+use kiln_core::ops::{ConvParams, PoolParams, WindowParams, volume};
 use std::ops::Range;
 
 /// [`ConvParams`] in `usize`, with what the kernels derive from it.
@@ -22,35 +22,27 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     pub(crate) fn new(p: &ConvParams) -> Self {
-        let wide = |v: [u32; 3]| v.map(|v| v as usize);
-        Geometry {
-            batch: p.batch as usize,
-            groups: p.groups as usize,
-            channels: p.in_channels as usize,
-            outputs: p.out_channels as usize,
-            input: wide(p.input),
-            kernel: wide(p.kernel),
-            output: wide(p.output),
-            stride: wide(p.stride),
-            padding: wide(p.padding),
-            dilation: wide(p.dilation),
-        }
+        Geometry::of(&p.window, p.batch, p.groups, [p.in_channels, p.out_channels])
     }
 
     /// Windows of a pooling: every channel by itself.
     pub(crate) fn pooling(p: &PoolParams) -> Self {
-        let wide = |v: [u32; 3]| v.map(|v| v as usize);
+        Geometry::of(&p.window, p.batch, p.channels, [p.channels; 2])
+    }
+
+    fn of(p: &WindowParams, batch: u32, groups: u32, [channels, outputs]: [u32; 2]) -> Self {
+        let sizes = |v: [u32; 3]| v.map(|v| v as usize);
         Geometry {
-            batch: p.batch as usize,
-            groups: p.channels as usize,
-            channels: p.channels as usize,
-            outputs: p.channels as usize,
-            input: wide(p.input),
-            kernel: wide(p.kernel),
-            output: wide(p.output),
-            stride: wide(p.stride),
-            padding: wide(p.padding),
-            dilation: wide(p.dilation),
+            batch: batch as usize,
+            groups: groups as usize,
+            channels: channels as usize,
+            outputs: outputs as usize,
+            input: sizes(p.input),
+            kernel: sizes(p.kernel),
+            output: sizes(p.output),
+            stride: sizes(p.stride),
+            padding: sizes(p.padding),
+            dilation: sizes(p.dilation),
         }
     }
 

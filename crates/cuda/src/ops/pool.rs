@@ -67,7 +67,7 @@ impl Cuda {
 impl PoolOps for Cuda {
     fn max_pool(&self, p: &PoolParams, x: &CudaBuffer, y: &mut CudaBuffer, index: &mut CudaBuffer) -> Result<()> {
         checks::max_pool(self, p, x, y, index)?;
-        let positions = count(p.batch, p.output);
+        let positions = count(p.batch, p.window.output);
         let args = [Arg::value(p), x.arg(), y.out(), index.out()];
         let kernels = [&max::MAX_POOL, &max::MAX_POOL_PACKED];
         self.pooling(kernels, positions, p.channels, x.dtype(), &args)
@@ -75,7 +75,7 @@ impl PoolOps for Cuda {
 
     fn max_pool_grad(&self, p: &PoolParams, g: &CudaBuffer, index: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
         checks::max_pool_grad(self, p, g, index, dx)?;
-        let positions = count(p.batch, p.input);
+        let positions = count(p.batch, p.window.input);
         let args = [Arg::value(p), g.arg(), index.arg(), dx.out()];
         let kernels = [&max::MAX_POOL_GRAD, &max::MAX_POOL_GRAD_PACKED];
         self.pooling(kernels, positions, p.channels, g.dtype(), &args)
@@ -83,7 +83,7 @@ impl PoolOps for Cuda {
 
     fn max_pool_gather(&self, p: &PoolParams, x: &CudaBuffer, index: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
         checks::max_pool_gather(self, p, x, index, y)?;
-        let positions = count(p.batch, p.output);
+        let positions = count(p.batch, p.window.output);
         let args = [Arg::value(p), x.arg(), index.arg(), y.out()];
         let kernels = [&max::MAX_POOL_GATHER, &max::MAX_POOL_GATHER_PACKED];
         self.pooling(kernels, positions, p.channels, x.dtype(), &args)
@@ -91,8 +91,8 @@ impl PoolOps for Cuda {
 
     fn avg_pool(&self, p: &PoolParams, x: &CudaBuffer, y: &mut CudaBuffer) -> Result<()> {
         checks::avg_pool(self, p, x, y)?;
-        let boxes = count(p.batch, p.output);
-        let elements = count(1, [0, 1, 2].map(|i| p.kernel[i].min(p.input[i])));
+        let boxes = count(p.batch, p.window.output);
+        let elements = count(1, [0, 1, 2].map(|i| p.window.kernel[i].min(p.window.input[i])));
         let kernels = [&average::AVG_POOL, &average::AVG_POOL_PACKED, &average::AVG_POOL_BLOCK];
         let args = [Arg::value(p), x.arg(), y.out()];
         self.averaging(kernels, (boxes, elements), p.channels, x.dtype(), &args)
@@ -100,7 +100,7 @@ impl PoolOps for Cuda {
 
     fn avg_pool_grad(&self, p: &PoolParams, g: &CudaBuffer, dx: &mut CudaBuffer) -> Result<()> {
         checks::avg_pool_grad(self, p, g, dx)?;
-        let positions = count(p.batch, p.input);
+        let positions = count(p.batch, p.window.input);
         let kernels = [&average::AVG_POOL_GRAD, &average::AVG_POOL_GRAD_PACKED];
         let args = [Arg::value(p), g.arg(), dx.out()];
         self.pooling(kernels, positions, p.channels, g.dtype(), &args)

@@ -70,9 +70,9 @@ impl Shapes {
 fn lens(p: &ConvParams) -> [usize; 3] {
     let n = p.batch as usize;
     [
-        n * p.in_positions() * p.in_channels as usize,
-        p.out_channels as usize * p.taps() * p.group_in(),
-        n * p.out_positions() * p.out_channels as usize,
+        n * p.window.in_positions() * p.in_channels as usize,
+        p.out_channels as usize * p.window.taps() * p.group_in(),
+        n * p.window.out_positions() * p.out_channels as usize,
     ]
 }
 
@@ -80,9 +80,9 @@ fn lens(p: &ConvParams) -> [usize; 3] {
 fn operands(pass: Pass, p: &ConvParams) -> ([usize; 2], usize, usize) {
     let [x, w, y] = lens(p);
     match pass {
-        Pass::Forward => ([x, w], y, p.taps() * p.group_in()),
-        Pass::DataGrad => ([y, w], x, p.taps() * p.group_out()),
-        Pass::WeightGrad => ([y, x], w, p.batch as usize * p.out_positions()),
+        Pass::Forward => ([x, w], y, p.window.taps() * p.group_in()),
+        Pass::DataGrad => ([y, w], x, p.window.taps() * p.group_out()),
+        Pass::WeightGrad => ([y, x], w, p.batch as usize * p.window.out_positions()),
     }
 }
 

@@ -51,7 +51,7 @@ impl<B: Backend> Tensor<B> {
     pub fn avg_pool(&self, window: &Window, ceil_mode: bool, count_include_pad: bool) -> Result<Tensor<B>> {
         const OP: &str = "avg_pool";
         let (p, shape) = PoolParams::new(OP, self.shape(), window, ceil_mode, count_include_pad)?;
-        if let Some(d) = p.dilation.iter().find(|&&d| d != 1) {
+        if let Some(d) = p.window.dilation.iter().find(|&&d| d != 1) {
             return Err(Error::invalid(OP, "dilation", d, "1"));
         }
         Average::Windows(p).forward(OP, self, shape)
@@ -95,7 +95,7 @@ impl<B: Backend> Tensor<B> {
 
 /// Refuses images with more positions than an index can tell apart.
 pub(super) fn few_enough(op: &'static str, p: &PoolParams) -> Result<()> {
-    let positions: usize = p.input.iter().map(|&d| d as usize).product();
+    let positions: usize = p.window.input.iter().map(|&d| d as usize).product();
     if positions > i32::MAX as usize {
         return Err(Error::invalid(op, "positions", positions, "at most 2147483647"));
     }
@@ -125,8 +125,8 @@ impl<B: Backend> Winners<B> {
         let p = &self.p;
         let positions = |size: [u32; 3]| size.iter().map(|&d| d as usize).product();
         let shape = |size| Shape::new(&[p.batch as usize, positions(size), p.channels as usize]);
-        let (image, index) = (shape(p.input)?, self.index.reshape(&shape(p.output)?)?);
-        if p.dilation == [1; 3] {
+        let (image, index) = (shape(p.window.input)?, self.index.reshape(&shape(p.window.output)?)?);
+        if p.window.dilation == [1; 3] {
             let blind = None;
             return Ok(Flat { image, index, blind });
         }

@@ -79,15 +79,15 @@ fn taps(p: &ConvParams, mut f: impl FnMut(usize, usize, usize)) {
     let [channels, outputs] = [p.in_channels, p.out_channels].map(|d| d as usize);
     let (of_group, by_group) = (p.group_in(), p.group_out());
     windows(
-        [p.input, p.kernel, p.output],
-        [p.stride, p.dilation, p.padding],
+        [p.window.input, p.window.kernel, p.window.output],
+        [p.window.stride, p.window.dilation, p.window.padding],
         [p.batch, p.out_channels],
         |position, image, output, seen| {
             let group = output / by_group;
             for &(tap, at) in seen {
                 for c in 0..of_group {
-                    let x = (image * p.in_positions() + at) * channels + group * of_group + c;
-                    let w = (output * p.taps() + tap) * of_group + c;
+                    let x = (image * p.window.in_positions() + at) * channels + group * of_group + c;
+                    let w = (output * p.window.taps() + tap) * of_group + c;
                     f(position * outputs + output, x, w);
                 }
             }
@@ -153,10 +153,10 @@ impl PoolOps for Reference {
     ) -> Result<()> {
         checks::max_pool(self, p, x, y, index)?;
         let channels = p.channels as usize;
-        let positions = p.input.iter().map(|&d| d as usize).product::<usize>();
+        let positions = p.window.input.iter().map(|&d| d as usize).product::<usize>();
         windows(
-            [p.input, p.kernel, p.output],
-            [p.stride, p.dilation, p.padding],
+            [p.window.input, p.window.kernel, p.window.output],
+            [p.window.stride, p.window.dilation, p.window.padding],
             [p.batch, p.channels],
             |position, image, channel, seen| {
                 let (mut best, mut place) = (f64::NEG_INFINITY, -1.0);

@@ -53,18 +53,22 @@ pub(super) fn product(pass: Pass, p: &ConvParams) -> Product {
     let groups = u64::from(p.groups);
     match pass {
         Pass::Forward => Product {
-            rows: count(p.output),
+            rows: count(p.window.output),
             columns: p.group_out() as u64,
             parts: groups,
         },
         Pass::DataGrad => Product {
-            rows: count([0, 1, 2].map(|i| p.input[i].div_ceil(p.stride[i]))),
+            rows: count([0, 1, 2].map(|i| p.window.input[i].div_ceil(p.window.stride[i]))),
             columns: p.group_in() as u64,
-            parts: p.stride.iter().fold(groups, |n, &s| n.saturating_mul(u64::from(s))),
+            parts: p
+                .window
+                .stride
+                .iter()
+                .fold(groups, |n, &s| n.saturating_mul(u64::from(s))),
         },
         Pass::WeightGrad => Product {
             rows: p.group_out() as u64,
-            columns: (p.taps() * p.group_in()) as u64,
+            columns: (p.window.taps() * p.group_in()) as u64,
             parts: groups,
         },
     }
@@ -74,26 +78,26 @@ pub(super) fn product(pass: Pass, p: &ConvParams) -> Product {
 fn small(p: &ConvParams) -> bool {
     let reach = (0..3).all(|i| {
         let spans = [
-            u64::from(p.input[i]) + 2 * u64::from(p.padding[i]),
-            u64::from(p.output[i]) * u64::from(p.stride[i]),
-            u64::from(p.kernel[i]) * u64::from(p.dilation[i]),
+            u64::from(p.window.input[i]) + 2 * u64::from(p.window.padding[i]),
+            u64::from(p.window.output[i]) * u64::from(p.window.stride[i]),
+            u64::from(p.window.kernel[i]) * u64::from(p.window.dilation[i]),
         ];
         spans.iter().sum::<u64>() < COORDINATE
     });
     let volume = |size: [u32; 3]| size.iter().fold(1, |n: u64, &v| n.saturating_mul(u64::from(v)));
     let channels = u64::from(p.in_channels.max(p.out_channels));
     reach
-        && volume(p.input) < COORDINATE
-        && volume(p.output) < COORDINATE
-        && (p.taps() as u64).saturating_mul(channels) < COORDINATE
-        && p.stride.iter().all(|&s| s <= 4096)
+        && volume(p.window.input) < COORDINATE
+        && volume(p.window.output) < COORDINATE
+        && (p.window.taps() as u64).saturating_mul(channels) < COORDINATE
+        && p.window.stride.iter().all(|&s| s <= 4096)
 }
 
 impl Algorithm {
     /// True if this variant can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
     /// rounds its operands.
     pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
-        let (taps, depth) = (p.taps() as u64, (p.taps() * p.group_in()) as u64);
+        let (taps, depth) = (p.window.taps() as u64, (p.window.taps() * p.group_in()) as u64);
         let Product { rows, columns, parts } = product(pass, p);
         // Rows are blocks of x, of which there are 2³¹ − 1; columns of y and parts of z.
         let tiles = |edge: u64| match pass {
@@ -129,14 +133,17 @@ impl Algorithm {
                     && u64::from(p.out_channels).div_ceil(16) <= GRID_YZ
             }
             Algorithm::Winograd(_) => {
-                let plane = p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.padding[0] == 0;
+                let plane = p.window.kernel == [1, 3, 3]
+                    && p.window.stride == [1; 3]
+                    && p.window.dilation == [1; 3]
+                    && p.window.padding[0] == 0;
                 small(p)
                     && pass != Pass::WeightGrad
                     && dtype == DType::F32
                     && p.groups == 1
                     && plane
                     && fours(p)
-                    && u64::from(p.batch) * u64::from(p.input[0]) < COORDINATE
+                    && u64::from(p.batch) * u64::from(p.window.input[0]) < COORDINATE
                     && u64::from(p.in_channels.max(p.out_channels)).div_ceil(64) <= GRID_YZ
             }
             Algorithm::Depthwise => {

@@ -254,7 +254,7 @@ impl Cuda {
                     &depthwise::CONV_DEPTHWISE_WEIGHT_PARTS_PACKED,
                 );
                 let (kernel, channels) = depthwise_lanes(p, dtype, single, packed);
-                (kernel, 256, [outputs.div_ceil(channels), p.taps() as u64, 1], 2)
+                (kernel, 256, [outputs.div_ceil(channels), p.window.taps() as u64, 1], 2)
             } else {
                 let args = [Arg::value(p), g.arg(), x.arg(), dw.out()];
                 return self.launch(

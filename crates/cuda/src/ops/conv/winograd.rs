@@ -65,11 +65,11 @@ impl Cuda {
             result,
         } = kernels(pass, tile);
         let (inner, outer, size) = match pass {
-            Pass::DataGrad => (p.out_channels, p.in_channels, p.input),
-            _ => (p.in_channels, p.out_channels, p.output),
+            Pass::DataGrad => (p.out_channels, p.in_channels, p.window.input),
+            _ => (p.in_channels, p.out_channels, p.window.output),
         };
         let (inner, outer) = (u64::from(inner), u64::from(outer));
-        let images = u64::from(p.batch) * u64::from(p.input[0]);
+        let images = u64::from(p.batch) * u64::from(p.window.input[0]);
         let total = images * u64::from(size[1].div_ceil(2)) * u64::from(size[2].div_ceil(2));
         let turn = (SCRATCH / (POINTS * (inner + outer))).clamp(128, 1 << 30).min(total);
         let threads = |n: u64, block| linear(n, block, self.multiprocessors() * WAVES);

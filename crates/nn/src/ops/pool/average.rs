@@ -46,7 +46,7 @@ impl Average {
     /// The definition: a box is a range along every axis, so its mean is a product with a matrix `[output, input]` along each.
     fn composed<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (input, output) = match self {
-            Average::Windows(p) => (p.input, p.output),
+            Average::Windows(p) => (p.window.input, p.window.output),
             Average::Cells(p) => (p.input, p.output),
         };
         let (input, output) = (input.map(|d| d as usize), output.map(|d| d as usize));
@@ -67,7 +67,7 @@ impl Average {
     /// True if each box along dimension `i` is one element, as in dimensions that do not exist.
     fn is_whole(&self, i: usize, input: usize, output: usize) -> bool {
         match self {
-            Average::Windows(p) => input == output && p.kernel[i] == 1,
+            Average::Windows(p) => input == output && p.window.kernel[i] == 1,
             Average::Cells(_) => input == output,
         }
     }
@@ -84,8 +84,8 @@ impl Average {
         );
         let (from, to) = match self {
             Average::Windows(p) => {
-                let from = o.affine(f64::from(p.stride[i]), -f64::from(p.padding[i]))?;
-                let to = from.add_scalar(f64::from(p.kernel[i]))?;
+                let from = o.affine(f64::from(p.window.stride[i]), -f64::from(p.window.padding[i]))?;
+                let to = from.add_scalar(f64::from(p.window.kernel[i]))?;
                 (from, to)
             }
             Average::Cells(_) => {
@@ -96,9 +96,9 @@ impl Average {
         let inside = |mask: Indices<B>| mask.to_float(like.dtype());
         let seen = inside(at.ge(&from)?)?.mul(&inside(at.lt(&to)?)?)?;
         let divisor = match self {
-            Average::Windows(p) if p.count_include_pad == 1 => {
-                to.clamp_max((input + p.padding[i] as usize) as f64)?.sub(&from)?
-            }
+            Average::Windows(p) if p.count_include_pad == 1 => to
+                .clamp_max((input + p.window.padding[i] as usize) as f64)?
+                .sub(&from)?,
             _ => seen.sum(&[1], true)?,
         };
         seen.div(&divisor)

@@ -22,8 +22,8 @@ pub(super) fn call<B: Backend, P: Pod, const N: usize>(
 
 /// The bytes of a field.
 macro_rules! field {
-    ($P:ty, $field:ident) => {
-        $crate::misfit::calls::fields::bytes(|p: &$P| &p.$field, std::mem::offset_of!($P, $field))
+    ($P:ty, $($field:ident).+) => {
+        $crate::misfit::calls::fields::bytes(|p: &$P| &p.$($field).+, std::mem::offset_of!($P, $($field).+))
     };
 }
 

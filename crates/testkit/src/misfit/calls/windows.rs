@@ -2,29 +2,11 @@
 
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;
-use bytemuck::{Pod, Zeroable};
 use kiln_core::Backend;
 use kiln_core::DType::{F32, I32};
 use kiln_core::ops::*;
 use std::mem::size_of;
 use std::ops::Range;
-
-/// [`ConvPoolParams`] as one value.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct ConvPool {
-    conv: ConvParams,
-    pool: PoolParams,
-}
-
-impl ConvPool {
-    fn params(&self) -> ConvPoolParams {
-        ConvPoolParams {
-            conv: self.conv,
-            pool: self.pool,
-        }
-    }
-}
 
 pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
     // Every other stride, padding or dilation would need another number of windows.
@@ -38,9 +20,9 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
     let of_conv = |call: Call<B>| call.small(field!(ConvParams, activation)).free(field!(ConvParams, pad));
     let of_pool_at = |call: Call<B>, at: usize| {
         let moved = |r: Range<usize>| at + r.start..at + r.end;
-        call.small(moved(field!(PoolParams, kernel)))
-            .small(moved(field!(PoolParams, stride)))
-            .small(moved(field!(PoolParams, dilation)))
+        call.small(moved(field!(PoolParams, window.kernel)))
+            .small(moved(field!(PoolParams, window.stride)))
+            .small(moved(field!(PoolParams, window.dilation)))
             .small(moved(field!(PoolParams, count_include_pad)))
             .free(moved(field!(PoolParams, pad)))
     };
@@ -54,16 +36,12 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
         (&two, false),
     )
     .expect("they fit");
-    let joined = ConvPool {
-        conv: joined.conv,
-        pool: joined.pool,
-    };
     let of_both = |call: Call<B>| {
         let first = |r: Range<usize>| r.start..r.start + 4;
         // Of images in two dimensions the first one is no window.
         let call = of_pool_at(of_conv(call), size_of::<ConvParams>());
-        call.small(first(field!(ConvParams, stride)))
-            .small(first(field!(ConvParams, dilation)))
+        call.small(first(field!(ConvParams, window.stride)))
+            .small(first(field!(ConvParams, window.dilation)))
     };
     let (image, weight, result, places) = ((F32, 216), (F32, 108), (F32, 32), (I32, 32));
     vec![
@@ -80,7 +58,7 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
             "conv_max_pool",
             joined,
             [image, weight, (F32, 4), result, places],
-            |on: &B, p, [x, w, b, y, i]| on.conv_max_pool(&p.params(), x, w, Some(b), y, i),
+            |on: &B, p, [x, w, b, y, i]| on.conv_max_pool(p, x, w, Some(b), y, i),
         )),
         of_both(call(
             "conv_max_pool_grad",
@@ -92,7 +70,7 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
                     dw: Some(dw),
                     db: Some(db),
                 };
-                on.conv_max_pool_grad(&p.params(), &PooledGrad { g, y, index }, x, w, to)
+                on.conv_max_pool_grad(p, &PooledGrad { g, y, index }, x, w, to)
             },
         )),
         of_pool(call("max_pool", pool, [x, pooled, index], |on: &B, p, [x, y, i]| {
