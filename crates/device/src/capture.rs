@@ -1,5 +1,6 @@
 //! What captured work uses, kept for as long as it may run again.
 
+use crate::capture_count::Counted;
 use crate::module::Function;
 use crate::pool::{Block, Held, Room};
 use std::collections::HashMap;
@@ -35,38 +36,31 @@ fn active() -> MutexGuard<'static, Vec<Arc<Kept>>> {
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held while a capture is counted among those under way, and by those who need that none is.
-static BEGINNING: Mutex<()> = Mutex::new(());
-
-/// Runs `f` with no stream of the process captured: none begins meanwhile. `None`, without running it, if one is captured.
-///
-/// Waiting for a whole context is such an `f`: the driver refuses it while any stream of the context is captured, and makes the
-/// capture worthless, whichever thread captures.
-pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> Option<R> {
-    let _none_begins = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
-    (!under_way()).then(f)
-}
-
 /// A capture that begins; it is under way for as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct Capture(Arc<Kept>);
+pub(crate) struct Capture {
+    kept: Arc<Kept>,
+    _counted: Counted,
+}
 
 impl Capture {
     pub(crate) fn begin() -> Self {
         let kept = Arc::new(Kept::default());
-        let _counted = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
         active().push(kept.clone());
-        Capture(kept)
+        Capture {
+            kept,
+            _counted: Counted::new(),
+        }
     }
 
     pub(crate) fn kept(&self) -> Arc<Kept> {
-        self.0.clone()
+        self.kept.clone()
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        active().retain(|kept| !Arc::ptr_eq(kept, &self.0));
+        active().retain(|kept| !Arc::ptr_eq(kept, &self.kept));
     }
 }
 

@@ -60,6 +60,7 @@
 //! Every method makes its context current on the calling thread, so any thread may use any object.
 
 mod capture;
+mod capture_count;
 mod capture_mode;
 mod codes;
 mod context;

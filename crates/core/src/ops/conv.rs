@@ -4,7 +4,10 @@
 //! two-dimensional images drop the leading spatial dimensions. As in every deep-learning library "convolution" is
 //! cross-correlation: `y[n, o, c] = Σ_k Σ_i x[n, o·stride + k·dilation − padding, i] · w[c, k, i]`.
 
-use super::window::{Padding, Window, WindowParams, image_of, image_parts};
+pub(super) mod window;
+
+pub use window::*;
+
 use super::{Activation, dim32};
 use crate::{DType, Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};

@@ -17,7 +17,6 @@ mod pool;
 mod random;
 mod reduce;
 mod softmax;
-mod window;
 
 pub use crate::op::Op;
 pub use attention::*;
@@ -33,7 +32,6 @@ pub use pool::*;
 pub use random::*;
 pub use reduce::*;
 pub use softmax::*;
-pub use window::*;
 
 use crate::{Error, MAX_RANK, Result, Shape};
 

@@ -1,6 +1,6 @@
 //! Max and average pooling over windows, and adaptive average pooling, channels-last.
 
-use super::window::{Padding, Window, WindowParams, image_of, image_parts, to32};
+use super::conv::window::{Padding, Window, WindowParams, image_of, image_parts, to32};
 use super::{Op, dim32};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};

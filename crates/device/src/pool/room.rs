@@ -2,7 +2,7 @@
 
 use super::arena::{Arena, plan};
 use super::tally::Tally;
-use crate::capture;
+use crate::capture_count;
 use crate::capture_mode::CaptureMode;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ impl Room {
     pub(super) fn release(&self) -> Result<()> {
         let mut arena = self.arena();
         // Before anything is forgotten: an error of an earlier kernel shows here. During a capture it shows later.
-        capture::outside(|| self.context.synchronize()).unwrap_or(Ok(()))?;
+        capture_count::outside(|| self.context.synchronize()).unwrap_or(Ok(()))?;
         self.free(arena.release());
         Ok(())
     }

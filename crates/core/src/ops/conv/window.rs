@@ -1,6 +1,6 @@
 //! The windows of convolutions and poolings over images in one to three spatial dimensions, channels-last.
 
-use super::dim32;
+use crate::ops::dim32;
 use crate::{Error, Result, Shape};
 use bytemuck::{Pod, Zeroable};
 
@@ -173,7 +173,7 @@ pub struct WindowParams {
 const _: () = assert!(size_of::<WindowParams>() == 72);
 
 impl WindowParams {
-    pub(super) fn new(
+    pub(in crate::ops) fn new(
         op: &'static str,
         window: &Window,
         input: [usize; 3],
@@ -229,7 +229,7 @@ fn spatial_shape(op: &'static str, rank: usize, x: &Shape) -> Result<[usize; 3]>
     Ok(size)
 }
 
-pub(super) fn to32(op: &'static str, argument: &'static str, v: [usize; 3]) -> Result<[u32; 3]> {
+pub(in crate::ops) fn to32(op: &'static str, argument: &'static str, v: [usize; 3]) -> Result<[u32; 3]> {
     Ok([
         dim32(op, argument, v[0])?,
         dim32(op, argument, v[1])?,
