@@ -1,13 +1,13 @@
-//! Poolings.
+//! Checks of poolings.
 
 use super::Operands;
 use crate::ops::{AdaptivePoolParams, PoolParams};
 use crate::{DType, Result, Runtime};
 
-/// The most that a dimension, an extent and a number of taps may be.
+/// The largest dimension, extent and number of taps.
 pub(super) const LARGEST: u64 = i32::MAX as u64;
 
-/// Sizes of a window in one dimension.
+/// The sizes of a window in one dimension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Along {
     pub(super) input: u64,
@@ -19,23 +19,23 @@ pub(super) struct Along {
 }
 
 impl Along {
-    /// Elements that a window spans; all are below 2³¹.
+    /// The number of elements that a window spans, dilation included; all sizes are below 2³¹.
     pub(super) fn extent(&self) -> u64 {
         (self.kernel - 1) * self.dilation + 1
     }
 
-    /// Where the last window starts; there is one.
+    /// The start of the last window in the padded input; `output` is at least 1.
     pub(super) fn last(&self) -> u64 {
         (self.output - 1) * self.stride
     }
 
-    /// Elements of the input with as much padding after as before.
+    /// The size of the input padded by `padding` on both sides.
     pub(super) fn padded(&self) -> u64 {
         self.input + 2 * self.padding
     }
 }
 
-/// Checks the sizes of windows, of which `fit` says whether they belong to input and output.
+/// Checks the sizes of windows; `fit` tells whether they agree with input and output in one dimension.
 pub(super) fn windows<R: Runtime>(
     of: &Operands<'_, R>,
     dims: [[u32; 3]; 6],
@@ -68,20 +68,20 @@ pub(super) fn windows<R: Runtime>(
             along,
             "the windows that fit the input",
         )?;
-        // Below 2⁶² before each product, and compared after it.
+        // No overflow: both factors are below 2³¹, and the product is checked.
         taps *= kernel;
         of.require(taps <= LARGEST, "kernel", dims[2], "at most 2147483647 taps")?;
     }
     Ok(())
 }
 
-/// The elements of images of `size` positions.
+/// The number of elements of images of `size` positions.
 pub(super) fn image<R: Runtime>(of: &Operands<'_, R>, batch: u32, size: [u32; 3], channels: u32) -> Result<usize> {
     let [d, h, w] = size;
     of.size(&[batch, d, h, w, channels].map(u64::from))
 }
 
-/// Checks the parameters of windows, and gives the elements of the input and the output.
+/// Checks the parameters of windows; returns the numbers of elements of the input and the output.
 pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     of.flag("count_include_pad", p.count_include_pad)?;
     of.require(!p.input.contains(&0), "input", p.input, "at least 1")?;
@@ -92,7 +92,7 @@ pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<
         channels,
         "at most 2147483647",
     )?;
-    // The last window starts inside of the input or before it, and no other one would end inside of the padding.
+    // The last window starts before the end of the input, and one more would not fit in the padded input.
     let fit = |a: &Along| a.last() < a.input + a.padding && a.last() + a.stride + a.extent() > a.padded();
     let dims = [p.input, p.output, p.kernel, p.stride, p.padding, p.dilation];
     windows(of, dims, fit)?;
@@ -102,7 +102,7 @@ pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<
     ])
 }
 
-/// As [`sizes`], where places within an image are kept in i32.
+/// As [`sizes`], for ops that keep positions within an image in i32.
 pub(super) fn placed<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     let all = sizes(of, p)?;
     let positions = of.size(&p.input.map(u64::from))? as u64;
