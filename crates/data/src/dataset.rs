@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// One sample: an input of any shape with its label.
 ///
-/// Images are channels-last `[H, W, C]`; datasets give raw pixels 0 to 255 as floats and leave scaling to transforms.
+/// Images are channels-last `[H, W, C]`; datasets return raw pixels 0 to 255 as floats and leave scaling to transforms.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// The input's elements, row-major.

@@ -44,7 +44,7 @@ pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImage
     })
 }
 
-/// Reads the test images alone, from a folder as [`folder`] takes it; `test_batch.bin` is the only file opened.
+/// Reads only the test images, from the same folders as [`folder`]; `test_batch.bin` is the only file opened.
 ///
 /// # Errors
 /// As [`folder`].

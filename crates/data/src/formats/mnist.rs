@@ -69,7 +69,7 @@ pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImage
     })
 }
 
-/// Reads the test images alone, from a folder as [`folder`] takes it; the two `train` files may be missing.
+/// Reads only the test images, from the same folders as [`folder`]; the two `train` files may be missing.
 ///
 /// # Errors
 /// As [`folder`].

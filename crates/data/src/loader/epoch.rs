@@ -83,6 +83,10 @@ impl Epoch {
 impl Epoch {
     /// As `next`, but also returns `None` if `stop` returns true while the batch is being made or waited for; a later call
     /// yields that batch.
+    ///
+    /// # Errors
+    /// The errors of the dataset and the transform, as [`DataError::Sample`]; [`DataError::OutOfMemory`];
+    /// [`DataError::Worker`] for a worker thread that ended without making its batch.
     pub fn next_until(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
         if self.next >= self.end {
             return None;
