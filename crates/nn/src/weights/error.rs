@@ -34,7 +34,7 @@ pub enum WeightsError {
     DType {
         /// The entry.
         name: String,
-        /// Its dtype in the file.
+        /// The dtype in the file.
         dtype: String,
     },
     /// An integer that does not fit in 32 bits.
