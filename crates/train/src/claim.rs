@@ -61,7 +61,7 @@ impl Claim {
     /// Claims `folder` if `allowed` succeeds; of several concurrent calls one succeeds. After an error the folder is unchanged.
     ///
     /// # Errors
-    /// Those of `allowed`, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
+    /// The errors of `allowed`, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
     pub(crate) fn new(folder: &Folder, allowed: impl Fn() -> Result<()>) -> Result<Self> {
         loop {
             // The lock file of a run that is in progress or was killed.

@@ -62,7 +62,7 @@ pub enum TrainError {
     TooManySkipped {
         /// The last of them, counted from 1 over the whole run.
         step: u64,
-        /// Its epoch, counted from 1.
+        /// The epoch of that step, counted from 1.
         epoch: u64,
         /// The number of steps.
         count: u64,

@@ -13,7 +13,7 @@ pub enum Goal {
 
 /// The metric that decides which weights are kept as best and when a run stops early.
 ///
-/// Its value is that on the validation set, or that in training without a validation set.
+/// The value on the validation set counts or, without a validation set, the value in training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitor {
     /// The metric's name.
