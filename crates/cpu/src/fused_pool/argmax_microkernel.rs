@@ -71,9 +71,11 @@ macro_rules! each_result {
     }};
 }
 
+/// Adds to a block of the weight's gradient `dw` each chosen gradient times its window of the image `x`.
+///
 /// # Safety
-/// Every pointer reaches what the comments say, of `M` lines with at most `NV` vectors of columns and more than `NV − 1`; and the
-/// machine has `V`'s instructions.
+/// Every pointer reaches the elements that its comment describes, for `M` lines with at most `NV` vectors of columns and
+/// more than `NV − 1`; and the machine has `V`'s instructions.
 #[inline(always)]
 pub(crate) unsafe fn weight<V: Vector, const M: usize, const NV: usize>(
     t: &ArgmaxJob<'_, V::Element>,
@@ -100,6 +102,8 @@ pub(crate) unsafe fn weight<V: Vector, const M: usize, const NV: usize>(
     }
 }
 
+/// Adds to the image's gradient `dx`, at the window of each chosen result, its gradient times a block of the weight `w`.
+///
 /// # Safety
 /// As [`weight`].
 #[inline(always)]

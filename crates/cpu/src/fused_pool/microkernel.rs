@@ -94,6 +94,8 @@ pub(crate) type LargestKernel<A> = for<'a, 's> unsafe fn(&'a Largest<'s, A>);
 /// A kernel over [`Gradient`].
 pub(crate) type GradientKernel<A> = for<'a, 's> unsafe fn(&'a Gradient<'s, A>);
 
+/// Computes the largest result of every pooled window of an image, and its index, `P` windows at a time.
+///
 /// # Safety
 /// Every pointer of the job reaches what its comment says, and the machine has `V`'s instructions.
 #[inline(always)]
@@ -175,6 +177,8 @@ unsafe fn largest_of<V: SimdMax, const P: usize, const NV: usize>(
     }
 }
 
+/// Adds to `dw` the gradient of the weights of `M` taps, over all pooled windows of an image.
+///
 /// # Safety
 /// Every pointer of the job reaches what its comment says, it has `M` taps, and the machine has `V`'s instructions.
 #[inline(always)]

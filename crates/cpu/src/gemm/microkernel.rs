@@ -125,6 +125,8 @@ macro_rules! unrolled {
 }
 pub(crate) use unrolled;
 
+/// Computes a [`RowTile`] of `MR` rows and up to `NV` vectors of columns.
+///
 /// # Safety
 /// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
 #[inline(always)]
@@ -224,6 +226,8 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
     }
 }
 
+/// Computes a [`ColumnTile`] of `MR` rows and up to `NV` vectors of columns.
+///
 /// # Safety
 /// As [`rows`].
 #[inline(always)]

@@ -17,6 +17,8 @@ pub(crate) struct Square<A> {
     pub(crate) columns: usize,
 }
 
+/// Transposes a [`Square`].
+///
 /// # Safety
 /// Every element of the block is readable in `from` and writable in `to`; `N` is the number of elements of `V`, whose
 /// instructions the machine has.

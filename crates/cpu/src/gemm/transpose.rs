@@ -52,8 +52,8 @@ pub(crate) fn transpose_tile<A: Gemm>(from: &[A], step: usize, mut to: CTile<'_,
                 rows: n.min(columns - row),
                 columns: n.min(steps - column),
             };
-            // SAFETY: `from` was compared above, and the tile has all of the square, exclusively borrowed; the instructions are this
-            // machine's, as `Kernels` hands out no others.
+            // SAFETY: `from` was compared above, and the tile has all of the block, exclusively borrowed; the instructions
+            // are this machine's, as `Kernels` hands out no others.
             unsafe { (kernels.square)(&square) };
         }
     }
@@ -81,7 +81,7 @@ mod tests {
                         rows,
                         columns,
                     };
-                    // SAFETY: both slices end with the last element of the square; the set is one of this machine's.
+                    // SAFETY: both slices end with the last element of the block; the instruction set is one of this machine's.
                     unsafe { (kernels.square)(&square) };
                     for (at, got) in to.iter().enumerate() {
                         let (k, i) = (at / to_step, at % to_step);

@@ -23,9 +23,13 @@ pub(crate) trait Vector: Copy {
     fn relu(self) -> Self;
     /// Prefetches the line at `p`, which need not be readable, into the L1 cache.
     fn prefetch(p: *const Self::Element);
+    /// Loads `LANES` elements at `p`, which need not be aligned.
+    ///
     /// # Safety
     /// `LANES` elements are readable at `p`.
     unsafe fn load(p: *const Self::Element) -> Self;
+    /// Writes all elements to `p`, which need not be aligned.
+    ///
     /// # Safety
     /// `LANES` elements are writable at `p`.
     unsafe fn store(self, p: *mut Self::Element);
