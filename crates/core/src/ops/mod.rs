@@ -6,8 +6,8 @@
 //! and arithmetic accumulates in [`Float::Acc`](crate::Float::Acc) and rounds once.
 //!
 //! Every op returns the errors of its function in [`checks`](crate::checks), errors of the device, and
-//! [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory. A fused op that the backend does not implement
-//! returns [`Error::UnsupportedOp`](crate::Error::UnsupportedOp).
+//! [`Error::OutOfMemory`] for scratch memory. A fused op that the backend does not implement returns
+//! [`Error::UnsupportedOp`].
 
 mod attention;
 mod conv;
