@@ -222,7 +222,7 @@ impl Folder {
             }
             let stat = fstat(&file).map_err(|e| FileError::io(path, "write")(e.into()))?;
             if stat.st_nlink > 1 {
-                // The file has another hard link, so its contents belong to somebody else.
+                // The file has another hard link, so its contents must not be overwritten.
                 unlinkat(self, beside, AtFlags::empty()).map_err(|e| FileError::io(path, "write")(e.into()))?;
                 continue;
             }
