@@ -33,8 +33,8 @@ pub struct TrainOptions {
     /// The number of passes over the training data.
     pub epochs: u64,
     /// The number of batches whose gradients are averaged for one update, weighted by their samples, as if they were one
-    /// batch. The last update of an epoch takes the batches that are left. Only one batch is in memory at a time, unless
-    /// the step is captured; a step of more than 16 batches is not captured.
+    /// batch. The last update of an epoch takes the batches that are left. Batches are copied to the device and freed one at
+    /// a time, unless the step is captured; a step of more than 16 batches is not captured.
     pub accumulate: usize,
     /// The gradient clipping; `None` for none.
     pub clip: Option<Clip>,
