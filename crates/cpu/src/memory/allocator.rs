@@ -64,9 +64,9 @@ impl Pool {
         Ok(block)
     }
 
-    /// Takes a block back. Blocks in use and free blocks together are at most twice the peak of blocks in use: the free blocks
-    /// of one size class wait while others are in use, so a steady state needs more than its peak. Beyond that, blocks of the
-    /// size class that was unused for the longest time are returned to the system.
+    /// Takes a block back. Blocks in use and free blocks together are limited to twice the peak of blocks in use, plus
+    /// [`SLACK`]: the free blocks of one size class wait while others are in use, so a steady state needs more than its peak.
+    /// Beyond that, blocks of the size class that was unused for the longest time are returned to the system.
     pub(crate) fn give(&self, block: Block) {
         let bytes = block.len() * LINE;
         if bytes == 0 {

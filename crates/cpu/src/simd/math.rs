@@ -184,7 +184,7 @@ fn exp32(x: f32) -> f32 {
     exp_sum(x, 0.0)
 }
 
-/// e^(x + low) for a `low` of at most 0.06, the rounding error of x.
+/// e^(x + low) for a `low` of at most 0.06, the part of the exponent that was lost when x was rounded.
 #[inline(always)]
 fn exp_sum(x: f32, low: f32) -> f32 {
     let (q, [first, second]) = exp_parts(x, low);

@@ -35,8 +35,8 @@ fn machine(caches: &[[usize; 4]]) -> Machine {
     }
 }
 
-/// Machines that report nothing, nonsense, and existing ones: tiny caches, Zen 4, Sapphire Rapids, four cores that share an
-/// L2 cache, and caches larger than any.
+/// This machine, and machines that report nothing, nonsense, tiny caches, the caches of a Zen 4 and a Sapphire Rapids, an
+/// L2 cache shared by four cores, and caches larger than any that exist.
 fn machines() -> Vec<Machine> {
     vec![
         Machine::this(),
