@@ -1,25 +1,25 @@
-//! What work costs at least, whoever does it.
+//! Lower bounds of the work of ops, for roofline estimates.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// The least that an op takes.
+/// A lower bound of the operations and of the memory traffic of an op.
 ///
-/// `flops` are those of products, convolutions and attention ([`MatmulParams::flops`](crate::ops::MatmulParams::flops),
-/// [`ConvParams::flops`](crate::ops::ConvParams::flops), [`AttentionParams::flops`](crate::ops::AttentionParams::flops)):
-/// other ops are bound by memory and count none. `bytes` is what has to pass between memory and the processor when every
+/// `flops` counts products, convolutions and attention ([`MatmulParams::flops`](crate::ops::MatmulParams::flops),
+/// [`ConvParams::flops`](crate::ops::ConvParams::flops), [`AttentionParams::flops`](crate::ops::AttentionParams::flops));
+/// other ops are bound by memory and count as 0. `bytes` is the traffic between memory and the processor if every
 /// operand is read once and every result written once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Floating-point operations, a multiply-add counted as two.
+    /// The number of floating-point operations; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes read and written.
+    /// The number of bytes read and written.
     pub bytes: u64,
 }
 
 impl Cost {
-    /// The least time, in seconds, at `flops` operations and `bytes` bytes a second. Both flow at once, so the slower one
-    /// decides.
+    /// The shortest time in seconds on a device with `flops` operations and `bytes` bytes per second. Both overlap, so the
+    /// slower one decides.
     pub fn seconds(&self, flops: f64, bytes: f64) -> f64 {
         (self.flops as f64 / flops).max(self.bytes as f64 / bytes)
     }

@@ -26,7 +26,7 @@ impl DType {
     /// Every dtype.
     pub const ALL: [DType; 6] = [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::U8];
 
-    /// Bytes of one element.
+    /// The size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             DType::F64 => 8,
@@ -36,7 +36,7 @@ impl DType {
         }
     }
 
-    /// Whether the dtype holds floating-point numbers.
+    /// True for floating-point dtypes.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::BF16 | DType::F16)
     }
@@ -66,7 +66,7 @@ pub trait Element: Pod + Send + Sync + fmt::Debug + PartialEq {
     const DTYPE: DType;
 }
 
-/// A floating-point element with the type its arithmetic accumulates in.
+/// A floating-point element and the type that its arithmetic accumulates in.
 ///
 /// f32, bf16 and f16 accumulate in f32; f64 accumulates in f64. Kernels load with [`Float::to_acc`], compute in `Acc`
 /// and round once with [`Float::from_acc`].
@@ -83,13 +83,13 @@ pub trait Float: Element {
         + std::iter::Sum
         + PartialOrd
         + Default;
-    /// Widens for arithmetic.
+    /// Converts to the accumulation type, exactly.
     fn to_acc(self) -> Self::Acc;
-    /// Rounds a result to storage.
+    /// Rounds a result in the accumulation type to this type.
     fn from_acc(acc: Self::Acc) -> Self;
-    /// Rounds an f64 to storage.
+    /// Rounds an f64 to this type, once.
     fn of(value: f64) -> Self;
-    /// Widens to f64.
+    /// Converts to f64, exactly.
     fn f64(self) -> f64;
 }
 
@@ -117,8 +117,8 @@ macro_rules! wide_float {
 }
 wide_float!(f32, f64);
 
-/// The f32 next to `value` with its last bit set where `value` is not an f32 itself. Rounding that to a half gives
-/// what rounding `value` once would (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008); the
+/// Rounds to odd: an inexact result is the neighbouring f32 with the last bit set. Rounding it to a half gives the same
+/// result as rounding `value` once (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008). The
 /// conversions of `half` drop the lower 32 bits of an f64 and so round some values the wrong way.
 #[inline]
 fn round_to_odd(value: f64) -> f32 {

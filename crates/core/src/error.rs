@@ -1,18 +1,18 @@
-//! The errors, typed: which op was asked, what was found, what was expected.
+//! The errors of tensor operations. Each names the op, the value found and the value expected.
 
 use crate::{DType, Shape};
 
-/// The result of anything in Kiln that checks its input.
+/// The result of a function that checks its arguments.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a tensor operation.
 ///
-/// Checks happen once, where a public function takes its arguments; layers add where they stand in the model, so that
-/// a message reads ``in `features.3` (Conv2d): conv2d: …``.
+/// Arguments are checked once, where a public function takes them. Layers add their path in the model, so that a message
+/// reads ``in `features.3` (Conv2d): conv2d: …``.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two shapes that had to agree or broadcast do not.
+    /// Two shapes that must be equal or broadcast are not compatible.
     #[error("{op}: shapes {lhs} and {rhs} do not agree")]
     ShapeMismatch {
         /// The op that was called.
@@ -22,12 +22,12 @@ pub enum Error {
         /// The second operand's shape.
         rhs: Shape,
     },
-    /// A tensor has a rank that the op does not take.
+    /// A tensor of a rank that the op does not accept.
     #[error("{op}: expected rank {expected}, found rank {rank}")]
     Rank {
         /// The op that was called.
         op: &'static str,
-        /// The ranks it takes.
+        /// The ranks that the op accepts.
         expected: &'static str,
         /// The rank found.
         rank: usize,
@@ -39,7 +39,7 @@ pub enum Error {
         op: &'static str,
         /// The axis asked for.
         axis: isize,
-        /// The shape it was asked of.
+        /// The shape of the tensor.
         shape: Shape,
     },
     /// An argument outside its domain: a stride of 0, groups that do not divide the channels, …
@@ -54,7 +54,7 @@ pub enum Error {
         /// The values that would have been accepted.
         expected: String,
     },
-    /// Dimensions whose product does not fit.
+    /// Dimensions whose product overflows.
     #[error("{op}: dimensions {dims:?} overflow the address space")]
     TooLarge {
         /// The op that was called.
@@ -72,25 +72,25 @@ pub enum Error {
         /// The second operand's dtype.
         rhs: DType,
     },
-    /// A dtype that the op or the backend does not have.
+    /// A dtype that the op or the backend does not support.
     #[error("{op}: dtype {dtype} is not supported, expected {expected}")]
     UnsupportedDType {
         /// The op that was called.
         op: &'static str,
         /// The dtype found.
         dtype: DType,
-        /// The dtypes it takes.
+        /// The dtypes that are accepted.
         expected: &'static str,
     },
-    /// An op that the backend does not have.
+    /// An op that the backend does not implement.
     #[error("{op}: {device} has no such op")]
     UnsupportedOp {
         /// The op that was called.
         op: &'static str,
-        /// The device that was asked.
+        /// The device.
         device: String,
     },
-    /// A buffer of another dtype or length than an op's parameters speak of.
+    /// A buffer whose dtype or length differs from what the parameters of the op require.
     #[error("{op}: `{operand}` has {len} elements of {dtype}, expected {expected_len} of {expected_dtype}")]
     Operand {
         /// The op that was called.
@@ -103,7 +103,7 @@ pub enum Error {
         len: usize,
         /// The dtype that the op needs.
         expected_dtype: DType,
-        /// The number of elements that it needs.
+        /// The number of elements that the op needs.
         expected_len: usize,
     },
     /// An index (label, token id, gather index) outside its range.
@@ -113,22 +113,22 @@ pub enum Error {
         op: &'static str,
         /// The index found.
         index: i64,
-        /// Its place in the index tensor, counted row-major.
+        /// The flat, row-major position of the index in its tensor.
         position: usize,
         /// The number of valid indices.
         size: usize,
     },
-    /// Memory that could not be had.
+    /// An allocation that failed.
     #[error("{device}: out of memory: {requested} bytes requested{}", of_free(*free))]
     OutOfMemory {
-        /// The device that was asked.
+        /// The device.
         device: String,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         requested: usize,
-        /// Bytes that were free; `None` for memory whose system does not tell.
+        /// The number of bytes free; `None` if the system does not tell.
         free: Option<usize>,
     },
-    /// An op with no gradient met a tensor whose gradient is wanted.
+    /// An op without a gradient was called on a tensor that requires one.
     #[error("{op} has no gradient; call `detach()` on its input if none is wanted")]
     NoGradient {
         /// The op without a gradient.
@@ -149,7 +149,7 @@ pub enum Error {
         /// Dotted name of the parameter.
         parameter: String,
     },
-    /// An optimizer was given a model with a parameter of the name, but not the identity, of one whose state it keeps.
+    /// An optimizer was given a parameter that has the name of one whose state it keeps, but is another parameter.
     #[error(
         "{op}: the state kept for `{parameter}` is that of another model's parameter; give each model an optimizer of its own, \
          or carry the state over with `state_dict` and `load_state_dict`"
@@ -165,10 +165,10 @@ pub enum Error {
     DeviceUnavailable {
         /// The device that was asked for.
         device: String,
-        /// Why, and what to do about it.
+        /// The reason, and the remedy.
         reason: String,
     },
-    /// Something that waits for the device or reads host memory was called inside a captured step.
+    /// A function that waits for the device or reads host memory was called inside a captured step.
     #[error("{device}: {what} cannot be part of a captured step; do it before or after the step")]
     NotCapturable {
         /// The device that captures.
@@ -176,20 +176,19 @@ pub enum Error {
         /// The function that was called.
         what: &'static str,
     },
-    /// A backend's own call failed.
+    /// A call of the backend's driver or library failed.
     #[error("{device}: {call} failed with code {code}: {meaning}")]
     Device {
         /// The device.
         device: String,
         /// The call that failed.
         call: &'static str,
-        /// The raw code it returned.
+        /// The error code that it returned.
         code: i32,
         /// The meaning of the code.
         meaning: String,
     },
-    /// Work that was given up on the way ([`Runtime::interruptible`](crate::Runtime::interruptible)); what it computed is
-    /// not whole.
+    /// Work that was interrupted ([`Runtime::interruptible`](crate::Runtime::interruptible)); its results are incomplete.
     #[error("{device}: interrupted; what was being computed is not there")]
     Interrupted {
         /// The device.
@@ -202,14 +201,14 @@ pub enum Error {
         path: String,
         /// The module's type, such as `Conv2d`.
         layer: &'static str,
-        /// The modules that `path` starts from while their own names are not in it.
+        /// The modules at which `path` starts, until their own names are added to it.
         from: Origin,
         /// The error itself.
         source: Box<Error>,
     },
 }
 
-/// A module by where it lies and by its type: what tells it from all others as long as it is not moved.
+/// The identity of a module: its address and its type, which are unique as long as the module is not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ModuleId {
     address: usize,
@@ -217,7 +216,7 @@ pub struct ModuleId {
 }
 
 impl ModuleId {
-    /// The module at this reference.
+    /// The identity of the module at this reference.
     pub fn of<M: ?Sized>(module: &M) -> Self {
         ModuleId {
             address: std::ptr::from_ref(module).cast::<()>().addr(),
@@ -226,8 +225,8 @@ impl ModuleId {
     }
 }
 
-/// The modules that an [`Error::In`] has left last; none when its path is whole. All origins are equal: equal errors of two
-/// models are.
+/// The modules whose forward pass an [`Error::In`] left last; empty when its path is complete. All origins compare equal,
+/// so that equal errors of two models are equal.
 #[derive(Debug, Clone, Default)]
 pub struct Origin(Vec<ModuleId>);
 
@@ -244,7 +243,7 @@ fn join(name: &str, path: &str) -> String {
     }
 }
 
-/// The beginning of a message: the module, if it has a name.
+/// The start of a message: the path and type of the module, if it has a path.
 fn place(path: &str, layer: &str) -> String {
     match path {
         "" => String::new(),
@@ -252,13 +251,13 @@ fn place(path: &str, layer: &str) -> String {
     }
 }
 
-/// The end of a message about memory: the bytes that were free, where that is known.
+/// The end of a message about memory: the number of bytes free, if known.
 fn of_free(bytes: Option<usize>) -> String {
     bytes.map_or_else(String::new, |free| format!(", {free} bytes free"))
 }
 
 impl Error {
-    /// An [`Error::InvalidArgument`].
+    /// Creates an [`Error::InvalidArgument`].
     pub fn invalid(
         op: &'static str,
         argument: &'static str,
@@ -273,7 +272,7 @@ impl Error {
         }
     }
 
-    /// Adds the module an error came from; paths of nested modules join with dots, the innermost layer is named.
+    /// Adds the module that an error came from. Paths of nested modules are joined with dots; the innermost type is kept.
     pub fn within(self, name: &str, layer: &'static str) -> Self {
         match self {
             Error::In {
@@ -293,10 +292,10 @@ impl Error {
         }
     }
 
-    /// The error as it leaves the forward pass of `modules`, of which there are several where they run as one op.
+    /// Adds to an error that it leaves the forward pass of `modules`; there are several where they run as one fused op.
     ///
-    /// A module does not know the name that it is kept under, so the error remembers the module. The next one out knows its
-    /// fields: `name` finds in them what the error has left before.
+    /// A module does not know the name of the field that holds it, so the error keeps the module's identity. The enclosing
+    /// module looks that identity up among its fields with `name`, which returns the path.
     pub fn leaving(
         self,
         modules: &[ModuleId],
@@ -331,12 +330,12 @@ impl Error {
         }
     }
 
-    /// True if the work was interrupted before it was done.
+    /// True for [`Error::Interrupted`], also inside [`Error::In`].
     pub fn is_interrupted(&self) -> bool {
         matches!(self.root(), Error::Interrupted { .. })
     }
 
-    /// The error itself, without the modules around it.
+    /// Returns the innermost error, without [`Error::In`] around it.
     pub fn root(&self) -> &Error {
         match self {
             Error::In { source, .. } => source.root(),
@@ -361,7 +360,7 @@ mod tests {
         assert!(matches!(e.root(), Error::InvalidArgument { .. }));
     }
 
-    /// The error of a layer, through a module that keeps it as `fc` and one that keeps that as `h.3`.
+    /// The error of a layer passes through a module that holds it as `fc` and one that holds that as `h.3`.
     #[test]
     fn what_an_error_has_left_is_named_by_the_next_module_out() {
         let (fc, block, net) = (1u32, 2u32, 3u32);
@@ -383,7 +382,7 @@ mod tests {
             e.clone().within("net", "Net").to_string(),
             "in `net.h.3.fc` (Linear): linear: x = 0, expected 1"
         );
-        // A name that was given by hand stands in the module that gave it.
+        // A name given by `within` belongs to the module that added it.
         let e = Error::invalid("linear", "x", 0, "1")
             .within("fc", "Linear")
             .leaving(&[net], "Net", nobody);

@@ -1,8 +1,8 @@
-//! Lists on the host whose length is an argument of somebody's: what does not fit is an error, not the end of the program.
+//! Allocation of lists on the host whose length comes from an argument: running out of memory is an error, not an abort.
 
 use crate::{Error, Result};
 
-/// An empty list with room for `len` elements.
+/// Creates an empty list with capacity for `len` elements.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -16,7 +16,7 @@ pub fn room<T>(len: usize) -> Result<Vec<T>> {
     Ok(list)
 }
 
-/// `len` times the same value.
+/// Creates a list of `len` clones of `value`.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -26,7 +26,7 @@ pub fn repeat<T: Clone>(value: T, len: usize) -> Result<Vec<T>> {
     Ok(list)
 }
 
-/// Everything that an iterator of known length gives.
+/// Collects an iterator of known length.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].

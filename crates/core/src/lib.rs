@@ -1,7 +1,7 @@
-//! The floor everything in Kiln stands on: shapes, dtypes, errors, op parameters and the [`Backend`] trait.
+//! The base crate of Kiln: shapes, dtypes, errors, op parameters and the [`Backend`] trait.
 //!
-//! This crate knows no device. A backend implements the op families of [`ops`]; everything above is generic over
-//! `B: Backend` and nothing else.
+//! This crate contains no code for a particular device. A backend implements the op families of [`ops`]; all code above
+//! is generic over `B: Backend`.
 
 mod backend;
 pub mod checks;

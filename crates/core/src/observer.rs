@@ -1,36 +1,36 @@
-//! Who is told which layer asks for a device's work: profiles.
+//! The interface between layers and profilers: which layer the work of a device belongs to.
 
 use crate::Shape;
 
-/// A part of a step that an [`Observer`] is told about.
+/// A part of a step, reported to an [`Observer`].
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// The forward pass of a layer.
     Layer {
-        /// The layer's path in the layer that calls it, with dots where it lies deeper: `fc1`, `h.3`.
+        /// The layer's path in the calling layer, with dots where it is nested deeper: `fc1`, `h.3`.
         name: &'a str,
         /// The layer's type: `Conv2d`.
         kind: &'static str,
-        /// Shape of its input.
+        /// The shape of the layer's input.
         input: &'a Shape,
     },
     /// The gradient of an op.
     Gradient {
         /// The op.
         op: &'static str,
-        /// The number that [`Observer::scope`] gave when the op was recorded.
+        /// The number that [`Observer::scope`] returned when the op was recorded.
         of: u32,
     },
 }
 
-/// Somebody who keeps account of the work of a device ([`Runtime::observer`](crate::Runtime::observer)).
+/// A profiler of a device's work ([`Runtime::observer`](crate::Runtime::observer)).
 pub trait Observer {
-    /// Begins a scope, to which all work belongs up to its [`leave`](Observer::leave); scopes nest.
+    /// Begins a scope: all work until the matching [`leave`](Observer::leave) belongs to it. Scopes nest.
     fn enter(&self, scope: &Scope<'_>);
 
-    /// Ends the innermost scope; the shape is that of a layer's output, if it succeeded.
+    /// Ends the innermost scope. `output` is the shape of a layer's output; `None` for gradients and after an error.
     fn leave(&self, output: Option<&Shape>);
 
-    /// The innermost scope as a number that [`Scope::Gradient`] will give back.
+    /// Returns a number for the innermost scope, which a later [`Scope::Gradient`] passes in `of`.
     fn scope(&self) -> u32;
 }

@@ -1,14 +1,13 @@
-//! The ops of a backend by name: those that every backend has, and those that it may leave to compositions of them.
+//! The ops of a backend by name: primitives, which every backend has, and fused ops, which may be composed of primitives.
 
-/// Declares [`Op`] with one row for each op: its name, the functions of the backend's traits that it stands for, and how
-/// `kiln-nn` gets by without it.
+/// Declares [`Op`] with one row for each op: its documentation, its variant, and the name of its function.
 macro_rules! ops {
     (
         primitives { $($(#[$pmeta:meta])* $primitive:ident = $pname:literal,)* }
         fused { $($(#[$fmeta:meta])* $fused:ident = $fname:literal,)* }
     ) => {
-        /// An op of a [`Backend`](crate::Backend), for [`Runtime::supports`](crate::Runtime::supports). A fused op stands for its
-        /// gradient too: a backend has both or neither.
+        /// An op of a [`Backend`](crate::Backend), for [`Runtime::supports`](crate::Runtime::supports). A fused op includes its
+        /// gradient: a backend implements both or neither.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Op {
             $($(#[$pmeta])* $primitive,)*
@@ -16,12 +15,12 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// The ops that a backend has to implement.
+            /// The ops that a backend must implement.
             pub const PRIMITIVES: &'static [Op] = &[$(Op::$primitive),*];
             /// The ops that a backend may implement; `kiln-nn` composes the others of primitives.
             pub const FUSED: &'static [Op] = &[$(Op::$fused),*];
 
-            /// The name of the function that computes it.
+            /// The name of the function that computes the op.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Op::$primitive => $pname,)*
@@ -122,7 +121,7 @@ ops! {
 }
 
 impl Op {
-    /// True if every backend has to implement the op.
+    /// True if every backend must implement the op.
     pub fn is_primitive(self) -> bool {
         Op::PRIMITIVES.contains(&self)
     }

@@ -1,7 +1,7 @@
-//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and what is drawn from it.
+//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and the distributions drawn with it.
 //!
 //! A draw is a pure function of (seed, stream, step, element): element `i` takes word `i % 4` of block `i / 4`.
-//! [`spaces`] says which streams belong to whom.
+//! [`spaces`] lists the ranges of streams and their users.
 //! Everything here uses integer arithmetic and individually rounded f32 operations only (no fused multiply-add, no
 //! library functions), so a GPU kernel that follows the same steps gives the same bits.
 
@@ -35,19 +35,20 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A sequence of draws: the counter's upper half is (step, stream), its lower half counts blocks of four.
+/// The key of a sequence of draws. The upper half of the counter is (step, stream), the lower half numbers the blocks of
+/// four words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The run's seed.
     pub seed: u64,
-    /// Which sequence of the run.
+    /// The number of the sequence within the run.
     pub stream: u32,
-    /// Which draw of the sequence.
+    /// The step within the sequence.
     pub step: u32,
 }
 
 impl Key {
-    /// The key of a sequence.
+    /// Creates the key of a sequence.
     pub const fn new(seed: u64, stream: u32, step: u32) -> Self {
         Key { seed, stream, step }
     }
@@ -67,8 +68,8 @@ impl Key {
         self.block(element / 4)[(element % 4) as usize]
     }
 
-    /// A uniform integer in `0..bound` from element `element` (Lemire's multiply-shift on 64 bits of two blocks, bias
-    /// below 2⁻³² for any `u32` bound).
+    /// A uniform integer in `0..bound` from the first two words of block `element` (Lemire's multiply-shift on 64 bits, with a
+    /// bias below 2⁻³² for any `u32` bound).
     #[inline]
     pub fn below(&self, element: u64, bound: u32) -> u32 {
         let w = self.block(element);
@@ -97,7 +98,7 @@ impl Key {
     }
 }
 
-/// Uniform on `[0, 1)` with 24 bits.
+/// Converts a word to a uniform number in `[0, 1)` of 24 bits.
 #[inline]
 pub fn uniform(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
@@ -107,7 +108,7 @@ pub fn uniform(word: u32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Vectors of the authors' Random123 distribution (kat_vectors, philox 4x32 10).
+    /// The known-answer vectors of the authors' Random123 library (kat_vectors, philox 4x32 10).
     #[test]
     fn known_answers() {
         let pi = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];

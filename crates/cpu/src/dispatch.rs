@@ -1,6 +1,6 @@
-//! From the dtype tag to the Rust type, once per op.
+//! Dispatch from the dtype tag to the Rust type, once per op.
 
-/// Runs `$body` with `$T` bound to the float type of `$dtype`; the border has refused integers.
+/// Runs `$body` with `$T` bound to the float type of `$dtype`; the checks of the op have excluded integers.
 macro_rules! float {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {

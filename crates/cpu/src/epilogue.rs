@@ -1,4 +1,4 @@
-//! What a fused op does to a block of its result while it is in cache: add the bias, apply the activation.
+//! The epilogue of a fused op, applied to a block of its result while it is in cache: bias and activation.
 
 use crate::pointwise::{self, Pointwise};
 use crate::simd::isa::vectorized;
@@ -6,7 +6,7 @@ use crate::simd::real::Real;
 use kiln_core::fused_functions;
 use kiln_core::ops::Activation;
 
-/// The last step on C, once its sums are complete: add the bias of each column, then apply the activation.
+/// The epilogue of C, once its sums are complete: adds the bias of each column, then applies the activation.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a, A> {
     /// One value per column of the whole C.
@@ -15,13 +15,13 @@ pub(crate) struct Epilogue<'a, A> {
 }
 
 impl<A> Epilogue<'_, A> {
-    /// C as it is.
+    /// No epilogue.
     pub(crate) const NONE: Self = Epilogue {
         bias: None,
         activation: Activation::None,
     };
 
-    /// True if it leaves C as it is.
+    /// True if the epilogue leaves C unchanged.
     pub(crate) fn is_none(&self) -> bool {
         self.bias.is_none() && self.activation == Activation::None
     }

@@ -1,14 +1,14 @@
-//! Threads after `fork`: the child has the one that forked, and a pool that waits for the others would wait for ever.
+//! Threads after `fork`: the child has only the thread that forked, and work given to the parent's pool would never run.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A pool made in a forked process, and which. It is never dropped: another fork's copy has no threads to end.
+/// A thread pool made in a forked process. It is never dropped: a copy in a further fork has no threads to stop.
 type Made = ManuallyDrop<Arc<ThreadPool>>;
 
-/// Runs `f`, which shares out work, where there are threads: in rayon's current pool, and in a process that was forked from the
-/// one in which this was first called, in a pool of that process's own. Results do not depend on which.
+/// Runs `f`, which runs parallel work, in a pool that has threads: rayon's current pool or, in a process forked from the
+/// one in which this was first called, a pool of that process. Results do not depend on the pool.
 pub(crate) fn in_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     let process = std::process::id();
     if first_process() == process {
@@ -32,7 +32,7 @@ fn pool_of(process: u32) -> Option<Made> {
     match &*made {
         Some((of, pool)) if *of == process => Some(pool.clone()),
         _ => {
-            // Where no thread can be had, this one is the pool.
+            // If no thread can be started, the pool is the current thread.
             let alone = || ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
             let pool = ThreadPoolBuilder::new().build().or_else(|_| alone()).ok()?;
             let pool = ManuallyDrop::new(Arc::new(pool));

@@ -1,15 +1,15 @@
-//! Giving up work that takes too long. Ops that return errors look between two of their chunks, all ops before they
-//! allocate: what is given up is an error, never an output that was left half done.
+//! Interruption of work that takes too long. Ops that can fail check between two chunks, all ops when they allocate. An
+//! interrupted op returns an error, so no output is left half computed without one.
 
 use kiln_core::{Error, Interrupt, Result};
 use std::cell::RefCell;
 
 thread_local! {
-    /// What the work of this thread may be interrupted by.
+    /// The interrupt of the work of this thread.
     static CURRENT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
 }
 
-/// Puts the outer interrupt back when dropped, also when a panic passes through.
+/// Restores the outer interrupt when dropped, also during a panic.
 struct Restore(Option<Interrupt>);
 
 impl Drop for Restore {
@@ -18,19 +18,19 @@ impl Drop for Restore {
     }
 }
 
-/// Runs `body`, whose ops `interrupt` may end.
+/// Runs `body`, whose ops `interrupt` can end.
 pub(crate) fn with(interrupt: &Interrupt, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let _restore = Restore(CURRENT.replace(Some(interrupt.clone())));
     body()
 }
 
-/// What may end the op that this thread is in: for the chunks that other threads work on.
+/// The interrupt of the op that this thread runs, for the chunks that other threads work on.
 pub(crate) fn current() -> Option<Interrupt> {
-    // A thread that ends may drop tensors when this is gone already.
+    // A thread may drop tensors at its end, when this variable is already gone.
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// The error when the op is to end.
+/// Returns an error if the op is to end.
 pub(crate) fn look(interrupt: &Option<Interrupt>) -> Result<()> {
     match interrupt {
         Some(interrupt) if interrupt() => Err(Error::Interrupted { device: "cpu".into() }),
@@ -38,7 +38,7 @@ pub(crate) fn look(interrupt: &Option<Interrupt>) -> Result<()> {
     }
 }
 
-/// As [`look`], at what this thread may be interrupted by.
+/// As [`look`], for the interrupt of this thread.
 pub(crate) fn check() -> Result<()> {
     CURRENT.try_with(|current| look(&current.borrow())).unwrap_or(Ok(()))
 }
@@ -51,7 +51,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Says yes from the question after so many on.
+    /// An interrupt that is false for the first `questions` calls, and true from then on.
     fn after(questions: usize) -> Interrupt {
         let asked = AtomicUsize::new(0);
         Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) >= questions)
@@ -81,7 +81,7 @@ mod tests {
         let cpu = Cpu::new();
         let inner = cpu.interruptible(&after(1), &mut || {
             cpu.alloc(DType::F32, 4)?;
-            // The inner interrupt stands for the outer one while it lasts.
+            // The inner interrupt replaces the outer one while it lasts.
             cpu.interruptible(&after(1), &mut || cpu.alloc(DType::F32, 4).map(drop))?;
             cpu.alloc(DType::F32, 4).map(drop)
         });

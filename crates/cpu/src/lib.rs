@@ -1,12 +1,12 @@
-//! The CPU backend: correct first, then fast.
+//! The CPU backend.
 //!
-//! Threads come from rayon. Matrix products and convolutions share micro-kernels of their own for AVX-512, AVX2 and
-//! portable code, chosen at run time. Work is split into chunks whose number depends on the shapes alone, and partial results are
-//! combined in order, so the same seed gives the same bits at any number of threads.
+//! Threads come from rayon. Matrix products and convolutions have micro-kernels for AVX-512, AVX2 and portable code, chosen
+//! at run time. Work is split into chunks that depend on the shapes alone, and partial results are combined in order, so
+//! the same seed gives the same bits on any number of threads.
 //!
-//! A child of `fork` has none of its parent's threads. Ops work there all the same, with threads of the child's own, if the
-//! parent had made a [`Cpu`] before it forked, so that the two can be told apart; a fork while another thread is inside an op
-//! may leave that op's locks taken. The data loader's workers stay behind too: a child begins its own epoch.
+//! After `fork` the child has none of its parent's threads. Ops still work there, with threads of the child's own, if the
+//! parent made a [`Cpu`] before it forked. If another thread was inside an op during the fork, locks of that op may stay
+//! taken. The workers of a data loader are not there either: a child has to start its own epoch.
 
 mod conv;
 mod dispatch;

@@ -1,25 +1,25 @@
-//! Splitting work: chunks depend on sizes alone, never on the number of threads, and small work stays on one core.
+//! Splits work into chunks. Chunks depend on sizes alone, never on the number of threads; small work stays on one thread.
 //!
-//! Every chunk is a task of its own that an idle thread may take (`with_max_len(1)`): left to itself, rayon hands a thread
-//! several chunks at once, and the last of them keep one thread waiting for the other.
+//! Every chunk is a task that any idle thread can take (`with_max_len(1)`). By default rayon gives a thread several chunks
+//! at once, and at the end other threads wait for it.
 //!
-//! Every function hands its closure to rayon as a `dyn Fn`: one call per chunk costs nothing, and the thread machinery
+//! Every function passes its closure to rayon as a `dyn Fn`: one dynamic call per chunk costs nothing, and rayon's code
 //! is compiled once per element type rather than once per kernel.
 
 use crate::fork::in_pool;
 use crate::interrupt;
 use rayon::prelude::*;
 
-/// Elementary operations of a chunk: half a megabyte of operands at most stays in the second cache.
+/// The number of elementary operations in a chunk: its operands, half a megabyte at most, stay in the L2 cache.
 pub(crate) const GRAIN: usize = 1 << 15;
 
-/// Elementary operations of vector units below which starting threads costs more than it saves. Entering a parallel
-/// region took 10 µs on two cores of a Zen 4, in which one of them adds 10⁵ pairs of numbers.
+/// The number of vectorised elementary operations below which starting threads costs more than it saves. Entering a
+/// parallel region took 10 µs on two cores of a Zen 4, in which one of them adds 10⁵ pairs of numbers.
 pub(crate) const THREADS: usize = 1 << 17;
 
-/// Runs `f(first_index, chunk)` over `y`: as one chunk if its work is less than [`THREADS`], otherwise in parallel over
-/// chunks of half of that. `cost` is the work of one element relative to one multiplication; chunks are multiples of
-/// `unit`.
+/// Runs `f(first_index, chunk)` over `y`: as one chunk if the work is at most [`THREADS`], otherwise in parallel over
+/// chunks of half of that. `cost` is the work of one element relative to one multiplication; the sizes of chunks are
+/// multiples of `unit`.
 pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let cost = cost.max(1);
     if y.len() <= THREADS / cost {
@@ -32,10 +32,10 @@ pub(crate) fn chunks_mut<T: Send>(y: &mut [T], unit: usize, cost: usize, f: impl
     each_mut(y, size, y.len() > size, &|i, chunk| f(i * size, chunk));
 }
 
-/// Bytes of a part of a copy: at most half a megabyte is copied by one thread.
+/// The size of a chunk of a copy in bytes; up to twice this is copied by one thread.
 const COPY: usize = 1 << 18;
 
-/// Copies bytes, in parallel chunks when there are many.
+/// Copies bytes, in parallel chunks if there are many.
 pub(crate) fn copy_bytes(src: &[u8], dst: &mut [u8]) {
     debug_assert_eq!(src.len(), dst.len());
     let parallel = dst.len() > 2 * COPY;
@@ -44,7 +44,7 @@ pub(crate) fn copy_bytes(src: &[u8], dst: &mut [u8]) {
     });
 }
 
-/// Runs `f(first_index, chunk)` over chunks of `size` elements of `y`, in parallel when asked to; stops at an error.
+/// Runs `f(first_index, chunk)` over chunks of `size` elements of `y`, in parallel if `parallel`; stops at an error.
 pub(crate) fn try_chunks_mut<T: Send>(
     y: &mut [T],
     size: usize,
@@ -73,8 +73,8 @@ pub(crate) fn pair_chunks_mut<A: Send, B: Send>(
     zip2_mut((a, size), (b, size), |i, a, b| f(i * size, a, b));
 }
 
-/// Rows of `width` elements of one of `rows` rows' chunks: all if their work is less than [`THREADS`], otherwise as
-/// many as make up half of that, at least one.
+/// The number of rows in a chunk, for `rows` rows of `width` elements: all if their work is at most [`THREADS`], otherwise
+/// as many as make up half of that, at least one.
 pub(crate) fn rows_per_chunk(rows: usize, width: usize, cost: usize) -> usize {
     let cost = cost.max(1) * width.max(1);
     if rows <= THREADS / cost {
@@ -112,8 +112,8 @@ pub(crate) fn zip3_mut<A: Send, B: Send, C: Send>(
     }
 }
 
-/// Runs `f(i, item)` over the items of `size` elements that `y` is made of; in parallel when their `work` together is
-/// worth starting threads.
+/// Runs `f(i, item)` over the items of `size` elements that make up `y`, in parallel if their total `work` is worth
+/// starting threads.
 pub(crate) fn items_mut<T: Send>(y: &mut [T], size: usize, work: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     each_mut(y, size.max(1), y.len() > size && work > THREADS, &f);
 }
@@ -129,7 +129,7 @@ pub(crate) fn try_each(n: usize, f: &(dyn Fn(usize) -> kiln_core::Result<()> + S
     })
 }
 
-/// Does two things, at once where a thread is idle.
+/// Runs `a` and `b`, in parallel if a thread is idle.
 pub(crate) fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
     in_pool(|| rayon::join(a, b))
 }

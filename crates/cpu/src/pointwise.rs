@@ -1,5 +1,5 @@
-//! The functions of core's table, one definition each of value and slope: elementwise ops and the epilogues of products
-//! and convolutions compute these.
+//! The elementwise functions of the table in `kiln-core`, each defined once by its value and slope. Elementwise ops and the
+//! epilogues of products and convolutions use these definitions.
 
 use crate::simd::math::Math;
 
@@ -7,7 +7,7 @@ use crate::simd::math::Math;
 const GELU_SCALE: f64 = 0.797_884_560_802_865_4;
 const GELU_CUBE: f64 = 0.044_715;
 
-/// Scale and limit of SELU (Klambauer et al. 2017).
+/// Scale and alpha of SELU (Klambauer et al. 2017).
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
@@ -19,11 +19,11 @@ pub(crate) trait Pointwise<A: Math> {
     fn slope(x: A, y: A, g: A, a: A, b: A) -> A;
 }
 
-/// Declares functions by their value and their slope, of the names in brackets.
+/// Declares functions by their value and their slope, written in the names in brackets.
 macro_rules! functions {
     ([$x:ident $y:ident $g:ident $a:ident $b:ident] $($name:ident = $value:expr; slope = $slope:expr;)*) => {$(
         pub(crate) struct $name;
-        // Most need some of these alone.
+        // Most functions use only some of the arguments.
         #[allow(unused_variables)]
         impl<A: Math> Pointwise<A> for $name {
             #[inline(always)]
@@ -132,7 +132,7 @@ functions! {
         let inside = if x < A::of(3.0) { g * (x / A::of(3.0) + A::HALF) } else { g };
         if x <= A::of(-3.0) { A::ZERO } else { inside }
     };
-    // A NaN is outside of no interval and stays.
+    // A NaN fails the comparisons and stays.
     Hardshrink = if (x >= -a) & (x <= a) { A::ZERO } else { x };
     slope = if (x >= -a) & (x <= a) { A::ZERO } else { g };
     Softshrink = {
@@ -144,7 +144,7 @@ functions! {
         let low = if x < a { a } else { x };
         if low > b { b } else { low }
     };
-    // An infinite bound is none, so it may be reached.
+    // An infinite bound is no bound, so x may be equal to it.
     slope = {
         let (no_min, no_max) = (a == A::of(f64::NEG_INFINITY), b == A::of(f64::INFINITY));
         let above = (x > a) | (no_min & (x == a));
@@ -172,8 +172,8 @@ fn relu6<A: Math>(x: A) -> A {
     if x > A::of(6.0) { A::of(6.0) } else { x }
 }
 
-/// 2·√(2/π)·(x + 0.044715·x³) as a number and the rest that rounding left: an exponential's relative error is its
-/// argument's absolute one.
+/// 2·√(2/π)·(x + 0.044715·x³) as a rounded number and its rounding error, because the relative error of an exponential is
+/// the absolute error of its argument.
 #[inline(always)]
 fn gelu_argument<A: Math>(x: A) -> (A, A) {
     let (linear, cube) = (2.0 * GELU_SCALE, 2.0 * GELU_SCALE * GELU_CUBE);
@@ -183,13 +183,13 @@ fn gelu_argument<A: Math>(x: A) -> (A, A) {
     let square_low = x.mul_add(x, -square);
     let high = k3 * square;
     let high_low = k3.mul_add(square, -high);
-    // Knuth's sum of two numbers and its error.
+    // Knuth's two-sum: the sum of two numbers and its rounding error.
     let sum = high + k1;
     let part = sum - high;
     let sum_low = (high - (sum - part)) + (k1 - part);
     let low = k3.mul_add(square_low, k3_low.mul_add(square, sum_low + high_low + k1_low));
     let u = x * sum;
-    // Far out the rest is a difference of infinities, and does not matter.
+    // For large |x| the error is a difference of infinities, and does not matter.
     let rest = x.mul_add(sum, -u) + x * low;
     (u, if u.abs() < A::of(200.0) { rest } else { A::ZERO })
 }

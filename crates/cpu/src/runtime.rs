@@ -1,4 +1,4 @@
-//! The device handle: memory, copies, and capture (which on a CPU means: run it now).
+//! The device handle: memory, copies, and capture, which on a CPU runs the body at once.
 
 use crate::fork::first_process;
 use crate::memory::Pool;
@@ -17,23 +17,23 @@ pub struct Cpu {
     exact_convolutions: bool,
 }
 
-/// A [`Cpu`] to be, with its options: see [`Cpu::builder`].
+/// A builder of a [`Cpu`]: see [`Cpu::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct CpuBuilder {
     exact_convolutions: bool,
 }
 
 impl CpuBuilder {
-    /// Whether convolutions are sums of products alone, as their definition reads. `false` unless set: 3×3 windows of stride 1 then
-    /// take Winograd's algorithm where that is faster, whose f32 results are within 4e-6 of the exact ones, relative to the root of
-    /// the mean of their squares. A NaN or infinity in an image reaches the windows that see it and no others either way. In
-    /// PyTorch `torch.backends.mkldnn` and cuDNN make this choice on their own.
+    /// Selects whether convolutions are always computed as direct sums of products. By default (`false`), 3×3 windows of stride
+    /// 1 use Winograd's algorithm where that is faster; its f32 results are within 4e-6 of the exact ones, relative to their
+    /// root mean square. In both cases a NaN or infinity in an image reaches only the windows that contain it. PyTorch leaves
+    /// this choice to `torch.backends.mkldnn` and cuDNN.
     pub fn exact_convolutions(mut self, exact: bool) -> Self {
         self.exact_convolutions = exact;
         self
     }
 
-    /// The CPU, with an allocator of its own.
+    /// Creates the [`Cpu`], with an allocator of its own.
     pub fn build(self) -> Cpu {
         Cpu {
             exact_convolutions: self.exact_convolutions,
@@ -44,7 +44,7 @@ impl CpuBuilder {
 
 impl Default for Cpu {
     fn default() -> Self {
-        // From here on a fork is told.
+        // Records the process, so that a fork can be detected.
         first_process();
         Cpu {
             pool: Arc::default(),
@@ -55,27 +55,27 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// The CPU with an allocator of its own. Threads are rayon's current pool.
+    /// Creates a CPU with an allocator of its own. Its threads are those of rayon's current pool.
     ///
-    /// A thread outside of the pool waits, asleep, for every op that the pool shares out, which costs small ops more than
-    /// their work. A program is quickest when the thread that trains is one of the pool's
-    /// (`rayon::ThreadPoolBuilder::use_current_thread`), or trains within `rayon::ThreadPool::install`.
+    /// A thread outside the pool sleeps while the pool runs an op, which costs more than the work of a small op. A program is
+    /// fastest if the thread that trains is one of the pool's (`rayon::ThreadPoolBuilder::use_current_thread`) or runs inside
+    /// `rayon::ThreadPool::install`.
     pub fn new() -> Self {
         Cpu::default()
     }
 
-    /// The CPU with other options than [`Cpu::new`]'s.
+    /// Returns a builder for a CPU with other options than those of [`Cpu::new`].
     pub fn builder() -> CpuBuilder {
         CpuBuilder::default()
     }
 
-    /// Whether convolutions are to be sums of products alone.
+    /// True if convolutions are always computed as direct sums of products.
     pub(crate) fn convolves_exactly(&self) -> bool {
         self.exact_convolutions
     }
 
-    /// A CPU whose fresh buffers are filled with NaN (all bits set): an op that leaves an element unwritten, or reads
-    /// one before writing it, shows.
+    /// Creates a CPU whose new buffers are filled with NaN (all bits set), for tests: it exposes ops that leave an element
+    /// unwritten or read one before writing it.
     pub fn poisoned() -> Self {
         Cpu {
             poison: true,
@@ -83,7 +83,7 @@ impl Cpu {
         }
     }
 
-    /// Scratch memory for the inside of an op, from the same allocator.
+    /// Allocates scratch memory for an op, from the same allocator.
     pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Result<CpuBuffer> {
         let mut buffer = CpuBuffer::new(&self.pool, dtype, len)?;
         if self.poison {
@@ -108,7 +108,7 @@ impl Runtime for Cpu {
     }
 
     fn supports(&self, op: Op, dtype: DType) -> bool {
-        // Between a convolution and a pooling halves are rounded: the two ops do that.
+        // The result of a convolution in a half dtype is rounded before it is pooled, so the two ops run separately.
         op != Op::ConvMaxPool || matches!(dtype, DType::F32 | DType::F64)
     }
 
@@ -117,7 +117,7 @@ impl Runtime for Cpu {
     }
 
     fn alloc(&self, dtype: DType, len: usize) -> Result<CpuBuffer> {
-        // Every op has an output: between two of them is a place to give up.
+        // Every op allocates its output, so this is a point of interruption between ops.
         interrupt::check()?;
         self.scratch(dtype, len)
     }

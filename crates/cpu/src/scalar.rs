@@ -1,13 +1,13 @@
-//! The types that sums are kept in, as the dense ops need them: with the kernels of every algorithm.
+//! The accumulation types of the dense ops, which have the kernels of every algorithm.
 
 use crate::fused_pool::FusedPool;
 use crate::winograd::Winograd;
 use kiln_core::Float;
 
-/// f32 or f64: a type that sums are kept in.
+/// f32 and f64, the accumulation types.
 pub(crate) trait Scalar: Winograd + FusedPool {}
 impl<A: Winograd + FusedPool> Scalar for A {}
 
-/// A stored float whose accumulator is a [`Scalar`]: every float there is.
+/// A float type whose accumulation type is a [`Scalar`]: f32, f64, bf16 and f16.
 pub(crate) trait Stored: Float<Acc: Scalar> {}
 impl<T: Float<Acc: Scalar>> Stored for T {}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// One sample: an input of any shape with its label.
 ///
-/// Images are channels-last `[H, W, C]`; datasets give raw pixels 0 to 255 as floats and leave scaling to transforms.
+/// Images are channels-last `[H, W, C]`; datasets return raw pixels 0 to 255 as floats and leave scaling to transforms.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// The input's elements, row-major.
@@ -40,8 +40,8 @@ impl Sample {
         Ok(())
     }
 
-    /// Replaces the input by what `write` makes of it in a zeroed buffer of the new shape: how a transform changes
-    /// shape without allocating once the buffers have grown.
+    /// Replaces the input by one of another shape: `write(old, new)` fills `new`, a zeroed buffer of `shape.size()` elements.
+    /// The two buffers are swapped, so that a transform allocates nothing once they have grown.
     ///
     /// # Errors
     /// [`DataError::OutOfMemory`].
@@ -55,10 +55,10 @@ impl Sample {
         Ok(())
     }
 
-    /// The dimensions of an image.
+    /// The dimensions `[H, W, C]` of an image; `what` names the caller in the error.
     ///
     /// # Errors
-    /// [`DataError::Shape`] when the sample is not `[H, W, C]` or holds another number of elements.
+    /// [`DataError::Shape`] when the shape is not `[H, W, C]` or differs from the number of elements.
     pub fn image(&self, what: &'static str) -> Result<[usize; 3]> {
         match self.shape.dims() {
             &[h, w, c] if self.input.len() == self.shape.size() => Ok([h, w, c]),
@@ -69,12 +69,12 @@ impl Sample {
 
 /// Random access to samples, from any thread.
 ///
-/// A read is a pure function of the index: two reads of one index give the same sample, whoever asks.
+/// A read is a pure function of the index: two reads of one index give the same sample, on any thread.
 pub trait Dataset: Send + Sync {
     /// Number of samples.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// True if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,10 +82,10 @@ pub trait Dataset: Send + Sync {
     /// Reads sample `index` into `sample`, reusing its memory. All fields are set.
     ///
     /// # Errors
-    /// [`DataError::Index`] past the end, and whatever is wrong with the record.
+    /// [`DataError::Index`] for an index past the end, and the errors of reading and decoding the record.
     fn read(&self, index: usize, sample: &mut Sample) -> Result<()>;
 
-    /// Sample `index` in memory of its own.
+    /// Reads sample `index` into a new [`Sample`].
     ///
     /// # Errors
     /// As [`Dataset::read`].
@@ -95,29 +95,29 @@ pub trait Dataset: Send + Sync {
         Ok(sample)
     }
 
-    /// The shape that every input has, when they all have the same.
+    /// The shape of every input; `None` when they differ.
     fn shape(&self) -> Option<Shape>;
 
     /// Number of classes: labels are in `0..classes`. `None` when labels are not classes.
     fn classes(&self) -> Option<usize>;
 
-    /// The classes' names in label order; empty when they have none.
+    /// The names of the classes in label order; empty when the classes have no names.
     fn class_names(&self) -> &[String] {
         &[]
     }
 
-    /// The records that were left out when the dataset was opened.
+    /// The bad records that were left out when the dataset was opened; `None` for a dataset that never skips any.
     fn skipped(&self) -> Option<&Skipped> {
         None
     }
 
-    /// The file or folder the samples come from, for messages.
+    /// The file or folder that the samples come from, for messages; `None` for data that was made in memory.
     fn source(&self) -> Option<&Path> {
         None
     }
 }
 
-/// A dataset behind a shared pointer is the dataset.
+/// Forwards every method to the dataset behind the pointer.
 impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     fn len(&self) -> usize {
         (**self).len()
@@ -151,12 +151,12 @@ pub(crate) fn check_index(index: usize, len: usize) -> Result<()> {
     }
 }
 
-/// A training set and the set held back from it.
+/// A training set and a test set.
 #[derive(Debug, Clone)]
 pub struct Split<D> {
-    /// What to train on.
+    /// The samples to train on.
     pub train: D,
-    /// What to measure on.
+    /// The samples to measure on.
     pub test: D,
 }
 
@@ -168,7 +168,7 @@ pub struct Subset<D> {
 }
 
 impl<D: Dataset> Subset<D> {
-    /// The samples `indices` of `dataset`; an index may stand more than once.
+    /// Selects the samples `indices` of `dataset`, in that order; an index may occur more than once.
     ///
     /// # Errors
     /// [`DataError::Index`] for an index past the end.
@@ -179,8 +179,8 @@ impl<D: Dataset> Subset<D> {
         Ok(Subset { dataset, indices })
     }
 
-    /// Splits `dataset` at random: `held_back` samples to test on, the rest to train on, each once. The same seed
-    /// gives the same split.
+    /// Splits `dataset` at random into a test set of `held_back` samples and a training set of the others. The same seed
+    /// gives the same split (PyTorch's `random_split`).
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] when more samples are held back than there are, [`DataError::OutOfMemory`].
@@ -234,7 +234,7 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// [`Key::permutation`] in fallibly reserved memory: the length may come from an option, not from data.
+/// As [`Key::permutation`], but running out of memory is an error: the length may come from an option.
 pub(crate) fn permutation(key: Key, n: usize) -> Result<Vec<usize>> {
     let mut order = Vec::new();
     reserve(&mut order, n, "a permutation")?;

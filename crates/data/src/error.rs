@@ -1,4 +1,4 @@
-//! What can be wrong with data: which file, where in it, what was found, what was expected, what to do.
+//! The errors of reading data. Each names the file, the place in it, the value found and the value expected.
 
 use kiln_files::{shown, shown_path};
 use std::any::Any;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The result of reading data.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
-/// Where in a file something was found.
+/// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Offset from the start of the (decompressed) file.
@@ -19,7 +19,7 @@ pub enum Place {
     Line {
         /// The line.
         line: u64,
-        /// The column, if one is to blame.
+        /// The name or number of the column, if the error is in one.
         column: Option<String>,
     },
     /// The file as a whole.
@@ -42,24 +42,24 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{}: cannot {action}: {source}", shown_path(path))]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried: `open`, `read`, `list`, …
+        /// The action that failed: `open`, `read`, `list`, …
         action: &'static str,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file or folder that the layout needs is not there.
+    /// A file, folder or column that is needed does not exist.
     #[error("{}: not found, expected {expected}; {advice}", shown_path(path))]
     Missing {
-        /// What was looked for.
+        /// The path that was looked for, or the file that lacks the column.
         path: PathBuf,
-        /// What should have been there.
+        /// A description of what was expected there.
         expected: &'static str,
-        /// What to do.
+        /// A hint at the remedy.
         advice: &'static str,
     },
     /// The first bytes are not those of the format.
@@ -72,10 +72,10 @@ pub enum DataError {
         path: PathBuf,
         /// The bytes found.
         found: Vec<u8>,
-        /// What the format starts with.
+        /// The first bytes of the format.
         expected: &'static str,
     },
-    /// The file ends before the data it announces. Found out before allocating wherever the file's size tells.
+    /// The file ends before the data that it announces. Wherever the file's size tells, this is detected before allocating.
     #[error(
         "{}: truncated at {place}: expected {expected} bytes more, the file holds at most {found}; fetch it again",
         shown_path(path)
@@ -83,11 +83,11 @@ pub enum DataError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Where the data was to start.
+        /// The start of the data that is missing.
         place: Place,
-        /// Bytes that can be there at most.
+        /// The largest number of bytes that the file can hold from there on.
         found: u64,
-        /// Bytes that were announced.
+        /// The number of bytes that were announced.
         expected: u64,
     },
     /// The file goes on after the data it announces.
@@ -101,7 +101,7 @@ pub enum DataError {
         /// The first byte too many.
         place: Place,
     },
-    /// Larger than the limit that guards against decompression bombs. Nothing was allocated.
+    /// A size beyond the limit that guards against decompression bombs. Nothing was allocated.
     #[error(
         "{}: {what} is {found} at {place}, the limit is {limit}; raise the limit if you trust the file",
         shown_path(path)
@@ -109,9 +109,9 @@ pub enum DataError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Where the size stands.
+        /// The place of the size in the file.
         place: Place,
-        /// What is too large.
+        /// The name of the quantity: `file size`, `number of pixels`, …
         what: &'static str,
         /// The size found.
         found: u64,
@@ -123,11 +123,11 @@ pub enum DataError {
     Decode {
         /// The file.
         path: PathBuf,
-        /// Where the decoder was.
+        /// The decoder's position in the file; byte 0 where the decoder does not tell.
         place: Place,
         /// The format: `gzip`, `PNG`, `JPEG`.
         format: &'static str,
-        /// What the decoder says.
+        /// The decoder's message.
         reason: String,
     },
     /// A header field or a value outside its domain.
@@ -135,13 +135,13 @@ pub enum DataError {
     Value {
         /// The file.
         path: PathBuf,
-        /// Where it stands.
+        /// The place of the value.
         place: Place,
-        /// What it is: `element type`, `feature`, …
+        /// The name of the value: `element type`, `feature`, …
         what: &'static str,
-        /// What was found.
+        /// The value found, as text.
         found: String,
-        /// What would have been accepted; boxed to keep results small.
+        /// The values that are accepted; boxed to keep results small.
         expected: Box<str>,
     },
     /// Two files that belong together have different numbers of records.
@@ -166,7 +166,7 @@ pub enum DataError {
         shown_path(path)
     )]
     Label {
-        /// The file (or the dataset's name).
+        /// The file, or the dataset's name for data in memory.
         path: PathBuf,
         /// The record.
         place: Place,
@@ -180,15 +180,15 @@ pub enum DataError {
     Empty {
         /// The file or folder.
         path: PathBuf,
-        /// What should have been there.
+        /// A description of what was expected there.
         expected: &'static str,
     },
-    /// Memory that could not be had.
+    /// An allocation that failed.
     #[error("out of memory: {bytes} bytes requested for {what}")]
     OutOfMemory {
-        /// What it was for.
+        /// The purpose of the memory.
         what: &'static str,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: u64,
     },
     /// A sample index past the end of a dataset.
@@ -199,14 +199,14 @@ pub enum DataError {
         /// The number of samples.
         len: usize,
     },
-    /// A sample whose shape does not fit where it goes.
+    /// A sample whose shape differs from the one that a transform or batch needs.
     #[error("{what}: found shape {found}, expected {expected}")]
     Shape {
         /// The transform or the batch.
         what: &'static str,
         /// The shape found.
         found: String,
-        /// What would have fitted.
+        /// The shape expected.
         expected: String,
     },
     /// An option outside its domain.
@@ -218,7 +218,7 @@ pub enum DataError {
         argument: &'static str,
         /// The value given.
         value: String,
-        /// What would have been accepted.
+        /// The values that are accepted.
         expected: &'static str,
     },
     /// A dataset or transform panicked while a sample was made.
@@ -227,23 +227,23 @@ pub enum DataError {
         /// The panic's message.
         message: String,
     },
-    /// A loader thread could not start, or ended without an answer.
+    /// A loader thread could not start, or ended without making its batch.
     #[error("loader worker {worker}: {reason}")]
     Worker {
         /// The worker's number.
         worker: usize,
-        /// What happened.
+        /// The reason, as text.
         reason: String,
     },
-    /// An error while a sample was made, with the sample it belongs to.
+    /// An error in reading or transforming one sample, with the sample's index.
     #[error("sample {index}: {source}")]
     Sample {
         /// The sample's index in the dataset.
         index: usize,
-        /// What went wrong.
+        /// The error itself.
         source: Box<DataError>,
     },
-    /// A tensor error: shapes that overflow, a device that refuses.
+    /// A tensor error: a shape that overflows, or an error of the device.
     #[error(transparent)]
     Tensor(Box<kiln_core::Error>),
 }
@@ -255,7 +255,7 @@ impl From<kiln_core::Error> for DataError {
 }
 
 impl DataError {
-    /// The error itself, without the sample around it.
+    /// Returns the innermost error, without [`DataError::Sample`] around it.
     pub fn root(&self) -> &DataError {
         match self {
             DataError::Sample { source, .. } => source.root(),
@@ -263,7 +263,7 @@ impl DataError {
         }
     }
 
-    /// Adds the sample that an error came from.
+    /// Wraps the error in [`DataError::Sample`], unless it is one already.
     pub fn of_sample(self, index: usize) -> Self {
         match self {
             already @ DataError::Sample { .. } => already,
@@ -302,7 +302,7 @@ impl DataError {
     }
 }
 
-/// Reserves room for `extra` more elements, or says what could not be had.
+/// Reserves room for `extra` more elements, or fails with [`DataError::OutOfMemory`]; `what` names their purpose.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, extra: usize, what: &'static str) -> Result<()> {
     values.try_reserve(extra).map_err(|_| DataError::OutOfMemory {
         what,
@@ -310,7 +310,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, extra: usize, what: &'static str) 
     })
 }
 
-/// What a caught panic said.
+/// The message of a caught panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,8 +1,8 @@
 //! Datasets, file formats, transforms and the batch loader of Kiln.
 //!
-//! A [`Dataset`] gives samples in host memory by index. A [`Loader`] puts them in order, applies a [`Transform`] to
-//! each, stacks them into batches on as many threads as it is given, and yields the same batches for any number of
-//! them. [`mnist::embedded`] is a dataset that needs no file.
+//! A [`Dataset`] reads samples into host memory by index. A [`Loader`] orders them, applies a [`Transform`] to each and
+//! stacks them into batches, on worker threads if asked to; the batches do not depend on the number of threads.
+//! [`mnist::embedded`] is a dataset that needs no file.
 //!
 //! ```
 //! use kiln_data::{Compose, Flip, Loader, LoaderOptions, Normalise, ToFloat, mnist};
@@ -18,8 +18,8 @@
 //! # Ok::<(), kiln_data::DataError>(())
 //! ```
 //!
-//! Files are not trusted: sizes are checked against limits and against what the file can hold before memory is asked
-//! for, and a [`DataError`] names the file, the place, what was found and what was expected.
+//! Files are untrusted: sizes are checked against limits and against the size of the file before memory is allocated,
+//! and a [`DataError`] names the file, the place, the value found and the value expected.
 
 mod dataset;
 mod error;

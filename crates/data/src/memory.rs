@@ -7,7 +7,7 @@ use kiln_core::Shape;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Images of one size as bytes, with a class each: what MNIST and CIFAR are in memory.
+/// Images of one size as bytes, each with a class; the datasets of MNIST and CIFAR.
 #[derive(Debug, Clone)]
 pub struct ByteImages {
     source: PathBuf,
@@ -19,11 +19,11 @@ pub struct ByteImages {
 }
 
 impl ByteImages {
-    /// Images `[labels.len(), shape…]`, row-major in `pixels`, with a class each.
+    /// Creates a dataset of images `[labels.len(), shape…]`, row-major in `pixels`, with a class each.
     ///
     /// # Errors
-    /// [`DataError::Shape`] when the pixels are not as many as the images have, [`DataError::Label`] for a label
-    /// without a name.
+    /// [`DataError::Shape`] unless there are `labels.len() · shape.size()` pixels, [`DataError::Label`] for a label that
+    /// has no class name.
     pub fn new(shape: Shape, pixels: Vec<u8>, labels: Vec<u8>, class_names: Vec<String>) -> Result<Self> {
         Self::from_file(
             Path::new("memory"),
@@ -82,12 +82,12 @@ impl ByteImages {
         })
     }
 
-    /// The labels in order.
+    /// The label of each image.
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
 
-    /// Every image's bytes, one after the other.
+    /// The bytes of all images, `[len, shape…]` row-major.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
@@ -128,16 +128,16 @@ impl Dataset for ByteImages {
     }
 }
 
-/// What the samples of [`Arrays`] are labelled with.
+/// The labels of [`Arrays`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Labels {
-    /// A class each, and the number of classes.
+    /// The class of each sample, and the number of classes.
     Classes(Vec<i32>, usize),
     /// Regression targets `[samples, width]`, and the width.
     Targets(Vec<f32>, usize),
 }
 
-/// Float inputs of one shape, with classes or regression targets.
+/// Float inputs of one shape, with classes or regression targets; PyTorch's `TensorDataset`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrays {
     shape: Shape,
@@ -147,7 +147,7 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Inputs `[count, shape…]`, row-major, with as many labels.
+    /// Creates a dataset of inputs `[count, shape…]`, row-major, with a label each.
     ///
     /// # Errors
     /// [`DataError::Shape`] when inputs and labels do not have the same number of samples, [`DataError::Label`] for a

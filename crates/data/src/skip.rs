@@ -1,8 +1,8 @@
-//! What to do with bad records, and the account of those left out.
+//! The policy for bad records, and the list of those left out.
 
 use crate::{DataError, Result};
 
-/// What a reader does with a record that is broken while the file around it is sound.
+/// The policy for a record that is broken while the file around it is sound.
 ///
 /// Faults of the file itself (magic, header, counts, a file cut short in its header) are errors under either policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,20 +22,20 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// How many reasons are kept; the count goes on past it, so a file of nothing but bad records costs no memory.
+    /// The largest number of reasons kept; records beyond it are only counted, so that their memory is bounded.
     pub const LISTED: usize = 1000;
 
-    /// How many records were left out.
+    /// The number of records that were left out.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Why, each naming its file and record: the first [`Skipped::LISTED`] of them.
+    /// The errors of the first [`Skipped::LISTED`] records left out; each names its file and record.
     pub fn reasons(&self) -> &[DataError] {
         &self.listed
     }
 
-    /// Applies the policy to a bad record.
+    /// Applies the policy to a bad record: returns its error or counts it.
     pub(crate) fn note(&mut self, policy: BadRecords, error: DataError) -> Result<()> {
         match policy {
             BadRecords::Refuse => Err(error),

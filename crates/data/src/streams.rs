@@ -1,16 +1,15 @@
-//! The Philox streams of this crate, in one place so that no two uses share one.
-//!
-//! They lie in the [spaces](kiln_core::philox::spaces) of this crate.
+//! The Philox streams of this crate, in one place so that no two uses share one. They lie in this crate's
+//! [spaces](kiln_core::philox::spaces).
 
 use kiln_core::philox::spaces;
 
-/// The order of an epoch; the step is the epoch.
+/// The shuffled order of an epoch; Philox's step is the epoch.
 pub(crate) const SHUFFLE: u32 = *spaces::DATA.start();
 /// A random split.
 pub(crate) const SPLIT: u32 = *spaces::DATA.start() + 1;
-/// Synthetic samples; the step is the part.
+/// Noise and labels of synthetic samples; the step is the part.
 pub(crate) const SYNTHETIC: u32 = *spaces::DATA.start() + 2;
-/// What the classes of a synthetic dataset look like.
+/// The picture of each class of a synthetic dataset; the step is the class.
 pub(crate) const PROTOTYPE: u32 = *spaces::DATA.start() + 3;
-/// Transforms: stage paths are added to this; the step is the epoch.
+/// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

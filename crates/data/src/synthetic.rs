@@ -1,4 +1,4 @@
-//! Made-up data of any shape: for benches, and for trying a model before its data is there.
+//! Synthetic data of any shape, for benches and for trying a model before its data is at hand.
 
 use crate::dataset::check_index;
 use crate::{DataError, Dataset, Result, Sample, streams};
@@ -7,9 +7,9 @@ use kiln_core::philox::Key;
 
 /// Samples drawn from Philox when they are read: pixel values 0 to 255 of any shape, each with a class.
 ///
-/// A learnable dataset gives each class a picture of its own and blends it with noise (three parts to one); a random
-/// one is noise whose classes mean nothing. Sample `i` is a pure function of (seed, part, i), and takes no memory
-/// until it is read.
+/// In a learnable dataset every input is the picture of its class mixed with noise, three parts to one; in a random one
+/// it is noise that has nothing to do with the class. Sample `i` is a pure function of (seed, part, i) and takes no
+/// memory until it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synthetic {
     count: usize,
@@ -21,7 +21,7 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// `count` learnable samples of `shape` (images: `[H, W, C]`) in `classes` classes.
+    /// Creates `count` learnable samples of `shape` (images: `[H, W, C]`) in `classes` classes.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] for 0 classes or more than 2³¹ − 1, [`DataError::Tensor`] for a shape whose
@@ -38,20 +38,20 @@ impl Synthetic {
         })
     }
 
-    /// The same classes with noise alone for inputs: nothing can be learned.
+    /// Makes every input pure noise, so that nothing can be learned.
     pub fn random(mut self) -> Self {
         self.learnable = false;
         self
     }
 
-    /// Another part of the same data: same classes, other samples. Part 0 to train, 1 to test.
+    /// Selects a part of the data: the same classes, other samples. By convention part 0 is for training, 1 for testing.
     pub fn part(mut self, part: u32) -> Self {
         self.part = part;
         self
     }
 }
 
-/// Byte `i` of a sequence that starts at block `base`: sixteen to a block.
+/// The first `n` bytes of the Philox blocks from `base` on; a block gives sixteen bytes.
 fn bytes(key: Key, base: u64, n: usize) -> impl Iterator<Item = u8> {
     let blocks = (0..n.div_ceil(16) as u64).map(move |b| key.block(base.wrapping_add(b)));
     blocks.flatten().flat_map(u32::to_le_bytes).take(n)
@@ -66,7 +66,7 @@ impl Dataset for Synthetic {
         check_index(index, self.count)?;
         let key = Key::new(self.seed, streams::SYNTHETIC, self.part);
         let n = self.shape.size();
-        // A sample owns the blocks from `base` on; the first is its label's.
+        // Each sample has its own range of blocks from `base` on; the first decides the label, the others the noise.
         let base = (index as u64).wrapping_mul(n.div_ceil(16) as u64 + 1);
         let label = key.below(base, self.classes);
         sample.fill(self.shape, std::iter::repeat_n(0.0, n))?;

@@ -1,4 +1,4 @@
-//! What can go wrong when a file is written.
+//! The errors of writing a file.
 
 use crate::shown::shown_path;
 use std::io::{self, ErrorKind};
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 
 pub(crate) type Result<T, E = FileError> = std::result::Result<T, E>;
 
-/// An error of writing a file. Whatever stood at the path before still stands.
+/// An error of writing a file. The file that was at the path before is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The operating system refused.
+    /// The operating system reported an error.
     #[error("{}: cannot {action}: {source}", shown_path(path))]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system answered.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file system is full, or the user's share of it is.
+    /// The file system is full, or the user's quota is.
     #[error("{}: disk full: {needed} bytes needed, {} bytes free; make room or choose another folder", shown_path(path), told(*free))]
     DiskFull {
         /// The file that was to be written.
         path: PathBuf,
-        /// Its size.
+        /// The size that the file was to have, in bytes.
         needed: u64,
-        /// Bytes that are free for it, what was written of it given back; `None` if the system did not tell.
+        /// The number of bytes free, after the part already written was removed; `None` if the system does not tell.
         free: Option<u64>,
     },
     /// The file would be larger than this process may make one (`ulimit -f`).
@@ -35,17 +35,17 @@ pub enum FileError {
     TooLarge {
         /// The file that was to be written.
         path: PathBuf,
-        /// Its size.
+        /// The size that the file was to have, in bytes.
         size: u64,
-        /// The largest size that is allowed, if the system told.
+        /// The largest size allowed, in bytes; `None` if the system does not tell.
         limit: Option<u64>,
     },
-    /// Something that is no regular file has the name. It is neither replaced nor written through.
+    /// The path is something other than a regular file. It is neither replaced nor written to.
     #[error("{}: is {found}, not a regular file; choose another name", shown_path(path))]
     NotRegular {
         /// The path asked for.
         path: PathBuf,
-        /// What is there: `a FIFO`, `a symbolic link`, …
+        /// The kind of thing at the path, with its article: `a FIFO`, `a symbolic link`, …
         found: &'static str,
     },
 }
@@ -55,13 +55,13 @@ fn told(bytes: Option<u64>) -> String {
 }
 
 impl FileError {
-    /// What the system refused, as [`FileError::Io`].
+    /// Returns a function that wraps the system's error in [`FileError::Io`].
     pub fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FileError {
         let path = path.to_path_buf();
         move |source| FileError::Io { path, action, source }
     }
 
-    /// The error of a write that was to make the file `size` bytes long; `free` tells how many bytes are free now.
+    /// Converts the error of a write that was to make the file `size` bytes long; `free` returns the bytes free now.
     pub(crate) fn of_write(path: &Path, size: u64, error: io::Error, free: impl FnOnce() -> Option<u64>) -> Self {
         let path = path.to_path_buf();
         match error.kind() {
@@ -80,13 +80,13 @@ impl FileError {
     }
 }
 
-/// The most bytes that this process may write into one file.
+/// The limit on the size of a file that this process may write (`RLIMIT_FSIZE`), in bytes; `None` if there is none.
 fn size_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
 
-/// Refuses a size that the limit on this process's files forbids. Asking first matters: where the signal SIGXFSZ is not
-/// ignored, a write beyond the limit ends the process.
+/// Checks a file size against the limit of this process (`ulimit -f`). The check comes before the write because a write
+/// beyond the limit ends a process that does not ignore the signal SIGXFSZ.
 ///
 /// # Errors
 /// [`FileError::TooLarge`].

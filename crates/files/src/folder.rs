@@ -1,4 +1,4 @@
-//! An open folder, and writing into it.
+//! An open folder, and the operations on the files in it.
 
 use crate::error::{FileError, Result, check_size};
 use crate::kind::kind;
@@ -13,18 +13,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An open folder. What is written goes into the folder that was opened, even when it has been moved since and another
-/// stands at its path. Clones share it.
+/// An open folder. Its files are written into the folder that was opened, even if that has been moved since and another
+/// folder is now at its path. Clones share one file descriptor.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
     open: Arc<File>,
 }
 
-/// How often a writer waits for another before it gives up.
+/// The number of times that a writer waits for another before it gives up.
 const TURNS: u32 = 10_000;
 
-/// True if two names lead to one file.
+/// True if both are the same file.
 fn same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
@@ -49,7 +49,7 @@ impl Folder {
         })
     }
 
-    /// The path by which it was opened.
+    /// The path at which the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -59,7 +59,7 @@ impl Folder {
         fstat(&*self.open).is_ok_and(|s| s.st_nlink == 0)
     }
 
-    /// True if its path still leads to it.
+    /// True if the path still leads to this folder.
     pub fn is_in_place(&self) -> bool {
         match (fstat(&*self.open), rustix::fs::stat(&self.path)) {
             (Ok(opened), Ok(named)) => same(&opened, &named),
@@ -67,7 +67,7 @@ impl Folder {
         }
     }
 
-    /// The names in it, in no order.
+    /// The names of the entries, in no particular order.
     ///
     /// # Errors
     /// [`FileError::Io`].
@@ -84,8 +84,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Replaces the file `name` by one that holds `bytes`, or leaves what was there, as
-    /// [`write_atomic`](crate::write_atomic) does.
+    /// Replaces the file `name` by one that holds `bytes`, atomically, as [`write_atomic`](crate::write_atomic) does.
     ///
     /// # Errors
     /// As [`write_atomic`](crate::write_atomic).
@@ -97,7 +96,7 @@ impl Folder {
         let beside = temporary(name);
         let mut file = self.temporary(&beside, &path)?;
         if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
-            // What is free is asked once this file's own bytes are given back.
+            // The free space is queried after this file's own bytes are released.
             let _ = file.set_len(0);
             let _ = unlinkat(self, &beside, AtFlags::empty());
             return Err(FileError::of_write(&path, bytes.len() as u64, error, || {
@@ -105,7 +104,7 @@ impl Folder {
             }));
         }
         if let Err(error) = renameat(self, &beside, self, name) {
-            // The first error is the one to tell; a temporary that stays is used by the next save.
+            // The first error is reported. A temporary file that remains is reused by the next write of this name.
             let _ = unlinkat(self, &beside, AtFlags::empty());
             return Err(FileError::io(&path, "replace the file")(error.into()));
         }
@@ -115,18 +114,18 @@ impl Folder {
     /// Forces the names in the folder to disk.
     fn sync(&self) -> Result<()> {
         match self.open.sync_all() {
-            // Some network file systems cannot, and keep names in order by themselves.
+            // Some network file systems cannot sync a folder, and keep the order of names by themselves.
             Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
             done => done.map_err(FileError::io(&self.path, "force the folder to disk")),
         }
     }
 
-    /// Refuses a name that [`write`](Folder::write) could not give to a file.
+    /// Checks that [`write`](Folder::write) can write a file `name`.
     pub(crate) fn try_out(&self, name: &OsStr) -> Result<()> {
         self.check_regular(name)?;
         let beside = temporary(name);
         drop(self.temporary(&beside, &self.path.join(name))?);
-        // It is empty; one that stays is used by the next save.
+        // The file is empty; if it remains, the next write of this name reuses it.
         let _ = unlinkat(self, &beside, AtFlags::empty());
         Ok(())
     }
@@ -141,7 +140,7 @@ impl Folder {
         }
     }
 
-    /// The thing that stands under `name`, links not followed.
+    /// The metadata of `name`, without following links; `None` if it does not exist.
     fn stat(&self, name: &OsStr) -> Result<Option<Stat>> {
         match statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -150,7 +149,7 @@ impl Folder {
         }
     }
 
-    /// True if `file` is what stands under `name`: neither removed nor replaced.
+    /// True if `name` is the file `file`: it was neither removed nor replaced.
     pub fn holds(&self, name: impl AsRef<OsStr>, file: &File) -> bool {
         match (fstat(file), statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)) {
             (Ok(opened), Ok(named)) => same(&opened, &named),
@@ -158,13 +157,13 @@ impl Folder {
         }
     }
 
-    /// True if anything stands under `name`.
+    /// True if an entry `name` exists.
     pub fn contains(&self, name: impl AsRef<OsStr>) -> bool {
         statat(self, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Opens the regular file `name` to read and write it, and makes it if it is not there. Neither follows a link nor
-    /// waits for a FIFO.
+    /// Opens the regular file `name` for reading and writing; with `create`, makes it if it does not exist. Links are not
+    /// followed, and a FIFO is not waited for.
     ///
     /// # Errors
     /// [`FileError::NotRegular`], [`FileError::Io`], [`FileError::DiskFull`].
@@ -190,7 +189,7 @@ impl Folder {
         }
     }
 
-    /// Makes the file `name`; `None` if there is something of that name.
+    /// Creates the file `name`, opened for reading and writing; `None` if an entry of that name exists.
     ///
     /// # Errors
     /// [`FileError::Io`], [`FileError::DiskFull`].
@@ -207,23 +206,23 @@ impl Folder {
         }
     }
 
-    /// An empty file under the temporary name `beside`, locked until it is dropped.
+    /// Opens an empty file with the temporary name `beside`, locked until it is dropped.
     fn temporary(&self, beside: &OsStr, path: &Path) -> Result<File> {
-        // Each turn means that somebody else has written the file meanwhile.
+        // A further turn means that another writer has finished the same file in the meantime.
         for _ in 0..TURNS {
             let file = self.open_file(beside, true).map_err(|e| match e {
                 FileError::Io { source, .. } => FileError::io(path, "write")(source),
                 other => other,
             })?;
-            // A file system without locks leaves it to the caller to write a file from one place at a time.
+            // On a file system without locks the caller has to write a file from one place at a time.
             let _ = file.lock();
-            // Whoever held the lock has given the file its own name meanwhile, or removed it.
+            // The former holder of the lock has renamed or removed the file.
             if !self.holds(beside, &file) {
                 continue;
             }
             let stat = fstat(&file).map_err(|e| FileError::io(path, "write")(e.into()))?;
             if stat.st_nlink > 1 {
-                // The same file has another name elsewhere: what it holds is not ours to overwrite.
+                // The file has another hard link, so its contents must not be overwritten.
                 unlinkat(self, beside, AtFlags::empty()).map_err(|e| FileError::io(path, "write")(e.into()))?;
                 continue;
             }
@@ -234,11 +233,11 @@ impl Folder {
         Err(FileError::io(path, "write")(e))
     }
 
-    /// Removes the temporary files of writers that were killed, and no others: those with exactly such a name that nobody
-    /// has locked. Returns how many.
+    /// Removes the temporary files that killed writers left: those with the exact form of such a name that no process has
+    /// locked. Returns the number of files removed.
     ///
     /// # Errors
-    /// [`FileError::Io`] when the folder cannot be listed. A file that cannot be removed stays.
+    /// [`FileError::Io`] when the folder cannot be listed. A file that cannot be removed is no error.
     pub fn remove_stale(&self) -> Result<usize> {
         let mut removed = 0;
         for name in self.names()?.iter().filter(|n| is_temporary(n)) {
@@ -252,7 +251,7 @@ impl Folder {
         Ok(removed)
     }
 
-    /// True if `name` is that of a temporary file of [`write`](Folder::write).
+    /// True if `name` has the form of a temporary file of [`write`](Folder::write).
     pub fn is_temporary(name: &OsStr) -> bool {
         is_temporary(name)
     }
@@ -266,8 +265,8 @@ impl Folder {
         unlinkat(self, name, AtFlags::empty()).map_err(|e| FileError::io(&self.path.join(name), "remove")(e.into()))
     }
 
-    /// Adds `bytes` to the end of `file`, which is `name` in this folder and `size` bytes long, and forces them to disk. A
-    /// part of them that was written before an error is taken back.
+    /// Appends `bytes` to `file`, which is `name` in this folder and `size` bytes long, and syncs the data to disk. After an
+    /// error the file is cut back to `size` bytes.
     ///
     /// # Errors
     /// As [`write_atomic`](crate::write_atomic).
@@ -282,7 +281,7 @@ impl Folder {
         })
     }
 
-    /// Bytes that an unprivileged process can still write to the folder's file system.
+    /// The number of bytes that an unprivileged process can still write to the folder's file system.
     fn free_bytes(&self) -> Option<u64> {
         let stat = fstatvfs(&*self.open).ok()?;
         stat.f_bavail.checked_mul(stat.f_frsize)
@@ -294,7 +293,7 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     file.write_all_at(bytes, at)
 }
 
-/// True if a lock could not be had because the file system has none.
+/// True if locking failed because the file system has no locks.
 pub fn is_unlockable(error: &TryLockError) -> bool {
     match error {
         TryLockError::WouldBlock => false,

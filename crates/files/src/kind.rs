@@ -1,10 +1,10 @@
-//! The kinds of things that have a name in a file system, as users call them.
+//! The names of the kinds of files: regular file, folder, FIFO and so on.
 
 use rustix::fs::FileType;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// The name, with its article, of a kind that the mode of a `stat` tells.
+/// The name, with its article, of the kind of file in a `st_mode`.
 pub(crate) fn kind(mode: u32) -> &'static str {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => "a regular file",
@@ -17,7 +17,7 @@ pub(crate) fn kind(mode: u32) -> &'static str {
     }
 }
 
-/// The name that users have for a thing with this metadata: `a FIFO`, `a folder`, …
+/// The name, with its article, of the kind of file that has this metadata: `a FIFO`, `a folder`, …
 pub fn kind_of(metadata: &Metadata) -> &'static str {
     kind(metadata.mode())
 }

@@ -1,6 +1,6 @@
-//! Files that users name. They are opened when they are regular files and nothing else; they are written whole or not at all,
-//! with an error that says what to do about a full disk; and text that comes from them, or from their names, is shown in
-//! messages so that it cannot steer a terminal or fill it.
+//! Files at paths that users give. Only regular files are opened. A file is written as a whole or not at all, and the
+//! error of a full disk tells how much space is missing. Text from files and file names is escaped and shortened before
+//! it is shown in messages.
 
 mod error;
 mod folder;

@@ -1,4 +1,4 @@
-//! Regular files and nothing else: a pipe keeps its reader waiting, a device does whatever that device does.
+//! Opens regular files and nothing else: reading a pipe may block, and opening a device may have side effects.
 
 use crate::kind::kind_of;
 use rustix::fs::OFlags;
@@ -7,10 +7,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The thing that stands where a regular file was expected; inside of an [`io::Error`] of the kind `InvalidInput`.
+/// The error of a path that is not a regular file, as the source of an [`io::Error`] of kind `InvalidInput`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotRegular {
-    /// Its kind with the article: `a folder`, `a FIFO`.
+    /// The kind of file found, with its article: `a folder`, `a FIFO`.
     pub found: &'static str,
 }
 
@@ -22,19 +22,19 @@ impl std::fmt::Display for NotRegular {
 
 impl std::error::Error for NotRegular {}
 
-/// Opens a regular file for reading, through links, and gives its size.
+/// Opens a regular file for reading, following links; returns it with its size in bytes.
 ///
 /// # Errors
-/// [`NotRegular`] for anything else, which is neither opened nor waited for; otherwise the system's answer.
+/// [`NotRegular`] for anything else, which is neither opened nor waited for; otherwise the system's error.
 pub fn open_regular(path: &Path) -> io::Result<(File, u64)> {
-    // Looked at before it is opened: opening a device may be an act of its own, such as rewinding a tape.
+    // Checked before opening, because opening a device may have a side effect, such as rewinding a tape.
     regular(&std::fs::metadata(path)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(flags.bits().cast_signed())
         .open(path)?;
-    // And after, for the name may have come to mean something else; without waiting, even a pipe opens at once.
+    // Checked again, because the path may lead to another file by now. With NONBLOCK even a pipe opens at once.
     let meta = file.metadata()?;
     regular(&meta)?;
     Ok((file, meta.len()))
@@ -58,7 +58,7 @@ mod tests {
         Some(error.get_ref()?.downcast_ref::<NotRegular>()?.found)
     }
 
-    /// A folder with one of each kind: `file`, `folder`, `pipe`, `socket`, and links to them, to nothing and to itself.
+    /// A folder with one file of each kind: `file`, `folder`, `pipe`, `socket`, and links to them, to nothing and to itself.
     fn kinds() -> (tempfile::TempDir, std::os::unix::net::UnixListener) {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();

@@ -1,24 +1,24 @@
-//! Text from a file, or a file's name, as a message may show it.
+//! Text from files and file names, escaped and shortened for messages.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::path::Path;
 
-/// Characters of a name that are shown: the first and the last of a longer one.
+/// The numbers of characters shown of a longer name: from its start and from its end.
 const NAME: (usize, usize) = (70, 30);
-/// The same of a path, whose end says more than its start.
+/// The same numbers for a path, whose end tells more than its start.
 const PATH: (usize, usize) = (100, 300);
 
-/// Text that cannot steer a terminal, hide what follows it or fill the screen: control characters and those that turn the
-/// direction of text are escaped (`\u{1b}`), and the middle of what is long is left out (`…`).
+/// Text that is safe to print: control characters and those that change the direction of text are escaped (`\u{1b}`), and
+/// the middle of a long text is replaced by `…`.
 #[derive(Debug, Clone)]
 pub struct Shown<'a> {
     text: Cow<'a, str>,
-    /// How many characters of the start and of the end are kept.
+    /// The numbers of characters kept at the start and at the end.
     kept: (usize, usize),
 }
 
-/// A name or a value from a file, or a message that may hold one.
+/// Prepares a name or value from a file, or a message that may contain one, for printing.
 pub fn shown(text: &str) -> Shown<'_> {
     Shown {
         text: Cow::Borrowed(text),
@@ -26,7 +26,7 @@ pub fn shown(text: &str) -> Shown<'_> {
     }
 }
 
-/// A path.
+/// Prepares a path for printing.
 pub fn shown_path(path: &Path) -> Shown<'_> {
     Shown {
         text: path.to_string_lossy(),
@@ -35,7 +35,7 @@ pub fn shown_path(path: &Path) -> Shown<'_> {
 }
 
 impl<'a> Shown<'a> {
-    /// Keeps four times as much: for a sentence that quotes a file.
+    /// Keeps four times as many characters, for a sentence that quotes a file.
     pub fn sentence(self) -> Self {
         Shown {
             kept: (4 * NAME.0, 4 * NAME.1),
@@ -44,8 +44,8 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether a terminal shows this character as a mark or a space of its own. Control characters do not, nor do those that
-/// Unicode has for line breaks, for turning text around, for joining it, and for tags that are never seen.
+/// True if a terminal shows this character as a mark or a space of its own. False for control characters, and for the
+/// characters of Unicode that break lines, change the direction of text, join characters, or are invisible tags.
 pub fn is_printable(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -69,7 +69,7 @@ fn write(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, last) = self.kept;
-        // Where the last characters start, if that is behind the first ones.
+        // The start of the last characters that are kept, if it is after the end of the first ones.
         let end = self
             .text
             .char_indices()
@@ -115,7 +115,7 @@ mod tests {
             let (head, tail) = cut.split_once('…').unwrap();
             assert!(text.starts_with(head) && text.ends_with(tail));
         }
-        // Counted in characters, cut between them, and bounded where each is escaped.
+        // The text is counted and cut in characters, and its length stays bounded when each one is escaped.
         assert!(shown(&"é\x1b".repeat(1 << 20)).to_string().len() < 2000);
         let path = "/folder".repeat(1000) + "/model.safetensors";
         let cut = shown_path(Path::new(&path)).to_string();

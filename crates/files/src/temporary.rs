@@ -1,20 +1,20 @@
-//! The names under which files are written before they take their own.
+//! The temporary names under which files are written before they are renamed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// How the names of temporary files end. They begin with a dot.
+/// The end of the names of temporary files, which begin with a dot.
 const TEMPORARY: &str = ".kiln-tmp";
 
-/// The most bytes that a name may have on the file systems in use.
+/// The largest length of a file name in bytes on common file systems.
 const LONGEST: usize = 255;
 
-/// Where the bytes of the file `name` are written before they take its name. It depends on the name alone, so what a
-/// killed process left is overwritten by the next that writes the file.
+/// The temporary name of the file `name`. It depends on `name` alone, so the next writer of the file overwrites what a
+/// killed process left.
 pub(crate) fn temporary(name: &OsStr) -> OsString {
     let mut bytes = [b".", name.as_bytes(), TEMPORARY.as_bytes()].concat();
     if bytes.len() > LONGEST {
-        // Two long names that begin alike wait for each other, no more.
+        // Two long names with the same start share a temporary name; their writers only wait for each other.
         bytes = [
             b".",
             &name.as_bytes()[..LONGEST - 1 - TEMPORARY.len()],
@@ -25,7 +25,7 @@ pub(crate) fn temporary(name: &OsStr) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// True if `name` is one that [`temporary`] gives.
+/// True if `name` has the form that [`temporary`] gives.
 pub(crate) fn is_temporary(name: &OsStr) -> bool {
     let inner = name.as_bytes().strip_prefix(b".");
     inner

@@ -1,19 +1,19 @@
-//! Files that are whole or not there: written beside the target, forced to disk, renamed over it.
+//! Atomic writes: a file is written beside the target, synced to disk and renamed over it.
 
 use crate::error::{FileError, Result};
 use crate::folder::Folder;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Replaces the file at `path` by one that holds `bytes`, or leaves what was there.
+/// Replaces the file at `path` by one that holds `bytes`, atomically; an error leaves the old file.
 ///
-/// Writes beside the target, forces the file to disk, renames it over the target and forces the folder to disk: POSIX
-/// `rename` is atomic, so a reader, or a machine that lost power, sees the old file or the new one. Writers of one path
-/// wait for each other where the file system has locks. What a killed writer left is used by the next one.
+/// Writes a temporary file beside the target, syncs it to disk, renames it over the target and syncs the folder. POSIX
+/// `rename` is atomic, so that after a crash there is the old file or the new one. Writers of one path wait for each
+/// other where the file system has locks. A temporary file that a killed writer left is reused by the next one.
 ///
 /// # Errors
-/// [`FileError`]: a full disk with needed and free bytes, a limit on the size of files, a target that is no regular file,
-/// and whatever else the system refuses. Nothing is left beside the target.
+/// [`FileError::DiskFull`], [`FileError::TooLarge`], [`FileError::NotRegular`] and, for other errors of the system,
+/// [`FileError::Io`]. After an error no temporary file remains.
 pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
     let (folder, name) = split(path.as_ref())?;
     Folder::open(folder)
@@ -21,8 +21,8 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
         .write(name, bytes)
 }
 
-/// Refuses a path that [`write_atomic`] could not write to: a folder that is not there, something else than a regular
-/// file. Nothing is written for long; before hours of work is the time to find out.
+/// Checks that [`write_atomic`] can write to `path`, so that hours of work do not end in an error. A temporary file is
+/// created and removed.
 ///
 /// # Errors
 /// As [`write_atomic`].
@@ -43,7 +43,7 @@ fn split(path: &Path) -> Result<(&Path, &OsStr)> {
     }
 }
 
-/// The error of opening the folder of `path`, with the whole path.
+/// Replaces the folder in an error by the whole path.
 fn named(path: &Path, error: FileError) -> FileError {
     match error {
         FileError::Io { source, .. } => FileError::io(path, "write")(source),

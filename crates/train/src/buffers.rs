@@ -1,16 +1,16 @@
-//! The values that a forward pass changes in a model, kept so that a step that is not made can be taken back.
+//! Saves the values that a forward pass changes in a model, so that an abandoned step can be undone.
 
 use kiln_core::{Backend, Result};
 use kiln_nn::{Entry, Indices, Module, Tensor, Walk};
 
-/// The buffers and counters of a model as they were: running statistics, and how often random layers have drawn.
+/// A snapshot of a model's buffers and counters: running statistics, and the step counts of random layers.
 pub(crate) struct Buffers<B: Backend> {
     states: Vec<Tensor<B>>,
     counters: Vec<Indices<B>>,
 }
 
 impl<B: Backend> Buffers<B> {
-    /// The present values, in the model's order. Memory is shared until the model changes them.
+    /// Takes a snapshot. Its memory is shared with the model until the model changes the values.
     pub(crate) fn of<M: Module<B> + ?Sized>(model: &M) -> Self {
         let (mut states, mut counters) = (Vec::new(), Vec::new());
         model.walk(&mut Walk::new(&mut |_, entry| match entry {
@@ -21,12 +21,12 @@ impl<B: Backend> Buffers<B> {
         Buffers { states, counters }
     }
 
-    /// True if there are any.
+    /// True if the model has buffers or counters.
     pub(crate) fn any(&self) -> bool {
         !self.states.is_empty() || !self.counters.is_empty()
     }
 
-    /// Gives the values back to the model they were taken from.
+    /// Restores the values of the model that the snapshot was taken of.
     pub(crate) fn restore<M: Module<B> + ?Sized>(self, model: &M) -> Result<()> {
         let (mut states, mut counters) = (self.states.iter(), self.counters.iter());
         let mut result = Ok(());

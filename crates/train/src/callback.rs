@@ -1,4 +1,4 @@
-//! Looking on while a run goes: progress bars, logs, experiments' own rules to stop.
+//! Callbacks of a run: for progress bars, logs and custom stopping rules.
 
 use crate::{EpochRecord, Result, Warning};
 use kiln_core::Interrupt;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 /// The size of a run that is about to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Epochs.
+    /// The number of epochs.
     pub epochs: u64,
-    /// Batches of one epoch.
+    /// The number of batches in one epoch.
     pub batches: u64,
-    /// Samples of one epoch.
+    /// The number of samples in one epoch.
     pub samples: u64,
     /// True if there is a validation set.
     pub validates: bool,
@@ -28,38 +28,38 @@ pub struct StepInfo {
     pub batch: u64,
     /// Optimizer steps done over the whole run; those skipped are not counted.
     pub step: u64,
-    /// Samples of this epoch trained on.
+    /// The number of samples of this epoch trained on so far.
     pub samples: u64,
     /// Seconds since the epoch began.
     pub seconds: f64,
     /// The learning rate.
     pub lr: f64,
-    /// The mean loss of the batches since it was last read, at those batches where it was read: reading waits for the
-    /// device, so it happens every so many batches.
+    /// The mean loss since the last read. `None` for most batches: a read waits for the device, so the losses are read only
+    /// every [`TrainOptions::log_every`](crate::TrainOptions::log_every) batches.
     pub loss: Option<f64>,
 }
 
-/// A callback's wish for the run.
+/// The return value of a callback: continue or stop the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continue the run.
     Continue,
     /// Stop the run after this batch or epoch, as if it had been interrupted.
     Stop,
 }
 
-/// Something that looks on. Every method has an empty default.
+/// A hook into a run. Every method has an empty default. An error of any method ends the run.
 pub trait Callback {
-    /// Before the first batch.
+    /// Called before the first batch.
     ///
     /// # Errors
-    /// Ends the run, as in all methods.
+    /// Any error ends the run.
     fn on_start(&mut self, plan: &Plan) -> Result<()> {
         let _ = plan;
         Ok(())
     }
 
-    /// After a batch.
+    /// Called after each batch.
     ///
     /// # Errors
     /// Ends the run.
@@ -68,37 +68,37 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
-    /// After an epoch with its validation.
+    /// Called after each epoch and its validation.
     ///
     /// # Errors
-    /// Ends the run.
+    /// Any error ends the run.
     fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
         let _ = record;
         Ok(Flow::Continue)
     }
 
-    /// When something happened to the run's folder that did not end the run. [`Report::warnings`](crate::Report::warnings)
-    /// holds it too.
+    /// Called when the run's folder was changed from outside and the run goes on. The warning is also in
+    /// [`Report::warnings`](crate::Report::warnings).
     fn on_warning(&mut self, warning: &Warning) {
         let _ = warning;
     }
 
-    /// After the last epoch, also of a run that stopped early or failed.
+    /// Called after the last epoch, also if the run stopped early or failed.
     fn on_end(&mut self) {}
 }
 
-/// Asks a run to stop, from a signal handler or another thread: the batch in progress is finished or, if that takes too
-/// long, given up ([`Trainer::grace`](crate::Trainer::grace)); the last weights are saved and `fit` returns.
+/// A handle that asks a run to stop, from a signal handler or another thread. The batch in progress is finished, or
+/// abandoned after [`Trainer::grace`](crate::Trainer::grace); the last weights are saved and `fit` returns.
 #[derive(Debug, Clone, Default)]
 pub struct StopHandle(Arc<AtomicBool>);
 
 impl StopHandle {
-    /// A handle that nobody has used.
+    /// Creates a handle on which no stop is requested.
     pub fn new() -> Self {
         StopHandle::default()
     }
 
-    /// A handle over a flag that something else sets, such as a signal handler.
+    /// Creates a handle on an existing flag, for example one that a signal handler sets.
     pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
         StopHandle(flag)
     }
@@ -113,7 +113,7 @@ impl StopHandle {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Says yes once the run has been asked to stop and `grace` has passed since that was first seen.
+    /// Returns a function that is true once `grace` has passed since it first saw the request to stop.
     pub(crate) fn interrupt(&self, grace: Duration) -> Interrupt {
         let (stop, seen) = (self.clone(), OnceLock::new());
         Arc::new(move || stop.is_requested() && seen.get_or_init(Instant::now).elapsed() >= grace)

@@ -1,9 +1,9 @@
-//! Steps that are recorded once and replayed.
+//! Records a training step once and replays it.
 //!
-//! A recording repeats the same work on the same memory, so it stands for a step as long as everything that outlives a
-//! step lies where it lay ([`StorageSnapshot`]). What changes from step to step reaches it through memory: batches, written
-//! over those before; the optimizer's scalars; counters that count on the device. What the host counts (steps,
-//! samples, losses to read) is counted beside each replay as it is beside a step that runs op by op.
+//! A replay repeats the same kernels on the same memory, so it is valid as long as everything that outlives a step stays
+//! at the same addresses ([`StorageSnapshot`]). Values that change between steps are passed through memory: batches are
+//! copied over the previous ones, the optimizer's scalars and the counters of random layers are on the device. Values
+//! on the host (steps, samples, losses to read) are updated after each replay as after a step that runs op by op.
 
 use crate::recording::{Key, Made, Plan, Recording, key};
 use crate::run::Run;
@@ -12,10 +12,10 @@ use kiln_core::{Backend, Error};
 use kiln_data::HostBatch;
 use kiln_nn::{Gradients, Module, StorageSnapshot, Tensor, no_grad};
 
-/// Losses that a recording makes room for at once; more are made when needed.
+/// The largest number of loss copies that a recording allocates in advance; more are allocated when needed.
 const ROOM: usize = 256;
 
-/// True if a step that could not be recorded can run op by op.
+/// True if a step that could not be recorded can run op by op instead.
 fn can_run_otherwise(error: &Error) -> bool {
     matches!(error.root(), Error::NotCapturable { .. } | Error::OutOfMemory { .. })
 }
@@ -26,7 +26,7 @@ where
     M: Module<B>,
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
-    /// One update from the batches of a step, in whatever way it is made.
+    /// Makes one update from the batches of a step: op by op, recorded or replayed.
     pub(crate) fn run_step(&mut self, hosts: &[HostBatch]) -> Result<()> {
         self.step += 1;
         let prepared = self.prepare();
@@ -47,7 +47,7 @@ where
         hosts.iter().map(|host| Ok(host.to_device(backend)?)).collect()
     }
 
-    /// Prepares what a step needs from the host beside its batches.
+    /// Sets the learning rate and the optimizer's scalars on the device.
     fn prepare(&mut self) -> kiln_core::Result<()> {
         if let Some(schedule) = &self.trainer.schedule {
             schedule.apply(self.step - 1, self.optimizer)?;
@@ -82,13 +82,13 @@ where
         })
     }
 
-    /// Gives a batch to the metrics, on the device.
+    /// Adds a batch to the metrics, on the device.
     pub(crate) fn score(&mut self, scores: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<()> {
         let mut pairs = self.trainer.metrics.iter().zip(&mut self.running);
         no_grad(|| pairs.try_for_each(|(metric, running)| running.record(&**metric, scores, batch)))
     }
 
-    /// Counts a step that was made, on the host.
+    /// Updates the counts on the host after a step.
     fn count(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize>) -> Result<()> {
         self.optimizer.count(&made.applied);
         self.updates += 1;
@@ -98,7 +98,7 @@ where
         Ok(())
     }
 
-    /// Counts a batch that the metrics were given.
+    /// Updates the metrics' counts on the host after a batch of `samples` samples.
     pub(crate) fn count_scored(&mut self, samples: usize) -> Result<()> {
         let counted = self.running.iter_mut().try_for_each(|r| r.count(samples));
         self.at(counted)
@@ -111,7 +111,7 @@ where
         self.file(&made, batches.iter().map(|b| b.labels.size()))
     }
 
-    /// Files the losses of a step whose memory nobody writes again, and counts it.
+    /// Keeps the losses of a step, whose memory is not written again, and counts the step.
     fn file(&mut self, made: &Made<B>, samples: impl Iterator<Item = usize> + Clone) -> Result<()> {
         for (loss, samples) in made.losses.iter().zip(samples.clone()) {
             self.losses.push(loss, samples, self.step);
@@ -119,7 +119,7 @@ where
         self.count(made, samples)
     }
 
-    /// Files the losses of a step whose memory the next replay writes, and counts it.
+    /// Keeps copies of the losses of a step, whose memory the next replay overwrites, and counts the step.
     fn file_copies(&mut self, made: &Made<B>, key: &[Key]) -> Result<()> {
         for (loss, (_, samples, _)) in made.losses.iter().zip(key) {
             self.losses.push_copy(loss, *samples, self.step)?;
@@ -127,7 +127,7 @@ where
         self.count(made, key.iter().map(|(_, samples, _)| *samples))
     }
 
-    /// The memory of everything that outlives a step.
+    /// The addresses of everything that outlives a step: model, optimizer state, metrics and batches.
     fn storage(&self, slots: &[Batch<B>]) -> StorageSnapshot {
         let mut storage = StorageSnapshot::new();
         storage.module(self.model);
@@ -157,7 +157,7 @@ where
         let storage = self.storage(&slots);
         let stayed = storage == before;
         let graph = match graph {
-            // Nothing has run yet, and nothing is where the recording would have put it.
+            // Nothing has run and no storage has moved, so the step can run op by op.
             Err(e) if stayed && can_run_otherwise(&e) => {
                 self.recorder.stop(Some(e.to_string()));
                 return self.eager(&slots);
@@ -175,14 +175,14 @@ where
         };
         self.recorder.execution.recorded += 1;
         if !stayed {
-            // The recording was right for the one step that it has run.
+            // Storage moved while the step was recorded: the step itself is valid, but the recording cannot be replayed.
             backend.sync()?;
             self.recorder.lose();
             return self.file(&made, samples);
         }
         self.recorder.execution.launches = backend.launches(&graph) as u64;
         if let Some(loss) = made.losses.first() {
-            // Losses are read once there are enough of them, which a step of several may pass.
+            // Losses are read once there are `log_every` of them; a step of several batches may exceed that.
             let room = self.trainer.options.log_every.saturating_add(made.losses.len());
             self.losses.reserve(room.min(ROOM), loss)?;
         }
@@ -198,7 +198,7 @@ where
     }
 
     fn replay(&mut self, at: usize, hosts: &[HostBatch]) -> Result<()> {
-        // Whatever fails below leaves no recording that could be replayed.
+        // The recording is taken out of the list, so that it cannot be replayed after an error below.
         let mut recording = self.recorder.recordings.swap_remove(at);
         let backend = self.trainer.backend.clone();
         let taken = backend.memory().allocations;

@@ -1,5 +1,5 @@
-//! Who works in a folder: a lock on a file of the run's own. The lock is the system's, so it ends with its process
-//! however that ends; the file tells others who it is.
+//! The lock on the folder of a run. It is a file lock of the operating system, which ends with the process; the locked
+//! file names the process.
 
 use crate::{Result, TrainError};
 use kiln_files::{FileError, Folder, is_unlockable};
@@ -8,15 +8,15 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The file that is locked. It is removed with the lock, unless its process was killed.
+/// The name of the lock file. It is removed when the claim ends, unless the process is killed.
 pub(crate) const MARK: &str = ".kiln.lock";
 
-/// The contents of the mark.
+/// The contents of the lock file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     pid: u32,
     host: String,
-    /// Seconds since 1970.
+    /// The start of the run, in seconds since 1970.
     started: u64,
 }
 
@@ -29,7 +29,7 @@ impl Holder {
         }
     }
 
-    /// The text of the mark; whatever it says, it is one line without control characters.
+    /// Describes the holder of a lock file in one line without control characters, whatever the file contains.
     fn of(mark: &mut File) -> String {
         let mut bytes = Vec::new();
         let read = mark.rewind().and_then(|()| mark.take(4096).read_to_end(&mut bytes));
@@ -48,23 +48,23 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// A folder that nobody else works in while this value lives.
+/// The exclusive use of a folder by one run, as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     folder: Folder,
     mark: File,
-    /// True if the mark goes with the claim.
+    /// True if the lock file is removed with the claim.
     remove: bool,
 }
 
 impl Claim {
-    /// Claims `folder` if `allowed` lets it; of several at once, one succeeds. A folder that is refused stays as it is.
+    /// Claims `folder` if `allowed` succeeds; of several concurrent calls one succeeds. After an error the folder is unchanged.
     ///
     /// # Errors
-    /// Those of `allowed`, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
+    /// The errors of `allowed`, [`TrainError::Busy`], [`TrainError::Unlockable`], [`TrainError::File`].
     pub(crate) fn new(folder: &Folder, allowed: impl Fn() -> Result<()>) -> Result<Self> {
         loop {
-            // The mark of a run that goes on, or was killed.
+            // The lock file of a run that is in progress or was killed.
             if folder.contains(MARK) {
                 let Some(claim) = Claim::existing(folder)? else {
                     continue;
@@ -74,21 +74,21 @@ impl Claim {
             }
             allowed()?;
             if let Some(claim) = Claim::made(folder)? {
-                // Somebody may have put something here since.
+                // Another process may have added files since the first check.
                 allowed()?;
                 return claim.signed();
             }
         }
     }
 
-    /// Claims `folder` if a run was killed in it: if it has a mark that nobody holds.
+    /// Claims `folder` if a run was killed in it, which is the case if it has a lock file that no process has locked.
     pub(crate) fn abandoned(folder: &Folder) -> Option<Self> {
         let mut claim = Claim::existing(folder).ok()??;
         claim.remove = true;
         Some(claim)
     }
 
-    /// The claim by a mark that is there; `None` when it has just gone.
+    /// Locks the existing lock file; `None` if it has just been removed.
     fn existing(folder: &Folder) -> Result<Option<Self>> {
         let mut mark = match folder.open_file(MARK, false) {
             Ok(mark) => mark,
@@ -98,7 +98,7 @@ impl Claim {
         if let Err(e) = mark.try_lock() {
             return Err(refused(folder, &mut mark, e));
         }
-        // A run that ended meanwhile has taken its mark along.
+        // A run that ended in the meantime has removed its lock file.
         Ok(folder.holds(MARK, &mark).then(|| Claim {
             folder: folder.clone(),
             mark,
@@ -106,16 +106,16 @@ impl Claim {
         }))
     }
 
-    /// The claim by a new mark; `None` when somebody else was quicker.
+    /// Creates and locks the lock file; `None` if another process did so first.
     fn made(folder: &Folder) -> Result<Option<Self>> {
         let Some(mark) = folder.create_file(MARK)? else {
             return Ok(None);
         };
         match mark.try_lock() {
             Ok(()) => {}
-            // Without locks, whoever makes the mark has the folder.
+            // On a file system without locks, the creator of the file has the folder.
             Err(e) if is_unlockable(&e) => {}
-            // Somebody has opened it already, and will find what this loop finds.
+            // Another process has opened and locked the file; the loop in `new` decides between the two.
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(e)) => return Err(FileError::io(&folder.path().join(MARK), "lock")(e).into()),
         }
@@ -132,8 +132,8 @@ impl Claim {
         Ok(self)
     }
 
-    /// Says who holds the folder. A run must not find out after its first epoch that nothing can be written here, so this
-    /// is also the trial.
+    /// Writes the holder into the lock file. This also tests that files can be written here, so that a run does not fail
+    /// after its first epoch.
     fn sign(&mut self) -> Result<()> {
         let path = self.folder.path().join(MARK);
         let mut text = serde_json::to_vec(&Holder::this()).map_err(|e| FileError::io(&path, "encode")(e.into()))?;
@@ -145,7 +145,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // While it is still locked, and only if it is still this one. A mark that stays locks nobody out.
+        // Removed while still locked, and only if it is still the same file. A lock file that remains blocks nobody.
         if self.remove && self.folder.holds(MARK, &self.mark) {
             let _ = self.folder.remove(MARK);
         }

@@ -1,4 +1,4 @@
-//! The errors of a training run: what was asked, what was found, what to do.
+//! The errors of a training run.
 
 use kiln_data::DataError;
 use kiln_files::FileError;
@@ -8,15 +8,15 @@ use std::path::PathBuf;
 /// The result of anything in this crate.
 pub type Result<T, E = TrainError> = std::result::Result<T, E>;
 
-/// An error of the training loop or of the files it keeps. A step that is named by its number is one that was asked
-/// for: steps skipped before it count.
+/// An error of the training loop or of the files that it writes. The number of a step in an error includes skipped steps,
+/// unlike [`EpochRecord::step`](crate::EpochRecord::step).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// An op, a layer, an optimizer or the device.
+    /// An error of an op, a layer, an optimizer or the device.
     #[error(transparent)]
     Tensor(#[from] kiln_core::Error),
-    /// An op or a layer, with the step of the run at which it happened.
+    /// An error of an op or a layer, with the step at which it happened.
     #[error("step {step} (epoch {epoch}): {source}")]
     Step {
         /// The step, counted from 1 over the whole run.
@@ -26,55 +26,55 @@ pub enum TrainError {
         /// The error itself.
         source: kiln_core::Error,
     },
-    /// A dataset or its loader.
+    /// An error of a dataset or its loader.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The loss is NaN or infinite. Nothing was saved after the last finite weights.
+    /// The loss is NaN or infinite. No weights were saved after the last finite loss was read.
     #[error("step {step} (epoch {epoch}): the loss is {value}{}; {advice}", cause.as_ref().map(|c| format!(" ({c})")).unwrap_or_default())]
     NonFiniteLoss {
         /// The first step with such a loss, counted from 1 over the whole run.
         step: u64,
-        /// Its epoch, counted from 1.
+        /// The epoch of that step, counted from 1.
         epoch: u64,
         /// The loss.
         value: f64,
-        /// The place at which the first value that is not finite was seen, as far as that can be told afterwards.
+        /// The probable source: a parameter or a batch with values that are not finite; `None` if none was found.
         cause: Option<String>,
         /// Something to try.
         advice: &'static str,
     },
-    /// A weight became NaN or infinite though every loss was finite. It was not saved.
+    /// A parameter or buffer became NaN or infinite though every loss was finite. The weights were not saved.
     #[error("after step {step} (epoch {epoch}): parameter `{name}` holds values that are not finite; {advice}")]
     NonFiniteWeights {
-        /// The last step, counted from 1 over the whole run.
+        /// The last step before the weights were checked, counted from 1 over the whole run.
         step: u64,
         /// The epoch, counted from 1.
         epoch: u64,
-        /// The parameter's dotted name.
+        /// The dotted name of the parameter or buffer.
         name: String,
         /// Something to try.
         advice: &'static str,
     },
-    /// More steps in a row than configured had to be skipped.
+    /// More consecutive steps were skipped than [`NonFinite::Skip`](crate::NonFinite::Skip) allows.
     #[error(
         "step {step} (epoch {epoch}): {count} steps in a row were skipped because their loss or gradient is not finite; {advice}"
     )]
     TooManySkipped {
         /// The last of them, counted from 1 over the whole run.
         step: u64,
-        /// Its epoch, counted from 1.
+        /// The epoch of that step, counted from 1.
         epoch: u64,
         /// The number of steps.
         count: u64,
         /// Something to try.
         advice: &'static str,
     },
-    /// The metric that decides what is best is not among those measured.
+    /// The monitored metric is not among those measured.
     #[error("the run is asked to monitor `{asked}`, but it measures {found}; name one of these")]
     UnknownMetric {
         /// The name asked for.
         asked: String,
-        /// The names there are.
+        /// The names of the metrics measured.
         found: String,
     },
     /// An option outside its domain.
@@ -90,7 +90,7 @@ pub enum TrainError {
     /// A file that could not be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A folder for a run already holds something that is not of this run.
+    /// The folder for a run is not empty.
     #[error(
         "{}: already holds {found}; choose another folder, or move this one away",
         shown_path(path)
@@ -98,10 +98,10 @@ pub enum TrainError {
     Occupied {
         /// The folder.
         path: PathBuf,
-        /// One of the things found in it.
+        /// The name of one entry.
         found: String,
     },
-    /// A run works in the folder.
+    /// Another run uses the folder.
     #[error(
         "{}: {holder} works in this folder; choose another folder, or wait for its end",
         shown_path(path)
@@ -109,10 +109,10 @@ pub enum TrainError {
     Busy {
         /// The folder.
         path: PathBuf,
-        /// Who: `a run (process 123 on host, started 5 s ago)`.
+        /// The description of that run: `a run (process 123 on host, started 5 s ago)`.
         holder: String,
     },
-    /// The folder has the mark of a run, and its file system has no locks to tell whether the run still goes on.
+    /// The folder has the lock file of a run, and its file system has no locks to tell whether that run is still in progress.
     #[error(
         "{}: {holder} has left its mark here, and this file system has no locks to tell whether it still works; choose \
          another folder, or remove {mark} if it does not",
@@ -121,20 +121,20 @@ pub enum TrainError {
     Unlockable {
         /// The folder.
         path: PathBuf,
-        /// Who, as in [`TrainError::Busy`].
+        /// The description of that run, as in [`TrainError::Busy`].
         holder: String,
-        /// The name of the mark.
+        /// The name of the lock file.
         mark: &'static str,
     },
-    /// The path that a run's folder was to have is something else.
+    /// The path for a run's folder is something else than a folder.
     #[error("{}: is {found}, not a folder; choose another name", shown_path(path))]
     NotAFolder {
         /// The path asked for.
         path: PathBuf,
-        /// The thing that is there: `a FIFO`, `a link to nowhere`, …
+        /// The kind of thing at the path: `a FIFO`, `a link to nowhere`, …
         found: String,
     },
-    /// The folder was removed while the run went on.
+    /// The folder was removed during the run.
     #[error(
         "{}: the folder was removed while the run went on, and with it what the run had saved",
         shown_path(path)

@@ -1,4 +1,4 @@
-//! Measuring a model on a dataset without changing it.
+//! Evaluates a model on a dataset without changing the model.
 
 use crate::losses::Losses;
 use crate::{Batch, Metric, Output, Result, Running, StopHandle, TrainError, Values};
@@ -7,7 +7,7 @@ use kiln_data::Loader;
 use kiln_nn::{Module, no_grad};
 use std::time::Duration;
 
-/// Batches between two reads of the losses.
+/// The number of batches between two reads of the losses.
 const READ_EVERY: usize = 64;
 
 /// The results of an evaluation.
@@ -15,17 +15,17 @@ const READ_EVERY: usize = 64;
 pub struct Evaluation {
     /// `loss`, and every metric by its name.
     pub values: Values,
-    /// Samples measured.
+    /// The number of samples evaluated.
     pub samples: u64,
 }
 
-/// Measures `model` on every batch of `loader`'s first epoch: layers in evaluation mode, nothing recorded. The model
-/// is left in training mode, the mode models start in.
+/// Evaluates `model` on every batch of `loader`'s first epoch, with layers in evaluation mode and without a graph. The
+/// model is left in training mode, which is the mode of a new model.
 ///
 /// `step` is the closure that [`Trainer::fit`](crate::Trainer::fit) takes.
 ///
 /// # Errors
-/// Those of the loader and of the closure. A loss that is not finite is no error: it is the result.
+/// The errors of the loader and of the closure. A loss that is not finite is no error but a result.
 pub fn evaluate<B, M, S>(
     backend: &B,
     model: &mut M,
@@ -43,7 +43,7 @@ where
     done.ok_or_else(|| unreachable!("nobody holds the handle"))
 }
 
-/// As [`evaluate`]; `None` when asked to stop meanwhile.
+/// As [`evaluate`]; `None` if `stop` was requested before the end.
 pub(crate) fn evaluate_until<B, M, S>(
     backend: &B,
     model: &mut M,
@@ -120,7 +120,7 @@ where
     Ok(Some(Evaluation { values, samples }))
 }
 
-/// Refuses a monitor of a metric that is not measured, before the run starts.
+/// Checks, before the run starts, that the monitored metric is among those measured.
 pub(crate) fn check_monitor(monitor: &crate::Monitor, names: &[String]) -> Result<()> {
     if monitor.metric == "loss" || names.contains(&monitor.metric) {
         return Ok(());

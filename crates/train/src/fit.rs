@@ -1,4 +1,4 @@
-//! The door of the training loop: what is checked and announced around a run.
+//! [`Trainer::fit`]: the checks and callbacks around a run.
 
 use crate::callback::Plan;
 use crate::evaluate::check_monitor;
@@ -9,26 +9,28 @@ use kiln_data::Loader;
 use kiln_nn::{Module, Optimizer};
 
 impl<B: Backend> Trainer<B> {
-    /// Trains `model` on `train`, measuring it on `valid` after each epoch.
+    /// Trains `model` on `train` and evaluates it on `valid` after each epoch.
     ///
     /// `step` computes the mean loss of a batch, in training and in validation: usually the model's forward pass and
-    /// a loss function, with the scores added for metrics.
+    /// a loss function, with the scores for metrics.
     ///
-    /// On a backend that captures (CUDA), steps of one shape are recorded once and replayed ([`TrainOptions::capture`](crate::TrainOptions::capture)).
-    /// Then `step` runs twice for all training batches of a shape: what it decides on the host, such as a factor that
-    /// falls with the steps it has counted, stays as it was recorded, and tensors that it keeps are overwritten. Reading
-    /// from the device or writing to it inside of `step` makes all steps run op by op ([`Report::not_captured`]). Random
-    /// layers, learning rates and running statistics change from step to step as they do without.
+    /// On a backend that captures (CUDA), steps of one shape are recorded once and replayed
+    /// ([`TrainOptions::capture`](crate::TrainOptions::capture)). Then `step` is called only twice for all training batches
+    /// of a shape: values that it computes on the host, such as a factor that falls with the number of steps, stay as they
+    /// were recorded, and tensors that it keeps are overwritten. If `step` reads from the device or writes to it, all steps
+    /// run op by op ([`Report::not_captured`]). Random layers, learning rates and running statistics change from step to
+    /// step as they do without capture.
     ///
-    /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`], those with the best value of the
-    /// monitored metric as [`RunFolder::BEST`]; both are replaced atomically, and never by weights that are not finite.
-    /// Files that somebody removes from the folder meanwhile are written again where the run still holds what was in them,
-    /// and a folder that is moved is followed: see [`Report::warnings`].
-    /// A run that is asked to stop finishes its batch, saves [`RunFolder::LAST`] and returns.
+    /// With a folder, the weights after each epoch are saved as [`RunFolder::LAST`] and those with the best value of the
+    /// monitored metric as [`RunFolder::BEST`]. Both are replaced atomically, and never by weights that are not finite.
+    /// Files that are removed from the folder during the run are written again if the run still has their contents, and the
+    /// run follows a folder that is moved: see [`Report::warnings`]. A run that is asked to stop finishes its batch, saves
+    /// [`RunFolder::LAST`] and returns.
     ///
     /// # Errors
-    /// Options outside their domain, a monitored metric that is not measured, data that does not read, errors of ops with
-    /// the step they happened at, [`TrainError::NonFiniteLoss`] and its kin, files that cannot be written.
+    /// [`TrainError::InvalidArgument`], [`TrainError::UnknownMetric`], [`TrainError::Data`], [`TrainError::Step`] for an
+    /// error of an op with its step, [`TrainError::NonFiniteLoss`], [`TrainError::NonFiniteWeights`],
+    /// [`TrainError::TooManySkipped`], [`TrainError::File`], [`TrainError::FolderRemoved`], and errors of callbacks.
     pub fn fit<M, S>(
         &mut self,
         model: &mut M,

@@ -1,4 +1,4 @@
-//! The folder of one run: its weights, its history, its configuration, and nothing of another run.
+//! The folder of one run, with its weights, its history and its configuration.
 
 use crate::claim::{Claim, MARK};
 use crate::{Result, TrainError, Warning};
@@ -9,12 +9,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A folder that belongs to one run. Everything a run writes goes into it.
+/// A folder that belongs to one run, which writes all its files there.
 ///
-/// While a value or a clone of it lives, no other run can have the folder, in this process or another: the file
-/// `.kiln.lock` in it is locked, which names the process. The lock ends with its process, however that ends.
+/// As long as this value or a clone lives, no other run can use the folder, in this process or another: the file
+/// `.kiln.lock` in it, which names the process, is locked. The lock ends with the process, even if that is killed.
 ///
-/// The folder is held open: one that is moved gets its files where it then is.
+/// The folder is held open, so files are written into it even after it has been moved.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     folder: Folder,
@@ -24,7 +24,7 @@ pub struct RunFolder {
 #[derive(Debug)]
 struct Held {
     _claim: Claim,
-    /// Small files by name, to be written again if somebody removes them.
+    /// The contents of small files by name, to write them again if they are removed.
     texts: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
@@ -33,19 +33,19 @@ impl RunFolder {
     pub const BEST: &'static str = "best.safetensors";
     /// The weights after the last epoch, or after the last step of an interrupted run.
     pub const LAST: &'static str = "last.safetensors";
-    /// One JSON object a line, one line an epoch.
+    /// The history: one line per epoch, each a JSON object.
     pub const HISTORY: &'static str = "history.jsonl";
-    /// The options that the run was asked for with.
+    /// The configuration of the run, written by the caller.
     pub const CONFIG: &'static str = "config.json";
 
-    /// Creates the folder `path`, with its parents, for a new run, and tries whether files can be written there: a
-    /// run must not find that out after its first epoch. A link to a folder is followed.
+    /// Creates the folder `path` and its parents for a new run, and tests that files can be written there, so that the run
+    /// does not fail after its first epoch. A link to a folder is followed.
     ///
-    /// Temporary files that a killed run left in an otherwise empty folder are removed. A folder that is refused stays as
-    /// it is.
+    /// Temporary files that a killed run left in an otherwise empty folder are removed. After an error the folder is
+    /// unchanged.
     ///
     /// # Errors
-    /// [`TrainError::Occupied`] when there is anything in it, [`TrainError::Busy`] when a run works in it,
+    /// [`TrainError::Occupied`] for a folder that is not empty, [`TrainError::Busy`] for one that another run uses,
     /// [`TrainError::NotAFolder`], [`TrainError::InvalidArgument`] for an empty path or one with control characters,
     /// [`TrainError::Unlockable`], [`TrainError::File`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
@@ -55,7 +55,7 @@ impl RunFolder {
         RunFolder::claim(path)
     }
 
-    /// Creates `parent/name` for a new run, or `parent/name-2`, `parent/name-3`, … when the folders before are taken.
+    /// Creates `parent/name` for a new run, or the first of `parent/name-2`, `parent/name-3`, … that does not exist.
     ///
     /// # Errors
     /// [`TrainError::NotAFolder`], [`TrainError::InvalidArgument`], [`TrainError::File`].
@@ -68,10 +68,10 @@ impl RunFolder {
                 1 => parent.join(name),
                 n => parent.join(format!("{name}-{n}")),
             };
-            // Creating is the question: of two runs that start at once, one gets the name.
+            // `create_dir` decides between concurrent runs: one of them creates the folder.
             match fs::create_dir(&path) {
                 Ok(()) => match RunFolder::claim(path) {
-                    // Another run was asked for by this very name, and was quicker.
+                    // Another run has claimed the new folder first.
                     Err(TrainError::Busy { .. } | TrainError::Occupied { .. }) => {}
                     claimed => return claimed,
                 },
@@ -95,14 +95,14 @@ impl RunFolder {
         })
     }
 
-    /// Removes what a killed run left in the folder at `path`: its temporary files and its lock, by their exact names.
-    /// Does nothing in a folder that no run was killed in, or in which one works; what cannot be removed stays. Returns how
-    /// many files it has removed.
+    /// Removes the temporary files and the lock file that a killed run left in the folder at `path`. Does nothing in a folder
+    /// in which no run was killed or a run is in progress. A file that cannot be removed is left. Returns the number of files
+    /// removed, the lock file included.
     ///
-    /// To be called first by anything that opens the folder of a run.
+    /// A program that opens the folder of a run should call this first.
     pub fn tidy(path: impl AsRef<Path>) -> usize {
         let path = match path.as_ref() {
-            // The folder of a bare name.
+            // The parent of a bare file name.
             p if p.as_os_str().is_empty() => Path::new("."),
             p => p,
         };
@@ -115,12 +115,12 @@ impl RunFolder {
         }
     }
 
-    /// The path at which it was created.
+    /// The path at which the folder was created.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The path of a file in it.
+    /// The path of the file `name` in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
@@ -132,7 +132,7 @@ impl RunFolder {
     /// Writes a file of the folder atomically, as [`write_atomic`](crate::write_atomic) does.
     ///
     /// # Errors
-    /// [`TrainError::File`]; [`TrainError::FolderRemoved`].
+    /// [`TrainError::File`], [`TrainError::FolderRemoved`].
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         if self.folder.is_removed() {
             let path = self.path().to_path_buf();
@@ -141,7 +141,7 @@ impl RunFolder {
         Ok(self.folder.write(name, bytes)?)
     }
 
-    /// Writes `value` as indented JSON, atomically. A run that finds the file gone writes it again.
+    /// Writes `value` as indented JSON, atomically. If the file is removed during the run, the run writes it again.
     ///
     /// # Errors
     /// As [`RunFolder::write`].
@@ -153,7 +153,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Writes those files again that [`write_json`](RunFolder::write_json) has written and somebody has removed.
+    /// Writes again the files of [`write_json`](RunFolder::write_json) that have been removed.
     ///
     /// # Errors
     /// As [`RunFolder::write`].
@@ -168,7 +168,7 @@ impl RunFolder {
     }
 }
 
-/// Refuses a folder that holds anything but what a killed run left.
+/// Checks that a folder holds nothing but a lock file and temporary files.
 fn check_empty(folder: &Folder) -> Result<()> {
     let mut names = folder.names()?;
     names.retain(|name| name != MARK && !Folder::is_temporary(name));
@@ -181,7 +181,7 @@ fn check_empty(folder: &Folder) -> Result<()> {
     }
 }
 
-/// Refuses a path that nobody means.
+/// Checks that a path is not empty and has no control characters.
 fn check_path(path: &Path) -> Result<()> {
     let text = path.to_string_lossy();
     if text.is_empty() || text.chars().any(char::is_control) {
@@ -195,7 +195,7 @@ fn cannot_create(path: &Path, error: std::io::Error) -> TrainError {
     FileError::io(path, "create the folder")(error).into()
 }
 
-/// The thing that stands at `path`, if that is neither a folder nor a link to one.
+/// The error for `path` if it exists and is neither a folder nor a link to one.
 fn in_the_way(path: &Path) -> Option<TrainError> {
     let found = match (fs::symlink_metadata(path).ok()?, fs::metadata(path)) {
         (_, Ok(there)) if there.is_dir() => return None,

@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 /// Measured values by name: `loss`, `accuracy`, …
 pub type Values = BTreeMap<String, f64>;
 
-/// The ways in which the steps of an epoch or of a run were made.
+/// The numbers of steps of an epoch or run that were run op by op, recorded and replayed.
 ///
-/// On a backend that captures, a step that repeats is recorded once and then replayed: one launch of the whole step
-/// instead of one for each of its kernels, on the same memory each time.
+/// On a backend that captures, a repeated step is recorded once and then replayed: one launch for the whole step instead
+/// of one for each of its kernels, on the same memory each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Execution {
-    /// Steps made op by op.
+    /// The number of steps that ran op by op.
     pub eager: u64,
-    /// Steps recorded while they were made.
+    /// The number of steps that were recorded.
     pub recorded: u64,
-    /// Steps replayed.
+    /// The number of steps that were replayed.
     pub replayed: u64,
-    /// Kernels in one replay, the last if there were several recordings; 0 without one.
+    /// The number of kernels in one replay of the latest recording; 0 without a recording.
     pub launches: u64,
-    /// Blocks that replayed steps took from the device's memory. In a steady state there are none.
+    /// The number of memory blocks that replayed steps allocated on the device; 0 in a steady state.
     pub allocations: u64,
 }
 
 impl Execution {
-    /// Adds what came after.
+    /// Adds the counts of a later part of the run.
     pub(crate) fn add(&mut self, later: &Execution) {
         self.eager += later.eager;
         self.recorded += later.recorded;
@@ -42,30 +42,30 @@ impl Execution {
     }
 }
 
-/// One epoch. Everything but the times and the execution is a pure function of the seed.
+/// The record of one epoch. Everything but the times and `execution` is a pure function of the seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochRecord {
     /// The epoch, counted from 1.
     pub epoch: u64,
     /// Optimizer steps done over the whole run; those skipped are not counted.
     pub step: u64,
-    /// Steps of this epoch that were skipped because their loss or gradient was not finite.
+    /// The number of steps of this epoch that were skipped because their loss or gradient was not finite.
     pub skipped: u64,
     /// The learning rate of the epoch's last step.
     pub lr: f64,
-    /// Means over the epoch, measured while the weights changed.
+    /// The loss and the metrics over the training samples of the epoch, measured while the weights changed.
     pub train: Values,
-    /// Measured on the validation set after the epoch.
+    /// The loss and the metrics on the validation set after the epoch.
     pub valid: Option<Values>,
     /// True if the monitored metric is the best so far.
     pub best: bool,
-    /// Samples trained on.
+    /// The number of samples trained on.
     pub samples: u64,
-    /// Seconds of training, validation apart.
+    /// The seconds spent on training, without validation.
     pub seconds: f64,
-    /// Samples trained on in a second.
+    /// The number of samples trained on per second.
     pub samples_per_second: f64,
-    /// The ways in which its steps were made.
+    /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
 }
 
@@ -82,18 +82,18 @@ struct Kept {
     folder: Folder,
     name: OsString,
     file: File,
-    /// All lines so far.
+    /// The contents of the file so far.
     text: Vec<u8>,
 }
 
 impl Kept {
-    /// True if the file is still the one that was opened, with the `size` bytes that were written into it.
+    /// True if the file is still the one that was opened and is `size` bytes long.
     fn stands_at(&self, size: usize) -> bool {
         let found = self.file.metadata().map(|m| m.len());
         self.folder.holds(&self.name, &self.file) && found.is_ok_and(|found| found == size as u64)
     }
 
-    /// Writes the whole file anew.
+    /// Writes the whole file again.
     fn restore(&mut self) -> Result<(), FileError> {
         self.folder.write(&self.name, &self.text)?;
         self.file = self.folder.open_file(&self.name, false)?;
@@ -106,15 +106,15 @@ impl Kept {
 }
 
 impl History {
-    /// A history that is kept in memory alone.
+    /// Creates a history that is kept only in memory.
     pub fn new() -> Self {
         History::default()
     }
 
-    /// A history that is also written to `path`, one JSON object a line, as it grows. NaN is written as `null`.
+    /// Creates a history that is also written to `path` as it grows, one JSON object per line. NaN is written as `null`.
     ///
     /// # Errors
-    /// [`TrainError::File`](crate::TrainError::File), also for a file that exists already.
+    /// [`TrainError::File`](crate::TrainError::File), also if the file exists already.
     pub fn to_file(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default();
         let folder = match path.parent() {
@@ -141,10 +141,10 @@ impl History {
         })
     }
 
-    /// Adds an epoch, in the file first. A file that somebody has removed or changed is written anew as a whole.
+    /// Adds an epoch, to the file first. A file that was removed or changed from outside is written again as a whole.
     ///
     /// # Errors
-    /// [`TrainError::File`](crate::TrainError::File); the file has whole lines then, and the history lacks the epoch.
+    /// [`TrainError::File`](crate::TrainError::File); then the file has only whole lines, and the epoch is not added.
     pub fn push(&mut self, record: EpochRecord) -> Result<()> {
         if let Some(kept) = &mut self.kept {
             let failed = |e: serde_json::Error| FileError::io(&kept.folder.path().join(&kept.name), "encode")(e.into());
@@ -165,7 +165,7 @@ impl History {
         Ok(())
     }
 
-    /// Writes the file again if somebody has removed, replaced or cut it, and says so.
+    /// Writes the file again if it was removed, replaced or truncated from outside, and returns a warning then.
     ///
     /// # Errors
     /// [`TrainError::File`](crate::TrainError::File).
@@ -179,7 +179,7 @@ impl History {
         }
     }
 
-    /// Every epoch in order.
+    /// The epochs in order.
     pub fn epochs(&self) -> &[EpochRecord] {
         &self.epochs
     }

@@ -1,4 +1,4 @@
-//! The files that a run leaves in its folder: whole files, whatever somebody does to them meanwhile.
+//! Saves the weights in the run's folder, and repairs the folder if its files are removed during the run.
 
 use crate::run::{ADVICE, Run};
 use crate::weights::{first_non_finite, save_in};
@@ -12,7 +12,7 @@ where
     M: Module<B>,
     S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
 {
-    /// Saves the weights, unless one of them is not finite.
+    /// Saves the weights as `name`; an error if one of them is not finite.
     pub(crate) fn save(&mut self, name: &'static str) -> Result<()> {
         if let Some(parameter) = first_non_finite(self.model)? {
             return Err(TrainError::NonFiniteWeights {
@@ -29,7 +29,7 @@ where
         Ok(())
     }
 
-    /// Looks whether somebody has done something to the run's folder, and mends it where that can be done.
+    /// Checks whether the run's folder was changed from outside, writes removed files again and warns.
     pub(crate) fn look_after(&mut self) -> Result<()> {
         let Some(folder) = self.trainer.folder.clone() else {
             return Ok(());
@@ -50,7 +50,7 @@ where
         Ok(())
     }
 
-    /// Leaves the folder with every file that the run has written, as far as it can.
+    /// Checks at the end of the run that every weight file is in the folder; writes the last weights again if need be.
     pub(crate) fn keep_whole(&mut self) -> Result<()> {
         self.look_after()?;
         let Some(folder) = self.trainer.folder.clone() else {

@@ -1,7 +1,7 @@
-//! The training loop of Kiln, generic over the backend: metrics, history, callbacks, early stopping, and weight files
-//! that are whole or not there.
+//! The training loop of Kiln, generic over the backend, with metrics, history, callbacks, early stopping, and weight files
+//! that are written atomically.
 //!
-//! A model and a closure that computes the loss are all it takes:
+//! A run takes a model, an optimizer, data, and a closure that computes the loss:
 //!
 //! ```
 //! use kiln_cpu::Cpu;
@@ -33,12 +33,13 @@
 //! ```
 //!
 //! A run is a pure function of its seeds, with the same bits on any number of threads. Nothing is read back from the
-//! device inside of a step: losses and metrics stay there and are read together, every
-//! [`TrainOptions::log_every`] batches and at the end of an epoch. A backend that can record a step and replay it does
-//! so ([`TrainOptions::capture`]): forward, backward, clipping, update and metrics are one launch then. Steps that repeat take no new buffers from the
-//! backend's allocator, which holds every tensor, beyond those that threads work in: of these there are as many as were
-//! ever needed at once. The host's own memory, such as the nodes of the graph or the panels that a matrix product packs
-//! into, is not part of that.
+//! device inside a step: losses and metrics stay there and are read together, every [`TrainOptions::log_every`] batches
+//! and at the end of an epoch. On a backend that can record a step and replay it ([`TrainOptions::capture`]), forward,
+//! backward, clipping, update and metrics are a single launch.
+//!
+//! Steps that repeat allocate no tensors: the backend's allocator serves them from its cache, apart from the scratch
+//! buffers of threads, of which there are as many as were ever needed at once. Memory on the host outside that
+//! allocator, such as the nodes of the graph or packed panels of a matrix product, is not counted.
 
 mod buffers;
 mod callback;

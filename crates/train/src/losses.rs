@@ -1,4 +1,4 @@
-//! Losses that wait on the device until they are read together.
+//! Losses, kept on the device until they are read together.
 
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
@@ -16,7 +16,7 @@ impl Mean {
         self.samples += samples as u64;
     }
 
-    /// The mean; NaN of nothing.
+    /// The mean; NaN without samples.
     fn value(&self) -> f64 {
         self.sum / self.samples as f64
     }
@@ -31,16 +31,16 @@ pub(crate) struct NonFiniteAt {
 
 struct Pending<B: Backend> {
     loss: Tensor<B>,
-    /// True if the memory is one of the spares.
+    /// True if the tensor comes from `spare`.
     copied: bool,
     samples: usize,
     step: u64,
 }
 
-/// The losses of an epoch: kept on the device one by one, so that the first bad one can be named, and read together.
+/// The losses of an epoch. Each is kept on the device, so that the first bad one can be named; they are read together.
 pub(crate) struct Losses<B: Backend> {
     pending: Vec<Pending<B>>,
-    /// Memory for losses that have to be copied, kept from read to read.
+    /// Tensors that hold copies of losses, reused after each read.
     spare: Vec<Tensor<B>>,
     epoch: Mean,
     window: Mean,
@@ -58,14 +58,14 @@ impl<B: Backend> Losses<B> {
         }
     }
 
-    /// Starts another epoch.
+    /// Clears the losses for another epoch.
     pub(crate) fn reset(&mut self) {
         let copies = self.pending.drain(..).filter(|p| p.copied);
         self.spare.extend(copies.map(|p| p.loss));
         (self.epoch, self.window, self.unreported) = (Mean::default(), Mean::default(), 0);
     }
 
-    /// Files the loss of a batch that belongs to `step`. Nothing is read.
+    /// Keeps the loss of a batch of step `step`. Nothing is read from the device.
     pub(crate) fn push(&mut self, loss: &Tensor<B>, samples: usize, step: u64) {
         self.file(loss.detach(), false, samples, step);
     }
@@ -91,7 +91,7 @@ impl<B: Backend> Losses<B> {
         Ok(())
     }
 
-    /// Makes room for `count` copies of losses like `loss`.
+    /// Allocates memory for `count` copies of losses like `loss`.
     pub(crate) fn reserve(&mut self, count: usize, loss: &Tensor<B>) -> Result<()> {
         while self.spare.len() < count {
             self.spare.push(loss.copy()?);
@@ -99,12 +99,12 @@ impl<B: Backend> Losses<B> {
         Ok(())
     }
 
-    /// Batches since the last [`report`](Losses::report).
+    /// The number of batches since the last [`report`](Losses::report).
     pub(crate) fn unreported(&self) -> usize {
         self.unreported
     }
 
-    /// Reads what waits, in one transfer. Finite losses go into the means; the first of the others is returned.
+    /// Reads the pending losses in one transfer. Finite ones go into the means; the first of the others is returned.
     pub(crate) fn read(&mut self) -> Result<Option<NonFiniteAt>> {
         let mut bad = None;
         if self.pending.is_empty() {
@@ -132,14 +132,14 @@ impl<B: Backend> Losses<B> {
         Ok(bad)
     }
 
-    /// The mean of what was read since the last report; `None` of nothing.
+    /// The mean of the losses read since the last report; `None` if there were none.
     pub(crate) fn report(&mut self) -> Option<f64> {
         self.unreported = 0;
         let mean = std::mem::take(&mut self.window).value();
         (!mean.is_nan()).then_some(mean)
     }
 
-    /// The mean of everything read.
+    /// The mean of all losses read in this epoch.
     pub(crate) fn mean(&self) -> f64 {
         self.epoch.value()
     }

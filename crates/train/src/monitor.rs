@@ -1,4 +1,4 @@
-//! The metric that decides what is best, and when a run has stopped getting better.
+//! The monitored metric, and the count of epochs without improvement.
 
 use crate::{EpochRecord, Result, TrainError, Values};
 
@@ -13,26 +13,26 @@ pub enum Goal {
 
 /// The metric that decides which weights are kept as best and when a run stops early.
 ///
-/// It is read from the validation values where there are any, else from the training values.
+/// The value on the validation set counts or, without a validation set, the value in training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Monitor {
     /// The metric's name.
     pub metric: String,
-    /// The direction that is better.
+    /// The direction in which the metric is better.
     pub goal: Goal,
-    /// A change of no more than this is no improvement.
+    /// The smallest improvement that counts, exclusive.
     pub min_delta: f64,
 }
 
 impl Default for Monitor {
-    /// The loss.
+    /// Monitors the loss.
     fn default() -> Self {
         Monitor::new("loss", Goal::Min)
     }
 }
 
 impl Monitor {
-    /// Monitors a metric; every improvement counts.
+    /// Monitors `metric`; every improvement counts.
     pub fn new(metric: &str, goal: Goal) -> Self {
         Monitor {
             metric: metric.to_string(),
@@ -59,7 +59,7 @@ impl Monitor {
             })
     }
 
-    /// True if `value` is better than `best`. NaN is better than nothing at all, not even at first.
+    /// True if `value` is better than `best`, or is the first. NaN is never better.
     pub fn improves(&self, value: f64, best: Option<f64>) -> bool {
         match (self.goal, best) {
             _ if value.is_nan() => false,
@@ -78,7 +78,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Takes the value of an epoch; tells whether it is the best so far.
+    /// Adds the value of an epoch; true if it is the best so far.
     pub(crate) fn update(&mut self, monitor: &Monitor, value: f64) -> bool {
         let better = monitor.improves(value, self.best);
         if better {

@@ -2,57 +2,57 @@
 
 use crate::{Monitor, Result, TrainError};
 
-/// The bound that keeps gradients small.
+/// The kind of gradient clipping, with its bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Clip {
-    /// Scales the gradients of the model's parameters so that their common 2-norm is at most this
+    /// Scales the gradients of the model's parameters so that their joint 2-norm is at most this
     /// (`torch.nn.utils.clip_grad_norm_`).
     Norm(f64),
-    /// Bounds each of their entries to this distance from 0 (`torch.nn.utils.clip_grad_value_`).
+    /// Clamps each entry of the gradients to ± this value (`torch.nn.utils.clip_grad_value_`).
     Value(f64),
 }
 
-/// The answer to a loss or a gradient that is NaN or infinite.
+/// The policy for a loss or a gradient that is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonFinite {
-    /// End the run with an error that names the step. The loss of every step is kept, and looked at when losses are read,
-    /// every [`TrainOptions::log_every`] batches; up to so many steps follow the bad one, and nothing is saved in between.
+    /// End the run with an error that names the step. The losses of all steps are checked when they are read, every
+    /// [`TrainOptions::log_every`] batches; up to that many steps follow the bad one, and nothing is saved in between.
     Stop,
     /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
-    /// batch; more than `in_a_row` such steps one after the other end the run. Loss and gradients are looked at before
-    /// every update, which waits for the device each time: such steps are not captured.
+    /// batch. More than `in_a_row` such steps in succession end the run. Loss and gradients are checked before every
+    /// update, which waits for the device each time, so steps are not captured.
     Skip {
-        /// Steps in a row that may be skipped.
+        /// The number of consecutive steps that may be skipped.
         in_a_row: u64,
     },
 }
 
-/// The options of a run. The default trains for one epoch and does nothing else.
+/// The options of a run. The default trains for one epoch, without clipping, accumulation or early stopping.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOptions {
-    /// Passes over the training data.
+    /// The number of passes over the training data.
     pub epochs: u64,
-    /// Batches whose gradients are averaged, weighted by their samples, for one update: as if they had been one
-    /// batch. The last update of an epoch takes what is left. They are taken one at a time, and their samples dropped, unless
-    /// the step is captured; a step of more than 16 batches is not.
+    /// The number of batches whose gradients are averaged for one update, weighted by their samples, as if they were one
+    /// batch. The last update of an epoch takes the batches that are left. Batches are copied to the device and freed one at
+    /// a time, unless the step is captured; a step of more than 16 batches is not captured.
     pub accumulate: usize,
-    /// The bound that keeps gradients small.
+    /// The gradient clipping; `None` for none.
     pub clip: Option<Clip>,
-    /// Batches between two reads of the loss.
+    /// The number of batches between two reads of the loss.
     pub log_every: usize,
-    /// The answer to NaN.
+    /// The policy for a loss or gradient that is NaN or infinite.
     pub non_finite: NonFinite,
     /// The metric that decides which weights are best.
     pub monitor: Monitor,
-    /// Ends the run after this many epochs without improvement.
+    /// The number of epochs without improvement after which the run ends; `None` to train all epochs.
     pub patience: Option<u64>,
-    /// Ends the run after this many updates, those skipped included. The epoch in progress ends with it, and is measured
-    /// and saved as a whole one is.
+    /// The number of updates, skipped ones included, after which the run ends; the epoch in progress then ends early, and is
+    /// validated and saved like a whole one.
     pub max_steps: Option<u64>,
-    /// Lets a backend that can record a step do so and replay it: the same results, bit for bit, in one launch a step. The
-    /// first batch of a shape runs op by op, the second is recorded, the others are replayed; the first two shapes that
-    /// come again are kept (whole batches, and the short one that ends an epoch), any other runs op by op. See
-    /// [`Trainer::fit`](crate::Trainer::fit) for what the closure must not do then.
+    /// True to let a backend that can record a step replay it, with bit-identical results, in one launch per step. The
+    /// first batch of a shape runs op by op, the second is recorded, the others are replayed. The first two shapes that
+    /// occur twice are recorded (whole batches, and the short one that ends an epoch); any other shape runs op by op. See
+    /// [`Trainer::fit`](crate::Trainer::fit) for the restrictions on the closure.
     ///
     /// With [`NonFinite::Skip`] all steps run op by op.
     pub capture: bool,
@@ -75,7 +75,7 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
-    /// True if steps may be skipped, which takes a look at their gradients.
+    /// True if steps may be skipped, so that loss and gradients are checked before every update.
     pub(crate) fn skips(&self) -> bool {
         matches!(self.non_finite, NonFinite::Skip { .. })
     }

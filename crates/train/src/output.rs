@@ -1,19 +1,19 @@
-//! The result of the user's closure for a batch.
+//! The result of the training closure for a batch.
 
 use kiln_core::Backend;
 use kiln_nn::Tensor;
 
-/// The loss to descend and, for metrics, the scores it came from.
+/// The loss to minimise and, for metrics, the scores that it was computed from.
 #[derive(Debug, Clone)]
 pub struct Output<B: Backend> {
-    /// The mean loss of the batch: one element.
+    /// The mean loss of the batch, a tensor of one element.
     pub loss: Tensor<B>,
-    /// A score per class, `[N, classes]`; metrics that need scores are NaN without them.
+    /// The score of each class, `[N, classes]`; without it the metrics are NaN.
     pub scores: Option<Tensor<B>>,
 }
 
 impl<B: Backend> Output<B> {
-    /// A loss alone.
+    /// Creates an output without scores.
     pub fn new(loss: Tensor<B>) -> Self {
         Output { loss, scores: None }
     }

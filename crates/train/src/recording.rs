@@ -1,4 +1,4 @@
-//! Recordings of steps, and when one is made: which shapes were seen, how many are kept, what stands in the way.
+//! The recordings of steps, and the decision whether a step runs op by op, is recorded or is replayed.
 
 use crate::{Batch, Execution};
 use kiln_core::{Backend, Shape};
@@ -6,22 +6,23 @@ use kiln_data::HostBatch;
 use kiln_nn::optim::Applied;
 use kiln_nn::{StorageSnapshot, Tensor};
 
-/// Recordings kept at a time: whole batches and the short one that ends an epoch.
+/// The number of recordings kept: for whole batches, and for the short one that ends an epoch.
 const RECORDINGS: usize = 2;
 
-/// Batches of a step that is recorded. All of them lie on the device at once.
+/// The largest number of batches in a recorded step, which are all on the device at once.
 const BATCHES: usize = 16;
 
-/// Shapes told apart. A run with more of them has little to replay.
+/// The number of shapes that are remembered. A run with more of them has little to replay.
 const SHAPES: usize = 16;
 
-/// Recordings that may lose their memory before no more are made.
+/// The number of times that a recording may become invalid before no more are made.
 const LOSSES: u32 = 8;
 
-/// The properties that a batch has in common with others that one recording serves: shape of the inputs, labels, width of the targets.
+/// The properties of a batch that must equal those of the recorded one: the shape of the inputs, the number of labels,
+/// the width of the targets.
 pub(crate) type Key = (Shape, usize, usize);
 
-/// The batches of one step.
+/// The keys of the batches of one step.
 pub(crate) fn key(hosts: &[HostBatch]) -> Vec<Key> {
     let of = |host: &HostBatch| (host.input_shape, host.len(), host.target_width);
     hosts.iter().map(of).collect()
@@ -29,7 +30,7 @@ pub(crate) fn key(hosts: &[HostBatch]) -> Vec<Key> {
 
 /// The results of one step for the host.
 pub(crate) struct Made<B: Backend> {
-    /// A loss for each batch.
+    /// The loss of each batch.
     pub(crate) losses: Vec<Tensor<B>>,
     pub(crate) applied: Applied,
     pub(crate) scored: bool,
@@ -38,9 +39,9 @@ pub(crate) struct Made<B: Backend> {
 pub(crate) struct Recording<B: Backend> {
     pub(crate) graph: B::Graph,
     pub(crate) key: Vec<Key>,
-    /// The batches that the recording reads.
+    /// The batches on the device that the recording reads.
     pub(crate) slots: Vec<Batch<B>>,
-    /// The memory of everything after it was recorded.
+    /// The addresses of everything that outlives a step, taken after recording.
     pub(crate) storage: StorageSnapshot,
     pub(crate) made: Made<B>,
 }
@@ -51,22 +52,22 @@ pub(crate) struct Recorder<B: Backend> {
     seen: Vec<Vec<Key>>,
     pub(crate) recordings: Vec<Recording<B>>,
     lost: u32,
-    /// The reason why nothing is recorded.
+    /// The reason why steps are not recorded, although that was wanted.
     pub(crate) obstacle: Option<String>,
-    /// The ways in which the steps of this epoch were made.
+    /// The numbers of steps of this epoch run op by op, recorded and replayed.
     pub(crate) execution: Execution,
 }
 
-/// The way in which a step is to be made.
+/// The way in which a step is run.
 pub(crate) enum Plan {
     Eager,
     Record,
-    /// The recording of this number.
+    /// Replay the recording of this index.
     Replay(usize),
 }
 
 impl<B: Backend> Recorder<B> {
-    /// For steps of `batches` batches.
+    /// Creates a recorder for steps of `batches` batches.
     pub(crate) fn new(wanted: bool, batches: usize) -> Self {
         let wanted = wanted && B::CAPTURES;
         let obstacle = (wanted && batches > BATCHES)
@@ -81,12 +82,13 @@ impl<B: Backend> Recorder<B> {
         }
     }
 
-    /// True if steps are to be recorded and replayed, for which all of their batches have to be there.
+    /// True if steps are recorded and replayed, for which all their batches are collected first.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// The first batch of a shape runs op by op: it makes the optimizer's state and loads kernels. The second is recorded.
+    /// Decides how a step is run. The first one of a shape runs op by op, which creates the optimizer's state and loads
+    /// kernels; the second is recorded.
     pub(crate) fn plan(&mut self, key: &Vec<Key>) -> Plan {
         if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
             return Plan::Replay(at);
@@ -100,14 +102,14 @@ impl<B: Backend> Recorder<B> {
         Plan::Eager
     }
 
-    /// Makes no more recordings.
+    /// Drops all recordings and makes no more.
     pub(crate) fn stop(&mut self, obstacle: Option<String>) {
         self.wanted = false;
         self.obstacle = obstacle;
         self.recordings.clear();
     }
 
-    /// Notes that values were shared or have moved, so that a recording is of no use.
+    /// Counts a recording that became invalid because storage was shared or moved.
     pub(crate) fn lose(&mut self) {
         self.lost += 1;
         if self.lost == LOSSES {

@@ -1,32 +1,32 @@
-//! The outcome of a run.
+//! The result of a run.
 
 use crate::{EpochRecord, Execution, History, Warning};
 
-/// The reason why a run came to its end.
+/// The reason why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// All epochs are done, or [`TrainOptions::max_steps`](crate::TrainOptions::max_steps) updates.
     Finished,
     /// The monitored metric has not improved for [`TrainOptions::patience`](crate::TrainOptions::patience) epochs.
     EarlyStopped,
-    /// A [`StopHandle`](crate::StopHandle) or a callback asked for it.
+    /// A [`StopHandle`](crate::StopHandle) or a callback stopped the run.
     Stopped,
 }
 
 /// The results of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// The reason why it ended.
+    /// The reason why the run ended.
     pub end: End,
     /// Optimizer steps done; those skipped are not counted.
     pub steps: u64,
-    /// The ways in which they were made.
+    /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
-    /// The obstacle to capturing steps, where that was wanted and the backend can.
+    /// The reason why steps were not captured, if capture was asked for and the backend supports it.
     pub not_captured: Option<String>,
-    /// Every whole epoch.
+    /// The records of all complete epochs.
     pub history: History,
-    /// Events in the run's folder that did not end the run.
+    /// The changes to the run's folder from outside that did not end the run.
     pub warnings: Vec<Warning>,
 }
 

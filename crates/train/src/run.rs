@@ -1,8 +1,8 @@
-//! The training loop's inside.
+//! The training loop.
 //!
-//! A step is made in `capture.rs`, where a backend may record and replay it: nothing is read back inside. One that may be
-//! skipped for what its gradients hold is made here, op by op. In both losses and metrics stay on the device until they
-//! are read together.
+//! Steps that a backend may record and replay are in `capture.rs`; nothing is read back inside them. This file runs steps
+//! op by op, among them those that are skipped if their gradients are not finite. In both cases losses and metrics stay
+//! on the device until they are read together.
 
 use crate::buffers::Buffers;
 use crate::evaluate::evaluate_until;
@@ -23,13 +23,13 @@ use std::time::Instant;
 
 pub(crate) const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
 
-/// A step in the making: gradients on their way to one update.
+/// The gradients and counts of the batches accumulated so far for one update.
 struct Group<B: Backend> {
     begun: bool,
     grads: Option<Gradients<B>>,
     batches: usize,
     samples: usize,
-    /// The model's buffers before the first of its batches, if it has any: the step may be skipped or given up.
+    /// The model's buffers before the first of its batches, if it has any, in case the step is skipped or abandoned.
     before: Option<Buffers<B>>,
 }
 
@@ -45,14 +45,14 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// The outcome of a batch.
+/// The result of a batch.
 #[derive(PartialEq)]
 enum Came {
-    /// To an update, or to a part of the next.
+    /// Its gradients were accumulated, or the model was updated.
     In,
-    /// To a step that was skipped.
+    /// Its step was skipped.
     Skipped,
-    /// To nothing: it was given up on the way.
+    /// It was interrupted, and its step is abandoned.
     GivenUp,
 }
 
@@ -73,27 +73,27 @@ pub(crate) struct Run<'a, B: Backend, M, S> {
     pub(crate) closure: &'a S,
     pub(crate) recorder: Recorder<B>,
     pub(crate) losses: Losses<B>,
-    /// The metrics' measurements in training, in their order.
+    /// The sums of the training metrics, in the order of `trainer.metrics`.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
     pub(crate) history: History,
     progress: Progress,
-    /// The trainer's, as it was given: what it sees in this run is not carried into the next.
+    /// A copy of the trainer's, so that its state is not carried into the next run.
     plateau: Option<ReduceOnPlateau>,
     /// The epoch in progress, counted from 1.
     pub(crate) epoch: u64,
-    /// Updates asked for so far, those skipped included: what messages call the step.
+    /// The number of updates so far, skipped ones included: the step in messages.
     pub(crate) step: u64,
-    /// Updates made so far: what reports call steps.
+    /// The number of updates made so far: the step in reports.
     pub(crate) updates: u64,
-    /// Updates skipped since the last that was not.
+    /// The number of consecutive updates skipped.
     skipped_in_a_row: u64,
-    /// Weight files written so far.
+    /// The names of the weight files written so far.
     pub(crate) saved: BTreeSet<&'static str>,
     pub(crate) warnings: Vec<Warning>,
-    /// When a step in progress is to be given up.
+    /// True once a step in progress is to be abandoned.
     interrupt: Interrupt,
-    /// True if a forward pass changes anything in the model.
+    /// True if the model has buffers or counters, which a forward pass changes.
     has_buffers: bool,
 }
 
@@ -136,7 +136,7 @@ where
         }
     }
 
-    /// All epochs.
+    /// Runs all epochs.
     pub(crate) fn all(mut self, train: &Loader, valid: Option<&Loader>) -> Result<Report> {
         let mut end = End::Finished;
         for epoch in 1..=self.trainer.options.epochs {
@@ -176,7 +176,7 @@ where
         })
     }
 
-    /// Adds an error's place in the run.
+    /// Adds the step and the epoch to an error.
     pub(crate) fn at<T>(&self, result: kiln_core::Result<T>) -> Result<T> {
         result.map_err(|source| TrainError::Step {
             step: self.step,
@@ -185,12 +185,12 @@ where
         })
     }
 
-    /// True if the run has made all updates that it was allowed.
+    /// True if the run has made `max_steps` updates.
     fn all_steps_done(&self) -> bool {
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
 
-    /// One pass over the training data.
+    /// Runs one pass over the training data.
     fn train(&mut self, loader: &Loader) -> Result<Epoch> {
         self.model.train();
         let reset = self.running.iter_mut().try_for_each(Running::reset);
@@ -198,7 +198,7 @@ where
         self.losses.reset();
         let began = Instant::now();
         let mut group = Group::empty();
-        // Batches of a step that is to be recorded or replayed, and the last batch whose step was made.
+        // The batches collected for a step that is recorded or replayed, and the last batch of the latest step.
         let (mut waiting, mut latest) = (Vec::new(), None);
         let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
         let mut batches = loader.epoch(self.epoch - 1)?;
@@ -208,7 +208,7 @@ where
                 true => None,
                 false => batches.next_until(&|| stop.is_requested()),
             };
-            // The last batch ends the loop below, so one that does not come was not waited for.
+            // The loop ends below after the last batch, so `None` means that the run was stopped.
             let Some(host) = next else {
                 stopped = true;
                 break;
@@ -254,7 +254,7 @@ where
         }
         if stopped {
             self.read(latest.as_ref())?;
-            // What waits for the rest of its group is dropped: that step was not made.
+            // The step was not completed: the batches accumulated for it are dropped.
             self.step -= u64::from(group.begun);
             self.rollback(group.before.take())?;
         }
@@ -276,7 +276,7 @@ where
         })
     }
 
-    /// One batch of a step that is made op by op; the `last` batch ends its step.
+    /// Runs one batch of a step op by op; the `last` batch of an epoch completes its step.
     fn take(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<Came> {
         if !group.begun {
             self.step += 1;
@@ -300,7 +300,7 @@ where
         }
     }
 
-    /// Forward and backward of one batch, which may be given up: adds its gradients to the group.
+    /// Runs forward and backward of one batch, which may be interrupted, and adds its gradients to the group.
     fn accumulate(&mut self, batch: &Batch<B>, group: &mut Group<B>) -> kiln_core::Result<Output<B>> {
         let mut made = None;
         self.trainer.backend.interruptible(&self.interrupt, &mut || {
@@ -324,7 +324,7 @@ where
         }
     }
 
-    /// Clips and descends. From here on the step is finished, whoever waits.
+    /// Clips the gradients and updates the model, which is not interrupted.
     fn update(&mut self, group: &mut Group<B>) -> Result<Came> {
         let Group {
             grads, samples, before, ..
@@ -353,7 +353,7 @@ where
         Ok(Came::In)
     }
 
-    /// Undoes what the batches of a step that is not made did to running statistics and counters.
+    /// Restores the running statistics and counters from before an abandoned step.
     fn rollback(&self, before: Option<Buffers<B>>) -> Result<()> {
         match before {
             Some(before) => self.at(before.restore(self.model)),
@@ -361,7 +361,7 @@ where
         }
     }
 
-    /// Reads losses and gradients: whether an update would leave the weights finite.
+    /// Reads the losses and the norm of the gradients; true if all are finite.
     fn all_finite(&mut self, grads: &Gradients<B>) -> Result<bool> {
         let bad = self.losses.read()?;
         Ok(bad.is_none()
@@ -378,8 +378,8 @@ where
         self.optimizer.step(self.model, &grads)
     }
 
-    /// The loss whose gradient a batch adds to its step: weighted by its samples, a short last batch counts as it would in
-    /// one large batch.
+    /// Scales the loss of a batch by its samples if gradients are accumulated, so that a short batch has the weight that it
+    /// would have in one large batch.
     pub(crate) fn scale_loss(&self, loss: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<Tensor<B>> {
         match self.trainer.options.accumulate {
             1 => Ok(loss.clone()),
@@ -387,7 +387,7 @@ where
         }
     }
 
-    /// From the sum over the batches of a step to what the optimizer takes: their mean, kept small if that was asked for.
+    /// Divides the summed gradients of a step by its samples if they were accumulated, and clips them.
     pub(crate) fn finish_gradients(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
         if self.trainer.options.accumulate > 1 {
             grads.scale(1.0 / samples as f64)?;
@@ -399,7 +399,7 @@ where
         }
     }
 
-    /// Reads the losses that wait; the mean since the last time, if there is one.
+    /// Reads the pending losses; returns the mean since the last read, if there are any.
     fn read(&mut self, latest: Option<&HostBatch>) -> Result<Option<f64>> {
         match (self.losses.read()?, self.trainer.options.non_finite) {
             (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, latest.map_or(&[], |h| &h.inputs))?),
@@ -407,7 +407,7 @@ where
         }
     }
 
-    /// The error for a bad loss, with what can still be found out about its cause.
+    /// Makes the error for a loss that is not finite, with its cause if that can be found.
     fn non_finite(&self, bad: NonFiniteAt, inputs: &[f32]) -> Result<TrainError> {
         let cause = match first_non_finite(self.model)? {
             Some(name) => Some(format!("`{name}` holds values that are not finite")),
@@ -425,7 +425,7 @@ where
         })
     }
 
-    /// Measures the model on the validation set; `None` when asked to stop meanwhile.
+    /// Evaluates the model on the validation set; `None` if a stop was requested before the end.
     fn validate(&mut self, loader: &Loader) -> Result<Option<Values>> {
         let Trainer {
             backend, metrics, stop, ..
@@ -435,7 +435,7 @@ where
         Ok(measured.map(|m| m.values))
     }
 
-    /// Files the epoch and its weights; whether someone wants to stop.
+    /// Saves the weights and the record of the epoch; true if a stop was requested.
     fn finish_epoch(&mut self, done: Epoch, valid: Option<Values>) -> Result<bool> {
         let mut record = EpochRecord {
             epoch: self.epoch,
@@ -458,7 +458,7 @@ where
             self.optimizer.set_lr(lr);
         }
         self.look_after()?;
-        // Last before best: what is best is never newer than what is last.
+        // The last weights are saved before the best, so that the best file is never newer than the last.
         self.save(RunFolder::LAST)?;
         if record.best {
             self.save(RunFolder::BEST)?;

@@ -1,4 +1,4 @@
-//! The training loop's outside: what to do, who looks on, where files go.
+//! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
 use crate::callback::{Callback, Flow};
 use crate::{Metric, Result, RunFolder, StopHandle, TrainOptions};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// Trains models.
 ///
-/// A trainer holds what does not depend on the model: options, metrics, callbacks, the folder. Model, optimizer and a
-/// closure that computes the loss go to [`Trainer::fit`]; see the crate's example.
+/// A trainer holds what does not depend on the model: options, metrics, callbacks, the folder. [`Trainer::fit`] takes the
+/// model, the optimizer and a closure that computes the loss; see the example of the crate.
 ///
-/// The run is a pure function of model, optimizer, loaders and their seeds. Files are written to the folder alone.
+/// A run is a pure function of model, optimizer, loaders and their seeds. Files are written only into the folder.
 pub struct Trainer<B: Backend> {
     pub(crate) backend: B,
     pub(crate) options: TrainOptions,
@@ -27,7 +27,7 @@ pub struct Trainer<B: Backend> {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// A trainer that measures the loss alone and keeps no files.
+    /// Creates a trainer that measures only the loss and writes no files.
     pub fn new(backend: &B, options: TrainOptions) -> Self {
         Trainer {
             backend: backend.clone(),
@@ -49,55 +49,54 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Adds someone who looks on.
+    /// Adds a callback.
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
         self.callbacks.push(Box::new(callback));
         self
     }
 
-    /// Sets the learning rate of every update from `schedule`, which counts updates from 0, those skipped included: it
-    /// ends with the run.
+    /// Sets the learning rate of every update from `schedule`, which counts updates from 0, skipped ones included.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = Some(schedule);
         self
     }
 
-    /// Lowers the learning rate after an epoch when the monitored metric has stopped improving: which way is better is
-    /// told by [`Monitor::goal`](crate::Monitor::goal), whatever `plateau.maximize` says. Every [`fit`](Trainer::fit) starts with the state
-    /// that `plateau` has here. Beside a [`schedule`](Trainer::schedule), which sets the rate before every update, it
-    /// has no effect.
+    /// Lowers the learning rate when the monitored metric has stopped improving, as PyTorch's `ReduceLROnPlateau` does. The
+    /// direction is that of [`Monitor::goal`](crate::Monitor::goal); `plateau.maximize` is ignored. Every
+    /// [`fit`](Trainer::fit) starts with the state that `plateau` has here. A [`schedule`](Trainer::schedule) sets the rate
+    /// before every update, so that this has no effect beside one.
     pub fn reduce_on_plateau(mut self, plateau: ReduceOnPlateau) -> Self {
         self.plateau = Some(plateau);
         self
     }
 
-    /// Keeps history, best and last weights in `folder`.
+    /// Writes the history, the best and the last weights into `folder`.
     pub fn folder(mut self, folder: RunFolder) -> Self {
         self.folder = Some(folder);
         self
     }
 
-    /// Text that weight files carry: the model's name, for one.
+    /// Sets the metadata of weight files, such as the model's name.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = metadata;
         self
     }
 
-    /// Lets `stop` end the run.
+    /// Sets the handle that stops the run.
     pub fn stop_handle(mut self, stop: StopHandle) -> Self {
         self.stop = stop;
         self
     }
 
-    /// The time that the batch in progress may go on after a request to stop; 2 s unless this is called. Then its step is given
-    /// up, and the run ends as it stood after the step before: parameters, running statistics and counters alike. Only the
-    /// CPU gives up; a device that captures is waited for.
+    /// Sets how long the batch in progress may continue after a request to stop; 2 s by default. After that its step is
+    /// abandoned, and the run ends with the parameters, running statistics and counters of the step before. Only the CPU
+    /// abandons work; a device that captures is waited for.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Tells everyone who looks on; true if anyone wants to stop.
+    /// Calls every callback; true if any returns [`Flow::Stop`].
     pub(crate) fn tell(&mut self, mut event: impl FnMut(&mut dyn Callback) -> Result<Flow>) -> Result<bool> {
         let mut stop = false;
         for callback in &mut self.callbacks {

@@ -1,25 +1,25 @@
-//! The warnings that a run gives while it goes on.
+//! The warnings of a run.
 
 use kiln_files::shown_path;
 use std::path::PathBuf;
 
-/// Something that happened to a run's folder and did not end the run.
+/// A change to a run's folder from outside that did not end the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A file was removed, replaced or cut, and was written again from memory.
+    /// A file was removed, replaced or truncated, and was written again from memory.
     Restored {
         /// The file.
         path: PathBuf,
     },
-    /// A file was removed, and the run no longer holds what was in it.
+    /// A file was removed, and the run no longer has its contents.
     Lost {
         /// The file.
         path: PathBuf,
     },
-    /// The folder was moved; the run goes on writing into it.
+    /// The folder was moved; the run continues to write into it.
     Moved {
-        /// The path that it had.
+        /// The former path.
         from: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! Weights on disk, and whether they are fit to be there.
+//! Saves weights, and checks that they are finite.
 
 use crate::{Result, RunFolder, write_atomic};
 use kiln_core::Backend;
@@ -7,8 +7,8 @@ use kiln_nn::weights::{Metadata, encode};
 use kiln_nn::{Entry, Module, Tensor, Walk, no_grad};
 use std::path::Path;
 
-/// The dotted name of the first parameter or buffer, in the model's order, with a value that is NaN or infinite. The
-/// largest absolute value tells, and it is found on the device.
+/// The dotted name of the first parameter or buffer, in the model's order, with a value that is NaN or infinite. Only the
+/// largest absolute value of each is read from the device.
 pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> Result<Option<String>> {
     let mut tensors: Vec<(String, Tensor<B>)> = Vec::new();
     model.walk(&mut Walk::new(&mut |name, entry| match entry {
@@ -27,7 +27,7 @@ pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> 
 /// Saves a model's parameters, buffers and counters as safetensors with `metadata`, atomically ([`write_atomic`]).
 ///
 /// # Errors
-/// As [`write_atomic`]; the device.
+/// The errors of [`write_atomic`], and an error of the device.
 pub fn save_weights<B: Backend, M: Module<B> + ?Sized>(model: &M, metadata: &Metadata, path: &Path) -> Result<()> {
     Ok(write_atomic(path, &encode(&StateDict::of(model), metadata)?)?)
 }

@@ -1,10 +1,10 @@
-//! Attention.
+//! Checks of attention.
 
 use super::{Operands, accumulator};
 use crate::ops::AttentionParams;
 use crate::{DType, Result, Runtime};
 
-/// What the buffers of attention hold: their dtype, and the elements of the input, the result and the log-sums.
+/// The dtype of the buffers of attention, and the numbers of elements of the input, the result and the log-sum-exps.
 fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AttentionParams, qkv: &R::Buffer) -> Result<(DType, [usize; 3])> {
     of.flag("causal", p.causal)?;
     of.require(p.heads > 0, "heads", p.heads, "at least 1")?;
@@ -14,7 +14,7 @@ fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AttentionParams, qkv: &R::Buffer)
         p.scale,
         "a finite number above 0",
     )?;
-    // Scores are counted in memory by some backends.
+    // Some backends keep all scores in memory, so their number must not overflow.
     of.size(&[p.batch, p.heads, p.positions, p.positions])?;
     let vectors = [p.batch, p.positions, p.heads, p.width];
     let input = of.size(&[3, p.batch, p.positions, p.heads, p.width])?;

@@ -1,4 +1,4 @@
-//! Convolutions, alone and with a pooling behind them.
+//! Checks of convolutions, alone and followed by a pooling.
 
 use super::Operands;
 use super::pool;
@@ -6,7 +6,7 @@ use super::window::{Along, LARGEST, image, windows};
 use crate::ops::{Activation, ConvParams, ConvPoolGrads, ConvPoolParams, PooledGrad};
 use crate::{DType, Result, Runtime};
 
-/// Elements of the input, the weight and the output.
+/// The numbers of elements of the input, the weight and the output.
 fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &ConvParams) -> Result<[usize; 3]> {
     of.code("activation", p.activation, Activation::from_code(p.activation))?;
     let all = [p.batch, p.groups, p.in_channels, p.out_channels].map(u64::from);
@@ -19,8 +19,8 @@ fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &ConvParams) -> Result<[usize; 3]>
         (p.groups, channels),
         "at least 1, and a divisor of the channels",
     )?;
-    // Padding after the input follows from the output: as much as before, one more (SAME), or less, where a transposed
-    // convolution has output padding.
+    // The padding after the input follows from the output. It equals the padding before, is one larger (SAME), or is
+    // smaller, where a transposed convolution has output padding.
     let fit = |a: &Along| {
         let last = a.last() + a.extent();
         last <= a.padded() + 1 && last + a.stride.max(a.dilation) > a.padded()
@@ -85,7 +85,7 @@ pub fn conv_weight_grad<R: Runtime>(
     of.holds("dw", dw, dtype, weight)
 }
 
-/// Elements of the input, the weight and what is pooled.
+/// The numbers of elements of the input, the weight and the pooled output.
 fn pooled<R: Runtime>(of: &Operands<'_, R>, p: &ConvPoolParams) -> Result<[usize; 3]> {
     let [input, weight, _] = sizes(of, &p.conv)?;
     let [_, output] = pool::placed(of, &p.pool)?;

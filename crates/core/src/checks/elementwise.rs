@@ -1,4 +1,4 @@
-//! Elementwise ops.
+//! Checks of elementwise ops.
 
 use super::Operands;
 use crate::ops::{Binary, BroadcastParams, Compare, Strides, Unary, UnaryParams};
@@ -38,7 +38,7 @@ pub fn unary_grad<R: Runtime>(
         .try_for_each(|(name, b)| of.holds(name, b, dtype, n))
 }
 
-/// Compares operands that broadcast, and the result, with the parameters.
+/// Checks the dtypes and lengths of operands that broadcast, and of the result, against the parameters.
 fn broadcast<R: Runtime>(
     of: &Operands<'_, R>,
     p: &BroadcastParams,

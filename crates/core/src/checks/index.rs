@@ -1,10 +1,10 @@
-//! Views and indexing. Indices themselves are a device's to check.
+//! Checks of views and indexing. The values of indices are checked on the device.
 
 use super::Operands;
 use crate::ops::{IndexParams, ViewParams};
 use crate::{Buffer, DType, Error, Result, Runtime};
 
-/// Compares a view with the buffer that it looks into, and with the contiguous one.
+/// Checks that a view stays inside the buffer `seen` and has as many elements as the contiguous buffer `flat`.
 fn view<R: Runtime>(
     of: &Operands<'_, R>,
     p: &ViewParams,
@@ -20,7 +20,7 @@ fn view<R: Runtime>(
     if n == 0 {
         return Ok(());
     }
-    // In i128, which a sum of 8 products of 64-bit numbers does not exceed.
+    // i128 holds the sum of 8 products of 64-bit numbers.
     let (mut least, mut most) = (i128::from(p.offset), i128::from(p.offset));
     for (&d, &stride) in dims.iter().zip(&p.strides) {
         let reach = (i128::from(d) - 1) * i128::from(stride);
@@ -34,7 +34,7 @@ fn view<R: Runtime>(
     Err(Error::invalid(of.op, "view", format!("{least}..={most}"), expected))
 }
 
-/// True if no element of the view lies where another one does: each step leads over all that the shorter ones reach.
+/// True if the view does not overlap itself: sorted by stride, each stride is larger than the reach of the smaller ones.
 fn apart(p: &ViewParams) -> bool {
     let mut steps: Vec<(u64, u64)> = p.shape[..p.rank as usize]
         .iter()
@@ -46,7 +46,7 @@ fn apart(p: &ViewParams) -> bool {
     let mut reach = 0;
     steps.into_iter().all(|(stride, d)| {
         let over = stride > reach;
-        // Both are inside of a buffer.
+        // No overflow: the view is inside the buffer.
         reach += stride * (d - 1);
         over
     })
@@ -76,7 +76,7 @@ pub fn view_write<R: Runtime>(on: &R, p: &ViewParams, x: &R::Buffer, y: &R::Buff
     )
 }
 
-/// The elements of the source of an indexed op and of its result.
+/// The numbers of elements of the source and the result of an indexed op.
 struct Sizes {
     source: usize,
     result: usize,

@@ -1,10 +1,10 @@
-//! Losses.
+//! Checks of losses.
 
 use super::{Operands, accumulator};
 use crate::ops::CrossEntropyParams;
 use crate::{DType, Result, Runtime};
 
-/// Compares what both ops read with the parameters; gives the dtype of the logits and their number.
+/// Checks the operands that both ops read against the parameters; returns the dtype and the number of the logits.
 fn read<R: Runtime>(
     of: &Operands<'_, R>,
     p: &CrossEntropyParams,

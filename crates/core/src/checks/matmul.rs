@@ -1,10 +1,10 @@
-//! Matrix products.
+//! Checks of matrix products.
 
 use super::Operands;
 use crate::ops::{Activation, MatmulParams};
 use crate::{Buffer, DType, Result, Runtime};
 
-/// Checks a product of any batch with a bias and an activation, for what a backend computes beyond
+/// Checks a batched product with a bias and an activation, which backends may have beyond the functions of
 /// [`MatmulOps`](crate::ops::MatmulOps).
 ///
 /// # Errors
@@ -23,7 +23,7 @@ pub fn product<R: Runtime>(
     of.may_hold("bias", bias, dtype, of.size(&[p.n])?)
 }
 
-/// Compares A, B and C with the parameters; gives C's dtype.
+/// Checks A, B and C against the parameters; returns C's dtype.
 fn operands<R: Runtime>(
     of: &Operands<'_, R>,
     p: &MatmulParams,
@@ -41,7 +41,7 @@ fn operands<R: Runtime>(
     ];
     for (name, buffer, strides, matrix) in operands {
         let len = match (batches, matrix) {
-            // Nothing is read, and what broadcasts to no products may have elements.
+            // With no products nothing is read; the operands may still have elements.
             (0, _) => buffer.len(),
             (_, 0) => 0,
             _ => of.span(batch, strides, matrix)?,

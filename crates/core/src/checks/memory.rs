@@ -1,4 +1,4 @@
-//! Copies between host and device, and on a device.
+//! Checks of copies between host and device, and on a device.
 
 use super::Operands;
 use crate::{Buffer, Error, Result, Runtime};
@@ -16,7 +16,7 @@ fn bytes<R: Runtime>(on: &R, op: &'static str, operand: &'static str, buffer: &R
 /// Checks [`Runtime::upload_bytes`].
 ///
 /// # Errors
-/// Another number of bytes than the buffer has.
+/// A host slice whose size differs from the buffer's.
 pub fn upload_bytes<R: Runtime>(on: &R, src: &[u8], dst: &R::Buffer) -> Result<()> {
     bytes(on, "upload", "dst", dst, src.len())
 }
@@ -24,7 +24,7 @@ pub fn upload_bytes<R: Runtime>(on: &R, src: &[u8], dst: &R::Buffer) -> Result<(
 /// Checks [`Runtime::upload_part`].
 ///
 /// # Errors
-/// A part that the buffer does not have.
+/// A range of bytes that is not inside the buffer.
 pub fn upload_part<R: Runtime>(on: &R, src: &[u8], dst: &R::Buffer, offset: usize) -> Result<()> {
     Operands::new(on, "upload_part").holds("dst", dst, dst.dtype(), dst.len())?;
     let held = dst.len() * dst.dtype().size();
@@ -38,7 +38,7 @@ pub fn upload_part<R: Runtime>(on: &R, src: &[u8], dst: &R::Buffer, offset: usiz
 /// Checks [`Runtime::download_bytes`].
 ///
 /// # Errors
-/// Another number of bytes than the buffer has.
+/// A host slice whose size differs from the buffer's.
 pub fn download_bytes<R: Runtime>(on: &R, src: &R::Buffer, dst: &[u8]) -> Result<()> {
     bytes(on, "download", "src", src, dst.len())
 }

@@ -1,8 +1,8 @@
-//! Checks of the operands of ops: every op has a function here of its own name, which every backend calls first.
+//! Checks of the operands of ops: every op has a function of the same name here, which every backend calls first.
 //!
-//! The ops of a [`Backend`](crate::Backend) are safe functions of parameters that anyone can fill in and of buffers of any
-//! length. These functions compare the two in release builds too, with arithmetic that does not overflow, so that no call
-//! reads or writes beside a buffer. Values that only a device sees, such as indices, are checked there.
+//! The ops of a [`Backend`](crate::Backend) are safe functions, but their parameters may hold any values and their buffers
+//! may have any length. These functions compare the two, in release builds too and without overflow, so that no op
+//! reads or writes out of bounds. Values that only the device sees, such as indices, are checked there.
 
 mod attention;
 mod conv;

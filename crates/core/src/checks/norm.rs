@@ -1,10 +1,10 @@
-//! Norms.
+//! Checks of norms.
 
 use super::{Operands, accumulator};
 use crate::ops::{BatchNormParams, GroupNormParams};
 use crate::{Result, Runtime};
 
-/// Buffers with their names: those as long as the tensor, as its channels, and as its statistics.
+/// Buffers with their names: those with an element for each element of the tensor, each channel, and each statistic.
 struct Buffers<'b, B, const X: usize, const C: usize, const S: usize> {
     tensors: [(&'static str, &'b B); X],
     channels: [(&'static str, Option<&'b B>); C],
@@ -33,7 +33,7 @@ impl<B, const X: usize, const C: usize, const S: usize> Buffers<'_, B, X, C, S> 
     }
 }
 
-/// Elements of the tensor, its channels and its statistics.
+/// The numbers of elements, channels and statistics of batch norm.
 fn batch<R: Runtime>(of: &Operands<'_, R>, p: &BatchNormParams) -> Result<[usize; 3]> {
     let some = p.rows > 0 && p.channels > 0;
     of.require(some, "rows and channels", (p.rows, p.channels), "a non-empty tensor")?;
@@ -41,7 +41,7 @@ fn batch<R: Runtime>(of: &Operands<'_, R>, p: &BatchNormParams) -> Result<[usize
     Ok([of.size(&[p.rows, p.channels])?, channels, channels])
 }
 
-/// As [`batch`].
+/// The numbers of elements, channels and statistics of group norm.
 fn group<R: Runtime>(of: &Operands<'_, R>, p: &GroupNormParams) -> Result<[usize; 3]> {
     of.flag("rms", p.rms)?;
     let sample = [p.positions, p.groups, p.width];
@@ -104,7 +104,7 @@ pub fn group_norm<R: Runtime>(
     buffers.check(&of, p.eps, group(&of, p)?)
 }
 
-/// Checks the part of [`NormOps::group_norm_grad`](crate::ops::NormOps::group_norm_grad) that gives `dx`.
+/// Checks the operands of [`NormOps::group_norm_grad`](crate::ops::NormOps::group_norm_grad) that `dx` needs.
 ///
 /// # Errors
 /// Operands that the parameters do not fit.

@@ -1,12 +1,12 @@
-//! The operands of one call of an op, and what the checks of all ops ask of them.
+//! Helpers for the checks of all ops.
 
 use crate::ops::{Dims, Strides};
 use crate::{Buffer, DType, Error, MAX_RANK, Result, Runtime, runtime};
 
-/// The most elements that a buffer has, as in [`Shape`](crate::Shape).
+/// The largest number of elements of a buffer, as in [`Shape`](crate::Shape).
 const MOST: u64 = isize::MAX as u64 / 8;
 
-/// The operands of one call of an op.
+/// The checks of one call of an op: the runtime, and the op's name for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Operands<'r, R> {
     on: &'r R,
@@ -18,7 +18,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
         Operands { on, op }
     }
 
-    /// The dtype of a buffer that the runtime computes with.
+    /// Returns the dtype of a buffer; an error if the runtime does not compute with it.
     pub(super) fn any(&self, buffer: &R::Buffer) -> Result<DType> {
         let dtype = buffer.dtype();
         if self.on.supports_dtype(dtype) {
@@ -27,7 +27,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
         self.refuse(dtype, "one that the device computes with")
     }
 
-    /// The dtype of a buffer of floats.
+    /// Returns the dtype of a buffer of floats; an error for another dtype.
     pub(super) fn float(&self, buffer: &R::Buffer) -> Result<DType> {
         let dtype = self.any(buffer)?;
         if dtype.is_float() {
@@ -44,12 +44,12 @@ impl<'r, R: Runtime> Operands<'r, R> {
         })
     }
 
-    /// Compares a buffer with what the parameters need of it.
+    /// Checks that a buffer has dtype `dtype` and `len` elements.
     pub(super) fn holds(&self, operand: &'static str, buffer: &R::Buffer, dtype: DType, len: usize) -> Result<()> {
         runtime::holds(self.on, self.op, operand, buffer, dtype, len)
     }
 
-    /// As [`holds`](Self::holds), where there is a buffer.
+    /// As [`holds`](Self::holds), for an optional buffer.
     pub(super) fn may_hold(
         &self,
         operand: &'static str,
@@ -60,7 +60,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
         buffer.map_or(Ok(()), |buffer| self.holds(operand, buffer, dtype, len))
     }
 
-    /// The product of dimensions. As in [`Shape`](crate::Shape), a zero does not excuse an overflow of the others.
+    /// The product of dimensions. As in [`Shape`](crate::Shape), the dimensions other than 0 must not overflow either.
     pub(super) fn size(&self, dims: &[u64]) -> Result<usize> {
         let bound = dims.iter().try_fold(1u64, |size, &d| size.checked_mul(d.max(1)));
         match bound {
@@ -85,17 +85,17 @@ impl<'r, R: Runtime> Operands<'r, R> {
         Err(Error::invalid(self.op, argument, format!("{found:?}"), expected))
     }
 
-    /// A parameter that says yes or no.
+    /// Checks that a parameter is 0 or 1.
     pub(super) fn flag(&self, argument: &'static str, value: u32) -> Result<()> {
         self.require(value <= 1, argument, value, "0 or 1")
     }
 
-    /// A code of an enum, of which the conversion gave `known`.
+    /// Returns `known`, the variant that `code` was converted to; an error if there is none.
     pub(super) fn code<T>(&self, argument: &'static str, code: u32, known: Option<T>) -> Result<T> {
         known.ok_or_else(|| Error::invalid(self.op, argument, code, "the code of one of its values"))
     }
 
-    /// The dimensions in use.
+    /// The first `rank` dimensions.
     pub(super) fn dims<'d>(&self, dims: &'d Dims, rank: u32) -> Result<&'d [u64]> {
         let used = usize::try_from(rank).ok().and_then(|rank| dims.get(..rank));
         used.ok_or(Error::Rank {
@@ -105,7 +105,8 @@ impl<'r, R: Runtime> Operands<'r, R> {
         })
     }
 
-    /// The elements that lie from the first to the last that a walk reaches, `block` at each step. Steps lead forwards.
+    /// The number of elements from the first to the last that a strided walk reaches, with `block` elements at each step.
+    /// Strides must not be negative.
     pub(super) fn span(&self, dims: &[u64], strides: &Strides, block: usize) -> Result<usize> {
         let last = dims.iter().zip(strides).try_fold(0u64, |at, (&d, &stride)| {
             let stride = u64::try_from(stride).ok()?;
@@ -124,7 +125,7 @@ impl<'r, R: Runtime> Operands<'r, R> {
     }
 }
 
-/// The dtype of statistics, log-sums and optimizer state that belong to tensors of `dtype`.
+/// The dtype of the statistics, log-sum-exps and optimizer state of tensors of `dtype`: f32, or f64 for f64.
 pub(super) fn accumulator(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

@@ -1,10 +1,10 @@
-//! Optimizer updates.
+//! Checks of optimizer updates.
 
 use super::{Operands, accumulator};
 use crate::ops::{AdagradParams, AdamParams, OptimSlot, RmspropParams, SgdParams};
 use crate::{Buffer, Error, Result, Runtime};
 
-/// Compares the slots with what an update of `states` state buffers needs. All parameters of a call share their dtype.
+/// Checks the slots of an update with `states` state buffers each. All parameters of a call share their dtype.
 fn slots<R: Runtime>(
     of: &Operands<'_, R>,
     scalars: &R::Buffer,

@@ -1,11 +1,11 @@
-//! Poolings.
+//! Checks of poolings.
 
 use super::Operands;
 use super::window::{Along, LARGEST, image, windows};
 use crate::ops::{AdaptivePoolParams, PoolParams};
 use crate::{DType, Result, Runtime};
 
-/// Checks the parameters of windows, and gives the elements of the input and the output.
+/// Checks the parameters of windows; returns the numbers of elements of the input and the output.
 pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     of.flag("count_include_pad", p.count_include_pad)?;
     of.require(!p.window.input.contains(&0), "input", p.window.input, "at least 1")?;
@@ -16,7 +16,7 @@ pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<
         channels,
         "at most 2147483647",
     )?;
-    // The last window starts inside of the input or before it, and no other one would end inside of the padding.
+    // The last window starts before the end of the input, and one more would not fit in the padded input.
     let fit = |a: &Along| a.last() < a.input + a.padding && a.last() + a.stride + a.extent() > a.padded();
     windows(of, &p.window, fit)?;
     Ok([
@@ -25,7 +25,7 @@ pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<
     ])
 }
 
-/// As [`sizes`], where places within an image are kept in i32.
+/// As [`sizes`], for ops that keep positions within an image in i32.
 pub(super) fn placed<R: Runtime>(of: &Operands<'_, R>, p: &PoolParams) -> Result<[usize; 2]> {
     let all = sizes(of, p)?;
     let positions = of.size(&p.window.input.map(u64::from))? as u64;

@@ -1,4 +1,4 @@
-//! Random numbers.
+//! Checks of random ops.
 
 use super::Operands;
 use crate::ops::{Distribution, RandomParams};
@@ -19,7 +19,7 @@ pub fn random<R: Runtime>(on: &R, p: &RandomParams, step: &R::Buffer, y: &R::Buf
 /// Checks [`RandomOps::tick`](crate::ops::RandomOps::tick).
 ///
 /// # Errors
-/// Buffers of other than one i32.
+/// Buffers that do not hold exactly one i32.
 pub fn tick<R: Runtime>(on: &R, counter: &R::Buffer, ticket: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "tick");
     of.holds("counter", counter, DType::I32, 1)?;
@@ -29,7 +29,7 @@ pub fn tick<R: Runtime>(on: &R, counter: &R::Buffer, ticket: &R::Buffer) -> Resu
 /// Checks [`RandomOps::dropout`](crate::ops::RandomOps::dropout).
 ///
 /// # Errors
-/// Operands that the parameters do not fit, and no probability.
+/// Operands that the parameters do not fit, and a value of `a` that is no probability.
 pub fn dropout<R: Runtime>(on: &R, p: &RandomParams, step: &R::Buffer, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "dropout");
     of.require((0.0..=1.0).contains(&p.a), "a", p.a, "a probability from 0 to 1")?;

@@ -1,4 +1,4 @@
-//! Reductions.
+//! Checks of reductions.
 
 use super::Operands;
 use crate::ops::{AxisParams, Reduce, ReduceParams};
@@ -49,7 +49,7 @@ pub fn reduce<R: Runtime>(on: &R, p: &ReduceParams, x: &R::Buffer, y: &R::Buffer
     of.holds("y", y, dtype, outputs)
 }
 
-/// The elements of `[outer, n, inner]` and `[outer, to, inner]`.
+/// The numbers of elements of `[outer, n, inner]` and `[outer, to, inner]`.
 fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AxisParams, to: u64) -> Result<[usize; 2]> {
     of.flag("reverse", p.reverse)?;
     Ok([of.size(&[p.outer, p.n, p.inner])?, of.size(&[p.outer, to, p.inner])?])

@@ -1,4 +1,4 @@
-//! Softmax.
+//! Checks of softmax.
 
 use super::Operands;
 use crate::ops::SoftmaxParams;

@@ -4,10 +4,10 @@ use super::Operands;
 use crate::ops::WindowParams;
 use crate::{Result, Runtime};
 
-/// The most that a dimension, an extent and a number of taps may be.
+/// The largest dimension, extent and number of taps.
 pub(super) const LARGEST: u64 = i32::MAX as u64;
 
-/// Sizes of a window in one dimension.
+/// The sizes of a window in one dimension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Along {
     pub(super) input: u64,
@@ -19,17 +19,17 @@ pub(super) struct Along {
 }
 
 impl Along {
-    /// Elements that a window spans; all are below 2³¹.
+    /// The number of elements that a window spans, dilation included; all sizes are below 2³¹.
     pub(super) fn extent(&self) -> u64 {
         (self.kernel - 1) * self.dilation + 1
     }
 
-    /// Where the last window starts; there is one.
+    /// The start of the last window in the padded input; `output` is at least 1.
     pub(super) fn last(&self) -> u64 {
         (self.output - 1) * self.stride
     }
 
-    /// Elements of the input with as much padding after as before.
+    /// The size of the input padded by `padding` on both sides.
     pub(super) fn padded(&self) -> u64 {
         self.input + 2 * self.padding
     }
@@ -49,7 +49,7 @@ impl Along {
     }
 }
 
-/// Checks the sizes of windows, of which `fit` says whether they belong to input and output.
+/// Checks the sizes of windows; `fit` tells whether they agree with input and output in one dimension.
 pub(super) fn windows<R: Runtime>(of: &Operands<'_, R>, p: &WindowParams, fit: impl Fn(&Along) -> bool) -> Result<()> {
     let mut taps = 1u64;
     for i in 0..3 {
@@ -71,14 +71,14 @@ pub(super) fn windows<R: Runtime>(of: &Operands<'_, R>, p: &WindowParams, fit: i
             along,
             "the windows that fit the input",
         )?;
-        // Below 2⁶² before each product, and compared after it.
+        // No overflow: both factors are below 2³¹, and the product is checked.
         taps *= along.kernel;
         of.require(taps <= LARGEST, "kernel", p.kernel, "at most 2147483647 taps")?;
     }
     Ok(())
 }
 
-/// The elements of images of `size` positions.
+/// The number of elements of images of `size` positions.
 pub(super) fn image<R: Runtime>(of: &Operands<'_, R>, batch: u32, size: [u32; 3], channels: u32) -> Result<usize> {
     let [d, h, w] = size;
     of.size(&[batch, d, h, w, channels].map(u64::from))

@@ -1,25 +1,25 @@
-//! Self-attention of several heads over packed queries, keys and values.
+//! Multi-head self-attention over packed queries, keys and values.
 
 use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of self-attention over `[batch, positions, 3, heads, width]`: queries, keys and values of every head side
-/// by side, as one linear layer makes them.
+/// Parameters of self-attention over `[batch, positions, 3, heads, width]`: queries, keys and values of all heads packed
+/// side by side, as a single linear layer computes them.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct AttentionParams {
-    /// Sequences.
+    /// The number of sequences.
     pub batch: u64,
-    /// Positions of a sequence.
+    /// The number of positions in a sequence.
     pub positions: u64,
-    /// Heads.
+    /// The number of heads.
     pub heads: u64,
-    /// Entries of a head's vectors.
+    /// The number of entries in the vectors of a head.
     pub width: u64,
-    /// What products of queries and keys are multiplied by: 1/√width. Positive.
+    /// The factor of the products of queries and keys: 1/√width. Positive.
     pub scale: f64,
-    /// 1 when a position sees itself and earlier ones alone.
+    /// 1 for causal attention, in which a position attends to itself and earlier ones only.
     pub causal: u32,
     /// Zero.
     pub pad: u32,
@@ -56,18 +56,18 @@ impl AttentionParams {
             causal: u32::from(causal),
             pad: 0,
         };
-        // Scores are counted in memory by some backends: their number has to fit.
+        // Some backends keep all scores in memory, so their number must not overflow.
         Shape::new(&[batch, heads, positions, positions])?;
         Ok((p, qkv.with(2, packed / 3)?))
     }
 
-    /// Rows of scores, each of which has one log-sum-exp: one for every sequence, head and position.
+    /// The number of rows of scores, each with one log-sum-exp: `batch · heads · positions`.
     pub fn rows(&self) -> usize {
         (self.batch * self.heads * self.positions) as usize
     }
 
-    /// Floating-point operations of the two products `q·kᵀ` and `p·v`, those of pairs of positions that see each other
-    /// alone: about half of all when causal. The gradient takes twice as many.
+    /// The floating-point operations of the two products `q·kᵀ` and `p·v`, over the pairs of positions that attend to each
+    /// other: about half of all pairs when causal. The gradient takes twice as many.
     pub fn flops(&self) -> u64 {
         let (t, causal) = (self.positions, self.causal == 1);
         let pairs = if causal {
@@ -81,15 +81,16 @@ impl AttentionParams {
     }
 }
 
-/// Attention of a backend, [`Op::Attention`].
+/// Attention of a backend, [`Op::Attention`]; PyTorch's `scaled_dot_product_attention`.
 pub trait AttentionOps: Runtime {
-    /// For every sequence and head, with `q`, `k` and `v` of `[positions, width]`: `s = scale·q·kᵀ`, where a causal `s[i, j]` is −∞
-    /// for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is `[batch, positions, heads, width]`.
+    /// Computes, for every sequence and head with `q`, `k` and `v` of `[positions, width]`, the scores `s = scale·q·kᵀ`, where
+    /// a causal `s[i, j]` is −∞ for `j > i`, and `y = softmax(s)·v` (Vaswani et al. 2017). `y` is
+    /// `[batch, positions, heads, width]`.
     ///
     /// `lse`, `[batch, heads, positions]` of the accumulation dtype (f32; f64 for f64), is `ln Σ_j e^s[i, j]` (Dao et al.
     /// 2022), which [`attention_grad`] reads.
     ///
-    /// A `v` that is not finite reaches positions that do not see it where a backend multiplies it by their zero.
+    /// A `v` that is not finite may reach positions that do not attend to it, where a backend multiplies it by zero.
     ///
     /// [`attention_grad`]: AttentionOps::attention_grad
     fn attention(
@@ -103,8 +104,9 @@ pub trait AttentionOps: Runtime {
         self.unsupported(Op::Attention)
     }
 
-    /// From the input, what [`attention`](AttentionOps::attention) left in `lse`, and the gradient `g` of `y`, with `p = softmax(s)`:
-    /// `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`, `dk = scale·dsᵀ·q`, packed as the input is.
+    /// Computes the gradient of the input from the input, the `lse` of [`attention`](AttentionOps::attention) and the gradient
+    /// `g` of `y`. With `p = softmax(s)`: `dv = pᵀ·g`, `ds = p·(g·vᵀ − Σ p·(g·vᵀ))`, `dq = scale·ds·k`, `dk = scale·dsᵀ·q`.
+    /// `dqkv` is packed as the input is.
     fn attention_grad(
         &self,
         p: &AttentionParams,

@@ -54,11 +54,11 @@ coded! {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct UnaryParams {
-    /// Number of elements.
+    /// The number of elements.
     pub n: u64,
-    /// First parameter of the function, if it has one.
+    /// The first parameter of the function, if it has one.
     pub a: f64,
-    /// Second parameter of the function, if it has one.
+    /// The second parameter of the function, if it has one.
     pub b: f64,
     /// Code of the [`Unary`] function.
     pub op: u32,
@@ -82,13 +82,13 @@ impl UnaryParams {
     /// The function.
     ///
     /// # Panics
-    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
+    /// If the code is not that of a variant, which the [`checks`](crate::checks) of an op exclude.
     pub fn op(&self) -> Unary {
         Unary::ALL[self.op as usize]
     }
 
-    /// Of input and output, how many the gradient has to read beside that of the output: a constant slope needs neither,
-    /// every other function one of them.
+    /// The number of tensors that the gradient reads beside `g`: 0 for a constant slope, otherwise 1, the input or the
+    /// output.
     pub fn grad_reads(&self) -> u64 {
         u64::from(self.op().function().reads != GradReads::Neither)
     }
@@ -98,7 +98,7 @@ impl UnaryParams {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BroadcastParams {
-    /// Output dimensions; adjacent dimensions that both operands walk alike are already merged.
+    /// The output dimensions, with adjacent dimensions merged where all operands step over them as over one.
     pub shape: Dims,
     /// Strides of the first operand, 0 along broadcast dimensions.
     pub a: Strides,
@@ -116,7 +116,7 @@ pub struct BroadcastParams {
 const _: () = assert!(size_of::<BroadcastParams>() == 272);
 
 impl BroadcastParams {
-    /// Parameters for operands of shapes `a` and `b` (and a mask), and the shape of the result.
+    /// Parameters for operands of shapes `a` and `b` (and a mask); returns them with the shape of the result.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) when the shapes do not broadcast.
@@ -128,7 +128,7 @@ impl BroadcastParams {
         let own = |s: &Shape| s.broadcast_strides(op, &out);
         let (sa, sb, sm) = (own(a)?, own(b)?, mask.map_or(Ok([0; 8]), own)?);
         let full = dims(&out);
-        // Merge a dimension into the one before it when every operand steps over the pair as over one dimension.
+        // Merge a dimension into the one before it if every operand steps over the two as over one.
         let mut p = BroadcastParams::zeroed();
         let mut rank = 0usize;
         for i in 0..out.rank() {
@@ -158,7 +158,7 @@ pub trait ElementwiseOps: Runtime {
     /// `y[i] = f(x[i])`.
     fn unary(&self, p: &UnaryParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `dx[i] = g[i]·f′(x[i])`, where `y = f(x)` is at hand as well.
+    /// `dx[i] = g[i]·f′(x[i])`; `y = f(x)` is given too.
     fn unary_grad(
         &self,
         p: &UnaryParams,
@@ -174,8 +174,8 @@ pub trait ElementwiseOps: Runtime {
     /// `y = f(a, b)` with broadcasting; `p.op` is a [`Binary`] code.
     fn binary(&self, p: &BroadcastParams, a: &Self::Buffer, b: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `mask = a ⋈ b` with broadcasting; `p.op` is a [`Compare`] code, the mask is u8. Operands are floats of one
-    /// dtype or both i32.
+    /// `mask = a ⋈ b` with broadcasting; `p.op` is a [`Compare`] code, the mask is u8. Operands have one dtype, floats or
+    /// integers.
     fn compare(&self, p: &BroadcastParams, a: &Self::Buffer, b: &Self::Buffer, mask: &mut Self::Buffer) -> Result<()>;
 
     /// `y = mask ? a : b` with broadcasting of all three.
@@ -194,6 +194,6 @@ pub trait ElementwiseOps: Runtime {
     /// Sets every element to `value`, rounded to the buffer's dtype.
     fn fill(&self, value: f64, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `y += x`, element by element: how gradients accumulate.
+    /// `y += x`, element by element; gradients are accumulated with it.
     fn accumulate(&self, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 }

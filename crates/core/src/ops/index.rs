@@ -1,10 +1,10 @@
-//! Moving elements: strided views (permute, slice, flip, expand and their inverses), gather, scatter, one-hot.
+//! Ops that move elements: strided views (permute, slice, flip, expand and their inverses), gather, scatter, one-hot.
 
 use super::{Dims, Op, Strides};
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// A strided window onto a contiguous tensor: element `i` of the view is at `offset + Σ i[d]·strides[d]`.
+/// A strided view of a contiguous tensor: element `i` of the view is at `offset + Σ i[d]·strides[d]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct ViewParams {
@@ -12,9 +12,9 @@ pub struct ViewParams {
     pub shape: Dims,
     /// Strides into the viewed tensor in elements; negative when flipped, 0 when expanded.
     pub strides: Strides,
-    /// Where the view's first element is.
+    /// The position of the view's first element.
     pub offset: u64,
-    /// Elements of the view.
+    /// The number of elements of the view.
     pub n: u64,
     /// Number of dimensions in use.
     pub rank: u32,
@@ -24,8 +24,8 @@ pub struct ViewParams {
 const _: () = assert!(size_of::<ViewParams>() == 152);
 
 impl ViewParams {
-    /// A view of `shape` with the given strides and offset; the caller has checked that it stays inside.
-    /// Dimensions of size 1 are dropped and adjacent ones that step as one are merged.
+    /// Creates a view of `shape` with the given strides and offset, which the caller has checked to stay inside the tensor.
+    /// Dimensions of size 1 are dropped, and adjacent ones that step as one are merged.
     pub fn new(shape: &Shape, strides: &[i64], offset: usize) -> Self {
         let mut p = ViewParams::zeroed();
         let mut rank = 0usize;
@@ -56,11 +56,11 @@ impl ViewParams {
 pub struct IndexParams {
     /// Product of the dimensions before the axis.
     pub outer: u64,
-    /// Size of the axis in the source: what indices are compared with.
+    /// The size of the axis in the source; indices are in `0..size`.
     pub size: u64,
     /// Product of the dimensions after the axis.
     pub inner: u64,
-    /// Size of the axis in the result.
+    /// The size of the axis in the result.
     pub count: u64,
 }
 const _: () = assert!(size_of::<IndexParams>() == 32);
@@ -84,7 +84,7 @@ impl IndexParams {
     /// every dimension but `axis`.
     ///
     /// # Errors
-    /// An axis out of range, an index of another shape.
+    /// [`Error::Axis`] for an axis out of range, [`Error::ShapeMismatch`] for an index of another shape.
     pub fn gather(op: &'static str, shape: &Shape, index: &Shape, axis: isize) -> Result<Self> {
         let a = shape.axis(op, axis)?;
         let fits = index.rank() == shape.rank() && (0..shape.rank()).all(|i| i == a || index[i] == shape[i]);
@@ -99,22 +99,23 @@ impl IndexParams {
     }
 }
 
-/// Moving ops of a backend. Indices are i32; one outside its range is [`Error::IndexOutOfRange`].
+/// The ops of a backend that move elements. Indices are i32; one outside its range is an [`Error::IndexOutOfRange`].
 pub trait IndexOps: Runtime {
     /// Reads a view of `x` into the contiguous `y`. Any dtype.
     fn view_read(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// Writes the contiguous `x` through a view of `y`, leaving the rest of `y`. The view does not overlap itself.
+    /// Writes the contiguous `x` through a view of `y`; the other elements of `y` stay. The view does not overlap itself.
     /// Any dtype.
     fn view_write(&self, p: &ViewParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `y[o, j, i] = x[o, index[o, j, i], i]`.
+    /// `y[o, j, i] = x[o, index[o, j, i], i]` (`torch.gather`).
     fn gather(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `y[o, index[o, j, i], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
+    /// `y[o, index[o, j, i], i] += x[o, j, i]` in the order of `j`, so that the result does not depend on threads
+    /// (`torch.scatter_add`).
     fn scatter_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `y[o, j, i] = x[o, index[j], i]`. Any dtype of `x`.
+    /// `y[o, j, i] = x[o, index[j], i]`, for any dtype of `x` (`torch.index_select`).
     fn index_select(
         &self,
         p: &IndexParams,
@@ -126,7 +127,8 @@ pub trait IndexOps: Runtime {
         self.unsupported(Op::IndexSelect)
     }
 
-    /// `y[o, index[j], i] += x[o, j, i]`, in order of `j`: the result does not depend on threads.
+    /// `y[o, index[j], i] += x[o, j, i]` in the order of `j`, so that the result does not depend on threads
+    /// (`torch.index_add`).
     fn index_add(&self, p: &IndexParams, x: &Self::Buffer, index: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
         let _ = (p, x, index, y);
         self.unsupported(Op::IndexSelect)

@@ -8,22 +8,22 @@ use bytemuck::{Pod, Zeroable};
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct CrossEntropyParams {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Classes.
+    /// The number of classes.
     pub classes: u64,
     /// Label smoothing ε in `0..=1`.
     pub smoothing: f64,
-    /// Rows with this label contribute nothing (PyTorch's default is −100).
+    /// The label of rows that contribute nothing; −100 by default in PyTorch.
     pub ignore_index: i64,
 }
 const _: () = assert!(size_of::<CrossEntropyParams>() == 32);
 
 impl CrossEntropyParams {
-    /// Parameters for `logits` of rank 2 or more (classes last) and `labels` of the shape before it.
+    /// Parameters for `logits` of rank 1 or more, classes last, and `labels` of the shape without the last dimension.
     ///
     /// # Errors
-    /// No classes, labels of another shape, a smoothing outside `0..=1`.
+    /// [`Error::Rank`] for logits of rank 0; an error for no classes, labels of another shape, a smoothing outside `0..=1`.
     pub fn new(op: &'static str, logits: &Shape, labels: &Shape, smoothing: f64, ignore_index: i64) -> Result<Self> {
         if logits.rank() == 0 {
             return Err(Error::Rank {
@@ -59,7 +59,7 @@ impl CrossEntropyParams {
 pub trait LossOps: Runtime {
     /// With `ℓ = log_softmax(logits[r])`, label `t`, class weights `w` (1 when absent) and smoothing ε:
     /// `loss[r] = −(1−ε)·w[t]·ℓ[t] − ε/C·Σ_c w[c]·ℓ[c]` and `weight[r] = w[t]`; both are 0 for an ignored row. They are
-    /// of the logits' accumulation dtype (f32, or f64 for f64), because a mean is yet to be taken of them; the class
+    /// of the logits' accumulation dtype (f32, or f64 for f64), because they are averaged afterwards; the class
     /// weights have the dtype of the logits; labels are i32.
     ///
     /// # Errors
@@ -77,13 +77,13 @@ pub trait LossOps: Runtime {
         self.unsupported(Op::CrossEntropy)
     }
 
-    /// The gradient of [`LossOps::cross_entropy`]'s losses, weighted by `g` (as the losses: `[rows]`, of the
-    /// accumulation dtype): `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
-    /// `a[c] = ε/C·w[c] + (c = t)·(1−ε)·w[t]`, and 0 in an ignored row whatever its `g`. It is rounded once, to the
+    /// Computes the gradient of [`LossOps::cross_entropy`] for the gradient `g` of the losses, `[rows]` of the accumulation
+    /// dtype: `dlogits[r, c] = g[r]·(e^ℓ[c]·Σ_k a[k] − a[c])` with
+    /// `a[c] = ε/C·w[c] + (c = t)·(1−ε)·w[t]`, and 0 in an ignored row for any `g`. It is rounded once, to the
     /// dtype of the logits.
     ///
     /// # Errors
-    /// As [`LossOps::cross_entropy`], where the backend looks again.
+    /// As [`LossOps::cross_entropy`], if the backend checks the labels again.
     fn cross_entropy_grad(
         &self,
         p: &CrossEntropyParams,

@@ -1,4 +1,4 @@
-//! Matrix products: batched with broadcast batches, either side transposed, and the linear layer's fused form.
+//! Matrix products: batched, with broadcast batch dimensions, either operand transposed; and the fused linear layer.
 
 use super::{Activation, Dims, Op, Strides};
 use crate::{DType, Error, Result, Runtime, Shape};
@@ -18,7 +18,7 @@ pub struct MatmulParams {
     pub m: u64,
     /// Columns of C.
     pub n: u64,
-    /// The summed dimension.
+    /// The size of the summed dimension.
     pub k: u64,
     /// Number of batch dimensions.
     pub batch_rank: u32,
@@ -32,7 +32,7 @@ pub struct MatmulParams {
 const _: () = assert!(size_of::<MatmulParams>() == 232);
 
 impl MatmulParams {
-    /// Parameters for `[…, m, k] · […, k, n]` after the given transpositions, and the shape of the result.
+    /// Parameters for `[…, m, k] · […, k, n]` after the given transpositions; returns them with the shape of the result.
     ///
     /// # Errors
     /// Ranks below 2, inner dimensions that differ, batches that do not broadcast.
@@ -82,21 +82,21 @@ impl MatmulParams {
         Ok((p, Shape::new(&out[..batch.rank() + 2])?))
     }
 
-    /// Number of products in the batch.
+    /// The number of products in the batch.
     pub fn batches(&self) -> usize {
         self.batch[..self.batch_rank as usize].iter().product::<u64>() as usize
     }
 
-    /// Floating-point operations: a multiply-add of two for every product of elements.
+    /// The floating-point operations of all products; a multiply-add counts as two.
     pub fn flops(&self) -> u64 {
         let factors = [self.batches() as u64, self.m, self.n, self.k];
         factors.into_iter().fold(2, u64::saturating_mul)
     }
 
-    /// The activation of the fused form.
+    /// The activation of the fused linear layer.
     ///
     /// # Panics
-    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
+    /// If the code is not that of a variant, which the [`checks`](crate::checks) of an op exclude.
     pub fn activation(&self) -> Activation {
         Activation::ALL[self.activation as usize]
     }
@@ -104,17 +104,17 @@ impl MatmulParams {
 
 /// Matrix products of a backend.
 pub trait MatmulOps: Runtime {
-    /// The name of the algorithm that computes the product of `p` in `dtype` on this backend, for profiles; `None` where there is no
-    /// choice of one.
+    /// The name of the algorithm that computes the product of `p` in `dtype` on this backend, for profiles; `None` if there is
+    /// only one.
     fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
         let _ = (p, dtype);
         None
     }
 
-    /// `C = op(A)·op(B)`; `k = 0` gives zeros.
+    /// `C = op(A)·op(B)` (`torch.matmul`); `k = 0` gives zeros.
     fn matmul(&self, p: &MatmulParams, a: &Self::Buffer, b: &Self::Buffer, c: &mut Self::Buffer) -> Result<()>;
 
-    /// `y = f(x·Wᵀ + bias)`: one product (`batch_rank` 0, `trans_b` 1) with `x [m, k]`, `W [n, k]`, `bias [n]` and
+    /// `y = f(x·Wᵀ + bias)` as a single product (`batch_rank` 0, `trans_b` 1) with `x [m, k]`, `W [n, k]`, `bias [n]` and
     /// the activation of `p`.
     fn linear(
         &self,

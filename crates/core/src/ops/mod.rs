@@ -1,8 +1,13 @@
-//! One file per op family: its parameter struct, its one shape check, and the trait a backend implements.
+//! One file per op family: its parameter struct, whose constructor checks the shapes, and the trait that a backend
+//! implements.
 //!
-//! Parameter structs are `#[repr(C)]` Pod values that travel to a kernel by value; their sizes are asserted here and
-//! in the CUDA C sources. Conventions shared by all of them: tensors are contiguous and row-major, images are
-//! channels-last, all arithmetic accumulates in [`Float::Acc`](crate::Float::Acc) and rounds once.
+//! Parameter structs are `#[repr(C)]` Pod values that are passed to kernels by value; their sizes are asserted here and in
+//! the CUDA C sources. All ops share these conventions: tensors are contiguous and row-major, images are channels-last,
+//! and arithmetic accumulates in [`Float::Acc`](crate::Float::Acc) and rounds once.
+//!
+//! Every op returns the errors of its function in [`checks`](crate::checks), errors of the device, and
+//! [`Error::OutOfMemory`] for scratch memory. A fused op that the backend does not implement returns
+//! [`Error::UnsupportedOp`].
 
 mod attention;
 mod conv;
@@ -35,9 +40,9 @@ pub use softmax::*;
 
 use crate::{Error, MAX_RANK, Result, Shape};
 
-/// Dimensions as kernels take them.
+/// Dimensions in parameter structs, padded with ones.
 pub type Dims = [u64; MAX_RANK];
-/// Signed element strides as kernels take them.
+/// Strides in parameter structs, in elements and signed.
 pub type Strides = [i64; MAX_RANK];
 
 /// The dimensions of `shape`, padded with ones.
@@ -49,7 +54,7 @@ pub fn dims(shape: &Shape) -> Dims {
     out
 }
 
-/// A dimension as a kernel's 32-bit parameter.
+/// Converts a dimension to a 32-bit parameter; an error above 2³¹ − 1.
 pub(crate) fn dim32(op: &'static str, argument: &'static str, value: usize) -> Result<u32> {
     if value > i32::MAX as usize {
         return Err(Error::invalid(op, argument, value, "at most 2147483647"));
@@ -57,7 +62,7 @@ pub(crate) fn dim32(op: &'static str, argument: &'static str, value: usize) -> R
     Ok(value as u32)
 }
 
-/// Declares an enum whose discriminant travels in a Pod parameter struct as `u32`.
+/// Declares an enum whose discriminant is stored in a Pod parameter struct as `u32`.
 macro_rules! coded {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident),* $(,)? }) => {
         $(#[$meta])*
@@ -66,10 +71,10 @@ macro_rules! coded {
         pub enum $name { $($(#[$vmeta])* $variant),* }
 
         impl $name {
-            /// Every variant, in the order of their codes.
+            /// All variants in the order of their codes.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// The variant of a code that `as u32` gave; `None` for any other number.
+            /// The variant with code `code`, its value `as u32`; `None` for any other number.
             pub fn from_code(code: u32) -> Option<Self> {
                 Self::ALL.get(code as usize).copied()
             }

@@ -4,15 +4,15 @@ use super::Op;
 use crate::{Error, Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of batch norm in evaluation, over a channels-last tensor seen as `[rows, channels]`.
+/// Parameters of batch norm in evaluation mode, over a channels-last tensor as `[rows, channels]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BatchNormParams {
-    /// Values per channel: batch times positions.
+    /// The number of values per channel: batch size times positions.
     pub rows: u64,
-    /// Channels.
+    /// The number of channels.
     pub channels: u64,
-    /// Added to the variance.
+    /// The constant added to the variance.
     pub eps: f64,
 }
 const _: () = assert!(size_of::<BatchNormParams>() == 24);
@@ -41,23 +41,24 @@ impl BatchNormParams {
     }
 }
 
-/// Parameters of a norm within each sample, `x` seen as `[samples, positions, groups, width]`: every
+/// Parameters of a norm within each sample, with `x` as `[samples, positions, groups, width]`: every
 /// (sample, group) is normalised over positions and width.
 ///
-/// Layer and RMS norm have `positions = groups = 1`; instance norm has `width = 1`, and batch norm in training is the instance
-/// norm of one sample, whose positions are those of the whole batch. The scale and shift vectors have `groups·width` entries.
+/// Layer and RMS norm have `positions = groups = 1`, instance norm has `width = 1`, and batch norm in training is the
+/// instance norm of a single sample that has the positions of the whole batch. Scale and shift have `groups·width`
+/// entries.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct GroupNormParams {
-    /// Independent samples.
+    /// The number of samples, which are normalised independently.
     pub samples: u64,
-    /// Positions of one sample.
+    /// The number of positions in one sample.
     pub positions: u64,
-    /// Groups of channels.
+    /// The number of groups of channels.
     pub groups: u64,
-    /// Channels of one group.
+    /// The number of channels in one group.
     pub width: u64,
-    /// Added to the variance (or the mean square).
+    /// The constant added to the variance (RMS norm: to the mean square).
     pub eps: f64,
     /// 1 for RMS norm: no mean is subtracted, `rstd = 1/√(mean(x²) + eps)`.
     pub rms: u32,
@@ -67,7 +68,7 @@ pub struct GroupNormParams {
 const _: () = assert!(size_of::<GroupNormParams>() == 48);
 
 impl GroupNormParams {
-    /// Layer norm (or RMS norm) over the last `normalized.rank()` dimensions, which must equal `normalized`.
+    /// Parameters of layer norm (or RMS norm) over the last `normalized.rank()` dimensions, which must equal `normalized`.
     ///
     /// # Errors
     /// Trailing dimensions that differ from `normalized`, a `normalized` without dimensions, a negative or NaN `eps`.
@@ -100,7 +101,7 @@ impl GroupNormParams {
         })
     }
 
-    /// Batch norm in training over a channels-last tensor.
+    /// Parameters of batch norm in training mode over a channels-last tensor.
     ///
     /// # Errors
     /// As [`BatchNormParams::new`].
@@ -117,12 +118,12 @@ impl GroupNormParams {
         })
     }
 
-    /// True if every channel is normalised by itself over all positions, as in batch norm.
+    /// True if every channel is normalised by itself over all samples and positions, as in batch norm.
     pub fn is_batch_norm(&self) -> bool {
         self.samples == 1 && self.width == 1 && self.rms == 0
     }
 
-    /// Group norm of `[N, …, C]` in `groups` groups (instance norm: as many groups as channels).
+    /// Parameters of group norm of `[N, …, C]` in `groups` groups; instance norm has as many groups as channels.
     ///
     /// # Errors
     /// Rank below 2, groups that do not divide the channels, a negative or NaN `eps`.
@@ -168,10 +169,10 @@ fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     }
 }
 
-/// Norms of a backend, of tensors that are not empty. Scale and shift are optional and of the tensor's dtype; statistics (`mean`, `rstd`, `var`) are
-/// of the tensor's accumulation dtype: f32, or f64 for f64.
+/// Norms of a backend, for tensors that are not empty. Scale and shift are optional and of the tensor's dtype; statistics
+/// (`mean`, `rstd`, `var`) are of the tensor's accumulation dtype: f32, or f64 for f64.
 pub trait NormOps: Runtime {
-    /// Evaluation with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
+    /// Normalises with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
     fn batch_norm_eval(
         &self,
         p: &BatchNormParams,
@@ -186,8 +187,9 @@ pub trait NormOps: Runtime {
         self.unsupported(Op::BatchNormEval)
     }
 
-    /// The norm of each (sample, group), `y = (x − mean)·rstd·scale + shift`, and its statistics `[samples, groups]`: the mean, and
-    /// `rstd = 1/√(var + eps)` of the biased variance. RMS norm has a `mean` of zero and takes the mean square for the variance.
+    /// Normalises each (sample, group), `y = (x − mean)·rstd·scale + shift`, and returns its statistics `[samples, groups]`:
+    /// the mean, and `rstd = 1/√(var + eps)` of the biased variance. RMS norm has a `mean` of zero and uses the mean square
+    /// as variance.
     fn group_norm(
         &self,
         p: &GroupNormParams,
@@ -202,9 +204,9 @@ pub trait NormOps: Runtime {
         self.unsupported(Op::GroupNorm)
     }
 
-    /// The gradient of [`NormOps::group_norm`]: with `x̂ = (x − mean)·rstd`, `dshift = Σg`, `dscale = Σg·x̂`, and over the `n` values
-    /// of a group `dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n)`, without the first sum for RMS norm. `dscale` and `dshift` (`groups·width` entries of the tensor's dtype)
-    /// are always written.
+    /// Computes the gradient of [`NormOps::group_norm`]. With `x̂ = (x − mean)·rstd`: `dshift = Σg`, `dscale = Σg·x̂`, and over
+    /// the `n` values of a group `dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n)`, without the first sum for RMS norm.
+    /// `dscale` and `dshift` (`groups·width` entries of the tensor's dtype) are always written.
     fn group_norm_grad(
         &self,
         p: &GroupNormParams,

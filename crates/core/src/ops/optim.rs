@@ -1,8 +1,8 @@
 //! Optimizer updates: one call updates every parameter of a group, in place.
 //!
-//! Numbers that change from step to step live in a small device block, so a captured step sees new ones at each
-//! replay: `scalars` is an f32 buffer (f64 when the parameters are f64) `[lr, c1, c2, scale]`, where the meaning of `c1` and `c2` is the
-//! optimizer's own and every gradient is multiplied by `scale` first (loss scale, clipping).
+//! Numbers that change from step to step are kept in a buffer on the device, so that a captured step reads new ones at
+//! each replay. `scalars` is an f32 buffer (f64 for f64 parameters) `[lr, c1, c2, scale]`: the meaning of `c1` and `c2`
+//! depends on the optimizer, and every gradient is first multiplied by `scale` (loss scale, clipping).
 
 use super::Op;
 use crate::{Result, Runtime};
@@ -13,9 +13,9 @@ use bytemuck::{Pod, Zeroable};
 pub struct OptimSlot<'a, Buf> {
     /// The parameter, updated in place.
     pub param: &'a mut Buf,
-    /// Its gradient.
+    /// The gradient.
     pub grad: &'a Buf,
-    /// The optimizer's state, in the order its update names it.
+    /// The optimizer's state buffers, in the order given at its update.
     pub state: Vec<&'a mut Buf>,
 }
 
@@ -31,7 +31,7 @@ pub struct SgdParams {
     pub weight_decay: f64,
     /// 1 for Nesterov momentum.
     pub nesterov: u32,
-    /// 1 to climb rather than descend.
+    /// 1 to maximise the objective instead of minimising it.
     pub maximize: u32,
 }
 const _: () = assert!(size_of::<SgdParams>() == 32);
@@ -44,9 +44,9 @@ pub struct AdamParams {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the denominator.
+    /// The constant added to the denominator.
     pub eps: f64,
-    /// Weight decay.
+    /// The weight decay.
     pub weight_decay: f64,
     /// 1 when weight decay shrinks the parameter directly (AdamW) rather than adding to the gradient.
     pub decoupled: u32,
@@ -61,7 +61,7 @@ const _: () = assert!(size_of::<AdamParams>() == 40);
 pub struct RmspropParams {
     /// Smoothing of the mean square.
     pub alpha: f64,
-    /// Added to the denominator.
+    /// The constant added to the denominator.
     pub eps: f64,
     /// L2 penalty added to the gradient.
     pub weight_decay: f64,
@@ -78,7 +78,7 @@ const _: () = assert!(size_of::<RmspropParams>() == 40);
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct AdagradParams {
-    /// Added to the denominator.
+    /// The constant added to the denominator.
     pub eps: f64,
     /// L2 penalty added to the gradient.
     pub weight_decay: f64,
@@ -102,7 +102,7 @@ pub trait OptimOps: Runtime {
     }
 
     /// `s = α·s + (1−α)·g²; d = √max(s − a², 0) + eps (a the mean gradient, when centered); b = μ·b + g/d; p −= lr·b`.
-    /// Of a steady gradient `s − a²` is zero and can come out below it by rounding, hence the maximum; a NaN stays NaN.
+    /// For a constant gradient `s − a²` is zero and may be rounded below zero, hence the maximum; a NaN stays NaN.
     /// State: `[s]`, then `[b]` with momentum, then `[a]` when centered.
     fn rmsprop(
         &self,

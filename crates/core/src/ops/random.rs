@@ -1,11 +1,11 @@
-//! Random numbers: every value is Philox4x32-10 of (seed, stream, step, element), the same bits on every device.
+//! Random numbers: every value is Philox4x32-10 of (seed, stream, step, element), with the same bits on every device.
 
 use super::{Op, coded};
 use crate::{Error, Result, Runtime};
 use bytemuck::{Pod, Zeroable};
 
 coded! {
-    /// A distribution. `a` and `b` are the parameters of [`RandomParams`].
+    /// A distribution; `a` and `b` are those of [`RandomParams`].
     Distribution {
         /// Uniform on `a ≤ x < b`
         Uniform,
@@ -19,20 +19,20 @@ coded! {
     }
 }
 
-/// Parameters of random ops. `step` comes from a one-element i32 buffer on the device, so that a captured step draws
+/// Parameters of random ops. The step is read from a one-element i32 buffer on the device, so that a captured step draws
 /// new numbers at each replay.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct RandomParams {
-    /// Number of elements.
+    /// The number of elements.
     pub n: u64,
     /// The run's seed.
     pub seed: u64,
-    /// First parameter of the distribution (dropout: the probability of zero).
+    /// The first parameter of the distribution (dropout: the probability of zero).
     pub a: f64,
-    /// Second parameter of the distribution.
+    /// The second parameter of the distribution.
     pub b: f64,
-    /// Which sequence: one per layer or parameter.
+    /// The Philox stream: one for each layer or parameter.
     pub stream: u32,
     /// Code of the [`Distribution`].
     pub distribution: u32,
@@ -40,10 +40,11 @@ pub struct RandomParams {
 const _: () = assert!(size_of::<RandomParams>() == 40);
 
 impl RandomParams {
-    /// Checks the parameters of `distribution`.
+    /// Creates parameters after checking those of `distribution`.
     ///
     /// # Errors
-    /// Bounds that are not finite or in order, a negative deviation, a probability outside `0..=1`.
+    /// [`Error::InvalidArgument`] for bounds that are not finite or not in order, a negative deviation, a probability outside
+    /// `0..=1`.
     pub fn new(
         op: &'static str,
         distribution: Distribution,
@@ -52,7 +53,7 @@ impl RandomParams {
         seed: u64,
         stream: u32,
     ) -> Result<Self> {
-        // Numbers are drawn in f32: what overflows there is not finite.
+        // Numbers are drawn in f32, so the parameters must be finite there.
         let finite = |v: f64| (v as f32).is_finite();
         let (ok, expected) = match distribution {
             Distribution::Uniform => (
@@ -81,7 +82,7 @@ impl RandomParams {
     /// The distribution.
     ///
     /// # Panics
-    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
+    /// If the code is not that of a variant, which the [`checks`](crate::checks) of an op exclude.
     pub fn distribution(&self) -> Distribution {
         Distribution::ALL[self.distribution as usize]
     }
@@ -89,14 +90,14 @@ impl RandomParams {
 
 /// Random ops of a backend.
 pub trait RandomOps: Runtime {
-    /// Fills `y` (any float dtype; drawn in f32 and rounded).
+    /// Fills `y`, of any float dtype, with numbers drawn in f32 and rounded.
     fn random(&self, p: &RandomParams, step: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `ticket = counter; counter += 1` (one-element i32 buffers, wrapping): how a random layer takes its step.
+    /// `ticket = counter; counter += 1` for one-element i32 buffers, wrapping; a random layer takes its step this way.
     fn tick(&self, counter: &mut Self::Buffer, ticket: &mut Self::Buffer) -> Result<()>;
 
-    /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. Its gradient is itself, applied to
-    /// the gradient with the same parameters and step.
+    /// `y[i] = u[i] < a ? 0 : x[i]/(1 − a)` with `u` uniform: inverted dropout. The gradient is the same op with the same
+    /// parameters and step, applied to the output's gradient.
     fn dropout(&self, p: &RandomParams, step: &Self::Buffer, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
         let _ = (p, step, x, y);
         self.unsupported(Op::Dropout)

@@ -11,20 +11,20 @@ coded! {
         Sum,
         /// Σx / n
         Mean,
-        /// The largest; NaN if any is. An empty reduction is an error.
+        /// The largest element; NaN if any is. An empty reduction is an error.
         Max,
-        /// The smallest; NaN if any is. An empty reduction is an error.
+        /// The smallest element; NaN if any is. An empty reduction is an error.
         Min,
         /// Σx²
         SumSquares,
     }
 }
 
-/// Parameters of a [`Reduce`] op: dimensions that alternate between kept and reduced.
+/// Parameters of a [`Reduce`] op; the dimensions alternate between kept and reduced.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct ReduceParams {
-    /// Input dimensions, adjacent ones of the same kind merged and ones of size 1 dropped.
+    /// The input dimensions, with adjacent ones of the same kind merged and those of size 1 dropped.
     pub shape: Dims,
     /// Bit i is set when dimension i is reduced.
     pub reduced: u32,
@@ -34,18 +34,18 @@ pub struct ReduceParams {
     pub op: u32,
     /// Zero.
     pub pad: u32,
-    /// Elements of the output.
+    /// The number of elements of the output.
     pub outputs: u64,
-    /// Elements reduced into each output.
+    /// The number of elements reduced into each output.
     pub count: u64,
 }
 const _: () = assert!(size_of::<ReduceParams>() == 96);
 
 impl ReduceParams {
-    /// Parameters for reducing `axes` of `shape` (all axes when the list is empty), and the shape of the result.
+    /// Parameters for reducing `axes` of `shape` (all axes if the list is empty); returns them with the shape of the result.
     ///
     /// # Errors
-    /// An axis out of range or named twice; an empty maximum or minimum.
+    /// [`Error::Axis`] for an axis out of range; an error for an axis named twice and for an empty maximum or minimum.
     pub fn new(op: &'static str, f: Reduce, shape: &Shape, axes: &[isize], keep_dim: bool) -> Result<(Self, Shape)> {
         let mut marked = shape.axes(op, axes)?;
         if axes.is_empty() {
@@ -86,13 +86,13 @@ impl ReduceParams {
     /// The function.
     ///
     /// # Panics
-    /// When the code is none of the enum's, which the [`checks`](crate::checks) of an op find first.
+    /// If the code is not that of a variant, which the [`checks`](crate::checks) of an op exclude.
     pub fn op(&self) -> Reduce {
         Reduce::ALL[self.op as usize]
     }
 }
 
-/// Parameters of an op along one axis, the tensor seen as `[outer, n, inner]`.
+/// Parameters of an op along one axis of a tensor as `[outer, n, inner]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct AxisParams {
@@ -102,7 +102,7 @@ pub struct AxisParams {
     pub n: u64,
     /// Product of the dimensions after the axis.
     pub inner: u64,
-    /// Size of the axis in the output, where it differs (`k` of top-k).
+    /// The size of the axis in the output, where it differs (`k` of top-k).
     pub k: u64,
     /// 1 to take the smallest rather than the largest (arg-reduction, top-k), or to sum from the end (cumsum).
     pub reverse: u32,
@@ -141,7 +141,7 @@ impl AxisParams {
         Ok(p)
     }
 
-    /// Parameters of the `k` first along `axis`.
+    /// Parameters of a top-k of `k` elements along `axis`.
     ///
     /// # Errors
     /// An axis out of range or too long for i32, a `k` larger than the axis.
@@ -165,13 +165,13 @@ pub trait ReduceOps: Runtime {
     /// Reduces `x` into `y`, accumulating in `Acc` in an order that does not depend on the number of threads.
     fn reduce(&self, p: &ReduceParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// `index[o, i] = argmax_j x[o, j, i]` (argmin with `reverse`), the first among equals, NaN before all; i32.
+    /// `index[o, i] = argmax_j x[o, j, i]` (argmin with `reverse`) in i32; the first of equal elements, or the first NaN.
     fn arg_reduce(&self, p: &AxisParams, x: &Self::Buffer, index: &mut Self::Buffer) -> Result<()>;
 
     /// `y[o, j, i] = Σ_{l ≤ j} x[o, l, i]`; with `reverse`, over `l ≥ j`.
     fn cumsum(&self, p: &AxisParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
-    /// The `k` largest (smallest with `reverse`) along the axis, sorted, ties by lower index first; NaN counts as
+    /// Finds the `k` largest (smallest with `reverse`) along the axis, sorted, ties by lower index first; NaN counts as
     /// the largest. `values` has the dtype of `x`, `index` is i32; both are `[outer, k, inner]`.
     fn top_k(
         &self,

@@ -4,7 +4,7 @@ use super::Op;
 use crate::{Result, Runtime, Shape};
 use bytemuck::{Pod, Zeroable};
 
-/// Parameters of softmax, the tensor seen as `[outer, n, inner]`.
+/// Parameters of softmax over a tensor as `[outer, n, inner]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct SoftmaxParams {
@@ -46,7 +46,7 @@ pub trait SoftmaxOps: Runtime {
         self.unsupported(Op::Softmax)
     }
 
-    /// From the output `y` and its gradient `g`: `dx = y·(g − Σ g·y)`; with `log`, `dx = g − e^y·Σ g`.
+    /// Computes the gradient from the output `y` and its gradient `g`: `dx = y·(g − Σ g·y)`; with `log`, `dx = g − e^y·Σ g`.
     fn softmax_grad(&self, p: &SoftmaxParams, y: &Self::Buffer, g: &Self::Buffer, dx: &mut Self::Buffer) -> Result<()> {
         let _ = (p, y, g, dx);
         self.unsupported(Op::Softmax)

@@ -64,20 +64,19 @@ fn cos_sin(turn: u32) -> (f32, f32) {
     }
 }
 
-/// Two independent standard normal numbers from two words (Box & Muller 1958). The first word is taken to the
-/// interval `[2⁻³³, 1]`, so no result exceeds 6.77 in magnitude.
+/// Two independent standard normal numbers from two words (Box & Muller 1958). The first word is mapped to the interval
+/// `[2⁻³³, 1]`, so no result exceeds 6.77 in magnitude.
 #[inline(always)]
 pub fn normal_pair(first: u32, second: u32) -> (f32, f32) {
     let u = first as f32 * (1.0 / 4_294_967_296.0) + 1.0 / 8_589_934_592.0;
-    // `max` catches a logarithm that rounds above 0 beside u = 1.
+    // `max` catches a logarithm that rounds above 0 for u next to 1.
     let radius = (ln(u) * -2.0).max(0.0).sqrt();
     let (cos, sin) = cos_sin(second);
     (radius * cos, radius * sin)
 }
 
-/// A standard normal number conditioned on lying within two deviations, by inverting the distribution function: the
-/// central branch of Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), whose range the interval
-/// does not leave.
+/// A standard normal number conditioned on lying within two deviations. It inverts the distribution function with the
+/// central branch of Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), which covers the interval.
 #[inline(always)]
 pub fn truncated_normal(word: u32) -> f32 {
     // v uniform on ±erf(√2)
@@ -171,7 +170,7 @@ mod tests {
             let error = (f64::from(a) - radius * cos)
                 .abs()
                 .max((f64::from(b) - radius * sin).abs());
-            // Beside u = 1 an error of one rounding of u moves the radius by √(2·2⁻²⁴).
+            // Next to u = 1 an error of one rounding of u moves the radius by √(2·2⁻²⁴).
             let bound = if radius < 0.01 { 4e-4 } else { 1e-6 + 1.3e-7 / radius };
             assert!(
                 error < bound,
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!(normal_pair(u32::MAX, 0).0, 0.0);
     }
 
-    /// Moments of 2¹⁸ numbers within five standard errors of theirs.
+    /// The moments of 2¹⁸ numbers are within five standard errors of those of the distribution.
     #[test]
     fn moments_are_those_of_the_distributions() {
         let key = Key::new(3, 1, 4);

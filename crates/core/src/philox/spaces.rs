@@ -1,24 +1,25 @@
-//! The owners of the streams of a seed, so that no two ever draw the same numbers from one seed.
+//! The ranges of streams and their users, so that no two users draw the same numbers from one seed.
 //!
-//! | streams | whose | counted by |
-//! |---|---|---|
-//! | `0000_0000..=7FFF_FFFF` | parameters and random layers: `kiln_nn::Init` | the order in which they are made; dropout's step counts its calls |
-//! | `C000_0000..=CFFF_FFFF` | tensors that a user draws: `kiln_nn::Rng` | stream and step together count the draws |
-//! | `D000_0000..=D0FF_FFFF` | tokens drawn from a language model: `kiln_models::Sampler` | one stream; the element counts the draws |
-//! | `DA00_0000..=DAFF_FFFF` | orders, splits and synthetic samples of `kiln_data` | one stream for each use; the step is the epoch |
-//! | `DB00_0000..=DBFF_FFFF` | transforms of `kiln_data`: augmentation | the stage; the step is the epoch |
+//! - `0000_0000..=7FFF_FFFF`: parameters and random layers, `kiln_nn::Init`. Streams are counted in the order in which
+//!   parameters and layers are made; dropout's step counts its calls.
+//! - `C000_0000..=CFFF_FFFF`: tensors that a user draws, `kiln_nn::Rng`. Stream and step together count the draws.
+//! - `D000_0000..=D0FF_FFFF`: tokens drawn from a language model, `kiln_models::Sampler`. A single stream; the element
+//!   counts the draws.
+//! - `DA00_0000..=DAFF_FFFF`: orders, splits and synthetic samples of `kiln_data`. A stream for each use; the step is the
+//!   epoch of an order, and the part or the class of synthetic samples.
+//! - `DB00_0000..=DBFF_FFFF`: transforms of `kiln_data`. The stream is the stage; the step is the epoch.
 
 use std::ops::RangeInclusive;
 
-/// Parameters and random layers.
+/// The streams of parameters and random layers.
 pub const INIT: RangeInclusive<u32> = 0..=0x7fff_ffff;
-/// Tensors that a user draws.
+/// The streams of tensors that a user draws.
 pub const RNG: RangeInclusive<u32> = 0xc000_0000..=0xcfff_ffff;
-/// Tokens drawn from a language model.
+/// The streams of tokens drawn from a language model.
 pub const SAMPLING: RangeInclusive<u32> = 0xd000_0000..=0xd0ff_ffff;
-/// Orders, splits and synthetic samples.
+/// The streams of orders, splits and synthetic samples.
 pub const DATA: RangeInclusive<u32> = 0xda00_0000..=0xdaff_ffff;
-/// Transforms.
+/// The streams of transforms.
 pub const TRANSFORMS: RangeInclusive<u32> = 0xdb00_0000..=0xdbff_ffff;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The gradients of a convolution that is pooled by 2×2 windows side by side, from the results that were chosen: a quarter of
-//! all, where the others' gradients are zero.
+//! The gradients of a convolution followed by 2×2 max pooling with stride 2, computed from the chosen results alone: a
+//! quarter of all, as the gradients of the others are zero.
 
 use crate::Cpu;
 use crate::conv::Geometry;
@@ -11,7 +11,7 @@ use crate::scalar::Scalar;
 use kiln_core::Result;
 use kiln_core::ops::ConvPass as Pass;
 
-/// The convolution, and how its images are read.
+/// The convolution, and the layout in which its images are read.
 pub(crate) struct ArgmaxGrad<A: 'static> {
     kernels: &'static PoolKernels<A>,
     padded: PaddedImage,
@@ -19,12 +19,12 @@ pub(crate) struct ArgmaxGrad<A: 'static> {
     lines: Lines,
     batch: usize,
     outputs: usize,
-    /// Whether the gradient of the image, and of the weight, is better than that of all results.
+    /// True if the gradient of the image, and of the weight, is cheaper than by the ordinary algorithms.
     pub(crate) is_profitable: [bool; 2],
 }
 
 impl<A: Scalar> ArgmaxGrad<A> {
-    /// `None` for groups, lines that are not contiguous and more than two dimensions. `pool` has 2×2 windows side by side.
+    /// `None` for groups, lines that are not contiguous and more than two dimensions. `pool` is 2×2 with stride 2.
     pub(crate) fn new(cpu: &Cpu, conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::pool_kernels();
         let padded = PaddedImage::new(conv)?;
@@ -45,7 +45,7 @@ impl<A: Scalar> ArgmaxGrad<A> {
             outputs: conv.outputs,
             is_profitable: [false; 2],
         };
-        // All results take vectors of outputs, or of a line.
+        // The ordinary algorithms take all results, in vectors of outputs or of a line.
         let full = |n: usize| conv.work() / n.max(1) * n.next_multiple_of(kernels.lanes);
         let all = match choose::<A>(Pass::Forward, conv, cpu.convolves_exactly()) {
             Algorithm::Winograd(tiling) => tiling.cost(),
@@ -58,7 +58,7 @@ impl<A: Scalar> ArgmaxGrad<A> {
         Some(argmax)
     }
 
-    /// Images of a task that computes these gradients; there are 32 tasks at most.
+    /// The number of images in a task that computes `gradients` (image, weight); there are at most 32 tasks.
     pub(crate) fn images(&self, gradients: [bool; 2]) -> usize {
         let costs = self.kernels.argmax_costs(self.lines).into_iter().zip(gradients);
         let cost: usize = costs.filter(|(_, wanted)| *wanted).map(|(cost, _)| cost).sum();
@@ -69,12 +69,12 @@ impl<A: Scalar> ArgmaxGrad<A> {
         (BLOCK_WORK / of_image).max(batch.div_ceil(32))
     }
 
-    /// Elements of what is pooled of an image.
+    /// The number of elements of an image's pooled result.
     fn result(&self) -> usize {
         self.grid.lines * self.grid.windows * self.outputs
     }
 
-    /// The gradient of the weight from that of the largest sums of some images, and their places.
+    /// Computes the gradient of the weight from the gradient `g` of the chosen results of some images, and their indices.
     pub(crate) fn weight_grad(&self, cpu: &Cpu, x: &[A], (g, index): (&[A], &[i32]), dw: &mut [A]) -> Result<()> {
         dw.fill(A::default());
         let size = self.result();
@@ -86,7 +86,7 @@ impl<A: Scalar> ArgmaxGrad<A> {
         })
     }
 
-    /// The gradient of the images.
+    /// Computes the gradient of the images.
     pub(crate) fn image_grad(&self, cpu: &Cpu, w: &[A], (g, index): (&[A], &[i32]), dx: &mut [A]) -> Result<()> {
         let size = self.result();
         self.padded.each_mut(cpu, dx, |i, dx| {

@@ -1,32 +1,32 @@
-//! Gradients of a convolution that is pooled by 2×2 windows side by side, from the results that were chosen alone: each adds
-//! its gradient times its window of the image to that of the weight, and times the weight to that of the image. Vectors run
-//! along the lines of the convolution's windows, however few outputs there are.
+//! Micro-kernels for the gradients of a convolution followed by 2×2 max pooling with stride 2, from the chosen results
+//! alone: each adds its gradient times its window of the image to the gradient of the weight, and times the weight to that
+//! of the image. Vectors run along the lines of the windows, so they are full even with few outputs.
 
 use crate::fused_pool::microkernel::PoolGeometry;
 use crate::gemm::microkernel::{add_products, load, store, unrolled};
 use crate::simd::vector::Vector;
 
-/// Windows of a convolution, whose lines are contiguous in the image and in the weight.
+/// The windows of a convolution, as lines that are contiguous in the image and in the weight.
 #[derive(Clone, Copy)]
 pub(crate) struct Lines {
     pub(crate) count: usize,
-    /// Elements of a line.
+    /// The number of elements of a line.
     pub(crate) len: usize,
-    /// Elements of the image from a line to the next.
+    /// The number of elements from a line to the next in the image.
     pub(crate) step: usize,
 }
 
-/// One output of an image: the gradients of its chosen results and their places, `step` apart, and the block of lines that a
-/// kernel takes.
+/// One output channel of an image: the gradients of its chosen results and their indices, `step` apart, and the block of
+/// lines that a kernel processes.
 pub(crate) struct ArgmaxJob<'s, A> {
     pub(crate) grid: &'s PoolGeometry,
     pub(crate) g: *const A,
     pub(crate) index: *const i32,
     pub(crate) step: usize,
-    /// Elements of the image, and of the weight, from a line to the next.
+    /// The number of elements from a line to the next in the image, and below in the weight.
     pub(crate) image_step: usize,
     pub(crate) weight_step: usize,
-    /// Columns of the block.
+    /// The number of columns of the block.
     pub(crate) columns: usize,
 }
 
@@ -35,7 +35,7 @@ type WeightKernel<A> = for<'a, 's> unsafe fn(&'a ArgmaxJob<'s, A>, *const A, *mu
 /// Adds to the gradient of the image: `(chosen, weight, gradient)`.
 type ImageKernel<A> = for<'a, 's> unsafe fn(&'a ArgmaxJob<'s, A>, *const A, *mut A);
 
-/// The kernels for blocks of so many lines and vectors.
+/// The kernels for blocks of `lines` lines and `vectors` vectors.
 pub(crate) struct Block<A: 'static> {
     pub(crate) lines: usize,
     pub(crate) vectors: usize,
@@ -43,13 +43,13 @@ pub(crate) struct Block<A: 'static> {
     pub(crate) image: ImageKernel<A>,
 }
 
-/// Calls `$body` with each gradient `$g` and where its result's window starts in the image `$image`, `$at`. A place that is none
-/// of a pooled window's is taken for one of them.
+/// Calls `$body` with each gradient `$g` and the start `$at` of its result's window in the image `$image`. An index outside
+/// the pooled window is treated as one inside it.
 macro_rules! each_result {
     ($t:expr, $image:expr, |$g:ident, $at:ident| $body:block) => {{
         let (t, grid) = ($t, $t.grid);
         let width = grid.width as i32;
-        // Which result was chosen is a toss: a table asks no questions that could be guessed wrong.
+        // The chosen result is unpredictable, so it is looked up in a table instead of by branches.
         let places = [0, grid.right, grid.below, grid.below.wrapping_add(grid.right)];
         let (mut g, mut index) = (t.g, t.index);
         for line in 0..grid.lines {
@@ -71,9 +71,11 @@ macro_rules! each_result {
     }};
 }
 
+/// Adds to a block of the weight's gradient `dw` each chosen gradient times its window of the image `x`.
+///
 /// # Safety
-/// Every pointer reaches what the comments say, of `M` lines with at most `NV` vectors of columns and more than `NV − 1`; and the
-/// machine has `V`'s instructions.
+/// Every pointer reaches the elements that its comment describes, for `M` lines with at most `NV` vectors of columns and
+/// more than `NV − 1`; and the machine has `V`'s instructions.
 #[inline(always)]
 pub(crate) unsafe fn weight<V: Vector, const M: usize, const NV: usize>(
     t: &ArgmaxJob<'_, V::Element>,
@@ -100,6 +102,8 @@ pub(crate) unsafe fn weight<V: Vector, const M: usize, const NV: usize>(
     }
 }
 
+/// Adds to the image's gradient `dx`, at the window of each chosen result, its gradient times a block of the weight `w`.
+///
 /// # Safety
 /// As [`weight`].
 #[inline(always)]

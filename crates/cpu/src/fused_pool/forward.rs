@@ -1,5 +1,5 @@
-//! Convolutions of few channels whose results are pooled by 2×2 windows side by side: the results never leave the registers.
-//! With so short sums, writing results and reading them again would take longer than the sums do.
+//! The forward pass of convolutions of few channels followed by 2×2 max pooling with stride 2. The results stay in
+//! registers: with such short sums, writing and reading the results would take longer than computing them.
 
 use crate::Cpu;
 use crate::conv::Geometry;
@@ -9,10 +9,10 @@ use crate::gemm::{BOperand, Epilogue, Panels, transpose};
 use crate::scalar::Scalar;
 use kiln_core::Result;
 
-/// Elements of a window up to which the weights of a panel stay in a first-level cache, beside the image.
+/// The largest window, in elements, for which the weights of a panel stay in the L1 cache beside the image.
 const DEPTH: usize = 192;
 
-/// The convolution and what is read for its pooled windows.
+/// The convolution, its kernels, and the layout in which its images are read.
 pub(crate) struct PooledConv<A: 'static> {
     kernels: &'static PoolKernels<A>,
     conv: Geometry,
@@ -21,7 +21,7 @@ pub(crate) struct PooledConv<A: 'static> {
 }
 
 impl<A: Scalar> PooledConv<A> {
-    /// `None` where long sums, many dimensions or few outputs make another form better. `pool` has 2×2 windows side by side.
+    /// `None` if long sums, more than two dimensions or few outputs make another algorithm faster. `pool` is 2×2 with stride 2.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::pool_kernels();
         let is_profitable = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
@@ -47,7 +47,7 @@ impl<A: Scalar> PooledConv<A> {
         })
     }
 
-    /// Weights as [`forward`](Pooled::forward) reads them.
+    /// Packs the weights into panels for [`forward`](PooledConv::forward).
     pub(crate) fn pack(&self, cpu: &Cpu, w: &[A]) -> Result<Panels<'static, A>> {
         let depth = self.conv.depth();
         let source = BOperand {
@@ -61,12 +61,12 @@ impl<A: Scalar> PooledConv<A> {
         Panels::packed(cpu, A::kernels(), source)
     }
 
-    /// Elements of what is pooled of an image.
+    /// The number of elements of an image's pooled result.
     fn result(&self) -> usize {
         self.pairs.grid.lines * self.pairs.grid.windows * self.conv.outputs
     }
 
-    /// The largest of the results of some images, and their places.
+    /// Computes the largest result of each pooled window of some images, and its index.
     pub(crate) fn forward(
         &self,
         cpu: &Cpu,
@@ -83,7 +83,7 @@ impl<A: Scalar> PooledConv<A> {
         })
     }
 
-    /// The gradient of the weight from that of the largest sums of some images, `[depth, outputs]`.
+    /// Computes the gradient of the weight, `[depth, outputs]`, from the gradient `g` of the chosen results of some images.
     pub(crate) fn weight_grad(&self, cpu: &Cpu, x: &[A], (g, index): (&[A], &[i32]), dw: &mut [A]) -> Result<()> {
         dw.fill(A::default());
         let size = self.result();
@@ -95,7 +95,7 @@ impl<A: Scalar> PooledConv<A> {
         })
     }
 
-    /// From `[depth, outputs]` to the weight's own order.
+    /// Transposes `[depth, outputs]` to the weight's own order, `[outputs, depth]`.
     pub(crate) fn transpose(&self, from: &[A], dw: &mut [A]) {
         let (depth, outputs) = (self.conv.depth(), self.conv.outputs);
         transpose(from, outputs, outputs, depth, dw, depth);

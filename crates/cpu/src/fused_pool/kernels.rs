@@ -1,4 +1,4 @@
-//! The micro-kernels of convolutions with their pooling that run on this machine, and the loops over an image around them.
+//! The micro-kernels of pooled convolutions for this machine, and the loops over an image around them.
 
 use crate::fused_pool::argmax_microkernel::{self, ArgmaxJob, Block, Lines};
 use crate::fused_pool::microkernel::{
@@ -13,12 +13,12 @@ use kiln_core::ops::Activation;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
-/// f32 or f64: a type with micro-kernels for pooled convolutions.
+/// f32 and f64, the types with micro-kernels for pooled convolutions.
 pub(crate) trait FusedPool: Gemm {
     /// The micro-kernels of every instruction set of this machine, in the order of [`Gemm::all_kernels`].
     fn all_pool_kernels() -> &'static [&'static PoolKernels<Self>];
 
-    /// The micro-kernels of the widest set.
+    /// The micro-kernels of the widest instruction set.
     fn pool_kernels() -> &'static PoolKernels<Self> {
         Self::all_pool_kernels()[0]
     }
@@ -26,22 +26,22 @@ pub(crate) trait FusedPool: Gemm {
 
 /// The micro-kernels of one instruction set.
 pub(crate) struct PoolKernels<A: 'static> {
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub(crate) lanes: usize,
-    /// For one vector of outputs and for two.
+    /// The forward kernels for one vector of outputs and for two.
     largest: [LargestKernel<A>; 2],
-    /// As `largest`, with how many taps they sum at once, falling to 1.
+    /// The gradient kernels for one vector of outputs and for two, each with its number of taps, in descending order to 1.
     gradient: [&'static [(usize, GradientKernel<A>)]; 2],
-    /// The widest and highest first, down to one line of one vector.
+    /// The kernels for blocks of lines, from the widest and highest down to one line of one vector.
     blocks: &'static [Block<A>],
 }
 
 impl<A: Gemm> PoolKernels<A> {
-    /// The largest of the results `f(x ⋆ w + bias)` of each pooled window of an image, and its place. Of `w` a row of outputs lies
-    /// in the panels for each tap.
+    /// Computes the largest of the results `f(x ⋆ w + bias)` of each pooled window of an image, and its index. The panels of
+    /// `w` have a row of outputs for each tap.
     ///
     /// # Panics
-    /// When an operand is shorter, or the panels have several units: a bug in the op.
+    /// If an operand is too short, or the panels have several blocks of k: a bug in the op.
     pub(crate) fn largest_products(
         &self,
         pairs: &WindowTaps,
@@ -79,11 +79,11 @@ impl<A: Gemm> PoolKernels<A> {
         }
     }
 
-    /// Adds to `dw`, `[taps, outputs]`, the gradient of the weights, where `g` holds those of each pooled window and `index` the
-    /// places they go to.
+    /// Adds to `dw`, `[taps, outputs]`, the gradient of the weights. `g` holds the gradient of each pooled window, `index` the
+    /// index of the result that it belongs to.
     ///
     /// # Panics
-    /// When an operand is shorter: a bug in the op.
+    /// If an operand is too short: a bug in the op.
     pub(crate) fn pooled_gradient(
         &self,
         pairs: &WindowTaps,
@@ -142,10 +142,9 @@ impl<A: Gemm> PoolKernels<A> {
         }
     }
 
-    /// Multiply-adds that take as long as a chosen result does in the gradient of the image, and of the weight.
+    /// The time of one chosen result in the gradient of the image, and of the weight, in multiply-adds.
     pub(crate) fn argmax_costs(&self, lines: Lines) -> [usize; 2] {
-        // As measured: vectors of multiply-adds that take as long as what a block does beside its own, and twice that of an image's,
-        // which are stored.
+        // Measured: the overhead of a block, in vectors of multiply-adds, and for the image also the stores of its vectors.
         let [mut image, mut weight] = [0usize; 2];
         self.each_block(lines, |block, _, _, _| {
             let vectors = block.lines * block.vectors;
@@ -155,11 +154,11 @@ impl<A: Gemm> PoolKernels<A> {
         [image, weight].map(|vectors| vectors * self.lanes)
     }
 
-    /// Adds to `dw`, `[outputs, lines, len]`, the gradient of the weights, where `g` holds those of each pooled window of the image
-    /// `x` and `index` the places they go to.
+    /// Adds to `dw`, `[outputs, lines, len]`, the gradient of the weights. `g` holds the gradient of each pooled window of the
+    /// image `x`, `index` the index of the result that it belongs to.
     ///
     /// # Panics
-    /// When an operand is shorter: a bug in the op.
+    /// If an operand is too short: a bug in the op.
     pub(crate) fn argmax_weight_grad(
         &self,
         grid: &PoolGeometry,
@@ -185,7 +184,7 @@ impl<A: Gemm> PoolKernels<A> {
     /// Adds to the image `dx` its gradient, for the weights `w`, `[outputs, lines, len]`.
     ///
     /// # Panics
-    /// When an operand is shorter: a bug in the op.
+    /// If an operand is too short: a bug in the op.
     pub(crate) fn argmax_image_grad(
         &self,
         grid: &PoolGeometry,
@@ -208,8 +207,8 @@ impl<A: Gemm> PoolKernels<A> {
         );
     }
 
-    /// Calls `f(block, job, where it starts in an image, and in the weight)` for every block of every output, having compared
-    /// what they reach with the elements that the image and the weight have.
+    /// Calls `f(block, job, start in the image, start in the weight)` for every block of every output, after comparing all
+    /// accesses of the kernels with the lengths of the image and the weight.
     fn each_job(
         &self,
         grid: &PoolGeometry,
@@ -243,8 +242,8 @@ impl<A: Gemm> PoolKernels<A> {
     }
 }
 
-/// The kernels of one instruction set over the vectors `$v`: `$one` and `$two` windows at once and gradients of `$of_one` and
-/// `$of_two` taps, for one vector and for two, and `$blocks` of lines and vectors.
+/// The kernels of one instruction set over the vectors `$v`, each for one vector of outputs and for two: `$one` and `$two`
+/// windows at once, gradients of `$of_one` and `$of_two` taps, and `$blocks` of lines and vectors.
 macro_rules! pool_kernels {
     ($set:ident, $t:ident, $v:ty, [$($feature:literal)?], [$one:literal, $two:literal], [$of_one:tt, $of_two:tt], $blocks:tt) => {
         static $set: PoolKernels<$t> = PoolKernels {

@@ -1,5 +1,5 @@
-//! Products over the windows of a convolution whose results are pooled by 2×2 windows that lie side by side: the four results
-//! of a pooled window stay in registers until the largest is chosen, and a gradient goes to the one that was chosen.
+//! Micro-kernels for a convolution followed by 2×2 max pooling with stride 2: the four results of a pooled window stay in
+//! registers until the largest is chosen, and a gradient goes only to the chosen one.
 
 #![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
 
@@ -7,21 +7,21 @@ use crate::conv::Geometry;
 use crate::fused_pool::select::SimdMax;
 use crate::gemm::microkernel::{add_products, join, load, relu, store, unrolled};
 
-/// Pooled windows over an image in which the padding of the convolution is written out.
+/// The geometry of the pooled windows on an image with the padding of the convolution written out.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolGeometry {
-    /// Lines of pooled windows, and windows of a line.
+    /// The number of lines of pooled windows, and of windows in a line.
     pub(crate) lines: usize,
     pub(crate) windows: usize,
-    /// Elements of the image between the windows of results that are neighbours in a line, and in a column.
+    /// The distance, in elements of the image, between the windows of neighbouring results in a line, and in a column.
     pub(crate) right: usize,
     pub(crate) below: usize,
-    /// Results of a line: their places are counted along lines.
+    /// The number of results in a line; the indices of results are counted along lines.
     pub(crate) width: usize,
 }
 
 impl PoolGeometry {
-    /// Of a convolution over images with lines of `line` elements, whose results are pooled by 2×2 windows side by side.
+    /// The geometry of a convolution over images with lines of `line` elements, with 2×2 pooling of stride 2.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry, line: usize) -> Self {
         PoolGeometry {
             lines: pool.output[1],
@@ -32,26 +32,26 @@ impl PoolGeometry {
         }
     }
 
-    /// Elements of the image before the last window of a result; there is one.
+    /// The start of the last result's window in the image; there is at least one result.
     pub(crate) fn last(&self) -> usize {
         (2 * self.lines - 1) * self.below + (2 * self.windows - 1) * self.right
     }
 
-    /// The places of the results of a window, from its first.
+    /// The indices of the four results of a pooled window, relative to the first.
     pub(crate) fn places(&self) -> [usize; 4] {
         [0, 1, self.width, self.width + 1]
     }
 }
 
-/// How an image is read.
+/// The pooled windows, and the taps of each result.
 pub(crate) struct WindowTaps {
     pub(crate) grid: PoolGeometry,
-    /// Where the elements lie that a result is a sum over, from the first.
+    /// The offsets of the elements that a result is summed over, relative to the first.
     pub(crate) taps: Vec<usize>,
 }
 
 impl WindowTaps {
-    /// Elements of the image up to the last that is read.
+    /// The number of elements of the image up to the last one read.
     pub(crate) fn reach(&self) -> usize {
         self.grid.last() + self.taps.iter().max().map_or(0, |tap| tap + 1)
     }
@@ -77,7 +77,7 @@ pub(crate) struct Largest<'s, A> {
 pub(crate) struct Gradient<'s, A> {
     pub(crate) pairs: &'s WindowTaps,
     pub(crate) x: *const A,
-    /// As many as the kernel sums at once.
+    /// The taps that the kernel sums, `M` of them.
     pub(crate) taps: &'s [usize],
     /// A row for each pooled window.
     pub(crate) g: *const A,
@@ -94,6 +94,8 @@ pub(crate) type LargestKernel<A> = for<'a, 's> unsafe fn(&'a Largest<'s, A>);
 /// A kernel over [`Gradient`].
 pub(crate) type GradientKernel<A> = for<'a, 's> unsafe fn(&'a Gradient<'s, A>);
 
+/// Computes the largest result of every pooled window of an image, and its index, `P` windows at a time.
+///
 /// # Safety
 /// Every pointer of the job reaches what its comment says, and the machine has `V`'s instructions.
 #[inline(always)]
@@ -119,7 +121,7 @@ pub(crate) unsafe fn largest<V: SimdMax, const P: usize, const NV: usize>(t: &La
     }
 }
 
-/// `P` windows, whose first results have the window that starts at `x`; rows of the results start at `row`, places at `first`.
+/// Computes `P` pooled windows. The first result's window starts at `x`; results start at row `row`, indices at `first`.
 ///
 /// # Safety
 /// As [`largest`].
@@ -175,6 +177,8 @@ unsafe fn largest_of<V: SimdMax, const P: usize, const NV: usize>(
     }
 }
 
+/// Adds to `dw` the gradient of the weights of `M` taps, over all pooled windows of an image.
+///
 /// # Safety
 /// Every pointer of the job reaches what its comment says, it has `M` taps, and the machine has `V`'s instructions.
 #[inline(always)]

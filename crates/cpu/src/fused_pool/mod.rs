@@ -1,5 +1,5 @@
-//! Convolutions whose results are pooled by 2×2 windows side by side, as one op: the results of a pooled window stay in
-//! registers until the largest is known, and gradients follow from the largest alone.
+//! Convolutions followed by 2×2 max pooling with stride 2, as one op: the results of a pooled window stay in registers
+//! until the largest is known, and gradients are computed from the largest alone.
 //!
 //! ```text
 //! forward             the largest result of each window, with its place

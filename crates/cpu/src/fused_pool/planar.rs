@@ -1,4 +1,4 @@
-//! The pooling of a convolution over planes of an image: the sums of a channel lie side by side, and are pooled as they are.
+//! The pooling of a planar convolution, in which the results of a channel are contiguous and are pooled in that layout.
 
 use crate::Cpu;
 use crate::conv::Geometry;
@@ -10,15 +10,15 @@ use crate::simd::real::max_with_index;
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 
-/// Results of a line that are pooled at once, into half as many.
+/// The number of windows pooled at once; each takes two results of a line.
 const PAIRS: usize = 16;
 
-// A line's last results are read with what lies after them.
+// The last results of a line are read in full blocks, beyond the end of the line.
 const _: () = assert!(2 * PAIRS <= ROOM);
 
 impl<A: Scalar> Planes<A> {
-    /// The largest of the results of each of the 2×2 windows of `pool`, which lie side by side, of the images of `x`, and their
-    /// places; without an activation, or with ReLU.
+    /// Computes the largest result of each 2×2 window of `pool` (stride 2) over the images of `x`, and its index; without an
+    /// activation, or with ReLU.
     pub(crate) fn largest(
         &self,
         cpu: &Cpu,
@@ -68,8 +68,8 @@ impl<A: Scalar> Planes<A> {
     }
 }
 
-/// The largest of each of `L` windows over two lines of results, which take the bias and the activation first, and its place:
-/// the first window's is `first`, and lines have `width` results.
+/// Computes the largest of each of `L` windows over two lines of results, after bias and activation, and its index: the
+/// first window's is `first`, and lines have `width` results.
 #[inline(always)]
 fn largest_of<A: Scalar, const L: usize>(
     lines: [&[A]; 2],
@@ -85,13 +85,13 @@ fn largest_of<A: Scalar, const L: usize>(
     let (best, mut places) = max_with_index(three, every_second(bottom, 1, bias, relu), width + 1);
     let first = first as i32;
     for (i, place) in places.iter_mut().enumerate() {
-        // An overflow that is looked for is not looked for in vectors.
+        // Checked arithmetic would keep this loop from being vectorised.
         *place = place.wrapping_add(first).wrapping_add(2 * i as i32);
     }
     (best, places)
 }
 
-/// The finished results `first`, `first + 2`, … of a line.
+/// The results `first`, `first + 2`, … of a line, after bias and activation.
 #[inline(always)]
 fn every_second<A: Scalar, const L: usize>(line: &[A], first: usize, bias: A, relu: bool) -> [A; L] {
     let mut out = [A::default(); L];

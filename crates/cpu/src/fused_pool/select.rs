@@ -1,17 +1,17 @@
-//! What max pooling asks of a vector register: the larger of two values with its place, and values of one place.
+//! The vector operations of max pooling: the larger of two values with its index, and selection by index.
 
 use crate::simd::vector::{Portable, Vector};
 
-/// As for [`Vector`], only functions that run on machines with the instructions may call these.
+/// As with [`Vector`], only functions that run on machines with the instruction set may call these.
 pub(crate) trait SimdMax: Vector {
-    /// `(x, at)` where `x` is greater than `self` or the first that is no number, `(self, place)` elsewhere.
+    /// `(x, at)` in the lanes where `x` is greater than `self`, or is NaN and `self` is not; `(self, place)` elsewhere.
     fn max_with_index(self, place: Self, x: Self, at: Self) -> (Self, Self);
-    /// Writes `first` plus the first `n` elements, which are small whole numbers.
+    /// Writes `first` plus the first `n` elements, which are small integers.
     ///
     /// # Safety
     /// `n ≤ LANES` elements are writable at `p`.
     unsafe fn store_places(self, first: i32, p: *mut i32, n: usize);
-    /// `self` in the first `n` lanes where the place at `p` is `at`, zero elsewhere.
+    /// `self` in those of the first `n` lanes whose index at `p` is `at`, zero elsewhere.
     ///
     /// # Safety
     /// `n ≤ LANES` elements are readable at `p`.
@@ -61,7 +61,7 @@ mod x86 {
     use crate::simd::vector::x86::{Avx2, Avx512, bits, lanes32};
     use std::arch::x86_64::*;
 
-    /// The first `n` of four 32-bit lanes.
+    /// The mask of the first `n` of four 32-bit lanes.
     #[inline(always)]
     unsafe fn half_lanes32(n: usize) -> __m128i {
         // SAFETY: the caller runs on AVX2.

@@ -11,15 +11,15 @@ use proptest::prelude::*;
 /// The value of memory that a kernel must overwrite.
 const GUARD: f64 = 1e30;
 
-/// Few bits: sums are exact in any order, so results can be compared bit by bit.
+/// Values of few bits: sums are exact in any order, so results can be compared bit by bit.
 fn values<A: Scalar>(len: usize, stream: u32) -> Vec<A> {
     let key = Key::new(11, stream, 0);
     let value = |i| A::of((f64::from(uniform(key.word(i))) * 16.0).floor() / 8.0 - 1.0);
     (0..len as u64).map(value).collect()
 }
 
-/// Pooled windows of a line and their lines, outputs, channels and the convolution's kernel; an uneven line has a result that
-/// no pooled window reads.
+/// The numbers of pooled windows in a line, of lines, outputs and channels, and the convolution's kernel; an uneven line
+/// has a result that no pooled window reads.
 #[derive(Clone, Debug)]
 struct Case {
     windows: usize,
@@ -46,7 +46,7 @@ fn case() -> impl Strategy<Value = Case> {
         lines,
         outputs,
         channels,
-        // As many lines as leave a result's sum to one block of k.
+        // The kernel is limited so that a result's sum is one block of k.
         kernel: [rows.min(384 / (across * channels)).max(1), across],
         uneven: flags.0,
         relu: flags.1,
@@ -55,13 +55,13 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// From `[rows, columns]` to `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transposed<T: Copy>(x: &[T], columns: usize) -> Vec<T> {
     let of_column = |j: usize| x.iter().skip(j).step_by(columns).copied();
     (0..columns).flat_map(of_column).collect()
 }
 
-/// Pooled windows of every width around the kernels' own, against the definition.
+/// Compares the kernels with the definition, for numbers of windows around the kernels' own.
 fn check<A: Scalar>(case: &Case) {
     let cpu = Cpu::poisoned();
     let &Case {
@@ -154,7 +154,7 @@ fn check<A: Scalar>(case: &Case) {
             len: kernel[1] * channels,
             step: line,
         };
-        // A line more at the end, which no window reaches.
+        // One more line at the end, which no window reaches.
         let mut dx = vec![A::of(1.0); x.len() + line];
         let mut dw = vec![A::of(1.0); depth * outputs];
         kernels.argmax_weight_grad(&grid, lines, &x, (&g, &index), &mut dw, outputs);

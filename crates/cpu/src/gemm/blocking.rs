@@ -1,8 +1,8 @@
-//! The sizes of the blocks of a product, as this machine's caches have room for them.
+//! The block sizes of a product, chosen for this machine's caches.
 //!
-//! The names are BLIS's: `MC` rows of A, `NC` columns of B, `KC` steps of k. Sums are rounded where a block of k ends, so
-//! [`KC`](crate::gemm::UNIT) is the same everywhere and results depend on the width of vectors alone. Machines differ in `MC` and
-//! `NC`, which say who computes an element and when, but not how.
+//! The names are those of BLIS: `MC` rows of A, `NC` columns of B, `KC` steps of k. Sums are rounded at the end of each
+//! block of k, so [`KC`](crate::gemm::UNIT) is the same on every machine, and results depend only on the vector width.
+//! `MC` and `NC` differ between machines; they decide which task computes an element and when, but not its value.
 
 use crate::Machine;
 use crate::gemm::kernels::{Gemm, Kernels};
@@ -11,45 +11,45 @@ use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD, UNIT};
 use kiln_core::DType;
 use std::sync::OnceLock;
 
-/// How products of one element type are cut.
+/// The block sizes for products of one element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocking {
-    /// Rows of a block of C, at most, that stay with a block of B.
+    /// `MC`: the largest number of rows of C that are computed with one block of B.
     pub(crate) mc: usize,
-    /// Columns of B of which a block of k stays in the second-level cache.
+    /// `NC`: the number of columns of B of which a block of `KC` steps stays in the L2 cache.
     pub(crate) nc: usize,
-    /// Elements of B that a task packs for itself.
+    /// The largest number of elements of B that a task packs for itself.
     pub(crate) own: usize,
-    /// Bytes after which lines share the ways of a set of the first-level cache.
+    /// The size of a way of the L1 cache in bytes; addresses at this distance share a set.
     pub(crate) l1_way: usize,
 }
 
-/// Caches of which a machine tells nothing: 32 KiB in eight ways, and a second level of 1 MiB.
+/// The caches assumed for a machine that reports none: L1 of 32 KiB in eight ways, L2 of 1 MiB.
 const L1_WAY: usize = 4096;
 const L2: usize = 1 << 20;
 
-/// Hardware threads that share the second level of a core of its own.
+/// The number of hardware threads of one core, which share its L2 cache.
 const THREADS_OF_A_CORE: usize = 2;
 
 impl Blocking {
-    /// The blocks of elements of `dtype` on `machine`.
+    /// The block sizes for elements of `dtype` on `machine`.
     pub(crate) fn for_machine(machine: &Machine, dtype: DType) -> Self {
         let cache = |level| machine.caches.iter().find(|c| c.level == level && c.size > 0);
         let l1_way = cache(1).map_or(L1_WAY, |c| c.size / c.ways.max(1));
         let l2 = cache(2).map_or(L2, |c| c.size / c.threads.div_ceil(THREADS_OF_A_CORE).max(1));
         let l2 = l2 / dtype.size();
         Blocking {
-            // Ten and more tiles read a panel that comes from the third level once.
+            // Ten or more tiles use a panel that is read from the L3 cache once.
             mc: 480,
-            // Three eighths: the rest is for A, C and the next block. 256 columns of f32 on Zen 4, and 512 on Sapphire and Emerald
-            // Rapids, were the fastest there.
+            // Three eighths of L2; the rest is for A, C and the next block. 256 columns of f32 on Zen 4, and 512 on Sapphire
+            // and Emerald Rapids, were the fastest.
             nc: l2 * 3 / 8 / UNIT,
             own: l2 / 4,
             l1_way: l1_way.max(64),
         }
     }
 
-    /// The blocks for elements of `A` on this machine.
+    /// The block sizes for elements of `A` on this machine.
     pub(crate) fn this<A: Gemm>() -> &'static Blocking {
         static FOUND: OnceLock<[Blocking; 2]> = OnceLock::new();
         let found = FOUND.get_or_init(|| {
@@ -59,33 +59,33 @@ impl Blocking {
         &found[usize::from(A::DTYPE == DType::F64)]
     }
 
-    /// True if rows that are `step` bytes apart fall into one set of the first-level cache, which holds few of their lines.
+    /// True if rows that are `step` bytes apart fall into the same set of the L1 cache, which holds only a few of them.
     pub(crate) fn rows_alias(&self, step: usize) -> bool {
         step.is_multiple_of(self.l1_way)
     }
 }
 
-/// Blocks of a large product, about: enough to share.
+/// The approximate number of blocks of a large product, enough to distribute over threads.
 const TASKS: usize = 16;
 
-/// Elements of B that are packed at once where C is small, and what that is: the copy is then no more than what a third-level
-/// cache keeps beside the operands, and C is seldom read again.
+/// The largest number of elements of B packed at once if C is small, and the largest such C in elements. The copy then
+/// stays in the L3 cache beside the operands, and C is seldom read again.
 const PACKED_AT_ONCE: usize = 1 << 20;
 const SMALL_C: usize = 1 << 20;
 
-/// Rows of a block of few rows.
+/// The number of rows up to which a product counts as having few rows.
 const FEW_ROWS: usize = 48;
 
-/// The least multiple of `unit` in which `size` falls into as few parts as parts of `most` would be.
+/// The smallest multiple of `unit` that cuts `size` into as few equal parts as parts of at most `most` would.
 fn even(size: usize, most: usize, unit: usize) -> usize {
     size.div_ceil(size.div_ceil(most.max(1)).max(1))
         .max(1)
         .next_multiple_of(unit)
 }
 
-/// Rows and columns of the blocks of C that tasks compute, and the steps of k that they take at once.
+/// The rows and columns of the blocks of C that tasks compute, and the steps of k that they process at once.
 impl Blocking {
-    /// Steps of k that a product takes at once when all tasks share the panels of B.
+    /// The number of steps of k that a product packs at once when all tasks share the panels of B.
     pub(crate) fn k_step(&self, s: &GemmShape) -> usize {
         let &GemmShape { m, n, k, .. } = s;
         if m.saturating_mul(n) > SMALL_C || k.saturating_mul(n) <= PACKED_AT_ONCE {
@@ -95,7 +95,7 @@ impl Blocking {
         k.div_ceil(parts).next_multiple_of(UNIT)
     }
 
-    /// Blocks of tasks that share the panels of B.
+    /// The blocks of tasks that share the panels of B.
     pub(crate) fn shared<A: Gemm>(&self, s: &GemmShape, kernels: &Kernels<A>) -> [usize; 2] {
         let &GemmShape { m, n, k, .. } = s;
         if m <= FEW_ROWS {
@@ -106,7 +106,7 @@ impl Blocking {
             return [m, n];
         }
         let (panel, tile) = (kernels.panel(), kernels.tile());
-        // Some A are copied for every block.
+        // A transposed or aliasing A is copied for every block, so blocks are wider.
         let copied = s.trans_a || self.rows_alias(k * size_of::<A>());
         let nc = if copied { 2 * self.nc } else { self.nc };
         let columns = even(n, nc.max(panel), panel);
@@ -115,7 +115,7 @@ impl Blocking {
         [even(m, rows.clamp(2 * tile, self.mc.max(2 * tile)), tile), columns]
     }
 
-    /// Blocks of tasks that pack the columns of B that they need.
+    /// The blocks of tasks that pack the columns of B that they need.
     pub(crate) fn own<A: Gemm>(&self, s: &GemmShape, kernels: &Kernels<A>) -> [usize; 2] {
         let &GemmShape { m, n, k, .. } = s;
         let work = s.work();
@@ -128,7 +128,7 @@ impl Blocking {
         [even(m, self.mc, kernels.tile()), even(n, most, panel)]
     }
 
-    /// Blocks of tasks that read B where it lies.
+    /// The blocks of tasks that read B in place.
     pub(crate) fn thin<A: Gemm>(&self, s: &GemmShape, kernels: &Kernels<A>) -> [usize; 2] {
         let &GemmShape { m, n, k, .. } = s;
         if s.work() <= SERIAL_THRESHOLD {
@@ -139,7 +139,7 @@ impl Blocking {
         [rows, even(n, most.clamp(panel, 8 * panel), panel)]
     }
 
-    /// Columns of C that tasks compute as rows of its transpose.
+    /// The number of columns of C that a task computes as rows of its transpose.
     pub(crate) fn transposed<A: Gemm>(&self, s: &GemmShape, kernels: &Kernels<A>) -> usize {
         let &GemmShape { m, n, k, .. } = s;
         if s.work() <= SERIAL_THRESHOLD {

@@ -1,4 +1,4 @@
-//! Products whose left operand has rows that are contiguous in k: matrices as they are, and windows of images.
+//! Products whose rows of A are contiguous in k: matrices, and windows of images through pointers (indirect GEMM).
 
 use crate::epilogue::{Epilogue, finish_rows};
 use crate::gemm::CTile;
@@ -10,12 +10,12 @@ use crate::gemm::pack::{KBlock, Panels};
 use kiln_core::ops::Activation;
 use std::ops::Range;
 
-/// Which rows of C the rows of a product are.
+/// The mapping from the rows of a product to rows of C.
 #[derive(Clone, Copy)]
 pub(crate) enum RowMap<'a> {
-    /// The first so many, in order.
+    /// The first rows of C, in order; their number.
     First(usize),
-    /// The row of each.
+    /// The row of C for each row of the product.
     Listed(&'a [usize]),
 }
 
@@ -35,11 +35,11 @@ impl RowMap<'_> {
     }
 }
 
-/// Taps of a unit, counted within it, with their offsets.
+/// The taps of a block of k, numbered within it, with their offsets.
 #[derive(Default)]
 pub(crate) struct Taps {
     list: Vec<(usize, isize)>,
-    /// The least and the greatest offset.
+    /// The smallest and the largest offset.
     low: isize,
     high: isize,
 }
@@ -59,25 +59,26 @@ impl Taps {
     }
 }
 
-/// The rows of A that a tile reads, to be filled in for one unit of k, tap by tap. Taps that are left out read zeros.
+/// The pointers to the rows of A that a tile reads, filled in tap by tap for one block of k. Missing taps read zeros.
 pub(crate) struct Pointers<'p, A> {
-    /// A row of the tile's height for each tap so far.
+    /// A row of `height` pointers for each tap so far.
     table: &'p mut [*const A],
     height: usize,
     data: &'p [A],
-    /// Elements that are read from each place, at most as many as there are zeros.
+    /// The number of elements read from each pointer, at most the length of `zeros`.
     len: usize,
     zeros: &'p [A],
-    /// The taps so far, and how many they are.
+    /// The numbers of the taps so far, and their count.
     order: &'p mut [usize],
     count: usize,
 }
 
 impl<A> Pointers<'_, A> {
-    /// Tap `tap`, counted within the unit: row `i < rows` of the tile starts at element `at(i)` of A, or reads zeros.
+    /// Adds tap `tap`, numbered within the block of k: row `i < rows` of the tile starts at element `at(i)` of A, or reads
+    /// zeros.
     ///
     /// # Panics
-    /// When A ends before the tap does: a bug in the op.
+    /// If the tap is not inside A: a bug in the op.
     #[inline(always)]
     pub(crate) fn tap(&mut self, tap: usize, rows: usize, at: impl Fn(usize) -> Option<usize>) {
         let row = &mut self.table[self.count * self.height..][..self.height];
@@ -91,10 +92,10 @@ impl<A> Pointers<'_, A> {
         self.count += 1;
     }
 
-    /// `taps`, which all rows have: row `i` starts at `starts[i] + first` plus their offset.
+    /// Adds `taps`, which all rows have: row `i` starts at `starts[i] + first` plus the offset of the tap.
     ///
     /// # Panics
-    /// When A ends before any of `taps` does, or begins after it: a bug in the op.
+    /// If any of the taps is not inside A: a bug in the op.
     #[inline(always)]
     pub(crate) fn taps(&mut self, starts: &[isize], first: usize, taps: &Taps) {
         let (mut low, mut high) = (isize::MAX, isize::MIN);
@@ -127,11 +128,11 @@ impl<A> Pointers<'_, A> {
     }
 }
 
-/// Fills in the pointers of the rows of a tile for a unit of k: the steps `unit.steps` of each of `unit.taps`.
+/// Fills in the pointers of the rows of a tile for one block of k: the steps `steps` of each of `taps`.
 pub(crate) type Fill<'f, A> = dyn FnMut(Range<usize>, &KBlock, &mut Pointers<'_, A>) + 'f;
 
-/// `C[places[i], j] = f(Σ A[i, k]·B[k, first + j] + bias[first + j])` for every place and every column of the target, on the
-/// calling thread. `first` is a multiple of a panel's width.
+/// Computes `C[places[i], j] = f(Σ A[i, k]·B[k, first + j] + bias[first + j])` for all rows `places` and all columns of the
+/// target, on the calling thread. `first` is a multiple of the panel width.
 pub(crate) fn gemm_indirect<A: Gemm>(
     kernels: &Kernels<A>,
     a: &[A],
@@ -184,7 +185,7 @@ pub(crate) fn gemm_indirect<A: Gemm>(
                 }
             }
             // SAFETY: A: `Pointers` compared every length; the rest reads `zeros`, which has as many; `order` holds taps of the
-            // unit. C: the rows lie in the target, exclusively borrowed, and have its columns.
+            // block. C: the rows lie in the target, exclusively borrowed, and have its columns.
             unsafe { panels.run(height, count, &table, &order[..kept], &targets, ahead) };
             start += count;
         }
@@ -192,7 +193,8 @@ pub(crate) fn gemm_indirect<A: Gemm>(
     finish(b, first, &mut c, places, e);
 }
 
-/// As [`gemm_indirect`] for a matrix A, whose rows are `a_step` apart, and every row of the target in order; `add` keeps what C holds.
+/// As [`gemm_indirect`] for a matrix A with rows `a_step` apart and all rows of the target in order; with `add` the
+/// product is added to C.
 pub(crate) fn gemm_nn<A: Gemm>(
     kernels: &Kernels<A>,
     (a, a_step): (&[A], usize),
@@ -214,7 +216,7 @@ pub(crate) fn gemm_nn<A: Gemm>(
         while start < rows {
             let height = kernels.height(rows - start);
             let count = height.rows.min(rows - start);
-            // Rows past the last one repeat it, and are not kept.
+            // Rows past the last one repeat it; their results are not stored.
             let row = a.as_ptr().wrapping_add(start * a_step + unit.steps.start);
             for (i, to) in table.iter_mut().enumerate() {
                 *to = row.wrapping_add(i.min(count - 1).wrapping_mul(a_step));
@@ -227,7 +229,8 @@ pub(crate) fn gemm_nn<A: Gemm>(
                 }
                 stage(&mut table[..count], panels.len, panels.list.len(), &mut staged);
             }
-            // SAFETY: A: compared above for every row. C: the rows lie in the target, exclusively borrowed, and have its columns.
+            // SAFETY: A: compared above for every row. C: the rows lie in the target, which is exclusively borrowed, and have
+            // its columns.
             unsafe { panels.run(height, count, &table, &[0], &targets, ahead) };
             start += count;
         }
@@ -235,7 +238,7 @@ pub(crate) fn gemm_nn<A: Gemm>(
     finish(b, first, &mut c, RowMap::First(rows), e);
 }
 
-/// What is left to do when all units are added: everything if there are none, or an activation that the kernels lack.
+/// Completes C after all blocks of k: the epilogue alone if there are none, or an activation that the kernels lack.
 fn finish<A: Gemm>(b: &Panels<'_, A>, first: usize, c: &mut CTile<'_, A>, places: RowMap<'_>, e: Epilogue<'_, A>) {
     let empty = b.units.is_empty();
     if !empty && matches!(e.activation, Activation::None | Activation::Relu) {
@@ -253,17 +256,17 @@ fn finish<A: Gemm>(b: &Panels<'_, A>, first: usize, c: &mut CTile<'_, A>, places
     }
 }
 
-/// A unit of k of the columns of B that a block of C needs, and what becomes of its sums.
+/// A block of k of the columns of B that a block of C needs, and the epilogue of its sums.
 struct BlockPanels<'p, A: 'static> {
     kernels: &'p Kernels<A>,
-    /// Steps of k of each tap, and all of them.
+    /// The number of steps of k of each tap, and of all taps together.
     len: usize,
     all: usize,
     columns: usize,
-    /// Panels, with how far apart their rows are.
+    /// The panels, each with the distance between its rows.
     list: Vec<(&'p [A], usize)>,
     add: bool,
-    /// Of the columns, in the last unit.
+    /// The bias of the columns; only in the last block of k.
     bias: Option<&'p [A]>,
     relu: bool,
 }
@@ -305,8 +308,8 @@ impl<'p, A: Gemm> BlockPanels<'p, A> {
     /// Computes `count` rows of C in tiles of `height`, one for each panel.
     ///
     /// # Safety
-    /// `a` has `height.rows` pointers to `len` elements for each of `taps`, which are taps of the unit; `c` has `count` pointers
-    /// to as many elements as there are columns, which nobody else reaches.
+    /// `a` has `height.rows` pointers to `len` elements for each of `taps`, which are taps of the block; `c` has `count`
+    /// pointers to as many elements as there are columns, which nobody else accesses.
     unsafe fn run(
         &self,
         height: &MicroKernels<A>,
@@ -350,13 +353,14 @@ impl<'p, A: Gemm> BlockPanels<'p, A> {
     }
 }
 
-/// Copies rows of a tile next to one another and points the table there, where they fall into one set of the first-level cache and it pays.
+/// Copies the rows of a tile side by side and redirects the pointers to the copies, if the rows fall into one set of the
+/// L1 cache and enough panels reuse them.
 fn stage<A: Gemm>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
     let apart = rows[1].addr().wrapping_sub(rows[0].addr());
     if rows.len() <= 4 || panels <= 2 || !Blocking::this::<A>().rows_alias(apart) {
         return;
     }
-    // A line more than a row, so that the copies do not alias either.
+    // One cache line more than a row, so that the copies do not alias either.
     let step = len.next_multiple_of(16) + 16;
     staged.resize(MAX_ROWS * step, A::default());
     for (row, to) in rows.iter_mut().zip(staged.chunks_exact_mut(step)) {

@@ -1,4 +1,4 @@
-//! The micro-kernels of products that run on this machine.
+//! The micro-kernels of matrix products for this machine.
 
 use crate::gemm::microkernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
 use crate::gemm::square::{Square, square};
@@ -10,12 +10,12 @@ use crate::simd::vector::x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
-/// f32 or f64: a type with micro-kernels.
+/// f32 and f64, the types with micro-kernels.
 pub(crate) trait Gemm: Real {
     /// The micro-kernels of every instruction set of this machine, the widest first.
     fn all_kernels() -> &'static [&'static Kernels<Self>];
 
-    /// The micro-kernels of the widest set.
+    /// The micro-kernels of the widest instruction set.
     fn kernels() -> &'static Kernels<Self> {
         Self::all_kernels()[0]
     }
@@ -41,31 +41,31 @@ pub(crate) struct MicroKernels<A: 'static> {
 
 /// The micro-kernels of one instruction set.
 pub(crate) struct Kernels<A: 'static> {
-    /// The instruction set's name, for tests to tell.
+    /// The instruction set's name, for messages of tests.
     #[cfg(test)]
     pub(crate) name: &'static str,
-    /// Elements of a vector; a panel of B is two vectors wide.
+    /// The number of elements of a vector; a panel of B is two vectors wide (`NR`).
     pub(crate) lanes: usize,
-    /// Falling, down to 1.
+    /// The kernels for each tile height (`MR`), in descending order to 1.
     pub(crate) heights: &'static [MicroKernels<A>],
-    /// For one row and for [`DOTS`].
+    /// The dot-product kernels for one row and for [`DOTS`] rows.
     pub(crate) dots: [DotKernel<A>; 2],
     /// Transposes up to `lanes` rows of up to as many columns.
     pub(crate) square: SquareKernel<A>,
 }
 
 impl<A> Kernels<A> {
-    /// Columns of a panel.
+    /// The number of columns of a panel (`NR`).
     pub(crate) fn panel(&self) -> usize {
         2 * self.lanes
     }
 
-    /// Rows of the largest tile.
+    /// The number of rows of the largest tile (`MR`).
     pub(crate) fn tile(&self) -> usize {
         self.heights[0].rows
     }
 
-    /// The lowest tile that covers `left` rows, or the highest there is.
+    /// The kernels of the lowest tile that covers `left` rows, or of the highest tile.
     pub(crate) fn height(&self, left: usize) -> &'static MicroKernels<A> {
         let fits = self.heights.iter().rev().find(|h| h.rows >= left);
         fits.unwrap_or(&self.heights[0])
@@ -127,7 +127,7 @@ macro_rules! kernels {
     }};
 }
 
-/// The sets of one element type.
+/// The kernels of one element type for every instruction set.
 macro_rules! sets {
     ($t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
         kernels!($portable, "portable", $t, Portable<$t>, [], [4, 2, 1]);

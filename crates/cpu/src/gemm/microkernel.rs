@@ -1,31 +1,31 @@
-//! The micro-kernels, over any vector register: a tile of C stays in registers while the sum runs over k.
+//! The micro-kernels, generic over the vector register: a tile of C stays in registers while the sum runs over k.
 //!
-//! Two of them hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast. They
-//! differ in how A lies: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are read where
-//! they lie in the image; [`columns`] reads the tile's elements of one k side by side, as in a transposed or packed A. The third,
-//! [`dots`], is for few rows and a transposed B: vectors run along k, and nothing is packed.
+//! Two of them hold `MR × NV` accumulators. B is read along its rows, a vector at a time; every element of A is broadcast.
+//! They differ in the layout of A: [`rows`] follows a pointer per row of the tile, so that the windows of a convolution are
+//! read from the image in place; [`columns`] reads the elements of the tile for one k side by side, as in a transposed or
+//! packed A. The third, [`dots`], is for few rows and a transposed B: vectors run along k, and nothing is packed.
 
-// Closures of the standard library are calls where the inliner's budget ends, so every loop here runs over an index; and an
-// unrolled index is a constant, which may be zero.
+// Closures of the standard library become calls when the inliner's budget is spent, so every loop here runs over an index;
+// and an unrolled index is a constant, which may be zero.
 #![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
 
 use crate::simd::vector::Vector;
 
-/// Steps of k ahead of the sums for which rows of B are prefetched: a panel streams from the second-level cache, whose latency
+/// The distance, in steps of k, at which rows of B are prefetched: a panel streams from the L2 cache, whose latency
 /// the twelve cycles of a step do not cover.
 const PREFETCH_STEPS: usize = 16;
 
-/// Rows of the largest tile of any instruction set.
+/// The number of rows of the largest tile of any instruction set.
 pub(crate) const MAX_ROWS: usize = 12;
 
-/// What happens to a finished tile.
+/// The epilogue of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish<A> {
-    /// True if the tile is added to what C holds.
+    /// True to add the tile to C instead of overwriting C.
     pub(crate) add: bool,
     /// One value per column of the tile, or null.
     pub(crate) bias: *const A,
-    /// True if the result becomes `max(x, 0)`.
+    /// True to apply ReLU, `max(x, 0)`.
     pub(crate) relu: bool,
 }
 
@@ -38,28 +38,28 @@ pub(crate) struct RowTile<'s, A> {
     /// Rows of B, `b_step` apart.
     pub(crate) b: *const A,
     pub(crate) b_step: usize,
-    /// `[MR]` rows of C, used from `c_offset` on; rows from `count` on are not touched.
+    /// `[MR]` pointers to rows of C, used from `c_offset` on; rows from `count` on are not accessed.
     pub(crate) c: *const *mut A,
     pub(crate) c_offset: usize,
     pub(crate) count: usize,
-    /// Columns of C and B, at most `NV` vectors and more than `NV − 1`.
+    /// The number of columns of C and B, at most `NV` vectors and more than `NV − 1`.
     pub(crate) columns: usize,
     pub(crate) finish: Finish<A>,
     pub(crate) ahead: Prefetch<A>,
 }
 
-/// What a tile asks for meanwhile: the rows of A that the next one reads.
+/// The prefetch during a tile of the rows of A that the next tile reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Prefetch<A> {
-    /// Where they start, or null for none.
+    /// The start of the rows, or null for no prefetch.
     from: *const A,
-    /// Elements between what is asked for at once, a line for each row, and from there to the next lines.
+    /// The distances in elements: between the cache lines fetched together, one per row, and to the next set of lines.
     step: isize,
     next: isize,
 }
 
 impl<A> Prefetch<A> {
-    /// Elements of a line.
+    /// The number of elements of a cache line.
     const LINE: usize = 64 / size_of::<A>();
     pub(crate) const NONE: Self = Prefetch {
         from: std::ptr::null(),
@@ -67,13 +67,13 @@ impl<A> Prefetch<A> {
         next: 0,
     };
 
-    /// As many rows as `rows`, of `len` elements and evenly apart, after them.
+    /// The prefetch of as many rows as `rows` after them, of `len` elements and evenly spaced.
     pub(crate) fn after(rows: &[*const A], len: usize) -> Self {
         let bytes = rows[1].addr().wrapping_sub(rows[0].addr()).cast_signed();
         let step = bytes / size_of::<A>().cast_signed();
         let from = rows[rows.len() - 1].wrapping_offset(step);
         let line = Self::LINE.cast_signed();
-        // Rows that touch are one stretch of lines.
+        // Adjacent rows are one contiguous range of lines.
         let (step, next) = if step == len.cast_signed() {
             (line, line * rows.len().cast_signed())
         } else {
@@ -83,7 +83,7 @@ impl<A> Prefetch<A> {
     }
 }
 
-/// A stretch of k: `len` steps of A and B from the elements where they start.
+/// A range of k: `len` steps of A and B from the elements `a` and `b` on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) a: usize,
@@ -98,19 +98,19 @@ pub(crate) struct ColumnTile<'s, A> {
     pub(crate) segments: &'s [Segment],
     pub(crate) a_step: usize,
     pub(crate) b_step: usize,
-    /// `[MR, columns]`, rows `c_step` apart; rows before `skip` are not touched.
+    /// `[MR, columns]`, rows `c_step` apart; rows before `skip` are not accessed.
     pub(crate) c: *mut A,
     pub(crate) c_step: usize,
     pub(crate) skip: usize,
     /// As in [`RowTile`].
     pub(crate) columns: usize,
     pub(crate) add: bool,
-    /// What to ask for meanwhile, a line for each step: where it lies for `a`'s first, and how far apart.
+    /// The address to prefetch, a line for each step, when `a` is at its first element; and the distance of the next.
     pub(crate) ahead: *const A,
     pub(crate) ahead_step: usize,
 }
 
-/// `$body` for every `$i` below `$n`, written out: sums that a variable indexes would live in memory.
+/// Expands `$body` for every constant `$i` below `$n`: accumulators indexed by a variable would not stay in registers.
 macro_rules! unrolled {
     ($i:ident < $n:ident $body:block) => {
         unrolled!(@ $i $n $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24)
@@ -125,11 +125,13 @@ macro_rules! unrolled {
 }
 pub(crate) use unrolled;
 
+/// Computes a [`RowTile`] of `MR` rows and up to `NV` vectors of columns.
+///
 /// # Safety
 /// Every pointer of the tile reaches what its comment says, C's rows are not aliased, and the machine has `V`'s instructions.
 #[inline(always)]
 pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTile<'_, V::Element>) {
-    // A load of a part of a vector takes a slot of the units that add products.
+    // Masked loads compete with multiply-adds for execution ports, so whole vectors have their own kernel.
     // SAFETY: the caller's contract.
     unsafe {
         match t.columns == NV * V::LANES {
@@ -139,7 +141,7 @@ pub(crate) unsafe fn rows<V: Vector, const MR: usize, const NV: usize>(t: &RowTi
     }
 }
 
-/// [`rows`] of a tile whose columns are `WHOLE` vectors, or not.
+/// [`rows`] for a tile whose columns are whole vectors (`WHOLE`), or not.
 ///
 /// # Safety
 /// As [`rows`].
@@ -185,7 +187,7 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
                         let x = V::splat(*a[i].add(k));
                         sums[i] = add_products(sums[i], x, row);
                     });
-                    // Past the last step the pointer may leave its memory: it is not read there.
+                    // Past the last step the pointer may leave its allocation; it is not read there.
                     b = b.wrapping_add(t.b_step);
                     k += 1;
                 }
@@ -193,7 +195,7 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
         }
         let f = &t.finish;
         let biased = !f.bias.is_null();
-        // Asked once for all rows: a short sum takes no longer than its questions.
+        // Tested once for all rows, because branches take as long as a short sum.
         if t.count == MR && !f.add && !biased && !f.relu {
             unrolled!(i < MR {
                 store(sums[i], (*t.c.add(i)).add(t.c_offset), last);
@@ -224,11 +226,13 @@ unsafe fn rows_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: bool
     }
 }
 
+/// Computes a [`ColumnTile`] of `MR` rows and up to `NV` vectors of columns.
+///
 /// # Safety
 /// As [`rows`].
 #[inline(always)]
 pub(crate) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &ColumnTile<'_, V::Element>) {
-    // A load of a part of a vector takes a slot of the units that add products.
+    // Masked loads compete with multiply-adds for execution ports, so whole vectors have their own kernel.
     // SAFETY: the caller's contract.
     unsafe {
         match t.columns == NV * V::LANES {
@@ -238,7 +242,7 @@ pub(crate) unsafe fn columns<V: Vector, const MR: usize, const NV: usize>(t: &Co
     }
 }
 
-/// [`columns`] of a tile whose columns are `WHOLE` vectors, or not.
+/// [`columns`] for a tile whose columns are whole vectors (`WHOLE`), or not.
 ///
 /// # Safety
 /// As [`columns`].
@@ -264,7 +268,7 @@ unsafe fn columns_of<V: Vector, const MR: usize, const NV: usize, const WHOLE: b
                     let x = V::splat(*a.add(i));
                     sums[i] = add_products(sums[i], x, row);
                 });
-                // Past the last step, and in an empty segment, the pointers may leave their memory: they are not read there.
+                // Past the last step, and in an empty segment, the pointers may leave their allocation; they are not read.
                 a = a.wrapping_add(t.a_step);
                 b = b.wrapping_add(t.b_step);
             }
@@ -287,10 +291,10 @@ pub(crate) struct DotTile<A> {
     pub(crate) len: usize,
 }
 
-/// Rows and columns of a [`DotTile`].
+/// The number of rows and columns of a [`DotTile`].
 pub(crate) const DOTS: usize = 4;
 
-/// The first `MR` rows of the tile; the others stay as they are.
+/// Computes the first `MR` rows of the tile; the others stay as they are.
 ///
 /// # Safety
 /// Every pointer of the tile that is used reaches `len` elements, and the machine has `V`'s instructions.

@@ -1,21 +1,21 @@
 //! Matrix products: micro-kernels for each instruction set, and the loops around them.
 //!
 //! ```text
-//! microkernel   a tile of C in registers, in three forms
+//! microkernel   the micro-kernels: a tile of C in registers, in three forms
 //! kernels       the micro-kernels of this machine
-//! pack          B, cut along k and laid out in panels for the micro-kernels
+//! pack          packing of B: cut along k and laid out in panels
 //! square        the micro-kernel of transpositions
-//! transpose     a matrix, a square of vectors at a time
-//! indirect      A has rows of k, found by pointers: matrices, and windows of images (an indirect GEMM)
-//! transposed_a  A has columns of k
-//! small_m       few rows of A, and a transposed B that is read where it lies
-//! plan          the algorithms of a product of two matrices, and which is taken
-//! product       what each of them does
-//! blocking      the blocks that fit this machine's caches
+//! transpose     transposition of a matrix, a square of vectors at a time
+//! indirect      A has rows that are contiguous in k, given by pointers: matrices, and windows of images (indirect GEMM)
+//! transposed_a  A has columns that are contiguous
+//! small_m       few rows of A, and a transposed B that is read in place
+//! plan          the algorithms of a product of two matrices, and the choice between them
+//! product       the implementation of each algorithm
+//! blocking      block sizes for this machine's caches
 //! ```
 //!
-//! A product is cut into blocks of C for threads ([`blocks`]); sizes alone decide where. Within a block, every element of C
-//! is one sum over k in order, a block of k at a time.
+//! A product is cut into blocks of C for threads ([`blocks`]); the cuts depend on sizes alone. Within a block, every element
+//! of C is one sum over k in order, one block of k after the other.
 
 pub(crate) mod blocking;
 pub(crate) mod indirect;
@@ -48,14 +48,14 @@ use crate::parallel::chunks_mut;
 use kiln_core::Result;
 use ndarray::{ArrayViewMut2, Axis};
 
-/// Multiply-adds of one block of a large product, about.
+/// The approximate number of multiply-adds of one block of a large product.
 pub(crate) const BLOCK_WORK: usize = 1 << 20;
 
-/// Multiply-adds up to which a product stays on one thread: 40 µs of a core with AVX-512, of which waking another would take
-/// back what it saves.
+/// The number of multiply-adds up to which a product stays on one thread: 40 µs on a core with AVX-512, of which waking
+/// another thread would take as much as it saves.
 pub(crate) const SERIAL_THRESHOLD: usize = 2 * BLOCK_WORK;
 
-/// A block of C while a product fills it: rows of contiguous columns.
+/// A block of C that a product writes: rows of contiguous columns.
 pub(crate) struct CTile<'a, A> {
     c: *mut A,
     rows: usize,
@@ -66,7 +66,7 @@ pub(crate) struct CTile<'a, A> {
 
 impl<'a, A> CTile<'a, A> {
     /// # Panics
-    /// When the columns of `c` are not contiguous: a bug in the op.
+    /// If the columns of `c` are not contiguous: a bug in the op.
     pub(crate) fn new(mut c: ArrayViewMut2<'a, A>) -> Self {
         let (rows, columns) = c.dim();
         assert!(columns <= 1 || c.strides()[1] == 1, "columns of C are contiguous");
@@ -81,14 +81,14 @@ impl<'a, A> CTile<'a, A> {
         }
     }
 
-    /// Where row `row` starts.
+    /// The start of row `row`.
     fn row(&mut self, row: usize) -> *mut A {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: the view that this was made of has more than `row` rows, `step` apart.
         unsafe { self.c.add(row * self.step) }
     }
 
-    /// Where the rows from `first` on start.
+    /// Fills `to` with the starts of the rows from `first` on.
     fn rows(&mut self, first: usize, to: &mut [*mut A]) {
         assert!(first + to.len() <= self.rows, "rows of the target");
         let first = self.c.wrapping_add(first * self.step);
@@ -105,7 +105,7 @@ impl<'a, A> CTile<'a, A> {
 }
 
 impl<A: Gemm> CTile<'_, A> {
-    /// The epilogue of all rows; the first column is column `first` of the whole C.
+    /// Applies the epilogue to all rows; the first column is column `first` of the whole C.
     fn finish(&mut self, first: usize, e: Epilogue<'_, A>) {
         if e.is_none() {
             return;
@@ -118,19 +118,19 @@ impl<A: Gemm> CTile<'_, A> {
     }
 }
 
-/// `c` as a matrix.
+/// A view of `c` as a matrix.
 ///
 /// # Panics
-/// When `c` has another size: a bug in the op.
+/// If `c` has another size: a bug in the op.
 pub(crate) fn matrix<A>(c: &mut [A], rows: usize, columns: usize) -> ArrayViewMut2<'_, A> {
     ArrayViewMut2::from_shape((rows, columns), c).expect("C has rows·columns elements")
 }
 
-/// What is done to one block of C, given the row and column where the block starts.
+/// A task on one block of C, given the row and column where the block starts.
 pub(crate) type Task<'f, A> = dyn Fn([usize; 2], ArrayViewMut2<'_, A>) -> Result<()> + Sync + 'f;
 
-/// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel; rows are cut at multiples of `unit`, into halves
-/// that two threads need as long for. Where the cuts fall depends on the shape alone.
+/// Runs `f(origin, block)` over blocks of at most `size` of `c`, in parallel. Rows are cut at multiples of `unit`, into halves
+/// of equal work. The cuts depend on the shape alone.
 pub(crate) fn blocks<A: Send>(
     c: ArrayViewMut2<'_, A>,
     size: [usize; 2],
@@ -174,7 +174,7 @@ fn halves<A: Send>(
     low.and(high)
 }
 
-/// `c[i]` becomes the sum of element `i` of every part, first to last.
+/// Sets `c[i]` to the sum of element `i` of all parts, first to last.
 pub(crate) fn sum_parts<A: Gemm>(parts: &[A], c: &mut [A]) {
     let size = c.len();
     chunks_mut(c, 1, parts.len() / size.max(1), |at, chunk| {

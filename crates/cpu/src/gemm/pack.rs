@@ -1,5 +1,5 @@
-//! The right operand of a product: cut along k into units that stay in cache, and turned into panels that the
-//! micro-kernels read front to back.
+//! The packing of B: B is cut along k into blocks that stay in cache, and copied to panels that the micro-kernels read
+//! front to back.
 
 use crate::fork::in_pool;
 use crate::gemm::kernels::Gemm;
@@ -13,11 +13,11 @@ use kiln_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Steps of k in one unit, about; BLIS's KC. A panel of it is as large as a first-level cache. The same on every machine, because
-/// sums are rounded at its borders.
+/// The approximate number of steps of k in one block, BLIS's `KC`. A panel of it is as large as an L1 cache. It is the same
+/// on every machine, because sums are rounded at the ends of blocks.
 pub(crate) const UNIT: usize = 384;
 
-/// A stretch of k: of `taps`, the steps `steps` of each.
+/// A block of k: the steps `steps` of each of `taps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KBlock {
     pub(crate) taps: Range<usize>,
@@ -30,12 +30,12 @@ impl KBlock {
     }
 }
 
-/// Cuts `taps · steps` into units of about [`UNIT`].
+/// Cuts `taps · steps` into blocks of about [`UNIT`].
 fn units(taps: usize, steps: usize) -> Vec<KBlock> {
     units_of(taps, steps, UNIT)
 }
 
-/// Cuts `taps · steps` into units of about `unit`: several taps where they are short, a part of one where they are long.
+/// Cuts `taps · steps` into blocks of about `unit`: several taps where they are short, a part of one where they are long.
 fn units_of(taps: usize, steps: usize, unit: usize) -> Vec<KBlock> {
     let mut out = Vec::new();
     if steps > unit {
@@ -62,7 +62,7 @@ fn units_of(taps: usize, steps: usize, unit: usize) -> Vec<KBlock> {
     out
 }
 
-/// Where a right operand lies: element `(tap, k, n)` at `taps[tap] + k·k_step + n·n_step`, one of the steps being 1.
+/// B in memory: element `(tap, k, n)` is at `taps[tap] + k·k_step + n·n_step`, and one of the steps is 1.
 #[derive(Clone, Copy)]
 pub(crate) struct BOperand<'a, A> {
     pub(crate) data: &'a [A],
@@ -73,27 +73,27 @@ pub(crate) struct BOperand<'a, A> {
     pub(crate) n_step: usize,
 }
 
-/// A right operand as the micro-kernels read it.
+/// B in the layout that the micro-kernels read.
 pub(crate) struct Panels<'a, A> {
     data: Data<'a, A>,
     pub(crate) units: Vec<KBlock>,
     pub(crate) columns: usize,
-    /// Columns of all panels but the last.
+    /// The number of columns of all panels but the last.
     width: usize,
     lanes: usize,
 }
 
 enum Data<'a, A> {
-    /// Rows as they lie in memory, so far apart.
+    /// Rows read in place, with their distance.
     Direct(&'a [A], usize),
-    /// For each unit, panels of `[unit, width]`.
+    /// For each block of k, panels of `[unit, width]`.
     Packed(CpuBuffer),
-    /// Panels of `[steps, width]`, so far apart.
+    /// Panels of `[steps, width]`, with their distance.
     Lent(&'a [A], usize),
 }
 
 impl<'a, A: Gemm> Panels<'a, A> {
-    /// Reads `source` where it lies when that is possible (one tap, rows contiguous), without copying it.
+    /// Reads `source` in place, without copying, if it has one tap and contiguous rows; `None` otherwise.
     pub(crate) fn direct(kernels: &Kernels<A>, source: BOperand<'a, A>) -> Option<Self> {
         (source.n_step == 1 && source.taps.len() == 1 && source.steps > 0 && source.columns > 0).then(|| {
             let data = &source.data[source.taps[0]..];
@@ -108,8 +108,8 @@ impl<'a, A: Gemm> Panels<'a, A> {
         })
     }
 
-    /// Panels that someone else filled in, of one tap: number `p` is `[steps, width]` from `p·apart` of `data` on, where `width` is
-    /// that of a panel, or what is left of the columns rounded up to vectors. Units have at most `unit` steps.
+    /// Panels that the caller has filled in, of one tap. Panel `p` is `[steps, width]` from `p·apart` of `data` on, where
+    /// `width` is that of a panel, or the remaining columns rounded up to vectors. Blocks of k have at most `unit` steps.
     pub(crate) fn lent(
         kernels: &Kernels<A>,
         data: &'a [A],
@@ -126,13 +126,13 @@ impl<'a, A: Gemm> Panels<'a, A> {
         }
     }
 
-    /// Copies `source` into panels, on every thread when it is large.
+    /// Packs `source` into panels, on all threads if it is large.
     pub(crate) fn packed(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
         let parallel = source.taps.len() * source.steps * source.columns > 2 * GRAIN;
         Panels::pack(cpu, kernels, source, parallel)
     }
 
-    /// As [`Panels::packed`], on the calling thread, whose caches then hold the panels.
+    /// As [`Panels::packed`], but on the calling thread, whose caches then hold the panels.
     pub(crate) fn packed_here(cpu: &Cpu, kernels: &Kernels<A>, source: BOperand<'_, A>) -> Result<Panels<'static, A>> {
         Panels::pack(cpu, kernels, source, false)
     }
@@ -168,12 +168,12 @@ impl<'a, A: Gemm> Panels<'a, A> {
         })
     }
 
-    /// Steps of the longest unit.
+    /// The number of steps of the longest block of k.
     pub(crate) fn longest(&self) -> usize {
         self.units.iter().map(KBlock::len).max().unwrap_or(0)
     }
 
-    /// The rows of unit number `u` in the panel that starts at column `column`, and how far apart they are.
+    /// The rows of block `u` of k in the panel that starts at column `column`, and the distance between rows.
     pub(crate) fn rows(&self, u: usize, column: usize) -> (&[A], usize) {
         debug_assert!(column.is_multiple_of(self.width));
         match &self.data {
@@ -195,10 +195,10 @@ impl<'a, A: Gemm> Panels<'a, A> {
     }
 }
 
-/// Rows ahead of the one being copied that are asked for.
+/// The distance, in rows, at which packing prefetches.
 const FETCH: usize = 16;
 
-/// Fills one panel `[unit, columns rounded up to vectors]`; what lies past `columns` is never read.
+/// Fills one panel `[unit, columns rounded up to vectors]`; the elements past `columns` are never read.
 fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lanes: usize, panel: &mut [A]) {
     let (count, width) = (columns.len(), columns.len().next_multiple_of(lanes));
     let mut panel = panel;
@@ -207,7 +207,7 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lane
         panel = rest;
         let at = s.taps[tap] + unit.steps.start * s.k_step + columns.start * s.n_step;
         if s.n_step == 1 {
-            // Of a constant length, a copy is a few moves in place of a call.
+            // A copy of constant length compiles to a few moves instead of a call.
             match count {
                 32 => copy_rows::<A, 32>(&s.data[at..], s.k_step, to),
                 16 => copy_rows::<A, 16>(&s.data[at..], s.k_step, to),
@@ -223,7 +223,7 @@ fn pack<A: Gemm>(s: &BOperand<'_, A>, unit: &KBlock, columns: Range<usize>, lane
     }
 }
 
-/// Copies rows of `N` elements, `step` apart, next to one another.
+/// Copies rows of `N` elements, `step` apart, side by side.
 fn copy_rows<A: Gemm, const N: usize>(from: &[A], step: usize, to: &mut [A]) {
     vectorized(
         #[inline(always)]

@@ -1,4 +1,4 @@
-//! The algorithms of a matrix product: what each of them can do, what it costs, and which is taken.
+//! The algorithms of a matrix product: which shapes each supports, its cost, and the choice between them.
 //!
 //! The choice depends on the shape and the width of this machine's vectors.
 
@@ -7,7 +7,7 @@ use crate::gemm::{BLOCK_WORK, microkernel};
 use crate::parallel::GRAIN;
 use kiln_core::ops::MatmulParams;
 
-/// The sizes of `C = A·B`, `m×k` by `k×n`, and which of its operands are stored transposed.
+/// The sizes of `C = A·B`, `m×k` by `k×n`, and the storage order of the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GemmShape {
     pub(crate) m: usize,
@@ -29,7 +29,7 @@ impl GemmShape {
         }
     }
 
-    /// Multiply-adds.
+    /// The number of multiply-adds.
     pub(crate) fn work(&self) -> usize {
         self.m.saturating_mul(self.n).saturating_mul(self.k)
     }
@@ -46,34 +46,34 @@ impl GemmShape {
     }
 }
 
-/// A way to compute a product. All but [`SmallM`](Algorithm::SmallM) and [`SplitK`](Algorithm::SplitK) give the same bits.
+/// An algorithm for a product. All but [`SmallM`](Algorithm::SmallM) and [`SplitK`](Algorithm::SplitK) give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
-    /// Panels of B that all tasks share.
+    /// All tasks share packed panels of B.
     Packed,
-    /// Panels of a few columns of B that every task makes for itself, and that its core's cache keeps.
+    /// Every task packs the few columns of B that it needs, which stay in its core's cache.
     PackedByTask,
-    /// Rows of B where they lie.
+    /// The rows of B are read in place.
     Unpacked,
-    /// Sums along k, in vectors, of rows of A and of a transposed B where they lie.
+    /// Vectors run along k, over rows of A and of a transposed B, both read in place.
     SmallM,
-    /// The product `Cᵀ = Bᵀ·Aᵀ`, of which A is packed and a transposed B is read where it lies.
+    /// `Cᵀ = Bᵀ·Aᵀ` is computed: A is packed, and a transposed B is read in place.
     InducedTranspose,
-    /// Products of so many parts of k, added in order.
+    /// The product is the sum, in order, of products over this many parts of k.
     SplitK(usize),
 }
 
-/// Rows up to which [`Algorithm::SmallM`] is for.
+/// The largest number of rows for [`Algorithm::SmallM`].
 const SMALL_M: usize = 4 * microkernel::DOTS;
 
-/// Steps of k in a part of [`Algorithm::SplitK`], about, and the most parts.
+/// The approximate number of steps of k in a part of [`Algorithm::SplitK`], and the largest number of parts.
 const SPLIT_STEPS: usize = 1024;
 const MOST_PARTS: usize = 16;
 
-/// Elements of C up to which [`Algorithm::SplitK`] is for: larger ones are tasks enough.
+/// The largest number of elements of C for [`Algorithm::SplitK`]; a larger C makes enough tasks by itself.
 const SPLIT_C: usize = 1 << 14;
 
-/// Elements of B that a second-level cache keeps with its copy.
+/// The largest number of elements of B that stay in an L2 cache together with their copy.
 const IN_CACHE: usize = 1 << 19;
 
 impl Algorithm {
@@ -91,7 +91,7 @@ impl Algorithm {
         every.into_iter().filter(move |a| a.supports(&s))
     }
 
-    /// How profiles call it.
+    /// The name in profiles.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Algorithm::Packed => "packed",
@@ -103,7 +103,7 @@ impl Algorithm {
         }
     }
 
-    /// True if it can compute a product of this shape whose C is not empty.
+    /// True if the algorithm can compute a product of this shape; C must not be empty.
     pub(crate) fn supports(self, s: &GemmShape) -> bool {
         match self {
             Algorithm::Packed | Algorithm::PackedByTask | Algorithm::InducedTranspose => true,
@@ -113,18 +113,18 @@ impl Algorithm {
         }
     }
 
-    /// Multiply-adds of full vectors of `lanes` elements that take about as long on one core. What an element of an operand costs
-    /// was measured on Emerald Rapids.
+    /// The estimated time on one core, in multiply-adds in full vectors of `lanes` elements. The costs per element of an
+    /// operand were measured on Emerald Rapids.
     pub(crate) fn cost(self, s: &GemmShape, lanes: usize) -> usize {
         let &GemmShape { m, n, k, .. } = s;
         let product = |a: usize, b: usize| a.saturating_mul(b);
-        // Tiles are two vectors wide: one alone takes as long to load its operands.
+        // Tiles are two vectors wide; a tile of one takes as long, for loading its operands.
         let tiles = |rows: usize, columns: usize| product(product(rows, k), columns.next_multiple_of(2 * lanes));
         let (a, b, c) = (product(m, k), product(k, n), product(m, n));
         match self {
             Algorithm::Packed => {
-                // One thread makes a small copy while the others wait; for a larger one they are started; and the largest go through
-                // the third level.
+                // One thread packs a small B while the others wait; packing a larger one starts threads; the largest pass
+                // through the L3 cache.
                 let (each, start) = match b {
                     _ if b <= 2 * GRAIN => (40, 0),
                     _ if b <= IN_CACHE => (20, BLOCK_WORK),
@@ -132,7 +132,7 @@ impl Algorithm {
                 };
                 tiles(m, n).saturating_add(product(b, each)).saturating_add(start)
             }
-            // Tasks of few columns read A more often.
+            // Tasks have few columns, so A is read more often.
             Algorithm::PackedByTask => {
                 let copies = product(b, 22 * m.div_ceil(512));
                 (tiles(m, n) / 25).saturating_mul(26).saturating_add(copies)
@@ -143,13 +143,13 @@ impl Algorithm {
                 tiles(m, n).saturating_add(product(b, each * m.div_ceil(48)))
             }
             Algorithm::SmallM => (product(c, k) / 4).saturating_mul(5).saturating_add(product(b, 12)),
-            // A B whose columns are contiguous would be gathered.
+            // A B that is not transposed would have to be gathered.
             Algorithm::InducedTranspose if !s.trans_b => usize::MAX,
             Algorithm::InducedTranspose => {
                 let copies = product(a.saturating_add(c), 30);
                 (tiles(n, m) / 12).saturating_mul(13).saturating_add(copies)
             }
-            // The others leave threads without a task.
+            // The other algorithms would leave threads without a task.
             Algorithm::SplitK(_) => tiles(m, n) / 4,
         }
     }

@@ -1,4 +1,4 @@
-//! Matrix products by each of the algorithms of [`plan`](crate::gemm::plan).
+//! Matrix products, by each of the algorithms of [`plan`](crate::gemm::plan).
 
 #[cfg(test)]
 mod tests;
@@ -22,22 +22,22 @@ pub(crate) struct Product<'a, A: 'static> {
     pub(crate) shape: GemmShape,
     a: &'a [A],
     b: &'a [A],
-    /// Elements from one stored row of each operand to the next.
+    /// The distance in elements from one stored row to the next, of A and of B.
     a_step: usize,
     b_step: usize,
     kernels: &'a Kernels<A>,
 }
 
-/// The micro-kernels for `n` columns: those of the shortest vectors that hold them.
+/// The micro-kernels for `n` columns: those with the shortest vectors that hold them.
 fn kernels<A: Gemm>(n: usize) -> &'static Kernels<A> {
     let all = A::all_kernels();
-    // The last set is portable, and no match for one of this machine's.
+    // The last set is the portable one, which is slower than any vector set of the machine.
     let narrow = all[..all.len() - 1].iter().rev().find(|k| n <= k.lanes);
     narrow.unwrap_or(&all[0])
 }
 
 impl<'a, A: Gemm> Product<'a, A> {
-    /// The product of the matrices at the start of `a` and `b`, whose rows touch.
+    /// The product of the matrices at the start of `a` and `b`, whose rows are adjacent.
     pub(crate) fn new(shape: GemmShape, a: &'a [A], b: &'a [A]) -> Self {
         let GemmShape { m, n, k, .. } = shape;
         Product {
@@ -50,7 +50,7 @@ impl<'a, A: Gemm> Product<'a, A> {
         }
     }
 
-    /// The same product over the steps `from..to` of k alone.
+    /// The same product, restricted to the steps `from..to` of k.
     fn part(self, from: usize, to: usize) -> Self {
         let GemmShape { trans_a, trans_b, .. } = self.shape;
         Product {
@@ -76,7 +76,7 @@ impl<'a, A: Gemm> Product<'a, A> {
         }
     }
 
-    /// B's columns `columns` where they lie.
+    /// The columns `columns` of B, in place.
     fn source(&self, columns: Range<usize>) -> BOperand<'a, A> {
         let (k_step, n_step) = if self.shape.trans_b {
             (1, self.b_step)
@@ -93,12 +93,12 @@ impl<'a, A: Gemm> Product<'a, A> {
         }
     }
 
-    /// B's columns `columns` in panels that this thread makes.
+    /// The columns `columns` of B, packed on this thread.
     fn panels(&self, cpu: &Cpu, columns: Range<usize>) -> Result<Panels<'a, A>> {
         Panels::packed_here(cpu, self.kernels, self.source(columns))
     }
 
-    /// Rows `row…` of the product with the columns `column…` of `b`, as many as the target has; `add` keeps what it holds.
+    /// Computes a block of C, with its origin at row `row` and column `column` of the product; `add` adds to C.
     fn block(
         &self,
         b: &Panels<'_, A>,
@@ -120,7 +120,7 @@ impl<'a, A: Gemm> Product<'a, A> {
         gemm_nn(self.kernels, a, b, column, CTile::new(c), e, add);
     }
 
-    /// Computes the product by `algorithm`, which supports it.
+    /// Computes the product by `algorithm`, which must support its shape.
     pub(crate) fn run(
         self,
         cpu: &Cpu,

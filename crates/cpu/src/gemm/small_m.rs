@@ -1,12 +1,12 @@
-//! Products of few rows with a transposed right operand: sums along k, in vectors, of operands where they lie.
+//! Products of few rows of A with a transposed B: vectors run along k, and both operands are read in place.
 
 use crate::gemm::kernels::Gemm;
 use crate::gemm::kernels::Kernels;
 use crate::gemm::microkernel::{DOTS, DotTile};
 use crate::gemm::{CTile, Epilogue};
 
-/// `C[i, j] = f(Σ A[i·a_step + k]·B[(first + j)·b_step + k] + bias[first + j])` over `k < len`, for every element of the target, on the
-/// calling thread.
+/// Computes `C[i, j] = f(Σ A[i·a_step + k]·B[(first + j)·b_step + k] + bias[first + j])` over `k < len`, for every element
+/// of the target, on the calling thread.
 pub(crate) fn gemm_nt_small<A: Gemm>(
     kernels: &Kernels<A>,
     (a, a_step): (&[A], usize),
@@ -19,7 +19,7 @@ pub(crate) fn gemm_nt_small<A: Gemm>(
     let (rows, columns) = (c.rows, c.columns);
     for row in (0..rows).step_by(DOTS) {
         let height = DOTS.min(rows - row);
-        // Rows and columns past the end repeat the last one, and are not kept.
+        // Rows and columns past the end repeat the last one; their results are not stored.
         let a = [0, 1, 2, 3].map(|i| a[(row + i.min(height - 1)) * a_step..][..len].as_ptr());
         for column in (0..columns).step_by(DOTS) {
             let width = DOTS.min(columns - column);

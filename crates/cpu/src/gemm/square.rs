@@ -1,4 +1,4 @@
-//! The micro-kernel of transpositions: a square of as many vectors as a vector has elements, in registers.
+//! The micro-kernel of transpositions: a square block of as many vectors as a vector has elements, in registers.
 
 // As in the other micro-kernels: loops over an index are unrolled, and vectors stay in registers.
 #![allow(clippy::needless_range_loop, clippy::absurd_extreme_comparisons)]
@@ -6,8 +6,8 @@
 use crate::gemm::microkernel::unrolled;
 use crate::simd::vector::Vector;
 
-/// A part of a matrix to transpose at once: `to[k·to_step + n] = from[n·from_step + k]` for `n < rows` and `k < columns`, both at most the
-/// elements of a vector.
+/// A block of a matrix to transpose: `to[k·to_step + n] = from[n·from_step + k]` for `n < rows` and `k < columns`, both at
+/// most the number of elements of a vector.
 pub(crate) struct Square<A> {
     pub(crate) from: *const A,
     pub(crate) from_step: usize,
@@ -17,9 +17,11 @@ pub(crate) struct Square<A> {
     pub(crate) columns: usize,
 }
 
+/// Transposes a [`Square`].
+///
 /// # Safety
-/// Every element of the square is readable, and writable where it goes; `N` is the count of elements of `V`, whose instructions the
-/// machine has.
+/// Every element of the block is readable in `from` and writable in `to`; `N` is the number of elements of `V`, whose
+/// instructions the machine has.
 #[inline(always)]
 pub(crate) unsafe fn square<V: Vector, const N: usize>(s: &Square<V::Element>) {
     let mut x = [V::zero(); N];
@@ -28,7 +30,7 @@ pub(crate) unsafe fn square<V: Vector, const N: usize>(s: &Square<V::Element>) {
     unsafe {
         if s.rows == N && s.columns == N {
             unrolled!(i < N {
-                // The lines after the next square.
+                // Prefetches the rows of the block after the next.
                 V::prefetch(from.wrapping_add(2 * N));
                 x[i] = V::load(from);
                 from = from.wrapping_add(s.from_step);
@@ -42,8 +44,8 @@ pub(crate) unsafe fn square<V: Vector, const N: usize>(s: &Square<V::Element>) {
             });
         }
     }
-    // Each turn interleaves the first half of the vectors with the second, which moves one bit of an element's row into its place
-    // along the vector; after all bits the matrix is transposed.
+    // Each round interleaves the first half of the vectors with the second, which moves one bit of an element's row index into
+    // its lane index; after all bits the block is transposed.
     let mut turns = 1;
     while turns < N {
         let mut y = x;

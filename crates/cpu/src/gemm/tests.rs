@@ -1,4 +1,4 @@
-//! Every set of micro-kernels that this machine runs, against sums one product at a time.
+//! Compares every set of micro-kernels of this machine with sums of one product at a time.
 
 use super::*;
 use crate::Cpu;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 fn values<A: Scalar>(len: usize, stream: u32) -> Vec<A> {
     let key = Key::new(11, stream, 0);
-    // Few bits: sums are exact in any order, so results can be compared bit by bit.
+    // Values of few bits: sums are exact in any order, so results can be compared bit by bit.
     (0..len as u64)
         .map(|i| A::of((f64::from(uniform(key.word(i))) * 16.0).floor() / 8.0 - 1.0))
         .collect()
@@ -39,7 +39,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// What C becomes where no sum is stored.
+/// The value of C where no sum is stored.
 const GUARD: f64 = 77.0;
 
 fn check<A: Scalar>(case: &Case) {
@@ -75,7 +75,7 @@ fn check<A: Scalar>(case: &Case) {
     for kernels in A::all_kernels() {
         let packed = Panels::packed(&cpu, kernels, source).unwrap();
         for panels in [Some(packed), Panels::direct(kernels, source)].into_iter().flatten() {
-            // Rows of C lie twice as far apart as they must, in reverse order.
+            // Rows of C are twice as far apart as necessary, and in reverse order.
             let mut c = vec![A::of(GUARD); m * 2 * n];
             let view = matrix(&mut c, m, 2 * n);
             let view = view.split_at(Axis(1), n).0;
@@ -114,7 +114,7 @@ fn check<A: Scalar>(case: &Case) {
     }
 }
 
-/// The same with rows of A that are evenly apart: touching, and so that a first-level cache holds few of them at once.
+/// The same with evenly spaced rows of A: adjacent ones, and ones that share a set of an L1 cache.
 fn check_matrix<A: Scalar>(case: &Case) {
     let cpu = Cpu::poisoned();
     let &Case { m, n, relu, bias, .. } = case;
@@ -133,7 +133,7 @@ fn check_matrix<A: Scalar>(case: &Case) {
         activation: if relu { Activation::Relu } else { Activation::None },
     };
     for a_step in [k, 1024] {
-        // Nothing lies behind the last row.
+        // The slice ends with the last row.
         let a: Vec<A> = values((m - 1) * a_step + k, 1);
         let want = |i: usize, j: usize| {
             let sum: f64 = (0..k).map(|l| a[i * a_step + l].f64() * b[l * n + j].f64()).sum();
@@ -143,7 +143,7 @@ fn check_matrix<A: Scalar>(case: &Case) {
         for kernels in A::all_kernels() {
             let packed = Panels::packed(&cpu, kernels, source).unwrap();
             for panels in [Some(packed), Panels::direct(kernels, source)].into_iter().flatten() {
-                // From the second panel on, when there is one.
+                // From the second panel on, if there is one.
                 let first = if n > kernels.panel() { kernels.panel() } else { 0 };
                 let width = n - first;
                 let mut c = vec![A::of(GUARD); m * (width + 3)];

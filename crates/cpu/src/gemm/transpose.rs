@@ -1,14 +1,14 @@
-//! Transpositions, a square of vectors at a time.
+//! Transpositions, a square block of vectors at a time.
 
 use crate::gemm::CTile;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::square::Square;
 use std::marker::PhantomData;
 
-/// `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`: a transposition.
+/// Transposes: `to[k·width + n] = from[n·step + k]` for `k < steps`, `n < columns`.
 ///
 /// # Panics
-/// When either slice is too short, or rows of `to` overlap: a bug in the op.
+/// If either slice is too short, or rows of `to` overlap: a bug in the op.
 pub(crate) fn transpose<A: Gemm>(from: &[A], step: usize, steps: usize, columns: usize, to: &mut [A], width: usize) {
     if steps == 0 || columns == 0 {
         return;
@@ -30,10 +30,10 @@ pub(crate) fn transpose<A: Gemm>(from: &[A], step: usize, steps: usize, columns:
     );
 }
 
-/// Element `[k, n]` of `to` becomes `from[n·step + k]`.
+/// Sets element `[k, n]` of `to` to `from[n·step + k]`.
 ///
 /// # Panics
-/// When `from` is too short: a bug in the op.
+/// If `from` is too short: a bug in the op.
 pub(crate) fn transpose_tile<A: Gemm>(from: &[A], step: usize, mut to: CTile<'_, A>) {
     let (steps, columns) = (to.rows, to.columns);
     if steps == 0 || columns == 0 {
@@ -52,8 +52,8 @@ pub(crate) fn transpose_tile<A: Gemm>(from: &[A], step: usize, mut to: CTile<'_,
                 rows: n.min(columns - row),
                 columns: n.min(steps - column),
             };
-            // SAFETY: `from` was compared above, and the tile has all of the square, exclusively borrowed; the instructions are this
-            // machine's, as `Kernels` hands out no others.
+            // SAFETY: `from` was compared above, and the tile has all of the block, exclusively borrowed; the instructions
+            // are this machine's, as `Kernels` hands out no others.
             unsafe { (kernels.square)(&square) };
         }
     }
@@ -70,7 +70,7 @@ mod tests {
                 let n = kernels.lanes;
                 for (rows, columns) in [(n, n), (1, n), (n, 1), (n - 1, n), (n, n - 1), (2, 3)] {
                     let (from_step, to_step) = (columns + 2, rows + 1);
-                    // Nothing lies behind the last row of either.
+                    // Both slices end with the last row.
                     let from: Vec<A> = (0..(rows - 1) * from_step + columns).map(of).collect();
                     let mut to = vec![of(9999); (columns - 1) * to_step + rows];
                     let square = Square {
@@ -81,7 +81,7 @@ mod tests {
                         rows,
                         columns,
                     };
-                    // SAFETY: both slices end with the last element of the square; the set is one of this machine's.
+                    // SAFETY: both slices end with the last element of the block; the instruction set is one of this machine's.
                     unsafe { (kernels.square)(&square) };
                     for (at, got) in to.iter().enumerate() {
                         let (k, i) = (at / to_step, at % to_step);

@@ -1,4 +1,4 @@
-//! Products whose left operand has columns that are contiguous: transposed matrices, and the gradients of weights.
+//! Products whose A has contiguous columns: transposed matrices, and the gradients of weights.
 
 use crate::gemm::CTile;
 use crate::gemm::kernels::Gemm;
@@ -6,7 +6,7 @@ use crate::gemm::kernels::{Kernels, MicroKernels};
 use crate::gemm::microkernel::{ColumnTile, Segment};
 use crate::gemm::pack::Panels;
 
-/// The left operand, stored by k: step `k` of a segment is `rows` elements from `segment.a + k·step`.
+/// A, stored by k: step `k` of a segment is the `rows` elements from `segment.a + k·step` on.
 #[derive(Clone, Copy)]
 pub(crate) struct AOperand<'a, A> {
     pub(crate) data: &'a [A],
@@ -22,8 +22,8 @@ impl<A> AOperand<'_, A> {
     }
 }
 
-/// `C[i, j] (+)= Σ_s Σ_k A[s.a + k·a.step + i] · B[s.b + k·b.step + j]` for every element of the target, on the calling
-/// thread; `add` keeps what C holds.
+/// Computes `C[i, j] (+)= Σ_s Σ_k A[s.a + k·a.step + i] · B[s.b + k·b.step + j]` for every element of the target, on the
+/// calling thread; with `add` it is added to C.
 pub(crate) fn gemm_tn_segmented<A: Gemm>(
     kernels: &Kernels<A>,
     segments: &[Segment],
@@ -60,8 +60,8 @@ pub(crate) fn gemm_tn_segmented<A: Gemm>(
     }
 }
 
-/// As [`gemm_tn_segmented`] with one segment, for a B in panels: `C[i, j] (+)= Σ A[k·a.step + i] · B[k, first + j]`.
-/// `first` is a multiple of a panel's width.
+/// As [`gemm_tn_segmented`] with one segment and B in panels: `C[i, j] (+)= Σ A[k·a.step + i] · B[k, first + j]`.
+/// `first` is a multiple of the panel width.
 pub(crate) fn gemm_tn<A: Gemm>(
     kernels: &Kernels<A>,
     a: AOperand<'_, A>,
@@ -74,7 +74,7 @@ pub(crate) fn gemm_tn<A: Gemm>(
     if b.units.is_empty() && !add {
         (0..rows).for_each(|i| c.slice(i).fill(A::default()));
     }
-    // With more panels than this, a tile of A is copied to lie in one piece.
+    // With more panels than this, a tile of A is packed.
     let copied = columns > 2 * kernels.panel();
     let mut packed = vec![A::default(); if copied { b.longest() * kernels.tile() } else { 0 }];
     for (u, unit) in b.units.iter().enumerate() {
@@ -100,7 +100,7 @@ pub(crate) fn gemm_tn<A: Gemm>(
                     step: a.step,
                 }
             };
-            // The line where the next tile ends: where it begins may be one that this tile has.
+            // Prefetches the line where the next tile ends; the line where it starts may belong to this tile.
             let next = (
                 a.data[from + start..].as_ptr().wrapping_add(2 * height.rows - 1),
                 a.step,
@@ -134,7 +134,7 @@ pub(crate) fn gemm_tn<A: Gemm>(
     }
 }
 
-/// Copies `rows` elements of each of `len` steps next to one another.
+/// Copies `rows` elements of each of `len` steps side by side.
 fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
     #[inline(always)]
     fn copy<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) {
@@ -142,7 +142,7 @@ fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) 
             to.copy_from_slice(&a[..rows]);
         }
     }
-    // With a constant count of rows, a copy is a few moves in place of a call.
+    // A copy of a constant number of rows compiles to a few moves instead of a call.
     match rows {
         12 => copy(a, step, 12, len, to),
         8 => copy(a, step, 8, len, to),
@@ -151,16 +151,16 @@ fn gather<A: Gemm>(a: &[A], step: usize, rows: usize, len: usize, to: &mut [A]) 
     }
 }
 
-/// What one tile of C is the product of, from its first row and column on.
+/// The operands of one tile of C, from its first row and column on.
 struct TileOperands<'a, A> {
     segments: &'a [Segment],
     a: AOperand<'a, A>,
     b: AOperand<'a, A>,
-    /// What to ask for meanwhile: from where on, and how far apart.
+    /// The start and the distance of the prefetches.
     ahead: (*const A, usize),
 }
 
-/// Computes the tile of C at row `start` and column `from`, `width` columns of it, leaving its first `skip` rows alone.
+/// Computes the tile of C at row `start` and column `from`, of `width` columns; its first `skip` rows are not written.
 fn run<A: Gemm>(
     kernels: &Kernels<A>,
     height: &MicroKernels<A>,
@@ -199,13 +199,13 @@ fn run<A: Gemm>(
         ahead_step: s.ahead.1,
     };
     let kernel = height.by_column[usize::from(width > kernels.lanes)];
-    // SAFETY: A and B: both callers compared every segment with the lengths in every build. C: compared above, and exclusively borrowed.
-    // The instructions are this machine's, as `Kernels` hands out no others.
+    // SAFETY: A and B: both callers compared every segment with the lengths in every build. C: compared above, and exclusively
+    // borrowed. The instructions are this machine's, as `Kernels` hands out no others.
     unsafe { kernel(&tile) };
 }
 
-/// The tile for the rows from `done` on, and where it starts: a last tile that would reach past the end starts earlier and
-/// leaves alone what is done.
+/// The kernels of the tile for the rows from `done` on, and its first row: a last tile that would reach past the end starts
+/// earlier and skips the rows that are done.
 fn tile<A>(kernels: &Kernels<A>, rows: usize, done: usize) -> (&'static MicroKernels<A>, usize) {
     let fits = |h: &&MicroKernels<A>| h.rows <= rows;
     let mut height = kernels.heights.iter().find(fits).expect("there is a height of one row");

@@ -1,7 +1,7 @@
-//! Memory from the system: lines of the heap, or, when they are many, pages of their own, huge ones where the system has them.
+//! Aligned memory from the system: cache lines on the heap or, for large blocks, mapped pages, huge ones where available.
 //!
-//! A walk over matrices touches a page after every few elements, and a processor remembers the addresses of few pages: with
-//! pages of 4 KiB, products of 2048 × 2048 matrices took 7 % longer than with pages of 2 MiB.
+//! Large matrices touch a new page every few elements, and the TLB holds few pages: with pages of 4 KiB, products of
+//! 2048 × 2048 matrices took 7 % longer than with pages of 2 MiB.
 
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use memmap2::MmapMut;
@@ -11,13 +11,13 @@ use memmap2::MmapMut;
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; 64]);
 
-/// Bytes of a line.
+/// The size of a line in bytes.
 pub(crate) const LINE: usize = size_of::<Line>();
 
-/// Bytes of a huge page, and of the smallest block of pages.
+/// The size of a huge page in bytes, and of the smallest block that is mapped.
 const HUGE: usize = 2 << 20;
 
-/// A number of lines.
+/// A block of cache lines.
 pub(crate) struct Block(Memory);
 
 enum Memory {
@@ -31,10 +31,10 @@ enum Memory {
 }
 
 impl Block {
-    /// No lines.
+    /// The block without lines.
     pub(crate) const EMPTY: Block = Block(Memory::Heap(Vec::new()));
 
-    /// `lines` zeroed lines; `None` when the system has no such memory.
+    /// Allocates `lines` zeroed lines; `None` if the system has no memory.
     pub(crate) fn new(lines: usize) -> Option<Self> {
         let bytes = lines.checked_mul(LINE)?;
         if bytes < HUGE {
@@ -43,11 +43,11 @@ impl Block {
             heap.resize(lines, Line::zeroed());
             return Some(Block(Memory::Heap(heap)));
         }
-        // A page more, so that a huge one starts inside: addresses, not memory.
+        // One more huge page of address space, so that the block can start at a huge page; it takes no memory.
         let map = MmapMut::map_anon(bytes.checked_add(HUGE)?).ok()?;
         let start = map.as_ptr().align_offset(HUGE);
-        // Whole pages alone: the rest of the last one would never be used. A system without huge pages says so, and does
-        // without.
+        // Whole huge pages only: the rest of the last one would never be used. The error of a system without huge pages is
+        // ignored.
         #[cfg(target_os = "linux")]
         let _ = map.advise_range(memmap2::Advice::HugePage, start, bytes / HUGE * HUGE);
         Some(Block(Memory::Pages { map, start, bytes }))
@@ -67,7 +67,7 @@ impl Block {
         }
     }
 
-    /// How many lines.
+    /// The number of lines.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Memory::Heap(lines) => lines.len(),

@@ -1,14 +1,14 @@
-//! A caching allocator: blocks of a size class are kept and handed out again, so a steady state allocates nothing.
+//! A caching allocator: freed blocks are kept by size class and reused, so a steady state allocates nothing.
 
 use crate::memory::aligned::{Block, LINE};
 use kiln_core::{Error, MemoryStats, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Bytes that are always worth keeping.
+/// The number of cached bytes that are always allowed, and the size above which a larger block may serve a request.
 const SLACK: usize = 1 << 20;
 
-/// Blocks that nobody uses, by size class, and the statistics.
+/// The free blocks by size class, and the statistics.
 #[derive(Default)]
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -18,25 +18,25 @@ pub(crate) struct Pool {
 struct State {
     free: BTreeMap<usize, Class>,
     stats: MemoryStats,
-    /// Counts what was taken and given.
+    /// The number of blocks taken and given back so far.
     clock: u64,
 }
 
-/// The free blocks of a size, and when one was last taken or given.
+/// The free blocks of one size, and the clock when one was last taken or given back.
 #[derive(Default)]
 struct Class {
     blocks: Vec<Block>,
     used: u64,
 }
 
-/// Blocks come in sizes of at most 1/8 waste: the next multiple of an eighth of the size's power of two.
+/// Rounds a size up to a multiple of 1/8 of the power of two below it, which wastes at most 1/8.
 fn size_class(lines: usize) -> usize {
     let step = (lines.next_power_of_two() / 16).max(1);
     lines.next_multiple_of(step)
 }
 
 impl Pool {
-    /// A block of at least `bytes` bytes with unspecified contents.
+    /// Takes a block of at least `bytes` bytes with unspecified contents.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
         if bytes == 0 {
             return Ok(Block::EMPTY);
@@ -64,9 +64,9 @@ impl Pool {
         Ok(block)
     }
 
-    /// Takes a block back. What is kept is at most as much again as was ever live at once: blocks of one size class
-    /// wait while others are in use, so a steady state needs more than its peak. Beyond that, the blocks of sizes that nobody
-    /// asked for the longest go to the system.
+    /// Takes a block back. Blocks in use and free blocks together are limited to twice the peak of blocks in use, plus
+    /// [`SLACK`]: the free blocks of one size class wait while others are in use, so a steady state needs more than its peak.
+    /// Beyond that, blocks of the size class that was unused for the longest time are returned to the system.
     pub(crate) fn give(&self, block: Block) {
         let bytes = block.len() * LINE;
         if bytes == 0 {
@@ -86,14 +86,14 @@ impl Pool {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // A panic while the lock is held cannot leave the lists half-changed: every update is a push or a pop.
+        // A panic while the lock is held cannot leave the lists inconsistent: every update is a push or a pop.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl State {
-    /// A free block of `lines` lines, or, where they are many, the smallest of up to half as many again: sizes that nearly agree
-    /// share blocks.
+    /// Takes a free block of `lines` lines or, for large blocks, the smallest of up to half as many again, so that similar
+    /// sizes share blocks.
     fn pop(&mut self, lines: usize) -> Option<Block> {
         let most = if lines * LINE > SLACK { lines + lines / 2 } else { lines };
         let mut fits = self
@@ -104,7 +104,7 @@ impl State {
         self.class(size).blocks.pop()
     }
 
-    /// The class of blocks of `lines` lines, which is in use now.
+    /// The size class of `lines` lines, marked as used now.
     fn class(&mut self, lines: usize) -> &mut Class {
         self.clock += 1;
         let class = self.free.entry(lines).or_default();
@@ -112,7 +112,7 @@ impl State {
         class
     }
 
-    /// Gives a block of the class that was used the longest ago to the system.
+    /// Returns a block of the least recently used size class to the system.
     fn evict(&mut self) {
         let stale = self.free.iter_mut().filter(|(_, class)| !class.blocks.is_empty());
         if let Some((lines, class)) = stale.min_by_key(|(_, class)| class.used) {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn sizes_of_the_past_make_room() {
         let pool = Pool::default();
-        // Sizes of many classes, alone for a while, fill what may be kept.
+        // Blocks of many size classes fill the memory that may be cached.
         for i in 0..30 {
             pool.give(pool.take((2 << 20) + (i << 18)).unwrap());
         }

@@ -1,4 +1,4 @@
-//! Host memory with a dtype, cache-line aligned, returned to the pool when dropped.
+//! Host memory with a dtype, aligned to cache lines and returned to the pool when dropped.
 
 use crate::memory::aligned::Block;
 use crate::memory::allocator::Pool;
@@ -6,7 +6,7 @@ use kiln_core::{Buffer, DType, Element, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// Memory of the CPU backend.
+/// A buffer of the CPU backend.
 pub struct CpuBuffer {
     block: Block,
     dtype: DType,
@@ -27,7 +27,7 @@ impl CpuBuffer {
     /// The elements.
     ///
     /// # Panics
-    /// When `T` is not the buffer's dtype: a bug in the op, which dispatches on it.
+    /// If `T` is not the buffer's dtype: a bug in the op, which dispatches on it.
     #[inline]
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(self.dtype, T::DTYPE, "buffer read as another dtype");

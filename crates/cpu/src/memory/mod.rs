@@ -1,4 +1,4 @@
-//! The memory of buffers: aligned blocks, an allocator that keeps those that are given back, and the buffer itself.
+//! The memory of buffers: aligned blocks, a caching allocator, and the buffer itself.
 
 mod aligned;
 mod allocator;

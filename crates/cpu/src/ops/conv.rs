@@ -85,7 +85,7 @@ pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y:
     cheapest::<A>(cpu, Pass::Forward, g, y, run)
 }
 
-/// The gradient with respect to the input, of the gradient `g` of the output.
+/// Computes the gradient with respect to the input from the gradient `g` of the output.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx: &mut [A]) -> Result<()> {
     if p.empty() {
         dx.fill(A::default());
@@ -95,7 +95,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     cheapest::<A>(cpu, Pass::DataGrad, p, dx, run)
 }
 
-/// The gradient with respect to the weight, of the gradient `g` of the output.
+/// Computes the gradient with respect to the weight from the gradient `g` of the output.
 pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], dw: &mut [A]) -> Result<()> {
     if p.empty() {
         dw.fill(A::default());
@@ -105,7 +105,7 @@ pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], x: &[A], 
     cheapest::<A>(cpu, Pass::WeightGrad, p, dw, run)
 }
 
-/// Runs the cheapest algorithm; where its result says that it was left unfinished, the cheapest that sums directly.
+/// Runs the cheapest algorithm; if its result is not finite, runs the cheapest algorithm of direct sums.
 fn cheapest<A: Scalar>(
     cpu: &Cpu,
     pass: Pass,
@@ -119,11 +119,11 @@ fn cheapest<A: Scalar>(
     Ok(())
 }
 
-/// The state of a result: finished, or to be made again.
+/// The state of a result: complete, or to be recomputed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Winograd's transforms spread what is not finite over tiles: the result is to be made again by direct sums.
+    /// Not finite: Winograd's transforms spread a NaN or infinity over tiles, so direct sums must recompute the result.
     NotFinite,
 }
 
@@ -133,7 +133,7 @@ impl From<bool> for Outcome {
     }
 }
 
-/// The forward pass by an algorithm that supports it.
+/// Computes the forward pass by an algorithm that supports it.
 pub(crate) fn forward_by<A: Scalar>(
     cpu: &Cpu,
     algorithm: Algorithm,
@@ -151,7 +151,7 @@ pub(crate) fn forward_by<A: Scalar>(
     Ok(Outcome::Done)
 }
 
-/// The data gradient by an algorithm that supports it.
+/// Computes the gradient of the input by an algorithm that supports it.
 pub(crate) fn data_grad_by<A: Scalar>(
     cpu: &Cpu,
     algorithm: Algorithm,
@@ -171,7 +171,7 @@ pub(crate) fn data_grad_by<A: Scalar>(
     Ok(Outcome::Done)
 }
 
-/// The weight gradient by an algorithm that supports it.
+/// Computes the gradient of the weight by an algorithm that supports it.
 pub(crate) fn weight_grad_by<A: Scalar>(
     cpu: &Cpu,
     algorithm: Algorithm,

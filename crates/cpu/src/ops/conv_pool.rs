@@ -1,5 +1,5 @@
-//! A convolution and the max pooling of its result, a few images at a time: the result stays in cache, where the pooling
-//! reads it, or does not leave the registers at all.
+//! A convolution followed by max pooling, a few images at a time: the result of the convolution stays in cache, where it is
+//! pooled, or in registers.
 
 mod grad;
 mod separate;
@@ -26,7 +26,7 @@ impl ConvPoolOps for Cpu {
         match (BatchSplit::fitting(self, p), y.dtype()) {
             (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
-            // Halves are rounded before they are compared.
+            // A result in a half dtype is rounded before it is pooled.
             _ => separate::forward(self, p, (x, w, bias), (y, index)),
         }
     }

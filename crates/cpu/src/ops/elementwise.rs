@@ -1,5 +1,5 @@
-//! Elementwise ops. Each loop runs over contiguous slices with the op fixed outside, so the compiler vectorises it; how
-//! operands reach the loops is [`crate::blocks`].
+//! Elementwise ops. Each loop runs over contiguous slices with the function fixed outside the loop, so that the compiler
+//! vectorises it; [`crate::simd::lanes`] brings the operands to the loops.
 
 mod broadcast;
 mod cast;

@@ -1,4 +1,4 @@
-//! Moving elements. Views and gathers copy bits, so they are written once per element size, not per dtype.
+//! Ops that move elements. Views and gathers copy bits, so they are compiled once per element size, not per dtype.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use kiln_core::ops::{ElementwiseOps, IndexOps, IndexParams, ViewParams};
 use kiln_core::{Buffer, DType, Error, Float, Result, checks};
 use rayon::prelude::*;
 
-/// Runs `$body` with `$T` bound to the unsigned integer as wide as an element of `$dtype`.
+/// Runs `$body` with `$T` bound to the unsigned integer of the size of `$dtype`.
 macro_rules! bits {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype.size() {
@@ -38,7 +38,7 @@ macro_rules! bits {
     };
 }
 
-/// The indices, each checked to lie in `0..size` before anything is written.
+/// Returns the indices after checking, before anything is written, that each is in `0..size`.
 fn checked<'a>(op: &'static str, index: &'a CpuBuffer, size: u64) -> Result<&'a [i32]> {
     let index = index.as_slice::<i32>();
     match index.iter().position(|&i| i < 0 || i as u64 >= size) {
@@ -146,7 +146,7 @@ impl IndexOps for Cpu {
 }
 
 impl Cpu {
-    /// Runs an accumulating `body` on f32 or f64 buffers; halves go through f32 scratch, so that they round once.
+    /// Runs an accumulating `body` on f32 or f64 buffers; half dtypes go through f32 scratch, so that they round once.
     fn in_accumulator(
         &self,
         x: &CpuBuffer,
@@ -166,7 +166,7 @@ impl Cpu {
     }
 }
 
-/// Each outer slice is one thread's, and within it `j` runs in order.
+/// Each outer slice is processed by one thread, in the order of `j`.
 fn scatter_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: &[T], index: &[i32], y: &mut [T]) {
     let (size, inner, count) = (p.size as usize, p.inner as usize, p.count as usize);
     let (from, to) = (count * inner, size * inner);
@@ -197,10 +197,10 @@ fn scatter_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: 
     }
 }
 
-/// Rows of the result have owners: each scans all indices and adds the rows that are its own, in order of `j`.
+/// Each task owns some rows of the result: it scans all indices and adds the rows that are its own, in the order of `j`.
 fn index_add<T: Copy + Send + Sync + std::ops::AddAssign>(p: &IndexParams, x: &[T], index: &[i32], y: &mut [T]) {
     let (size, inner) = (p.size as usize, p.inner as usize);
-    // Few owners, because each reads every index.
+    // Few tasks, because each reads every index.
     const OWNERS: usize = 16;
     let rows = y.len() / inner;
     let own = if x.len() < THREADS {

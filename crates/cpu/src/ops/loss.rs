@@ -1,5 +1,5 @@
-//! Softmax cross-entropy: the losses of rows, and their gradient from the logits again. Half precision is widened, and only
-//! the gradient of the logits is rounded, with the gradient of the loss in it.
+//! Softmax cross-entropy: the losses of rows, and their gradient, recomputed from the logits. Half dtypes are widened, and
+//! only the gradient of the logits is rounded, after it is multiplied by the gradient of the loss.
 
 use crate::dispatch::float;
 use crate::parallel::{chunks_mut, rows_per_chunk, zip2_mut};
@@ -11,10 +11,10 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{CrossEntropyParams, LossOps};
 use kiln_core::{Buffer, Error, Result, checks};
 
-/// Work of an element relative to one multiplication.
+/// The work of an element relative to one multiplication.
 const COST: usize = 8;
 
-/// What one call shares among its rows.
+/// The values that all rows of one call share.
 struct Terms<'a, A> {
     classes: usize,
     ignore_index: i64,
@@ -44,7 +44,7 @@ impl<'a, A: Real> Terms<'a, A> {
         self.weights.map_or(A::ONE, |w| w[class])
     }
 
-    /// The class that a label names; none if its row is ignored.
+    /// The class of a label; `None` if its row is ignored.
     #[inline(always)]
     fn class(&self, label: i32) -> Option<usize> {
         (i64::from(label) != self.ignore_index).then_some(label as usize)
@@ -86,7 +86,7 @@ impl<'a, A: Real> Terms<'a, A> {
         all
     }
 
-    /// The gradient of `g·loss` of a row of class `t`: p·mass − what each class is pulled up by, times `g`.
+    /// The gradient of `g·loss` of a row of class `t`: `g·(p·Σ a − a)`, with the softmax p and target weights a per class.
     #[inline(always)]
     fn grad(&self, x: &[A], t: usize, g: A, dx: &mut [A]) {
         let m = max_row(x);
@@ -105,7 +105,7 @@ impl<'a, A: Real> Terms<'a, A> {
             label
         };
         let scale = mass / s;
-        // The class of the row is pulled up by more than the others: its share is kept for it.
+        // The class of the row has a larger target weight than the others; its softmax term is kept for it.
         let share = dx[t] * scale;
         match self.weights.filter(|_| self.soft > A::ZERO) {
             None => {
@@ -158,7 +158,7 @@ fn gradient<A: Real>(terms: &Terms<'_, A>, logits: &[A], labels: &[i32], g: &[A]
     });
 }
 
-/// The labels, each checked to be a class or to be ignored.
+/// Returns the labels after checking that each is a class or ignored.
 fn checked<'a>(p: &CrossEntropyParams, labels: &'a CpuBuffer) -> Result<&'a [i32]> {
     let labels = labels.as_slice::<i32>();
     let valid = |l: i64| (0..p.classes as i64).contains(&l) || l == p.ignore_index;

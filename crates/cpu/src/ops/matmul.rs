@@ -1,4 +1,4 @@
-//! Matrix products: one after the other, or many small ones of a batch at once.
+//! Matrix products of a batch: one after the other, or many small ones in parallel.
 
 #[cfg(test)]
 mod tests;
@@ -55,7 +55,7 @@ fn run<T: Stored>(
     write_upcast::<T>(cpu, c, |c| product(cpu, p, a.slice(), b.slice(), bias, c))
 }
 
-/// Where the operand of product number `batch` starts.
+/// The start of the operand of product number `batch`.
 fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
     let mut at = 0;
     for i in (0..p.batch_rank as usize).rev() {
@@ -66,7 +66,7 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
     at
 }
 
-/// Multiply-adds of a product of a batch up to which a task computes all of it.
+/// The number of multiply-adds of one product of a batch up to which one task computes it.
 const SMALL_WORK: usize = 16 * BLOCK_WORK;
 
 fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {

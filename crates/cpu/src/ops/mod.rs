@@ -1,4 +1,4 @@
-//! One file per op family, the implementation of the trait of the same name in `kiln-core`.
+//! One file per op family, with the implementation of the trait of the same name in `kiln-core`.
 
 mod attention;
 pub(crate) mod conv;

@@ -1,8 +1,8 @@
 //! Normalisation over the batch ([`batch`]) and within a sample ([`group`]).
 //!
-//! Statistics come from fixed chunks of rows, each in two passes (mean, then squared deviations from it), combined in
-//! order by the formula of Chan, Golub and LeVeque: as sound for a mean of 10⁴ and a deviation of 1 as a plain two-pass
-//! variance, and the same at any number of threads.
+//! Statistics are computed over fixed chunks of rows, each in two passes (mean, then squared deviations from it), and
+//! combined in order by the formula of Chan, Golub and LeVeque. For a mean of 10⁴ and a deviation of 1 this is as accurate
+//! as a plain two-pass variance, and the result is the same on any number of threads.
 
 mod batch;
 mod combine;
@@ -15,7 +15,7 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
 use kiln_core::{Buffer, Element, Float, Result, checks};
 
-/// An optional vector of `n` channels, `value` if there is none.
+/// An optional vector of `n` channels in the accumulation type; filled with `value` if absent.
 fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Upcast<'a, T::Acc>> {
     match v {
         Some(v) => Upcast::new::<T>(cpu, v),

@@ -1,5 +1,5 @@
-//! Optimizer updates: one fused pass over parameter, gradient and state. Elements are independent, so how the pass is
-//! split does not change a bit.
+//! Optimizer updates: one fused pass over parameter, gradient and state. Elements are independent, so splitting the pass
+//! does not change the results.
 
 #[cfg(test)]
 mod tests;
@@ -13,15 +13,15 @@ use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimS
 use kiln_core::{Buffer, DType, Float, Result, checks};
 use rayon::prelude::*;
 
-/// Elements of one task; an update moves three to seven numbers an element.
+/// The number of elements in one task; an update reads and writes three to seven numbers per element.
 const CHUNK: usize = THREADS / 4;
 
-/// Elements of all parameters that one thread updates by itself, sooner than others could be told to help.
+/// The number of elements of all parameters up to which one thread updates them, because starting others takes longer.
 const SERIAL_THRESHOLD: usize = THREADS / 2;
 
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
 
-/// A loop over one part of a slot: parameter, gradient, state.
+/// A loop over one part of a slot: its parameter, gradient and state.
 type Part<'f, A, const N: usize> = &'f (dyn Fn(&mut [A], &[A], [&mut [A]; N]) + Sync);
 
 /// `(p, state) = f(p, g, state)` for every element of every slot; `f` must be `#[inline(always)]` and own what it holds,
@@ -68,7 +68,7 @@ fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
     }
 }
 
-/// Halves until a part is one task of at most `task` elements.
+/// Halves a slot until each part has at most `task` elements, and runs `part` on each.
 fn split<A: Real, const N: usize>(
     task: usize,
     param: &mut [A],
@@ -96,7 +96,7 @@ fn split<A: Real, const N: usize>(
     join(|| split(task, p0, g0, left, part), || split(task, p1, g1, right, part));
 }
 
-/// `[lr, c1, c2, scale]`
+/// Reads `[lr, c1, c2, scale]` from the device.
 fn scalars<A: Float>(buffer: &CpuBuffer) -> [A; 4] {
     let s = buffer.as_slice::<A>();
     [s[0], s[1], s[2], s[3]]
@@ -168,13 +168,13 @@ fn rmsprop<A: Real>(p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, _, _, scale] = scalars::<A>(s);
     let (alpha, fresh, eps) = (A::of(p.alpha), A::of(1.0 - p.alpha), A::of(p.eps));
     let (decay, momentum) = (A::of(p.weight_decay), A::of(p.momentum));
-    // The scaled gradient and the new mean square.
+    // Returns the scaled gradient and the new mean square.
     let square = move |w: A, g: A, s: A| {
         let g = scale * g + decay * w;
         (g, alpha * s + fresh * (g * g))
     };
     let mean = move |a: A, g: A| alpha * a + fresh * g;
-    // The variance, which rounding can put below zero; NaN fails the comparison and stays.
+    // The variance, which can be rounded below zero; NaN fails the comparison and stays.
     let variance = move |s: A, a: A| {
         let v = s - a * a;
         if v < A::ZERO { A::ZERO } else { v }
@@ -234,7 +234,7 @@ fn adagrad<A: Real>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
 }
 
 impl Cpu {
-    /// Runs an update in the type that the state is kept in: halves are widened to scratch and rounded once. The
+    /// Runs an update in the dtype of the state: half dtypes are widened to scratch and rounded once. The
     /// parameters of one call share their dtype; a call without parameters does nothing.
     fn update(
         &self,

@@ -1,4 +1,4 @@
-//! Random numbers: the scalar functions are `kiln_core::philox`, here they fill buffers.
+//! Random ops: they fill buffers with the scalar functions of `kiln_core::philox`.
 
 use crate::dispatch::float;
 use crate::simd::lanes::lanes;
@@ -7,7 +7,7 @@ use kiln_core::ops::{Distribution, RandomOps, RandomParams};
 use kiln_core::philox::{Key, truncated_normal, uniform};
 use kiln_core::{Buffer, Float, Result, checks};
 
-/// Work of one element of a Philox block, and of one that becomes a normal number, relative to one multiplication.
+/// The work of one element of a Philox block, and of one normal number, relative to one multiplication.
 const DRAW: usize = 4;
 const NORMAL: usize = 24;
 
@@ -15,7 +15,7 @@ fn key(p: &RandomParams, step: &CpuBuffer) -> Key {
     Key::new(p.seed, p.stream, step.as_slice::<i32>()[0] as u32)
 }
 
-/// Hands each block of at most four elements its index: `f(block, elements)`.
+/// Calls `f(block, elements)` for each block of at most four elements, with the block's index.
 fn blocks<T: Send>(y: &mut [T], cost: usize, f: impl Fn(u64, &mut [T]) + Sync) {
     parallel::chunks_mut(y, 4, cost, |at, y| {
         for (block, y) in (at as u64 / 4..).zip(y.chunks_mut(4)) {
@@ -24,10 +24,10 @@ fn blocks<T: Send>(y: &mut [T], cost: usize, f: impl Fn(u64, &mut [T]) + Sync) {
     });
 }
 
-/// Philox blocks that are drawn together: one loop over independent blocks fills the vector units.
+/// The number of Philox blocks drawn together; a loop over independent blocks is vectorised.
 const TOGETHER: usize = 64;
 
-/// The words of [`TOGETHER`] blocks from `first`.
+/// Computes the words of [`TOGETHER`] blocks from `first` on.
 #[inline(always)]
 fn words(key: Key, first: u64, out: &mut [[u32; 4]; TOGETHER]) {
     let mut lanes = [[0; TOGETHER]; 4];
@@ -40,7 +40,7 @@ fn words(key: Key, first: u64, out: &mut [[u32; 4]; TOGETHER]) {
     }
 }
 
-/// Hands each stretch of elements its words: `f(first element, words, elements)`; `f` must be `#[inline(always)]`.
+/// Calls `f(first element, words, elements)` for ranges of elements; `f` must be `#[inline(always)]`.
 fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]) + Sync) {
     const LENGTH: usize = 4 * TOGETHER;
     parallel::chunks_mut(y, LENGTH, DRAW, |at, y| {
@@ -57,7 +57,7 @@ fn stretches<T: Float>(key: Key, y: &mut [T], f: impl Fn(usize, &[u32], &mut [T]
     });
 }
 
-/// Each element from its word; `f` must be `#[inline(always)]`.
+/// Sets each element to `f` of its word; `f` must be `#[inline(always)]`.
 fn each<T: Float>(key: Key, y: &mut [T], f: impl Fn(u32) -> f32 + Sync) {
     stretches(
         key,
@@ -86,7 +86,7 @@ fn fill<T: Float>(p: &RandomParams, key: Key, y: &mut [T]) {
                 y,
                 #[inline(always)]
                 |word| {
-                    // The sum may round up to the excluded bound.
+                    // The sum may be rounded up to the excluded bound.
                     let v = a + span * uniform(word);
                     if v < b { v } else { a }
                 },
@@ -138,7 +138,7 @@ impl RandomOps for Cpu {
                 #[inline(always)]
                 |at, words, y| {
                     for ((y, x), &word) in y.iter_mut().zip(&x[at..]).zip(words) {
-                        // Both are computed, so that the choice is not a branch.
+                        // Both values are computed, so that the choice is not a branch.
                         let kept = T::from_acc(x.to_acc() * scale);
                         *y = if uniform(word) < a { zero } else { kept };
                     }
@@ -167,7 +167,7 @@ mod tests {
         y.as_slice().to_vec()
     }
 
-    /// FNV-1a over the bits.
+    /// The FNV-1a hash of the bits.
     fn hash(values: &[f32]) -> u64 {
         values
             .iter()
@@ -239,7 +239,7 @@ mod tests {
                 "{p}: {dropped}"
             );
             assert!((1..=n).zip(y).all(|(x, &y)| y == 0.0 || y == x as f32 * scale), "{p}");
-            // What is dropped is what a Bernoulli draw of the same key marks.
+            // The dropped elements are those that a Bernoulli draw of the same key marks.
             let marks = draw::<f32>(&params, 5);
             assert!(marks.iter().zip(y).all(|(&m, &y)| (m == 1.0) == (y == 0.0)));
         }

@@ -1,8 +1,8 @@
 //! Reductions; arg-reductions, cumulative sums and top-k are in [`axis`].
 //!
-//! A reduction sees its input as blocks of `[count, c]`: `c` neighbouring outputs (1 when the last dimension is
-//! reduced), each the fold of `count` elements. Long folds are cut into segments of a size that depends on the shape
-//! alone; segment results are joined pairwise in order.
+//! A reduction treats its input as blocks of `[count, c]`: `c` adjacent outputs (1 if the last dimension is reduced), each
+//! the fold of `count` elements. Long folds are cut into segments of a size that depends on the shape alone; the results of
+//! segments are joined pairwise in order.
 
 mod axis;
 mod folds;
@@ -20,7 +20,7 @@ use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Buffer, Result, checks};
 use std::ops::Range;
 
-/// Dimensions of one kind with their strides, outermost first.
+/// The kept or the reduced dimensions, with their sizes and strides, outermost first.
 #[derive(Default)]
 struct Walk {
     dims: [(usize, usize); kiln_core::MAX_RANK],
@@ -33,7 +33,7 @@ impl Walk {
         self.rank += 1;
     }
 
-    /// Where position `index` (counted row-major) begins.
+    /// The offset of position `index`, counted row-major.
     fn offset(&self, mut index: usize) -> usize {
         let mut offset = 0;
         for &(size, stride) in self.dims[..self.rank].iter().rev() {
@@ -44,21 +44,21 @@ impl Walk {
     }
 }
 
-/// How a reduction walks its input.
+/// The order in which a reduction reads its input.
 struct Plan {
-    /// Neighbouring outputs: the trailing kept dimension, 1 when the last dimension is reduced.
+    /// The number of adjacent outputs: the size of the trailing kept dimension, 1 if the last dimension is reduced.
     c: usize,
-    /// Rows of `c` elements that lie one after the other: the last reduced dimension.
+    /// The number of adjacent rows of `c` elements: the size of the last reduced dimension.
     run: usize,
-    /// Elements folded into each output.
+    /// The number of elements folded into each output.
     count: usize,
-    /// Outputs.
+    /// The number of outputs.
     outputs: usize,
-    /// Kept dimensions before the trailing one.
+    /// The kept dimensions before the trailing one.
     kept: Walk,
-    /// Reduced dimensions before the last one.
+    /// The reduced dimensions before the last one.
     outer: Walk,
-    /// Folded elements per segment.
+    /// The number of folded elements per segment.
     segment: usize,
 }
 
@@ -83,7 +83,7 @@ impl Plan {
             }
         }
         let (outputs, count) = (p.outputs as usize, p.count as usize);
-        // Enough blocks keep the threads busy by themselves; otherwise each is cut so that a segment is one chunk.
+        // Many blocks keep the threads busy by themselves; otherwise a block is cut into segments of one chunk.
         let segment = match () {
             () if outputs.saturating_mul(count) <= GRAIN => count,
             () if c == 1 => GRAIN,
@@ -106,7 +106,7 @@ impl Plan {
     fn fold<F: Fold, A: Real>(&self, x: &[A], block: usize, range: Range<usize>, columns: Range<usize>, out: &mut [A]) {
         let base = self.kept.offset(block);
         if self.c == 1 {
-            // Runs join into `part` and parts into `total`, so that many short runs do not lengthen one chain.
+            // Runs are joined into `part` and parts into `total`, so that many short runs do not make one long chain of sums.
             let (mut total, mut part) = (F::unit::<A>(), F::unit::<A>());
             let mut runs = 0;
             self.runs(
@@ -151,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// [`Plan::fold`] of more columns than lanes: row by row into `out`, so that memory is read from one end to the other.
+    /// [`Plan::fold`] for more columns than lanes: row by row into `out`, so that memory is read sequentially.
     #[inline(always)]
     fn fold_wide<F: Fold, A: Real>(&self, x: &[A], range: Range<usize>, columns: Range<usize>, out: &mut [A]) {
         out.fill(F::unit());
@@ -168,13 +168,13 @@ impl Plan {
         );
     }
 
-    /// Whether every output is the fold of a row of `count` elements, one row after the other.
+    /// True if every output is the fold of a row of `count` elements, and the rows are adjacent.
     fn rows(&self) -> bool {
         let kept = &self.kept.dims[..self.kept.rank];
         self.c == 1 && self.outer.rank == 0 && matches!(kept, [] | [_]) && kept.iter().all(|k| k.1 == self.count)
     }
 
-    /// Calls `f(offset, rows)` for the stretches of consecutive rows that make up `range`.
+    /// Calls `f(offset, rows)` for the runs of consecutive rows that make up `range`.
     #[inline(always)]
     fn runs(&self, range: Range<usize>, mut f: impl FnMut(usize, usize)) {
         let mut i = range.start;
@@ -187,7 +187,7 @@ impl Plan {
     }
 }
 
-/// The fold of a contiguous row: lanes within blocks, blocks in order. Rows are segments of at most [`GRAIN`].
+/// The fold of a contiguous row of at most [`GRAIN`] elements: in lanes within blocks, then over the blocks in order.
 #[inline(always)]
 fn row<F: Fold, A: Real>(x: &[A]) -> A {
     let mut total = F::unit::<A>();
@@ -229,7 +229,7 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
             });
             return Ok(());
         }
-        // Whole blocks stay together unless they are large: a chunk then takes some of the columns.
+        // Blocks stay whole unless they are large; then a chunk has some of the columns.
         let unit = if c.saturating_mul(count) <= 16 * GRAIN {
             c
         } else {
@@ -255,7 +255,7 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
         });
         return Ok(());
     }
-    // partial[block][segment][c]
+    // The layout is partial[block][segment][c].
     let mut partial = cpu.scratch(A::DTYPE, plan.outputs * segments)?;
     let partial = partial.as_mut_slice::<A>();
     items_mut(partial, c, x.len(), |i, out| {

@@ -1,7 +1,7 @@
 //! Softmax and log-softmax along one axis.
 //!
-//! Rows along the last axis are done one by one; along another axis, per-column statistics come first and one
-//! elementwise pass follows.
+//! Along the last axis each row is computed by itself; along another axis the statistics of each column are computed first,
+//! and then one elementwise pass.
 
 use crate::dispatch::float;
 use crate::parallel::chunks_mut;
@@ -14,7 +14,7 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{SoftmaxOps, SoftmaxParams};
 use kiln_core::{Buffer, Result, checks};
 
-/// Multiplications that an exponential costs.
+/// The cost of an exponential, in multiplications.
 const EXP_COST: usize = 4;
 
 #[inline(always)]
@@ -68,7 +68,7 @@ fn softmax_grad_row<A: Real>(log: bool, y: &[A], g: &[A], dx: &mut [A]) {
     }
 }
 
-/// Fills `stats[o, i]` with a fold over `j` of `[outer, n, inner]`: `step(accumulator, position, column of stats)`.
+/// Sets `stats[o, i]` to a fold over `j` of `[outer, n, inner]` by `step(accumulator, position, column of stats)`.
 fn columns<A: Real>(p: &SoftmaxParams, start: A, stats: &mut [A], step: impl Fn(A, usize, usize) -> A + Sync) {
     let (n, inner) = (p.n as usize, p.inner as usize);
     chunks_mut(stats, 1, n * EXP_COST, |first, stats| {
@@ -94,7 +94,7 @@ fn columns<A: Real>(p: &SoftmaxParams, start: A, stats: &mut [A], step: impl Fn(
     });
 }
 
-/// Writes `y[o, j, i] = f(position, column of the statistics)`.
+/// Sets `y[o, j, i] = f(position, column of the statistics)`.
 fn spread<A: Real>(p: &SoftmaxParams, y: &mut [A], f: impl Fn(usize, usize) -> A + Sync) {
     let (n, inner) = (p.n as usize, p.inner as usize);
     chunks_mut(y, inner, EXP_COST, |first, y| {

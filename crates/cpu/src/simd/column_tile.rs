@@ -3,17 +3,17 @@
 use crate::simd::real::Real;
 use std::ops::{Deref, DerefMut, Range};
 
-/// Accumulators of a tile: memory is read in stretches that are long enough to be fetched ahead, and five such rows stay in
-/// the first cache.
+/// The number of accumulators of a tile: rows are long enough for the hardware prefetcher, and five of them stay in the L1
+/// cache.
 pub(crate) const TILE: usize = 512;
 
-/// Lanes of one tile. They begin at a cache line: vectors that lie across two cost twice.
+/// The lanes of one tile, aligned to a cache line: vectors that cross a line cost twice.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Lanes<A>([A; TILE]);
 
 impl<A: Copy> Lanes<A> {
-    /// Every lane with the same value.
+    /// Sets every lane to the same value.
     #[inline(always)]
     pub(crate) fn filled(value: A) -> Self {
         Lanes([value; TILE])
@@ -35,14 +35,14 @@ impl<A> DerefMut for Lanes<A> {
     }
 }
 
-/// Up to [`TILE`] neighbouring columns of a `[rows, columns]` matrix. When the matrix has few columns, several rows
-/// are taken side by side as one long row, so that three channels fill the lanes as well as three hundred.
+/// Up to [`TILE`] adjacent columns of a `[rows, columns]` matrix. If the matrix has few columns, several rows are treated
+/// as one long row, so that three channels fill the lanes as well as three hundred.
 pub(crate) struct Tile {
-    /// Columns of the matrix.
+    /// The number of columns of the matrix.
     stride: usize,
-    /// Columns of this tile.
+    /// The columns of this tile.
     pub(crate) columns: Range<usize>,
-    /// Rows side by side.
+    /// The number of rows that are treated as one long row.
     together: usize,
 }
 
@@ -63,12 +63,12 @@ impl Tile {
         })
     }
 
-    /// Lanes in use.
+    /// The number of lanes in use.
     pub(crate) fn width(&self) -> usize {
         self.together * self.columns.len()
     }
 
-    /// A value per column, repeated for the rows that lie side by side.
+    /// The value of each column, repeated for the rows of a long row.
     pub(crate) fn spread<A: Real>(&self, values: &[A]) -> Lanes<A> {
         let mut lanes = Lanes::filled(A::default());
         lanes[..self.columns.len()].copy_from_slice(&values[self.columns.clone()]);
@@ -84,7 +84,7 @@ impl Tile {
         self.repeat(lanes)
     }
 
-    /// The lanes of the first row, repeated for the others.
+    /// Repeats the lanes of the first row for the others.
     fn repeat<A: Real>(&self, mut lanes: Lanes<A>) -> Lanes<A> {
         let (mut done, width) = (self.columns.len(), self.width());
         while done < width {
@@ -95,7 +95,7 @@ impl Tile {
         lanes
     }
 
-    /// Calls `f(position)` with the stretch of memory of each (long) row of `rows` rows that begin at `start`.
+    /// Calls `f(range)` with the elements of each long row, for `rows` rows that begin at `start`.
     #[inline(always)]
     pub(crate) fn rows(&self, start: usize, rows: usize, mut f: impl FnMut(Range<usize>)) {
         let (long, rest) = (rows / self.together, rows % self.together);
@@ -109,7 +109,7 @@ impl Tile {
         }
     }
 
-    /// Joins the rows side by side into one value per column, left in the first lanes.
+    /// Joins the rows of a long row into one value per column, which is left in the first lanes.
     pub(crate) fn join<'a, A: Real>(&self, lanes: &'a mut Lanes<A>, join: impl Fn(A, A) -> A) -> &'a [A] {
         let columns = self.columns.len();
         let mut groups = self.together;

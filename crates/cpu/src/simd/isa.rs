@@ -1,4 +1,4 @@
-//! The instruction sets that kernels are written for, and those of this machine.
+//! The instruction sets that kernels are written for, and detection of those of this machine.
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// The sets of this machine, the widest first.
+    /// The instruction sets of this machine, the widest first.
     pub(crate) fn available() -> Vec<Isa> {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ impl Isa {
         found
     }
 
-    /// `avx512`, `avx2` or `portable`.
+    /// The name: `avx512`, `avx2` or `portable`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ impl Isa {
     }
 }
 
-/// Declares `fn $all`, which gives the tables of kernels for the sets of this machine, the widest first.
+/// Declares `fn $all`, which returns the tables of kernels for the instruction sets of this machine, the widest first.
 macro_rules! by_isa {
     (fn $all:ident() -> $table:ty, $portable:ident, $avx2:ident, $avx512:ident) => {
         fn $all() -> &'static [&'static $table] {
@@ -63,8 +63,8 @@ macro_rules! by_isa {
 }
 pub(crate) use by_isa;
 
-/// Runs `f` compiled for the widest vector units of this machine. What `f` calls must be `#[inline(always)]`, and so
-/// must `f` itself.
+/// Runs `f`, compiled for the widest vector units of this machine. `f` and all that it calls must be
+/// `#[inline(always)]`.
 #[inline(always)]
 pub(crate) fn vectorized<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

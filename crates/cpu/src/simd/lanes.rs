@@ -1,5 +1,5 @@
-//! Elementwise kernels: written once for f32 and f64, compiled for the vector units in f32. Halves pass through them in
-//! blocks that are widened and rounded while they are in the first cache.
+//! Elementwise kernels, written once for f32 and f64 and compiled for the vector units in f32. Half dtypes are widened and
+//! rounded in blocks that stay in the L1 cache.
 
 use crate::parallel::chunks_mut;
 use crate::simd::isa::vectorized;
@@ -8,16 +8,16 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use kiln_core::{DType, Element, Float};
 
-/// Elements of a block of halves.
+/// The number of elements in a block of a half dtype.
 const BLOCK: usize = 512;
 
-/// `y = f(x₀, x₁, …)` over slices of one length.
+/// A kernel `y = f(x₀, x₁, …)` over slices of equal length.
 pub(crate) type Kernel<'f, A, const N: usize> = &'f (dyn Fn([&[A]; N], &mut [A]) + Sync);
 
-/// What runs a kernel over the operands of an op: `run(work of an element, kernel)`.
+/// A function that runs a kernel over the operands of an op: `run(work of an element, kernel)`.
 pub(crate) type Run<'f, A, const N: usize> = &'f mut dyn FnMut(usize, Kernel<'_, A, N>);
 
-/// Runs `f` in the vector units where `A` is f32; f64 is for checking gradients, and one instance is enough for it.
+/// Runs `f`, compiled for the vector units if `A` is f32. f64 is for gradient checks and has only one instance.
 #[inline(always)]
 pub(crate) fn lanes<A: Element, R>(f: impl FnOnce() -> R) -> R {
     if const { size_of::<A>() == 4 } {
@@ -27,13 +27,13 @@ pub(crate) fn lanes<A: Element, R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Whether storage is the accumulating type.
+/// True if `T` is its own accumulation type.
 pub(crate) const fn exact<T: Float>() -> bool {
     size_of::<T>() == size_of::<T::Acc>()
 }
 
 /// The kernel `y = f(x)`; `f` must be `#[inline(always)]`.
-// The loops here are written out because the adapters' own folds are not always inlined, and lose the vector units.
+// The loops are written out because iterator adapters are not always inlined, and then are not vectorised.
 pub(crate) fn map<A: Element>(f: impl Fn(A) -> A + Sync) -> impl Fn([&[A]; 1], &mut [A]) + Sync {
     move |[x], y| {
         lanes::<A, _>(
@@ -61,14 +61,14 @@ pub(crate) fn map2<A: Element>(f: impl Fn(A, A) -> A + Sync) -> impl Fn([&[A]; 2
     }
 }
 
-/// Runs `kernel` over all elements, in parallel when there are many.
+/// Runs `kernel` over all elements, in parallel if there are many.
 pub(crate) fn each<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T], cost: usize, kernel: Kernel<'_, T::Acc, N>) {
     chunks_mut(y, 1, cost, |at, y| {
         block_by_block(x.map(|x| &x[at..at + y.len()]), y, kernel)
     });
 }
 
-/// Runs `kernel` over slices of one length.
+/// Runs `kernel` over slices of equal length, in blocks for half dtypes.
 pub(crate) fn block_by_block<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T], kernel: Kernel<'_, T::Acc, N>) {
     if exact::<T>() {
         return kernel(x.map(cast_slice), cast_slice_mut(y));
@@ -84,7 +84,7 @@ pub(crate) fn block_by_block<T: Float, const N: usize>(x: [&[T]; N], y: &mut [T]
     }
 }
 
-/// Widens a slice to the accumulating type.
+/// Widens a slice to the accumulation type.
 pub(crate) fn to_acc<T: Float>(x: &[T], y: &mut [T::Acc]) {
     debug_assert_eq!(x.len(), y.len());
     match T::DTYPE {
@@ -100,7 +100,7 @@ pub(crate) fn to_acc<T: Float>(x: &[T], y: &mut [T::Acc]) {
     }
 }
 
-/// Rounds a slice of the accumulating type to storage.
+/// Rounds a slice of the accumulation type to `T`.
 pub(crate) fn from_acc<T: Float>(x: &[T::Acc], y: &mut [T]) {
     debug_assert_eq!(x.len(), y.len());
     match T::DTYPE {
@@ -120,7 +120,7 @@ pub(crate) fn from_acc<T: Float>(x: &[T::Acc], y: &mut [T]) {
     }
 }
 
-/// The bits of the nearest bfloat16, ties to even, as [`half::bf16::from_f32`] but without branches.
+/// The bits of the nearest bfloat16, ties to even: [`half::bf16::from_f32`] without branches.
 #[inline(always)]
 fn round_bf16(x: f32) -> u16 {
     let bits = x.to_bits();

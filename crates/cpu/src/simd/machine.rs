@@ -1,4 +1,4 @@
-//! The processor that this program runs on, as its CPUID instruction describes it.
+//! The processor that this program runs on, as described by its CPUID instruction.
 
 use crate::simd::isa::Isa;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::fmt;
 /// A data or unified cache of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is next to the core.
+    /// The level; 1 is the nearest to the core.
     pub level: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
-    /// Lines of a set.
+    /// The associativity: the number of lines in a set.
     pub ways: usize,
-    /// Hardware threads that share it, at most.
+    /// The largest number of hardware threads that share the cache.
     pub threads: usize,
 }
 
-/// The processor: its name, its vectors and its caches.
+/// A processor: its name, instruction set and caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The name that the processor gives itself; empty where it gives none.
+    /// The processor's brand string; empty if it has none.
     pub name: String,
-    /// The instruction set that products and convolutions use on it: `avx512`, `avx2` or `portable`. Two machines of one set
-    /// give the same bits.
+    /// The instruction set that products and convolutions use on it: `avx512`, `avx2` or `portable`. Machines with the same
+    /// instruction set give the same bits.
     pub instruction_set: &'static str,
-    /// Its data and unified caches, by level; none where the processor does not tell.
+    /// The data and unified caches by level; empty if the processor does not report them.
     pub caches: Vec<Cache>,
 }
 
@@ -44,7 +44,7 @@ impl Machine {
     }
 }
 
-/// `AMD EPYC 9B14, avx512, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads`
+/// Formats a machine as `AMD EPYC 9B14, avx512, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads`.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name.is_empty() {
@@ -78,7 +78,7 @@ mod cpuid {
         }
     }
 
-    /// The leaves 0x8000_0002 to 4: sixteen characters each.
+    /// The brand string in the leaves 0x8000_0002 to 0x8000_0004, of sixteen characters each.
     pub(super) fn name() -> String {
         if leaf(0x8000_0000, 0).eax < 0x8000_0004 {
             return String::new();
@@ -94,7 +94,7 @@ mod cpuid {
             .join(" ")
     }
 
-    /// The caches by leaf 4, or by 0x8000_001D of AMD, whose fields are the same.
+    /// The caches from leaf 4, or from AMD's 0x8000_001D, which has the same fields.
     pub(super) fn caches() -> Vec<Cache> {
         let (highest, extended) = (leaf(0, 0).eax, leaf(0x8000_0000, 0).eax);
         let topology = extended >= 0x8000_0001 && leaf(0x8000_0001, 0).ecx >> 22 & 1 == 1;
@@ -104,7 +104,7 @@ mod cpuid {
             () => return Vec::new(),
         };
         let mut caches = Vec::new();
-        // A processor has a handful; the count guards against one that never says the last.
+        // A processor has a handful of caches; the limit guards against one that never reports the end.
         for sub in 0..16 {
             let r = leaf(number, sub);
             // 1 is data, 2 instructions, 3 both.

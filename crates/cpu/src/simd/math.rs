@@ -1,9 +1,9 @@
-//! Scalar functions on the accumulation types: what ops compute with after widening.
+//! Scalar functions of the accumulation types, in which ops compute after widening.
 
 use kiln_core::Float;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// Functions of f32 and f64, the two types that arithmetic happens in.
+/// Functions of f32 and f64, the two types in which arithmetic is done.
 pub(crate) trait Math:
     Float<Acc = Self>
     + PartialOrd
@@ -45,18 +45,18 @@ pub(crate) trait Math:
     fn erfc(self) -> Self;
     fn powf(self, exponent: Self) -> Self;
     fn atan2(self, x: Self) -> Self;
-    /// self − b·⌊self/b⌋, of b's sign: C's `fmod`, moved by `b` where the signs differ.
+    /// self − b·⌊self/b⌋, with the sign of b: C's `fmod`, plus `b` where the signs differ.
     fn remainder(self, b: Self) -> Self;
     fn mul_add(self, a: Self, b: Self) -> Self;
 
-    /// The standard normal distribution function, accurate in its lower tail, and the density.
+    /// The standard normal distribution function Φ, accurate in its lower tail, and the density.
     fn normal(self) -> (Self, Self);
-    /// self·Φ(self), which does not lose what Φ does where it is below the normal numbers.
+    /// self·Φ(self), accurate also where Φ itself is subnormal.
     fn times_normal_cdf(self) -> Self;
-    /// self·sigmoid(u + low) for a `low` that is small beside `u`.
+    /// self·sigmoid(u + low) for a `low` that is small relative to `u`.
     fn times_sigmoid(self, u: Self, low: Self) -> Self;
 
-    /// 1/(1+e⁻ˣ): the exponential is at most 1, so neither side overflows, and small results are as accurate as it is.
+    /// 1/(1+e⁻ˣ). The exponential is at most 1, so nothing overflows, and small results are as accurate as the exponential.
     #[inline(always)]
     fn sigmoid(self) -> Self {
         let e = (-self.abs()).exp();
@@ -128,8 +128,8 @@ math!(
     normal64, gelu64, times_sigmoid64
 );
 
-/// In double precision, whose errors f32 does not see: the single-precision functions of the standard library lose digits
-/// near the ends of their domains.
+/// Computed in f64 and rounded, because the f32 functions of the standard library lose digits near the ends of their
+/// domains.
 fn asinh32(x: f32) -> f32 {
     libm::asinh(f64::from(x)) as f32
 }
@@ -139,7 +139,7 @@ fn acosh32(x: f32) -> f32 {
     acosh64(f64::from(x)) as f32
 }
 
-/// libm's, which is not defined below 1.
+/// NaN below 1, where libm's function is undefined.
 fn acosh64(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
@@ -159,15 +159,15 @@ fn times_sigmoid64(x: f64, u: f64, low: f64) -> f64 {
     x * (u + low).sigmoid()
 }
 
-/// In f64 by the complementary error function of libm.
+/// Φ and the density in f64, by libm's complementary error function.
 #[inline(always)]
 fn normal64(x: f64) -> (f64, f64) {
     let cdf = 0.5 * libm::erfc(-std::f64::consts::FRAC_1_SQRT_2 * x);
     (cdf, (-0.5 * x * x).exp() * DENSITY)
 }
 
-/// c₀xⁿ + c₁xⁿ⁻¹ + … by Horner's rule, each step rounded once: vector units have an instruction for it, with which an
-/// exponential took 0.33 ns instead of 0.48 on a Zen 4.
+/// c₀xⁿ + c₁xⁿ⁻¹ + … by Horner's rule with fused multiply-adds, with which an exponential took 0.33 ns instead of 0.48 on
+/// a Zen 4.
 #[inline(always)]
 fn horner<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     let mut y = c[0];
@@ -177,28 +177,28 @@ fn horner<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     y
 }
 
-/// eˣ in f32 without branches or calls, so that loops over it vectorise: Cephes `expf` to 2 ulp, with the scale applied
-/// in two halves, so that results below the smallest normal number round correctly.
+/// eˣ in f32 without branches or calls, so that loops over it are vectorised: Cephes `expf` to 2 ulp, with the scale
+/// applied in two factors, so that subnormal results are rounded correctly.
 #[inline(always)]
 fn exp32(x: f32) -> f32 {
     exp_sum(x, 0.0)
 }
 
-/// e^(x + low) for a `low` of at most 0.06: what a square loses when it is rounded.
+/// e^(x + low) for a `low` of at most 0.06, the part of the exponent that was lost when x was rounded.
 #[inline(always)]
 fn exp_sum(x: f32, low: f32) -> f32 {
     let (q, [first, second]) = exp_parts(x, low);
     (q + 1.0) * first * second
 }
 
-/// e^(x + low) as (1 + q)·2ⁱ·2ʲ with |q| at most 0.42: what multiplies the first two factors is rounded once where the
-/// result lies below the normal numbers, and q is accurate where the result is near 1.
+/// e^(x + low) as (1 + q)·2ⁱ·2ʲ with |q| at most 0.42. A subnormal result is rounded once, in the product with the last
+/// factor, and q is accurate where the result is near 1.
 #[inline(always)]
 fn exp_parts(x: f32, low: f32) -> (f32, [f32; 2]) {
     // Beyond these the result is infinite or zero. A NaN fails both comparisons and stays.
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
-    // Adding 1.5·2²³ rounds to an integer, which then stands in the lowest bits.
+    // Adding 1.5·2²³ rounds to an integer, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
@@ -221,12 +221,12 @@ fn exp_parts(x: f32, low: f32) -> (f32, [f32; 2]) {
     (p.mul_add(r * r, r), [power(half), power(exponent.wrapping_sub(half))])
 }
 
-/// eˣ − 1 in f32 as [`exp32`].
+/// eˣ − 1 in f32, in the style of [`exp32`].
 #[inline(always)]
 fn exp_m1_32(x: f32) -> f32 {
     let (q, [first, second]) = exp_parts(x, 0.0);
     let power = first * second;
-    // 2ⁿ·q + (2ⁿ − 1) where 2ⁿ is exact and 1 still counts.
+    // 2ⁿ·q + (2ⁿ − 1), where 2ⁿ is exact and 1 is not negligible.
     let near = power.mul_add(q, power - 1.0);
     if x > 20.0 { (q + 1.0) * first * second } else { near }
 }
@@ -237,22 +237,22 @@ fn times_sigmoid32(x: f32, u: f32, low: f32) -> f32 {
     let negative = u < 0.0;
     let (q, [first, second]) = exp_parts(-u.abs(), if negative { low } else { -low });
     let y = q + 1.0;
-    // Where the exponential vanishes, what it multiplies must not bring it back; −∞·0 is NaN, as PyTorch has it.
+    // Where the exponential is zero, the product must be zero too; −∞·0 is NaN, as in PyTorch.
     let y = if u < -104.0 { 0.0 } else { y };
     let (top, bottom) = (x * y * first * second, 1.0 + y * first * second);
     (if negative { top } else { x }) / bottom
 }
 
-/// ln 2 as a number of few bits and the rest.
+/// ln 2 as a number of few bits and the remainder.
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
-/// ln x in f32 as [`exp32`]: Cephes `logf`, with numbers below the normal ones scaled up first.
+/// ln x in f32, in the style of [`exp32`]: Cephes `logf`, with subnormal numbers scaled up first.
 #[inline(always)]
 fn ln32(x: f32) -> f32 {
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * 8_388_608.0 } else { x };
-    // The mantissa in [√½, √2) and the exponent that goes with it.
+    // The mantissa in [√½, √2) and the corresponding exponent.
     const ROOT_HALF: u32 = 0x3f35_04f3;
     let offset = scaled.to_bits().wrapping_sub(ROOT_HALF);
     let e = ((offset as i32) >> 23) as f32 - if small { 23.0 } else { 0.0 };
@@ -273,13 +273,13 @@ fn ln32(x: f32) -> f32 {
         ],
     );
     let y = r + (p * z * r + e * LN2_LOW - 0.5 * z) + e * LN2_HIGH;
-    // NaN and what lies below zero are NaN, infinity stays.
+    // The logarithm of NaN and of negative numbers is NaN; that of infinity is infinity.
     let y = if x < f32::INFINITY { y } else { x };
     let y = if x < 0.0 { f32::NAN } else { y };
     if x == 0.0 { f32::NEG_INFINITY } else { y }
 }
 
-/// ln(1 + x) in f32 as [`exp32`]: what 1 + x loses when it is rounded is given back as a factor (Goldberg 1991).
+/// ln(1 + x) in f32, in the style of [`exp32`]; a factor corrects the rounding error of 1 + x (Goldberg 1991).
 #[inline(always)]
 fn ln_1p_32(x: f32) -> f32 {
     let u = 1.0 + x;
@@ -288,7 +288,7 @@ fn ln_1p_32(x: f32) -> f32 {
     if x == f32::INFINITY { x } else { y }
 }
 
-/// −s·x² for x in 0..=15, where s is 1 or ½, as two numbers: the square of the upper 12 bits, which is exact, and the rest.
+/// −s·x² for x in 0..=15, where s is 1 or ½, as two numbers: the exact square of the upper 12 bits, and the remainder.
 #[inline(always)]
 fn minus_square(x: f32, s: f32) -> (f32, f32) {
     let high = f32::from_bits(x.to_bits() & 0xffff_f000);
@@ -302,8 +302,8 @@ fn exp_square(x: f32, s: f32) -> f32 {
     exp_sum(high, low)
 }
 
-/// Φ(−a)·e^(a²/2) for a in 0..=15 to 4 ulp: a polynomial in (a − k)/(a + k) over a + k, fitted with k = 3.5 to a relative
-/// error of 8·10⁻⁹.
+/// Mills' ratio Φ(−a)·e^(a²/2) for a in 0..=15, to 4 ulp: a polynomial in (a − k)/(a + k), divided by a + k, fitted with
+/// k = 3.5 to a relative error of 8·10⁻⁹.
 #[inline(always)]
 fn mills(a: f32) -> f32 {
     let t = 1.0 / (a + 3.5);
@@ -324,7 +324,7 @@ fn mills(a: f32) -> f32 {
     )
 }
 
-/// The standard normal distribution function, to 8 ulp in both tails, and density in f32 as [`exp32`].
+/// The standard normal distribution function, to 8 ulp in both tails, and the density, in f32 in the style of [`exp32`].
 #[inline(always)]
 fn normal32(x: f32) -> (f32, f32) {
     let a = x.abs();
@@ -348,7 +348,7 @@ fn gelu32(x: f32) -> f32 {
     if x > 0.0 { above } else { x * tail * first * second }
 }
 
-/// 1 − erf x in f32 as [`exp32`]: the normal tail on both sides of 0.
+/// 1 − erf x in f32, in the style of [`exp32`]: the normal tail on both sides of 0.
 #[inline(always)]
 fn erfc32(x: f32) -> f32 {
     let a = x.abs();
@@ -357,7 +357,7 @@ fn erfc32(x: f32) -> f32 {
     if x < 0.0 { 2.0 - tail } else { tail }
 }
 
-/// erf x in f32 as [`exp32`]: an odd polynomial near 0, the normal tail elsewhere.
+/// erf x in f32, in the style of [`exp32`]: an odd polynomial near 0, the normal tail elsewhere.
 #[inline(always)]
 fn erf32(x: f32) -> f32 {
     let a = x.abs();
@@ -377,7 +377,7 @@ fn erf32(x: f32) -> f32 {
     if a < 0.85 { near } else { far.copysign(x) }
 }
 
-/// tanh x in f32 as [`exp32`]: the polynomial of Cephes `tanhf` near 0, the exponential elsewhere.
+/// tanh x in f32, in the style of [`exp32`]: the polynomial of Cephes `tanhf` near 0, the exponential elsewhere.
 #[inline(always)]
 fn tanh32(x: f32) -> f32 {
     let z = x * x;
@@ -401,14 +401,14 @@ fn tanh32(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The largest distance from `want` in units of the last place, over floats of both signs up to `limit`.
+    /// The largest distance from `want` in units in the last place, over floats of both signs up to `limit`.
     fn worst(limit: f32, f: impl Fn(f32) -> f32, want: impl Fn(f64) -> f64) -> (f64, f32) {
         let mut worst = (0.0, 0.0);
         for bits in (0..=limit.to_bits()).step_by(1009) {
             for x in [f32::from_bits(bits), -f32::from_bits(bits)] {
                 let want = want(f64::from(x));
                 let near = want as f32;
-                // Between this float and the next: the smallest step there is, below the normal numbers.
+                // The distance to the next float, which for subnormal numbers is the smallest step.
                 let ulp = f64::from(f32::from_bits(near.abs().to_bits() + 1)) - f64::from(near.abs());
                 let error = (f64::from(f(x)) - want).abs() / ulp;
                 if error > worst.0 {
@@ -423,7 +423,7 @@ mod tests {
     fn exponential_is_within_two_ulp() {
         let (error, x) = worst(88.7, exp32, f64::exp);
         assert!(error <= 2.0, "exp {x}: {error} ulp");
-        // On the negative side down to where it vanishes.
+        // Negative arguments, down to where the result is zero.
         let (error, x) = worst(104.0, |x| exp32(-x.abs()), |x| (-x.abs()).exp());
         assert!(error <= 2.0, "exp {x}: {error} ulp");
         assert_eq!(
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn logarithm_is_within_two_ulp() {
-        // Bits from the smallest number to the largest, all of them positive.
+        // All positive floats, from the smallest to the largest, in steps.
         let (error, x) = worst(f32::MAX, |x| ln32(x.abs()), |x| x.abs().ln());
         assert!(error <= 2.0, "ln {x}: {error} ulp");
         assert_eq!(

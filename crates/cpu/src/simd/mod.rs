@@ -1,12 +1,12 @@
-//! Arithmetic in vectors.
+//! Vector arithmetic.
 //!
 //! ```text
 //! isa          the instruction sets of this machine, and closures compiled for the widest
 //! machine      the processor's name and caches
-//! vector       the registers of each set as one trait, for micro-kernels
-//! real, math   the types that sums are kept in, and functions of them without branches
-//! lanes        elementwise loops in the accumulating type     upcast       operands in the accumulating type
-//! row_reduce   sums and maxima along a row                    column_tile  sums and maxima down some columns at once
+//! vector       the vector registers of each instruction set as one trait, for micro-kernels
+//! real, math   the accumulation types, and functions of them without branches
+//! lanes        elementwise loops in the accumulation type     upcast       operands in the accumulation type
+//! row_reduce   sums and maxima along a row                    column_tile  sums and maxima along several columns at once
 //! ```
 
 pub(crate) mod column_tile;

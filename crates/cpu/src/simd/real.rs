@@ -1,9 +1,9 @@
-//! What row kernels need of an accumulator beside [`Math`].
+//! The operations of the accumulation types for sums, maxima and softmax, beside those of [`Math`].
 
 use crate::simd::math::Math;
 use std::ops::AddAssign;
 
-/// An accumulation type as sums, maxima and softmax use it.
+/// An accumulation type, with the constants and tests that sums, maxima and softmax need.
 pub(crate) trait Real: Math + AddAssign + Default {
     const NEG_INFINITY: Self;
     const INFINITY: Self;
@@ -28,8 +28,8 @@ impl Real for f64 {
     }
 }
 
-/// The better of what was best so far and `x`, which lies at `at`: a NaN is, and the first of equals stays.
-// One loop a result: of both in one, not all lanes went into vectors.
+/// The larger of the best values so far and `x`, whose index is `at`; NaN is the largest, and of equals the first is kept.
+// A loop for each result: a single loop for both was not fully vectorised.
 #[inline(always)]
 pub(crate) fn max_with_index<A: Real, const L: usize>(
     (best, place): ([A; L], [i32; L]),

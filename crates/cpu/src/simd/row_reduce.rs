@@ -2,13 +2,13 @@
 
 use crate::simd::real::Real;
 
-/// Independent accumulators of a row: two vectors of the widest units.
+/// The number of independent accumulators of a row: two vectors of the widest units.
 pub(crate) const LANES: usize = 32;
 
-/// Elements below which lanes alone keep rounding small.
+/// The number of elements up to which summing in lanes alone keeps rounding errors small.
 const BLOCK: usize = 4096;
 
-/// `Σ f(x)` over a row: pairwise above a block, in lanes within. `f` must be `#[inline(always)]`.
+/// `Σ f(x)` over a row: in lanes within blocks, pairwise over blocks. `f` must be `#[inline(always)]`.
 #[inline(always)]
 pub(crate) fn sum<A: Real>(x: &[A], f: impl Fn(A) -> A) -> A {
     let [sum] = sums(
@@ -19,14 +19,14 @@ pub(crate) fn sum<A: Real>(x: &[A], f: impl Fn(A) -> A) -> A {
     sum
 }
 
-/// `K` sums of a function of `N` rows of one length, as [`sum`].
+/// The `K` sums of a function of `N` rows of equal length; see [`sum`].
 #[inline(always)]
 pub(crate) fn sums<A: Real, const N: usize, const K: usize>(x: [&[A]; N], f: impl Fn([A; N]) -> [A; K]) -> [A; K] {
     let n = x[0].len();
     if n <= BLOCK {
         return block(x, 0, n, &f);
     }
-    // One slot per level of a binary counter: blocks join pairwise without recursion or storage for them all.
+    // One slot per level of a binary counter: blocks are joined pairwise without recursion and without storing all of them.
     let mut levels = [[A::default(); K]; usize::BITS as usize];
     let (mut blocks, mut start) = (0usize, 0);
     while start < n {
@@ -57,7 +57,7 @@ fn add<A: Real, const K: usize>(a: &mut [A; K], b: &[A; K]) {
 }
 
 /// The sums over `n` columns from `start`.
-// One index walks all rows.
+// A single index runs over all rows.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn block<A: Real, const N: usize, const K: usize>(
@@ -108,7 +108,7 @@ fn block<A: Real, const N: usize, const K: usize>(
     sum
 }
 
-/// Folds lanes in halves. Each step is a loop of a constant length, so that no lane has to lie in memory.
+/// Folds the lanes by halving. Each step is a loop of constant length, so that the lanes stay in registers.
 #[inline(always)]
 fn join<A: Real>(lanes: [A; LANES], f: impl Fn(A, A) -> A) -> A {
     let (mut a, mut b, mut c, mut d) = ([lanes[0]; 16], [lanes[0]; 8], [lanes[0]; 4], [lanes[0]; 2]);
@@ -148,7 +148,7 @@ pub(crate) fn fold<A: Real>(x: &[A], unit: A, load: impl Fn(A) -> A, f: impl Fn(
     }
 }
 
-/// The larger, NaN if either is NaN; the first of two NaN stays.
+/// The larger of two values; NaN if either is NaN, and the first of two NaN.
 #[inline(always)]
 pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
     if (b > a) | (b.is_nan() & !a.is_nan()) { b } else { a }

@@ -1,19 +1,19 @@
-//! Operands as the dense kernels want them: in their accumulating type, with f16 and bf16 widened to f32 scratch and
-//! results rounded once at the end.
+//! Operands in their accumulation type, for the dense kernels: f16 and bf16 are widened to f32 scratch, and results are
+//! rounded once at the end.
 
 use crate::parallel::chunks_mut;
 use crate::scalar::Stored;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::{Element, Result};
 
-/// An operand in its accumulating type: itself, or a widened copy.
+/// An operand in its accumulation type: the operand itself, or a widened copy.
 pub(crate) enum Upcast<'a, A> {
     Same(&'a [A]),
     Copy(CpuBuffer),
 }
 
 impl<'a, A: Element> Upcast<'a, A> {
-    /// Widens `x` where its type is not the accumulating one already.
+    /// Widens `x`, unless it already has the accumulation type.
     pub(crate) fn new<T: Stored<Acc = A>>(cpu: &Cpu, x: &'a CpuBuffer) -> Result<Self> {
         let x = x.as_slice::<T>();
         if T::DTYPE == A::DTYPE {
@@ -36,7 +36,7 @@ impl<'a, A: Element> Upcast<'a, A> {
     }
 }
 
-/// Lets `f` write `y` in the accumulating type, then rounds once where `y` is narrower.
+/// Lets `f` write `y` in the accumulation type; then rounds once if `y` is narrower.
 pub(crate) fn write_upcast<T: Stored>(
     cpu: &Cpu,
     y: &mut CpuBuffer,

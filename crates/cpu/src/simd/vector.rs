@@ -1,35 +1,39 @@
-//! What the micro-kernels ask of a vector register, and the registers there are.
+//! The vector registers of each instruction set, as one trait for the micro-kernels.
 
 /// A register of [`LANES`](Vector::LANES) elements.
 ///
-/// The methods are safe to name but compile to instructions of one instruction set: they may run only inside functions
-/// that [`Kernels`](crate::gemm::Kernels) hands out after it found that set on this machine.
+/// The methods compile to instructions of one instruction set, so they may run only inside functions
+/// that [`Kernels`](crate::gemm::Kernels) returns after detecting that set on this machine.
 pub(crate) trait Vector: Copy {
     type Element: Copy;
     const LANES: usize;
 
     fn zero() -> Self;
     fn splat(x: Self::Element) -> Self;
-    /// `self + a·b`, rounded once where the machine can.
+    /// `self + a·b`, as a fused multiply-add where the machine has one.
     fn add_product(self, a: Self, b: Self) -> Self;
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
     /// The sum of all elements.
     fn sum(self) -> Self::Element;
-    /// The elements of both in turns: `self[0], other[0], self[1], …`, as two vectors.
+    /// Interleaves the elements of both: `self[0], other[0], self[1], …`, as two vectors.
     fn interleave(self, other: Self) -> [Self; 2];
     /// `max(self, 0)` that keeps NaN.
     fn relu(self) -> Self;
-    /// Asks for the line at `p`, which need not be readable, to be in the first-level cache.
+    /// Prefetches the line at `p`, which need not be readable, into the L1 cache.
     fn prefetch(p: *const Self::Element);
+    /// Loads `LANES` elements at `p`, which need not be aligned.
+    ///
     /// # Safety
     /// `LANES` elements are readable at `p`.
     unsafe fn load(p: *const Self::Element) -> Self;
+    /// Writes all elements to `p`, which need not be aligned.
+    ///
     /// # Safety
     /// `LANES` elements are writable at `p`.
     unsafe fn store(self, p: *mut Self::Element);
-    /// The first `n ≤ LANES` elements at `p`, zeros after them.
+    /// Loads the first `n ≤ LANES` elements at `p`, with zeros after them.
     ///
     /// # Safety
     /// `n` elements are readable at `p`.
@@ -41,7 +45,7 @@ pub(crate) trait Vector: Copy {
     unsafe fn store_first(self, p: *mut Self::Element, n: usize);
 }
 
-/// Asks for the lines of `len` elements at `p`, which need not be readable.
+/// Prefetches the lines of `len` elements at `p`, which need not be readable.
 #[inline(always)]
 pub(crate) fn fetch<A>(p: *const A, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -54,8 +58,8 @@ pub(crate) fn fetch<A>(p: *const A, len: usize) {
     let _ = (p, len);
 }
 
-/// Four elements as an array, for machines whose vector units have no kernels of their own here: the compiler makes of
-/// it what the target has.
+/// Four elements as an array, for machines without kernels for their vector units here; the compiler uses what the target
+/// has.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable<A>(pub(crate) [A; 4]);
 
@@ -75,7 +79,7 @@ macro_rules! portable {
             }
             #[inline(always)]
             fn add_product(self, a: Self, b: Self) -> Self {
-                // Where the target has no fused instruction, `mul_add` is a slow call.
+                // Without a fused instruction on the target, `mul_add` is a slow call.
                 Portable(std::array::from_fn(|i| {
                     if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
                         a.0[i].mul_add(b.0[i], self.0[i])
@@ -153,10 +157,10 @@ pub(crate) mod x86 {
     use super::Vector;
     use std::arch::x86_64::*;
 
-    /// Vectors of an AVX-512 machine.
+    /// A vector register of AVX-512.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512<R>(pub(crate) R);
-    /// Vectors of an AVX2 machine with FMA.
+    /// A vector register of AVX2 with FMA.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2<R>(pub(crate) R);
 
@@ -199,7 +203,7 @@ pub(crate) mod x86 {
                 }
                 #[inline(always)]
                 fn relu(self) -> Self {
-                    // The instruction answers its second operand when either is NaN.
+                    // The instruction returns its second operand if either is NaN.
                     // SAFETY: as above.
                     $name(unsafe { $max($splat(0.0), self.0) })
                 }
@@ -253,20 +257,20 @@ pub(crate) mod x86 {
         };
     }
 
-    /// The first `n` of `LANES` bits.
+    /// A mask of the first `n` of `LANES` bits.
     #[inline(always)]
     pub(crate) fn bits<const LANES: usize>(n: usize) -> u16 {
         (u32::MAX >> (32 - n.clamp(1, LANES))) as u16
     }
 
-    /// The first `n` of eight 32-bit lanes.
+    /// A mask of the first `n` of eight 32-bit lanes.
     #[inline(always)]
     pub(crate) unsafe fn lanes32(n: usize) -> __m256i {
         // SAFETY: the caller runs on AVX2.
         unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
     }
 
-    /// The first `n` of four 64-bit lanes.
+    /// A mask of the first `n` of four 64-bit lanes.
     #[inline(always)]
     unsafe fn lanes64(n: usize) -> __m256i {
         // SAFETY: the caller runs on AVX2.

@@ -1,4 +1,4 @@
-//! The weights' side of the products: transformed a panel of columns at a time.
+//! The transformed weights, the right operands of the products, made a panel of columns at a time.
 
 use crate::gemm::{Panels, transpose};
 use crate::parallel::try_chunks_mut;
@@ -9,17 +9,17 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use std::ops::Range;
 
-/// Steps of a panel that are turned and transformed at once, at most.
+/// The largest number of steps of a panel that are transposed and transformed at once.
 const STEPS: usize = 64;
 
-/// How the weights `[outputs, 3, 3, channels]` are used.
+/// The use of the weights `[outputs, 3, 3, channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From channels to outputs.
+    /// The forward pass, from channels to outputs.
     Forward,
-    /// From outputs to channels, turned around.
+    /// The data gradient, from outputs to channels, with the windows rotated by 180°.
     Backward,
-    /// From outputs to channels, as the forward pass's transform transposed.
+    /// The data gradient, from outputs to channels, as the transpose of the forward pass.
     Transposed,
 }
 
@@ -36,7 +36,7 @@ impl<'w, A: Scalar> Filter<'w, A> {
         Filter { w, channels, direction }
     }
 
-    /// Steps and columns of the products.
+    /// The steps of k and the columns of the products.
     pub(crate) fn shape(&self) -> [usize; 2] {
         let outputs = self.w.len() / (9 * self.channels);
         match self.direction {
@@ -45,8 +45,8 @@ impl<'w, A: Scalar> Filter<'w, A> {
         }
     }
 
-    /// Transforms the steps `steps` of `columns`, which are those of a panel: at each point, `of_point` elements after the last
-    /// one, rows of columns, as many as fill whole vectors.
+    /// Transforms the steps `steps` of `columns`, which are those of a panel, to a matrix at each point, `of_point` elements
+    /// apart: rows of columns, padded to whole vectors.
     pub(crate) fn transform<const POINTS: usize, const RESULTS: usize>(
         &self,
         transforms: &Transforms<A, POINTS, RESULTS>,
@@ -72,7 +72,7 @@ impl<'w, A: Scalar> Filter<'w, A> {
             }
             return;
         }
-        // Columns are outputs, whose weights lie apart.
+        // Columns are outputs, whose weights are not adjacent.
         let mut turned = vec![A::default(); 9 * STEPS * n];
         for (i, from) in steps.clone().step_by(STEPS).enumerate() {
             let count = STEPS.min(steps.end - from);
@@ -92,9 +92,9 @@ impl<'w, A: Scalar> Filter<'w, A> {
 /// Transformed weights in panels: `[panels, points, steps, width]`.
 pub(crate) struct Weights {
     data: CpuBuffer,
-    /// Steps and columns of the products.
+    /// The steps of k and the columns of the products.
     pub(crate) shape: [usize; 2],
-    /// Elements from a point to the next, and from a panel.
+    /// The distance from one point to the next, and from one panel to the next.
     apart: [usize; 2],
 }
 

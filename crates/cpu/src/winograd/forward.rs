@@ -1,4 +1,4 @@
-//! The convolution itself: blocks of tiles are transformed, multiplied and transformed back while they are in cache.
+//! The forward pass: blocks of tiles are transformed, multiplied and transformed back while they are in cache.
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{CTile, Epilogue, gemm_nn, matrix};
@@ -14,8 +14,8 @@ use kiln_core::ops::Activation;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The products of `count` transformed tiles with the transformed weights, point by point. With `threads`, threads share
-/// the points.
+/// Computes the products of `count` transformed tiles with the transformed weights, point by point. With `threads`, the
+/// points are computed in parallel.
 fn products<A: Scalar>(
     cpu: &Cpu,
     weights: &Weights,
@@ -45,13 +45,13 @@ fn products<A: Scalar>(
     Ok(products)
 }
 
-/// Rows of tiles and, of the target, the part that they cover.
+/// Rows of tiles, and the part of the target that they cover.
 pub(crate) struct Part<'y, A> {
     pub(crate) rows: Range<usize>,
     pub(crate) y: &'y mut [A],
 }
 
-/// `y`, whose elements have `outputs` channels, in parts of `size` rows of tiles.
+/// Splits `y`, which has `outputs` channels, into parts of `size` rows of tiles.
 pub(crate) fn parts<'y, A>(tiles: &Tiles, size: usize, outputs: usize, y: &'y mut [A]) -> Vec<Part<'y, A>> {
     let mut parts = Vec::new();
     let (mut rest, mut first) = (y, 0);
@@ -65,10 +65,10 @@ pub(crate) fn parts<'y, A>(tiles: &Tiles, size: usize, outputs: usize, y: &'y mu
     parts
 }
 
-/// Blocks of which there are fewer leave threads without one: they share the points of each.
+/// The number of blocks below which some threads would have none, so the points of each block are computed in parallel.
 const FEW: usize = 8;
 
-/// The convolution of `x` with transformed weights, block by block.
+/// Computes the convolution of `x` with transformed weights, block by block.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
@@ -112,8 +112,8 @@ pub(crate) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     Ok(finite.into_inner())
 }
 
-/// The gradient of the image that `tiles` lie on, for the gradient `g` of their results: every step of [`convolve`]
-/// transposed, the last first. Tiles overlap in the image, where they are added up; a block has whole images.
+/// Computes the gradient of the image that `tiles` cover, from the gradient `g` of their results: the transpose of every
+/// step of [`convolve`], in reverse order. Tiles overlap in the image, where they are added; a block has whole images.
 pub(crate) fn transposed<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,

@@ -1,4 +1,4 @@
-//! The transforms that run on this machine.
+//! The transforms for this machine.
 
 use crate::gemm::Gemm;
 use crate::simd::isa::by_isa;
@@ -11,18 +11,18 @@ use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
 /// The transforms of one instruction set.
 pub(crate) struct TransformSet<A> {
-    /// Of F(2×2, 3×3).
+    /// The transforms of F(2×2, 3×3).
     pub(crate) small: Transforms<A, 16, 4>,
-    /// Of F(4×2, 3×3).
+    /// The transforms of F(4×2, 3×3).
     pub(crate) large: Transforms<A, 24, 8>,
 }
 
-/// f32 or f64: a type with transforms.
+/// f32 and f64, the types with transforms.
 pub(crate) trait Winograd: Gemm {
     /// The transforms of every instruction set of this machine, in the order of [`Gemm::all_kernels`].
     fn all_transforms() -> &'static [&'static TransformSet<Self>];
 
-    /// The transforms of the widest set.
+    /// The transforms of the widest instruction set.
     fn transforms() -> &'static TransformSet<Self> {
         Self::all_transforms()[0]
     }
@@ -56,7 +56,7 @@ macro_rules! transforms {
     }};
 }
 
-/// The sets of one element type.
+/// The transforms of one element type for every instruction set.
 macro_rules! sets {
     ($t:ident, $portable:ident, $avx2:ident, $avx512:ident, $ymm:ident, $zmm:ident) => {
         transforms!($portable, $t, Portable<$t>, []);

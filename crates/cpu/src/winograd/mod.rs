@@ -1,20 +1,21 @@
-//! Winograd's convolutions F(2×2, 3×3) and F(4×2, 3×3): windows of 3×3 and stride 1 with 16 multiplications for 2×2 results
+//! Winograd's convolutions F(2×2, 3×3) and F(4×2, 3×3), for 3×3 windows of stride 1: 16 multiplications for 2×2 results
 //! instead of 36, or 24 for 4×2 instead of 72.
 //!
-//! The image is cut into tiles that overlap by two. Tiles and weights are transformed, each of the 16 or 24 points of a
-//! transformed tile gives a product of matrices over the channels (tiles × channels · channels × outputs), and the results
-//! of the products are transformed back.
+//! The image is cut into tiles that overlap by two. Tiles and weights are transformed. Each of the 16 or 24 points of a
+//! transformed tile is a matrix product over the channels (tiles × channels · channels × outputs), and the results of the
+//! products are transformed back.
 //!
-//! The data gradient is the same convolution of the output's gradient with the weights turned around. The weight gradient
-//! sums products of transformed tiles of the image and of the output's gradient over all tiles.
+//! The data gradient is the same convolution of the output's gradient with the windows rotated by 180°, or the transpose of
+//! the forward pass. The weight gradient sums products of transformed tiles of the image and of the output's gradient over
+//! all tiles.
 //!
-//! The transforms add and subtract values of like size, which costs digits. In f32 no result is further from the exact one than
-//! 4e-6 of the root of the mean of the squares of all, in layers as nets have them; direct sums stay within 3e-6, and with
-//! 4×4 results, which would take 36 multiplications, it would be 5e-6. The tests hold all three products to it. For the same reason
-//! sums over channels and tiles are added up from short ones ([`layout::CHANNELS`]).
+//! The transforms add and subtract values of similar size, which costs digits. In f32, in layers as networks have them, no
+//! result is further from the exact one than 4e-6 of the root mean square of all results; direct sums stay within 3e-6, and
+//! 4×4 results, which would take 36 multiplications, within 5e-6. The tests check this bound for all three products. For
+//! the same reason sums over channels and tiles are made of short partial sums ([`layout::CHANNELS`]).
 //!
-//! A NaN or infinity in one element of a tile spreads to all of its results. Where that happens the whole product is left
-//! to direct sums, which keep it in the windows that see it.
+//! A NaN or infinity in one element of a tile spreads to all of its results. If that happens, direct sums recompute the
+//! whole product, in which it affects only the windows that contain it.
 
 mod filter;
 mod forward;
@@ -43,7 +44,7 @@ use kiln_core::Result;
 use tiles::Tiles;
 pub(crate) use tiling::Tiling;
 
-/// Runs an expression with the transforms of the tiles' sides.
+/// Runs an expression with the transforms for the size of the tiles.
 macro_rules! with_transforms {
     ($tiles:expr, |$t:ident| $run:expr) => {
         match $tiles.sides {
@@ -59,8 +60,8 @@ macro_rules! with_transforms {
     };
 }
 
-/// The convolution of `x` in the order that keeps more in cache. As of every product here, what is returned is whether all of it
-/// is finite.
+/// Computes the convolution of `x` in the order that makes better use of the cache. Like every product here, it returns true
+/// if all results are finite.
 fn along<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,
@@ -76,12 +77,12 @@ fn along<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     convolve(cpu, transforms, tiles, x, &Weights::new(cpu, transforms, filter)?, e, y)
 }
 
-/// True if tiles are so few that weights are read more often than they are.
+/// True if there are so few tiles that reading the weights takes longer than reading the tiles.
 fn is_weight_bound(tiles: &Tiles, [steps, columns]: [usize; 2]) -> bool {
     tiles.all() * (steps + columns) < 2 * steps * columns
 }
 
-/// `y = f(x ⋆ w + bias)`. Of this and the gradients, what is returned is whether all of the result is finite.
+/// Computes `y = f(x ⋆ w + bias)`. This and the gradients return true if all results are finite.
 pub(crate) fn forward<A: Scalar>(cpu: &Cpu, tiling: &Tiling, o: Operands<'_, A>, y: &mut [A]) -> Result<bool> {
     let tiles = &tiling.tiles;
     with_transforms!(tiles, |t| {
@@ -90,7 +91,7 @@ pub(crate) fn forward<A: Scalar>(cpu: &Cpu, tiling: &Tiling, o: Operands<'_, A>,
     })
 }
 
-/// The gradient with respect to the input.
+/// Computes the gradient with respect to the input.
 pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, tiling: &Tiling, g: &[A], w: &[A], dx: &mut [A]) -> Result<bool> {
     let tiles = &tiling.tiles;
     with_transforms!(tiles, |t| {
@@ -102,7 +103,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, tiling: &Tiling, g: &[A], w: &[A],
     })
 }
 
-/// The gradient with respect to the weight.
+/// Computes the gradient with respect to the weight.
 pub(crate) fn weight_grad<A: Scalar>(cpu: &Cpu, tiling: &Tiling, g: &[A], x: &[A], dw: &mut [A]) -> Result<bool> {
     let (tiles, sizes) = (&tiling.tiles, [tiling.channels, tiling.outputs]);
     with_transforms!(tiles, |t| if is_weight_bound(tiles, sizes) {

@@ -1,5 +1,5 @@
-//! Convolutions whose weights are many and whose tiles are few: all tiles are transformed at once, and the weights a piece
-//! at a time, which is multiplied while it is in cache.
+//! Convolutions with many weights and few tiles: all tiles are transformed at once, and the weights in pieces, each of which
+//! is multiplied while it is in cache.
 
 use crate::epilogue::finish_rows;
 use crate::gemm::{CTile, Epilogue, Panels, gemm_nn, matrix};
@@ -17,18 +17,18 @@ use kiln_core::ops::Activation;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Channels whose weights are transformed at once: with those of a panel, a part of a second-level cache.
+/// The number of channels whose weights are transformed at once; with those of a panel they are a part of an L2 cache.
 const STEPS: usize = 128;
-/// Outputs and channels of a piece of the weight gradient.
+/// The number of outputs and of channels in a piece of the weight gradient.
 const PIECE: [usize; 2] = [24, 64];
 
-/// What becomes of all tiles, some channels at a time: `[slabs, points, tiles, channels of a slab]`.
+/// The transforms of all tiles, in slabs of a few channels: `[slabs, points, tiles, channels of a slab]`.
 struct Slabs {
     data: CpuBuffer,
     channels: usize,
-    /// Channels of all slabs but the last.
+    /// The number of channels of all slabs but the last.
     width: usize,
-    /// Elements from a point to the next, and from a slab.
+    /// The distance from one point to the next, and from one slab to the next.
     of_point: usize,
     of_slab: usize,
 }
@@ -51,7 +51,7 @@ impl Slabs {
         i * self.width..((i + 1) * self.width).min(self.channels)
     }
 
-    /// Fills in every slab, given its channels.
+    /// Fills every slab by `f`, given its channels.
     fn fill<A: Scalar>(&mut self, f: impl Fn(Range<usize>, &mut [A]) -> Result<()> + Sync) -> Result<()> {
         let (width, channels, of_slab) = (self.width, self.channels, self.of_slab);
         try_chunks_mut(self.data.as_mut_slice::<A>(), of_slab, true, |at, to| {
@@ -60,14 +60,14 @@ impl Slabs {
         })
     }
 
-    /// The channels of every slab, and the slab.
+    /// Iterates over the slabs, each with its channels.
     fn iter<A: Scalar>(&self) -> impl Iterator<Item = (Range<usize>, &[A])> {
         let slabs = self.data.as_slice::<A>().chunks_exact(self.of_slab);
         slabs.enumerate().map(|(i, slab)| (self.channels(i), slab))
     }
 }
 
-/// The transformed tiles of `x`.
+/// Computes the transformed tiles of `x`.
 fn images<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,
@@ -92,7 +92,7 @@ fn images<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     Ok(slabs)
 }
 
-/// As [`crate::winograd::forward::convolve`].
+/// Computes the same as [`crate::winograd::forward::convolve`].
 pub(crate) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,
@@ -151,7 +151,7 @@ pub(crate) fn convolve<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     Ok(finite.into_inner())
 }
 
-/// As [`crate::winograd::weight_grad::weight_grad`].
+/// Computes the same as [`crate::winograd::weight_grad::weight_grad`].
 pub(crate) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,

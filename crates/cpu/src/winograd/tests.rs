@@ -1,4 +1,4 @@
-//! Both tile sizes against the definition in f64, and how many digits they cost.
+//! Compares both tile sizes with the definition in f64, and measures the digits that they lose.
 
 use super::*;
 use crate::conv::Geometry;
@@ -14,11 +14,11 @@ use kiln_core::ops::{ConvParams, Padding, Window};
 use kiln_core::philox::{Key, uniform};
 use proptest::prelude::*;
 
-/// The largest error of the products, in units of the root of the mean of the squares of the exact results: what the ops promise
-/// ([`super`]), and of random operands with room for tiles that have larger operands than others.
+/// The bound on the error of the products that the ops promise ([`super`]), relative to the root mean square of the exact
+/// results, for random operands; with a margin for tiles whose operands are larger than others.
 const PROMISED: f64 = 4e-6;
 
-/// Batch, height, width, channels, outputs, padding.
+/// Batch, height, width, channels, outputs, padding above, padding on the left.
 type Sizes = [usize; 7];
 
 fn geometry([batch, height, width, channels, outputs, top, left]: Sizes) -> Geometry {
@@ -39,7 +39,7 @@ fn values(len: usize, stream: u32) -> Vec<f32> {
     (0..len as u64).map(|i| 2.0 * uniform(key.word(i)) - 1.0).collect()
 }
 
-/// Normally distributed.
+/// Normally distributed values.
 fn normal(len: usize, stream: u32) -> Vec<f32> {
     let (u, v) = (values(len, stream), values(len, stream + 10));
     let pairs = u.iter().zip(&v);
@@ -47,14 +47,14 @@ fn normal(len: usize, stream: u32) -> Vec<f32> {
     pairs.map(normal).collect()
 }
 
-/// Where values come from.
+/// The distribution of the operands.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Between -1 and 1.
+    /// Uniform between −1 and 1.
     Even,
-    /// Of a net: images behind a rectifier, weights as they are initialised, gradients around zero.
+    /// As in a network: images after a ReLU, weights as they are initialised, gradients around zero.
     Net,
-    /// All of like size, so that large sums cancel in the transforms.
+    /// Values of similar size, so that large sums cancel in the transforms.
     Flat,
 }
 
@@ -95,7 +95,7 @@ impl Case {
         Case { g, operands, want }
     }
 
-    /// The products with tiles of `sides`, each with its number in `want`: y, dx and dw, by every way that there is.
+    /// Computes the products with tiles of `sides` by every algorithm, each with its number in `want`: y, dx and dw.
     fn run<const POINTS: usize, const RESULTS: usize>(
         &self,
         sides: Sides,
@@ -135,8 +135,8 @@ impl Case {
         ways.into_iter().map(product).collect()
     }
 
-    /// The largest error of y, dx and dw, of the worst way, relative to the root of the mean of their squares. Of few results or
-    /// short sums that is no measure; there it is relative to what random operands of this size would give.
+    /// The largest errors of y, dx and dw over all algorithms, relative to the root mean square of the exact results. For few
+    /// results or short sums they are relative to the root mean square that random operands of this size would give.
     fn errors<const POINTS: usize, const RESULTS: usize>(
         &self,
         sides: Sides,
@@ -166,7 +166,7 @@ impl Case {
         errors
     }
 
-    /// Holds both tile sizes to what is promised, with the transforms of some instruction sets and the best products.
+    /// Checks both tile sizes against the bound, with the transforms of some instruction sets and the best products.
     fn check(&self, sets: &[&TransformSet<f32>]) {
         for (transforms, kernels) in sets.iter().zip(f32::all_kernels()) {
             let small = self.errors(SMALL, &transforms.small);
@@ -185,7 +185,7 @@ impl Case {
     }
 }
 
-/// What fills in a product.
+/// A function that computes a product into its argument and returns true if it is finite.
 type Product<'f> = &'f dyn Fn(&mut [f32]) -> Result<bool>;
 
 proptest! {
@@ -219,7 +219,7 @@ fn large_sums_keep_their_digits() {
     }
 }
 
-/// What is not finite stays in the windows that see it, as in direct sums, whatever becomes of it in a tile.
+/// A NaN or infinity affects only the windows that contain it, as in direct sums, although it spreads over a tile.
 #[test]
 fn what_is_not_finite_stays_in_its_windows() {
     let g = geometry([2, 9, 8, 16, 16, 1, 1]);
@@ -249,7 +249,7 @@ fn what_is_not_finite_stays_in_its_windows() {
             let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             assert!(bits(got) == bits(want), "{bad}");
         }
-        // A pixel is seen by nine windows, each with sixteen outputs.
+        // A pixel is in nine windows, each with sixteen outputs.
         if bad.is_nan() {
             let count = |v: &[f32]| v.iter().filter(|v| v.is_nan()).count();
             assert_eq!(got.each_ref().map(|v| count(v)), [9 * 16, 9 * 16, 9 * 16 + 9 * 15]);

@@ -1,12 +1,12 @@
-//! The tiles that an image is cut into: how many, where they lie, what they cost.
+//! The tiles that an image is cut into: their number, positions and cost.
 
 use crate::conv::Geometry;
 use crate::winograd::transform::NOWHERE;
 use std::ops::Range;
 
-/// Elements of the transformed tiles of one block for each channel, about.
+/// The approximate number of elements of the transformed tiles of one block, for each channel.
 const BLOCK: usize = 1296;
-/// Tiles that a product takes at once: a multiple of the micro-kernels' rows.
+/// The number of tiles that a micro-kernel processes at once: a multiple of the micro-kernels' rows.
 const ROWS: usize = 12;
 
 /// The tiles of a convolution from an image (its *source*) to another (its *target*).
@@ -15,19 +15,19 @@ pub(crate) struct Tiles {
     batch: usize,
     source: [usize; 2],
     target: [usize; 2],
-    /// Rows and columns of zeros before the source.
+    /// The rows and columns of zeros before the source.
     padding: [usize; 2],
-    /// Rows and columns of tiles of an image.
+    /// The rows and columns of tiles of an image.
     pub(crate) count: [usize; 2],
-    /// Rows and columns of results that a tile gives.
+    /// The rows and columns of results of a tile.
     pub(crate) sides: Sides,
 }
 
-/// Rows and columns of the results of a tile.
+/// The rows and columns of the results of a tile.
 pub(crate) type Sides = [usize; 2];
 
 impl Tiles {
-    /// Those of the forward pass, when the window is 3×3 in two dimensions without strides, dilation and groups.
+    /// The tiles of the forward pass; `None` unless the window is 3×3 in two dimensions without strides, dilation and groups.
     pub(crate) fn new(g: &Geometry, sides: Sides) -> Option<Self> {
         let flat = g.kernel == [1, 3, 3] && g.input[0] == 1 && g.output[0] == 1 && g.padding[0] == 0;
         let plain = g.stride == [1; 3] && g.dilation == [1; 3] && g.groups == 1;
@@ -41,7 +41,7 @@ impl Tiles {
         })
     }
 
-    /// Those of the data gradient: from the output to the input.
+    /// The tiles of the data gradient, from the output to the input.
     pub(crate) fn backward(g: &Geometry, sides: Sides) -> Option<Self> {
         let tiles = Tiles::new(g, sides).filter(|t| t.padding.iter().all(|&p| p <= 2))?;
         Some(Tiles {
@@ -53,32 +53,33 @@ impl Tiles {
         })
     }
 
-    /// Rows of tiles of all images.
+    /// The number of rows of tiles of all images.
     pub(crate) fn rows(&self) -> usize {
         self.batch * self.count[0]
     }
 
-    /// Tiles of all images.
+    /// The number of tiles of all images.
     pub(crate) fn all(&self) -> usize {
         self.rows() * self.count[1]
     }
 
-    /// Rows of tiles in one block.
+    /// The number of rows of tiles in one block.
     pub(crate) fn per_block(&self) -> usize {
         self.fitting(self.count[1])
     }
 
-    /// Images whose tiles make up one block.
+    /// The number of images whose tiles make up one block.
     pub(crate) fn images_per_block(&self) -> usize {
         self.fitting(self.count[0] * self.count[1])
     }
 
-    /// Whether the tiles of an image are not too many for a block.
+    /// True if the tiles of an image fit in one block.
     pub(crate) fn image_fits(&self) -> bool {
         self.count[0] * self.count[1] * self.points() <= BLOCK
     }
 
-    /// How many groups of `size` tiles to take at once: about a block, in as full tiles of the products as can be.
+    /// The number of groups of `size` tiles to process at once: about a block, with as little padding to whole micro-kernel
+    /// tiles as possible.
     fn fitting(&self, size: usize) -> usize {
         let most = (BLOCK / self.points() / size).max(1);
         let covered = |n: usize| (n * size).next_multiple_of(ROWS) * 1000 / n / size;
@@ -88,7 +89,7 @@ impl Tiles {
             .unwrap_or(most)
     }
 
-    /// Elements of a channel of an image of the source.
+    /// The number of elements of a channel of a source image.
     pub(crate) fn source_size(&self) -> usize {
         self.source[0] * self.source[1]
     }
@@ -98,21 +99,21 @@ impl Tiles {
         row / self.count[0] * self.target[0] + row % self.count[0] * self.sides[0]
     }
 
-    /// Elements of a transformed tile.
+    /// The number of elements of a transformed tile.
     pub(crate) fn points(&self) -> usize {
         (self.sides[0] + 2) * (self.sides[1] + 2)
     }
 
-    /// Multiply-adds that take as long as all of the convolution does.
+    /// The estimated time of the whole convolution, in multiply-adds.
     pub(crate) fn cost(&self, channels: usize, outputs: usize) -> usize {
-        // As measured: an element's share of the transforms.
+        // Measured: the cost of the transforms per element.
         let share = if self.points() == 16 { 130 } else { 190 };
         let products = self.points() * channels * outputs;
         self.all() * (products + share * (channels + outputs)) + 8 * products
     }
 
-    /// Calls `f(number, places)` for the tiles of `rows`: where the elements of the source under them start, whose elements
-    /// have `channels` channels.
+    /// Calls `f(number, places)` for the tiles of `rows`, with the positions of the source elements under each tile; the source
+    /// has `channels` channels.
     #[inline(always)]
     pub(crate) fn under<const POINTS: usize>(
         &self,
@@ -136,7 +137,7 @@ impl Tiles {
         }
     }
 
-    /// As [`Tiles::under`], of the results of the tiles in the target, from the first of `rows` on.
+    /// As [`Tiles::under`], for the results of the tiles in the target, from the first of `rows` on.
     #[inline(always)]
     pub(crate) fn over<const RESULTS: usize>(
         &self,
@@ -161,13 +162,13 @@ impl Tiles {
         }
     }
 
-    /// The elements before row `row` of tiles of the target.
+    /// The number of elements of the target before row `row` of tiles.
     pub(crate) fn before(&self, row: usize, channels: usize) -> usize {
         self.line(row) * self.target[1] * channels
     }
 }
 
-/// Where the elements of a tile with `width` columns start, row by row, given where its lines and columns do.
+/// The positions of the elements of a tile with `width` columns, row by row, from those of its lines and columns.
 #[inline(always)]
 fn places<const ALL: usize>(
     width: usize,

@@ -1,15 +1,15 @@
-//! The ways to cut a convolution into tiles, and what each costs.
+//! The ways to cut a convolution into tiles, and their costs.
 
 use crate::conv::Geometry;
 use crate::winograd::filter::Direction;
 use crate::winograd::tiles::{Sides, Tiles};
 use kiln_core::ops::ConvPass as Pass;
 
-/// The results of a tile of F(2×2, 3×3), and of F(4×2, 3×3).
+/// The sides of the results of a tile of F(2×2, 3×3), and of F(4×2, 3×3).
 pub(crate) const SMALL: Sides = [2, 2];
 pub(crate) const LARGE: Sides = [4, 2];
 
-/// One product of a convolution in tiles.
+/// A way to compute one pass of a convolution in tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiling {
     pub(crate) tiles: Tiles,
@@ -19,11 +19,11 @@ pub(crate) struct Tiling {
 }
 
 impl Tiling {
-    /// Those of `pass`, of windows of 3×3 without strides, dilation and groups.
+    /// All tilings of `pass`, for 3×3 windows without strides, dilation and groups.
     pub(crate) fn all(pass: Pass, g: &Geometry) -> impl Iterator<Item = Tiling> {
         let g = *g;
-        // The data gradient as the convolution of the output's gradient with the window turned around cuts the input into
-        // tiles; as the forward pass transposed it cuts the output, which has fewer where there is no padding.
+        // The data gradient as a convolution of the output's gradient with the rotated window cuts the input into tiles; as the
+        // transpose of the forward pass it cuts the output, which has fewer tiles without padding.
         let directions: &[Direction] = match pass {
             Pass::Forward | Pass::WeightGrad => &[Direction::Forward],
             Pass::DataGrad => &[Direction::Backward, Direction::Transposed],
@@ -46,12 +46,12 @@ impl Tiling {
         })
     }
 
-    /// Multiply-adds that take as long as all of it does.
+    /// The estimated time of the pass, in multiply-adds.
     pub(crate) fn cost(&self) -> usize {
         self.tiles.cost(self.channels, self.outputs)
     }
 
-    /// Its name in profiles.
+    /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
         match (self.tiles.sides, self.direction) {
             (SMALL, Direction::Transposed) => "Winograd F(2×2, 3×3) transposed",

@@ -1,17 +1,18 @@
 //! The transforms of Winograd's convolutions F(2×2, 3×3) and F(4×2, 3×3) on vectors of channels.
 //!
-//! As in A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, `Y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A` gives
-//! 2×2 results of a 3×3 window with 16 multiplications instead of 36; with other matrices for the rows than for the columns, 4×2
-//! with 24 instead of 72. Y is linear in g and in d, so its gradients are made of the same matrices, transposed.
+//! As in A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, `Y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A`
+//! gives 2×2 results of a 3×3 window with 16 multiplications instead of 36; with other matrices for the rows than for the
+//! columns, 4×2 results with 24 instead of 72. Y is linear in g and in d, so its gradients use the same matrices,
+//! transposed.
 
-// Closures of the standard library are calls where the inliner's budget ends: every loop here runs over an index.
+// Closures of the standard library become calls when the inliner's budget is spent, so every loop here runs over an index.
 #![allow(clippy::needless_range_loop)]
 
 use crate::simd::real::Real;
 use crate::simd::vector::Vector;
 use kiln_core::Float;
 
-/// The matrix of a transform of `FROM` vectors to `TO`: of each column of a tile, and then of each row.
+/// The matrix of a transform of `FROM` vectors to `TO`, applied to each column of a tile and then to each row.
 pub(crate) trait Matrix<const FROM: usize, const TO: usize> {
     /// `M·x`
     fn one<V: Vector<Element: Float>>(x: [V; FROM]) -> [V; TO];
@@ -30,7 +31,7 @@ pub(crate) struct ResultGrad;
 /// `Gᵀ s G`, of the products summed over tiles: the gradient of the weight.
 pub(crate) struct WeightGrad;
 
-// F(2×2, 3×3), of the points 0, 1, -1 and infinity.
+// F(2×2, 3×3), with the points 0, 1, −1 and infinity.
 
 impl Matrix<4, 4> for Image {
     #[inline(always)]
@@ -78,18 +79,18 @@ impl Matrix<4, 3> for WeightGrad {
     }
 }
 
-// F(4, 3), of the points 0, p, -p, q, -q and infinity.
+// F(4, 3), with the points 0, p, −p, q, −q and infinity.
 //
-// The points decide how many digits are lost: a result is a sum of products that are larger than it, by as much as the norms of
-// the rows of Aᵀ, G and Bᵀ. With the usual ±1 and ±2 the root of the mean of the squares grows up to 5.6 times in each dimension,
-// with these up to 2.7 times, which is next to the least that any points ±p and ±q give; F(2, 3) has 1.3. What is made of them
-// without a division has few enough bits for f32.
+// The points decide how many digits are lost: a result is a sum of products that are larger than it by up to the norms of
+// the rows of Aᵀ, G and Bᵀ. With the usual ±1 and ±2 the root mean square grows by up to 5.6 in each dimension, with these
+// points by up to 2.7, which is close to the minimum over all ±p and ±q; F(2, 3) has 1.3. The coefficients made of them
+// without a division have few enough bits to be exact in f32.
 
 const P: f64 = 11.0 / 16.0;
 const Q: f64 = 23.0 / 16.0;
 const P2: f64 = P * P;
 const Q2: f64 = Q * Q;
-/// What the rows of G are divided by, for 0, ±p and ±q.
+/// The divisors of the rows of G for the points 0, ±p and ±q.
 const AT_ZERO: f64 = P2 * Q2;
 const AT_P: f64 = 2.0 * P2 * (P2 - Q2);
 const AT_Q: f64 = 2.0 * Q2 * (Q2 - P2);
@@ -205,9 +206,9 @@ fn number<V: Vector<Element: Float>>(x: f64) -> V {
     V::splat(V::Element::of(x))
 }
 
-/// Transforms `len` channels: `from` and `to` have a pointer to as many elements for every element of a tile, row by row. To what
-/// is written, `bias` is added where it is not null, with `add` what was there before, and with `relu` it becomes `max(x, 0)`.
-/// Where it is not null, a vector at `finite` stays zero while every result is finite before that, and is NaN afterwards.
+/// A transform of `len` channels. `from` and `to` have a pointer to `len` elements for every element of a tile, row by row.
+/// To the results `bias` is added unless it is null; with `add`, also the old contents of `to`; with `relu`, `max(x, 0)` is
+/// taken. A vector at `finite`, unless null, stays zero while all results before that are finite, and is NaN otherwise.
 pub(crate) struct Job<A> {
     from: *const *const A,
     to: *const *mut A,
@@ -218,16 +219,16 @@ pub(crate) struct Job<A> {
     finite: *mut A,
 }
 
-/// Elements of the longest vector.
+/// The number of elements of the longest vector.
 const MAX_LANES: usize = 16;
 
-/// A place that reads zeros and that is not written.
+/// The position of an element outside the image, which reads as zeros and is not written.
 pub(crate) const NOWHERE: usize = usize::MAX;
 
-/// A transform of `FROM` stretches of channels, the elements of a tile row by row, to `TO`.
+/// A transform of `FROM` vectors of channels, the elements of a tile row by row, to `TO`.
 pub(crate) struct Transform<A, const FROM: usize, const TO: usize>(unsafe fn(&Job<A>));
 
-/// What a transform of `len` channels reads where there is nothing, writes where nothing is wanted, and does at last.
+/// The arguments of transforms of `len` channels: the zeros read and the memory written outside the image, and the epilogue.
 pub(crate) struct Channels<'s, A> {
     pub(crate) len: usize,
     pub(crate) zeros: &'s [A],
@@ -235,12 +236,12 @@ pub(crate) struct Channels<'s, A> {
     pub(crate) bias: Option<&'s [A]>,
     pub(crate) add: bool,
     pub(crate) relu: bool,
-    /// Zeros, until something that was gathered was not finite.
+    /// Zeros; NaN after a gathered result that was not finite.
     finite: [A; MAX_LANES],
 }
 
 impl<'s, A: Real> Channels<'s, A> {
-    /// Nothing is done at last.
+    /// Creates arguments without an epilogue.
     pub(crate) fn new(len: usize, zeros: &'s [A], sink: &'s mut [A]) -> Self {
         Channels {
             len,
@@ -253,7 +254,7 @@ impl<'s, A: Real> Channels<'s, A> {
         }
     }
 
-    /// Whether everything that was gathered was finite, before anything was added to it.
+    /// True if all gathered results were finite before the epilogue.
     pub(crate) fn finite(&self) -> bool {
         self.finite.iter().all(|x| *x == A::default())
     }
@@ -276,10 +277,10 @@ impl<A: Real, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
         Transform(run)
     }
 
-    /// Transforms what starts at `places` of `from` to the points `first`, `first + step`, … of `to`.
+    /// Transforms the elements at `places` of `from` to the points `first`, `first + step`, … of `to`.
     ///
     /// # Panics
-    /// When a place or point has fewer channels: a bug in the op.
+    /// If a position or point has fewer channels: a bug in the op.
     #[inline]
     pub(crate) fn spread(
         &self,
@@ -307,10 +308,10 @@ impl<A: Real, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
         self.apply(c, &pointers, &targets, std::ptr::null_mut());
     }
 
-    /// Transforms the points `first`, `first + step`, … of `from` to what starts at `places` of `to`.
+    /// Transforms the points `first`, `first + step`, … of `from` to the elements at `places` of `to`.
     ///
     /// # Panics
-    /// When a place or point has fewer channels: a bug in the op.
+    /// If a position or point has fewer channels: a bug in the op.
     #[inline]
     pub(crate) fn gather(
         &self,
@@ -350,13 +351,13 @@ impl<A: Real, const FROM: usize, const TO: usize> Transform<A, FROM, TO> {
             relu: c.relu,
             finite,
         };
-        // SAFETY: `spread` and `gather` saw to it that every pointer has `len` elements behind it, and there are as
+        // SAFETY: `spread` and `gather` checked that every pointer has `len` elements behind it, and there are as
         // many as the transform takes; `finite` is null or has the elements of the longest vector.
         unsafe { (self.0)(&job) };
     }
 }
 
-/// Transforms tiles of `H` rows and `W` columns to `TH` and `TW`.
+/// Transforms tiles of `H` rows and `W` columns to `TH` rows and `TW` columns.
 ///
 /// # Safety
 /// Every pointer of the job reaches what its comment says, and the machine has `V`'s instructions.
@@ -383,7 +384,7 @@ where
     }
 }
 
-/// The elements `at..at + n`: a `WHOLE` vector, or less.
+/// Transforms the elements `at..at + n` of all channels: a `WHOLE` vector, or less.
 ///
 /// # Safety
 /// As [`run`], and `n` elements are left from `at` on.
@@ -421,7 +422,7 @@ unsafe fn step<V, M, const H: usize, const W: usize, const TH: usize, const TW: 
             for j in 0..TW {
                 let mut x = row[j];
                 if checked {
-                    // Zero times what is not finite is NaN.
+                    // Zero times a NaN or infinity is NaN.
                     *finite = finite.add_product(x, V::zero());
                 }
                 if biased {

@@ -1,4 +1,4 @@
-//! The gradient of the weight: products of transformed tiles of the image and of the gradient, summed over all tiles.
+//! The gradient of the weight: products of transformed tiles of the image and of the output's gradient, summed over all tiles.
 
 use crate::Cpu;
 use crate::gemm::{AOperand, CTile, Segment, gemm_tn_segmented, matrix, sum_parts};
@@ -10,14 +10,14 @@ use crate::winograd::transform::{Channels, Transforms};
 use kiln_core::Result;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Elements of all partial gradients together, about.
+/// The approximate number of elements of all partial gradients together.
 const PARTS: usize = 1 << 21;
-/// Tiles of a part at least, when there are as many.
+/// The smallest number of tiles in a part, if there are as many.
 const TILES: usize = 32;
-/// Channels of the image that a task of the weight gradient takes at least, when there are as many.
+/// The smallest number of channels of the image in a task, if there are as many.
 const CHANNELS: usize = 64;
 
-/// `dw`, for the gradient `g` of the results of `tiles` of `x`.
+/// Computes `dw` from the gradient `g` of the results of `tiles` of `x`.
 pub(crate) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     cpu: &Cpu,
     transforms: &Transforms<A, POINTS, RESULTS>,
@@ -27,7 +27,7 @@ pub(crate) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     [channels, outputs]: [usize; 2],
     dw: &mut [A],
 ) -> Result<bool> {
-    // Parts of the channels cost nothing but the gradient's transform, parts of the tiles cost memory.
+    // Splitting the channels costs only repeated transforms of the gradient; splitting the tiles costs memory.
     let chunk = if channels >= 2 * CHANNELS { CHANNELS } else { channels };
     let of_chunk = |count: usize| POINTS * apart(count, outputs);
     let rest = channels % chunk;
@@ -37,7 +37,7 @@ pub(crate) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
         .min((PARTS / size).max(1))
         .min((tiles.all() / TILES).clamp(1, tiles.rows()));
     let part = tiles.rows().div_ceil(parts);
-    // For every part, the gradients [points, outputs, chunk] of each chunk of channels.
+    // The layout is, for every part, the gradients [points, outputs, chunk] of each chunk of channels.
     let mut sums = cpu.scratch(A::DTYPE, parts * size)?;
     let mut tasks = Vec::new();
     for (i, of_part) in sums.as_mut_slice::<A>().chunks_exact_mut(size).enumerate() {
@@ -114,7 +114,8 @@ pub(crate) fn weight_grad<A: Scalar, const POINTS: usize, const RESULTS: usize>(
     Ok(finite.into_inner())
 }
 
-/// `sum (+)= aᵀ·b` over `n` rows of `a` and `b`, each given with its columns, some rows at a time; `add` keeps what `sum` holds.
+/// Computes `sum (+)= aᵀ·b` over `n` rows of `a` and `b`, a few rows at a time. Each operand is given with its number of
+/// columns; with `add` the product is added to `sum`.
 pub(crate) fn add_products<A: Scalar>(
     (a, rows): (&[A], usize),
     (b, columns): (&[A], usize),

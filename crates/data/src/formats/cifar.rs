@@ -1,6 +1,6 @@
 //! CIFAR-10, binary version (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009).
 //!
-//! A record is a label byte and 3,072 bytes of pixels: the red plane, the green, the blue, each 32×32 row-major.
+//! A record is a label byte followed by 3,072 bytes of pixels: the red, green and blue planes, each 32×32 and row-major.
 
 use super::DEFAULT_MAX_BYTES;
 use super::input::Input;
@@ -34,7 +34,7 @@ pub const CLASS_NAMES: [&str; 10] = [
 ///
 /// # Errors
 /// [`DataError::Missing`], [`DataError::Truncated`], [`DataError::Label`], [`DataError::TooLarge`],
-/// [`DataError::Empty`], [`DataError::Io`].
+/// [`DataError::Empty`], [`DataError::Decode`] for broken gzip, [`DataError::Io`], [`DataError::OutOfMemory`].
 pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImages>> {
     let path = path.as_ref();
     let train: Vec<String> = (1..=5).map(|i| format!("data_batch_{i}.bin")).collect();
@@ -44,7 +44,7 @@ pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImage
     })
 }
 
-/// As [`folder`], the test images alone: `test_batch.bin` is the only file that is read.
+/// Reads only the test images, from the same folders as [`folder`]; `test_batch.bin` is the only file opened.
 ///
 /// # Errors
 /// As [`folder`].
@@ -52,7 +52,7 @@ pub fn test_folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<ByteImages
     files(&nested(path.as_ref()), &["test_batch.bin".to_string()], bad)
 }
 
-/// The folder that holds the files: `path` or one in it.
+/// `path/cifar-10-batches-bin` if that is a folder, otherwise `path`.
 fn nested(path: &Path) -> PathBuf {
     let nested = path.join("cifar-10-batches-bin");
     if nested.is_dir() { nested } else { path.to_path_buf() }

@@ -14,7 +14,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which column, by name (with a header) or by number from 0.
+/// A column of the file, by name (which needs a header) or by number from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
     /// The name in the header.
@@ -35,7 +35,7 @@ impl From<usize> for Column {
     }
 }
 
-/// What the label column holds.
+/// The kind of values in the label column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelKind {
     /// Class numbers in `0..classes`.
@@ -45,29 +45,29 @@ pub enum LabelKind {
     },
     /// Class names; classes are the distinct names in sorted order.
     Name,
-    /// A number to regress: samples have one target.
+    /// A number to regress: each sample has one target.
     Number,
 }
 
-/// How a CSV file is read.
+/// The options for reading a CSV file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsvOptions {
     /// The label column; every other column is a feature.
     pub label: Column,
-    /// What it holds.
+    /// The kind of values in the label column.
     pub kind: LabelKind,
-    /// Whether the first line names the columns.
+    /// True if the first line holds the names of the columns.
     pub header: bool,
-    /// The byte between fields: ASCII, no quote and no line break.
+    /// The byte between fields: an ASCII character other than a quote and a line break.
     pub delimiter: u8,
-    /// Bytes of the file that are accepted.
+    /// The largest file size accepted, in bytes.
     pub max_bytes: u64,
-    /// What to do with lines that do not parse.
+    /// The policy for lines that do not parse.
     pub bad: BadRecords,
 }
 
 impl CsvOptions {
-    /// Commas, a header, [`DEFAULT_MAX_BYTES`], bad lines refused.
+    /// Options for a comma-separated file with a header, of at most [`DEFAULT_MAX_BYTES`] bytes; bad lines are errors.
     pub fn new(label: impl Into<Column>, kind: LabelKind) -> Self {
         CsvOptions {
             label: label.into(),
@@ -80,7 +80,7 @@ impl CsvOptions {
     }
 }
 
-/// A CSV file in memory: inputs `[features]`.
+/// A CSV file in memory; each input has shape `[features]`.
 #[derive(Debug, Clone)]
 pub struct Csv {
     path: PathBuf,
@@ -90,7 +90,7 @@ pub struct Csv {
     skipped: Arc<Skipped>,
 }
 
-/// A file being read: what each line is held against.
+/// The layout that every line of a file is checked against.
 struct Lines<'a> {
     path: &'a Path,
     options: &'a CsvOptions,
@@ -101,7 +101,7 @@ struct Lines<'a> {
     names: Vec<String>,
 }
 
-/// Columns that are accepted: each costs memory per name.
+/// The largest number of columns accepted; each costs memory for its name.
 const MAX_COLUMNS: usize = 1 << 20;
 
 /// The label of a line.
@@ -111,7 +111,7 @@ enum Cell<'r> {
     Number(f32),
 }
 
-/// The labels of the lines so far. Each distinct name is kept once, numbered as it is met.
+/// The labels of the lines so far. Each distinct name is kept once; classes are numbered in order of appearance.
 #[derive(Default)]
 struct Collected {
     classes: Vec<i32>,
@@ -146,7 +146,7 @@ impl Collected {
         self.classes.is_empty() && self.numbers.is_empty()
     }
 
-    /// The labels, classes by name renumbered in sorted order, and the names.
+    /// Returns the labels and the class names, with named classes renumbered in sorted order of their names.
     fn finish(mut self, kind: LabelKind) -> (Labels, Vec<String>) {
         let mut names: Vec<(String, i32)> = self.names.into_iter().collect();
         names.sort_unstable();
@@ -167,17 +167,18 @@ impl Collected {
 }
 
 impl Csv {
-    /// Reads a file. Features and numbers are finite; fields may have spaces around them, and those in quotes may go over
-    /// several lines, up to 64 and 16 MiB in all.
+    /// Reads a file. Features and numeric labels must be finite. Spaces around a field are dropped. A quoted field may
+    /// contain line breaks; one record is at most 64 lines and 16 MiB.
     ///
-    /// A line with another number of fields than the first, a feature that is not a finite number, a label that does
-    /// not parse or is out of range, bytes that are not UTF-8, a quote that is not closed and text behind one that is are
-    /// bad records. What a stray quote takes in is read again line by line: it costs its own line and no other.
+    /// Bad records are: a line with another number of fields than the first; a feature that is not a finite number; a
+    /// label that does not parse or is out of range; bytes that are not UTF-8; a quote that is not closed; text between a
+    /// closing quote and the end of its field. If a quote or the number of fields is wrong, reading goes on with the second
+    /// line of the record, so that a stray quote loses no line but its own.
     ///
     /// # Errors
     /// [`DataError::Value`] and [`DataError::Label`] naming line and column, [`DataError::TooLarge`],
-    /// [`DataError::Missing`] for a label column that is not there, [`DataError::InvalidArgument`] for a delimiter that
-    /// cannot be one, [`DataError::Empty`], [`DataError::Io`].
+    /// [`DataError::Missing`] for a label column that does not exist, [`DataError::InvalidArgument`] for a delimiter that
+    /// is not allowed, [`DataError::Empty`], [`DataError::OutOfMemory`], [`DataError::Io`].
     pub fn open(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Self> {
         let path = path.as_ref();
         let (file, size) = open_regular(path)?;
@@ -199,7 +200,7 @@ impl Csv {
                 "an ASCII character, no quote or line break",
             ));
         }
-        // A file that grows while it is read is cut at the size that was checked.
+        // A file that grows while it is read is read up to the size that was checked.
         let mut records = Records::new(path, BufReader::new(file.take(size)), options.delimiter)?;
         let mut lines = Lines {
             path,
@@ -213,7 +214,7 @@ impl Csv {
             match records.read(&mut fields)? {
                 Some(Err(flaw)) => return Err(lines.flawed(flaw, fields.line)),
                 Some(Ok(())) => lines.begin(&fields, true)?,
-                // No column at all.
+                // An empty file: no column at all.
                 None => lines.begin(&Fields::default(), true)?,
             }
         }
@@ -225,7 +226,7 @@ impl Csv {
                         lines.begin(&fields, false)?;
                     }
                     if fields.len() != lines.width {
-                        // Perhaps a quote too many, which took in good lines.
+                        // A stray quote may have joined good lines to this one: read them again as lines of their own.
                         records.only_first_line();
                     }
                     lines.parse(&fields, &mut inputs)
@@ -234,7 +235,7 @@ impl Csv {
             };
             match parsed {
                 Ok(cell) => collected.push(cell)?,
-                // The machine's faults are not the record's.
+                // These are errors of the system, not of the record.
                 Err(e @ (DataError::Io { .. } | DataError::OutOfMemory { .. })) => return Err(e),
                 Err(e) => skipped.note(options.bad, e)?,
             }
@@ -264,7 +265,7 @@ impl Csv {
 }
 
 impl Lines<'_> {
-    /// Fixes the number of columns and finds the label's.
+    /// Fixes the number of columns and finds the label column.
     fn begin(&mut self, first: &Fields, header: bool) -> Result<()> {
         self.width = first.len();
         if self.width > MAX_COLUMNS {
@@ -305,7 +306,7 @@ impl Lines<'_> {
             path: self.path.to_path_buf(),
             place: Place::Line {
                 line,
-                // A name may be megabytes, and a thousand of these are kept.
+                // Shortened: a name may take megabytes, and up to `Skipped::LISTED` errors are kept.
                 column: Some(
                     self.names
                         .get(column)
@@ -313,7 +314,7 @@ impl Lines<'_> {
                 ),
             },
             what,
-            // Enough to recognise it by; a field may be a gigabyte.
+            // Shortened: a field may take megabytes.
             found: format!("{:?}", found.chars().take(40).collect::<String>()),
             expected: expected.into(),
         }

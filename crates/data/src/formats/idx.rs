@@ -1,7 +1,7 @@
 //! IDX, the format of MNIST (Y. LeCun, "THE MNIST DATABASE", file format section).
 //!
-//! Two zero bytes, an element type, the number of dimensions, each dimension as a big-endian u32, the elements
-//! row-major and big-endian. Files may be gzipped; that is told from their first bytes, not from their name.
+//! A file holds two zero bytes, a byte for the element type, a byte for the number of dimensions, each dimension as a
+//! big-endian u32, and the elements, row-major and big-endian. Gzipped files are recognised by their first bytes.
 
 use super::DEFAULT_MAX_BYTES;
 use super::input::Input;
@@ -40,7 +40,7 @@ impl IdxData {
         }
     }
 
-    /// Whether there are no elements.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -72,13 +72,13 @@ impl IdxData {
 /// An array from an IDX file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Idx {
-    /// Its dimensions, at most [`MAX_RANK`].
+    /// The shape, of at most [`MAX_RANK`] dimensions.
     pub shape: Shape,
-    /// Its elements, row-major: as many as the shape has.
+    /// The elements, row-major: `shape.size()` of them.
     pub data: IdxData,
 }
 
-/// The elements of big-endian bytes.
+/// Converts big-endian bytes to elements.
 macro_rules! elements {
     ($bytes:expr, $t:ty) => {{
         const SIZE: usize = size_of::<$t>();
@@ -99,15 +99,15 @@ impl Idx {
     /// Reads a file, gzipped or not, of at most [`DEFAULT_MAX_BYTES`] of elements.
     ///
     /// # Errors
-    /// [`DataError::Magic`], [`DataError::Value`] for an unknown element type and for dimensions that are too many or
-    /// overflow,
-    /// [`DataError::TooLarge`] and [`DataError::Truncated`] for sizes that the limit or the file cannot hold (before
-    /// allocating), [`DataError::Trailing`], [`DataError::Decode`] for broken gzip, [`DataError::Io`].
+    /// [`DataError::Magic`]; [`DataError::Value`] for an unknown element type, too many dimensions, or dimensions whose
+    /// product overflows; [`DataError::TooLarge`] and [`DataError::Truncated`] for more elements than the limit allows or
+    /// the file holds (both before allocating); [`DataError::Trailing`]; [`DataError::Decode`] for broken gzip;
+    /// [`DataError::OutOfMemory`]; [`DataError::Io`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_limited(path, DEFAULT_MAX_BYTES)
     }
 
-    /// [`Idx::read`] with another limit on the bytes of elements.
+    /// As [`Idx::read`], with at most `max_bytes` bytes of elements.
     ///
     /// # Errors
     /// As [`Idx::read`].
@@ -115,7 +115,7 @@ impl Idx {
         Self::parse(Input::open(path.as_ref(), max_bytes)?)
     }
 
-    /// Reads bytes in memory, gzipped or not; messages call them `name`.
+    /// Parses bytes in memory, gzipped or not; error messages show `name` in place of a path.
     ///
     /// # Errors
     /// As [`Idx::read`].
@@ -162,7 +162,7 @@ impl Idx {
         for d in &mut dims[..rank] {
             *d = u32::from_be_bytes(input.array()?) as usize;
         }
-        // The shape's own check bounds the product of elements; a rank-0 file holds one element.
+        // `Shape::new` checks that the product does not overflow; a file of rank 0 holds one element.
         let shape = Shape::new(&dims[..rank]).map_err(|_| DataError::Value {
             path: input.path().to_path_buf(),
             place: Place::Byte(4),
@@ -183,7 +183,7 @@ impl Idx {
         Ok(Idx { shape, data })
     }
 
-    /// The file's bytes, not compressed.
+    /// Encodes the array as an IDX file, not compressed.
     ///
     /// # Errors
     /// [`DataError::Shape`] when the elements are not as many as the shape has, [`DataError::InvalidArgument`] when a
@@ -199,7 +199,7 @@ impl Idx {
                 u32::try_from(d).map_err(|_| DataError::invalid("idx", "shape", self.shape, "32-bit dimensions"))?;
             out.extend(d.to_be_bytes());
         }
-        // At most eight bytes an element, which a shape's size leaves room for.
+        // At most eight bytes per element; a valid shape's size leaves room for that in a `usize`.
         reserve(&mut out, self.data.len() * 8, "IDX bytes")?;
         match &self.data {
             IdxData::U8(v) => out.extend(v),

@@ -1,4 +1,4 @@
-//! PNG and JPEG decoding with limits that hold before memory is asked for.
+//! PNG and JPEG decoding. The limits are checked before memory is allocated.
 
 use super::input::{most_from_deflate, open_regular};
 use crate::error::{panic_message, reserve};
@@ -11,12 +11,12 @@ use zune_jpeg::errors::DecodeErrors;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// What an image file may ask for.
+/// The limits on an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLimits {
-    /// Pixels of one image; 64 Mi (8192²) by default.
+    /// The largest number of pixels of one image; 64 Mi (8192²) by default.
     pub max_pixels: u64,
-    /// Bytes of one file; 256 MiB by default.
+    /// The largest size of one file in bytes; 256 MiB by default.
     pub max_file_bytes: u64,
 }
 
@@ -32,25 +32,25 @@ impl Default for ImageLimits {
 /// An image in memory: `[height, width, channels]` bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Columns.
+    /// The number of columns.
     pub width: usize,
     /// 1 (grey) or 3 (red, green, blue).
     pub channels: usize,
-    /// Row-major, channels last.
+    /// The values 0 to 255, row-major with channels last.
     pub pixels: Vec<u8>,
 }
 
-/// Reads a PNG or JPEG file, told apart by their first bytes, as `channels` = 1 or 3 bytes a pixel.
+/// Reads a PNG or JPEG file, recognised by its first bytes, as `channels` = 1 (grey) or 3 (RGB) bytes per pixel.
 ///
-/// Palettes and low bit depths are expanded, 16 bits keep their upper byte, an alpha channel is dropped, colour becomes
-/// grey by ITU-R 601 luma. Orientation tags and colour profiles are ignored.
+/// Palettes and low bit depths are expanded, 16-bit samples keep their upper byte, an alpha channel is dropped, and
+/// colour becomes grey by ITU-R 601 luma. Orientation tags and colour profiles are ignored.
 ///
 /// # Errors
 /// [`DataError::Magic`] for other formats, [`DataError::TooLarge`] for more pixels or bytes than `limits` allows and
 /// [`DataError::Truncated`] for pixels that the file cannot hold (both before allocating), [`DataError::Decode`],
-/// [`DataError::InvalidArgument`] for other channels, [`DataError::Io`].
+/// [`DataError::InvalidArgument`] for other channels, [`DataError::OutOfMemory`], [`DataError::Io`].
 pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimits) -> Result<Decoded> {
     let path = path.as_ref();
     if channels != 1 && channels != 3 {
@@ -68,7 +68,7 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
     }
     let mut bytes = Vec::new();
     reserve(&mut bytes, size as usize, "an image file")?;
-    // A file that grows while it is read is cut at the size that was checked.
+    // A file that grows while it is read is read up to the size that was checked.
     file.take(size)
         .read_to_end(&mut bytes)
         .map_err(DataError::io(path, "read"))?;
@@ -83,8 +83,8 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
             expected: "PNG (89 50 4e 47 0d 0a 1a 0a) or JPEG (ff d8 ff)",
         });
     };
-    // The decoders are other people's code on untrusted bytes: should one panic in spite of the checks before it, it is this
-    // file that is broken.
+    // The decoders are third-party code on untrusted bytes. If one panics in spite of the checks before it, the file is
+    // reported as broken.
     let (height, width, found, pixels) = catch_unwind(|| decoder(path, &bytes, limits))
         .unwrap_or_else(|panic| Err(broken(path, 0, format, panic_message(&*panic))))?;
     Ok(Decoded {
@@ -95,7 +95,7 @@ pub fn decode_image(path: impl AsRef<Path>, channels: usize, limits: &ImageLimit
     })
 }
 
-/// Checks dimensions from a header.
+/// Checks the dimensions in a header against the limit.
 fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
     let pixels = width.saturating_mul(height);
     if pixels > limits.max_pixels {
@@ -110,7 +110,7 @@ fn check_pixels(path: &Path, at: u64, width: u64, height: u64, limits: &ImageLim
     Ok(())
 }
 
-/// Checks that a file can hold what its header announces: `most` bytes.
+/// Checks that the `announced` bytes of a header are no more than `most`, which is all that the file can hold.
 fn check_holds(path: &Path, at: u64, announced: u64, most: u64) -> Result<()> {
     if announced > most {
         return Err(DataError::Truncated {
@@ -136,8 +136,8 @@ fn broken(path: &Path, at: u64, format: &'static str, reason: impl std::fmt::Dis
 type Raw = (usize, usize, usize, Vec<u8>);
 type Decoder = fn(&Path, &[u8], &ImageLimits) -> Result<Raw>;
 
-/// Whether the palettes of a PNG are whole: a multiple of three bytes, as the format has it. The decoder takes that for
-/// granted.
+/// Checks that every palette of a PNG is a multiple of three bytes, as the format demands. The decoder does not check
+/// that.
 fn png_palettes(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut at = 8;
     while let Some(&[a, b, c, d, ref kind @ ..]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -146,15 +146,15 @@ fn png_palettes(path: &Path, bytes: &[u8]) -> Result<()> {
             let reason = format!("a palette of {length} bytes, expected three for each colour");
             return Err(broken(path, at as u64, "PNG", reason));
         }
-        // Length, kind and checksum stand around the data.
+        // A chunk is its data and 12 bytes of length, type and checksum.
         at = at.saturating_add(12).saturating_add(length as usize);
     }
     Ok(())
 }
 
 fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
-    // Every PNG starts with signature, chunk length and IHDR: width at byte 16, height at byte 20, depth at 24, colour
-    // type at 25. Looked at here, before the decoder sets up anything of that size.
+    // Every PNG starts with the signature, a chunk length and IHDR: width at byte 16, height at byte 20, depth at 24,
+    // colour type at 25. They are checked before the decoder allocates anything of that size.
     let truncated = |expected: u64| DataError::Truncated {
         path: path.to_path_buf(),
         place: Place::Byte(8),
@@ -186,7 +186,7 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     let mut cursor = Cursor::new(bytes);
     let mut decoder = png::Decoder::new_with_limits(
         &mut cursor,
-        // Ancillary chunks (text, profiles) share this with a row of pixels; the frame is allocated below.
+        // The limit is for ancillary chunks (text, profiles) and one row of pixels; the frame is allocated below.
         png::Limits { bytes: 1 << 26 },
     );
     decoder.set_ignore_text_chunk(true);
@@ -214,14 +214,14 @@ fn png(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
     result.map_err(|e| broken(path, cursor.position(), "PNG", e))
 }
 
-/// Whether the segments and scans of a JPEG lead to its end mark (ITU-T T.81, annex B). The decoder fills in for up to a
-/// word of missing data, so a file cut close to its end would pass for whole.
+/// True if the segments and scans of a JPEG lead to its end marker (ITU-T T.81, annex B). The decoder makes up for up
+/// to a word of missing data, so a file truncated close to its end would pass as whole.
 fn jpeg_ends(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(&[0xff, marker]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         match marker {
             0xd9 => return true,
-            // Fill bytes; marks without a segment.
+            // Fill bytes, and below markers without a segment.
             0xff => at += 1,
             0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
             _ => {
@@ -231,7 +231,7 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
                 at += 2 + usize::from(u16::from_be_bytes(*length));
             }
         }
-        // After a scan's header comes its data, up to the next mark; stuffed zeros and restarts are passed above.
+        // A scan's header is followed by its data, up to the next marker; stuffed zeros and restart markers are skipped above.
         let Some(next) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == 0xff)) else {
             return false;
         };
@@ -246,7 +246,7 @@ fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
         return Err(broken(path, end, "JPEG", "the file stops before its end mark"));
     }
     let mut cursor = Cursor::new(bytes);
-    // The outer error is the decoder's, which does not know where it stood.
+    // The outer result is the decoder's, whose error has no position in the file.
     let decode = |cursor: &mut Cursor<&[u8]>| -> Result<Result<Raw>, DecodeErrors> {
         // The decoder's own bounds on each side are lifted to the format's: `check_pixels` bounds the product.
         let options = DecoderOptions::default()
@@ -283,8 +283,8 @@ fn jpeg(path: &Path, bytes: &[u8], limits: &ImageLimits) -> Result<Raw> {
 
 fn check_jpeg_size(path: &Path, bytes: &[u8], width: u64, height: u64, limits: &ImageLimits) -> Result<()> {
     check_pixels(path, 0, width, height, limits)?;
-    // Every 8×8 block of the finest component takes at least a bit of its first scan, and the finest component is no
-    // coarser than two to one: at most 1,024 pixels a byte.
+    // In the first scan every 8×8 block takes at least a bit, and the component with the highest resolution has at least
+    // one sample for two pixels: a byte stands for at most 1,024 pixels.
     check_holds(path, 0, width * height, (bytes.len() as u64).saturating_mul(1024))
 }
 

@@ -10,17 +10,17 @@ use kiln_files::shown_path;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How an [`ImageFolder`] reads its images.
+/// The options of an [`ImageFolder`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFolderOptions {
-    /// Height and width that every image is resized to; `None` keeps each image's own size.
+    /// The height and width that every image is resized to; `None` keeps each image's own size.
     pub resize: Option<(usize, usize)>,
-    /// 3 (colour, the default) or 1 (grey).
+    /// The number of channels: 3 (RGB, the default) or 1 (grey).
     pub channels: usize,
-    /// What one file may ask for.
+    /// The limits on one image file.
     pub limits: ImageLimits,
-    /// With [`BadRecords::Skip`] every image is decoded once when the folder is opened, so that the number of samples
-    /// is known from then on. With [`BadRecords::Refuse`] an image is decoded when it is read.
+    /// The policy for images that do not decode. With [`BadRecords::Skip`] every image is decoded once when the folder is
+    /// opened, so that the number of samples is known. With [`BadRecords::Refuse`] an image is decoded only when it is read.
     pub bad: BadRecords,
 }
 
@@ -35,8 +35,8 @@ impl Default for ImageFolderOptions {
     }
 }
 
-/// Images in one sub-folder per class, as torchvision's `ImageFolder` lays them out: classes are the sub-folders in
-/// sorted order, samples are the `.png`, `.jpg` and `.jpeg` files below them in sorted order, decoded when read.
+/// Images in one sub-folder per class, as in torchvision's `ImageFolder`. The classes are the sub-folders in sorted
+/// order; the samples are the `.png`, `.jpg` and `.jpeg` files directly in them in sorted order, decoded when read.
 #[derive(Debug, Clone)]
 pub struct ImageFolder {
     root: PathBuf,
@@ -51,7 +51,8 @@ impl ImageFolder {
     ///
     /// # Errors
     /// [`DataError::Io`], [`DataError::Empty`] for a folder without classes or a class without images,
-    /// [`DataError::InvalidArgument`] for a size of 0 or channels other than 1 and 3.
+    /// [`DataError::InvalidArgument`] for a size of 0 or channels other than 1 and 3, [`DataError::Tensor`] for a size that
+    /// overflows; under [`BadRecords::Skip`] also [`DataError::OutOfMemory`].
     pub fn open(root: impl AsRef<Path>, options: ImageFolderOptions) -> Result<Self> {
         let root = root.as_ref();
         if options.channels != 1 && options.channels != 3 {
@@ -111,7 +112,7 @@ impl ImageFolder {
         Ok(folder)
     }
 
-    /// The file of a sample.
+    /// The path of the image file of sample `index`; `None` past the end.
     pub fn path(&self, index: usize) -> Option<&Path> {
         self.files.get(index).map(|(path, _)| path.as_path())
     }
@@ -120,7 +121,7 @@ impl ImageFolder {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         let chunk = self.files.len().div_ceil(threads).max(1);
         let this = &*self;
-        // Chunks are joined in order, so the account does not depend on the number of threads.
+        // Chunks are joined in order, so the list of skipped files does not depend on the number of threads.
         let verdicts: Vec<Result<()>> = std::thread::scope(|scope| {
             let check = |part: &[(PathBuf, i32)]| -> Vec<Result<()>> {
                 let mut sample = Sample::default();

@@ -1,4 +1,4 @@
-//! Reading an untrusted file, gzipped or not, with its position.
+//! Reads an untrusted file, gzipped or not, and keeps count of the position.
 
 use crate::error::reserve;
 use crate::{DataError, Place, Result};
@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Deflate cannot expand a byte to more than this many (RFC 1951: 258 bytes for two bits).
+/// The largest expansion of Deflate: RFC 1951 encodes 258 bytes in two bits at best, which is 1,032 bytes per byte.
 const MAX_EXPANSION: u64 = 1032;
-/// How much is allocated ahead of data that has not yet arrived from a decompressor.
+/// The first allocation, in bytes, for data from a decompressor.
 const STEP: u64 = 1 << 20;
 
-/// Bytes that `stored` bytes can decompress to at most.
+/// The largest number of bytes that `stored` bytes can decompress to.
 pub(super) fn most_from_deflate(stored: u64) -> u64 {
     stored.saturating_mul(MAX_EXPANSION)
 }
@@ -22,31 +22,31 @@ enum Stream<'a> {
     Gzip(Box<MultiGzDecoder<Box<dyn BufRead + 'a>>>),
 }
 
-/// A file under reading.
+/// An input being read.
 pub(super) struct Input<'a> {
     path: PathBuf,
     stream: Stream<'a>,
     at: u64,
     /// Bytes of the file as it is stored.
     size: u64,
-    /// Bytes that the stream can give at most.
+    /// The largest number of bytes that the stream can yield.
     holds: u64,
     limit: u64,
 }
 
-/// Opens a regular file for reading and gives its size.
+/// Opens a regular file for reading; returns it with its size in bytes.
 pub(super) fn open_regular(path: &Path) -> Result<(File, u64)> {
     kiln_files::open_regular(path).map_err(DataError::io(path, "open"))
 }
 
 impl<'a> Input<'a> {
-    /// Opens a file, decompressing it when it starts with gzip's magic; at most `limit` bytes are read from it.
+    /// Opens a file, decompressing it if it starts with gzip's magic bytes; [`take`](Input::take) accepts up to `limit` bytes.
     pub(super) fn open(path: &Path, limit: u64) -> Result<Input<'static>> {
         let (file, size) = open_regular(path)?;
         Input::new(path, Box::new(BufReader::new(file)), size, limit)
     }
 
-    /// Reads bytes in memory; `name` is what messages call them.
+    /// Reads bytes in memory; error messages show `name` in place of a path.
     pub(super) fn bytes(name: &Path, bytes: &'a [u8], limit: u64) -> Result<Input<'a>> {
         Input::new(name, Box::new(bytes), bytes.len() as u64, limit)
     }
@@ -72,12 +72,12 @@ impl<'a> Input<'a> {
         &self.path
     }
 
-    /// Bytes of the file as it is stored.
+    /// The size of the stored file in bytes, before decompression.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         let got = self.read_up_to(&mut bytes)?;
@@ -88,8 +88,8 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// The next `count` bytes. Refused before allocating when the limit or the size of the file forbids them; memory
-    /// for data that a decompressor has yet to give grows with the data.
+    /// Reads the next `count` bytes. Fails before allocating if the limit or the file's size rules them out; for data from
+    /// a decompressor, memory grows as the data arrives. `what` names the data in errors.
     pub(super) fn take(&mut self, count: u64, what: &'static str) -> Result<Vec<u8>> {
         if count > self.limit {
             return Err(DataError::TooLarge {
@@ -111,7 +111,7 @@ impl<'a> Input<'a> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < count {
             let have = bytes.len();
-            // Doubles from `step`, so that growing stays linear; the limit keeps this within memory's range.
+            // The buffer doubles from `step`, so the cost of growing is linear; `count` is at most the limit.
             let more = (count - have as u64).min(step.max(have as u64)) as usize;
             reserve(&mut bytes, more, what)?;
             bytes.resize(have + more, 0);
@@ -124,7 +124,7 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// Checks that nothing follows; for gzip this also checks the checksum.
+    /// Checks that no data follows; for gzip this also verifies the checksum.
     pub(super) fn end(&mut self) -> Result<()> {
         if self.read_up_to(&mut [0])? > 0 {
             return Err(DataError::Trailing {
@@ -144,7 +144,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Fills as much of `bytes` as there is; fewer only at the end of the file.
+    /// Reads into `bytes` and returns the number of bytes read, which is smaller only at the end of the file.
     fn read_up_to(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let mut got = 0;
         while got < bytes.len() {
@@ -156,7 +156,7 @@ impl<'a> Input<'a> {
                 Ok(0) => break,
                 Ok(n) => got += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A gzip stream that stops before its end mark.
+                // A gzip stream that ends before its trailer.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(self.truncated(got as u64, bytes.len() as u64));
                 }

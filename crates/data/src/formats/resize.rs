@@ -5,9 +5,9 @@ use crate::error::reserve;
 use crate::{DataError, Result};
 use kiln_core::Shape;
 
-/// Resizes an image to `height` × `width` by a triangle filter whose support grows with the scale when shrinking: what
-/// Pillow's `BILINEAR` and PyTorch's `interpolate(mode="bilinear", antialias=True)` compute. Sums are kept in f32 and
-/// rounded once.
+/// Resizes an image to `height` × `width` with a triangle filter, whose support grows with the scale when shrinking, as
+/// Pillow's `BILINEAR` and PyTorch's `interpolate(mode="bilinear", antialias=True)` do. Sums are kept in f32 and
+/// rounded once, to the nearest integer.
 ///
 /// # Errors
 /// [`DataError::InvalidArgument`] for a size of 0 or an image whose bytes do not fit its shape,
@@ -57,7 +57,7 @@ pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<D
         for x in 0..width * c {
             let column = rows[tap.first * width * c + x..].iter().step_by(width * c);
             let value: f32 = tap.weights.iter().zip(column).map(|(w, &p)| w * p).sum();
-            // Saturates at 0 and 255.
+            // `as u8` saturates at 0 and 255.
             pixels.push((value + 0.5) as u8);
         }
     }
@@ -69,7 +69,7 @@ pub fn resize_bilinear(image: &Decoded, height: usize, width: usize) -> Result<D
     })
 }
 
-/// The source pixels that one output pixel averages.
+/// The source pixels from `first` on, and their weights, that one output pixel averages.
 struct Tap {
     first: usize,
     weights: Vec<f32>,

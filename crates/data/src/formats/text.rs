@@ -1,4 +1,4 @@
-//! Plain text, character by character.
+//! Plain text as a sequence of characters, for language models on characters.
 
 use super::DEFAULT_MAX_BYTES;
 use super::input::open_regular;
@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The characters that a model knows, numbered by their code points' order.
+/// The characters that a model knows, numbered from 0 in the order of their code points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary(Vec<char>);
 
 impl Vocabulary {
-    /// Every character of `text` once.
+    /// The vocabulary of the distinct characters of `text`.
     pub fn of(text: &str) -> Self {
         let mut characters: Vec<char> = text.chars().collect();
         characters.sort_unstable();
@@ -24,35 +24,35 @@ impl Vocabulary {
         Vocabulary(characters)
     }
 
-    /// Number of characters.
+    /// The number of characters.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there are none.
+    /// True if there are no characters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The characters in order; [`Vocabulary::of`] gives the same vocabulary from them.
+    /// The characters in order; [`Vocabulary::of`] makes the same vocabulary of them.
     pub fn characters(&self) -> &[char] {
         &self.0
     }
 
-    /// The number of a character.
+    /// The number of a character; `None` if it is not in the vocabulary.
     pub fn id(&self, character: char) -> Option<i32> {
         self.0.binary_search(&character).ok().map(|i| i as i32)
     }
 
-    /// The character of a number.
+    /// The character with number `id`; `None` past the end.
     pub fn character(&self, id: usize) -> Option<char> {
         self.0.get(id).copied()
     }
 
-    /// The numbers of a text's characters, or the first character that is not in the vocabulary.
+    /// Converts a text to the numbers of its characters.
     ///
     /// # Errors
-    /// That character.
+    /// The first character that is not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, char> {
         text.chars().map(|c| self.id(c).ok_or(c)).collect()
     }
@@ -66,10 +66,11 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// Reads a file of UTF-8 of at most 1 GiB. Line ends of Windows become those of Unix, and a byte order mark is left out.
+    /// Reads a UTF-8 file of at most 1 GiB. `\r\n` becomes `\n`, and a byte order mark is dropped.
     ///
     /// # Errors
-    /// [`DataError::Io`], [`DataError::TooLarge`], [`DataError::Empty`], [`DataError::Value`] for bytes that are not UTF-8.
+    /// [`DataError::Io`], [`DataError::TooLarge`], [`DataError::Empty`], [`DataError::OutOfMemory`], [`DataError::Value`] for
+    /// bytes that are not UTF-8.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (file, size) = open_regular(path)?;
@@ -85,7 +86,7 @@ impl TextFile {
         }
         let mut bytes = Vec::new();
         reserve(&mut bytes, size as usize + 1, "a text")?;
-        // One more than allowed, of a file that grows meanwhile.
+        // One byte more than allowed shows that the file has grown since its size was checked.
         file.take(DEFAULT_MAX_BYTES + 1)
             .read_to_end(&mut bytes)
             .map_err(DataError::io(path, "read"))?;
@@ -95,7 +96,7 @@ impl TextFile {
         Self::from_bytes(path, bytes)
     }
 
-    /// As [`TextFile::open`], of bytes in memory; messages call them `name`.
+    /// As [`TextFile::open`], from bytes in memory; error messages show `name` in place of a path.
     ///
     /// # Errors
     /// As [`TextFile::open`].
@@ -131,13 +132,13 @@ impl TextFile {
         &self.text
     }
 
-    /// Every character of it once.
+    /// The vocabulary of the distinct characters of the text.
     pub fn vocabulary(&self) -> Vocabulary {
         Vocabulary::of(&self.text)
     }
 
-    /// The text in windows of `context` characters and the one behind: the end of it, a tenth but at least one window, to measure
-    /// on, and what is before that to train on.
+    /// Splits the text into training and test windows. The last tenth of the characters, but at least one window of
+    /// `context + 1`, is the test set; everything before is the training set.
     ///
     /// # Errors
     /// [`DataError::Value`] for a text that is too short for two windows or has a character that is not in the vocabulary,
@@ -192,9 +193,9 @@ impl TextFile {
     }
 }
 
-/// Windows of a text, one after the other: a sample is `context + 1` characters by their numbers, so that each of the first
-/// `context` has the next one beside it. Every character but the first is a next one once; what is left at the end is not
-/// used. Samples have no label.
+/// Consecutive windows of a text. A sample's input has shape `[context + 1]` and holds the numbers of the characters: the
+/// first `context` are a model's input and the last `context` its targets. Neighbouring windows share one character, so
+/// every character but the first is a target once; characters that do not fill a window are dropped. The label is 0.
 #[derive(Debug, Clone)]
 pub struct TextWindows {
     path: PathBuf,
@@ -205,7 +206,7 @@ pub struct TextWindows {
 }
 
 impl TextWindows {
-    /// Number of characters.
+    /// The number of characters in this part of the text.
     pub fn characters(&self) -> usize {
         self.range.len()
     }
@@ -219,7 +220,7 @@ impl Dataset for TextWindows {
         check_index(index, self.len())?;
         let start = self.range.start + index * self.context;
         let ids = &self.ids[start..=start + self.context];
-        // Exact: a vocabulary has fewer than 2²⁴ characters.
+        // Exact in f32: a vocabulary has fewer than 2²⁴ characters.
         sample.fill(self.shape, ids.iter().map(|&id| id as f32))?;
         sample.label = 0;
         sample.targets.clear();

@@ -1,25 +1,25 @@
-//! A batch in host memory, whose memory goes back to its loader.
+//! A batch in host memory. Its buffers are reused by its loader.
 
 use super::position::Position;
 use kiln_core::Shape;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples of one shape, stacked. When it is dropped its memory serves a later batch of the same loader.
+/// Samples of one shape, stacked. When a batch is dropped, its buffers serve a later batch of the same loader.
 #[derive(Debug)]
 pub struct HostBatch {
-    /// The inputs, `input_shape` row-major.
+    /// The inputs of shape `input_shape`, row-major.
     pub inputs: Vec<f32>,
-    /// `[samples, …]`; images `[N, H, W, C]`.
+    /// The shape of the inputs, `[N, …]`; images are `[N, H, W, C]`.
     pub input_shape: Shape,
-    /// A class per sample.
+    /// The class of each sample.
     pub labels: Vec<i32>,
-    /// Regression targets `[samples, target_width]`; empty for classification.
+    /// Regression targets `[N, target_width]`, row-major; empty for classification.
     pub targets: Vec<f32>,
-    /// Targets per sample.
+    /// The number of targets per sample; 0 for classification.
     pub target_width: usize,
-    /// Each sample's index in the dataset.
+    /// The index in the dataset of each sample.
     pub indices: Vec<usize>,
-    /// Which batch this is.
+    /// The epoch and the number of the batch.
     pub position: Position,
     home: Arc<Spares>,
 }
@@ -30,12 +30,12 @@ impl HostBatch {
         self.labels.len()
     }
 
-    /// Whether there are none; a loader never gives such a batch.
+    /// True if there are no samples; a loader never makes such a batch.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// An empty batch, in used memory where there is some.
+    /// An empty batch, with the buffers of a dropped batch if there are any.
     pub(super) fn from_spares(home: &Arc<Spares>, position: Position) -> Self {
         let mut memory = home.take();
         memory.clear();
@@ -80,7 +80,7 @@ impl Memory {
     }
 }
 
-/// Memory of dropped batches, as much as a loader can have in flight.
+/// The buffers of dropped batches, for at most as many batches as a loader can have alive at once.
 #[derive(Debug)]
 pub(super) struct Spares {
     memory: Mutex<Vec<Memory>>,
@@ -96,7 +96,7 @@ impl Spares {
     }
 
     fn take(&self) -> Memory {
-        // Nothing inside can be left half-done by a panic, so poison is no reason to stop.
+        // The vector is whole even if a holder of the lock panicked, so poisoning is ignored.
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.pop().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Batches as tensors.
+//! Copies batches to a device.
 
 use super::HostBatch;
 use crate::Result;
@@ -10,18 +10,18 @@ use kiln_nn::{Indices, Tensor};
 pub struct Batch<B: Backend> {
     /// The inputs `[N, …]` in f32; images `[N, H, W, C]`.
     pub inputs: Tensor<B>,
-    /// A class per sample, `[N]`.
+    /// The class of each sample, `[N]` in i32.
     pub labels: Indices<B>,
-    /// Regression targets `[N, width]` in f32, where the dataset has them.
+    /// Regression targets `[N, target_width]` in f32; `None` for classification.
     pub targets: Option<Tensor<B>>,
 }
 
 impl HostBatch {
-    /// Copies the batch to a device. The host memory can be dropped at once: it goes back to the loader.
+    /// Copies the batch to a device. The host batch can be dropped as soon as this returns.
     ///
     /// # Errors
-    /// [`DataError::Tensor`](crate::DataError::Tensor): the device's memory, or vectors that were changed so that they
-    /// no longer fit `input_shape`.
+    /// [`DataError::Tensor`](crate::DataError::Tensor) when the device has no memory left, or when the vectors were changed
+    /// and no longer fit `input_shape`.
     pub fn to_device<B: Backend>(&self, backend: &B) -> Result<Batch<B>> {
         let n = self.labels.len();
         let targets = match self.target_width {
@@ -35,12 +35,11 @@ impl HostBatch {
         })
     }
 
-    /// Copies the batch over another of the same shapes that lies on a device, in place: how new inputs reach a step
-    /// that was captured.
+    /// Copies the batch over `batch`, which lies on a device and has the same shapes. A captured step reads its new inputs
+    /// this way.
     ///
     /// # Errors
-    /// [`DataError::Tensor`](crate::DataError::Tensor): shapes that differ, a batch with targets where the other has none
-    /// or the other way round.
+    /// [`DataError::Tensor`](crate::DataError::Tensor) when the shapes differ or when only one of the batches has targets.
     pub fn write_to<B: Backend>(&self, batch: &mut Batch<B>) -> Result<()> {
         let n = self.labels.len();
         let differ = |lhs, rhs| Error::ShapeMismatch {

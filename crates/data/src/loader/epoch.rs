@@ -1,4 +1,4 @@
-//! The batches of one epoch, inline or from worker threads.
+//! The batches of one epoch, made on the calling thread or on worker threads.
 
 use super::batch::HostBatch;
 use super::fill::Job;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a wait for a worker goes on without asking whether to go on.
+/// The interval at which a wait for a worker checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 struct Worker {
@@ -18,15 +18,15 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-/// An iterator over batches. An error belongs to its batch: what follows is still to be had. Dropping it ends its
-/// threads and waits for them.
+/// An iterator over the batches of an epoch. After an error the next call yields the next batch. Dropping the iterator
+/// stops its threads and waits for them.
 pub struct Epoch {
     job: Arc<Job>,
     sample: Sample,
     first: usize,
     next: usize,
     end: usize,
-    /// Batch `b` comes from worker `(b − first) % workers`, so order needs no bookkeeping.
+    /// Batch `b` comes from worker `(b − first) % workers`, so batches arrive in order without further bookkeeping.
     workers: Vec<Worker>,
     stop: Arc<AtomicBool>,
 }
@@ -42,7 +42,7 @@ impl Epoch {
             workers: Vec::new(),
             stop: Arc::default(),
         };
-        // More workers than batches would have nothing to do.
+        // Workers beyond the number of batches would have nothing to do.
         let workers = workers.min(end - first);
         for w in 0..workers {
             let (sender, batches) = sync_channel(prefetch);
@@ -71,7 +71,7 @@ impl Epoch {
         Ok(epoch)
     }
 
-    /// The batch that comes next: what to save for [`Loader::resume`](super::Loader::resume).
+    /// The position of the next batch, to be saved for [`Loader::resume`](super::Loader::resume).
     pub fn position(&self) -> Position {
         Position {
             epoch: self.job.epoch,
@@ -81,8 +81,12 @@ impl Epoch {
 }
 
 impl Epoch {
-    /// As `next`; also `None` when `stop` says so while the batch is made or waited for, which is then still to come. A
-    /// batch may take long, and whoever waits for it may have to leave.
+    /// As `next`, but also returns `None` if `stop` returns true while the batch is being made or waited for; a later call
+    /// yields that batch.
+    ///
+    /// # Errors
+    /// The errors of the dataset and the transform, as [`DataError::Sample`]; [`DataError::OutOfMemory`];
+    /// [`DataError::Worker`] for a worker thread that ended without making its batch.
     pub fn next_until(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
         if self.next >= self.end {
             return None;
@@ -130,9 +134,9 @@ impl Drop for Epoch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for worker in self.workers.drain(..) {
-            // A worker that waits for room in its queue learns from this that nobody will take the batch.
+            // A worker that waits for room in its queue gets an error from `send` and ends.
             drop(worker.batches);
-            // Panics were caught per sample; one outside of them has been reported as a missing batch.
+            // Panics in samples are caught; any other panic of a worker was reported as `DataError::Worker`.
             let _ = worker.thread.join();
         }
     }

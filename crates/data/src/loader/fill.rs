@@ -1,4 +1,4 @@
-//! How one batch is made: the same code whether a worker or the consumer runs it.
+//! Makes one batch: the same code on worker threads and on the calling thread.
 
 use super::batch::{HostBatch, Spares};
 use super::position::Position;
@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Everything that decides an epoch's batches.
+/// Everything that the batches of an epoch depend on.
 pub(super) struct Job {
     pub(super) dataset: Arc<dyn Dataset>,
     pub(super) transform: Option<Arc<dyn Transform>>,
-    /// The shuffled order, or none for the dataset's own.
+    /// The shuffled order; `None` for the order of the dataset.
     pub(super) order: Option<Vec<usize>>,
     pub(super) batch_size: usize,
     pub(super) seed: u64,
@@ -23,7 +23,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Makes batch `number`; `sample` is memory to work in. Gives `None` when `stop` says so meanwhile.
+    /// Makes batch `number`, with `sample` as scratch memory. Returns `None` if `stop` returns true in the meantime.
     pub(super) fn batch(
         &self,
         number: usize,
@@ -53,8 +53,8 @@ impl Job {
         Some(Ok(batch))
     }
 
-    /// Reads and transforms a sample. A panic in either is an error of this sample: it must neither hang the consumer
-    /// nor depend on the number of workers.
+    /// Reads and transforms a sample. A panic in either becomes an error of this sample, so that the consumer does not hang
+    /// and the result does not depend on the number of workers.
     fn sample(&self, index: usize, sample: &mut Sample) -> Result<()> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.dataset.read(index, sample)?;
@@ -85,7 +85,7 @@ impl Job {
     }
 }
 
-/// Adds a sample to a batch that will have `count`; the first one fixes shape and number of targets.
+/// Appends a sample to a batch of `count` samples; the first one fixes the shape and the number of targets.
 fn append(batch: &mut HostBatch, sample: &Sample, count: usize) -> Result<()> {
     if sample.input.len() != sample.shape.size() {
         let found = format!("{} values", sample.input.len());

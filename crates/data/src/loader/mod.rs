@@ -1,4 +1,4 @@
-//! Batches from a dataset: order, transforms, worker threads.
+//! Makes batches from a dataset: order, transforms, worker threads.
 
 mod batch;
 mod device;
@@ -19,25 +19,25 @@ use fill::Job;
 use kiln_core::philox::Key;
 use std::sync::Arc;
 
-/// How a [`Loader`] makes batches.
+/// The options of a [`Loader`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoaderOptions {
-    /// Samples of a batch.
+    /// The number of samples in a batch.
     pub batch_size: usize,
-    /// Whether each epoch has a random order of its own.
+    /// True to draw a new random order for each epoch.
     pub shuffle: bool,
-    /// Whether a last batch with fewer samples is left out.
+    /// True to drop a last batch of fewer samples, as in PyTorch's `DataLoader`.
     pub drop_last: bool,
-    /// Threads that make batches; 0 makes them where they are asked for.
+    /// The number of worker threads, at most [`Loader::MAX_WORKERS`]; with 0 the calling thread makes the batches.
     pub workers: usize,
-    /// Batches that each worker makes ahead.
+    /// The number of batches that each worker makes ahead, 1 to 1024.
     pub prefetch: usize,
-    /// Decides orders and augmentation.
+    /// The seed of the random orders and of the transforms.
     pub seed: u64,
 }
 
 impl Default for LoaderOptions {
-    /// Batches of 32 in dataset order, made inline.
+    /// Batches of 32 in the order of the dataset, made on the calling thread.
     fn default() -> Self {
         LoaderOptions {
             batch_size: 32,
@@ -52,8 +52,8 @@ impl Default for LoaderOptions {
 
 /// Makes batches of a dataset.
 ///
-/// A batch is a pure function of dataset, transform, options and position. Workers change only when it is made:
-/// batches come in the same order with the same bits for any number of them.
+/// A batch is a pure function of dataset, transform, options and position. The number of workers changes neither the
+/// order of the batches nor their bits.
 #[derive(Clone)]
 pub struct Loader {
     dataset: Arc<dyn Dataset>,
@@ -63,13 +63,14 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Workers that one loader accepts.
+    /// The largest number of workers that a loader accepts.
     pub const MAX_WORKERS: usize = 256;
 
-    /// A loader without a transform.
+    /// Creates a loader without a transform.
     ///
     /// # Errors
-    /// [`DataError::InvalidArgument`] for a batch size of 0, a prefetch of 0, more than [`Loader::MAX_WORKERS`].
+    /// [`DataError::InvalidArgument`] for a batch size of 0, a prefetch outside `1..=1024`, or more than
+    /// [`Loader::MAX_WORKERS`] workers.
     pub fn new(dataset: Arc<dyn Dataset>, options: LoaderOptions) -> Result<Self> {
         if options.batch_size == 0 {
             return Err(DataError::invalid("loader", "batch_size", 0, "at least 1"));
@@ -80,7 +81,7 @@ impl Loader {
         if options.workers > Self::MAX_WORKERS {
             return Err(DataError::invalid("loader", "workers", options.workers, "at most 256"));
         }
-        // One in the consumer's hands, and per worker one in the making and those in its queue.
+        // One batch is with the consumer; each worker is making one, and its queue holds `prefetch`.
         let alive = 1 + options.workers * (options.prefetch + 1);
         Ok(Loader {
             dataset,
@@ -90,7 +91,7 @@ impl Loader {
         })
     }
 
-    /// The same loader with a transform of each sample; use a [`Compose`](crate::Compose) for several.
+    /// Returns the loader with a transform for each sample; [`Compose`](crate::Compose) chains several.
     pub fn with_transform(mut self, transform: impl Transform + 'static) -> Self {
         self.transform = Some(Arc::new(transform));
         self
@@ -106,7 +107,7 @@ impl Loader {
         &self.options
     }
 
-    /// Batches of an epoch.
+    /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
         let (n, size) = (self.dataset.len(), self.options.batch_size);
         if self.options.drop_last {
@@ -116,13 +117,13 @@ impl Loader {
         }
     }
 
-    /// Samples of an epoch: all of them unless the last batch is dropped.
+    /// The number of samples in an epoch: all of them unless the last batch is dropped.
     pub fn samples(&self) -> usize {
         let n = self.dataset.len();
         n.min(self.batches().saturating_mul(self.options.batch_size))
     }
 
-    /// The batches of an epoch from its start.
+    /// Starts epoch `epoch` at its first batch.
     ///
     /// # Errors
     /// As [`Loader::resume`].
@@ -130,12 +131,11 @@ impl Loader {
         self.resume(Position { epoch, batch: 0 })
     }
 
-    /// The batches of an epoch from a position on. A position at the epoch's end gives none.
+    /// Starts an epoch at a position. A position at the epoch's end yields no batches.
     ///
     /// # Errors
-    /// [`DataError::InvalidArgument`] for a batch past the end (the options or the dataset are not those that the
-    /// position was saved with), [`DataError::OutOfMemory`] for the order, [`DataError::Worker`] when a thread cannot
-    /// start.
+    /// [`DataError::InvalidArgument`] for a batch past the end, which means that the dataset or the options differ from
+    /// those of the saved run; [`DataError::OutOfMemory`] for the order; [`DataError::Worker`] when a thread cannot start.
     pub fn resume(&self, position: Position) -> Result<Epoch> {
         let batches = self.batches();
         let first = usize::try_from(position.batch).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
-//! The place of a batch in a run.
+//! The position of a batch in a run.
 
-/// A place in a run: which batch comes next. Saved with a checkpoint and given to [`Loader::resume`](super::Loader::resume), it goes on with
-/// the very batches that an uninterrupted run would have seen.
+/// A position in a run: the batch that comes next. Given to [`Loader::resume`](super::Loader::resume), a position saved
+/// with a checkpoint continues with the same batches as an uninterrupted run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The epoch, from 0.

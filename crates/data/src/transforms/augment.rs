@@ -1,23 +1,23 @@
-//! Random changes to images `[H, W, C]`.
+//! Random transforms of images `[H, W, C]`.
 
 use super::{Draw, Transform};
 use crate::{DataError, Result, Sample};
 use kiln_core::Shape;
 
-/// Pads every side with a value and cuts a window of fixed size at a random place: the usual augmentation of CIFAR
-/// with `padding` 4 and `size` 32×32 (PyTorch's `RandomCrop`).
+/// Pads every side with a value and cuts out a window of fixed size at a random place (torchvision's `RandomCrop`). The
+/// usual augmentation of CIFAR has `padding` 4 and `size` 32×32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Crop {
-    /// Height and width of the window.
+    /// The height and width of the window.
     pub size: (usize, usize),
-    /// Pixels added on every side.
+    /// The number of pixels added on every side.
     pub padding: usize,
-    /// Their value. 0 is black before [`Normalise`](super::Normalise), the mean after it.
+    /// The value of the padding. 0 is black before [`Normalise`](super::Normalise) and the mean after it.
     pub fill: f32,
 }
 
 impl Crop {
-    /// A window of `height` × `width` after padding with zeros.
+    /// Crops to `height` × `width` after padding with zeros.
     pub fn new(height: usize, width: usize, padding: usize) -> Self {
         Crop {
             size: (height, width),
@@ -26,7 +26,7 @@ impl Crop {
         }
     }
 
-    /// Places where the window can start along a side.
+    /// The number of places where the window can start along a side; `None` if it does not fit.
     fn places(&self, side: usize, window: usize) -> Option<u32> {
         let padded = self.padding.checked_mul(2)?.checked_add(side)?;
         u32::try_from(padded.checked_sub(window)?.checked_add(1)?).ok()
@@ -41,10 +41,10 @@ impl Transform for Crop {
             let expected = format!("at least {ch}×{cw} with a padding of {}", self.padding);
             return Err(DataError::shape("crop", sample.shape, expected));
         };
-        // Where the window starts, counted from the padding's corner.
+        // The window's top left corner in the padded image.
         let (top, left) = (draw.below(0, rows) as usize, draw.below(1, columns) as usize);
         let shape = Shape::new(&[ch, cw, c])?;
-        // The columns that lie on the image: window column x shows image column left + x − padding.
+        // Window columns `from..to` lie on the image: window column x shows image column left + x − padding.
         let from = self.padding.saturating_sub(left).min(cw);
         let to = (w + self.padding).saturating_sub(left).clamp(from, cw);
         sample.rewrite(shape, |image, out| {
@@ -65,14 +65,14 @@ impl Transform for Crop {
     }
 }
 
-/// Mirrors left and right with a probability (PyTorch's `RandomHorizontalFlip`).
+/// Mirrors left and right with a given probability (torchvision's `RandomHorizontalFlip`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flip {
     probability: f32,
 }
 
 impl Flip {
-    /// Flips with this probability.
+    /// Creates a flip with this probability.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] outside `0..=1`.
@@ -89,7 +89,7 @@ impl Transform for Flip {
             return Ok(());
         }
         for row in sample.input.chunks_exact_mut(w * c) {
-            // Reversing everything also reverses the channels of each pixel, so those are turned back.
+            // Reversing the whole row also reverses the channels of each pixel, so they are reversed back.
             row.reverse();
             row.chunks_exact_mut(c).for_each(<[f32]>::reverse);
         }
@@ -99,8 +99,8 @@ impl Transform for Flip {
 
 /// Overwrites a random rectangle with a value (Zhong et al., "Random Erasing Data Augmentation", 2017, Algorithm 1).
 ///
-/// The rectangle's area is a uniform part of the image's, its aspect ratio uniform; one that does not fit is drawn
-/// again, up to ten times, and then the image stays as it is.
+/// The rectangle's share of the image's area and its aspect ratio (height over width) are drawn uniformly. A rectangle
+/// that does not fit is drawn again; after ten failed attempts the image stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Erase {
     probability: f32,
@@ -112,7 +112,7 @@ pub struct Erase {
 impl Erase {
     const TRIES: u32 = 10;
 
-    /// Erases with this probability; area 0.02 to 0.33 of the image, aspect ratio 0.3 to 3.3, value 0.
+    /// Erases with this probability. The area is 0.02 to 0.33 of the image, the aspect ratio 0.3 to 3.3, the value 0.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] for a probability outside `0..=1`.
@@ -126,7 +126,7 @@ impl Erase {
         })
     }
 
-    /// Bounds of the erased part of the area, in `0..=1`, and of height over width.
+    /// Sets the bounds of the erased share of the area, in `0..=1`, and of the aspect ratio, height over width.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] for bounds that are not finite or not in order, areas outside `0..=1`, aspects
@@ -152,13 +152,13 @@ impl Erase {
         Ok(self)
     }
 
-    /// What is written into the rectangle.
+    /// Sets the value written into the rectangle.
     pub fn value(mut self, value: f32) -> Self {
         self.value = value;
         self
     }
 
-    /// The rectangle (top, left, height, width) for an image, if one is erased.
+    /// Draws the rectangle (top, left, height, width) to erase; `None` to leave the image as it is.
     fn rectangle(&self, h: usize, w: usize, draw: &Draw) -> Option<[usize; 4]> {
         if draw.uniform(0) >= self.probability {
             return None;

@@ -1,8 +1,8 @@
-//! Transforms of single samples, random ones drawn from Philox.
+//! Transforms of single samples. The random ones draw from Philox.
 //!
-//! Every draw is a pure function of (seed, epoch, sample index, place of the transform in its [`Compose`]): batches do
-//! not depend on the number of workers, and a resumed run sees what it would have seen. Only integer arithmetic,
-//! individually rounded f32 operations and square roots are used, so that a device can repeat them bit for bit.
+//! Every draw is a pure function of (seed, epoch, sample index, place of the transform in its [`Compose`]), so batches
+//! do not depend on the number of workers, and a resumed run draws the same numbers. Only integer arithmetic,
+//! individually rounded f32 operations and square roots are used, so that a device can reproduce the results bit for bit.
 
 mod augment;
 mod scale;
@@ -13,12 +13,12 @@ pub use scale::{Normalise, ToFloat};
 use crate::{Result, Sample, streams};
 use kiln_core::philox::{Key, uniform};
 
-/// Draws per sample and transform: a sample's draws are blocks `index · 2²⁰ ..`, its place in the counter's 64 bits.
+/// The logarithm of the number of draws per sample and transform: a sample's draws are blocks `index · 2²⁰ ..`.
 const DRAWS_LOG2: u32 = 20;
-/// Stages of a [`Compose`] that are told apart.
+/// One more than the number of stages of a [`Compose`] that draw different numbers; 0 marks the end of a path.
 const STAGES: u32 = 64;
 
-/// Where a transform's random numbers come from.
+/// The source of a transform's random numbers for one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
     seed: u64,
@@ -28,7 +28,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The draws of sample `index` in an epoch (its lower 32 bits) of the run with this seed.
+    /// The draws of sample `index` in an epoch (of which the lower 32 bits count) of the run with this seed.
     pub fn new(seed: u64, epoch: u64, index: usize) -> Self {
         Draw {
             seed,
@@ -38,7 +38,7 @@ impl Draw {
         }
     }
 
-    /// The draws of stage `stage` inside this one: other numbers for each of up to 63 stages, nested up to three deep.
+    /// The draws of stage `stage` of a [`Compose`]. Up to 63 stages, nested up to three deep, draw different numbers.
     pub fn stage(self, stage: usize) -> Self {
         let path = self
             .path
@@ -48,7 +48,7 @@ impl Draw {
     }
 
     fn key(&self) -> Key {
-        // Three levels of six bits and the stream's own bits do not meet.
+        // Three levels of six bits do not overlap the bits of the stream.
         Key::new(
             self.seed,
             streams::TRANSFORM | (self.path & 0x00ff_ffff),
@@ -60,41 +60,41 @@ impl Draw {
         (self.index << DRAWS_LOG2).wrapping_add(u64::from(draw))
     }
 
-    /// Draw number `draw` of this sample (below 2²⁰), uniform on `[0, 1)`.
+    /// Draw number `draw` (below 2²⁰) of this sample, uniform on `[0, 1)`.
     pub fn uniform(&self, draw: u32) -> f32 {
         uniform(self.key().block(self.block(draw))[0])
     }
 
-    /// Draw number `draw` of this sample (below 2²⁰), a uniform integer in `0..bound`; 0 for a bound of 0.
+    /// Draw number `draw` (below 2²⁰) of this sample, a uniform integer in `0..bound`; 0 for a bound of 0.
     pub fn below(&self, draw: u32, bound: u32) -> u32 {
         self.key().below(self.block(draw), bound)
     }
 }
 
-/// A change to a sample.
+/// A transform of a sample.
 ///
-/// A pure function of the sample and the draw. Buffers of the sample are reused through [`Sample::rewrite`].
+/// A transform is a pure function of the sample and the draw. It reuses buffers through [`Sample::rewrite`].
 pub trait Transform: Send + Sync {
-    /// Changes `sample` in place.
+    /// Transforms `sample` in place.
     ///
     /// # Errors
-    /// [`DataError::Shape`](crate::DataError::Shape) for a sample that the transform cannot take.
+    /// [`DataError::Shape`](crate::DataError::Shape) for a sample of a shape that the transform does not accept.
     fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()>;
 }
 
-/// Transforms one after the other, each with draws of its own.
+/// A chain of transforms, each with draws of its own (torchvision's `Compose`).
 #[derive(Default)]
 pub struct Compose {
     stages: Vec<Box<dyn Transform>>,
 }
 
 impl Compose {
-    /// No transform.
+    /// Creates an empty chain.
     pub fn new() -> Self {
         Compose::default()
     }
 
-    /// Adds a stage at the end.
+    /// Appends a transform.
     pub fn then(mut self, transform: impl Transform + 'static) -> Self {
         self.stages.push(Box::new(transform));
         self

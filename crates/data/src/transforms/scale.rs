@@ -1,9 +1,9 @@
-//! Transforms of values that leave the shape alone.
+//! Transforms of values that keep the shape.
 
 use super::{Draw, Transform};
 use crate::{DataError, Result, Sample};
 
-/// Pixels to floats: divides by 255, as PyTorch's `ToTensor` does.
+/// Divides by 255, as torchvision's `ToTensor` does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToFloat;
 
@@ -16,7 +16,7 @@ impl Transform for ToFloat {
     }
 }
 
-/// `(x − mean[c]) / deviation[c]` along the last axis.
+/// Computes `(x − mean[c]) / deviation[c]` for each channel `c`, the last axis (torchvision's `Normalize`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalise {
     mean: Vec<f32>,
@@ -24,7 +24,7 @@ pub struct Normalise {
 }
 
 impl Normalise {
-    /// A mean and a standard deviation per channel, or one for all channels.
+    /// Creates the transform from a mean and a standard deviation per channel, or one of each for all channels.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] unless there are as many means as deviations, at least one, all finite and the

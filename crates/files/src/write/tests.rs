@@ -205,7 +205,7 @@ fn writers_of_one_file_wait_for_each_other() {
 const CHILD: &str = "KILN_TEST_SAVES_INTO";
 const LIMIT: &str = "KILN_TEST_LIMITED";
 
-/// Not a test of its own: what [`a_killed_save_leaves_a_whole_file`] runs and kills.
+/// Not a test by itself: the process that [`a_killed_save_leaves_a_whole_file`] runs and kills.
 #[test]
 fn child_saves_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -234,14 +234,14 @@ fn a_killed_save_leaves_a_whole_file() {
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 300_000);
         assert!(bytes.iter().all(|&b| b == bytes[0]), "a torn file");
-        // However many were killed.
+        // One temporary file at most, however many writers were killed.
         assert!(dir.names().len() <= 2, "{:?}", dir.names());
     }
     Folder::open(&dir.0).unwrap().remove_stale().unwrap();
     assert_eq!(dir.names(), ["weights"]);
 }
 
-/// Not a test of its own: what [`a_limit_on_the_size_of_files_is_an_error`] runs under such a limit.
+/// Not a test by itself: the process that [`a_limit_on_the_size_of_files_is_an_error`] runs under such a limit.
 #[test]
 fn child_writes_beyond_its_limit() {
     let Some(path) = std::env::var_os(LIMIT) else { return };
@@ -257,7 +257,7 @@ fn child_writes_beyond_its_limit() {
 fn a_limit_on_the_size_of_files_is_an_error() {
     let dir = Scratch::new();
     let child = this_test("child_writes_beyond_its_limit");
-    // SIGXFSZ has its default action there, which is to end the process.
+    // In that process SIGXFSZ has its default action, which is to end the process.
     let limited = Command::new("bash")
         .args(["-c", "ulimit -f 50 && exec \"$@\"", "bash"])
         .arg(child.get_program())

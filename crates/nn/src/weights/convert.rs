@@ -1,11 +1,11 @@
-//! Elements of a file, little-endian, to elements of a buffer.
+//! Converts elements of a file, little-endian, to elements of a buffer.
 
 use crate::DType;
 use half::{bf16, f16};
 use kiln_core::Float;
 use safetensors::Dtype;
 
-/// A float with its bytes.
+/// A float type with its byte representation.
 trait Stored: Float {
     const SIZE: usize;
     fn read(bytes: &[u8]) -> Self;
@@ -31,10 +31,10 @@ macro_rules! stored {
 }
 stored!(f32, f64, bf16, f16);
 
-/// The first value that is not finite after conversion: which of those converted, and what it is in the file.
+/// The first value that is not finite after conversion: its index among those converted, and its value in the file.
 pub(super) type NotFinite = Option<(usize, f64)>;
 
-/// Appends the floats in `bytes`, rounded to `to`, in the bytes that a buffer has them in.
+/// Converts the floats in `bytes` from dtype `from` to `to`, rounding once, and appends their native bytes to `out`.
 pub(super) fn floats(from: Dtype, to: DType, bytes: &[u8], out: &mut Vec<u8>) -> NotFinite {
     match from {
         Dtype::F64 => rounded::<f64>(to, bytes, out),
@@ -66,7 +66,7 @@ fn each<S: Stored, T: Stored>(bytes: &[u8], out: &mut Vec<u8>) -> NotFinite {
     first
 }
 
-/// The integers in `bytes`, or the first that does not fit 32 bits.
+/// Appends the integers in `bytes` to `out`, or returns the first that does not fit 32 bits.
 pub(super) fn integers(from: Dtype, bytes: &[u8], out: &mut Vec<i32>) -> Result<(), i64> {
     match from {
         Dtype::I64 => {

@@ -1,4 +1,4 @@
-//! What can be wrong with weights.
+//! The errors of weights, and the report of a load.
 
 use crate::DType;
 use kiln_files::FileError;
@@ -6,7 +6,7 @@ use kiln_files::{shown, shown_path};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// An error of reading, writing or fitting weights.
+/// An error of reading, writing or loading weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -18,23 +18,23 @@ pub enum WeightsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted.
+        /// The action that failed.
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Bytes that are not a whole safetensors file.
     #[error("not a valid safetensors file: {}", shown(reason).sentence())]
     Format {
-        /// What is wrong.
+        /// The fault, as text.
         reason: String,
     },
-    /// An entry whose dtype has no counterpart here.
+    /// An entry of a dtype that Kiln does not read.
     #[error("`{}` has dtype {dtype}, expected F32, F64, BF16, F16, I32, I64 or U8", shown(name))]
     DType {
         /// The entry.
         name: String,
-        /// Its dtype in the file.
+        /// The dtype in the file.
         dtype: String,
     },
     /// An integer that does not fit in 32 bits.
@@ -50,44 +50,44 @@ pub enum WeightsError {
     Tensor {
         /// The entry.
         name: String,
-        /// What went wrong.
+        /// The error itself.
         source: kiln_core::Error,
     },
-    /// A value that is NaN or infinite, or becomes so in the dtype of the parameter that it belongs to.
+    /// A value that is NaN or infinite, or becomes infinite in the dtype of its parameter.
     #[error("`{}` {}; load weights that are finite", shown(name), not_finite(*value, index, *dtype))]
     NonFinite {
         /// The entry.
         name: String,
-        /// Where in it the first such value is, an index for each dimension.
+        /// The index of the first such value, one number for each dimension.
         index: Vec<usize>,
         /// The value in the file.
         value: f64,
         /// The dtype that it was to be loaded into.
         dtype: DType,
     },
-    /// Memory that could not be had.
+    /// An allocation that failed.
     #[error("`{}`: out of memory: {bytes} bytes requested", shown(name))]
     Memory {
         /// The entry that it was for.
         name: String,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: u64,
     },
-    /// Weights that do not fit the model, where they had to.
+    /// Weights that do not fit the model, under [`LoadOptions::strict`](super::LoadOptions::strict).
     #[error("the weights do not fit the model: {0}")]
     Misfit(LoadReport),
-    /// An error in a file, with the file.
+    /// An error in a file, with the file's path.
     #[error("{}: {source}", shown_path(path))]
     In {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error itself.
         source: Box<WeightsError>,
     },
 }
 
 impl WeightsError {
-    /// The error itself, without the file around it.
+    /// Returns the innermost error, without [`WeightsError::In`] around it.
     pub fn root(&self) -> &WeightsError {
         match self {
             WeightsError::In { source, .. } => source.root(),
@@ -118,7 +118,7 @@ pub(super) fn tensor_error(name: &str, source: kiln_core::Error) -> WeightsError
     }
 }
 
-/// Adds the file to an error that does not name it.
+/// Adds the path to an error that does not name the file.
 pub(super) fn within(path: &Path, e: WeightsError) -> WeightsError {
     match e {
         named @ (WeightsError::Io { .. } | WeightsError::File(_) | WeightsError::In { .. }) => named,
@@ -129,35 +129,35 @@ pub(super) fn within(path: &Path, e: WeightsError) -> WeightsError {
     }
 }
 
-/// An entry whose shape or kind is not the model's.
+/// An entry whose shape or kind (float or integer) differs from the model's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The entry.
     pub name: String,
-    /// What the model has: shape and dtype.
+    /// The shape and dtype in the model.
     pub expected: String,
-    /// What the weights have.
+    /// The shape and dtype in the weights.
     pub found: String,
 }
 
-/// What became of each name when weights were loaded.
+/// The result of loading weights into a model, by name (PyTorch's `load_state_dict` returns the missing and unexpected).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Names that were loaded.
+    /// The names that were loaded.
     pub loaded: Vec<String>,
-    /// Parameters and buffers of the model that the weights lack; they keep their values.
+    /// Parameters and buffers of the model that the weights lack; they keep their values in the model.
     pub missing: Vec<String>,
     /// Names in the weights that the model does not have.
     pub unexpected: Vec<String>,
-    /// Names whose shapes or kinds differ; they keep their values.
+    /// Entries whose shape or kind differs; the model keeps its values.
     pub mismatched: Vec<Mismatch>,
-    /// Counters of the model that the weights lack. They count a layer's own steps and keep their values: weights from
-    /// elsewhere do not have them, so they do not count as missing.
+    /// Counters of the model that the weights lack; they keep their values. Weights from other frameworks do not have these
+    /// counts of a layer's own steps, so they do not count as missing.
     pub counters_kept: Vec<String>,
 }
 
 impl LoadReport {
-    /// Whether every parameter and buffer was loaded and nothing was left over.
+    /// True if every parameter and buffer was loaded and every name in the weights was used.
     pub fn is_exact(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
@@ -191,7 +191,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The first few of a list.
+/// A list of which the first few items are displayed.
 struct Listed<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {

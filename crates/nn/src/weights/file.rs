@@ -1,4 +1,4 @@
-//! Writing safetensors files (<https://huggingface.co/docs/safetensors>): tensors by name, readable from Python.
+//! Writes safetensors files (<https://huggingface.co/docs/safetensors>): named tensors, readable from Python.
 
 use super::WeightsError;
 use super::error::{tensor_error, within};
@@ -13,10 +13,11 @@ use std::path::Path;
 
 type Result<T> = std::result::Result<T, WeightsError>;
 
-/// The bytes of a safetensors file; the same for the same entries, whatever order they were made in.
+/// Encodes a dictionary as a safetensors file. Equal entries give equal bytes, whatever order they were inserted in.
 ///
 /// # Errors
-/// A device error while reading the values.
+/// [`WeightsError::Tensor`] for a device error while reading the values, [`WeightsError::Format`] for more metadata than
+/// a header may hold.
 pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Vec<u8>> {
     let mut host = Vec::with_capacity(dict.len());
     for (name, value) in dict.iter() {
@@ -38,8 +39,8 @@ pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Ve
     }
 }
 
-/// The file with metadata in its header, in the order of the names: `safetensors` takes a `HashMap`, whose order would
-/// differ from one file to the next.
+/// Inserts metadata into the header, in the order of its names. `safetensors` takes a `HashMap`, whose order would differ
+/// from one file to the next.
 fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     let broken = |reason: &str| WeightsError::Format {
         reason: reason.to_string(),
@@ -56,7 +57,7 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     let comma = if entries.starts_with(b"}") { "" } else { "," };
     let mut header = format!("{{\"__metadata__\":{info}{comma}").into_bytes();
     header.extend_from_slice(entries);
-    // Data starts at a multiple of 8.
+    // The data starts at a multiple of 8 bytes.
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() as u64 > MAX_HEADER {
         return Err(broken("more metadata than a header may hold"));
@@ -68,10 +69,11 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// Writes a safetensors file, whole or not at all ([`write_atomic`]).
+/// Writes a safetensors file atomically ([`write_atomic`]).
 ///
 /// # Errors
-/// [`WeightsError::File`] with the path when the disk is full, the folder not writable or missing.
+/// [`WeightsError::File`] with the path when the disk is full or the folder is missing or not writable, and the errors of
+/// [`encode`].
 pub fn write<B: Backend>(path: impl AsRef<Path>, dict: &StateDict<B>, metadata: &Metadata) -> Result<()> {
     let path = path.as_ref();
     let bytes = encode(dict, metadata).map_err(|e| within(path, e))?;
@@ -93,7 +95,7 @@ fn dtype_of(dtype: DType) -> Dtype {
     }
 }
 
-/// The file's byte order is little-endian.
+/// The little-endian bytes of values, as the format has them.
 macro_rules! le_bytes {
     ($values:expr) => {
         $values.into_iter().flat_map(|v| v.to_le_bytes()).collect()

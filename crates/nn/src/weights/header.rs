@@ -1,4 +1,4 @@
-//! The header of a safetensors file: names, dtypes, shapes and places, checked before anything behind it is read.
+//! The header of a safetensors file: names, dtypes, shapes and offsets, validated before any data is read.
 
 use super::WeightsError;
 use crate::{DType, Shape};
@@ -6,27 +6,27 @@ use safetensors::Dtype;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Free text by name that a file carries beside its tensors.
+/// Free text by key in the header of a file: the `__metadata__` of safetensors.
 pub type Metadata = BTreeMap<String, String>;
 
-/// The longest header that the format allows.
+/// The largest header that the format allows, in bytes.
 pub(super) const MAX_HEADER: u64 = 100_000_000;
 
-/// What a file holds under a name.
+/// A tensor in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// How its elements are stored.
+    /// The dtype in the file.
     pub(super) stored: Dtype,
-    /// What they are here: 64-bit integers count as those of 32 bits.
+    /// The dtype that they are read as; 64-bit integers become 32-bit ones.
     pub(super) dtype: DType,
     pub(super) shape: Shape,
-    /// Its first byte in the file.
+    /// The offset of the first byte in the file.
     pub(super) at: u64,
-    /// The number of its bytes.
+    /// The number of bytes in the file.
     pub(super) bytes: u64,
 }
 
-/// Everything that a file says of itself.
+/// The contents of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) entries: BTreeMap<String, Entry>,
@@ -38,8 +38,8 @@ fn broken(reason: String) -> WeightsError {
 }
 
 impl Header {
-    /// Reads the header of a file of `size` bytes, of which nothing was read yet, and compares the two: every byte behind
-    /// the header belongs to one entry, in order, and every entry has as many as its shape and dtype say.
+    /// Reads the header from the start of a file of `size` bytes, and checks that the data after it is covered by the
+    /// entries in order, without gaps or overlaps, each with as many bytes as its shape and dtype need.
     pub(super) fn read(source: &mut impl Read, size: u64) -> Result<Self, WeightsError> {
         let short = |e: std::io::Error| broken(format!("the header cannot be read: {e}"));
         let mut length = [0; 8];
@@ -93,7 +93,7 @@ impl Header {
     }
 }
 
-/// What elements of a file become here.
+/// The dtype that elements of a file are read as; `None` for one that Kiln does not read.
 fn dtype(stored: Dtype) -> Option<DType> {
     Some(match stored {
         Dtype::F32 => DType::F32,

@@ -1,4 +1,4 @@
-//! From a dictionary into a model.
+//! Loads a dictionary into a model.
 
 use super::torch::{Layout, from_torch};
 use super::{LoadReport, Mismatch, WeightsError};
@@ -6,7 +6,7 @@ use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut, Walkable};
 use crate::{Backend, DType, Shape};
 use std::collections::BTreeSet;
 
-/// How weights are loaded.
+/// The options for loading weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LoadOptions {
     partial: bool,
@@ -15,12 +15,12 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Every name has to be there and to fit, or nothing is loaded.
+    /// Loads everything or nothing: every name must be present and fit (PyTorch's `strict=True`).
     pub fn strict() -> Self {
         LoadOptions::default()
     }
 
-    /// What fits is loaded; the report says what did not.
+    /// Loads every entry that fits; the report lists the others.
     pub fn partial() -> Self {
         LoadOptions {
             partial: true,
@@ -28,14 +28,14 @@ impl LoadOptions {
         }
     }
 
-    /// Sets whose arrangement of dimensions the weights have.
+    /// Sets the layout of kernels in the weights; [`Layout::Kiln`] by default.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Takes values from a file that are NaN or infinite, or become so in the parameter's dtype, such as the -inf of a
-    /// mask that is kept as a buffer. They are an error otherwise.
+    /// Accepts values in a file that are NaN or infinite, or become infinite in the parameter's dtype, such as the −∞ of a
+    /// mask kept as a buffer. They are an error otherwise.
     pub fn allow_non_finite(mut self) -> Self {
         self.non_finite = true;
         self
@@ -58,7 +58,7 @@ fn described(shape: &Shape, dtype: DType) -> String {
     format!("{shape} {dtype}")
 }
 
-/// The shape in the weights of a parameter of `shape`.
+/// The shape that a parameter of `shape` has in weights of layout `of`.
 fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
     let mut dims = shape.to_vec();
     if (layout, of) == (ParamLayout::Kernel, Layout::Torch) && dims.len() > 2 {
@@ -67,7 +67,7 @@ fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
     Shape::new(&dims).unwrap_or(*shape)
 }
 
-/// Copies what fits of `dict` into `module`, converting dtypes.
+/// Copies the entries of `dict` that fit into `module`, converting dtypes.
 pub(crate) fn load_state_dict<B: Backend, M: Walkable<B> + ?Sized>(
     module: &mut M,
     dict: &StateDict<B>,
@@ -100,7 +100,7 @@ pub(crate) fn load_state_dict<B: Backend, M: Walkable<B> + ?Sized>(
     result.map(|()| report)
 }
 
-/// What would fit of the entries `names`, whose shapes and dtypes `offered` gives; nothing is changed.
+/// Compares the entries `names`, whose shapes and dtypes `offered` returns, with `module`; nothing is changed.
 pub(super) fn compare<B: Backend, M: Walkable<B> + ?Sized>(
     module: &M,
     offered: &dyn Fn(&str) -> Option<(Shape, DType)>,

@@ -1,4 +1,4 @@
-//! Weights in files and in dictionaries: what loads where, and what does not fit.
+//! Weights in safetensors files and in dictionaries: reading, writing, and loading into a model.
 
 mod convert;
 mod error;

@@ -1,8 +1,8 @@
-//! Reading safetensors files tensor by tensor.
+//! Reads safetensors files tensor by tensor.
 //!
-//! A file is read in pieces of a megabyte, each converted and sent to its place on the device at once: beside the model
-//! itself a load takes no more memory than that, however large the file is. The file is not mapped into memory: one that
-//! someone cuts short meanwhile would then end the process (SIGBUS), where a read is an error.
+//! A file is read in pieces of a mebibyte, each of which is converted and sent to the device at once, so a load takes no
+//! more memory than a piece beside the model, however large the file is. The file is not memory-mapped: if another
+//! process truncated a mapped file, this process would end (SIGBUS), whereas a read returns an error.
 
 use super::convert::{floats, integers};
 use super::error::{io_error, tensor_error, within};
@@ -17,29 +17,29 @@ use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read at once; more only where one output channel of a kernel of PyTorch's has more.
+/// The number of bytes read at once; more only if one output channel of a PyTorch kernel is larger.
 const PIECE: usize = 1 << 20;
 
-/// What messages call a source without a path.
+/// The name in messages of a source without a path.
 const MEMORY: &str = "memory";
 
 type Result<T> = std::result::Result<T, WeightsError>;
 
-/// An open safetensors file: its header was read and checked against its size, its tensors are read when they are asked
-/// for.
+/// An open safetensors file. Its header has been read and checked against the size of the file; tensors are read on
+/// request.
 #[derive(Debug)]
 pub struct WeightsFile<R> {
     source: R,
-    /// Where it was opened, for messages.
+    /// The path at which it was opened, for messages.
     path: Option<PathBuf>,
     header: Header,
 }
 
 impl WeightsFile<File> {
-    /// Opens a file and reads its header. The file is untrusted, and nothing but a regular file is opened.
+    /// Opens a file and reads its header. The file is untrusted; only a regular file is opened.
     ///
     /// # Errors
-    /// [`WeightsError::Io`] when it cannot be read; what [`WeightsFile::new`] refuses, with the path.
+    /// [`WeightsError::Io`] when it cannot be read, and the errors of [`WeightsFile::new`] with the path.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (file, size) = kiln_files::open_regular(path).map_err(|e| io_error(path, "open", e))?;
@@ -52,11 +52,12 @@ impl WeightsFile<File> {
 }
 
 impl<R: Read + Seek> WeightsFile<R> {
-    /// Reads the header of whatever can be read from several places, from its start.
+    /// Reads the header of a seekable source, which starts at its first byte.
     ///
     /// # Errors
-    /// [`WeightsError::Format`] for a header that is not one or does not fit the size, [`WeightsError::DType`] for an
-    /// entry that has no counterpart here, [`WeightsError::Tensor`] for a shape that no tensor has.
+    /// [`WeightsError::Format`] for a malformed header or one that does not fit the size, [`WeightsError::DType`] for an
+    /// entry of a dtype that Kiln does not read, [`WeightsError::Tensor`] for a shape that no tensor can have,
+    /// [`WeightsError::Io`].
     pub fn new(mut source: R) -> Result<Self> {
         let sized = source
             .seek(SeekFrom::End(0))
@@ -81,22 +82,22 @@ impl<R: Read + Seek> WeightsFile<R> {
         }
     }
 
-    /// The free text that the file carries.
+    /// The metadata in the header.
     pub fn metadata(&self) -> &Metadata {
         &self.header.metadata
     }
 
-    /// The names of its tensors, in order.
+    /// The names of the tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.entries.keys().map(String::as_str)
     }
 
-    /// Every tensor as it is, on `backend`. Dtypes that the backend does not compute in are converted to f32, 64-bit
-    /// integers to i32.
+    /// Reads every tensor onto `backend`, in the layout of the file. Floats of a dtype that the backend does not compute in
+    /// become f32, 64-bit integers i32.
     ///
     /// # Errors
-    /// [`WeightsError::Range`] for integers that do not fit, [`WeightsError::Tensor`] for memory,
-    /// [`WeightsError::Io`], [`WeightsError::Format`] for a file that became shorter.
+    /// [`WeightsError::Range`] for integers that do not fit, [`WeightsError::Memory`] and [`WeightsError::Tensor`] for memory
+    /// that runs out, [`WeightsError::Io`], [`WeightsError::Format`] for a file that was truncated since it was opened.
     pub fn state_dict<B: Backend>(&mut self, backend: &B) -> Result<StateDict<B>> {
         let mut dict = StateDict::new();
         let entries: Vec<(String, Entry)> = self
@@ -112,14 +113,14 @@ impl<R: Read + Seek> WeightsFile<R> {
         Ok(dict)
     }
 
-    /// Reads the tensors that belong to `module` into its parameters, buffers and counters, converting dtypes. Names,
-    /// shapes and dtypes are compared before any of them is read, and every value is looked at before the first is
-    /// changed: what is refused changes nothing, save when the file itself changes or fails in between.
+    /// Loads the tensors into the parameters, buffers and counters of `module`, converting dtypes. Names, shapes and dtypes
+    /// are compared before any value is read, and all values are checked before the first is changed, so an error leaves the
+    /// module unchanged, unless the file changes or a read fails between the two passes.
     ///
     /// # Errors
     /// [`WeightsError::Misfit`] when names or shapes do not fit and the options are strict,
-    /// [`WeightsError::NonFinite`] for a value that is NaN or infinite, or becomes so in the module's dtype, unless the
-    /// options allow them, and what [`WeightsFile::state_dict`] refuses.
+    /// [`WeightsError::NonFinite`] for a value that is NaN or infinite, or becomes infinite in the module's dtype, unless the
+    /// options allow it, and the errors of [`WeightsFile::state_dict`].
     pub fn load_into<B: Backend, M: Walkable<B> + ?Sized>(
         &mut self,
         module: &mut M,
@@ -145,7 +146,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         Ok(report)
     }
 
-    /// Looks at the values of an entry, or puts them where they belong.
+    /// Checks the values of an entry or, with `store`, writes them into the module.
     fn transfer<B: Backend>(
         &mut self,
         name: &str,
@@ -187,8 +188,8 @@ impl<R: Read + Seek> WeightsFile<R> {
         }
     }
 
-    /// Converts the floats of an entry to `dtype`, with the input channels of a PyTorch kernel moved last where it is
-    /// `swapped`, and writes them to `buffer`, if there is one.
+    /// Converts the floats of an entry to `dtype` and writes them to `buffer`, if there is one. If `swapped`, the input
+    /// channels of a PyTorch kernel are moved last.
     fn floats<B: Backend>(
         &mut self,
         name: &str,
@@ -198,7 +199,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         mut buffer: Option<&mut B::Buffer>,
     ) -> Result<()> {
         let (stored, size, dims) = (from.stored, dtype.size(), from.shape.dims());
-        // The positions and channels of one output channel, which are swapped as a whole.
+        // The input channels and positions of one output channel, which are transposed as a unit.
         let channel = match dims {
             &[_, channels, ref positions @ ..] if swapped && !positions.is_empty() => {
                 Some((channels, positions.iter().product::<usize>()))
@@ -243,7 +244,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         })
     }
 
-    /// An entry in memory of its own.
+    /// Reads an entry into a new tensor.
     fn value<B: Backend>(&mut self, name: &str, entry: &Entry, backend: &B) -> Result<Value<B>> {
         let failed = |e| tensor_error(name, e);
         match entry.dtype {
@@ -285,7 +286,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         }
     }
 
-    /// Gives the bytes of an entry to `take`, piece by piece, in multiples of `unit` elements.
+    /// Calls `take` with the bytes of an entry, piece by piece, in multiples of `unit` elements.
     fn pieces(
         &mut self,
         name: &str,
@@ -308,7 +309,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         reserve(name, &mut bytes, first)?;
         self.source.seek(SeekFrom::Start(entry.at)).map_err(failed)?;
         while left > 0 {
-            // No more than a piece, which fits.
+            // At most `piece`, so it fits a `usize`.
             let next = left.min(piece as u64) as usize;
             bytes.resize(next, 0);
             self.source.read_exact(&mut bytes).map_err(failed)?;
@@ -319,12 +320,12 @@ impl<R: Read + Seek> WeightsFile<R> {
     }
 }
 
-/// Bytes of an element in a file.
+/// The size in bytes of an element in a file.
 fn element(stored: Dtype) -> usize {
     stored.bitsize() / 8
 }
 
-/// `[channels, positions]` to `[positions, channels]`, elements of `size` bytes.
+/// Transposes `[channels, positions]` to `[positions, channels]`, for elements of `size` bytes.
 fn swap(from: &[u8], to: &mut [u8], channels: usize, positions: usize, size: usize) {
     for c in 0..channels {
         for p in 0..positions {
@@ -334,7 +335,7 @@ fn swap(from: &[u8], to: &mut [u8], channels: usize, positions: usize, size: usi
     }
 }
 
-/// The index of an element in every dimension.
+/// Converts a flat row-major index to an index in every dimension.
 fn coordinates(mut flat: usize, dims: &[usize]) -> Vec<usize> {
     let mut index = vec![0; dims.len()];
     for (i, &d) in index.iter_mut().zip(dims).rev() {
@@ -343,7 +344,7 @@ fn coordinates(mut flat: usize, dims: &[usize]) -> Vec<usize> {
     index
 }
 
-/// Makes room for elements, or says that there is none.
+/// Reserves room for `count` elements of the entry `name`, or fails with [`WeightsError::Memory`].
 fn reserve<T>(name: &str, values: &mut Vec<T>, count: usize) -> Result<()> {
     values.try_reserve(count).map_err(|_| WeightsError::Memory {
         name: name.to_string(),
@@ -351,7 +352,7 @@ fn reserve<T>(name: &str, values: &mut Vec<T>, count: usize) -> Result<()> {
     })
 }
 
-/// Reads a safetensors file whole, its values as they are ([`WeightsFile::state_dict`]).
+/// Reads all tensors and the metadata of a safetensors file ([`WeightsFile::state_dict`]).
 ///
 /// # Errors
 /// As [`WeightsFile::open`] and [`WeightsFile::state_dict`].
@@ -361,7 +362,7 @@ pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDic
     Ok((dict, file.header.metadata))
 }
 
-/// Tensors and metadata from the bytes of a safetensors file, on `backend`.
+/// Decodes the bytes of a safetensors file to tensors on `backend` and metadata.
 ///
 /// # Errors
 /// As [`WeightsFile::new`] and [`WeightsFile::state_dict`].

@@ -1,20 +1,20 @@
-//! PyTorch's arrangement of dimensions. Inside of Kiln there is one layout; weights are converted here, at the border.
+//! Conversion between PyTorch's layout of kernels and Kiln's. Models always have Kiln's layout.
 
 use crate::module::{Entry, ParamLayout, StateDict, Value, Walk, Walkable};
 use crate::{Backend, Error, Result, Tensor};
 
-/// Whose arrangement of dimensions weights have.
+/// The layout of the convolution kernels in weights; `k…` are the spatial dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Layout {
-    /// Kernels are `[O, k…, I]`.
+    /// Kernels are `[O, k…, I]`, channels last.
     #[default]
     Kiln,
-    /// Kernels are `[O, I, k…]`, as PyTorch has them. A Linear after a Flatten differs as well, which no shape shows:
-    /// see [`columns_from_torch`](super::columns_from_torch).
+    /// Kernels are `[O, I, k…]`, as in PyTorch. The columns of a Linear after a Flatten are also in another order, which the
+    /// shape does not show: see [`columns_from_torch`](super::columns_from_torch).
     Torch,
 }
 
-/// A kernel `[O, I, k…]` as `[O, k…, I]`; anything else as it is.
+/// Permutes a PyTorch kernel `[O, I, k…]` to `[O, k…, I]`; any other tensor is returned as it is.
 pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: Layout) -> Result<Tensor<B>> {
     if (layout, from) != (ParamLayout::Kernel, Layout::Torch) || t.rank() < 3 {
         return Ok(t.detach());
@@ -24,7 +24,7 @@ pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: L
     t.detach().permute(&axes)
 }
 
-/// What `module` holds, with kernels as `[O, I, k…]`.
+/// The state dictionary of `module`, with kernels permuted to `[O, I, k…]`.
 pub(crate) fn torch_state_dict<B: Backend, M: Walkable<B> + ?Sized>(module: &M) -> Result<StateDict<B>> {
     let mut dict = StateDict::of(module);
     let mut kernels = Vec::new();
@@ -44,11 +44,11 @@ pub(crate) fn torch_state_dict<B: Backend, M: Walkable<B> + ?Sized>(module: &M) 
     Ok(dict)
 }
 
-/// Reorders the columns of a Linear's weight that follows a flattened image of `[spatial…, C]`: PyTorch flattens
-/// `(C, spatial…)`, Kiln `(spatial…, C)`. `[out, C·positions]` in, the same shape out.
+/// Reorders the columns of the weight `[out, channels·positions]` of a Linear that follows the Flatten of an image.
+/// PyTorch flattens `(C, spatial…)`, Kiln `(spatial…, C)`; `positions` is the product of the spatial dimensions.
 ///
 /// # Errors
-/// A weight that is not a matrix of that many columns.
+/// [`Error::Rank`] for a weight that is not a matrix, [`Error::InvalidArgument`] for another number of columns.
 pub fn columns_from_torch<B: Backend>(weight: &Tensor<B>, positions: usize, channels: usize) -> Result<Tensor<B>> {
     swap(weight, channels, positions)
 }
@@ -61,7 +61,7 @@ pub fn columns_to_torch<B: Backend>(weight: &Tensor<B>, positions: usize, channe
     swap(weight, positions, channels)
 }
 
-/// `[out, a·b]` to `[out, b·a]`.
+/// Reorders the columns from `(a, b)` to `(b, a)`, for a weight `[out, a·b]`.
 fn swap<B: Backend>(weight: &Tensor<B>, a: usize, b: usize) -> Result<Tensor<B>> {
     let &[out, columns] = weight.shape().dims() else {
         return Err(Error::Rank {

@@ -19,7 +19,7 @@ fn another_run_is_never_overwritten() {
     assert!(matches!(error, TrainError::Busy { .. }), "{error}");
     let pid = format!("process {} on ", std::process::id());
     assert!(error.to_string().contains(&pid), "{error}");
-    // A clone holds it as well.
+    // A clone keeps the folder locked.
     let clone = first.clone();
     drop(first);
     assert!(matches!(RunFolder::create(&path), Err(TrainError::Busy { .. })));
@@ -86,7 +86,7 @@ fn a_folder_of_someones_stays_as_it_is() {
             "{error}"
         );
         assert_eq!(names(&path), before);
-        // With the mark of a killed run too.
+        // The same with the lock file of a killed run.
         fs::write(path.join(MARK), b"").unwrap();
         assert!(matches!(RunFolder::create(&path), Err(TrainError::Occupied { .. })));
         assert_eq!(names(&path).len(), before.len() + 1);
@@ -102,17 +102,17 @@ fn what_a_killed_run_left_is_removed_and_nothing_else() {
         left.iter()
             .for_each(|name| fs::write(path.join(name), b"half").unwrap());
     };
-    // By the next run, in a folder where nothing was finished.
+    // Removed by the next run, in a folder where nothing was finished.
     let path = dir.path().join("empty");
     leave(&path);
     let folder = RunFolder::create(&path).unwrap();
     assert_eq!(names(&path), [MARK]);
-    // Nobody tidies up under a run that goes on.
+    // Nothing is removed while a run is in progress.
     fs::write(path.join(left[1]), b"half").unwrap();
     assert_eq!(RunFolder::tidy(&path), 0);
     assert_eq!(names(&path), [MARK, left[1]]);
     drop(folder);
-    // By whoever opens the folder of a run that has saved something.
+    // Removed by `tidy`, in the folder of a run that has saved something.
     let path = dir.path().join("run");
     leave(&path);
     for name in [RunFolder::LAST, ".thesis.tmp"] {
@@ -121,7 +121,7 @@ fn what_a_killed_run_left_is_removed_and_nothing_else() {
     assert_eq!(RunFolder::tidy(&path), 3);
     assert_eq!(names(&path), [".thesis.tmp", RunFolder::LAST]);
     assert_eq!(RunFolder::tidy(&path), 0);
-    // A folder without a mark is no business of a run's.
+    // Nothing is removed from a folder without a lock file.
     fs::write(path.join(left[1]), b"half").unwrap();
     assert_eq!(RunFolder::tidy(&path), 0);
     assert_eq!(RunFolder::tidy(dir.path().join("absent")), 0);
@@ -161,7 +161,7 @@ fn what_is_no_folder_is_named() {
         assert!(matches!(error, TrainError::InvalidArgument { .. }), "{error}");
         assert!(!error.to_string().contains(char::is_control), "{error}");
     }
-    // Run folders may lie on another disk.
+    // A link to a folder is followed: run folders may be on another disk.
     let linked = RunFolder::create(path("to-folder")).unwrap();
     linked.write(RunFolder::CONFIG, b"{}").unwrap();
     assert!(path("folder/config.json").exists());

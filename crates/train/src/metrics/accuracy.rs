@@ -1,16 +1,16 @@
-//! Accuracy: how often the label has the highest score, or is among the k highest.
+//! Accuracy: the share of samples whose label has the highest score, or is among the k highest.
 
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 
-/// The share of samples whose label has the highest score; the lowest class wins a tie.
+/// The share of samples whose label has the highest score; of equal scores, that of the lowest class counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Accuracy;
 
 impl Accuracy {
-    /// Named `accuracy`.
+    /// Creates the metric, named `accuracy`.
     pub fn new() -> Self {
         Accuracy
     }
@@ -42,7 +42,7 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Named `top{k}`. A `k` of more than the classes counts every sample.
+    /// Creates the metric, named `top{k}`. With `k` larger than the number of classes every sample counts.
     pub fn new(k: usize) -> Self {
         TopK { k }
     }

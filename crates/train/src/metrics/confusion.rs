@@ -1,11 +1,11 @@
-//! Counts of which class is taken for which.
+//! The confusion matrix.
 
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 
-/// The number of times that a sample of class `label` got the highest score for class `predicted`.
+/// A confusion matrix: the number of samples of each class `label` whose highest score was for each class `predicted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
@@ -13,12 +13,12 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Number of classes.
+    /// The number of classes.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Samples of class `label` that were taken for `predicted`; 0 outside the classes.
+    /// The number of samples of class `label` that were predicted as `predicted`; 0 outside the classes.
     pub fn count(&self, label: usize, predicted: usize) -> u64 {
         if label >= self.classes || predicted >= self.classes {
             return 0;
@@ -26,12 +26,12 @@ impl Confusion {
         self.counts[label * self.classes + predicted]
     }
 
-    /// One row per label.
+    /// The rows of the matrix, one per label.
     pub fn rows(&self) -> impl Iterator<Item = &[u64]> {
         self.counts.chunks(self.classes.max(1))
     }
 
-    /// The share of each class's samples that were recognised (recall); NaN for a class without samples.
+    /// The recall of each class, the share of its samples that were predicted correctly; NaN for a class without samples.
     pub fn recall(&self) -> Vec<f64> {
         let share = |(i, row): (usize, &[u64])| row[i] as f64 / row.iter().sum::<u64>() as f64;
         self.rows().enumerate().map(share).collect()
@@ -44,8 +44,8 @@ impl Confusion {
     }
 }
 
-/// Counts, on the device, which class is taken for which: the product of one-hot labels and one-hot predictions.
-/// As a metric it is the balanced accuracy.
+/// A metric that counts a confusion matrix on the device, as the product of one-hot labels and one-hot predictions. Its
+/// value is the balanced accuracy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfusionMatrix {
     classes: usize,
@@ -53,12 +53,12 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Named `balanced_accuracy`, over `classes` classes.
+    /// Creates the metric, named `balanced_accuracy`, for `classes` classes.
     pub fn new(classes: usize) -> Self {
         ConfusionMatrix { classes, last: None }
     }
 
-    /// The counts of the last pass over data.
+    /// The confusion matrix of the last epoch or evaluation; `None` before the first.
     pub fn counts(&self) -> Option<&Confusion> {
         self.last.as_ref()
     }

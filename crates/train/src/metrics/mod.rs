@@ -1,4 +1,4 @@
-//! Metrics: computed on the device batch by batch, summed there, read once.
+//! Metrics, computed and summed on the device batch by batch and read once.
 
 mod accuracy;
 mod confusion;
@@ -12,20 +12,20 @@ use crate::Batch;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 
-/// Something measured over an epoch: a function of sums over its batches.
+/// A metric over an epoch: a function of a sum over its batches.
 pub trait Metric<B: Backend> {
-    /// The name in the history: `accuracy`.
+    /// The name in the history, such as `accuracy`.
     fn name(&self) -> String;
 
-    /// The term that a batch adds to the sum, from the model's scores `[N, classes]`, untracked: a tensor of f32 of the same
-    /// shape for every batch. It is called by steps that may be recorded and replayed, so it must not read from the
-    /// device.
+    /// Computes the term that a batch adds to the sum, from the model's scores `[N, classes]`, without a graph: a tensor of
+    /// f32 that has the same shape for every batch. It is called in steps that may be recorded and replayed, so it must not
+    /// read from the device.
     ///
     /// # Errors
-    /// Scores of another shape.
+    /// An error for scores of another shape.
     fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>>;
 
-    /// The value, given the sum of what all batches added, row-major, and their samples. NaN without batches, where the
-    /// sum is empty.
+    /// Computes the value from the sum over all batches, row-major, and the number of their samples. Without batches the sum
+    /// is empty and the value is NaN.
     fn value(&mut self, sum: &[f64], samples: u64) -> f64;
 }

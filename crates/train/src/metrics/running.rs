@@ -1,14 +1,16 @@
-//! The sum of a metric's measures on the device.
+//! Sums the terms of a metric on the device.
 
 use super::Metric;
 use crate::Batch;
 use kiln_core::{Backend, Result};
 use kiln_nn::{State, StorageSnapshot, Tensor};
 
-/// Batches after which the sum is read, so that counts in f32 stay exact: below 2²⁴ for batches of up to 16,384.
+/// The number of batches after which the sum is read, so that counts in f32 stay exact: below 2²⁴ for batches of up to
+/// 16,384 samples.
 const READ_AFTER: u32 = 1024;
 
-/// The sum of what a metric has measured so far. The sum lies on the device, in one place; now and then it moves to the host.
+/// The sum of a metric's terms so far. It is kept on the device in one buffer, and added to a sum on the host in f64 now
+/// and then.
 pub struct Running<B: Backend> {
     sum: Option<State<B>>,
     terms: u32,
@@ -28,24 +30,24 @@ impl<B: Backend> Default for Running<B> {
 }
 
 impl<B: Backend> Running<B> {
-    /// Nothing measured.
+    /// Creates an empty sum.
     pub fn new() -> Self {
         Running::default()
     }
 
-    /// Takes a batch with the model's scores. Nothing is read, but for once in 1024 batches.
+    /// Adds the term of a batch with the model's scores. Nothing is read from the device, except once in 1024 batches.
     ///
     /// # Errors
-    /// As [`Metric::measure`]; a measure of another shape than those before.
+    /// The errors of [`Metric::measure`]; an error for a term of another shape than those before.
     pub fn add(&mut self, metric: &dyn Metric<B>, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
         self.record(metric, scores, batch)?;
         self.count(batch.labels.size())
     }
 
-    /// The metric's value over all batches since the last call, then starts anew.
+    /// Returns the metric's value over all batches since the last call, and clears the sum.
     ///
     /// # Errors
-    /// The device.
+    /// An error of the device.
     pub fn finish(&mut self, metric: &mut dyn Metric<B>) -> Result<f64> {
         self.settle()?;
         let value = metric.value(&self.host, self.samples);
@@ -54,27 +56,27 @@ impl<B: Backend> Running<B> {
         Ok(value)
     }
 
-    /// Forgets what was measured; the place on the device stays.
+    /// Clears the sum; the buffer on the device stays.
     pub(crate) fn reset(&mut self) -> Result<()> {
         self.host.clear();
         (self.terms, self.samples) = (0, 0);
         self.sum.as_ref().map_or(Ok(()), |sum| sum.fill(0.0))
     }
 
-    /// The device's part of [`add`](Running::add): from the second batch on it writes in place.
+    /// The part of [`add`](Running::add) that runs on the device; from the second batch on it writes in place.
     pub(crate) fn record(&mut self, metric: &dyn Metric<B>, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
         let term = metric.measure(scores, batch)?;
         match &self.sum {
             Some(sum) => sum.add(&term),
             None => {
-                // A measure may share its memory with the scores; the sum is written.
+                // The term may share memory with the scores, and the sum is written in place.
                 self.sum = Some(State::new(term.copy()?));
                 Ok(())
             }
         }
     }
 
-    /// The host's part of [`add`](Running::add), for a batch that was recorded or replayed.
+    /// The part of [`add`](Running::add) that runs on the host, also after a batch that was recorded or replayed.
     pub(crate) fn count(&mut self, samples: usize) -> Result<()> {
         self.terms += 1;
         self.samples += samples as u64;
@@ -84,7 +86,7 @@ impl<B: Backend> Running<B> {
         }
     }
 
-    /// Adds the memory that the sum lies in.
+    /// Adds the address of the sum to `storage`.
     pub(crate) fn storage(&self, storage: &mut StorageSnapshot) {
         if let Some(sum) = &self.sum {
             storage.state(sum);

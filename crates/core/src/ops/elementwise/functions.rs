@@ -1,6 +1,6 @@
-//! The table of elementwise functions of one tensor: every list of them, in Rust and in CUDA C, is made from it.
+//! The table of elementwise functions of one tensor. All lists of them, in Rust and in CUDA C, are generated from it.
 
-/// Hands the table of functions of one tensor to the macro `$then`, a row for each function:
+/// Calls the macro `$then` with the table of functions of one tensor, a row for each function:
 ///
 /// ```text
 /// /// Formula and source.
@@ -10,8 +10,9 @@
 /// }
 /// ```
 ///
-/// - `function` has a method of [`kiln_nn::Tensor`](https://docs.rs/kiln-nn) made from the row, `custom` one that is written
-///   out there because it checks its parameters. A row with `layer` also gives a layer of the variant's name.
+/// - For a `function`, the method of [`kiln_nn::Tensor`](https://docs.rs/kiln-nn) is generated from the row; that of a
+///   `custom` one is written by hand, because it checks its parameters. A row with `layer` also generates a layer of the
+///   variant's name.
 /// - `reads` says whether the gradient is computed from the input, from the output, or from neither.
 /// - `work` is the time of the value and of the slope, in multiplications.
 /// - `ulps` bounds the error of a value in f32, in units in the last place.
@@ -285,8 +286,8 @@ macro_rules! unary_functions {
     };
 }
 
-/// Hands the names of the functions that products and convolutions apply to their results to the macro `$then`: functions
-/// of the table without parameters.
+/// Calls the macro `$then` with the names of the functions that products and convolutions can apply to their results:
+/// functions of the table without parameters.
 #[macro_export]
 macro_rules! fused_functions {
     ($then:ident) => {
@@ -297,7 +298,7 @@ macro_rules! fused_functions {
 /// The value that the gradient of a function is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradReads {
-    /// Neither: the slope is constant.
+    /// Neither input nor output: the slope is constant.
     Neither,
     /// The input.
     Input,
@@ -305,22 +306,22 @@ pub enum GradReads {
     Output,
 }
 
-/// A row of the table: see [`unary_functions`](crate::unary_functions).
+/// A row of the table; see [`unary_functions`](crate::unary_functions).
 #[derive(Debug)]
 pub struct UnaryFunction {
-    /// Name of the tensor's method.
+    /// The name of the tensor's method.
     pub name: &'static str,
-    /// PyTorch's function.
+    /// The name of PyTorch's function.
     pub torch: &'static str,
-    /// Names of its parameters with their defaults, at most two.
+    /// The names of the parameters with their defaults, at most two.
     pub parameters: &'static [(&'static str, f64)],
     /// The value that the gradient is computed from.
     pub reads: GradReads,
-    /// Time of the value and of the slope, in multiplications.
+    /// The time of the value and of the slope, in multiplications.
     pub work: [usize; 2],
-    /// Bound of the error of a value in f32, in units in the last place.
+    /// The bound of the error of a value in f32, in units in the last place.
     pub ulps: f64,
-    /// Parameters, and intervals of x, for tests: `(a, b, low, high)`.
+    /// The parameters and intervals of x for tests: `(a, b, low, high)`.
     pub tried: &'static [(f64, f64, f64, f64)],
 }
 
@@ -363,7 +364,7 @@ unary_functions!(declare);
 macro_rules! fused {
     ($($variant:ident),*) => {
         crate::ops::coded! {
-            /// A function that a product or convolution applies to its result: the elementwise one of its name.
+            /// A function that a product or convolution applies to its result (its epilogue).
             Activation {
                 /// The identity.
                 None,

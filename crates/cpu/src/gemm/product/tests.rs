@@ -1,4 +1,4 @@
-//! Every algorithm on every product that it supports, with the blocks of many machines.
+//! Tests every algorithm on every product that it supports, with the block sizes of many machines.
 
 use super::*;
 use crate::gemm::SERIAL_THRESHOLD;
@@ -15,7 +15,7 @@ fn values<A: Scalar>(len: usize, stream: u32) -> Vec<A> {
         .collect()
 }
 
-/// Few bits, so that sums are exact in any order.
+/// Values of few bits, so that sums are exact in any order.
 fn eighths<A: Scalar>(len: usize, stream: u32) -> Vec<A> {
     let values = values::<A>(len, stream);
     values.iter().map(|x| A::of((x.f64() * 16.0).floor() / 8.0)).collect()
@@ -35,8 +35,8 @@ fn machine(caches: &[[usize; 4]]) -> Machine {
     }
 }
 
-/// Machines that tell nothing, nonsense, and what there is: tiny caches, Zen 4, Sapphire Rapids, four cores that share a second
-/// level, and caches larger than any.
+/// This machine, and machines that report nothing, nonsense, tiny caches, the caches of a Zen 4 and a Sapphire Rapids, an
+/// L2 cache shared by four cores, and caches larger than any that exist.
 fn machines() -> Vec<Machine> {
     vec![
         Machine::this(),
@@ -68,7 +68,7 @@ fn run<A: Scalar>(
     [a, b]: [&[A]; 2],
     e: Epilogue<'_, A>,
 ) -> Vec<A> {
-    // What stays unwritten shows.
+    // Elements that stay unwritten are NaN.
     let mut c = vec![A::of(f64::NAN); s.m * s.n];
     let product = Product::new(s, a, b);
     product.run(&Cpu::poisoned(), algorithm, blocking, &mut c, e).unwrap();
@@ -130,7 +130,7 @@ fn every_algorithm_computes_what_it_supports() {
 #[test]
 fn every_machine_computes_the_same_products() {
     let machines = machines();
-    // Cut into blocks, into parts of k, into steps of k, and rows that share the sets of a cache.
+    // Products that are cut into blocks, into parts of k and into steps of k, and rows that share the sets of a cache.
     for sizes in [[130, 200, 100], [40, 60, 2100], [14, 600, 2001], [50, 100, 1024]] {
         assert!(sizes.iter().product::<usize>() > SERIAL_THRESHOLD);
         check::<f32>(sizes, &machines);
@@ -138,7 +138,7 @@ fn every_machine_computes_the_same_products() {
     check::<f64>([130, 200, 100], &machines);
 }
 
-/// Algorithms that differ in who reads what from where round the same sums.
+/// Algorithms that differ only in packing and in the order of tasks round the same sums.
 #[test]
 fn algorithms_give_the_same_bits() {
     for sizes in [[130, 200, 385], [33, 100, 800]] {

@@ -1,4 +1,4 @@
-//! The gradient of attention. The softmax is made again from its logarithm, a block at a time.
+//! The gradient of attention. The softmax is recomputed from the log-sum-exps, a block of queries at a time.
 
 use super::call::{Call, QUERIES, by_head};
 use crate::Cpu;
@@ -14,16 +14,16 @@ use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, s};
 use std::ops::Range;
 
-/// What the gradient is a function of.
+/// The operands of the gradient.
 pub(super) struct Given<'a, A> {
     pub(super) qkv: &'a [A],
     pub(super) lse: &'a [A],
     pub(super) g: &'a [A],
 }
 
-/// Scores of a block of queries, about: with their gradients they stay in a second-level cache.
+/// The approximate number of scores of a block of queries; with their gradients they stay in an L2 cache.
 const BLOCK: usize = 96 * 256;
-/// Queries of a block at most: keys and values add up so many at once.
+/// The largest number of queries in a block; the gradients of keys and values are summed over so many at once.
 const MOST: usize = 4 * QUERIES;
 
 pub(super) fn run<A: Scalar + Real>(
@@ -38,7 +38,7 @@ pub(super) fn run<A: Scalar + Real>(
     }
     let call = Call::new(cpu, kernels, p);
     let (batch, heads) = (p.batch as usize, p.heads as usize);
-    // For every sequence the heads of queries, then of keys, then of values.
+    // The parts of a sequence are the heads of the queries, then of the keys, then of the values.
     let mut parts = by_head(dqkv, [batch, call.positions, 3 * heads, call.width])?.into_iter();
     let mut tasks = room(batch.saturating_mul(heads))?;
     for _ in 0..batch {
@@ -58,10 +58,10 @@ pub(super) fn run<A: Scalar + Real>(
     })
 }
 
-/// One head of a sequence.
+/// The operands of one head of a sequence.
 struct Head<'a, A: 'static> {
     call: &'a Call<'a, A>,
-    /// Queries, keys, values.
+    /// The queries, keys and values.
     parts: [&'a [A]; 3],
     g: &'a [A],
     lse: &'a [A],
@@ -112,7 +112,7 @@ impl<A: Scalar + Real> Head<'_, A> {
         Ok(())
     }
 
-    /// From the scores of queries `first..end` and `g·vᵀ`: the softmax and the gradient of the unscaled scores.
+    /// Computes, from the scores of queries `first..end` and `g·vᵀ`, the softmax and the gradient of the unscaled scores.
     fn softmax(&self, first: usize, end: usize, p: &mut [A], ds: &mut [A]) {
         let call = self.call;
         let columns = call.seen(end).next_multiple_of(LANES);
@@ -133,8 +133,8 @@ impl<A: Scalar + Real> Head<'_, A> {
         );
     }
 
-    /// `c[j] (+)= Σ a[i, j]·b[i]` over a block of queries, whose first row is the first of `a` and of `b`: for every key that one of them
-    /// sees. Keys that no earlier block saw are written, others added to.
+    /// Computes `c[j] (+)= Σ a[i, j]·b[i]` over a block of queries, whose first row is the first of `a` and of `b`, for every
+    /// key that one of them attends to. Keys that no earlier block attended to are written, the others added to.
     fn sum_queries(&self, queries: Range<usize>, a: &[A], b: AOperand<'_, A>, c: &mut ArrayViewMut2<'_, A>) {
         let call = self.call;
         let mut sum = |keys: Range<usize>, skipped: usize, add: bool| {
@@ -167,8 +167,8 @@ impl<A: Scalar + Real> Head<'_, A> {
     }
 }
 
-/// From the first `seen` scores `s` of a row and `g·vᵀ` there, in their place: `p = e^(s − lse)` and the gradient of the scores
-/// before they were scaled, `scale·p·(g·vᵀ − Σ p·(g·vᵀ))`; zeros for the others.
+/// Computes in place, from the first `seen` scores `s` of a row and `g·vᵀ`: `p = e^(s − lse)` and the gradient of the
+/// unscaled scores, `scale·p·(g·vᵀ − Σ p·(g·vᵀ))`; zeros for the others.
 #[inline(always)]
 fn slopes<A: Real>(scale: A, lse: A, p: &mut [A], ds: &mut [A], seen: usize) {
     let whole = seen.next_multiple_of(LANES);

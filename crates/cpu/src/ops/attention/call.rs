@@ -1,4 +1,4 @@
-//! The values that all heads of an attention share, and their operands.
+//! The parameters that all heads of an attention share, and views of their operands.
 
 use crate::Cpu;
 use crate::gemm::{BLOCK_WORK, BOperand, CTile, Epilogue, Kernels, Panels, gemm_nn};
@@ -10,24 +10,24 @@ use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, ArrayViewMut4, Axis, s};
 
-/// Queries that are looked at together: whole tiles of every instruction set, and few, because a block of causal scores is
-/// computed up to the last one's position. Twelve took as long on a Zen 4: less is computed in vain, in more calls.
+/// The number of queries in a block: whole tiles of every instruction set, and few, because the causal scores of a block are
+/// computed up to the last query's position. On a Zen 4 twelve took as long: fewer wasted scores, but more calls.
 pub(super) const QUERIES: usize = 24;
 
-/// The values that all heads share.
+/// The parameters that all heads share.
 pub(super) struct Call<'a, A: 'static> {
     pub(super) cpu: &'a Cpu,
     pub(super) kernels: &'static Kernels<A>,
     pub(super) positions: usize,
     pub(super) width: usize,
-    /// Entries of a position: of the result, and of queries, keys and values together.
+    /// The number of entries of a position: of the result, and below of queries, keys and values together.
     pub(super) joined: usize,
     pub(super) packed: usize,
     pub(super) causal: bool,
     pub(super) scale: A,
-    /// Elements from one row of scores to the next: whole lanes, and a line more, so that rows do not share sets of a cache.
+    /// The distance between rows of scores: whole lanes and one more cache line, so that rows do not share sets of a cache.
     pub(super) stride: usize,
-    /// True when the work is worth threads.
+    /// True if the work is worth starting threads.
     pub(super) parallel: bool,
 }
 
@@ -49,17 +49,17 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
         }
     }
 
-    /// Positions that some of the queries before `end` see.
+    /// The number of positions that any of the queries before `end` attends to.
     pub(super) fn seen(&self, end: usize) -> usize {
         if self.causal { end } else { self.positions }
     }
 
-    /// Part number `part` of a head, from its first element on, in what is packed for its sequence.
+    /// Part `part` (query, key or value) of a head, from its first element on, in the packed input of its sequence.
     pub(super) fn part<'x>(&self, sequence: &'x [A], head: usize, part: usize) -> &'x [A] {
         &sequence[part * self.joined + head * self.width..]
     }
 
-    /// The transpose of a head's vectors, `step` apart, as right operand.
+    /// Packs the transpose of a head's vectors, `step` apart, as the right operand of a product.
     pub(super) fn turned(&self, x: &[A], step: usize) -> Result<Panels<'static, A>> {
         let source = BOperand {
             data: x,
@@ -72,7 +72,7 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
         Panels::packed(self.cpu, self.kernels, source)
     }
 
-    /// The first `count` of a head's vectors, `step` apart, as right operand, where they lie.
+    /// The first `count` of a head's vectors, `step` apart, as the right operand of a product, read in place.
     pub(super) fn lying<'x>(&self, x: &'x [A], step: usize, count: usize) -> Panels<'x, A> {
         let source = BOperand {
             data: x,
@@ -85,19 +85,19 @@ impl<'a, A: Scalar + Real> Call<'a, A> {
         Panels::direct(self.kernels, source).expect("rows are contiguous and there are some")
     }
 
-    /// `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
+    /// Computes `c = a·b` for as many rows of `a`, `step` apart, as `c` has.
     pub(super) fn product(&self, a: &[A], step: usize, b: &Panels<'_, A>, c: ArrayViewMut2<'_, A>) {
         gemm_nn(self.kernels, (a, step), b, 0, CTile::new(c), Epilogue::NONE, false);
     }
 
-    /// The first `columns` of some rows of scores.
+    /// The first `columns` columns of `rows` rows of scores.
     pub(super) fn scores<'s>(&self, scores: &'s mut [A], rows: usize, columns: usize) -> ArrayViewMut2<'s, A> {
         let all = ArrayViewMut2::from_shape((rows, self.stride), &mut scores[..rows * self.stride]);
         all.expect("rows of scores").slice_move(s![.., ..columns])
     }
 }
 
-/// The columns of every head, sequence by sequence: `[positions, width]` of `x [batch, positions, heads, width]`.
+/// Splits `x [batch, positions, heads, width]` into a view `[positions, width]` for each head, sequence by sequence.
 pub(super) fn by_head<A>(
     x: &mut [A],
     [batch, positions, heads, width]: [usize; 4],

@@ -1,4 +1,4 @@
-//! `y = softmax(scale·q·kᵀ)·v`, and the logarithm of what the softmax divides by.
+//! The forward pass of attention: `y = softmax(scale·q·kᵀ)·v`, and the log-sum-exp of each row of scores.
 
 use super::call::{Call, QUERIES, by_head};
 use crate::Cpu;
@@ -13,7 +13,7 @@ use kiln_core::host::room;
 use kiln_core::ops::AttentionParams;
 use ndarray::{ArrayViewMut2, s};
 
-/// What becomes of a head: `[positions, width]`, and a value for every position.
+/// The results of a head: `[positions, width]`, and the log-sum-exp of every position.
 type Head<'a, A> = (ArrayViewMut2<'a, A>, &'a mut [A]);
 
 pub(super) fn run<A: Scalar + Real>(
@@ -39,7 +39,7 @@ pub(super) fn run<A: Scalar + Real>(
 }
 
 impl<A: Scalar + Real> Call<'_, A> {
-    /// One head of a sequence.
+    /// Computes one head of a sequence.
     fn forward(&self, sequence: &[A], head: usize, (y, lse): &mut Head<'_, A>) -> Result<()> {
         let [q, k, v] = [0, 1, 2].map(|part| self.part(sequence, head, part));
         let keys = self.turned(k, self.packed)?;
@@ -76,13 +76,13 @@ impl<A: Scalar + Real> Call<'_, A> {
     }
 }
 
-/// `e^(s − max s)` of the first `seen` scores of a row, 0 for the others; with `l` their sum, `max s + ln l` and `l`.
+/// Computes `e^(s − max s)` of the first `seen` scores of a row, 0 for the others; returns `max s + ln l` and their sum `l`.
 #[inline(always)]
 fn exponentials<A: Real>(scale: A, row: &mut [A], seen: usize) -> (A, A) {
     let (row, rest) = row.split_at_mut(seen.next_multiple_of(LANES));
     row[seen..].fill(A::NEG_INFINITY);
     rest.fill(A::ZERO);
-    // A NaN is passed over here and met by the sum.
+    // The maximum skips a NaN, but the sum does not.
     let most = scale
         * fold(
             row,

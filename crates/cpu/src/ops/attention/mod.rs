@@ -1,8 +1,8 @@
-//! Self-attention, head by head: blocks of scores are made, used and forgotten while they are in cache (Dao et al., "FlashAttention",
-//! 2022). Rows of scores are whole, so that a softmax needs no second look, and as few as fit.
+//! Self-attention, head by head: blocks of scores are computed and used while they are in cache, and never stored (Dao et
+//! al., "FlashAttention", 2022). A block has whole rows of scores, so that a softmax takes one pass, and as few as fit.
 //!
-//! Queries, keys and values are read where they lie, a position apart; what a transposed operand needs is turned into
-//! panels. Of causal scores, blocks that nobody sees are left out.
+//! Queries, keys and values are read in place, a position apart; an operand that is needed transposed is packed. Blocks of
+//! causal scores that are all masked are skipped.
 
 mod backward;
 mod call;

@@ -1,4 +1,4 @@
-//! The fused form against plain loops, for every set of micro-kernels.
+//! Compares the fused op with plain loops, for every set of micro-kernels.
 
 use super::{backward, forward};
 use crate::gemm::{Gemm, Kernels};
@@ -10,7 +10,7 @@ use kiln_core::philox::{Key, uniform};
 use kiln_core::{Buffer, DType, Runtime, Shape};
 use proptest::prelude::*;
 
-/// Values in −1..1 times `range`.
+/// Values between −`range` and `range`.
 fn values<A: Scalar>(cpu: &Cpu, len: usize, stream: u32, range: f64) -> CpuBuffer {
     let key = Key::new(5, stream, 0);
     let of = |i| A::of((2.0 * f64::from(uniform(key.word(i))) - 1.0) * range);
@@ -23,7 +23,7 @@ fn params([n, t, h, d]: [usize; 4], causal: bool) -> AttentionParams {
     AttentionParams::new("test", &shape, h, causal).unwrap().0
 }
 
-/// Result, log-sum-exp and gradient.
+/// The result, the log-sum-exps and the gradient.
 type Three<A> = [Vec<A>; 3];
 
 fn fused<A: Scalar + Real>(
@@ -72,7 +72,7 @@ fn agree<A: Scalar + Real>(dims: [usize; 4], causal: bool, range: f64, bound: f6
     }
 }
 
-/// Result, log-sum-exp and gradient as they read, in f64.
+/// The result, the log-sum-exps and the gradient by their definitions, in f64.
 fn plain<A: Scalar>(p: &AttentionParams, qkv: &[A], g: &[A]) -> [Vec<f64>; 3] {
     let [n, t, h, d] = [p.batch, p.positions, p.heads, p.width].map(|d| d as usize);
     let (mut y, mut lse, mut dqkv) = (vec![0.0; n * t * h * d], vec![], vec![0.0; n * t * 3 * h * d]);
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// More scores than a block of the gradient has at a time, and more keys than a unit of a product.
+/// Sequences with more scores than a block of the gradient, and with more keys than a block of k.
 #[test]
 fn long_sequences_agree() {
     for causal in [false, true] {
@@ -157,7 +157,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// Scores of thousands: the largest is taken off before the exponential.
+/// Scores of several thousand: the largest is subtracted before the exponential.
 #[test]
 fn large_scores_do_not_overflow() {
     let (cpu, p) = (Cpu::poisoned(), params([1, 40, 2, 16], true));
@@ -170,7 +170,7 @@ fn large_scores_do_not_overflow() {
     assert!(three.iter().flatten().all(|x| x.is_finite()));
 }
 
-/// A value that is not finite comes through where plain loops let it through, and earlier positions do not see it.
+/// A value that is not finite reaches the same results as in plain loops; earlier positions do not attend to it.
 #[test]
 fn a_nan_reaches_those_that_see_it() {
     const DIMS: [usize; 4] = [1, 60, 2, 8];
@@ -181,7 +181,7 @@ fn a_nan_reaches_those_that_see_it() {
     let want = run(&clean);
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for part in 0..3 {
-            // Of the first head, at position 50: its own row for a query, later ones too for a key or value.
+            // The value is in the first head, at position 50: a query affects its own row, a key or value later ones too.
             let mut qkv = clean.clone();
             qkv[50 * 48 + part * 16 + 3] = bad;
             let [y, ..] = plain(&p, &qkv, g.as_slice::<f32>());

@@ -1,5 +1,5 @@
-//! The gradients of a convolution with its max pooling, some images at a time: the gradient of the convolution's result is
-//! made where it is read, or not at all.
+//! The gradients of a convolution followed by max pooling, a few images at a time: the gradient of the convolution's result
+//! is computed in cache, or not at all.
 
 use super::split::{BatchSplit, SUMS};
 use crate::fused_pool::argmax_grad::ArgmaxGrad;
@@ -14,7 +14,7 @@ use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::{ConvPoolGrads, ConvPoolParams, PooledGrad};
 
-/// The gradients `to`, where the activation's is a choice between a value and zero.
+/// Computes the gradients `to`, for no activation or ReLU.
 pub(super) fn gradients<A: Scalar>(
     cpu: &Cpu,
     p: &ConvPoolParams,
@@ -67,13 +67,13 @@ pub(super) fn gradients<A: Scalar>(
     Ok(())
 }
 
-/// All of `from`, which is empty then, or nothing.
+/// Takes all of `from` if `wanted`; otherwise returns an empty slice.
 fn take_if<'a, A>(wanted: bool, from: &mut &'a mut [A]) -> &'a mut [A] {
     if wanted { std::mem::take(from) } else { &mut [] }
 }
 
-/// What becomes of the images from `first` on: what is theirs alone, and partial gradients of the weight and the bias; empty
-/// where they are not wanted.
+/// The results for the images from `first` on: the elements that belong to these images, and partial gradients of the
+/// weight and the bias; empty if they are not wanted.
 struct PartGrads<'t, A> {
     first: usize,
     images: usize,
@@ -83,15 +83,15 @@ struct PartGrads<'t, A> {
 }
 
 impl<A> PartGrads<'_, A> {
-    /// The task's images, of `size` elements each.
+    /// The part of `x` for these images, of `size` elements each.
     fn images_of<'x, T>(&self, x: &'x [T], size: usize) -> &'x [T] {
         &x[self.first * size..(self.first + self.images) * size]
     }
 }
 
 impl BatchSplit {
-    /// The gradients from the largest results alone, the parts for them, and which of the image's and the weight's that are
-    /// `wanted` they are profitable for; `None` if neither.
+    /// The computation from the chosen results alone, the parts of the batch for it, and which of the `wanted` gradients
+    /// (image, weight) it is profitable for; `None` if for neither.
     fn argmax<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -109,7 +109,7 @@ impl BatchSplit {
         gradients.contains(&true).then_some((argmax, parts, gradients))
     }
 
-    /// Runs `f` for each part: `own` is cut into what belongs to its images, and what the parts give for `dw` and `db` is added up.
+    /// Runs `f` for each part of the batch: `own` is cut by images, and the partial `dw` and `db` are summed.
     fn tasks<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -156,7 +156,8 @@ impl BatchSplit {
         Ok(())
     }
 
-    /// Calls `f(task, gradient, index)` with the gradient of the largest sums of the task's images, having set that of the bias.
+    /// Calls `f(task, gradient, index)` with the gradient of the chosen results before the activation, after computing that of
+    /// the bias.
     fn before_activation<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -181,7 +182,7 @@ impl BatchSplit {
         f(task, g, index)
     }
 
-    /// Fills a task's own with the gradient of the convolution's sums.
+    /// Computes the gradient of the convolution's result before the activation into `task.own`.
     fn pre_pool<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -194,7 +195,7 @@ impl BatchSplit {
         })
     }
 
-    /// The gradients of the weight and the bias alone: that of the convolution's result stays in cache.
+    /// Computes only the gradients of the weight and the bias; that of the convolution's result stays in cache.
     fn weight_grad<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -233,7 +234,7 @@ impl BatchSplit {
     }
 }
 
-/// `to[i]` is zero where `y[i]` is zero or less, `g[i]` elsewhere: where `y[i]` is no number, too.
+/// Sets `to[i]` to zero where `y[i] ≤ 0`, and to `g[i]` elsewhere, also where `y[i]` is NaN.
 fn mask_relu<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
     lanes::<A, _>(
         #[inline(always)]
@@ -245,7 +246,7 @@ fn mask_relu<A: Scalar>(y: &[A], g: &[A], to: &mut [A]) {
     );
 }
 
-/// `db[j]` becomes the sum of column `j` of the rows of `g`.
+/// Sets `db[j]` to the sum of column `j` of the rows of `g`.
 fn sum_rows<A: Scalar>(g: &[A], db: &mut [A]) {
     lanes::<A, _>(
         #[inline(always)]

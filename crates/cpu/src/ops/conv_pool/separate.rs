@@ -1,5 +1,5 @@
-//! A convolution and its pooling as two ops, with memory for what is between them: where parts of a batch gain nothing, and what
-//! parts are compared with.
+//! A convolution and its pooling as two ops, with memory for the result between them: used where splitting the batch gains
+//! nothing, and as the reference for tests.
 
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{
@@ -11,7 +11,7 @@ use kiln_core::{Buffer, Error, Result, Runtime, Shape};
 /// [`ConvPoolOps::conv_max_pool`] as two ops.
 ///
 /// # Errors
-/// Memory, and what the ops return.
+/// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory), and the errors of the ops.
 pub(super) fn forward(
     cpu: &Cpu,
     p: &ConvPoolParams,
@@ -23,10 +23,10 @@ pub(super) fn forward(
     cpu.max_pool(&p.pool, &between, y, index)
 }
 
-/// [`ConvPoolOps::conv_max_pool_grad`] as ops of their own.
+/// [`ConvPoolOps::conv_max_pool_grad`] as separate ops.
 ///
 /// # Errors
-/// As [`forward`]; an activation whose derivative does not follow from its result.
+/// As [`forward`]; an error for an activation whose derivative cannot be computed from its output.
 pub(super) fn gradients(
     cpu: &Cpu,
     p: &ConvPoolParams,
@@ -65,7 +65,7 @@ pub(super) fn gradients(
     Ok(())
 }
 
-/// The function whose gradient is that of the activation, `None` when there is none.
+/// The function whose gradient is that of the activation; `None` without an activation.
 fn derivative(f: Activation) -> Result<Option<Unary>> {
     match f.function() {
         None => Ok(None),

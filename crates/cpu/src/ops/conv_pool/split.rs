@@ -1,4 +1,4 @@
-//! The images of a batch in parts whose results stay in cache, and the forward pass of a part.
+//! Splits a batch into parts whose results stay in cache; the forward pass of a part.
 
 use crate::conv::plan::{Algorithm, choose};
 use crate::conv::planar::Planes;
@@ -15,28 +15,28 @@ use kiln_core::host::room;
 use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{Activation, ConvPoolParams};
 
-/// True when the activation's gradient is a choice between a value and zero, or nothing.
+/// True for no activation and for ReLU.
 pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
     matches!(p.conv.activation(), Activation::None | Activation::Relu)
 }
 
-/// True when the convolution by itself takes Winograd's algorithm, in f32.
+/// True if the convolution alone would use Winograd's algorithm in f32.
 pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
     let exact = cpu.convolves_exactly();
     !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact), Algorithm::Winograd(_))
 }
 
-/// Elements of a part of the convolution's result: half of a second-level cache.
+/// The largest number of elements of the convolution's result in a part: half of an L2 cache.
 const PART: usize = 1 << 17;
-/// Elements of the partial gradients of a weight, together, at most.
+/// The largest number of elements of all partial gradients of a weight together.
 pub(super) const SUMS: usize = 1 << 20;
 
-/// The images of a batch, some at a time.
+/// A batch of images, split into parts.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSplit {
     pub(super) conv: Geometry,
     pub(super) pool: Geometry,
-    /// Images of a part.
+    /// The number of images in a part.
     pub(super) images: usize,
     pub(super) relu_masked: bool,
 }
@@ -52,7 +52,7 @@ impl BatchSplit {
         }
     }
 
-    /// `None` where an image's result is more than a part, or the convolution needs many images at once.
+    /// Splits the batch; `None` if the result of one image is larger than a part, or the convolution needs many images at once.
     pub(super) fn fitting(cpu: &Cpu, p: &ConvPoolParams) -> Option<Self> {
         let parts = BatchSplit::new(p);
         let conv = &parts.conv;
@@ -66,7 +66,7 @@ impl BatchSplit {
         self.conv.batch.div_ceil(self.images)
     }
 
-    /// The form that keeps results in registers, where it suits, and the parts for it.
+    /// The algorithm that keeps results in registers, with its parts of the batch; `None` if it is not profitable.
     pub(super) fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(PooledConv<A>, Self)> {
         if !has_relu_or_none(p) || !is_2x2_stride2(&self.pool) {
             return None;
@@ -75,7 +75,7 @@ impl BatchSplit {
         Some((pooled, self.by_work()))
     }
 
-    /// Parts of a convolution's work each, of which there are 32 at most.
+    /// Parts of equal work, at most 32 of them.
     pub(super) fn by_work(&self) -> Self {
         let (batch, work) = (self.conv.batch.max(1), self.conv.work().max(1));
         let images = match work <= SERIAL_THRESHOLD {
@@ -85,13 +85,13 @@ impl BatchSplit {
         BatchSplit { images, ..*self }
     }
 
-    /// Of `batch` images.
+    /// The geometries of the convolution and the pooling for `batch` images.
     pub(super) fn sized(&self, batch: usize) -> (Geometry, Geometry) {
         let of = |g: &Geometry| Geometry { batch, ..*g };
         (of(&self.conv), of(&self.pool))
     }
 
-    /// Elements of an image, of its result, and of what is pooled of it.
+    /// The numbers of elements of an image, of its convolution, and of its pooled result.
     pub(super) fn sizes(&self) -> [usize; 3] {
         let (conv, pool) = (&self.conv, &self.pool);
         [
@@ -101,14 +101,14 @@ impl BatchSplit {
         ]
     }
 
-    /// True if lines of a planar convolution are pooled in pairs.
+    /// True if a planar convolution is pooled pairs of lines at a time.
     fn is_planar<A: Scalar>(&self, p: &ConvPoolParams) -> bool {
         has_relu_or_none(p)
             && is_2x2_stride2(&self.pool)
             && matches!(choose::<A>(Pass::Forward, &self.conv, true), Algorithm::Planar)
     }
 
-    /// How profiles call the way that the forward pass takes.
+    /// The name of the forward algorithm in profiles.
     pub(super) fn algorithm<A: Scalar>(&self, p: &ConvPoolParams) -> &'static str {
         match self.pooled::<A>(p) {
             Some(_) => "pooled in registers",
@@ -152,7 +152,7 @@ impl BatchSplit {
         })
     }
 
-    /// Runs `f(images, results and places)` for each part.
+    /// Runs `f(images, (results, indices))` for each part.
     pub(super) fn each<A: Scalar>(
         &self,
         x: &[A],

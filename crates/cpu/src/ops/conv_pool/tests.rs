@@ -2,8 +2,7 @@ use super::*;
 use kiln_core::ops::{Activation, Window};
 use kiln_core::{Runtime, Shape};
 
-/// Several parts, the last of them smaller, against the whole batch at once; with results that stay in registers, and with
-/// some that do not.
+/// Compares several parts, the last of them smaller, with the whole batch at once, with results in registers and in cache.
 #[test]
 fn parts_agree_with_the_whole() {
     let side_by_side = Window::new([2, 2]).stride([2, 2]);
@@ -40,7 +39,7 @@ fn parts_agree_with_the_whole() {
         p.conv.activation = Activation::Relu as u32;
         let parts = BatchSplit::fitting(&Cpu::new(), &p).unwrap();
         let cpu = Cpu::poisoned();
-        // Few bits: sums are exact in any order.
+        // Values of few bits: sums are exact in any order.
         let upload = |n: usize, salt: usize| {
             let values: Vec<f32> = (0..n)
                 .map(|i| ((i * 7919 + salt) % 997 % 16) as f32 / 8.0 - 1.0)
@@ -98,7 +97,8 @@ fn parts_agree_with_the_whole() {
     }
 }
 
-/// NaN is larger than all numbers, and the first of equals is chosen: by planes, in registers and as two ops.
+/// NaN is larger than all numbers, and the first of equals is chosen, in all three algorithms: by planes, in registers and
+/// as two ops.
 #[test]
 fn the_first_of_the_largest_is_chosen() {
     let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
@@ -132,7 +132,7 @@ fn the_first_of_the_largest_is_chosen() {
     }
 }
 
-/// Images without elements have a padding, whose results are the bias.
+/// Images without elements still have padding, whose results are the bias.
 #[test]
 fn padding_alone_is_pooled() {
     let window = Window::new([1, 1]).padding([1, 1]);
@@ -173,7 +173,7 @@ fn a_derivative_that_does_not_follow_from_the_result_is_refused() {
     assert!(e.to_string().contains("activation"), "{e}");
 }
 
-/// A result that is not a number hands its gradient on, as the rectifier's own op does; zero and less hand on none.
+/// A NaN result passes its gradient on, as ReLU's own op does; results of zero and less do not.
 #[test]
 fn relu_gives_what_two_ops_give() {
     let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
@@ -192,7 +192,7 @@ fn relu_gives_what_two_ops_give() {
         y: &y,
         index: &index,
     };
-    // The convolution takes the first element of a window.
+    // The convolution selects the first element of each window.
     let x = cpu.upload(&[1f32; 16]).unwrap();
     let w = cpu.upload(&[1f32, 0.0, 0.0, 0.0]).unwrap();
     let run = |fused: bool| {

@@ -1,8 +1,8 @@
 //! Functions of two tensors under broadcasting.
 //!
-//! Operands are contiguous, and merged dimensions leave an inner stride of 1 or 0: every output is a sequence of rows
-//! in which an operand is a slice or one value. Equal shapes, a scalar operand and a row vector against rows are all
-//! the same loop with one, one and many rows.
+//! Operands are contiguous, and after dimensions are merged the inner stride is 1 or 0, so every output is a sequence of
+//! rows in which an operand is a slice or one value. Equal shapes, a scalar operand and a row vector against rows all use
+//! the same loop, with one, one and many rows.
 
 use crate::parallel;
 use crate::simd::isa::vectorized;
@@ -28,7 +28,7 @@ fn row<T: Copy>(x: &[T], at: usize, stride: i64, len: usize) -> Row<'_, T> {
     }
 }
 
-/// Walks the rows of `start .. start + len` and hands each as `f(offset in chunk, length, operand offsets)`.
+/// Calls `f(offset in chunk, length, operand offsets)` for each row of `start .. start + len`.
 fn rows<const N: usize>(
     p: &BroadcastParams,
     strides: [&Strides; N],
@@ -41,7 +41,7 @@ fn rows<const N: usize>(
         return f(0, len, [0; N]);
     }
     let inner = p.shape[rank - 1] as usize;
-    // Position of `start`, and where each operand's row begins.
+    // The index of `start`, and the start of each operand's row.
     let mut index = [0u64; MAX_RANK];
     let mut left = (start / inner) as u64;
     for d in (0..rank - 1).rev() {
@@ -123,15 +123,15 @@ fn zip<T: Copy + Sync, U: Send>(
     });
 }
 
-/// Elements of a block of operands that are not read in place.
+/// The number of elements in a block of operands that are not read in place.
 const BLOCK: usize = 1024;
 
-/// How an operand lies under the result.
+/// The layout of an operand relative to the result.
 #[derive(Clone, Copy, PartialEq)]
 enum Pattern {
-    /// As the result does.
+    /// The layout of the result.
     Same,
-    /// One row, or one value, for all rows.
+    /// One row, or one value, repeated for all rows.
     Repeated,
     Other,
 }
@@ -151,7 +151,7 @@ fn pattern(p: &BroadcastParams, strides: &Strides) -> Pattern {
     }
 }
 
-/// Writes the elements of an operand under outputs `start ..` to `wide`.
+/// Writes the elements of an operand for the outputs from `start` on to `wide`, in the accumulation type.
 fn gather<T: Float>(p: &BroadcastParams, strides: &Strides, x: &[T], start: usize, wide: &mut [T::Acc]) {
     let stride = inner(p, strides);
     rows(p, [strides], start, wide.len(), |at, len, [from]| {
@@ -164,8 +164,8 @@ fn gather<T: Float>(p: &BroadcastParams, strides: &Strides, x: &[T], start: usiz
     });
 }
 
-/// Runs `kernel` over the pairs of `a` and `b`. An operand that lies as the result does is read in place; another is
-/// laid out block by block, once per chunk if all blocks see the same.
+/// Runs `kernel` over the pairs of `a` and `b`. An operand with the layout of the result is read in place; any other is
+/// copied block by block, or once per chunk if all blocks read the same elements.
 pub(super) fn pairs<T: Float>(
     p: &BroadcastParams,
     a: &[T],
@@ -193,7 +193,7 @@ pub(super) fn pairs<T: Float>(
                 match patterns[k] {
                     Pattern::Same if exact::<T>() => {}
                     Pattern::Same => blocks::to_acc(&x[at..at + n], wide),
-                    // A block is whole rows, or the operand one value: what the first block saw fits the others.
+                    // A block has whole rows, or the operand is one value, so the first block's copy serves the others.
                     Pattern::Repeated if i > 0 && (row <= BLOCK || inner(p, strides) == 0) => {}
                     _ => gather(p, strides, x, at, wide),
                 }
@@ -233,7 +233,7 @@ pub(super) fn binary<A: Math>(p: &BroadcastParams, run: Run<'_, A, 2>) {
         Binary::Mul => pairs!(run, 1, |a, b| a * b),
         Binary::Div => pairs!(run, 2, |a, b| a / b),
         Binary::Pow => pairs!(run, 128, |a, b| a.powf(b)),
-        // A NaN in `a` is kept by the self-comparison, one in `b` because the comparison fails.
+        // A NaN in `a` is kept by the test for NaN, one in `b` because the comparison fails.
         Binary::Maximum => pairs!(run, 1, |a, b| if a > b || is_nan(a) { a } else { b }),
         Binary::Minimum => pairs!(run, 1, |a, b| if a < b || is_nan(a) { a } else { b }),
         Binary::Atan2 => pairs!(run, 128, |a, b| a.atan2(b)),
@@ -241,7 +241,7 @@ pub(super) fn binary<A: Math>(p: &BroadcastParams, run: Run<'_, A, 2>) {
     }
 }
 
-// x ≠ x says NaN in a form that vectorizes.
+// x ≠ x tests for NaN in a form that vectorises.
 #[allow(clippy::eq_op)]
 #[inline(always)]
 fn is_nan<A: Math>(x: A) -> bool {

@@ -13,11 +13,11 @@ fn map<T: Copy + Sync, U: Send>(x: &[T], y: &mut [U], f: impl Fn(T) -> U + Sync)
     });
 }
 
-/// A source of conversion: the exact value as f64.
+/// A source type of a conversion, through the exact value in f64.
 pub(super) trait From: Copy + Send + Sync {
     fn f64(self) -> f64;
 }
-/// A target of conversion.
+/// A target type of a conversion.
 pub(in crate::ops) trait To: Send {
     fn of(value: f64) -> Self;
 }
@@ -43,7 +43,7 @@ macro_rules! integer {
             fn f64(self) -> f64 { f64::from(self) }
         }
         impl To for $t {
-            // Truncates, saturates, NaN becomes 0.
+            // `as` truncates and saturates; NaN becomes 0.
             #[inline(always)]
             fn of(value: f64) -> $t { value as $t }
         }
@@ -51,12 +51,12 @@ macro_rules! integer {
 }
 integer!(i32, u8);
 
-/// Any dtype to any other: f64 holds every value of all of them exactly, so the one rounding is the last.
+/// Converts any dtype to any other through f64, which holds every value exactly, so that only the last step rounds.
 pub(super) fn exact<T: From, U: To>(x: &[T], y: &mut [U]) {
     map(x, y, |x| U::of(x.f64()));
 }
 
-/// Between f32 and halves, by `convert`.
+/// Converts between f32 and a half dtype by `convert`, in parallel chunks.
 pub(super) fn chunked<T: Sync, U: Send>(x: &[T], y: &mut [U], convert: fn(&[T], &mut [U])) {
     debug_assert_eq!(x.len(), y.len());
     parallel::chunks_mut(y, 1, 1, |at, y| convert(&x[at..at + y.len()], y));

@@ -19,12 +19,12 @@ fn unary(op: Unary, (a, b): (f64, f64), x: &[f32]) -> (Vec<f32>, Vec<f32>) {
     (y.as_slice().to_vec(), dx.as_slice().to_vec())
 }
 
-/// Bits, so that NaN equals NaN; zeros of either sign are one.
+/// Compares numbers such that NaN equals NaN and zeros of either sign are equal.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
 }
 
-/// The values that `torch` 2 gives at kinks, at NaN and out of the domain.
+/// Compares with the values of `torch` 2 at kinks, at NaN and outside the domain.
 #[test]
 fn kinks_and_nan_follow_pytorch() {
     let nan = f32::NAN;
@@ -72,7 +72,7 @@ fn saturating_functions_stay_finite() {
     assert_eq!(unary(Unary::Softplus, (2.0, 20.0), &x).0, [0.0, 0.0, 100.0, 1e4]);
 }
 
-/// Broadcasting against the obvious index arithmetic, across the size where threads start.
+/// Compares broadcasting with plain index arithmetic, for sizes below and above the start of threads.
 #[test]
 fn broadcasting_reads_the_right_elements() {
     let cpu = Cpu::poisoned();

@@ -1,4 +1,4 @@
-//! Functions of one tensor and their gradients: the match on the op stands outside the loop.
+//! Functions of one tensor and their gradients; the match on the function is outside the loop.
 
 use crate::pointwise::{self, Pointwise};
 use crate::simd::lanes::{Run, lanes, map};
@@ -37,7 +37,7 @@ macro_rules! dispatch {
             }
         }
 
-        /// `dx = g·f′(x)` of operands `[x, y, g]`.
+        /// `dx = g·f′(x)` for operands `[x, y, g]`.
         pub(super) fn backward<A: Math>(p: &UnaryParams, run: Run<'_, A, 3>) {
             let (a, b) = (A::of(p.a), A::of(p.b));
             let [_, work] = p.op().function().work;

@@ -27,7 +27,7 @@ fn offsets(dims: &[usize], strides: &[i64], offset: usize) -> Vec<usize> {
 
 type View = (usize, &'static [usize], &'static [i64], usize);
 
-/// Size of the viewed tensor, then the view. None of them overlaps itself.
+/// The size of the viewed tensor, then the view. No view overlaps itself.
 const VIEWS: &[View] = &[
     (1, &[], &[], 0),
     (5, &[], &[], 3),
@@ -107,7 +107,7 @@ fn indices(n: usize, size: usize) -> Vec<i32> {
         .collect()
 }
 
-/// Outer, size, inner, count; the last ones are large enough for threads.
+/// Cases of outer, size, inner, count; the last ones are large enough for threads.
 const CASES: &[(usize, usize, usize, usize)] = &[
     (1, 1, 1, 1),
     (2, 3, 4, 5),
@@ -190,7 +190,7 @@ fn one_hot_marks_one_class() {
     assert_eq!(y.as_slice::<f32>(), [0., 0., 0., 1., 1., 0., 0., 0., 0., 0., 1., 0.]);
 }
 
-/// The error names the place, and the destination is as it was.
+/// The error names the position, and the destination is unchanged.
 #[test]
 fn indices_out_of_range_are_errors() {
     let cpu = Cpu::new();
@@ -231,7 +231,7 @@ fn indices_out_of_range_are_errors() {
     }
 }
 
-/// Sums of many floats that meet in one place come out the same for any number of threads.
+/// Sums of many floats at one index are the same for any number of threads.
 #[test]
 fn threads_do_not_change_the_sum() {
     let (size, inner, count) = (37, 64, 3000);

@@ -1,4 +1,4 @@
-//! Strided views: rows that are contiguous on both sides are copied whole, transposes go tile by tile, the rest
+//! Strided views: rows that are contiguous on both sides are copied as a whole, transposes go tile by tile, all others
 //! element by element.
 
 use crate::fork::in_pool;
@@ -7,7 +7,7 @@ use kiln_core::MAX_RANK;
 use kiln_core::ops::ViewParams;
 use rayon::prelude::*;
 
-/// Rows and columns of a transposed tile: a tile of f32 touches 16 cache lines on either side.
+/// The number of rows and columns of a transposed tile; a tile of f32 touches 16 cache lines on either side.
 const TILE: usize = 16;
 
 /// The offset of row `row` of the view, counting rows of its last dimension.
@@ -21,7 +21,7 @@ fn row_offset(p: &ViewParams, row: usize) -> i64 {
     at
 }
 
-/// Calls `f(row, offset)` for rows `first .. first + count` of the view, stepping like an odometer.
+/// Calls `f(row, offset)` for rows `first .. first + count` of the view, incrementing an index in every dimension.
 fn rows(p: &ViewParams, first: usize, count: usize, mut f: impl FnMut(usize, i64)) {
     let outer = (p.rank as usize).saturating_sub(1);
     let mut index = [0u64; MAX_RANK];
@@ -45,7 +45,7 @@ fn rows(p: &ViewParams, first: usize, count: usize, mut f: impl FnMut(usize, i64
     }
 }
 
-/// Length and stride of the last dimension.
+/// The length and stride of the last dimension.
 fn last(p: &ViewParams) -> (usize, i64) {
     match p.rank {
         0 => (1, 1),
@@ -53,7 +53,7 @@ fn last(p: &ViewParams) -> (usize, i64) {
     }
 }
 
-/// Whether the last two dimensions are a transpose: neighbours in the source are neighbouring rows of the view.
+/// True if the last two dimensions are transposed: elements adjacent in the source are in adjacent rows of the view.
 fn transposed(p: &ViewParams) -> bool {
     let r = p.rank as usize;
     r >= 2 && p.strides[r - 2] == 1 && p.strides[r - 1] > 1 && p.shape[r - 2] > 1
@@ -66,7 +66,7 @@ pub(super) fn read<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T]) 
         return read_transposed(p, x, y);
     }
     if p.rank <= 1 && stride == 1 {
-        // One run: split it anywhere.
+        // A single contiguous run can be split anywhere.
         let x = &x[p.offset as usize..];
         return parallel::chunks_mut(y, 1, 1, |at, y| y.copy_from_slice(&x[at..at + y.len()]));
     }
@@ -95,7 +95,7 @@ fn read_transposed<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T]) 
     parallel::chunks_mut(y, len * TILE, 2, |at, y| {
         let (mut row, mut y) = (at / len, y);
         while !y.is_empty() {
-            // A band of rows within one matrix.
+            // The next rows, at most `TILE`, within one matrix.
             let band = TILE.min(height - row % height).min(y.len() / len);
             let (now, rest) = std::mem::take(&mut y).split_at_mut(band * len);
             let from = row_offset(p, row) as usize;
@@ -118,7 +118,7 @@ pub(super) fn write<T: Copy + Send + Sync>(p: &ViewParams, x: &[T], y: &mut [T])
     if x.is_empty() {
         return;
     }
-    // With a leading stride that spans all that lies below it, slices of `y` along the first dimension are disjoint.
+    // If the leading stride spans all inner dimensions, slices of `y` along the first dimension are disjoint.
     let r = p.rank as usize;
     let below = |s: &[i64], d: &[u64]| s.iter().zip(d).map(|(&s, &d)| s * (d as i64 - 1)).sum::<i64>();
     let apart =

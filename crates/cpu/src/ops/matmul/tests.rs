@@ -9,7 +9,7 @@ fn values(len: usize, stream: u32) -> Vec<f32> {
     (0..len as u64).map(|i| uniform(key.word(i)) - 0.5).collect()
 }
 
-/// The product in f32 on the backend, its definition in f64, and the same from pools of 1 and 3 threads.
+/// Compares the product in f32 with its definition in f64, and the results of pools of 1 and 3 threads.
 fn check(a: &[usize], b: &[usize], trans_a: bool, trans_b: bool) {
     let cpu = Cpu::poisoned();
     let (a, b) = (Shape::new(a).unwrap(), Shape::new(b).unwrap());
@@ -72,16 +72,16 @@ fn large_and_long_products_are_cut() {
     check(&[9001, 31], &[9001, 33], true, false);
     check(&[1, 700], &[3000, 700], false, true);
     check(&[70, 64, 32], &[70, 64, 32], false, true);
-    // Whose tasks make their own panels.
+    // Products whose tasks pack their own panels.
     check(&[128, 300], &[64, 300], false, true);
     check(&[128, 64], &[64, 577], false, false);
     check(&[128, 65], &[128, 570], true, false);
-    // Whose B is laid out a stretch of k at a time.
+    // Products whose B is packed a range of k at a time.
     check(&[50, 2001], &[2001, 600], false, false);
     check(&[50, 2001], &[600, 2001], false, true);
 }
 
-/// The bias and the activation of a product that takes k in stretches come after the last.
+/// The bias and the activation of a product that is computed in ranges of k are applied once, after the last.
 #[test]
 fn long_products_are_finished_once() {
     let cpu = Cpu::poisoned();

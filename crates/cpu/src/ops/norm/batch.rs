@@ -10,15 +10,15 @@ use kiln_core::Result;
 use kiln_core::ops::{BatchNormParams, GroupNormParams};
 use std::ops::Range;
 
-/// Scale and shift.
+/// The scale and the shift of each channel.
 pub(super) type Affine<'a, A> = (&'a [A], &'a [A]);
 
-/// Rows of one partial result.
+/// The number of rows in the chunk of one partial result.
 fn chunk_rows(channels: usize) -> usize {
     (GRAIN / channels).max(16)
 }
 
-/// Writes per-chunk partials through `f(rows, partial)`, each of `[2, channels]`.
+/// Computes a partial result `[2, channels]` for each chunk of rows by `f(rows, partial)`.
 fn partials<A: Real>(p: &GroupNormParams, partial: &mut [A], f: impl Fn(Range<usize>, &mut [A]) + Sync) {
     let (rows, step) = (p.positions as usize, chunk_rows(p.groups as usize));
     let c = p.groups as usize;
@@ -69,7 +69,7 @@ pub(super) fn forward<A: Real>(
     normalise(cpu, c, x, affine, mean, rstd, y)
 }
 
-/// The mean and the squared deviations from it of each column over `rows`.
+/// Computes the mean of each column over `rows`, and the sum of squared deviations from it.
 #[inline(always)]
 fn moments<A: Real>(x: &[A], c: usize, rows: Range<usize>, mean: &mut [A], m2: &mut [A]) {
     let n = A::of(rows.len() as f64);
@@ -106,7 +106,7 @@ fn moments<A: Real>(x: &[A], c: usize, rows: Range<usize>, mean: &mut [A], m2: &
     }
 }
 
-/// `y = (x − mean)·rstd·scale + shift` by column.
+/// `y = (x − mean)·rstd·scale + shift` for each column.
 fn normalise<A: Real>(
     cpu: &Cpu,
     c: usize,

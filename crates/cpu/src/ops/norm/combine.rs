@@ -1,8 +1,8 @@
-//! Statistics of two sets as those of one (Chan, Golub and LeVeque).
+//! Combines the statistics of two sets of values (Chan, Golub and LeVeque).
 
 use crate::simd::real::Real;
 
-/// Adds a set of `n` values with mean `mean` and squared deviations `m2` to one of `count` values.
+/// Adds a set of `n` values with mean `mean_b` and squared deviations `m2_b` to one of `count` values.
 #[inline(always)]
 pub(super) fn combine<A: Real>(count: A, (mean, m2): (&mut A, &mut A), n: A, (mean_b, m2_b): (A, A)) {
     let delta = mean_b - *mean;

@@ -1,7 +1,7 @@
-//! Norms within a sample: `[samples, positions, groups, width]`, each (sample, group) over positions and width.
+//! Norms within a sample of `[samples, positions, groups, width]`: each (sample, group) over positions and width.
 //!
-//! With one position (layer, RMS norm) a group is a contiguous row. Otherwise a sample is `[positions, channels]`:
-//! sums go down the columns in fixed chunks of positions, and the columns of a group are added up.
+//! With one position (layer, RMS norm) a group is a contiguous row. Otherwise a sample is `[positions, channels]`: columns
+//! are summed in fixed chunks of positions, and then the columns of a group are added.
 
 use super::batch::Affine;
 use super::combine::combine;
@@ -64,7 +64,7 @@ pub(super) fn forward_rows<A: Real>(
     });
 }
 
-/// The gradient of [`forward_rows`]: one visit to each sample writes its `dx` and adds to the sums over samples.
+/// The gradient of [`forward_rows`]: one pass over each sample writes its `dx` and adds to the sums over samples.
 pub(super) fn grad_rows<A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
@@ -112,7 +112,7 @@ pub(super) fn grad_rows<A: Real>(
     Ok(())
 }
 
-/// One row of [`grad_rows`]: its `dx`, and what it adds to the sums over samples.
+/// Computes `dx` of one row of [`grad_rows`], and adds the row's terms to the sums over samples.
 #[inline(always)]
 fn grad_row<A: Real>(
     (x, g, s): (&[A], &[A], &[A]),
@@ -128,7 +128,7 @@ fn grad_row<A: Real>(
     }
 }
 
-/// Adds the later parts of `size` elements to the first, in order.
+/// Adds the parts of `size` elements in order, into the first.
 fn join<A: Real>(partial: &mut [A], size: usize) {
     let (total, rest) = partial.split_at_mut(size);
     for part in rest.chunks_exact(size) {
@@ -138,7 +138,7 @@ fn join<A: Real>(partial: &mut [A], size: usize) {
     }
 }
 
-/// How the samples of a norm over positions are cut: `chunks` per sample, of `step` positions each.
+/// The partition of the samples of a norm over positions: `chunks` per sample, of `step` positions each.
 struct RowPartition {
     positions: usize,
     step: usize,
@@ -182,7 +182,7 @@ pub(super) fn forward<A: Real>(
 ) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
     let (c, cut) = (groups * width, RowPartition::new(p));
-    // partial[sample][chunk][mean, m2][group]
+    // The layout is partial[sample][chunk][mean, m2][group].
     let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * groups)?;
     let partial = partial.as_mut_slice::<A>();
     cut.items(
@@ -209,7 +209,7 @@ pub(super) fn forward<A: Real>(
             rstd[sample * groups + group] = A::ONE / (m2 / n + eps).sqrt();
         }
     }
-    // Per sample: mean, factor and shift of each channel.
+    // For each sample: the mean, factor and shift of each channel.
     let mut factors = cpu.scratch(A::DTYPE, samples * 3 * c)?;
     let factors = factors.as_mut_slice::<A>();
     for (sample, factors) in factors.chunks_exact_mut(3 * c).enumerate() {
@@ -249,7 +249,7 @@ pub(super) fn forward<A: Real>(
     Ok(())
 }
 
-/// Cuts `y` into stretches of rows that stay within one sample and calls `f(sample, first element, rows, stretch)`.
+/// Cuts `y` into ranges of rows within one sample and calls `f(sample, first element, rows, range)` for each.
 fn each_sample<A: Real>(p: &GroupNormParams, y: &mut [A], f: impl Fn(usize, usize, usize, &mut [A]) + Sync) {
     let c = (p.groups * p.width) as usize;
     let whole = p.positions as usize * c;
@@ -267,7 +267,8 @@ fn each_sample<A: Real>(p: &GroupNormParams, y: &mut [A], f: impl Fn(usize, usiz
     });
 }
 
-/// The mean and the squared deviations from it of each group over `rows` positions from `row` (RMS norm: 0, and Σx²).
+/// Computes, over `rows` positions from `row` on, the mean of each group and the sum of squared deviations from it (RMS
+/// norm: 0, and Σx²).
 #[inline(always)]
 fn group_moments<A: Real>(p: &GroupNormParams, x: &[A], row: usize, rows: usize, mean: &mut [A], m2: &mut [A]) {
     let (groups, width) = (p.groups as usize, p.width as usize);
@@ -327,7 +328,7 @@ pub(super) fn grad<A: Real>(
 ) -> Result<()> {
     let (samples, groups, width) = (p.samples as usize, p.groups as usize, p.width as usize);
     let (c, cut) = (groups * width, RowPartition::new(p));
-    // partial[sample][chunk][Σ g·(x − mean), Σ g][channel]
+    // The layout is partial[sample][chunk][Σ g·(x − mean), Σ g][channel].
     let mut partial = cpu.scratch(A::DTYPE, samples * cut.chunks * 2 * c)?;
     let partial = partial.as_mut_slice::<A>();
     cut.items(
@@ -356,7 +357,7 @@ pub(super) fn grad<A: Real>(
             }
         },
     );
-    // Per sample: factor, mean, shift and slope of each channel of `dx`.
+    // For each sample: the factor, mean, shift and slope of each channel of `dx`.
     let mut factors = cpu.scratch(A::DTYPE, samples * 4 * c)?;
     let factors = factors.as_mut_slice::<A>();
     let n = A::of((cut.positions * width) as f64);

@@ -5,7 +5,7 @@ use kiln_core::{DType, Float, Runtime};
 
 const SCALARS: [f64; 4] = [0.05, 0.3, 0.7, 0.5];
 
-/// One parameter, its gradient, its state → the new parameter and state, written as the formulas are.
+/// A reference update: takes a parameter, its gradient and its state, updates the state and returns the new parameter.
 type Reference<'a> = &'a dyn Fn(f64, f64, &mut [f64]) -> f64;
 
 fn value(i: usize, salt: u64) -> f64 {
@@ -13,7 +13,7 @@ fn value(i: usize, salt: u64) -> f64 {
     f64::from(w) / f64::from(u32::MAX) * 2.0 - 1.0
 }
 
-/// Three updates of parameters of several sizes against the reference.
+/// Compares three updates of parameters of several sizes with the reference.
 fn check<T: Float>(
     states: usize,
     last: usize,
@@ -27,7 +27,7 @@ fn check<T: Float>(
         _ => cpu.upload(&SCALARS.map(|v| v as f32)),
     }
     .unwrap();
-    // Half of the distance between neighbouring values near 1, and the noise of f32 arithmetic.
+    // Half the distance between neighbouring values near 1, and the rounding errors of f32 arithmetic.
     let tolerance = match T::DTYPE {
         DType::F64 => 1e-12,
         DType::F32 => 1e-5,
@@ -84,7 +84,7 @@ fn every_dtype(
     update: impl Fn(&Cpu, &CpuBuffer, &mut [OptimSlot<'_, CpuBuffer>]),
     reference: Reference<'_>,
 ) {
-    // Updated by one thread, and cut into tasks.
+    // Sizes updated by one thread, and cut into tasks.
     for last in [20_011, super::SERIAL_THRESHOLD + 7] {
         check::<f64>(states, last, &update, reference);
         check::<f32>(states, last, &update, reference);
@@ -213,7 +213,7 @@ fn rmsprop_follows_its_formula() {
     }
 }
 
-/// A steady gradient has no variance, and rounding puts `s − a²` on either side of zero.
+/// A constant gradient has no variance, and `s − a²` is rounded to either side of zero.
 #[test]
 fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
     let cpu = Cpu::new();

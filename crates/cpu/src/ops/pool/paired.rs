@@ -1,4 +1,4 @@
-//! Windows of 2×2 that lie side by side in an image: what halves the size in most nets. A row of windows is two rows of
+//! Pooling with 2×2 windows of stride 2, which halves the size in most networks. A row of windows covers two rows of
 //! the input, every input belongs to one window, and the four taps of a window are read or written together.
 
 use crate::conv::geometry::Geometry;
@@ -6,7 +6,7 @@ use crate::parallel::{rows_per_chunk, zip2_mut};
 use crate::simd::lanes::lanes;
 use crate::simd::real::{Real, max_with_index};
 
-/// Whether the windows of `g` are whole, 2×2 and side by side.
+/// True if `g` has 2×2 windows of stride 2, without padding, dilation and depth.
 pub(in crate::ops) fn is_2x2_stride2(g: &Geometry) -> bool {
     g.kernel == [1, 2, 2]
         && g.stride[1..] == [2, 2]
@@ -17,7 +17,7 @@ pub(in crate::ops) fn is_2x2_stride2(g: &Geometry) -> bool {
         && (1..3).all(|i| 2 * g.output[i] <= g.input[i])
 }
 
-/// The four taps of a window: `c` channels each, from two rows of the input.
+/// The four taps of window `w`: `c` channels each, from two rows of the input.
 #[inline(always)]
 fn taps<A>(rows: [&[A]; 2], w: usize, c: usize) -> [&[A]; 4] {
     let at = 2 * w * c;
@@ -43,7 +43,7 @@ fn rows_under<'a, A>(g: &Geometry, x: &'a [A], r: usize) -> [&'a [A]; 2] {
     [&x[from..from + line], &x[from + line..from + 2 * line]]
 }
 
-/// Where the first tap of window `w` of row `r` lies within its image, and its neighbours.
+/// The indices, within their image, of the four taps of window `w` of row `r`.
 #[inline(always)]
 fn places(g: &Geometry, r: usize, w: usize) -> [i32; 4] {
     let line = g.input[2] as i32;
@@ -51,8 +51,8 @@ fn places(g: &Geometry, r: usize, w: usize) -> [i32; 4] {
     [first, first + 1, first + line, first + line + 1]
 }
 
-/// Lanes that a window of few channels is computed in, 0 if the channels fill the vector units by themselves. The lanes
-/// beyond the channels hold what belongs to its neighbour, which comes next and writes over them.
+/// The number of lanes for a window of few channels; 0 if the channels fill whole vectors. The lanes beyond the channels
+/// hold elements of the next window, which overwrites their results.
 fn few(channels: usize) -> usize {
     match channels {
         1..=4 => 4,
@@ -62,7 +62,7 @@ fn few(channels: usize) -> usize {
     }
 }
 
-/// `L` elements from `at`.
+/// The `L` elements from `at` on.
 #[inline(always)]
 fn take<A: Copy + Default, const L: usize>(x: &[A], at: usize) -> [A; L] {
     let mut lanes = [A::default(); L];
@@ -110,7 +110,7 @@ fn max_pool_few<A: Real, const L: usize>(g: &Geometry, x: &[A], y: &mut [A], ind
     });
 }
 
-/// [`largest`] of the taps at `at`, in `L` lanes. (An array's `map` is not always inlined, so nothing here uses it.)
+/// As [`largest`], for the taps at `at` in `L` lanes. (An array's `map` is not always inlined, so nothing here uses it.)
 #[inline(always)]
 fn largest_of<A: Real, const L: usize>(x: &[A], at: [usize; 4], places: [i32; 4]) -> ([A; L], [i32; L]) {
     let first = (take(x, at[0]), [places[0]; L]);
@@ -140,7 +140,7 @@ fn max_pool_many<A: Real>(g: &Geometry, x: &[A], y: &mut [A], index: &mut [i32])
     });
 }
 
-/// The largest of four taps and its place; a NaN wins, and the first of equals keeps its place.
+/// Computes the largest of four taps and its index; a NaN is the largest, and of equal taps the first is chosen.
 #[inline(always)]
 fn largest<A: Real>(x: [&[A]; 4], places: [i32; 4], y: &mut [A], index: &mut [i32]) {
     let outputs = y.iter_mut().zip(index);
@@ -156,7 +156,7 @@ fn largest<A: Real>(x: [&[A]; 4], places: [i32; 4], y: &mut [A], index: &mut [i3
     }
 }
 
-/// Calls `f(row of windows, upper row of the input, lower row)` for all rows of windows; what no window covers is zero.
+/// Calls `f(row of windows, upper row of the input, lower row)` for all rows of windows; uncovered elements become zero.
 fn each_row<A: Real>(g: &Geometry, dx: &mut [A], f: impl Fn(usize, &mut [A], &mut [A]) + Sync) {
     let line = g.input[2] * g.channels;
     let (image, covered) = (g.input[1] * line, 2 * g.output[2] * g.channels);
@@ -219,7 +219,7 @@ fn max_pool_grad_few<A: Real, const L: usize>(p: &Geometry, g: &[A], index: &[i3
     );
 }
 
-/// Writes `g` where `index` is `place`, zero elsewhere.
+/// Writes `g` where `index` equals `place`, zero elsewhere.
 #[inline(always)]
 fn place_lanes<A: Real, const L: usize>(g: &[A; L], index: &[i32; L], place: i32, dx: &mut [A]) {
     let mut lanes = [A::ZERO; L];
@@ -229,7 +229,7 @@ fn place_lanes<A: Real, const L: usize>(g: &[A; L], index: &[i32; L], place: i32
     dx[..L].copy_from_slice(&lanes);
 }
 
-/// Writes the four taps of a window.
+/// Writes the gradients of the four taps of a window.
 #[inline(always)]
 fn place_window<A: Real>((g, index): (&[A], &[i32]), places: [i32; 4], taps: [&mut [A]; 4]) {
     for (dx, place) in taps.into_iter().zip(places) {

@@ -32,7 +32,7 @@ fn a_window_that_steps_over_the_input_sees_nothing() {
     assert_eq!(max_pool(&[5.0, 6.0], 2, &window), (vec![f32::NEG_INFINITY], vec![-1]));
 }
 
-/// Coarse values, so that windows hold equal elements, and here and there a NaN.
+/// Coarse values, so that windows contain equal elements, and some NaN.
 fn coarse(n: usize) -> Vec<f32> {
     let key = kiln_core::philox::Key::new(5, 1, 0);
     let value = |word: u32| {
@@ -45,7 +45,7 @@ fn coarse(n: usize) -> Vec<f32> {
     (0..n as u64).map(|i| value(key.word(i) >> 8)).collect()
 }
 
-/// The loops over 2×2 windows side by side, for every way that channels fill vectors, against the loops over any windows.
+/// Compares the loops for 2×2 windows of stride 2, for every number of channels per vector, with those for any windows.
 #[test]
 fn windows_side_by_side_are_windows() {
     for channels in (1..=18).chain([24, 33, 64]) {

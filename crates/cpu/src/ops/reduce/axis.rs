@@ -1,4 +1,4 @@
-//! Ops that walk one axis and keep its order in mind: arg-reductions, cumulative sums, top-k.
+//! Ops along one axis that depend on its order: arg-reductions, cumulative sums, top-k.
 
 use super::folds::{Fold, Max, Min};
 use crate::Cpu;
@@ -11,7 +11,7 @@ use kiln_core::ops::AxisParams;
 use kiln_core::{Float, Result};
 use std::cmp::Ordering;
 
-/// Whether `a` comes before `b`: the larger (the smaller with `reverse`), NaN counting as `nan_first` says.
+/// True if `a` comes before `b`: the larger first (the smaller with `reverse`), and NaN as `nan_first` says.
 #[inline(always)]
 fn before<A: Real>(a: A, b: A, reverse: bool, nan_first: bool) -> bool {
     match (a.is_nan(), b.is_nan()) {
@@ -28,7 +28,7 @@ fn before<A: Real>(a: A, b: A, reverse: bool, nan_first: bool) -> bool {
     }
 }
 
-/// The first place of the largest element of a row (the smallest with `reverse`), of the first NaN if there is one.
+/// The index of the first NaN of a row or, without one, of the first largest element (smallest with `reverse`).
 #[inline(always)]
 fn arg_row<A: Real>(x: &[A], reverse: bool) -> usize {
     let (load, unit) = (
@@ -95,7 +95,7 @@ pub(super) fn cumsum<T: Float>(p: &AxisParams, x: &[T], y: &mut [T])
 where
     T::Acc: Real,
 {
-    /// Elements summed from zero before they join the running total: shortens the chain of roundings.
+    /// The number of elements summed by themselves before they are added to the running total, to reduce rounding errors.
     const BLOCK: usize = 64;
     let (n, inner) = (p.n as usize, p.inner as usize);
     chunks_mut(y, n * inner, 4, |first, y| {
@@ -148,7 +148,7 @@ where
             let x = &x[(chunk * rows + o) * n * inner..][..n * inner];
             for i in 0..inner {
                 let at = |j: i32| x[j as usize * inner + i].to_acc();
-                // No two entries are equal in this order, so unstable sorting gives one result.
+                // No two entries compare equal, so unstable sorting has one result.
                 let compare = |&a: &i32, &b: &i32| match (at(a), at(b)) {
                     (u, v) if before(u, v, reverse, !reverse) => Ordering::Less,
                     (u, v) if before(v, u, reverse, !reverse) => Ordering::Greater,

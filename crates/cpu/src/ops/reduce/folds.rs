@@ -1,8 +1,8 @@
-//! The joins of reductions.
+//! The fold operations of reductions.
 
 use crate::simd::real::Real;
 
-/// An associative join with its unit and what is done to an element first.
+/// An associative operation with its unit element, and the function applied to each element first.
 pub(super) trait Fold {
     fn unit<A: Real>() -> A;
     fn load<A: Real>(x: A) -> A;
@@ -53,7 +53,7 @@ impl Fold for Max {
     fn load<A: Real>(x: A) -> A {
         x
     }
-    // A NaN in `a` stays because no comparison with it holds; one in `b` is taken.
+    // A NaN in `a` stays because comparisons with it fail; one in `b` is tested for.
     #[inline(always)]
     fn join<A: Real>(a: A, b: A) -> A {
         if (b > a) | b.is_nan() { b } else { a }

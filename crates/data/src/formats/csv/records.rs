@@ -1,5 +1,5 @@
-//! The records of a CSV file (RFC 4180), each of them bounded. A field in quotes may go over several lines; a quote that
-//! is never closed would take in the rest of the file, and is a fault of the line that it stands in.
+//! The records of a CSV file (RFC 4180), bounded in lines and bytes. A field in quotes may contain line breaks. A quote
+//! that is never closed would swallow the rest of the file, so it is an error of the line that it stands in.
 
 use crate::error::reserve;
 use crate::{DataError, Result};
@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::io::{BufRead, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Lines of one record, its fields in quotes holding the breaks between them.
+/// The largest number of lines in one record; a record has several when quoted fields contain line breaks.
 pub(super) const MAX_LINES: usize = 64;
-/// Bytes of one record, ends of lines included.
+/// The largest size of one record in bytes, line breaks included.
 pub(super) const MAX_BYTES: usize = 1 << 24;
 
-/// What keeps a record from being one.
+/// The syntax error of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// A quote is not closed within [`MAX_LINES`], or not at all.
@@ -31,7 +31,7 @@ pub(super) struct Fields {
     /// The number of the record's first line, from 1.
     pub(super) line: u64,
     text: String,
-    /// Where each field ends in the text; it starts where the one before it ends.
+    /// The end of each field in `text`; a field starts at the end of the one before.
     ends: Vec<usize>,
 }
 
@@ -59,37 +59,37 @@ impl Fields {
 /// A line that was read.
 #[derive(Clone, Copy)]
 struct Line {
-    /// Where it ends in the held text, its line break included.
+    /// The end of the line in `held`, after its line break.
     end: usize,
-    /// Whether only its start is held: it is longer than any record may be.
+    /// True if only the start of the line is held, because it is longer than [`MAX_BYTES`].
     cut: bool,
 }
 
-/// Where in a field the next byte falls.
+/// The state of the parser before the next byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Before its first byte other than a space.
+    /// Before the first byte of a field that is not a space.
     Start,
     Plain,
     Quoted,
-    /// Behind a quote in a quoted field, which may be the first of two.
+    /// After a quote in a quoted field: it closes the field, unless a second quote follows.
     Quote,
-    /// In the spaces behind a quoted field.
+    /// In the spaces after a quoted field.
     Closed,
 }
 
-/// Reads a file record by record. Lines that turned out not to belong to a record are read again.
+/// Reads a file record by record. It holds the lines of the current record, so that they can be read again one by one.
 pub(super) struct Records<R> {
     path: PathBuf,
     input: R,
     delimiter: u8,
     held: Vec<u8>,
     lines: VecDeque<Line>,
-    /// Where the record that is read next starts in the held text.
+    /// The start of the next record in `held`.
     at: usize,
-    /// The number of its first line, from 1.
+    /// The number of that record's first line, from 1.
     line: u64,
-    /// Lines of the record read last; they are given up when the next one is read.
+    /// The number of lines of the record read last; they are dropped when the next one is read.
     taken: usize,
 }
 
@@ -112,8 +112,8 @@ impl<R: BufRead> Records<R> {
         Ok(records)
     }
 
-    /// Reads the next record that is not an empty line; `None` at the end of the file. After a flaw reading goes on with
-    /// the line behind the record's first.
+    /// Reads the next record that is not an empty line; `None` at the end of the file. After a [`Flaw`], reading goes on
+    /// with the line after the record's first.
     pub(super) fn read(&mut self, fields: &mut Fields) -> Result<Option<std::result::Result<(), Flaw>>> {
         loop {
             self.give_up();
@@ -138,12 +138,12 @@ impl<R: BufRead> Records<R> {
         Ok(Some(lines.map(|text| fields.text = text)))
     }
 
-    /// Reads on from the line behind the first of the record read last, whatever the record's fields were.
+    /// Makes the next record start at the second line of the record read last, even if that record was well-formed.
     pub(super) fn only_first_line(&mut self) {
         self.taken = self.taken.min(1);
     }
 
-    /// Takes the record at `at` apart; the number of its lines.
+    /// Splits the record at `at` into fields; returns the number of its lines.
     fn split(&mut self, text: &mut Vec<u8>, ends: &mut Vec<usize>) -> Result<std::result::Result<usize, Flaw>> {
         text.clear();
         ends.clear();
@@ -172,7 +172,7 @@ impl<R: BufRead> Records<R> {
                         ends.push(text.len());
                         State::Start
                     }
-                    // Not in quotes these stand at the end of a line alone.
+                    // Outside quotes these bytes occur only at the end of a line.
                     (_, b'\n' | b'\r') => state,
                     (State::Start, b' ' | b'\t') => State::Start,
                     (State::Start, b'"') => State::Quoted,
@@ -199,7 +199,7 @@ impl<R: BufRead> Records<R> {
         }
         self.line += self.taken as u64;
         self.taken = 0;
-        // Moved to the front when more than half is given up: what is moved was given up before, byte for byte.
+        // The rest moves to the front once more than half is dropped, so each byte is moved at most once on average.
         if self.at > self.held.len() / 2 {
             self.held.drain(..self.at);
             self.lines.iter_mut().for_each(|line| line.end -= self.at);
@@ -207,7 +207,7 @@ impl<R: BufRead> Records<R> {
         }
     }
 
-    /// Reads until `count` more lines than one are held; whether there are so many.
+    /// Reads until more than `count` lines are held; false if the file ends before.
     fn look(&mut self, count: usize) -> Result<bool> {
         while self.lines.len() <= count {
             if !self.read_line()? {
@@ -217,7 +217,7 @@ impl<R: BufRead> Records<R> {
         Ok(true)
     }
 
-    /// Adds a line to those held, with its end: a line feed, a carriage return or both.
+    /// Reads one line into `held`, with its line break: a line feed, a carriage return or both. False at the end of the file.
     fn read_line(&mut self) -> Result<bool> {
         let (start, mut cut) = (self.held.len(), false);
         loop {
@@ -252,7 +252,7 @@ impl<R: BufRead> Records<R> {
         Ok(true)
     }
 
-    /// What is next in the file, empty at its end.
+    /// The buffered bytes that come next in the file; empty at its end.
     fn fill(&mut self) -> Result<&[u8]> {
         loop {
             match self.input.fill_buf() {
@@ -261,7 +261,7 @@ impl<R: BufRead> Records<R> {
                 Err(e) => return Err(DataError::io(&self.path, "read")(e)),
             }
         }
-        // What is in the buffer is given again without asking the file.
+        // The buffer is filled, so this returns it without reading the file again.
         self.input.fill_buf().map_err(DataError::io(&self.path, "read"))
     }
 }
@@ -270,7 +270,7 @@ impl<R: BufRead> Records<R> {
 mod tests {
     use super::*;
 
-    /// Every record: its first line and its fields, or what is wrong.
+    /// Every record: the number of its first line, and its fields or its flaw.
     fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Flaw>)> {
         let mut records = Records::new(Path::new("x.csv"), text, b',').unwrap();
         let (mut fields, mut found) = (Fields::default(), Vec::new());
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_flaw_costs_one_line() {
-        // Never closed; closed by the quote that opens the next line's label.
+        // A quote that is never closed; then one that is closed by the quote that opens the next line's label.
         let lines = "1,cat\n".repeat(100);
         let mut found = all(format!("1,\"cat\n{lines}").as_bytes());
         assert_eq!(found.remove(0), (1, Err(Flaw::Open)));
