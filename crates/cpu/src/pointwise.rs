@@ -56,7 +56,7 @@ functions! {
     Log10 = x.log10(); slope = g / (x * A::of(std::f64::consts::LN_10));
     Log1p = x.ln_1p(); slope = g / (x + A::ONE);
     Sqrt = x.sqrt(); slope = g / (A::of(2.0) * y);
-    Rsqrt = A::ONE / x.sqrt(); slope = -A::HALF * g * (y * y * y);
+    Rsqrt = A::ONE / x.sqrt(); slope = g * (-A::HALF * y * y * y);
     Square = x * x; slope = A::of(2.0) * g * x;
     Reciprocal = A::ONE / x; slope = -g * (y * y);
     // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
@@ -70,8 +70,12 @@ functions! {
     Sinh = x.sinh(); slope = g * x.cosh();
     Cosh = x.cosh(); slope = g * x.sinh();
     Tanh = x.tanh(); slope = g * (A::ONE - y * y);
-    Asinh = x.asinh(); slope = g / (x * x + A::ONE).sqrt();
-    Acosh = x.acosh(); slope = g / ((x - A::ONE) * (x + A::ONE)).sqrt();
+    Asinh = x.asinh(); slope = {
+        // The square of a large x would overflow.
+        let large = x.abs() > A::of(1e8);
+        if large { g / x.abs() } else { g / (x * x + A::ONE).sqrt() }
+    };
+    Acosh = x.acosh(); slope = g / ((x - A::ONE).sqrt() * (x + A::ONE).sqrt());
     Atanh = x.atanh(); slope = g / ((A::ONE - x) * (A::ONE + x));
     Erf = x.erf(); slope = g * A::of(std::f64::consts::FRAC_2_SQRT_PI) * (-x * x).exp();
     Erfc = x.erfc(); slope = -g * A::of(std::f64::consts::FRAC_2_SQRT_PI) * (-x * x).exp();
@@ -97,7 +101,9 @@ functions! {
     slope = {
         let (u, _) = gelu_argument(x);
         let s = u.sigmoid();
-        let slope = A::of(2.0 * GELU_SCALE) * (A::ONE + A::of(3.0 * GELU_CUBE) * x * x);
+        // From far below 100 on, s·(1 − s) is 0, and the square of a large x would overflow.
+        let z = if x.abs() > A::of(100.0) { A::of(100.0) } else { x.abs() };
+        let slope = A::of(2.0 * GELU_SCALE) * (A::ONE + A::of(3.0 * GELU_CUBE) * z * z);
         g * (s + x * s * (A::ONE - s) * slope)
     };
     Silu = x.times_sigmoid(x, A::ZERO);
@@ -115,7 +121,7 @@ functions! {
         let e = (if x > A::of(20.0) { A::of(20.0) } else { x }).exp();
         let n = e * (e + A::of(2.0));
         let d = n + A::of(2.0);
-        let slope = (n + A::of(4.0) * x * e * (A::ONE + e) / d) / d;
+        let slope = (n + A::of(4.0) * e * x * (A::ONE + e) / d) / d;
         if x > A::of(20.0) { g } else { g * slope }
     };
     Softplus = if a * x > b { x } else { (a * x).exp().ln_1p() / a };

@@ -23,7 +23,7 @@ macro_rules! every_suite {
             ops::conv { conv, conv_transpose, refused }
             ops::conv_pool { conv_max_pool, as_two_ops, refused }
             ops::elementwise {
-                unary, unary_accuracy, casts, add, sub, mul, div, pow, atan2, remainder, prelu, extremes, ties, comparisons, select,
+                unary, unary_accuracy, unary_slope_accuracy, casts, add, sub, mul, div, pow, atan2, remainder, prelu, extremes, ties, comparisons, select,
                 bad_input
             }
             ops::index {

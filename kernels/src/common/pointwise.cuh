@@ -141,7 +141,7 @@ template <u32 OP> __device__ __forceinline__ float slope(float x, float y, float
     if constexpr (OP == UNARY_LOG10) return g / (x * 2.302585092994046f);
     if constexpr (OP == UNARY_LOG1P) return g / (x + 1.0f);
     if constexpr (OP == UNARY_SQRT) return g / (2.0f * y);
-    if constexpr (OP == UNARY_RSQRT) return -0.5f * g * (y * y * y);
+    if constexpr (OP == UNARY_RSQRT) return g * (-0.5f * y * y * y);
     if constexpr (OP == UNARY_SQUARE) return 2.0f * g * x;
     if constexpr (OP == UNARY_RECIPROCAL) return -g * (y * y);
     // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
@@ -155,8 +155,9 @@ template <u32 OP> __device__ __forceinline__ float slope(float x, float y, float
     if constexpr (OP == UNARY_SINH) return g * coshf(x);
     if constexpr (OP == UNARY_COSH) return g * sinhf(x);
     if constexpr (OP == UNARY_TANH) return g * (1.0f - y * y);
-    if constexpr (OP == UNARY_ASINH) return g / sqrtf(x * x + 1.0f);
-    if constexpr (OP == UNARY_ACOSH) return g / sqrtf((x - 1.0f) * (x + 1.0f));
+    // The square of a large x would overflow.
+    if constexpr (OP == UNARY_ASINH) return g / (fabsf(x) > 1e8f ? fabsf(x) : sqrtf(x * x + 1.0f));
+    if constexpr (OP == UNARY_ACOSH) return g / (sqrtf(x - 1.0f) * sqrtf(x + 1.0f));
     if constexpr (OP == UNARY_ATANH) return g / ((1.0f - x) * (1.0f + x));
     if constexpr (OP == UNARY_ERF) return g * 1.1283791670955126f * expf(-x * x);
     if constexpr (OP == UNARY_ERFC) return -g * 1.1283791670955126f * expf(-x * x);
@@ -169,8 +170,9 @@ template <u32 OP> __device__ __forceinline__ float slope(float x, float y, float
     if constexpr (OP == UNARY_CELU) return x <= 0.0f ? g * expf(x / a) : g;
     if constexpr (OP == UNARY_GELU) return g * (normal_cdf(x) + x * (expf(-0.5f * x * x) * 0.3989422804014327f));
     if constexpr (OP == UNARY_GELU_TANH) {
-        float s = logistic(GeluArgument(x).u);
-        return g * (s + x * s * (1.0f - s) * (GELU_LINEAR + 3.0f * GELU_CUBE * x * x));
+        // From far below 100 on, s·(1 − s) is 0, and the square of a large x would overflow.
+        float s = logistic(GeluArgument(x).u), z = fminf(fabsf(x), 100.0f);
+        return g * (s + x * s * (1.0f - s) * (GELU_LINEAR + 3.0f * GELU_CUBE * z * z));
     }
     if constexpr (OP == UNARY_SILU) {
         float s = logistic(x);
@@ -178,7 +180,7 @@ template <u32 OP> __device__ __forceinline__ float slope(float x, float y, float
     }
     if constexpr (OP == UNARY_MISH) {
         float e = expf(x > 20.0f ? 20.0f : x), n = e * (e + 2.0f), d = n + 2.0f;
-        return x > 20.0f ? g : g * ((n + 4.0f * x * e * (1.0f + e) / d) / d);
+        return x > 20.0f ? g : g * ((n + 4.0f * e * x * (1.0f + e) / d) / d);
     }
     if constexpr (OP == UNARY_SOFTPLUS) return a * x > b ? g : g * logistic(a * x);
     if constexpr (OP == UNARY_SOFTSIGN) {

@@ -7,7 +7,7 @@ mod unary;
 pub use bad_input::bad_input;
 pub use binary::{add, atan2, comparisons, div, extremes, mul, pow, prelu, remainder, select, sub, ties};
 pub(crate) use unary::Function;
-pub use unary::{casts, unary, unary_accuracy};
+pub use unary::{casts, unary, unary_accuracy, unary_slope_accuracy};
 
 /// The error function to 1e-15.
 pub(crate) fn erf(x: f64) -> f64 {

@@ -118,7 +118,7 @@ pub(in crate::ops) fn composed<B: Backend>(
         ),
         Unary::Celu => below_zero(x, [g, g], a),
         Unary::Gelu => {
-            let cdf = x.mul_scalar(FRAC_1_SQRT_2)?.erf()?.affine(0.5, 0.5)?;
+            let cdf = x.mul_scalar(-FRAC_1_SQRT_2)?.erfc()?.mul_scalar(0.5)?;
             let pdf = x
                 .square()?
                 .mul_scalar(-0.5)?

@@ -1,7 +1,7 @@
 //! Functions of one tensor: each against its formula in f64.
 
 use super::{erf, erfc};
-use crate::{Array, Case, Rounding, check_with, shapes};
+use crate::{Array, Case, Reference, Rounding, check_with, shapes};
 use kiln_core::ops::Unary;
 use kiln_core::{Backend, DType, Result, unary_functions};
 use kiln_nn::Tensor;
@@ -251,7 +251,7 @@ pub fn unary_accuracy<B: Backend>(backend: &B) {
         let mut worst = (0.0, 0.0, 0.0, 0.0);
         for (&x, &got) in values.iter().zip(&got) {
             let want = exact(f, f64::from(x));
-            let error = error_in_ulps(f, f64::from(x), got, want);
+            let error = error_in_ulps(terms_of(f, f64::from(x), want), got, want);
             if error > worst.0 {
                 worst = (error, x, got, want);
             }
@@ -273,9 +273,9 @@ fn every_magnitude() -> Vec<f32> {
     values
 }
 
-/// The error of a value in f32 in units in the last place of the exact one; infinite where one is a number and the other is
-/// not.
-fn error_in_ulps(f: Function, x: f64, got: f64, want: f64) -> f64 {
+/// The error of a value in f32 in units in the last place of `of`, the size of what it is made of; infinite where one of the two
+/// is a number and the other is not.
+fn error_in_ulps(of: f64, got: f64, want: f64) -> f64 {
     let largest = f64::from(f32::MAX) * (1.0 - 1e-6);
     let right = |right: bool| if right { 0.0 } else { f64::INFINITY };
     if want.is_nan() || got.is_nan() {
@@ -287,7 +287,6 @@ fn error_in_ulps(f: Function, x: f64, got: f64, want: f64) -> f64 {
     if want.abs() < TINY {
         return right((got - want).abs() <= TINY_ERROR.max(want.abs() * 1e-5));
     }
-    let of = terms_of(f, x, want);
     let unit = 2f64.powi((of.log2().floor().max(-126.0)) as i32 - 23);
     (got - want).abs() / unit
 }
@@ -305,6 +304,85 @@ fn terms_of(Function { f, a, b }: Function, x: f64, want: f64) -> f64 {
         Unary::Hardswish => x.abs() * 0.5,
         _ => want.abs(),
     }
+}
+
+/// The slope of every function over the whole range of f32, against the slope in f64 of [`Reference`], which composes it of
+/// other functions: within twice the table's units in the last place, and 4 more, of the terms that the slope is a sum of.
+/// Below 1e-37, where f32 runs out of digits, slopes may be 0 or anything as small.
+///
+/// # Panics
+/// Naming functions, arguments and errors where one is further off, or when an op returns an error.
+pub fn unary_slope_accuracy<B: Backend>(backend: &B) {
+    let values = every_magnitude();
+    let wide: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+    let mut wrong = String::new();
+    for (f, _) in functions() {
+        let f = Function {
+            a: f64::from(f.a as f32),
+            b: f64::from(f.b as f32),
+            ..f
+        };
+        let got = Tensor::from_slice(backend, &values, &[values.len()]).and_then(|x| slopes(f, &x));
+        let want = Tensor::from_slice(&Reference, &wide, &[wide.len()]).and_then(|x| slopes(f, &x));
+        let [got, want] = [got, want].map(|slopes| slopes.unwrap_or_else(|e| panic!("{:?}: {e}", f.f)));
+        let bound = 2.0 * f.f.function().ulps + 4.0;
+        let mut worst = (0.0, 0.0, 0.0, 0.0);
+        for ((&x, &got), &want) in wide.iter().zip(&got).zip(&want) {
+            // Outside of the domain, and where the value is beyond f32, so may be what is computed from it.
+            let value = exact(f, x);
+            let defined = !value.is_nan() && value.abs() < f64::from(f32::MAX);
+            let tiny = got.abs() <= TINY && want.abs() <= 2.0 * TINY;
+            if !defined || tiny {
+                continue;
+            }
+            let error = error_in_ulps(slope_terms_of(f, x, value, want), got, want);
+            if error > worst.0 {
+                worst = (error, x, got, want);
+            }
+        }
+        let (error, x, got, want) = worst;
+        if error > bound {
+            wrong += &format!(
+                "\nslope of {f:?} at {x:e}: {got:e}, expected {want:e}, {error:.1} units in the last place where {bound} are allowed"
+            );
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The derivative of a function at each element.
+fn slopes<B: Backend>(f: Function, x: &Tensor<B>) -> Result<Vec<f64>> {
+    let x = x.requires_grad();
+    let y = apply(f, &x)?;
+    let gradients = y.backward_with(&y.detach().full_like(1.0)?)?;
+    gradients
+        .get(&x)
+        .map_or_else(|| Ok(vec![0.0; x.size()]), Tensor::to_f64)
+}
+
+/// The size of the terms that the slope `want` at x, where the function is `value`, is a sum of.
+fn slope_terms_of(Function { f, a, b: _ }: Function, x: f64, value: f64, want: f64) -> f64 {
+    match f {
+        // Computed from the output, which rounds to 1.
+        Unary::Tanh => 1.0,
+        Unary::Sigmoid => value,
+        Unary::Expm1 => 1.0 + want,
+        // The argument of an exponential is rounded.
+        Unary::Erf | Unary::Erfc => want.abs() * (1.0 + x * x),
+        Unary::Softplus => want.abs() * (1.0 + (a * x).abs()),
+        Unary::Celu => want.abs() * (1.0 + (x / a).abs()),
+        // x·c(x) has the slope c + x·c′.
+        Unary::Silu | Unary::Mish | Unary::Hardswish if x != 0.0 => product_terms(x, value, want),
+        Unary::Gelu if x != 0.0 => product_terms(x, value, want) * (1.0 + x * x / 2.0),
+        Unary::GeluTanh if x != 0.0 => product_terms(x, value, want) * (1.0 + (1.6 * x + 0.072 * x.powi(3)).abs()),
+        _ => want.abs(),
+    }
+}
+
+/// The size of the terms of the slope of x·c(x): c and x·c′.
+fn product_terms(x: f64, value: f64, want: f64) -> f64 {
+    let factor = value / x;
+    factor.abs() + (want - factor).abs()
 }
 
 /// Arithmetic with numbers, and conversion with its gradient.
