@@ -8,7 +8,7 @@ use syn::{
     parse_macro_input, spanned::Spanned,
 };
 
-/// Implements `kiln_nn::Module<B>`: every field is walked under its own name, in the order of declaration.
+/// Implements `kiln_nn::Walkable<B>`, by which the struct is a `Module<B>`: every field is walked under its own name, in the order of declaration.
 ///
 /// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
 /// an `Option`, `Vec`, array or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
@@ -157,13 +157,13 @@ mod tests {
         );
         assert!(a.is_some() && a < c, "{code}");
         assert!(!code.contains("self . b"), "{code}");
-        assert!(code.contains("Module < B > for Net < B >"), "{code}");
+        assert!(code.contains("Walkable < B > for Net < B >"), "{code}");
     }
 
     #[test]
     fn the_backend_is_found_wherever_it_is_bounded() {
         let code = expanded("struct Net<L, T>(L, Y<T>) where L: Layer<T>, T: kiln_nn::Backend;").unwrap();
-        assert!(code.contains("Module < T > for Net < L , T >"), "{code}");
+        assert!(code.contains("Walkable < T > for Net < L , T >"), "{code}");
         assert!(code.contains("field (\"1\" , & mut self . 1)"), "{code}");
     }
 
