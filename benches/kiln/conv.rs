@@ -2,40 +2,73 @@
 //! operations.
 
 use crate::measure;
-use criterion::{Criterion, Throughput};
-use kiln_benches::{CONVS, output, random};
-use kiln_core::ops::{ConvOps, ConvParams, Window};
-use kiln_core::{Result, Shape};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput};
+use kiln_benches::{CONVS, Conv, output, random};
+use kiln_core::ops::{ConvOps, ConvParams, ConvPass, Window};
+use kiln_core::{DType, Result, Shape};
 use kiln_cpu::Cpu;
+
+const PASSES: [(ConvPass, &str); 3] = [
+    (ConvPass::Forward, "conv-forward"),
+    (ConvPass::DataGrad, "conv-data-grad"),
+    (ConvPass::WeightGrad, "conv-weight-grad"),
+];
 
 pub(crate) fn run(c: &mut Criterion) -> Result<()> {
     let cpu = Cpu::new();
-    for pass in ["conv-forward", "conv-data-grad", "conv-weight-grad"] {
-        let mut group = c.benchmark_group(pass);
+    for (pass, name) in PASSES {
+        let mut group = c.benchmark_group(name);
         for s in CONVS {
-            let x_shape = Shape::new(&[s.batch, s.size, s.size, s.input])?;
-            let w_shape = Shape::new(&[s.output, s.kernel, s.kernel, s.input])?;
-            let (p, y_shape) = ConvParams::new("conv", &x_shape, &w_shape, &Window::new([s.kernel; 2]), 1)?;
-            let (x, w) = (random(&cpu, 0, x_shape.size())?, random(&cpu, 1, w_shape.size())?);
-            let (g, bias) = (random(&cpu, 2, y_shape.size())?, random(&cpu, 3, s.output)?);
-            let macs = y_shape.size() * s.kernel * s.kernel * s.input;
-            group.throughput(Throughput::Elements(2 * macs as u64));
-            match pass {
-                "conv-forward" => {
-                    let mut y = output(&cpu, y_shape.size())?;
-                    measure(&mut group, s.name, || cpu.conv(&p, &x, &w, Some(&bias), &mut y));
-                }
-                "conv-data-grad" => {
-                    let mut dx = output(&cpu, x_shape.size())?;
-                    measure(&mut group, s.name, || cpu.conv_data_grad(&p, &g, &w, &mut dx));
-                }
-                _ => {
-                    let mut dw = output(&cpu, w_shape.size())?;
-                    measure(&mut group, s.name, || cpu.conv_weight_grad(&p, &g, &x, &mut dw));
+            one(&mut group, &cpu, pass, &s, s.name.into())?;
+        }
+        group.finish();
+    }
+    // Each by every algorithm that supports it.
+    for (pass, name) in PASSES {
+        let mut group = c.benchmark_group(format!("algorithms/{name}"));
+        for s in CONVS {
+            for algorithm in Cpu::algorithms() {
+                let cpu = Cpu::builder().algorithm(algorithm)?.build();
+                let (p, _) = params(&s)?;
+                if cpu.conv_algorithm(&p, pass, DType::F32) == Some(algorithm) {
+                    one(&mut group, &cpu, pass, &s, format!("{}/{algorithm}", s.name))?;
                 }
             }
         }
         group.finish();
+    }
+    Ok(())
+}
+
+fn params(s: &Conv) -> Result<(ConvParams, Shape)> {
+    let x = Shape::new(&[s.batch, s.size, s.size, s.input])?;
+    let w = Shape::new(&[s.output, s.kernel, s.kernel, s.input])?;
+    ConvParams::new("conv", &x, &w, &Window::new([s.kernel; 2]), 1)
+}
+
+fn one(group: &mut BenchmarkGroup<'_, WallTime>, cpu: &Cpu, pass: ConvPass, s: &Conv, id: String) -> Result<()> {
+    let (p, y_shape) = params(s)?;
+    let (inputs, weights) = (
+        s.batch * s.size * s.size * s.input,
+        s.output * s.kernel * s.kernel * s.input,
+    );
+    let (x, w) = (random(cpu, 0, inputs)?, random(cpu, 1, weights)?);
+    let (g, bias) = (random(cpu, 2, y_shape.size())?, random(cpu, 3, s.output)?);
+    group.throughput(Throughput::Elements(p.flops()));
+    match pass {
+        ConvPass::Forward => {
+            let mut y = output(cpu, y_shape.size())?;
+            measure(group, id, || cpu.conv(&p, &x, &w, Some(&bias), &mut y));
+        }
+        ConvPass::DataGrad => {
+            let mut dx = output(cpu, inputs)?;
+            measure(group, id, || cpu.conv_data_grad(&p, &g, &w, &mut dx));
+        }
+        ConvPass::WeightGrad => {
+            let mut dw = output(cpu, weights)?;
+            measure(group, id, || cpu.conv_weight_grad(&p, &g, &x, &mut dw));
+        }
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use syn::{
     parse_macro_input, spanned::Spanned,
 };
 
-/// Implements `kiln_nn::Walkable<B>`, by which the struct is a `Module<B>`: every field is walked under its own name, in the order of declaration.
+/// Implements `kiln_nn::Walkable<B>`, by which the struct is a `Module<B>`: every field is walked under its own name, in the
+/// order of declaration.
 ///
 /// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
 /// an `Option`, `Vec`, array or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.

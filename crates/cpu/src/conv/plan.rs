@@ -96,16 +96,31 @@ impl Algorithm {
     }
 }
 
-/// The cheapest algorithm; of direct sums alone where they are to be `exact`.
-pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, exact: bool) -> Algorithm {
+/// The [names](Algorithm::name) of all algorithms.
+pub(crate) const NAMES: &[&str] = &[
+    "direct",
+    "depthwise",
+    "planar",
+    "packed columns",
+    "window columns",
+    "scatter",
+    "Winograd F(2×2, 3×3)",
+    "Winograd F(4×2, 3×3)",
+    "Winograd F(2×2, 3×3) transposed",
+    "Winograd F(4×2, 3×3) transposed",
+];
+
+/// The cheapest algorithm, or the cheapest of those named `prefer` if there is one; of direct sums alone where they are to be
+/// `exact`.
+pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, exact: bool, prefer: Option<&str>) -> Algorithm {
     let lanes = A::kernels().lanes;
     let all = Algorithm::all(pass, g).filter(|a| !exact || !matches!(a, Algorithm::Winograd(_)));
-    all.min_by_key(|a| a.cost(pass, g, lanes))
+    all.min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(pass, g, lanes)))
         .expect("scatter, or direct sums, compute every convolution")
 }
 
 impl Algorithm {
-    /// Its name in profiles.
+    /// The name in profiles.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Algorithm::Direct => "direct",

@@ -1,6 +1,6 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
-use crate::conv::plan::Algorithm;
+use crate::conv::plan::{Algorithm, NAMES, choose};
 use crate::conv::{Geometry, Operands, naive};
 use crate::epilogue::Epilogue;
 use crate::ops::conv as ops;
@@ -159,6 +159,8 @@ fn check_every_algorithm(conv: &Conv) {
         .enumerate()
     {
         for algorithm in Algorithm::all(pass, &geometry) {
+            let named = choose::<f64>(pass, &geometry, false, Some(algorithm.name()));
+            assert!(NAMES.contains(&named.name()) && named.name() == algorithm.name());
             let mut got = vec![f64::NAN; outputs[op]];
             let to = &mut got;
             let outcome = match pass {
@@ -178,6 +180,27 @@ fn check_every_algorithm(conv: &Conv) {
                 );
             }
         }
+    }
+}
+
+/// A CPU that is asked for an algorithm takes it, and one that there is not is refused with those that there are.
+#[test]
+fn algorithms_are_asked_for_by_name() {
+    let refused = Cpu::builder().algorithm("fft").unwrap_err().to_string();
+    assert!(
+        refused.contains("fft") && refused.contains("scatter") && refused.contains("packed by task"),
+        "{refused}"
+    );
+    let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+    let window = Window::new([5, 5]);
+    let (p, _) = ConvParams::new("conv", &shape(&[2, 9, 9, 3]), &shape(&[8, 5, 5, 3]), &window, 1).unwrap();
+    for name in ["direct", "packed columns", "window columns", "scatter"] {
+        let cpu = Cpu::builder().algorithm(name).unwrap().build();
+        let taken = |pass| cpu.conv_algorithm(&p, pass, DType::F32) == Some(name);
+        assert!(
+            [Pass::Forward, Pass::DataGrad, Pass::WeightGrad].into_iter().any(taken),
+            "{name}"
+        );
     }
 }
 

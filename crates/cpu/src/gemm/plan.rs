@@ -155,17 +155,44 @@ impl Algorithm {
     }
 }
 
-/// The cheapest algorithm.
-pub(crate) fn choose<A: Gemm>(s: &GemmShape) -> Algorithm {
+/// The [names](Algorithm::name) of all algorithms.
+pub(crate) const NAMES: &[&str] = &[
+    "packed",
+    "packed by task",
+    "unpacked",
+    "small m",
+    "induced transpose",
+    "split k",
+];
+
+/// The cheapest algorithm, or the one named `prefer` if it supports the shape.
+pub(crate) fn choose<A: Gemm>(s: &GemmShape, prefer: Option<&str>) -> Algorithm {
     let lanes = A::kernels().lanes;
     Algorithm::all(s)
-        .min_by_key(|a| a.cost(s, lanes))
+        .min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(s, lanes)))
         .expect("packed panels compute every product")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_algorithm_that_is_preferred_is_taken_where_it_can_be() {
+        let s = GemmShape {
+            m: 4,
+            n: 8,
+            k: 5000,
+            trans_a: false,
+            trans_b: true,
+        };
+        let all: Vec<&str> = Algorithm::all(&s).map(Algorithm::name).collect();
+        for &name in NAMES {
+            let chosen = choose::<f32>(&s, Some(name)).name();
+            assert_eq!(chosen == name, all.contains(&name), "{name}");
+        }
+        assert!(all.iter().all(|name| NAMES.contains(name)) && all.len() > 3, "{all:?}");
+    }
 
     #[test]
     fn choices_follow_the_measurements() {

@@ -64,11 +64,11 @@ impl ConvOps for Cpu {
     }
 
     fn conv_algorithm(&self, p: &ConvParams, pass: Pass, dtype: DType) -> Option<&'static str> {
-        let (g, exact) = (Geometry::new(p), self.convolves_exactly());
+        let (g, exact, prefer) = (Geometry::new(p), self.convolves_exactly(), self.preferred_algorithm());
         let algorithm = match dtype {
             _ if g.empty() => return None,
-            DType::F64 => choose::<f64>(pass, &g, exact),
-            _ => choose::<f32>(pass, &g, exact),
+            DType::F64 => choose::<f64>(pass, &g, exact, prefer),
+            _ => choose::<f32>(pass, &g, exact, prefer),
         };
         Some(algorithm.name())
     }
@@ -113,8 +113,9 @@ fn cheapest<A: Scalar>(
     to: &mut [A],
     run: impl Fn(Algorithm, &mut [A]) -> Result<Outcome>,
 ) -> Result<()> {
-    if let Outcome::NotFinite = run(choose::<A>(pass, g, cpu.convolves_exactly()), to)? {
-        run(choose::<A>(pass, g, true), to)?;
+    let prefer = cpu.preferred_algorithm();
+    if let Outcome::NotFinite = run(choose::<A>(pass, g, cpu.convolves_exactly(), prefer), to)? {
+        run(choose::<A>(pass, g, true, prefer), to)?;
     }
     Ok(())
 }

@@ -34,8 +34,8 @@ impl MatmulOps for Cpu {
         let shape = GemmShape::new(p);
         let algorithm = match dtype {
             _ if shape.m == 0 || shape.n == 0 => return None,
-            DType::F64 => plan::choose::<f64>(&shape),
-            _ => plan::choose::<f32>(&shape),
+            DType::F64 => plan::choose::<f64>(&shape, self.preferred_algorithm()),
+            _ => plan::choose::<f32>(&shape, self.preferred_algorithm()),
         };
         Some(algorithm.name())
     }
@@ -79,7 +79,7 @@ fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Optio
         activation: p.activation(),
     };
     let blocking = Blocking::this::<A>();
-    let algorithm = plan::choose::<A>(&shape);
+    let algorithm = plan::choose::<A>(&shape, cpu.preferred_algorithm());
     let one = |batch: usize, c: &mut [A]| {
         let product = Product::new(
             shape,

@@ -23,7 +23,7 @@ pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
 /// True if the convolution alone would use Winograd's algorithm in f32.
 pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
     let exact = cpu.convolves_exactly();
-    !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact), Algorithm::Winograd(_))
+    !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact, None), Algorithm::Winograd(_))
 }
 
 /// The largest number of elements of the convolution's result in a part: half of an L2 cache.
@@ -105,7 +105,7 @@ impl BatchSplit {
     fn is_planar<A: Scalar>(&self, p: &ConvPoolParams) -> bool {
         has_relu_or_none(p)
             && is_2x2_stride2(&self.pool)
-            && matches!(choose::<A>(Pass::Forward, &self.conv, true), Algorithm::Planar)
+            && matches!(choose::<A>(Pass::Forward, &self.conv, true, None), Algorithm::Planar)
     }
 
     /// The name of the forward algorithm in profiles.
