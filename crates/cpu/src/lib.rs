@@ -8,6 +8,7 @@
 //! parent made a [`Cpu`] before it forked. If another thread was inside an op during the fork, locks of that op may stay
 //! taken. The workers of a data loader are not there either: a child has to start its own epoch.
 
+mod algorithms;
 mod conv;
 mod dispatch;
 mod epilogue;

@@ -3,9 +3,9 @@
 use crate::fork::first_process;
 use crate::memory::Pool;
 use crate::parallel::{copy_bytes, try_each};
-use crate::{CpuBuffer, conv, gemm, interrupt};
+use crate::{CpuBuffer, interrupt};
 use kiln_core::ops::Op;
-use kiln_core::{Buffer, DType, Error, Interrupt, MemoryStats, Result, Runtime, checks};
+use kiln_core::{Buffer, DType, Interrupt, MemoryStats, Result, Runtime, checks};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default)]
 pub struct CpuBuilder {
     exact_convolutions: bool,
-    algorithm: Option<&'static str>,
+    pub(crate) algorithm: Option<&'static str>,
 }
 
 impl CpuBuilder {
@@ -33,20 +33,6 @@ impl CpuBuilder {
     pub fn exact_convolutions(mut self, exact: bool) -> Self {
         self.exact_convolutions = exact;
         self
-    }
-
-    /// Computes every product and convolution that the algorithm of this name supports by it, and the others as usual; one of
-    /// [`Cpu::algorithms`]. This is for benchmarks and tests: by default each is computed by the algorithm that is estimated to be
-    /// the fastest.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for another name.
-    pub fn algorithm(mut self, name: &str) -> Result<Self> {
-        let known = Cpu::algorithms().find(|known| *known == name);
-        let listed = || Cpu::algorithms().collect::<Vec<_>>().join(", ");
-        self.algorithm =
-            Some(known.ok_or_else(|| Error::invalid("cpu", "algorithm", name, format!("one of {}", listed())))?);
-        Ok(self)
     }
 
     /// Creates the [`Cpu`], with an allocator of its own.
@@ -85,12 +71,6 @@ impl Cpu {
     /// Returns a builder for a CPU with other options than those of [`Cpu::new`].
     pub fn builder() -> CpuBuilder {
         CpuBuilder::default()
-    }
-
-    /// The names of the algorithms of products and of convolutions, as profiles print them.
-    pub fn algorithms() -> impl Iterator<Item = &'static str> {
-        let names = gemm::plan::NAMES.iter().chain(conv::plan::NAMES);
-        names.copied()
     }
 
     /// The algorithm that [`CpuBuilder::algorithm`] asks for.
