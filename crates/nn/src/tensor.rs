@@ -161,7 +161,8 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         None
     }
 
-    /// Whether [`RuleContext::output`] is wanted. (A rule cannot hold its own output: the two would keep each other.)
+    /// True if the rule reads [`RuleContext::output`]. A rule cannot hold its own output, because the two would keep each other
+    /// alive.
     fn saves_output(&self) -> bool {
         false
     }
@@ -179,7 +180,7 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     }
 }
 
-/// What a rule is given.
+/// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
 pub struct RuleContext<'a, B: Backend> {
     /// The gradient of the op's output.
     pub grad: &'a Tensor<B>,
@@ -201,15 +202,15 @@ impl<B: Backend> RuleContext<'_, B> {
     /// The op's output, tracked.
     ///
     /// # Panics
-    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros the gradient [has already](Self::relu_masked): a bug in the
-    /// rule.
+    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros the gradient [has already](Self::relu_masked): a
+    /// bug in the rule.
     pub fn output(&self) -> &Tensor<B> {
         self.output
             .as_ref()
             .unwrap_or_else(|| unreachable!("a rule that reads its output says so in saves_output"))
     }
 
-    /// Whether the gradient of input `i` is wanted.
+    /// True if the gradient of input `i` is wanted.
     pub fn needs(&self, i: usize) -> bool {
         self.needs.get(i).copied().unwrap_or(false)
     }
@@ -226,7 +227,8 @@ impl<B: Backend> RuleContext<'_, B> {
     }
 }
 
-/// What backward needs of an op; dropped once used, unless the graph is retained.
+/// The rule of an op with its inputs and output, as the backward pass needs them; dropped once used, unless the graph is
+/// retained.
 pub(crate) struct Saved<B: Backend> {
     rule: Box<dyn Rule<B>>,
     pub(crate) inputs: Vec<Option<Arc<Node<B>>>>,
@@ -321,7 +323,7 @@ impl<B: Backend> Node<B> {
         })
     }
 
-    /// What gradients are filed under.
+    /// The identifier under which [`Gradients`](crate::Gradients) holds the tensor's gradient.
     pub fn id(&self) -> NodeId {
         self.id
     }

@@ -33,9 +33,7 @@ impl Along {
     pub(super) fn padded(&self) -> u64 {
         self.input + 2 * self.padding
     }
-}
 
-impl Along {
     fn new(p: &WindowParams, i: usize) -> Self {
         let at = |sizes: [u32; 3]| u64::from(sizes[i]);
         Along {

@@ -4,12 +4,12 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 
-/// What remains to be dropped, if a drop is under way.
+/// The values that are still to be dropped, while a drop is under way.
 type Remains = RefCell<Option<Vec<Box<dyn Any>>>>;
 
 thread_local! {
-    /// What remains to be dropped while a long chain of nodes comes apart; `None` outside of that, so there is nothing to drop
-    /// at the end of the thread: without a destructor of its own this is there for the destructors of other thread-locals.
+    /// The values of a long chain that are still to be dropped; `None` outside of such a drop, so nothing is left at the end of
+    /// the thread. It has no destructor of its own, so that the destructors of other thread-locals can use it.
     static REMAINS: ManuallyDrop<Remains> = const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
