@@ -6,8 +6,10 @@
 pub mod nets;
 
 use kiln_core::philox::{Key, uniform};
-use kiln_core::{DType, Result, Runtime};
+use kiln_core::{Backend, DType, Result, Runtime};
 use kiln_cpu::{Cpu, CpuBuffer};
+use kiln_nn::optim::Adam;
+use kiln_nn::{Gradients, Optimizer, Param, Rng, Tensor};
 
 /// A convolution of one of the nets, stride 1 and no padding.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,23 @@ pub fn random(cpu: &Cpu, stream: u32, len: usize) -> Result<CpuBuffer> {
 /// Memory that could not be had.
 pub fn output(cpu: &Cpu, len: usize) -> Result<CpuBuffer> {
     cpu.alloc(DType::F32, len)
+}
+
+/// Steps of Adam over random parameters of these lengths, with its default options.
+///
+/// # Errors
+/// Memory that could not be had, here and in the steps.
+pub fn adam<B: Backend>(backend: &B, lens: &[usize]) -> Result<impl FnMut() -> Result<()>> {
+    let mut rng = Rng::new(0);
+    let mut uniform = |len| Tensor::uniform(backend, &[len], DType::F32, -1.0, 1.0, &mut rng);
+    let params = lens.iter().map(|&len| Ok(Param::new(uniform(len)?)));
+    let mut params: Vec<Param<B>> = params.collect::<Result<_>>()?;
+    let mut grads = Gradients::default();
+    for (param, &len) in params.iter().zip(lens) {
+        grads.insert(param, uniform(len)?)?;
+    }
+    let mut adam = Adam::new(1e-3);
+    Ok(move || adam.step(&mut params, &grads))
 }
 
 /// The README's example compiles and runs: this crate may depend on all that it names.

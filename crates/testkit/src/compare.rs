@@ -14,7 +14,7 @@ pub(crate) fn unit(dtype: DType) -> f64 {
 }
 
 /// The smallest number of a dtype that has all its digits. Below it a rounding moves a number by as much as it moves this one.
-fn smallest_normal(dtype: DType) -> f64 {
+pub(crate) fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-14),
         DType::F64 => f64::MIN_POSITIVE,

@@ -6,6 +6,7 @@
 //! a bound derived from their rounding. [`conformance`] compares two backends on one case.
 
 pub mod array;
+mod bounded;
 mod case;
 mod compare;
 mod conformance;

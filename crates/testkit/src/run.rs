@@ -9,6 +9,7 @@ use kiln_core::{Backend, DType, Result};
 use kiln_nn::no_grad;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
+use std::fmt::Debug;
 
 /// Cases a property tries by default.
 const CASES: u32 = 48;
@@ -28,6 +29,14 @@ pub fn check<B: Backend, C: Case + 'static>(backend: &B, strategy: impl Strategy
 /// # Panics
 /// With the smallest failing case.
 pub fn check_with<B: Backend, C: Case + 'static>(cases: u32, backend: &B, strategy: impl Strategy<Value = C>) {
+    each(cases, strategy, |case| prove(backend, case));
+}
+
+/// Runs `proof` on `cases` cases of `strategy`, fewer where `PROPTEST_CASES` says so.
+///
+/// # Panics
+/// With the smallest failing case.
+pub(crate) fn each<C: Debug>(cases: u32, strategy: impl Strategy<Value = C>, proof: impl Fn(&C)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     let config = Config {
         cases: asked.map_or(cases, |n: u32| n.min(cases)),
@@ -35,7 +44,7 @@ pub fn check_with<B: Backend, C: Case + 'static>(cases: u32, backend: &B, strate
         ..Config::default()
     };
     let outcome = TestRunner::new(config).run(&strategy, |case| {
-        prove(backend, &case);
+        proof(&case);
         Ok(())
     });
     if let Err(e) = outcome {

@@ -32,6 +32,7 @@ macro_rules! every_suite {
             ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
             ops::norm { batch_norm, batch_norm_eval, layer_norm, rms_norm, group_norm, instance_norm, refused }
+            ops::optim { sgd, adam, rmsprop, adagrad }
             ops::pool { max_pool, avg_pool, adaptive_avg_pool, ties_and_nan, refused }
             ops::random { distributions, dropout, bad_input }
             ops::reduce { sum_and_mean, extremes, var_and_std, norms, along_one_axis, ties_and_limits, refused }

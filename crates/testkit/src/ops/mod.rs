@@ -8,6 +8,7 @@ pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod optim;
 pub mod pool;
 pub mod random;
 pub mod reduce;
