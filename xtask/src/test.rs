@@ -94,8 +94,10 @@ const CHECKED: [&str; 9] = [
     "emulated", "large", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
 ];
 
-/// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well.
-const WITHOUT_CUDA: [&str; 3] = ["--no-fail-fast", "--package", "kiln-cli"];
+/// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well. Chosen by its targets
+/// and not as a package: cargo unites the features of dependencies over the packages that are chosen, and would build all of
+/// them anew for other features.
+const WITHOUT_CUDA: [&str; 6] = ["--no-fail-fast", "--workspace", "--bin", "kiln", "--test", "suite"];
 
 /// The packages to build: all, or all but those that nvcc compiles.
 pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {

@@ -146,7 +146,7 @@ fn check<B: Backend, F: Formula>(backend: &B, formulas: impl Strategy<Value = F>
     );
     let rates = prop::collection::vec(prop::sample::select(vec![0.1, 0.02, 0.0]), 1..5);
     let runs = (formulas, sizes, rates, options).prop_flat_map(|(formula, sizes, rates, options)| {
-        let all = move || sizes.iter().map(|size| values(size)).collect::<Vec<_>>();
+        let all = move || sizes.iter().map(values).collect::<Vec<_>>();
         let steps: Vec<_> = rates.into_iter().map(|lr| (Just(lr), all())).collect();
         (all(), steps).prop_map(move |(params, steps)| Run {
             formula: formula.clone(),
