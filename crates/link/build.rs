@@ -1,4 +1,4 @@
-//! Makes what `-lcuda` finds, and one trampoline for every symbol of `symbols.txt`.
+//! Makes the library that `-lcuda` finds, and one trampoline for every symbol of `symbols.txt`.
 //!
 //! `libcuda.a` is an archive without members: it satisfies the linker's search for the library, ahead of any real one,
 //! and the functions themselves come with this crate. No C compiler is needed.
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("libcuda.a"), b"!<arch>\n")?;
     println!("cargo:rustc-link-search=native={}", out.display());
-    // A crate that depends on cust hands this on from a build script of its own: its folders come before cust's.
+    // A crate that depends on cust passes this on from its own build script, whose folders come before cust's.
     println!("cargo:lib={}", out.display());
 
     let list = fs::read_to_string(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("symbols.txt"))?;

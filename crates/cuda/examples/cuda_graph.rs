@@ -1,4 +1,4 @@
-//! A training step that is recorded once and from then on one launch, by hand: `Trainer` does the same by itself.
+//! A training step that is recorded once and from then on launched as one graph, by hand; `Trainer` does this by itself.
 //! `cargo run --release -p kiln-cuda --example cuda_graph`
 
 use kiln_core::Runtime;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Trains for this many steps; the losses of the first and the last.
+/// Trains for this many steps and returns the losses of the first and the last.
 pub(crate) fn run(cuda: &Cuda, steps: usize) -> Result<[f64; 2], Box<dyn Error>> {
     let init = &mut Init::new(cuda, 0);
     let mut model = Sequential::new()
@@ -60,8 +60,8 @@ pub(crate) fn run(cuda: &Cuda, steps: usize) -> Result<[f64; 2], Box<dyn Error>>
     optimizer.count(&applied);
     let first = loss.item()?;
 
-    // The second is recorded, and runs once. What changes from step to step goes through memory that stays where it is: the
-    // batch is written over the one before, and `prepare` writes the learning rate and its like.
+    // The second is recorded, and runs once. Values that change from step to step lie in memory that stays where it is: the
+    // batch is written over the one before, and `prepare` writes the learning rate and the optimizer's other scalars.
     next()?.write_to(&mut batch)?;
     optimizer.prepare(&model)?;
     let mut made = None;

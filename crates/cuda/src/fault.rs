@@ -1,4 +1,4 @@
-//! What kernels report: the host's side of `kernels/src/common/fault.cuh`.
+//! Faults that kernels report: the host's side of `kernels/src/common/fault.cuh`.
 
 use bytemuck::{Pod, Zeroable};
 use kiln_core::Error;

@@ -8,10 +8,10 @@
 //! # Ok::<(), kiln_core::Error>(())
 //! ```
 //!
-//! A [`Cuda`] owns one compute stream; ops return as soon as they are queued there, and `download` and `sync` wait. What
-//! a kernel alone can see (an index outside its range) is reported by the next of those. [`Options::blocking`] waits after
-//! every op, so that an error names the op it came from. Computations are in f32 and deterministic: the same call gives
-//! the same bits on the same device.
+//! A [`Cuda`] owns one compute stream; ops return as soon as they are queued there, and `download` and `sync` wait. An
+//! error that only a kernel can see (an index outside its range) is reported by the next of those. [`Options::blocking`]
+//! waits after every op, so that an error names the op it came from. Computations are in f32 and deterministic: the same
+//! call gives the same bits on the same device.
 
 mod buffer;
 mod error;

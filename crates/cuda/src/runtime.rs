@@ -55,7 +55,7 @@ pub struct CudaGraph {
     exec: GraphExec,
     kernels: usize,
     _pool: PrivatePool,
-    /// Its kernels report to this handle's memory, and their buffers go back in the order of its stream.
+    /// The kernels report faults to this handle's memory, and their buffers go back in the order of its stream.
     owner: Cuda,
 }
 
@@ -108,7 +108,7 @@ impl Cuda {
         }
     }
 
-    /// The device's context, for work beside the backend's.
+    /// The device's context, for work that is not the backend's.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
@@ -118,7 +118,7 @@ impl Cuda {
         &self.0.stream
     }
 
-    /// The options it was made with.
+    /// The options that this device was opened with.
     pub fn options(&self) -> &Options {
         &self.0.options
     }
@@ -128,7 +128,7 @@ impl Cuda {
         self.0.launches.load(Ordering::Relaxed)
     }
 
-    /// Multiprocessors of the device: what grids are sized by.
+    /// Multiprocessors of the device, by which grids are sized.
     pub(crate) fn multiprocessors(&self) -> u32 {
         self.0.context.info().multiprocessors
     }
@@ -174,7 +174,7 @@ impl Cuda {
         Ok(function)
     }
 
-    /// Waits for all work and reports what kernels found.
+    /// Waits for all work and reports the faults that kernels found.
     pub(crate) fn wait(&self) -> Result<()> {
         self.refuse_in_capture("waiting")?;
         self.check(self.0.stream.synchronize())?;
@@ -279,10 +279,10 @@ impl Runtime for Cuda {
 
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<CudaGraph>> {
         self.refuse_in_capture("a second capture")?;
-        // Giving memory back waits for the context, which is an error for both while another thread records on it.
+        // Memory is given back after waiting for the context, which fails, for both, while another thread records on it.
         let _turn = lock(&RECORDING);
         self.wait()?;
-        // The recording gets memory of its own; what steps before it have left behind would only lie beside it.
+        // The recording gets memory of its own; blocks cached by the steps before would only lie idle beside it.
         self.check(self.0.pool.release_cached())?;
         let pool = self.0.pool.private();
         let entered = self.0.pool.enter(&pool);

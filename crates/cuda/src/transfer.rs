@@ -1,16 +1,16 @@
 //! Uploads beside the computation.
 //!
-//! The next batch is copied while the step before still runs: the host writes into pinned memory and goes on, a stream of
-//! its own takes it to the device, and the computing stream copies it over its destination in turn. The host waits only
-//! when it is [`SLOTS`] uploads ahead.
+//! The next batch is copied while the step before still runs: the host writes it into pinned memory and goes on, a separate
+//! stream copies it to the device, and the compute stream then copies it to its destination, in stream order. The host waits
+//! only when it is [`SLOTS`] uploads ahead.
 
 use kiln_device::{Block, Context, Event, Pinned, Pool, Priority, Result, Stream};
 
-/// Uploads under way at a time.
+/// The most uploads under way at a time.
 const SLOTS: usize = 4;
-/// Smaller ones are staged by the computing stream itself, which is no slower.
+/// Uploads up to this many bytes are staged by the compute stream itself, which is no slower.
 const SMALLEST: usize = 64 << 10;
-/// Larger ones are rare (weights, whole datasets), and not worth as much pinned memory.
+/// Uploads beyond this many bytes are rare (weights, whole datasets), and not worth as much pinned memory.
 const LARGEST: usize = 64 << 20;
 
 /// Memory that one upload passes through.
@@ -18,13 +18,13 @@ const LARGEST: usize = 64 << 20;
 struct Slot {
     host: Pinned,
     device: Block,
-    /// The device has its bytes.
+    /// Recorded when the bytes have arrived on the device.
     arrived: Event,
-    /// They were copied to where they belong.
+    /// Recorded when the bytes were copied to their destination.
     used: Event,
 }
 
-/// The way of large uploads.
+/// The stream and the slots that large uploads pass through.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     stream: Option<Stream>,
@@ -33,12 +33,12 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Whether an upload of `bytes` goes this way.
+    /// True if an upload of `bytes` goes through a slot.
     pub(crate) fn takes(bytes: usize) -> bool {
         bytes > SMALLEST && bytes <= LARGEST
     }
 
-    /// Copies `src` to the beginning of `to`, in the order of `compute`; returns once `src` was read.
+    /// Copies `src` to the beginning of `to`, in the order of `compute`; returns once `src` has been read.
     pub(crate) fn upload(
         &mut self,
         context: &Context,
@@ -57,7 +57,7 @@ impl Transfers {
                     used: Event::new(context)?,
                 });
             }
-            // A block may have been freed while work that uses it still waits on the computing stream.
+            // A block from the pool may have been freed while work that uses it is still queued on the compute stream.
             compute.synchronize()?;
         }
         let stream = match &mut self.stream {
@@ -66,7 +66,7 @@ impl Transfers {
         };
         let slot = &mut self.slots[self.next % SLOTS];
         self.next = (self.next + 1) % SLOTS;
-        // Waits until the device has read what was here.
+        // Wait until the device has read the previous upload of this slot.
         slot.host[..src.len()].copy_from_slice(src);
         stream.wait(&slot.used)?;
         stream.upload_pinned(&slot.host, &mut slot.device, 0)?;

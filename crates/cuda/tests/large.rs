@@ -1,15 +1,15 @@
-//! Tensors of more elements than 32 bits count: what is stored at their end neither lands at their beginning nor is read
-//! from there. The emulated driver takes pages for what is touched alone, so that this needs no such memory.
+//! Tensors with more elements than 32 bits can count: an element stored at their end neither lands at their beginning nor is
+//! read from there. The emulated driver takes memory only for pages that are touched, so this needs little of it.
 
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{DType, Runtime, Shape};
 use kiln_cuda::{Cuda, CudaBuffer};
 
-/// Odd, so that no kernel takes several elements for one and counts fewer.
+/// Odd, so that no kernel takes several elements as one and counts fewer.
 const WIDTH: usize = 129;
 const ROWS: usize = (1 << 32) / WIDTH + 4;
 const _: () = assert!((ROWS - 3) * WIDTH > 1 << 32);
-/// Of an element of bf16.
+/// Bytes of an element of bf16.
 const BYTES: usize = 2;
 
 /// The bf16 of a small whole number.

@@ -52,7 +52,7 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
     })
 }
 
-/// What the type calls itself.
+/// The name that errors and summaries give the type.
 fn kind(input: &DeriveInput) -> Result<Tokens> {
     let name = input.ident.to_string();
     let mut kind = quote! { #name };

@@ -1,4 +1,4 @@
-//! What captured work uses, kept for as long as it may run again.
+//! Memory and kernels that captured work uses, kept for as long as it may run again.
 
 use crate::capture_count::Counted;
 use crate::module::Function;
@@ -6,7 +6,7 @@ use crate::pool::{Block, Held, Room};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a graph reads, writes and runs.
+/// The memory that a graph reads and writes, and the kernels that it runs.
 ///
 /// Blocks that lie in a private pool are kept by keeping that pool: it gives nothing back to others, and a block that is
 /// dropped within a capture makes room for the next one there.
@@ -28,8 +28,8 @@ impl Kept {
 
 /// The captures that are under way in this process.
 ///
-/// A stream that an event makes part of another one's capture has no capture of its own. What is captured is therefore kept by
-/// all that are under way, of which there is nearly always one: to keep too much is sound.
+/// A stream that an event makes part of another one's capture has no capture of its own. A captured block or kernel is
+/// therefore kept by all captures under way, of which there is nearly always one: keeping too much is sound.
 static ACTIVE: Mutex<Vec<Arc<Kept>>> = Mutex::new(Vec::new());
 
 fn active() -> MutexGuard<'static, Vec<Arc<Kept>>> {
@@ -64,12 +64,12 @@ impl Drop for Capture {
     }
 }
 
-/// Whether any stream of the process is captured.
+/// True if any stream of the process is captured.
 pub(crate) fn under_way() -> bool {
     !active().is_empty()
 }
 
-/// Keeps a block for what is captured now.
+/// Keeps a block for the captures under way.
 pub(crate) fn keep(block: &Block) {
     for kept in active().iter() {
         let mut things = kept.things();
@@ -83,7 +83,7 @@ pub(crate) fn keep(block: &Block) {
     }
 }
 
-/// Keeps a kernel for what is captured now.
+/// Keeps a kernel for the captures under way.
 pub(crate) fn keep_function(function: &Function) {
     for kept in active().iter() {
         kept.things()

@@ -1,4 +1,4 @@
-//! How many streams of the process are captured.
+//! The number of streams of the process that are captured.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,16 +8,17 @@ fn under_way() -> MutexGuard<'static, usize> {
     UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `f` with no stream of the process captured: none begins meanwhile. `None`, without running it, if one is captured.
+/// Runs `f` while no stream of the process is captured, and keeps captures from beginning meanwhile. `None`, without running
+/// `f`, if a stream is captured.
 ///
-/// Waiting for a whole context is such an `f`: the driver refuses it while any stream of the context is captured, and makes the
-/// capture worthless, whichever thread captures.
+/// `f` may then wait for a whole context: the driver refuses that while any stream of the context is captured, and
+/// invalidates the capture, whichever thread captures.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> Option<R> {
     let under_way = under_way();
     (*under_way == 0).then(f)
 }
 
-/// One capture more, from before it begins until this is dropped.
+/// Counts one capture, from before it begins until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(());
 

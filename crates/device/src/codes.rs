@@ -1,5 +1,5 @@
-//! Names and meanings of the driver's result codes, as of CUDA 13. A table of our own: the driver's functions for this
-//! need a driver, and a code from a newer one must still print.
+//! Names and meanings of the driver's result codes, as of CUDA 13. This table replaces the driver's own functions, which
+//! need a driver; a code from a newer driver still prints.
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: i32 = 2;

@@ -5,8 +5,8 @@ use crate::ffi::{self, call};
 use crate::info::{DeviceInfo, find};
 use std::sync::Arc;
 
-/// A device's primary context, the one that other CUDA libraries in the process use too. Clones are the same context;
-/// it is released with the last of them and of the objects made in it.
+/// A device's primary context, which other CUDA libraries in the process use too. Clones are the same context; it is
+/// released when the last clone and the last object made in it are dropped.
 #[derive(Clone, Debug)]
 pub struct Context(Arc<Inner>);
 
@@ -26,7 +26,7 @@ impl Context {
     /// The context of the device of this number, from zero.
     ///
     /// # Errors
-    /// [`Error::NoDriver`] with what was tried, [`Error::NoSuchDevice`], or the driver's error.
+    /// [`Error::NoDriver`] with the files that were tried, [`Error::NoSuchDevice`], or the driver's error.
     pub fn new(ordinal: usize) -> Result<Self> {
         let (info, device) = find(ordinal)?;
         let mut raw = std::ptr::null_mut();
@@ -37,7 +37,7 @@ impl Context {
         Ok(context)
     }
 
-    /// What the device is.
+    /// The properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
@@ -67,8 +67,8 @@ impl Context {
         Ok(self.memory()?.0)
     }
 
-    /// Waits until all work of this context is done. Not while any stream of it is captured, by whichever thread: that is an
-    /// error, and makes the capture worthless.
+    /// Waits until all work of this context is done. While any stream of it is captured, by whichever thread, this is an error
+    /// and invalidates the capture.
     ///
     /// # Errors
     /// The driver's, among them those of kernels that ran earlier.
@@ -78,7 +78,7 @@ impl Context {
         unsafe { call!(cuCtxSynchronize()) }
     }
 
-    /// Whether kernels here can reach the other device's memory.
+    /// True if kernels on this device can reach the other device's memory.
     ///
     /// # Errors
     /// The driver's.
@@ -92,7 +92,8 @@ impl Context {
         Ok(can != 0)
     }
 
-    /// Lets kernels here reach the other device's memory. Copies between devices need it no more than they gain by it.
+    /// Lets kernels on this device reach the other device's memory. Copies between devices work without it; with it they need
+    /// not pass through the host (CUDA C++ Programming Guide).
     ///
     /// # Errors
     /// The driver's, if the devices cannot. Enabling twice is no error.
@@ -108,7 +109,7 @@ impl Context {
         }
     }
 
-    /// Makes this context the calling thread's.
+    /// Makes this context current on the calling thread.
     pub(crate) fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained until the last clone is dropped.
         unsafe { call!(cuCtxSetCurrent(self.0.raw)) }
@@ -131,7 +132,7 @@ impl Context {
         self.0.raw == other.0.raw
     }
 
-    /// That the other object is of this stream's device.
+    /// An error unless `other`, the context of the other object, is of this device.
     pub(crate) fn expect(&self, call: &'static str, other: &Context) -> Result<()> {
         if self.same(other) {
             return Ok(());

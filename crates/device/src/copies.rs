@@ -9,7 +9,7 @@ use crate::staging::STAGED;
 use crate::stream::{Stream, Turn};
 use std::sync::PoisonError;
 
-/// That bytes `offset..offset + len` lie in a block of `size`.
+/// An error unless bytes `offset..offset + len` lie in a block of `size`.
 fn within(call: &'static str, offset: usize, len: usize, size: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
@@ -23,7 +23,7 @@ fn within(call: &'static str, offset: usize, len: usize, size: usize) -> Result<
 }
 
 impl Stream {
-    /// An event behind the work that the stream has now.
+    /// An event after the work that the stream has now.
     fn recorded(&self) -> Result<Event> {
         let event = Event::new(self.context())?;
         self.record(&event)?;
@@ -227,7 +227,7 @@ impl Stream {
         Ok(block.ptr() + offset as u64)
     }
 
-    /// An error while the stream is captured; otherwise it is not until the guard is dropped.
+    /// An error while the stream is captured; otherwise no capture of it begins until the guard is dropped.
     fn refuse_in_capture(&self, call: &'static str) -> Result<Turn<'_>> {
         let turn = self.turn();
         if !self.capturing()? {
@@ -241,7 +241,7 @@ impl Stream {
         })
     }
 
-    /// If an event could not be set behind a copy, the copy has to be waited for.
+    /// Waits for a copy if no event could be recorded after it.
     fn settle(&self, noted: Result<()>) -> Result<()> {
         noted.or_else(|_| self.synchronize())
     }

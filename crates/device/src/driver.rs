@@ -1,4 +1,4 @@
-//! Which driver is in use.
+//! The driver in use.
 
 use crate::error::{Error, Result, check};
 use crate::ffi;
@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 pub struct DriverInfo {
     /// The file that it was loaded from.
     pub path: PathBuf,
-    /// The newest CUDA that it supports, major and minor.
+    /// The newest CUDA version that it supports, major and minor.
     pub version: (u32, u32),
-    /// Functions that programs of today may call and this driver lacks.
+    /// Functions of [`kiln_link::symbols`] that this driver lacks.
     pub missing: Vec<&'static str>,
 }
 
 /// Names the file to load as the driver, before anything else of this crate is called. The environment variable
-/// `KILN_CUDA_DRIVER` has the last word if it is set.
+/// `KILN_CUDA_DRIVER` takes precedence if it is set.
 ///
 /// # Errors
 /// If another driver is loaded already; naming the same one again is no error.
@@ -25,13 +25,13 @@ pub fn set_driver(path: impl AsRef<Path>) -> Result<()> {
     kiln_link::set_driver(path).map_err(|e| Error::DriverLoaded { reason: e.to_string() })
 }
 
-/// Loads and initialises the driver, and says which it is.
+/// Loads and initialises the driver, and describes it.
 ///
 /// # Errors
-/// [`Error::NoDriver`] with what was tried; the driver's own code if it does not start.
+/// [`Error::NoDriver`] with the files that were tried; the driver's own code if it does not start.
 pub fn driver() -> Result<DriverInfo> {
     match initialize() {
-        // A driver without a device is a driver.
+        // A driver without a device is not an error.
         Ok(())
         | Err(Error::Driver {
             code: ffi::NO_DEVICE, ..
@@ -49,7 +49,7 @@ pub fn driver() -> Result<DriverInfo> {
     })
 }
 
-/// Loads and initialises the driver once. A failure is not remembered: a driver may be named after it.
+/// Loads and initialises the driver once. A failure is not remembered: a driver may be named afterwards.
 pub(crate) fn initialize() -> Result<()> {
     static DONE: OnceLock<()> = OnceLock::new();
     if DONE.get().is_some() {

@@ -1,4 +1,4 @@
-//! Where the emulated driver is.
+//! The place of the emulated driver.
 //!
 //! `kiln-emulator` is a CUDA driver that runs kernels on the CPU. A crate with tests that want a device names it under
 //! `[dev-dependencies]`; cargo then builds `libkiln_emulator.so` into the folder of the test binaries, and a test begins

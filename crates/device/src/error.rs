@@ -1,19 +1,19 @@
-//! What can go wrong, with the driver's call and code wherever a driver said so.
+//! The errors of this crate, with the driver's call and code where a driver reported them.
 
 use crate::codes;
 use crate::geometry::Geometry;
 
-/// The result of everything here.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of a device, its driver or a call's arguments.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no driver to load.
     #[error("no CUDA driver: {reason}; install NVIDIA's driver, or name one in KILN_CUDA_DRIVER")]
     NoDriver {
-        /// What was tried, and what the loader said.
+        /// The files that were tried, and the loader's message.
         reason: String,
     },
     /// `set_driver` came too late.
@@ -27,7 +27,7 @@ pub enum Error {
     NoSuchDevice {
         /// The number that was asked for.
         ordinal: usize,
-        /// How many devices there are.
+        /// The number of devices.
         count: usize,
     },
     /// The device's memory does not suffice, even with the allocator's cached blocks released.
@@ -87,7 +87,7 @@ pub enum Error {
         name: String,
         /// What the code means.
         meaning: String,
-        /// What the driver's compiler said.
+        /// The log of the driver's compiler.
         log: String,
     },
     /// A module lacks a function or a variable.
@@ -98,14 +98,14 @@ pub enum Error {
         /// The name that was asked for.
         name: String,
     },
-    /// What cannot be part of a capture, or a capture that went wrong.
+    /// A call that cannot be part of a capture, or a capture that was invalidated.
     #[error("{call} in a stream capture: {reason}")]
     Capture {
         /// The method or the driver's function.
         call: &'static str,
-        /// The driver's result, or nothing if it was not asked.
+        /// The driver's result, or nothing if the driver was not called.
         code: Option<i32>,
-        /// What is wrong, and what to do.
+        /// The mistake, and what to do.
         reason: String,
     },
     /// Bytes outside of a block.
@@ -115,9 +115,9 @@ pub enum Error {
         call: &'static str,
         /// The first byte.
         offset: usize,
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
-        /// How many the block has.
+        /// The bytes of the block.
         size: usize,
     },
     /// Objects of two devices where one is needed.
@@ -159,7 +159,7 @@ impl Error {
         }
     }
 
-    /// The driver's code, if a driver said so.
+    /// The driver's code, if the error came from a driver.
     pub fn code(&self) -> Option<i32> {
         match self {
             Self::Driver { code, .. } | Self::Launch { code, .. } | Self::Image { code, .. } => Some(*code),

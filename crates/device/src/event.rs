@@ -18,7 +18,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that keeps no time, which is the cheaper kind.
+    /// An event without a time, which is the cheaper kind.
     ///
     /// # Errors
     /// The driver's.
@@ -55,7 +55,7 @@ impl Event {
         unsafe { call!(cuEventSynchronize(self.raw)) }
     }
 
-    /// Whether the event is reached.
+    /// True if the event is reached.
     ///
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
@@ -93,8 +93,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let _ = self.context.bind();
-        // SAFETY: this was the only handle. The driver keeps an event that streams still wait for until they did. The
-        // result does not matter: it could only tell of earlier kernels.
+        // SAFETY: this was the only handle. The driver keeps an event until no stream waits for it. The result does not
+        // matter: it could only tell of earlier kernels.
         let _ = unsafe { ffi::cuEventDestroy_v2(self.raw) };
     }
 }

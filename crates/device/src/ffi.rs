@@ -1,5 +1,5 @@
-//! The driver's functions, with plain integers for results, attributes and flags: an enum of Rust's may not hold the
-//! codes of a driver newer than it.
+//! The driver's functions, with plain integers for results, attributes and flags: a Rust enum must not hold the codes of a
+//! driver newer than itself.
 
 use std::ffi::{c_char, c_void};
 

@@ -1,4 +1,4 @@
-//! Captured work, and what replays it.
+//! Captured work, and executable graphs that replay it.
 
 use crate::capture::Kept;
 use crate::context::Context;
@@ -7,11 +7,11 @@ use crate::ffi::{self, call};
 use crate::stream::Stream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Captured work. It is run by way of [`instantiate`](Self::instantiate).
+/// Captured work. [`instantiate`](Self::instantiate) makes it ready to run.
 ///
-/// A graph keeps what its work uses: the blocks that copies and fills name, those that a launch was given as
-/// [`Arg::block`](crate::Arg::block), private pools that any of them lie in, and the kernels. Their memory goes back when the
-/// last of graph, executable graphs and blocks is dropped.
+/// A graph keeps alive what its work uses: the blocks that copies and fills name, those that a launch was given as
+/// [`Arg::block`](crate::Arg::block), private pools that any of them lie in, and the kernels. The memory is released when the
+/// last of the graph, its executable graphs and the blocks is dropped.
 #[derive(Debug)]
 pub struct Graph {
     raw: ffi::CUgraph,
@@ -32,7 +32,7 @@ fn take(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
 }
 
 impl Graph {
-    /// The graph of a capture that has ended: null if it was worthless.
+    /// The graph of a capture that has ended; `raw` is null if the capture was invalidated.
     pub(crate) fn of_capture(raw: ffi::CUgraph, context: &Context, kept: Arc<Kept>) -> Result<Self> {
         if raw.is_null() {
             return Err(Error::Capture {
@@ -49,7 +49,7 @@ impl Graph {
         })
     }
 
-    /// The number of nodes: kernels, copies, fills, and what joins them.
+    /// The number of nodes: kernels, copies, fills, and joins.
     ///
     /// # Errors
     /// The driver's.
@@ -118,7 +118,7 @@ impl Drop for Graph {
 #[derive(Debug)]
 pub struct GraphExec {
     raw: ffi::CUgraphExec,
-    /// As in `Graph`.
+    /// Held around each use, as in `Graph`.
     turn: Mutex<()>,
     kept: Arc<Kept>,
     context: Context,
@@ -131,9 +131,9 @@ unsafe impl Send for GraphExec {}
 unsafe impl Sync for GraphExec {}
 
 impl GraphExec {
-    /// Runs the graph behind the work that the stream has now. Two runs of one graph never overlap.
+    /// Runs the graph after the work that the stream has now. Two runs of one graph never overlap.
     ///
-    /// What was launched in the capture runs again with the same arguments: see the contract of
+    /// Launches of the capture run again with the same arguments: see the contract of
     /// [`Stream::launch`].
     ///
     /// # Errors
@@ -147,8 +147,8 @@ impl GraphExec {
         unsafe { call!(cuGraphLaunch(self.raw, stream.handle())) }
     }
 
-    /// Takes over the parameters of `graph`, which costs less than to instantiate it. False if it differs in more than
-    /// that: then nothing changed, and it has to be instantiated.
+    /// Takes over the parameters of `graph`, which costs less than instantiating it. False if the graphs differ in more than
+    /// parameters: then nothing has changed, and `graph` has to be instantiated.
     ///
     /// # Errors
     /// The driver's.

@@ -1,11 +1,11 @@
-//! What devices there are, and what each can do.
+//! The devices, and their properties.
 
 use crate::driver::initialize;
 use crate::error::{Error, Result, of_cust};
 use crate::ffi;
 use cust::device::{Device, DeviceAttribute};
 
-/// What a device is. Sizes are in bytes. A number that the driver does not tell is zero.
+/// The properties of a device. Sizes are in bytes. A number that the driver does not report is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -43,22 +43,22 @@ pub struct DeviceInfo {
     pub max_threads_per_multiprocessor: u32,
     /// Blocks that a grid may have along each axis.
     pub max_grid: [u32; 3],
-    /// Copies that run beside the computation at once.
+    /// The number of copies that can run at once beside the computation.
     pub copy_engines: u32,
-    /// Whether the memory corrects errors.
+    /// True if the memory corrects errors.
     pub ecc: bool,
-    /// Whether it shares the host's memory.
+    /// True if it shares the host's memory.
     pub integrated: bool,
 }
 
 impl DeviceInfo {
-    /// The memory's bandwidth by its clock and bus, in bytes a second; zero if the driver tells neither.
+    /// The memory's bandwidth by its clock and bus, in bytes a second; zero if the driver does not report both.
     pub fn memory_bandwidth(&self) -> u64 {
         2 * u64::from(self.memory_clock_khz) * 1000 * u64::from(self.memory_bus_bits / 8)
     }
 }
 
-/// Every CUDA device; none if there is no driver or no device ([`driver`](crate::driver) says which, and why).
+/// Every CUDA device; none if there is no driver or no device ([`driver`](crate::driver) tells which of the two, and why).
 ///
 /// # Errors
 /// If there is a driver that does not start, or that does not describe its devices.
@@ -68,7 +68,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
         .collect()
 }
 
-/// How many devices there are.
+/// The number of devices.
 fn count() -> Result<usize> {
     match initialize() {
         Ok(()) => {}
@@ -86,7 +86,7 @@ fn count() -> Result<usize> {
     }
 }
 
-/// The device of this number, and the driver's name for it.
+/// The device of this number, and the driver's handle for it.
 pub(crate) fn find(ordinal: usize) -> Result<(DeviceInfo, ffi::CUdevice)> {
     match initialize() {
         Ok(())

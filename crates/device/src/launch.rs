@@ -34,8 +34,8 @@ impl<'a> Arg<'a> {
         Self(Kind::Block(block.ptr(), block))
     }
 
-    /// An address on the device; zero is the null pointer. Of a block, [`block`](Self::block) is better: what lies at a bare
-    /// address the caller has to keep.
+    /// An address on the device; zero is the null pointer. For a block, [`block`](Self::block) is better: memory at a bare
+    /// address has to be kept alive by the caller.
     pub fn ptr(address: u64) -> Self {
         Self(Kind::Pointer(address))
     }
@@ -55,7 +55,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// Where the bytes are, to be read by the driver before the launch returns.
+    /// The address of the bytes, which the driver reads before the launch returns.
     fn address(&self) -> *mut c_void {
         match &self.0 {
             Kind::Value(bytes) => bytes.as_ptr().cast_mut().cast(),
@@ -65,7 +65,7 @@ impl<'a> Arg<'a> {
 }
 
 impl Stream {
-    /// Launches a kernel behind the work that the stream has now. While the stream is captured, the launch becomes part
+    /// Launches a kernel after the work that the stream has now. While the stream is captured, the launch becomes part
     /// of the graph.
     ///
     /// # Safety

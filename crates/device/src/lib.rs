@@ -26,8 +26,8 @@
 //!
 //! # Copies beside the computation
 //!
-//! The next batch travels on a stream of its own from pinned memory, and the computing stream waits for it on the
-//! device, not on the host:
+//! The next batch is copied from pinned memory on a separate stream, and the computing stream waits for it on the device,
+//! not on the host:
 //!
 //! ```no_run
 //! # use kiln_device::{Context, Event, Pinned, Pool, Priority, Stream};
@@ -52,11 +52,11 @@
 //! # }
 //! ```
 //!
-//! # What is called how
+//! # How the driver is called
 //!
-//! `cust` enumerates the devices and lends its types. Everything else is declared here with plain integers as results:
+//! `cust` enumerates the devices and provides types. Every other function is declared here with plain integers as results:
 //! `cust`'s result is a Rust enum of CUDA 11.4, for which a newer driver's code is undefined behaviour and which loses
-//! the codes above 900; it has no stream capture, and its streams order themselves with the NULL stream.
+//! the codes above 900; it has no stream capture, and its streams synchronise with the NULL stream.
 //! Every method makes its context current on the calling thread, so any thread may use any object.
 
 mod capture;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 const INVALID_IMAGE: i32 = 200;
 const NOT_FOUND: i32 = 500;
 
-/// Loaded kernels. Clones are the same module; it is unloaded with the last of them and of its functions.
+/// Loaded kernels. Clones are the same module; it is unloaded when the last clone and the last of its functions are dropped.
 #[derive(Clone, Debug)]
 pub struct Module(Arc<Inner>);
 
@@ -126,7 +126,7 @@ fn found(call: &'static str, code: i32, what: &'static str, name: &str) -> Resul
     }
 }
 
-/// That a fatbin is as long as its header says: the driver takes its word.
+/// An error unless a fatbin is as long as its header says, which the driver does not check.
 fn check_size(image: &[u8]) -> Result<()> {
     const MAGIC: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
     if !image.starts_with(&MAGIC) {
@@ -154,7 +154,7 @@ fn check_size(image: &[u8]) -> Result<()> {
 
 /// The bytes of each argument that the function declares, if this driver can tell.
 fn parameters(function: ffi::CUfunction) -> Option<Vec<usize>> {
-    // The parameters of a kernel are 4 KiB, 32 KiB in newer drivers: more than this many is another kind of answer.
+    // A kernel's parameters have at most 4 KiB, in newer drivers 32 KiB: a larger count is no answer to this question.
     const MOST: usize = 4096;
     let mut sizes = Vec::new();
     while sizes.len() < MOST {
@@ -162,7 +162,7 @@ fn parameters(function: ffi::CUfunction) -> Option<Vec<usize>> {
         // SAFETY: the function comes from the driver; the others are places for what the function writes.
         match unsafe { ffi::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) } {
             0 => sizes.push(size),
-            // Past the last one; of the first this also means that there is none.
+            // `CUDA_ERROR_INVALID_VALUE`: past the last parameter, or there are none.
             1 => return Some(sizes),
             _ => return None,
         }
@@ -191,9 +191,9 @@ struct Kernel {
     module: Module,
 }
 
-// SAFETY: as a module's.
+// SAFETY: as for a module.
 unsafe impl Send for Kernel {}
-// SAFETY: as a module's.
+// SAFETY: as for a module.
 unsafe impl Sync for Kernel {}
 
 impl Function {

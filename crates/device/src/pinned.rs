@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Page-locked host memory, zeroed at first: copies between it and the device run beside everything else.
 ///
-/// It knows the copies that are under way. To read it waits for those that write it, to write it or to drop it waits for
-/// all of them.
+/// It keeps track of the copies that are under way. Reading it waits for those that write it; writing or dropping it waits
+/// for all of them.
 #[derive(Debug)]
 pub struct Pinned {
     bytes: NonNull<u8>,
@@ -71,7 +71,7 @@ impl Pinned {
         all.iter().try_for_each(Event::synchronize)
     }
 
-    /// Remembers a copy that a stream has just been given, by the event that `record` records behind it.
+    /// Records a copy that a stream has just been given, by the event that `record` records after it.
     pub(crate) fn used(&self, written: bool, record: impl FnOnce() -> Result<Event>) -> Result<()> {
         let mut uses = self.uses();
         uses.forget_done();
@@ -91,18 +91,18 @@ impl Pinned {
         self.bytes.as_ptr()
     }
 
-    /// The address by which kernels of every device reach the memory (unified addressing: the host's own). What a kernel
-    /// writes there is to be read after its stream was synchronised.
+    /// The address by which kernels of every device reach the memory (unified addressing: the host's own). A kernel's writes
+    /// may be read after its stream was synchronised.
     pub fn address(&self) -> u64 {
         self.bytes.as_ptr() as u64
     }
 
-    /// The bytes, without a look at them.
+    /// The number of bytes, without waiting for copies.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

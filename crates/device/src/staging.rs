@@ -4,9 +4,9 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::pinned::Pinned;
 
-/// An upload of no more bytes is staged in pinned memory and not waited for.
+/// An upload of at most this many bytes is staged in pinned memory and not waited for.
 pub(crate) const STAGED: usize = 64 << 10;
-/// So many uploads may be under way from the staging area.
+/// The number of uploads that may be under way from the staging area.
 const SLOTS: usize = 8;
 
 /// Pinned memory through which small uploads travel.

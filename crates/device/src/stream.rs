@@ -9,27 +9,27 @@ use crate::pool::Block;
 use crate::staging::Staging;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Whose work goes first where the device has to choose.
+/// The priority of a stream's work where the device has to choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
     /// After the others.
     Low,
-    /// What a stream without a wish has; on devices of two priorities the same as low.
+    /// The default; on devices of two priorities the same as low.
     #[default]
     Normal,
     /// Before the others.
     High,
 }
 
-/// A queue of work on a device: its work runs in order, and beside that of other streams. It does not order itself with
+/// A queue of work on a device: its work runs in order, and beside that of other streams. It does not synchronise with
 /// the NULL stream.
 #[derive(Debug)]
 pub struct Stream {
     raw: ffi::CUstream,
     context: Context,
     pub(crate) staging: Mutex<Staging>,
-    /// The capture that this stream began. The lock is held from the look at whether the stream is captured to the call that
-    /// depends on it, so that no capture begins between the two.
+    /// The capture that this stream began. The lock is held from the test for a capture to the call that depends on the test,
+    /// so that no capture begins between the two.
     capture: Mutex<Option<Capture>>,
 }
 
@@ -81,7 +81,7 @@ impl Stream {
         unsafe { call!(cuStreamSynchronize(self.raw)) }
     }
 
-    /// Whether the stream's work is done.
+    /// True if the stream's work is done.
     ///
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
@@ -106,7 +106,7 @@ impl Stream {
         unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }
     }
 
-    /// Sets the event behind the work that the stream has now. It forgets an earlier recording.
+    /// Records the event after the work that the stream has now. It replaces an earlier recording.
     ///
     /// # Errors
     /// The driver's; the event must be of this stream's device.
@@ -117,7 +117,7 @@ impl Stream {
         unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
     }
 
-    /// Whether work goes into a graph; also after something has made the capture worthless.
+    /// True while the stream's work goes into a graph, also after something has invalidated the capture.
     ///
     /// # Errors
     /// The driver's.
@@ -139,7 +139,7 @@ impl Stream {
         Ok(turn)
     }
 
-    /// No capture of this stream begins or ends while the guard lives.
+    /// A guard: no capture of this stream begins or ends while it lives.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,7 +8,7 @@ use crate::graph::Graph;
 use crate::stream::Stream;
 
 impl Stream {
-    /// From here on work goes into a graph instead of the device, until [`end_capture`](Self::end_capture) on the same
+    /// Begins a capture: work goes into a graph instead of the device, until [`end_capture`](Self::end_capture) on the same
     /// thread. [`capture`](Self::capture) also ends it when something fails.
     ///
     /// # Errors
@@ -17,7 +17,7 @@ impl Stream {
         self.begin_capture_with(CaptureMode::ThreadLocal)
     }
 
-    /// As [`begin_capture`](Self::begin_capture), with a choice of what is forbidden meanwhile.
+    /// As [`begin_capture`](Self::begin_capture), with a choice of the calls that are forbidden meanwhile.
     ///
     /// # Errors
     /// The driver's.
@@ -31,7 +31,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends a capture and gives what was captured.
+    /// Ends a capture and returns the captured graph.
     ///
     /// # Errors
     /// [`Error::Capture`](crate::Error::Capture) if something in it could not be captured or a branch was not joined.
@@ -54,7 +54,7 @@ impl Stream {
         struct End<'a>(Option<&'a Stream>);
         impl Drop for End<'_> {
             fn drop(&mut self) {
-                // After an error or a panic of `f`: what was captured so far is of no use.
+                // After an error or a panic of `f` the part captured so far is of no use.
                 let _ = self.0.map(Stream::end_capture);
             }
         }

@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Refused calls, and their messages.
 
 mod common;
 
@@ -252,7 +252,7 @@ fn host_memory_is_kept_out_of_a_capture() {
 fn a_broken_capture_ends() {
     let b = bench();
     let mut x = b.block(&[1; 50]);
-    // Waiting for the stream makes a capture worthless.
+    // Waiting for the stream invalidates a capture.
     let error = b
         .stream
         .capture::<Error>(|| {

@@ -12,8 +12,8 @@ fn a_fault_stays_and_nothing_panics() {
     let mut x = b.block(&[0; 100]);
     let add = b.module.function("add").unwrap();
     let args = [Arg::value(&1u32), Arg::value(&1u32), Arg::ptr(8)];
-    // SAFETY: not so: the address is nobody's. The device stops the kernel, which is what this test is about; no memory
-    // of the program is there.
+    // SAFETY: the contract is broken on purpose: the address belongs to no allocation. The device stops the kernel, which
+    // is what this test is about; no memory of the program is there.
     unsafe { b.stream.launch(&add, Geometry::linear(1, 1), &args).ok() };
     let error = b.stream.synchronize().unwrap_err();
     assert_eq!(error.code(), Some(700), "{error}");

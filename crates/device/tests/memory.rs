@@ -1,4 +1,4 @@
-//! Memory that runs out, and the pool. A device of 256 MiB; on a real one less is known of its free memory.
+//! Memory that runs out, and the pool, on a device of 256 MiB; on a real one less is known of its free memory.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn running_out_is_an_error_and_no_more(b: &Bench) {
     assert_free(b, free_before);
 }
 
-/// That as much is free as was before.
+/// Asserts that as much memory is free as was before.
 fn assert_free(b: &Bench, before: usize) {
     let (free, total) = b.context.memory().unwrap();
     assert!(free == before || total > MEMORY, "{} bytes are not back", before - free);
@@ -94,7 +94,7 @@ fn cached_memory_is_given_up_before_that(b: &Bench) {
     drop((0..5).map(|_| pool.alloc(part).unwrap()).collect::<Vec<_>>());
     let stats = pool.stats();
     assert_eq!((stats.live, stats.cached, stats.peak), (0, 5 * part, 5 * part));
-    // Fits only if the cache goes.
+    // This fits only if the cached memory is given back.
     let large = pool.alloc(4 * part).unwrap();
     assert_eq!(pool.stats().cached, 0);
     assert_eq!(pool.stats().releases, 5);
@@ -145,7 +145,7 @@ fn private_memory_stays_apart(b: &Bench) {
         b.stream
             .capture::<Error>(|| {
                 for by in 1..4 {
-                    // Too large for what is there: the driver is asked in the capture.
+                    // Too large for the memory that the pool has: the driver is asked in the capture.
                     let mut scratch = pool.alloc(11 << 20)?;
                     b.stream.memset(&mut scratch, 0)?;
                     b.add(&mut scratch, by)?;
@@ -186,7 +186,7 @@ fn private_memory_stays_apart(b: &Bench) {
     assert_eq!(again.ptr(), address.min(again.ptr()), "the lowest of two that fit");
     drop(entered);
 
-    // It lives as long as a block of it.
+    // The private pool lives as long as a block of it.
     drop((exec, graph, private, inner));
     pool.release_cached().unwrap();
     assert_eq!(pool.stats().live + pool.stats().cached, reserved);

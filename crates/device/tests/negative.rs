@@ -9,7 +9,7 @@ use std::process::Command;
 /// The variable that makes this program run one mistake instead of the tests.
 const CASE: &str = "KILN_NEGATIVE";
 
-/// Runs `case` with the emulator's options and returns what it printed, on both streams.
+/// Runs `case` with the emulator's options and returns its output, on both streams.
 fn run(case: &str, options: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this test is a file");
     let output = Command::new(program)
@@ -35,7 +35,7 @@ fn place(file: &str, text: &str) -> String {
     format!("{file}:{}", line + 1)
 }
 
-/// Whether a line of `said` names `kernel`, its first wrong element and the line that holds `text`.
+/// True if a line of `said` names `kernel`, its first wrong element and the line that holds `text`.
 fn names_element(said: &str, kernel: &str, text: &str) -> bool {
     let (start, end) = (
         format!("{kernel}: element "),

@@ -1,4 +1,4 @@
-//! On a machine without a driver: no devices, and a reason. A process of its own, since a driver stays once it is loaded.
+//! Without a driver there are no devices, and a reason is given. In its own process, since a driver stays once it is loaded.
 
 use kiln_device::{Context, Error, devices, driver, set_driver};
 

@@ -1,4 +1,4 @@
-//! Which driver, and how it is opened.
+//! The choice of a driver, and its opening.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// The environment variable that names a driver.
 pub const DRIVER_VARIABLE: &str = "KILN_CUDA_DRIVER";
 
-/// Who said which file the driver is.
+/// The source of the driver's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The environment variable `KILN_CUDA_DRIVER`.
     Variable,
     /// [`set_driver`].
     Program,
-    /// Nobody: `libcuda.so.1`, as the system finds it.
+    /// No one named a file: `libcuda.so.1`, as the system finds it.
     System,
 }
 
@@ -29,23 +29,23 @@ pub struct Driver {
     pub missing: Vec<&'static str>,
 }
 
-/// Why no driver is loaded, or not this one.
+/// The reason why no driver is loaded, or not the one asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The file could not be opened.
     #[error("cannot open {}{}: {reason}", path.display(), by(origin))]
     Open {
-        /// What was to be opened.
+        /// The file that was to be opened.
         path: PathBuf,
         /// Who asked for it.
         origin: Origin,
-        /// The dynamic linker's words.
+        /// The dynamic linker's message.
         reason: String,
     },
     /// The file has no `cuInit`.
     #[error("{}{} is no CUDA driver: it has no `cuInit`", path.display(), by(origin))]
     NoDriver {
-        /// What was opened.
+        /// The file that was opened.
         path: PathBuf,
         /// Who asked for it.
         origin: Origin,
@@ -71,7 +71,7 @@ fn by(origin: &Origin) -> &'static str {
     }
 }
 
-/// Where the driver is on systems that do not put it where libraries are looked for: containers, WSL, NixOS.
+/// Paths of the driver on systems that keep it outside of the loader's search path: containers, WSL, NixOS.
 const ELSEWHERE: [&str; 3] = [
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/usr/lib/wsl/lib/libcuda.so.1",
@@ -88,8 +88,8 @@ fn chosen() -> MutexGuard<'static, Option<PathBuf>> {
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Names the file to load as the driver. It has effect before the first call of a driver function, and when
-/// `KILN_CUDA_DRIVER` is not set: the person at the machine has the last word.
+/// Names the file to load as the driver. It has effect before the first call of a driver function, and only if
+/// `KILN_CUDA_DRIVER` is not set: the environment variable takes precedence.
 ///
 /// # Errors
 /// [`LoadError::Loaded`] if another file is the driver already, unless the environment variable named it.
@@ -115,7 +115,7 @@ pub fn loaded() -> Option<&'static Driver> {
     LOADED.get().map(|(driver, _)| driver)
 }
 
-/// Loads the driver, unless one is loaded; `fill` puts its functions where they are called, and tells which it lacks.
+/// Loads the driver, unless one is loaded; `fill` writes its functions into the table, and returns those that it lacks.
 pub(crate) fn load_into(fill: impl FnOnce(&Functions) -> Vec<&'static str>) -> Result<&'static Driver, LoadError> {
     if let Some((driver, _)) = LOADED.get() {
         return Ok(driver);
@@ -149,7 +149,7 @@ pub(crate) fn load_into(fill: impl FnOnce(&Functions) -> Vec<&'static str>) -> R
 pub(crate) struct Functions(*mut c_void);
 
 impl Functions {
-    /// Those of the driver in use.
+    /// The functions of the driver in use.
     pub(crate) fn loaded() -> Option<Self> {
         LOADED.get().map(|(_, handle)| Functions(*handle as *mut c_void))
     }
@@ -170,8 +170,8 @@ fn open(path: &Path, origin: Origin) -> Result<*mut c_void, LoadError> {
         reason,
     };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refuse(e.to_string()))?;
-    // SAFETY: the name ends with NUL and outlives the call. The library's initialisers run: that it is a driver is the
-    // word of who named it. `dlerror` is per thread, and its text is copied before another call.
+    // SAFETY: the name ends with NUL and outlives the call. The library's initialisers run: that it is a driver is
+    // promised by whoever named it. `dlerror` is per thread, and its text is copied before another call.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if handle.is_null() {

@@ -1,10 +1,10 @@
-//! The table that the trampolines jump through, and what its entries are before a driver is loaded.
+//! The table that the trampolines jump through, and its entries before a driver is loaded.
 
 use crate::loader::{Driver, Functions, LoadError, load_into};
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// `CUDA_ERROR_NO_DEVICE`, what `cuInit` answers without a driver.
+/// `CUDA_ERROR_NO_DEVICE`, which `cuInit` returns without a driver.
 pub const NO_DEVICE: i32 = 100;
 
 /// One entry of the table: the address that a trampoline jumps to.
@@ -30,8 +30,8 @@ type Refuse = extern "C" fn() -> i32;
 // NAMES, TABLE, and a trampoline for each name; made by build.rs from symbols.txt.
 include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
 
-/// Loads the driver, unless one is loaded. This is not yet `cuInit`, which does the same first. After an error it may be
-/// tried again.
+/// Loads the driver, unless one is loaded, without calling `cuInit`; `cuInit` itself begins by loading the driver. After an
+/// error it may be tried again.
 ///
 /// # Errors
 /// The reason why there is no driver.
@@ -54,7 +54,7 @@ fn real(name: &str) -> Option<*mut c_void> {
     Functions::loaded()?.find(name)
 }
 
-/// The address that stands in the table for a function that the driver lacks.
+/// The table's entry for a function that the driver lacks.
 fn absent() -> *mut c_void {
     not_supported as Refuse as *mut c_void
 }
@@ -86,8 +86,8 @@ unsafe extern "C" fn driver_version(version: *mut i32) -> i32 {
     }
 }
 
-/// `cuGetErrorName` and `cuGetErrorString` until a driver is loaded. Callers such as cust's print the text without
-/// looking at the result, so there always is one.
+/// `cuGetErrorName` and `cuGetErrorString` until a driver is loaded. Callers such as cust print the text without looking at
+/// the result, so there is always a text.
 unsafe extern "C" fn error_text(_code: i32, text: *mut *const c_char) -> i32 {
     if text.is_null() {
         return 1;

@@ -65,7 +65,7 @@ fn a_driver_is_loaded_by_the_first_init() {
     assert_eq!((path.to_str(), origin), (Some("/no/such/driver.so"), Origin::Program));
     assert!(reason.contains("No such file"), "{reason}");
 
-    // An error is not for ever.
+    // After an error, loading may be tried again.
     set_driver(&fake).unwrap();
     let mut device = 5;
     // SAFETY: the driver above takes these arguments, and `device` is there to be written.

@@ -9,7 +9,7 @@ fn symbols_are_in_order_and_once() {
     assert!(symbols.iter().all(|s| s.starts_with("cu")));
 }
 
-/// What kiln-device declares is in the list; a function that is not would fail at link time in its users only.
+/// Functions that kiln-device declares are in the list: one that is not would fail at link time, in its users only.
 #[test]
 fn what_the_device_crate_declares_is_listed() {
     let listed: BTreeSet<&str> = kiln_link::symbols().iter().copied().collect();

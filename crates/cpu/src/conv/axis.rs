@@ -1,5 +1,5 @@
-//! One dimension of a convolution seen as windows: positions and taps that both go in even steps, and which taps of which
-//! positions lie inside of the source.
+//! One dimension of a convolution seen as windows: positions and taps that both go in even steps, and the taps of each
+//! position that lie inside of the source.
 
 use crate::conv::Geometry;
 use crate::conv::geometry::TapStep;
@@ -22,13 +22,13 @@ pub(crate) struct Axis {
     tap_apart: isize,
     /// Elements of the source in this dimension.
     pub(crate) source: usize,
-    /// Stretches of positions that have the same taps inside: where each begins, and the taps. There are at most as many as
-    /// positions, and two for each tap and one more.
+    /// Stretches of positions that have the same taps inside: the first position of each, and the taps. There are never more
+    /// stretches than positions, nor than twice the taps and one.
     runs: Vec<(usize, Range<usize>)>,
 }
 
 impl Axis {
-    /// Of the output's positions on the input, in dimension `i`; a tap is `width` elements of the window.
+    /// The axis of the output's positions over the input, in dimension `i`; a tap is `width` elements of the window.
     pub(crate) fn forward(g: &Geometry, i: usize, width: usize) -> Self {
         let axis = Axis {
             count: g.output[i],
@@ -47,8 +47,9 @@ impl Axis {
         axis.divided(width)
     }
 
-    /// Of the input's positions on the output, in dimension `i`. Positions of one remainder by the stride meet the same taps, an
-    /// even step apart; there is an axis for each remainder where some tap of some position lies inside of the output.
+    /// The axes of the input's positions over the output, in dimension `i`. Positions with the same remainder by the stride
+    /// meet the same taps, an even step apart; there is an axis for each remainder where some tap of some position lies inside
+    /// of the output.
     pub(crate) fn backward(g: &Geometry, i: usize) -> Vec<Self> {
         let (stride, dilation, padding) = (g.stride[i], g.dilation[i], g.padding[i]);
         let TapStep {
@@ -79,13 +80,13 @@ impl Axis {
         (0..tap_step.min(g.kernel[i])).filter_map(axis).filter(met).collect()
     }
 
-    /// How many axes [`Axis::backward`] gives at most.
+    /// The most axes that [`Axis::backward`] can give.
     pub(crate) fn remainders(g: &Geometry, i: usize) -> usize {
         let TapStep { step, .. } = TapStep::new(g.stride[i], g.dilation[i]);
         step.min(g.kernel[i]).min(g.input[i])
     }
 
-    /// With its runs, of taps that are `width` elements wide.
+    /// This axis with its runs filled in, for taps that are `width` elements wide.
     fn divided(mut self, width: usize) -> Self {
         for j in 0..self.count {
             let inside = self.inside(j, width);
@@ -100,7 +101,7 @@ impl Axis {
     fn inside(&self, j: usize, width: usize) -> Range<usize> {
         let at = self.start + j as isize * self.apart + self.offset;
         let last = self.source as isize - width as isize - at;
-        // Elements that the first tap lies before the first, or after the last, that is allowed.
+        // How many elements the first tap lies before the first allowed element, or after the last.
         let (short, over) = if self.tap_apart > 0 { (-at, last) } else { (-last, at) };
         if over < 0 {
             return 0..0;
@@ -120,7 +121,7 @@ impl Axis {
         self.runs[i].1.clone()
     }
 
-    /// True if every position is there.
+    /// True if these are all `size` positions of the dimension, in order.
     pub(crate) fn all(&self, size: usize) -> bool {
         self.step == 1 && self.first == 0 && self.count == size
     }

@@ -79,12 +79,13 @@ pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y:
     Ok(())
 }
 
-/// Positions of several images that a block of the data gradient has, about, at most.
+/// The most positions, about, of a block of the data gradient that spans several images.
 const ROWS: usize = 1 << 16;
-/// Remainders of positions by the stride from which on [`data_grad`] is a product for each, of too few positions.
+/// The most remainders of positions by the stride for which [`data_grad`] pays: it makes a product for each, and with more
+/// remainders each product has too few positions.
 const REMAINDERS: usize = 32;
 
-/// Whether [`data_grad`] has few products: one for each remainder of positions by the stride, of those that are read.
+/// True if [`data_grad`] makes few products: one for each remainder by the stride of the positions that are read.
 pub(crate) fn has_few_remainders(p: &Geometry) -> bool {
     Windows::remainders(p) <= REMAINDERS
 }
@@ -96,7 +97,7 @@ pub(crate) fn data_grad<A: Scalar>(cpu: &Cpu, p: &Geometry, g: &[A], w: &[A], dx
     let classes = Windows::backward(p);
     let cut = classes.iter().any(Windows::cut);
     let positions = p.batch * p.in_positions();
-    // What no output reads belongs to no class.
+    // Positions that no output reads belong to no class.
     if classes.iter().map(Windows::positions).sum::<usize>() < p.in_positions() {
         chunks_mut(dx, 1, 1, |_, dx| dx.fill(A::default()));
         if classes.is_empty() {

@@ -81,7 +81,7 @@ impl Geometry {
         self.batch.saturating_mul(self.out_positions())
     }
 
-    /// Whether no window reads anything: there are no elements of the input, or no windows.
+    /// True if no window reads anything: there are no elements of the input, or no windows.
     pub(crate) fn empty(&self) -> bool {
         self.batch == 0 || self.in_positions() == 0 || self.out_positions() == 0
     }
@@ -107,13 +107,13 @@ impl Geometry {
         (self.output[i].saturating_sub(1)) * self.stride[i] + self.extent(i)
     }
 
-    /// Whether an image with its padding written out has not many more positions than the image and the output have together.
+    /// True if an image with its padding written out has not many more positions than the image and the output have together.
     pub(crate) fn compact(&self) -> bool {
         let few = self.in_positions().saturating_add(self.out_positions()).max(1024);
         volume([0, 1, 2].map(|i| self.span(i))) / 4 <= few
     }
 
-    /// Whether each channel is convolved by itself.
+    /// True if each channel is convolved by itself.
     pub(crate) fn depthwise(&self) -> bool {
         self.groups > 1 && self.groups == self.channels && self.groups == self.outputs
     }
@@ -148,7 +148,7 @@ impl Geometry {
         from..(reach / self.dilation[i] + 1).min(self.kernel[i])
     }
 
-    /// Which taps read one input, in each dimension.
+    /// The steps between the taps that read one input, in each dimension.
     pub(crate) fn tap_steps(&self) -> [TapStep; 3] {
         [0, 1, 2].map(|i| TapStep::new(self.stride[i], self.dilation[i]))
     }
@@ -173,14 +173,14 @@ impl Geometry {
     }
 }
 
-/// Which taps read one input: those whose distance from the window's start leaves the same remainder by the stride as the
-/// input's from the first window's. They are an even step apart.
+/// The taps that read one input: their distance from the window's start leaves the same remainder by the stride as the
+/// input's distance from the first window's start. They are an even step apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TapStep {
     pub(crate) step: usize,
     /// The greatest common divisor of stride and dilation.
     pub(crate) common: usize,
-    /// What `dilation / common` has to be multiplied with to be 1 modulo `step`.
+    /// The inverse of `dilation / common` modulo `step`.
     inverse: usize,
 }
 
@@ -201,7 +201,7 @@ impl TapStep {
         }
     }
 
-    /// The first such tap from `from` on of an input that lies `reach` after the first window's start.
+    /// The first tap, from `from` on, that reads an input which lies `reach` after the first window's start.
     #[inline(always)]
     pub(crate) fn first(&self, reach: usize, from: usize) -> Option<usize> {
         if self.step == 1 && self.common == 1 {
@@ -245,7 +245,7 @@ pub(crate) fn taps(g: &Geometry, at: impl Fn(usize, usize) -> Option<usize>, f: 
     taps_within(g, g.kernel.map(|k| 0..k), at, f);
 }
 
-/// As [`taps`], of the taps in `within` alone.
+/// As [`taps`], for the taps in `within` alone.
 #[inline(always)]
 pub(crate) fn taps_within(
     g: &Geometry,

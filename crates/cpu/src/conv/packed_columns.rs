@@ -22,8 +22,8 @@ pub(crate) fn window_line(g: &Geometry) -> usize {
     SegmentRuns::new(g).len
 }
 
-/// [`direct::forward`] with `n` output positions, side by side in a line, as one with as many times the outputs: its window is
-/// wider by what lies between them, and its vectors are fuller.
+/// [`direct::forward`] with `n` neighbouring output positions of a line taken as one position with `n` times the outputs: its
+/// window is wider by the distance between the first and the last of them, and its vectors are fuller.
 pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, n: usize, o: Operands<'_, A>, y: &mut [A]) -> Result<()> {
     let Operands { x, w, epilogue: e } = o;
     let mut wide = *g;
@@ -51,7 +51,7 @@ pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, n: usize, o: Operands<
     direct::forward(cpu, &wide, o, y)
 }
 
-/// Positions of a part that all elements of a window see before the next do: they stay in a first-level cache.
+/// Positions of one part, which all elements of a window pass over before the next part: they stay in a first-level cache.
 const STRETCH: usize = 512;
 
 /// The gradient with respect to the weight as `gᵀ·x`, whose columns are the elements of a line of the window; without groups.

@@ -5,7 +5,7 @@ use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 
-/// How images lie with their padding.
+/// The layout of images with their padding.
 #[derive(Clone, Copy)]
 pub(crate) struct PaddedImage {
     /// Elements of a line and of an image as they are.
@@ -13,19 +13,19 @@ pub(crate) struct PaddedImage {
     /// Elements of a line and of an image with the padding.
     pub(crate) line: usize,
     size: usize,
-    /// Lines before an image's first, elements before and of those that a line has of it; `None` where nothing is padding.
+    /// `[lines above an image, elements before a line of it, elements of that line]`; `None` where nothing is padding.
     written: Option<[usize; 3]>,
 }
 
 impl PaddedImage {
-    /// `None` for images without elements, of more than two dimensions, or that are little beside their padding.
+    /// `None` for images without elements, with more than two dimensions, or much smaller than their padding.
     pub(crate) fn new(conv: &Geometry) -> Option<Self> {
         let flat = conv.kernel[0] == 1 && conv.input[0] == 1 && conv.output[0] == 1;
         if !flat || conv.in_positions() == 0 || !conv.compact() {
             return None;
         }
         let input = [conv.input[2], conv.input[1] * conv.input[2]].map(|n| n * conv.channels);
-        // Where no position is padding, a line ends with the image's.
+        // Without padding the windows lie inside of the image, which is used as it is.
         let cut = (1..3).any(|i| conv.padding[i] > 0 || conv.span(i) > conv.input[i]);
         if !cut {
             return Some(PaddedImage {
@@ -50,7 +50,7 @@ impl PaddedImage {
         self.input[1]
     }
 
-    /// Memory for an image, where it is not used as it is.
+    /// Memory for one padded image; empty where images are used as they are.
     pub(crate) fn buffer<A: Scalar>(&self, cpu: &Cpu) -> Result<CpuBuffer> {
         cpu.scratch(A::DTYPE, self.written.map_or(0, |_| self.size))
     }
@@ -75,7 +75,7 @@ impl PaddedImage {
         Ok(())
     }
 
-    /// Calls `f(i, image)` for each image of `dx`, zeros with its padding, and keeps what `f` leaves inside of the padding.
+    /// Calls `f(i, image)` for each image of `dx`, given as zeros with its padding, and keeps the part inside of the padding.
     pub(crate) fn each_mut<A: Scalar>(
         &self,
         cpu: &Cpu,

@@ -9,7 +9,7 @@ use kiln_core::Result;
 /// Channels below which a run of one element of the window is too short to be worth a pointer.
 const FEW: usize = 16;
 
-/// How many times as long as it is a line may become: beyond, it is mostly padding.
+/// The largest factor by which padding may lengthen a line: beyond, the line is mostly padding.
 const MOST: usize = 8;
 
 /// An image with the zeros of its padding written out.

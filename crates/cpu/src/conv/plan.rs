@@ -1,4 +1,4 @@
-//! The algorithms of a convolution: what each of them can do, what it costs, and which is taken.
+//! The algorithms of a convolution: the passes that each supports, its cost, and the choice among them.
 //!
 //! The choice depends on the shapes, the width of this machine's vectors, and on whether convolutions are to be exact.
 
@@ -16,7 +16,7 @@ pub(crate) enum Algorithm {
     Depthwise,
     /// Channel by channel: vectors run along the positions of a line.
     Planar,
-    /// [`Direct`](Algorithm::Direct) with so many neighbouring output positions as one, whose window is wider.
+    /// [`Direct`](Algorithm::Direct) with this many neighbouring output positions taken as one, whose window is wider.
     PackedColumns(usize),
     /// Products whose vectors run along a line of the window: the weight gradient of few outputs.
     WindowColumns,
@@ -46,7 +46,7 @@ impl Algorithm {
         every.filter(move |a| a.supports(pass, &g))
     }
 
-    /// True if it can compute `pass` of a convolution that is not [`Geometry::empty`].
+    /// True if this algorithm can compute `pass` of a convolution that is not [`Geometry::empty`].
     pub(crate) fn supports(self, pass: Pass, g: &Geometry) -> bool {
         match (self, pass) {
             (Algorithm::Direct, Pass::DataGrad) => direct::has_few_remainders(g),
@@ -62,7 +62,7 @@ impl Algorithm {
         }
     }
 
-    /// Multiply-adds of full vectors of `lanes` elements that take about as long.
+    /// The cost: the number of multiply-adds of full vectors of `lanes` elements that take about as long.
     pub(crate) fn cost(self, pass: Pass, g: &Geometry, lanes: usize) -> usize {
         let full = |n: usize| n.next_multiple_of(lanes);
         // Multiply-adds of one channel with one output.
@@ -89,7 +89,7 @@ impl Algorithm {
                 let lines = g.kernel[0] * g.kernel[1] * (full(g.kernel[2] * channels) + lanes) * 4;
                 product(g.rows(), outputs * full(g.depth()) * 5 / 4 + lines)
             }
-            // With fewer channels the transforms are most of it, and vectors are not full.
+            // With fewer channels the transforms take most of the time, and vectors are not full.
             (Algorithm::Winograd(_), _) if g.channels.min(g.outputs) < 16 => usize::MAX,
             (Algorithm::Winograd(tiling), _) => tiling.cost() / 9 * 10,
         }

@@ -11,13 +11,13 @@ use crate::{Cpu, CpuBuffer};
 use kiln_core::Result;
 use kiln_core::ops::Activation;
 
-/// Whether [`forward`] can: positions that are neighbours in the output are so in the input.
+/// True if [`forward`] can compute it: positions that are neighbours in the output are so in the input.
 pub(crate) fn is_supported(g: &Geometry) -> bool {
     g.groups == 1 && g.stride == [1; 3] && !g.empty() && g.depth() > 0 && g.compact()
 }
 
-/// Multiply-adds of full vectors of `lanes` elements that take as long: rows of sums in pairs, padding between lines, and
-/// images that are transposed into planes and back.
+/// The cost, as the number of multiply-adds of full vectors of `lanes` elements that take as long: it counts rows of sums in
+/// pairs, the padding between lines, and the transposition of images into planes and back.
 pub(crate) fn cost(g: &Geometry, lanes: usize) -> usize {
     let rows = g.outputs.next_multiple_of(2).max(2);
     let sums = rows * g.span(2) * g.depth() / g.output[2].max(1);
@@ -51,7 +51,7 @@ pub(crate) fn forward<A: Scalar>(cpu: &Cpu, g: &Geometry, o: Operands<'_, A>, y:
     })
 }
 
-/// Elements after the sums of an image: those who read them in vectors may read on.
+/// Spare elements after the sums of an image, which a reader in whole vectors may load.
 pub(crate) const ROOM: usize = 32;
 
 /// The windows of a convolution over planes of an image.
@@ -59,8 +59,8 @@ pub(crate) struct Planes<A: 'static> {
     pub(crate) g: Geometry,
     /// Elements of a plane, which has every input that a window reads.
     pub(crate) size: [usize; 3],
-    /// Elements from the first result of an output to its last. Results lie where their windows begin; between lines are some
-    /// that nobody wants.
+    /// Elements from the first result of an output to its last. Results lie where their windows begin; the elements between
+    /// lines are not used.
     pub(crate) positions: usize,
     /// `[segments, steps of a segment, outputs]`
     pub(crate) weights: CpuBuffer,
@@ -69,7 +69,7 @@ pub(crate) struct Planes<A: 'static> {
 }
 
 impl<A: Scalar> Planes<A> {
-    /// For a convolution that [`is_supported`].
+    /// The planes of a convolution that [`is_supported`].
     pub(crate) fn new(cpu: &Cpu, g: &Geometry, w: &[A]) -> Result<Self> {
         let size = [0, 1, 2].map(|i| g.span(i));
         let mut planes = Planes {

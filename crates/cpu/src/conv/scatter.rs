@@ -87,7 +87,7 @@ fn add_windows<A: Scalar>(p: &Geometry, some: &Chunk, windows: &[A], image: &mut
     vectorized(
         #[inline(always)]
         || {
-            // Windows that overlap are added far apart: a sum that was just stored in part would be waited for.
+            // Windows that overlap are added far apart in time: a load of a sum that was just stored in part would wait for it.
             let overlapping = p.kernel[2].div_ceil(p.stride[2]).min(some.columns.len());
             for shift in 0..overlapping {
                 for (o, windows) in some.lines.clone().zip(windows.chunks_exact(of_line)) {
@@ -118,7 +118,7 @@ fn add_windows<A: Scalar>(p: &Geometry, some: &Chunk, windows: &[A], image: &mut
     );
 }
 
-/// `to[i] += from[i]` while both last, in vectors of falling widths: lines of windows are short.
+/// `to[i] += from[i]` up to the shorter one's end, in vectors of falling widths: lines of windows are short.
 #[inline(always)]
 fn add<A: Scalar>(to: &mut [A], from: &[A]) {
     let n = to.len().min(from.len());

@@ -1,4 +1,4 @@
-//! The gradient of a convolution's weight, run by run: which stretches of the images meet an element of the window.
+//! The gradient of a convolution's weight, run by run: the stretches of the images that meet an element of the window.
 
 use crate::conv::Geometry;
 use crate::gemm::Segment;

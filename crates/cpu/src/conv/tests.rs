@@ -120,7 +120,7 @@ fn check(conv: &Conv) {
     let geometry = Geometry::new(&p);
     let want = definition(&geometry, [&x, &w, &g]);
     let cpu = Cpu::poisoned();
-    // Winograd's transforms cost digits of a sum's terms, of which there are as many.
+    // The bound grows with the number of terms of a sum, each of which loses digits in Winograd's transforms.
     let terms = [
         geometry.depth(),
         geometry.taps() * geometry.group_out(),
@@ -142,7 +142,7 @@ fn check(conv: &Conv) {
     close(fast::<bf16>(&cpu, conv, &x, &w, &g), 1.0 / 256.0);
 }
 
-/// Every algorithm that supports a pass of the case.
+/// Compares every algorithm that supports a pass of the case with the definition.
 fn check_every_algorithm(conv: &Conv) {
     let (p, y) = conv.params();
     let geometry = Geometry::new(&p);
@@ -183,7 +183,7 @@ fn check_every_algorithm(conv: &Conv) {
     }
 }
 
-/// A CPU that is asked for an algorithm takes it, and one that there is not is refused with those that there are.
+/// A CPU takes the algorithm that it is asked for; an unknown name is refused with a list of the known ones.
 #[test]
 fn algorithms_are_asked_for_by_name() {
     let refused = Cpu::builder().algorithm("fft").unwrap_err().to_string();
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// Large enough for several blocks, parts and splits.
+/// Convolutions large enough for several blocks, parts and splits.
 fn large() -> [Conv; 6] {
     let conv = |x: [usize; 4], w: [usize; 4], window, groups| Conv {
         x: Shape::new(&x).unwrap(),
@@ -292,7 +292,7 @@ fn bias_and_activation_are_fused_after_the_sum() {
     }
 }
 
-/// In one dimension, without groups.
+/// A convolution in one dimension, without groups.
 fn line(batch: usize, len: usize, channels: usize, outputs: usize, window: Window) -> Conv {
     Conv {
         x: Shape::new(&[batch, len, channels]).unwrap(),
@@ -354,7 +354,7 @@ fn gradients_take_as_many_steps_as_windows_have_elements() {
     }
 }
 
-/// No images, beside a padding whose windows nobody could list.
+/// An empty batch, with padding so large that its windows could not be listed.
 #[test]
 fn an_empty_batch_needs_no_memory() {
     let pad = i32::MAX as usize;

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The windows of the positions of one image, and what they share.
 pub(crate) struct Windows {
     axes: [Axis; 3],
-    /// Positions of an image that rows are counted over, these among them.
+    /// Sizes of the image whose positions count the rows; the axes' positions are among them.
     size: [usize; 3],
     /// Elements between neighbours of the source in each dimension, and of an image of it.
     apart: [isize; 3],
@@ -43,7 +43,7 @@ impl Rows {
     }
 }
 
-/// The taps of a unit that a class has inside, as they were last asked for.
+/// The taps of a unit that lie inside for a class, kept from the last time that they were listed.
 #[derive(Default)]
 pub(crate) struct Listed {
     of: Option<(usize, Range<usize>)>,
@@ -77,7 +77,7 @@ impl Windows {
         out
     }
 
-    /// How many [`Windows::backward`] gives at most.
+    /// The most that [`Windows::backward`] can give.
     pub(crate) fn remainders(g: &Geometry) -> usize {
         (0..3).map(|i| Axis::remainders(g, i)).fold(1, usize::saturating_mul)
     }
@@ -117,7 +117,7 @@ impl Windows {
         self.axes.iter().map(|a| a.count).product()
     }
 
-    /// Whether the border cuts some windows.
+    /// True if the border cuts some windows.
     pub(crate) fn cut(&self) -> bool {
         self.classes() > 1
     }
@@ -126,7 +126,7 @@ impl Windows {
         self.axes.iter().map(Axis::runs).product()
     }
 
-    /// Where an element lies; of windows that begin far outside this wraps, and again where their taps inside are added.
+    /// Offset of an element. For windows that begin far outside it wraps, and wraps back when a tap inside is added to it.
     fn element(&self, at: [isize; 3]) -> isize {
         (0..3).fold(0, |sum: isize, i| sum.wrapping_add(at[i].wrapping_mul(self.apart[i])))
     }
@@ -206,7 +206,7 @@ impl Windows {
         [d.taps_of(lines / h.runs()), h.taps_of(lines % h.runs()), w.taps_of(k)]
     }
 
-    /// Calls `f(number in the unit, taps, distance from the window's start)` for the taps in `of` that are `unit`'s.
+    /// Calls `f(number in the unit, taps, distance from the window's start)` for the taps that lie both in `of` and in `unit`.
     fn each_inside(&self, of: &[Range<usize>; 3], unit: &Range<usize>, mut f: impl FnMut(usize, [usize; 3], isize)) {
         let [d, h, w] = &self.axes;
         let plane = h.taps * w.taps;
@@ -226,7 +226,7 @@ impl Windows {
         }
     }
 
-    /// Points the rows of a tile at what they read of the taps of `unit`; `first` is added to every place.
+    /// Points the rows of a tile at the elements that they read for the taps of `unit`; `first` is added to every place.
     pub(crate) fn point<A>(
         &self,
         rows: &Rows,

@@ -13,7 +13,7 @@ use kiln_device::{Arg, Geometry};
 use kiln_kernels::{Kernel, elementwise_binary as binary, elementwise_move as moves, elementwise_unary as unary};
 
 impl Cuda {
-    /// A grid that strides over `n` items, `each` of them to a thread at a time.
+    /// A grid that strides over `n` items, a thread taking `each` of them at a time.
     pub(crate) fn striding(&self, n: u64, each: u64) -> Geometry {
         linear(n.div_ceil(each), THREADS, 16 * self.multiprocessors())
     }
@@ -36,7 +36,7 @@ pub(super) fn bits(value: f64, dtype: DType) -> u32 {
     match dtype {
         DType::BF16 => u32::from(<bf16 as Float>::of(value).to_bits()),
         DType::F16 => u32::from(<f16 as Float>::of(value).to_bits()),
-        // Truncates, saturates, NaN becomes 0.
+        // The conversion truncates and saturates; NaN becomes 0.
         DType::I32 => value as i32 as u32,
         DType::U8 => u32::from(value as u8),
         DType::F32 | DType::F64 => (value as f32).to_bits(),

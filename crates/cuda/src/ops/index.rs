@@ -10,9 +10,9 @@ use kiln_core::{Buffer, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{Kernel, index_add as add, index_gather as gather, index_view as view};
 
-/// Indices along an axis up to which each element looks for its like itself (`index_add.cu`).
+/// The most indices along an axis for which each element itself looks for its duplicates (`index_add.cu`).
 const HEADS: u64 = 64;
-/// Sides of a matrix from which transposing by tiles pays.
+/// The shortest side of a matrix for which transposing by tiles pays.
 const TILES: u64 = 8;
 
 /// Kernels by bytes of an element: 1, 2, 4, 8, 16.
@@ -58,8 +58,8 @@ fn place(size: usize) -> usize {
     size.trailing_zeros() as usize
 }
 
-/// The view with as many elements taken as one as its innermost dimension, offset and strides allow, up to 16 bytes;
-/// and the bytes of such an element.
+/// The view with several neighbouring elements taken as one, as many as its innermost dimension, offset and strides allow,
+/// up to 16 bytes; and the bytes of such an element.
 fn widen(p: &ViewParams, size: usize) -> (ViewParams, usize) {
     let mut wide = *p;
     let mut bytes = size;
@@ -81,7 +81,7 @@ fn widen(p: &ViewParams, size: usize) -> (ViewParams, usize) {
     (wide, bytes)
 }
 
-/// Tiles that transpose the view's last two dimensions, where they are a transpose.
+/// The number of tiles that transpose the view's last two dimensions, where they are a transpose.
 fn tiles(p: &ViewParams) -> Option<u64> {
     let r = p.rank as usize;
     if r < 2 || p.strides[r - 2] != 1 || p.strides[r - 1] <= 1 {
@@ -110,7 +110,7 @@ impl Cuda {
         self.launch(copies[place(size)], self.striding(p.n, 1), &[Arg::value(&p), x, y])
     }
 
-    /// Checks indices where there is no element for a kernel to check them at.
+    /// Checks the indices where the result is empty, so that no other kernel checks them.
     fn check_index(&self, p: &IndexParams, index: &CudaBuffer, op: u32) -> Result<()> {
         let n = index.len() as u64;
         let args = [
@@ -123,7 +123,7 @@ impl Cuda {
         self.launch(&gather::INDEX_CHECK_B32, self.striding(n, 1), &args)
     }
 
-    /// Adds by heads or by owners; `index_add.cu` says when which is cheap.
+    /// Adds by heads or by owners; `index_add.cu` says what each costs.
     fn add_by_index(&self, p: &IndexParams, op: u32, [x, index]: [&CudaBuffer; 2], y: &mut CudaBuffer) -> Result<()> {
         if x.len() == 0 || y.len() == 0 {
             return self.check_index(p, index, op);

@@ -16,7 +16,7 @@ use kiln_core::{Buffer, Result, checks};
 use kiln_device::Arg;
 use kiln_kernels::{PerFloat, loss as kernels};
 
-/// The kernels of an op, for more classes each.
+/// The kernels of an op, each for more classes than the one before.
 type ByClasses = [&'static PerFloat; 4];
 const LOSS: ByClasses = [
     &kernels::CROSS_ENTROPY_ROWS1,
@@ -32,7 +32,7 @@ const GRAD: ByClasses = [
 ];
 
 impl Cuda {
-    /// Launches what `p` chooses of `kernels`; `between` are the arguments between the logits and the numbers.
+    /// Launches the kernel for `p.classes` classes; `between` are the arguments between the logits and the smoothing factors.
     fn cross_entropy_by(
         &self,
         kernels: &ByClasses,

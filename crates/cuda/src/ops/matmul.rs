@@ -1,8 +1,8 @@
 //! Matrix products: kernel variants, from a thread an element to tensor cores, and the choice between them.
 //!
 //! Every variant computes every product: any sizes, either side transposed, batches, bias and activation, f32, bf16 and f16.
-//! [`Cuda::matmul_plan`] says which one an op takes; [`Cuda::matmul_with`] takes the one it is told, for benches, tests
-//! and whoever wants to learn from the steps between them (docs/gpu-guide.md).
+//! [`Cuda::matmul_plan`] says which variant an op takes; [`Cuda::matmul_with`] takes a given one, for benches, tests and
+//! readers who want to learn from the steps between the variants (docs/gpu-guide.md).
 
 mod plan;
 
@@ -31,7 +31,7 @@ struct Cut {
 }
 const _: () = assert!(size_of::<Cut>() == 24);
 
-/// Threads of a block of the kernels with a thread an element.
+/// Threads of a block of the kernels that have a thread for each element.
 const THREADS: u64 = 256;
 
 impl MatmulOps for Cuda {
@@ -139,7 +139,7 @@ impl Cuda {
     }
 }
 
-/// Blocks of `threads`, in two dimensions where one does not hold them.
+/// A grid of `blocks` blocks of `threads`, in two dimensions where one cannot hold them.
 fn grid(blocks: u64, threads: u64) -> Geometry {
     const LONGEST: u64 = (1 << 31) - 1;
     let rows = blocks.div_ceil(LONGEST);

@@ -1,4 +1,4 @@
-//! One file per op family: which kernel, how many threads.
+//! One file per op family, which chooses the kernel and the number of threads.
 
 mod attention;
 pub mod conv;

@@ -1,7 +1,7 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
 //! Layer and RMS norm have rows of contiguous values, which several kernel variants normalise ([`Algorithm`]); a row's width
-//! chooses the variant, and [`Cuda::norm_rows_with`] takes the one it is told, for benches and tests.
+//! chooses the variant, and [`Cuda::norm_rows_with`] takes a given one, for benches and tests.
 //!
 //! The others reduce columns of `[rows, channels]` in two stages (`Tiles`); batch norm is a group norm of one sample
 //! with a group per channel.
@@ -15,12 +15,12 @@ use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, norm as columns, norm_rows as rows};
 
-/// Blocks that stage 1 aims at, enough for any device to hide latency, and the chunks of one sample at most.
+/// Blocks that stage 1 aims at, enough for any device to hide latency, and the most chunks of one sample.
 const BLOCKS: u64 = 1024;
 const CHUNKS: u64 = 256;
-/// Rows that a thread of a tile visits at least.
+/// The fewest rows that a thread of a tile visits.
 const VISITS: u64 = 8;
-/// Blocks of a grid at most.
+/// The most blocks of a grid.
 const GRID: u64 = i32::MAX as u64;
 
 /// `outer` times `rows` rows, each outer part cut into `chunks` of `step` rows; as in `norm.cu`.
@@ -77,7 +77,7 @@ impl Tiles {
         })
     }
 
-    /// Partial results of stage 1: one for each outer part and chunk.
+    /// The number of partial results of stage 1: one for each outer part and chunk.
     fn parts(&self) -> u64 {
         self.cut.outer * self.cut.chunks
     }
@@ -92,7 +92,7 @@ fn striding(n: u64, each: u64, block: [u32; 3]) -> Geometry {
     }
 }
 
-/// The kernel variants for rows, each a way to compute the same.
+/// The kernel variants for rows, which all compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// A thread per row.
@@ -106,16 +106,16 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Algorithm; 4] = [Algorithm::Naive, Algorithm::Long, Algorithm::Blocks, Algorithm::Warps];
 
-    /// What the backend takes for rows of `width`: the highest variant that holds them.
+    /// The variant that the backend takes for rows of `width`: the fastest one that holds them.
     pub fn choose(width: u64) -> Self {
         let holds = |a: &Algorithm| a.widest() >= width;
         Self::ALL.into_iter().rev().find(holds).unwrap_or(Algorithm::Long)
     }
 
-    /// The widest row that it takes.
+    /// The widest row that this variant takes.
     pub fn widest(self) -> u64 {
         match self {
             Algorithm::Naive | Algorithm::Long => u64::MAX,
@@ -124,7 +124,7 @@ impl Algorithm {
         }
     }
 
-    /// How benches call it.
+    /// A name for benches: `naive`, `long`, …
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Naive => "naive",
@@ -238,7 +238,7 @@ impl Cuda {
         Ok(partial)
     }
 
-    /// Stage 2; of no samples the sums are zero.
+    /// Stage 2: the totals of all parts, zero where there are no samples.
     fn norm_totals(
         &self,
         p: &GroupNormParams,
@@ -316,7 +316,7 @@ impl Cuda {
     }
 }
 
-/// Whether the algorithm takes such rows.
+/// An error unless the algorithm takes rows of this shape.
 fn takes(algorithm: Algorithm, p: &GroupNormParams) -> Result<()> {
     if p.positions == 1 && p.width <= algorithm.widest() {
         return Ok(());

@@ -34,7 +34,7 @@ impl Tensors {
             let state = slot.state.iter().map(|s| s.block.ptr());
             let addresses = [slot.param.block.ptr(), slot.grad.block.ptr()].into_iter().chain(state);
             let n = slot.param.len() as u64;
-            // In this order a list of values that ends takes no word with it.
+            // The values are the first side of the zip: when they end, no word has been taken.
             for (value, word) in addresses.chain([n, chunks]).zip(words.by_ref()) {
                 *word = value;
             }

@@ -8,18 +8,18 @@ use kiln_core::{Buffer, DType, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, pool as max, pool_average as average};
 
-/// Elements of a box from which eight warps share it, when there are too few boxes for a thread each.
+/// The fewest elements of a box that eight warps share, when there are too few boxes for a thread each.
 const LARGE_BOX: u64 = 32;
 /// Blocks per multiprocessor: a few waves, and threads that stride over the rest.
 const WAVES: u32 = 32;
 
-/// Positions of a batch of images, or elements of a box. Where the batch is empty the sizes may be any.
+/// Positions of a batch of images, or elements of a box. With an empty batch the sizes may be anything.
 fn count(batch: u32, size: [u32; 3]) -> u64 {
     size.iter()
         .fold(u64::from(batch), |n, &v| n.saturating_mul(u64::from(v)))
 }
 
-/// Channels a thread takes: 16 bytes of them where they divide the channels.
+/// Channels that a thread takes: 16 bytes of them where that many divide the channels, else one.
 fn lanes(channels: u32, dtype: DType) -> u32 {
     let packed = 16 / dtype.size() as u32;
     if channels.is_multiple_of(packed) { packed } else { 1 }

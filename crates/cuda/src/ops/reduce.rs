@@ -1,4 +1,4 @@
-//! Reductions, arg-reductions, running sums and top-k. [`Cuda::sum_with`] takes the kernel of a sum that it is told, for benches and
+//! Reductions, arg-reductions, running sums and top-k. [`Cuda::sum_with`] computes a sum by a given kernel, for benches and
 //! tests.
 
 use super::instance;
@@ -12,9 +12,9 @@ use kiln_kernels::{PerFloat, reduce as kernels, reduce_axis as axis, reduce_top_
 
 /// Blocks that a reduction aims at: enough for any device to hide latency.
 const BLOCKS: u64 = 1024;
-/// Elements that the threads of a block fold at least before a fold is cut.
+/// The fewest elements that each thread of a block folds before a fold is cut.
 const VISITS: u64 = 16;
-/// Rows up to this length are a warp's; longer ones, up to the second, where there are as many as the third.
+/// A warp folds rows of up to `WARP_ROW` elements, or `LONG_WARP_ROW` where there are at least `MANY_ROWS` rows.
 const WARP_ROW: u64 = 512;
 const LONG_WARP_ROW: u64 = 4096;
 const MANY_ROWS: u64 = 4096;
@@ -24,14 +24,14 @@ const MANY_ROWS: u64 = 4096;
 pub enum Algorithm {
     /// One thread adds everything.
     Naive,
-    /// One block of 256 threads, by 16 bytes, joined by shuffles.
+    /// One block of 256 threads, which read 16 bytes at a time and join their sums by shuffles.
     Block,
-    /// Many blocks, and a second pass over what they found.
+    /// Many blocks, and a second pass over their sums.
     Segments,
 }
 
 impl Algorithm {
-    /// All variants, the lowest first.
+    /// All variants, the plainest first.
     pub const ALL: [Algorithm; 3] = [Algorithm::Naive, Algorithm::Block, Algorithm::Segments];
 
     /// A name for benches: `naive`, `block`, `segments`.
@@ -44,7 +44,7 @@ impl Algorithm {
     }
 }
 
-/// Which kernel folds, and in how many segments. Sizes alone decide, so that the same call adds in the same order on
+/// The kernel that folds, and the number of segments. Sizes alone decide, so that the same call adds in the same order on
 /// every device.
 ///
 /// | last dimension | kernel           | segments                                                |
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// What a second pass over the results of the first does, and over which shape.
+/// The reduction of a second pass, over the results of the first.
 fn second(p: &ReduceParams, segments: u64) -> ReduceParams {
     let mut q = ReduceParams::zeroed();
     q.op = match p.op() {

@@ -8,7 +8,7 @@
 //! | last, longer     | `softmax_blocks`  | in memory, read twice           |
 //! | any other        | `softmax_columns` | in memory, read twice           |
 //!
-//! [`Cuda::softmax_with`] takes the variant it is told, for benches and tests.
+//! [`Cuda::softmax_with`] takes a given variant, for benches and tests.
 
 use super::instance;
 use crate::launch::{THREADS, blocks, linear};
@@ -18,7 +18,7 @@ use kiln_core::{Buffer, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, softmax as kernels};
 
-/// Rows that a warp can hold.
+/// The longest row that a warp can hold.
 const WARP_ROW: u64 = 1024;
 
 /// A kernel for the softmax of rows.
@@ -26,7 +26,7 @@ const WARP_ROW: u64 = 1024;
 pub enum Algorithm {
     /// A thread per row, which reads it three times.
     Naive,
-    /// A thread per row or column, which reads it twice: largest and sum in one pass.
+    /// A thread per row or column, which reads it twice: the first pass finds both the largest element and the sum.
     Columns,
     /// A block per row, which reads it twice, by 16 bytes.
     Blocks,
@@ -35,7 +35,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All variants, the lowest first.
+    /// All variants, from the plainest to the fastest.
     pub const ALL: [Algorithm; 4] = [
         Algorithm::Naive,
         Algorithm::Columns,
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it computes a softmax of this shape.
+    /// True if this variant computes a softmax of this shape.
     pub fn computes(self, p: &SoftmaxParams) -> bool {
         match self {
             Algorithm::Columns => true,
@@ -62,7 +62,7 @@ impl Algorithm {
         }
     }
 
-    /// The highest variant that computes it.
+    /// The fastest variant that computes a softmax of this shape.
     fn choose(p: &SoftmaxParams) -> Self {
         let fits = |a: &Algorithm| a.computes(p);
         Self::ALL.into_iter().rev().find(fits).unwrap_or(Algorithm::Columns)
@@ -79,7 +79,7 @@ impl Algorithm {
 }
 
 impl Cuda {
-    /// Softmax by `algorithm`, or by the highest variant that computes it where this one does not.
+    /// Softmax by `algorithm`, or by the fastest variant that computes this shape where `algorithm` does not.
     ///
     /// # Errors
     /// Operands that the parameters do not fit, and those of a launch.

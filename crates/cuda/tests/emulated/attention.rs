@@ -8,14 +8,14 @@ use kiln_nn::Tensor;
 
 const SHAPE: [usize; 3] = [2, 17, 24];
 
-/// Result and gradient.
+/// The result of attention and its gradient.
 fn run(x: &Tensor<Cuda>, g: &Tensor<Cuda>) -> Result<[Tensor<Cuda>; 2]> {
     let y = x.self_attention(2, true)?;
     let dx = y.backward_with(g)?.remove(x).expect("x is tracked");
     Ok([y.detach(), dx])
 }
 
-/// The mask is part of a recording, which follows its input.
+/// A recording contains the mask, and follows changes of its input.
 #[test]
 fn a_recording_repeats_it() {
     let cuda = cuda();

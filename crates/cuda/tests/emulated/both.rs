@@ -6,7 +6,7 @@ use kiln_testkit::accepts;
 
 /// The float dtypes of the device.
 pub(crate) const FLOATS: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
-/// All its dtypes.
+/// All dtypes of the device.
 pub(crate) const ALL: [DType; 5] = [DType::F32, DType::BF16, DType::F16, DType::I32, DType::U8];
 
 /// A tensor as it was downloaded.
@@ -47,7 +47,7 @@ pub(crate) fn space<B: Backend>(b: &B, dtype: DType, n: usize) -> B::Buffer {
     b.alloc(dtype, n).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What tensors hold.
+/// The downloaded values of tensors.
 pub(crate) fn out<B: Backend>(b: &B, buffers: &[&B::Buffer]) -> Vec<Out> {
     let read = |buffer: &&B::Buffer| {
         let mut bytes = vec![0; buffer.len() * buffer.dtype().size()];
@@ -103,7 +103,7 @@ fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Every element the same number, zeros with their signs; NaN is NaN.
+/// Asserts that every element is the same number, zeros with their signs; any NaN equals any other.
 pub(crate) fn assert_same(what: &str, (got, want): &(Vec<Out>, Vec<Out>)) {
     for (k, (got, want)) in got.iter().zip(want).enumerate() {
         let (g, w) = (got.numbers(), want.numbers());
@@ -118,8 +118,8 @@ pub(crate) fn assert_same(what: &str, (got, want): &(Vec<Out>, Vec<Out>)) {
     }
 }
 
-/// Every element as near as f32 on both sides and one rounding to the dtype allow. `scale` is the size of intermediate
-/// results, which may be larger than what is left of them.
+/// Asserts that every element is as near as f32 on both sides and one rounding to the dtype allow. `scale` is the size of
+/// intermediate results, which may be larger than the results.
 pub(crate) fn assert_near(what: &str, scale: f64, (got, want): &(Vec<Out>, Vec<Out>)) {
     for (k, (got, want)) in got.iter().zip(want).enumerate() {
         let (g, w) = (got.numbers(), want.numbers());

@@ -22,7 +22,7 @@ struct Shapes {
     groups: usize,
 }
 
-/// In two dimensions, stride and dilation 1.
+/// A convolution in two dimensions with stride and dilation 1.
 fn plane(x: [usize; 4], outputs: usize, kernel: usize, padding: usize) -> Shapes {
     let [n, h, w, c] = x;
     Shapes {
@@ -76,7 +76,7 @@ fn lens(p: &ConvParams) -> [usize; 3] {
     ]
 }
 
-/// The operands of a pass, in the order of its arguments, and how many elements it writes and adds up for each.
+/// Elements of the operands of a pass, in the order of its arguments, then of its result, and the terms of a result's sum.
 fn operands(pass: Pass, p: &ConvParams) -> ([usize; 2], usize, usize) {
     let [x, w, y] = lens(p);
     match pass {
@@ -135,11 +135,11 @@ fn bound<T: Float>(algorithm: Algorithm, n: usize, absolute: f64, largest: f64, 
         DType::F16 => 2f64.powi(-11),
         _ => unit,
     };
-    // What f16 cannot hold in full precision.
+    // The last term is for results that f16 cannot hold in full precision.
     sum + store * (want.abs() + sum) + 2f64.powi(-25)
 }
 
-/// Every variant that fits against the exact result; the others must say that they do not. Returns who ran.
+/// Compares every variant that fits with the exact result; the others must say that they do not fit. Returns those that ran.
 fn variants<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String)> {
     let mut p = shapes.params();
     let mut ran = Vec::new();
@@ -193,7 +193,7 @@ fn variants<T: Float>(cuda: &Cuda, shapes: &Shapes) -> Vec<(&'static str, String
     ran
 }
 
-/// Around the edges of tiles and steps, every kind of window, and every way to be too odd for a variant.
+/// Convolutions around the edges of tiles and steps, with every kind of window, and with all that makes a variant unfit.
 fn corpus() -> Vec<Shapes> {
     vec![
         // Rows, columns and inner dimension just past a tile: 130, 72, 40.
@@ -262,7 +262,7 @@ fn every_variant_in_f32() {
 fn every_variant_in_halves() {
     let cuda = cuda();
     let ran: BTreeSet<_> = corpus().iter().flat_map(|s| variants::<bf16>(&cuda, s)).collect();
-    // Neither Winograd nor the large tile without tensor cores.
+    // Halves have neither Winograd nor the large tile without tensor cores.
     assert_eq!(ran.len(), 6 * 3, "{ran:?}");
     for shapes in corpus().iter().step_by(if full() { 1 } else { 3 }) {
         variants::<f16>(&cuda, shapes);
@@ -281,7 +281,7 @@ fn every_variant_at_the_edges() {
             plane([1, 2, 2, n], n, 3, 1).groups(n),
         ];
         for (j, shapes) in shapes.iter().enumerate() {
-            // Every day each shape in one dtype.
+            // Unless the run is a full one, each shape is tested in one dtype only.
             let wanted = |dtype| full() || (i + j) % 3 == dtype;
             if wanted(0) {
                 variants::<f32>(&cuda, shapes);
@@ -336,8 +336,8 @@ fn tf32_is_a_choice() {
     assert!(seen[0] != seen[1], "TF32 rounds");
 }
 
-/// Winograd's results are within 4e-6 of the exact ones, relative to the root of the mean of their squares: of images behind a
-/// rectifier and weights and gradients around zero, and of values of like size, whose sums cancel in the transforms.
+/// Winograd's results are within 4e-6 of the exact ones, relative to the root of the mean of their squares: for images behind
+/// a ReLU with weights and gradients around zero, and for values of similar size, whose sums cancel in the transforms.
 #[test]
 fn winograd_keeps_its_digits() {
     let cuda = cuda();
@@ -387,7 +387,7 @@ fn winograd_keeps_what_is_not_finite_in_its_windows() {
     }
 }
 
-/// What the table says for the layers of well-known models.
+/// The variants that the table chooses for the layers of well-known models.
 #[test]
 fn the_table() {
     use Algorithm::{Depthwise, Naive, Shallow, Tensor, Tiled, Winograd};
@@ -454,7 +454,7 @@ fn the_table() {
     // LeNet's second layer: channels that nothing divides.
     check(plane([4, 14, 14, 6], 16, 5, 0), DType::F32, false, [Tiled(small); 3]);
     check(plane([4, 14, 14, 6], 16, 5, 0), DType::BF16, false, [Tiled(small); 3]);
-    // Coordinates beyond the gathers.
+    // Coordinates beyond those of the gathers.
     let far = plane([1, 8, 8, 8], 8, 2, 0).dilation(1 << 29);
     let far = Shapes {
         padding: [0, 1 << 28, 1 << 28],

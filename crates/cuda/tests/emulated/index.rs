@@ -17,7 +17,7 @@ fn same_view(cuda: &Cuda, elements: usize, shape: &[usize], strides: &[i64], off
     let size: usize = shape.iter().product();
     let p = ViewParams::new(&Shape::new(shape).unwrap(), strides, offset);
     let (x, other) = (counts(elements, 1), counts(size, 2));
-    // What is written must not overlap itself.
+    // A view that is written must not overlap itself.
     let apart = strides.iter().zip(shape).all(|(&s, &d)| s != 0 || d == 1);
     for dtype in ALL {
         let results = both!(cuda, |b| {
@@ -33,7 +33,7 @@ fn same_view(cuda: &Cuda, elements: usize, shape: &[usize], strides: &[i64], off
     }
 }
 
-/// Elements of every width up to 16 bytes, and what keeps them narrow: the length, the offset, a stride.
+/// Elements of every width up to 16 bytes, and the things that keep them narrow: the length, the offset, a stride.
 #[test]
 fn views_of_every_width() {
     let cuda = cuda();
@@ -159,8 +159,8 @@ fn rows_of_one() {
     }
 }
 
-/// By heads and by owners, whose rows are several blocks' and whose columns are one block's and several; additions in
-/// order give the CPU's bits.
+/// Adding by heads and by owners, with rows of several blocks and columns of one block and of several; as the additions are
+/// in order, the bits are the CPU's.
 #[test]
 fn adding_by_index() {
     let cuda = cuda();
@@ -181,7 +181,7 @@ fn adding_by_index() {
     for (outer, size, inner, count) in shapes.into_iter().chain(edges) {
         let p = params(outer, size, inner, count);
         let n = outer * count * inner;
-        // Sums that round, in an order that shows.
+        // Sums that round, so that their order shows.
         let x: Vec<f64> = mixed(n, 1).iter().map(|v| v * 1.37).collect();
         let y: Vec<f64> = mixed(outer * size * inner, 2).iter().map(|v| v * 3.1).collect();
         let (one, each) = (places(count, size), places(n, size));

@@ -27,7 +27,7 @@ fn any_number_of_classes() {
         let weights: Vec<f64> = w.iter().map(|w| w.abs()).collect();
         let mut upstream = mixed(rows, 3);
         if rows > 1 {
-            // What an ignored row is multiplied by does not count.
+            // The factor of an ignored row does not count.
             upstream[1] = f64::NAN;
         }
         for (smoothing, weighted) in [(0.0, false), (0.1, false), (0.0, true), (0.25, true), (1.0, true)] {

@@ -25,8 +25,8 @@ mod twin;
 
 use kiln_cuda::{Cuda, Options};
 
-/// A device whose buffers are poisoned and as long as the driver's allocations, and whose errors name their op. A checker
-/// that knows what nobody wrote would take poison for a write: there it is left out.
+/// A device whose buffers are poisoned and as long as the driver's allocations, and whose errors name their op. Under a
+/// checker, which tracks memory that was never written, there is no poison: it would count as a write.
 pub(crate) fn cuda() -> Cuda {
     let checked = ["KILN_EMULATOR_CHECK", "KILN_SANITIZER"];
     with(Options {

@@ -263,7 +263,7 @@ fn tf32_rounds_and_f32_does_not() {
     assert_eq!(cuda.download::<f32>(&c), Ok(vec![just_below]), "f32 means f32");
 }
 
-/// What the backend chooses is one of the variants, bit for bit.
+/// The backend's result is that of the variant which its plan names, bit for bit.
 #[test]
 fn the_backend_follows_its_plan() {
     let cuda = cuda();

@@ -39,7 +39,7 @@ fn a_chosen_variant_checks_its_operands_too() {
     }
 }
 
-/// A captured step repeats on buffers that the program has dropped, and on nobody else's.
+/// A captured step repeats on its own buffers, even after the program has dropped them, and on no others.
 #[test]
 fn a_graph_keeps_the_buffers_it_repeats_on() {
     for options in [

@@ -10,13 +10,13 @@ use kiln_cuda::Cuda;
 use kiln_cuda::norm::Algorithm;
 use kiln_testkit::assert_close;
 
-/// What a norm and its gradient write: values of the tensor's dtype, then statistics.
+/// The results of a norm and of its gradient: values of the tensor's dtype, then statistics.
 struct Written<T> {
     values: Vec<(&'static str, Vec<T>)>,
     stats: Vec<(&'static str, Vec<f32>)>,
 }
 
-/// Whether there are scale and shift.
+/// The presence of a scale, and of a shift.
 type Affine = (bool, bool);
 
 const AFFINE: [Affine; 4] = [(true, true), (false, false), (true, false), (false, true)];
@@ -78,7 +78,7 @@ fn batch<B: Backend, T: Float>(b: &B, p: &BatchNormParams, (scaled, shifted): Af
     }
 }
 
-/// Sums in another order, then one rounding: two neighbouring values of the dtype at most.
+/// Compares results whose sums were in another order and then rounded once: two neighbouring values of the dtype at most.
 fn compare<T: Float>(what: &str, got: Written<T>, want: Written<T>) {
     let spacing = match T::DTYPE.size() {
         4 => 0.0,

@@ -88,7 +88,7 @@ fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Parameters and states after three steps; the first is a first step to momentum.
+/// Parameters and states after three steps; for momentum the first is a first step.
 fn train<B: Backend, T: Float>(backend: &B, rule: &Rule, sizes: &[usize]) -> Vec<Vec<u8>> {
     let states = rule.states();
     let mut params: Vec<_> = (0..).zip(sizes).map(|(i, &n)| buffer::<B, T>(backend, n, i)).collect();
@@ -189,7 +189,7 @@ fn f16_lists() {
     }
 }
 
-/// What a launch's list holds is updated by one launch, and not one more tensor.
+/// As many tensors as a launch's list holds are updated by one launch; one more takes a second.
 #[test]
 fn launches_are_few() {
     let cuda = cuda();

@@ -32,7 +32,7 @@ fn max<B: Backend, T: Float>(b: &B, p: &PoolParams, [inputs, outputs]: [usize; 2
         .and_then(|()| b.max_pool_grad(p, &g, &index, &mut dx))
         .and_then(|()| b.max_pool_gather(p, &x, &index, &mut gathered))
         .unwrap();
-    // A NaN is a NaN: which one is not promised.
+    // The bits of a NaN are not promised.
     let clean = |v: Vec<T>| {
         let same = |x: T| if x.f64().is_nan() { T::of(f64::NAN) } else { x };
         bits(&v.into_iter().map(same).collect::<Vec<_>>()).to_vec()

@@ -104,7 +104,7 @@ fn special_values() {
     same(&cuda, &[33, 5], &[0], &OPS, &values);
 }
 
-/// Every kernel of sums.
+/// Every kernel for sums.
 #[test]
 fn variants() {
     let cuda = cuda();
@@ -170,7 +170,7 @@ const LINES: [[usize; 3]; 6] = [
     [2, 5, 129],
 ];
 
-/// These, and lines of every size on an edge.
+/// The shapes of `LINES`, and lines of every size in `EDGES`.
 fn lines() -> impl Iterator<Item = [usize; 3]> {
     LINES.into_iter().chain(EDGES.map(|n| [3, n, 1]))
 }
@@ -218,7 +218,7 @@ fn running_sums() {
     }
 }
 
-/// The first of few and of many, all of a row, buffers that fill, and more than shared memory holds.
+/// Top-k of short and long rows: one element, a few, whole rows, buffers that fill, and more than shared memory holds.
 #[test]
 fn first_of_each_row() {
     let cuda = cuda();

@@ -56,7 +56,7 @@ fn uploads_keep_their_order() {
     }
 }
 
-/// A buffer that is filled piece by piece, the pieces small and large; what it has no room for is refused.
+/// A buffer is filled piece by piece, by small and large pieces; a piece that does not fit is refused.
 #[test]
 fn parts_are_uploaded_to_their_places() {
     for cuda in [cuda(), with(Options::default())] {
@@ -97,7 +97,7 @@ fn memory_is_counted() {
     assert_eq!(cuda.memory().allocations, allocations, "a freed block is used again");
 }
 
-/// More than there is: an error that says how much, and nothing is lost by it.
+/// Asking for more memory than there is gives an error that says how much was asked for, and nothing is lost by it.
 #[test]
 fn out_of_memory_is_recoverable() {
     let cuda = with(Options::default());
@@ -123,7 +123,7 @@ fn out_of_memory_is_recoverable() {
         let before = *stats.get_or_insert((now.live, now.cached));
         assert_eq!((now.live, now.cached), before, "cycle {cycle} left something behind");
     }
-    // Other tests of this process have memory too, but none so much.
+    // Other tests of this process hold memory too, but none as much as 256 MiB.
     let now = cuda.context().free_memory().unwrap();
     assert!(now + (256 << 20) >= free, "{free} bytes were free, {now} are");
     assert!(matches!(
@@ -137,7 +137,7 @@ fn select(cuda: &Cuda, index: i32) -> Result<Tensor<Cuda>> {
     x.index_select(0, &Indices::from_slice(cuda, &[0, index], &[2])?)
 }
 
-/// An index that only a kernel sees: the next download reports it, once; with `blocking` the op does.
+/// A bad index that only a kernel sees is reported once, by the next download; with `blocking`, by the op itself.
 #[test]
 fn faults_are_reported_once() {
     let bad = |r: Result<Vec<f32>>| match r {
@@ -207,7 +207,7 @@ impl<B: Backend> Step<B> {
         b.tick(&mut self.counter, &mut self.ticket)?;
         let p = GroupNormParams::batch("batch_norm", &Shape::new(&[ROWS, CHANNELS])?, 1e-5)?;
         let [mean, rstd] = &mut self.stats;
-        // Scratch is taken inside: a captured step has memory of its own.
+        // This op takes scratch memory: a captured step has memory of its own.
         b.group_norm(&p, &self.x, None, None, &mut self.y, mean, rstd)?;
         let p = RandomParams::new("step", Distribution::Bernoulli, ROWS * CHANNELS, (0.4, 0.0), 11, 3)?;
         b.dropout(&p, &self.ticket, &self.y, &mut self.dropped)?;
@@ -270,7 +270,7 @@ fn a_replayed_step_is_the_step() {
     }
 }
 
-/// The same step on the CPU: the bits of random numbers and updates, the values of the norm.
+/// The same step on the CPU gives the same bits of random numbers and updates, and the same values of the norm.
 #[test]
 fn a_step_is_the_cpus() {
     let (mut cuda, mut cpu) = (Step::new(&cuda()), Step::new(&Cpu::poisoned()));
@@ -283,7 +283,7 @@ fn a_step_is_the_cpus() {
     }
 }
 
-/// What would wait or read host memory is refused in a capture, by name, and the device goes on.
+/// Calls that would wait or read host memory are refused in a capture, by name, and the device stays usable.
 #[test]
 fn captures_refuse_transfers() {
     let cuda = with(Options::default());
@@ -368,7 +368,7 @@ fn threads_record_side_by_side() {
         cuda.fill(0.0, &mut buffer).unwrap();
         for i in 0..10 {
             let graph = cuda.capture(&mut || {
-                // Long enough for the others to come.
+                // Long enough for the other threads to reach their capture.
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 cuda.fill(value + f64::from(i), &mut buffer)
             });

@@ -75,7 +75,7 @@ fn bits<B: Backend>(dict: &StateDict<B>) -> Vec<(String, Vec<u64>)> {
     dict.iter().map(|(name, value)| (name.to_string(), of(value))).collect()
 }
 
-/// All that a run leaves behind.
+/// The model, the optimizer's state and the report that a run leaves behind.
 struct Left<B: Backend> {
     model: StateDict<B>,
     optimizer: StateDict<B>,
@@ -92,7 +92,7 @@ impl<B: Backend> Left<B> {
         (bits(&self.model), bits(&self.optimizer), values)
     }
 
-    /// Steps made op by op, recorded and replayed.
+    /// The numbers of steps made op by op, recorded and replayed.
     fn made(&self) -> (u64, u64, u64) {
         let made = &self.report.execution;
         (made.eager, made.recorded, made.replayed)
@@ -252,7 +252,7 @@ fn a_step_that_cannot_be_recorded_runs_op_by_op() {
     );
 }
 
-/// A closure that keeps what the model holds, so that it moves when it is next written: a recording is good for one step.
+/// A closure that keeps the model's values, so that they move when they are next written: a recording is good for one step.
 #[test]
 fn values_that_are_held_are_not_overwritten() {
     let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
@@ -269,7 +269,7 @@ fn values_that_are_held_are_not_overwritten() {
     let ((tried, kept), (plain, expected)) = (run(true), run(false));
     assert_eq!(tried.bits(), plain.bits());
     assert!(kept == expected, "a value changed while it was held");
-    // After the first epoch the validation holds them, so that the eighth attempt is over before it begins.
+    // After the first epoch the validation holds the values, so that the eighth attempt ends before it records anything.
     assert_eq!(tried.made(), (17, 7, 0));
     let obstacle = tried.report.not_captured.unwrap();
     assert!(obstacle.contains("moved 8 times"), "{obstacle}");
@@ -293,7 +293,7 @@ fn steps_of_several_batches_are_replayed() {
     assert_eq!(captured.report.execution.allocations, 0);
 }
 
-/// Steps that may be skipped look at the device in between.
+/// Steps that may be skipped read from the device midway, so they cannot be recorded.
 #[test]
 fn steps_that_read_run_op_by_op() {
     let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
@@ -306,7 +306,7 @@ fn steps_that_read_run_op_by_op() {
     assert_eq!(left.made(), (6, 0, 0));
 }
 
-/// A label that only a kernel sees, in a replayed step: the run ends with it.
+/// A bad label in a replayed step, which only a kernel sees, ends the run with an error.
 #[test]
 fn a_bad_label_ends_a_replayed_run() {
     let cuda = with(Options::default());
@@ -327,7 +327,7 @@ fn a_bad_label_ends_a_replayed_run() {
         .fit(&mut model, &mut Sgd::new(0.1), shifted, &data, None)
         .unwrap_err();
     assert!(error.to_string().contains("index 3"), "{error}");
-    // The device goes on.
+    // The device stays usable.
     let labels = Indices::from_slice(&cuda, &[2i32], &[1]).unwrap();
     assert_eq!(labels.to_vec::<i32>(), Ok(vec![2]));
     assert!(model.named_parameters().iter().all(|(_, p)| p.to_f64().is_ok()));

@@ -5,7 +5,7 @@ kiln_testkit::suites!(crate::cuda());
 use kiln_core::ops::Op;
 use kiln_core::{DType, Runtime};
 
-/// All ops have kernels but those that are composed, which get theirs one day: then they leave this list.
+/// All ops have kernels but the two that are composed of others.
 #[test]
 fn all_but_two_are_fused() {
     let cuda = crate::cuda();

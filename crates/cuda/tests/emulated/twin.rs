@@ -28,7 +28,7 @@ pub(crate) fn empty<B: Backend, T: Float>(backend: &B, n: usize) -> B::Buffer {
     backend.alloc(T::DTYPE, n).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What a buffer of dtype `T` holds.
+/// The elements of a buffer of dtype `T`.
 pub(crate) fn read<B: Backend, T: Float>(backend: &B, buffer: &B::Buffer) -> Vec<T> {
     backend.download(buffer).unwrap_or_else(|e| panic!("{e}"))
 }

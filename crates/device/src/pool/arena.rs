@@ -1,4 +1,4 @@
-//! Which bytes of which segment are whose. It allocates nothing itself and knows no driver.
+//! The division of segments into parts, free and taken. The arena allocates nothing itself and knows no driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const ALIGN: usize = 512;
 /// Requests up to this size share segments among themselves.
 const SMALL: usize = 1 << 20;
-/// The segments of small requests.
+/// Bytes of a segment for small requests.
 const SMALL_SEGMENT: usize = 2 << 20;
 /// Requests from here on have segments of their own size.
 const LARGE: usize = 10 << 20;
-/// The segments of requests between the two.
+/// Bytes of a segment for requests between `SMALL` and `LARGE`.
 const MIDDLE_SEGMENT: usize = 20 << 20;
-/// The grain of segments' sizes from `LARGE` on.
+/// Segments for requests from `LARGE` on have a multiple of this many bytes.
 const GRAIN: usize = 2 << 20;
 
-/// How a request is rounded and what segment it would need.
+/// The rounded size of a request, and the segment that it would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The bytes of the part.
     pub(super) bytes: usize,
-    /// The bytes of a segment to make for it.
+    /// The bytes of a segment to make for the part.
     pub(super) segment: usize,
     class: Class,
 }
@@ -33,7 +33,7 @@ enum Class {
     Own,
 }
 
-/// How a request of so many bytes is served; `None` if no memory has that many. `direct` gives each a segment of its own.
+/// The plan for a request of this many bytes; `None` if no memory has that many. `direct` gives each request its own segment.
 pub(super) fn plan(request: usize, direct: bool) -> Option<Plan> {
     let bytes = request.max(1).checked_next_multiple_of(ALIGN)?;
     let (segment, class) = match bytes {
@@ -60,7 +60,7 @@ struct Part {
 pub(super) struct Arena {
     /// Every part, by its first address.
     parts: BTreeMap<u64, Part>,
-    /// The free ones, in the order in which they are chosen: the smallest that fits, then the lowest.
+    /// The free parts, in the order in which they are chosen: the smallest that fits, then the lowest.
     free: BTreeSet<(Class, usize, u64)>,
     /// The bytes of every segment, by its first address.
     segments: BTreeMap<u64, usize>,
@@ -79,7 +79,7 @@ impl Arena {
         let rest = bytes - plan.bytes;
         let keep = match class {
             Class::Small => rest >= ALIGN,
-            // What a small request would take is not worth a part of its own among large ones.
+            // A rest that only a small request could use is not worth a part of its own among large ones.
             Class::Large => rest > SMALL,
             Class::Own => false,
         };
@@ -105,7 +105,7 @@ impl Arena {
         self.parts.get(&at).map_or(0, |p| p.bytes)
     }
 
-    /// Takes in a segment of `plan.segment` bytes.
+    /// Adds a segment of `plan.segment` bytes at address `at`.
     pub(super) fn add(&mut self, plan: Plan, at: u64) {
         let part = Part {
             bytes: plan.segment,
@@ -118,7 +118,7 @@ impl Arena {
         self.segments.insert(at, plan.segment);
     }
 
-    /// Takes back a part and joins it with its free neighbours.
+    /// Frees a part and joins it with its free neighbours.
     pub(super) fn give(&mut self, at: u64) {
         let Some(mut part) = self.parts.remove(&at) else {
             debug_assert!(false, "no part at {at:#x}");
@@ -149,7 +149,7 @@ impl Arena {
         self.parts.insert(start, part);
     }
 
-    /// Forgets the segments that are free as a whole, and gives their addresses and sizes.
+    /// Removes the segments that are wholly free, and returns their addresses and sizes.
     pub(super) fn release(&mut self) -> Vec<(u64, usize)> {
         let whole: Vec<(u64, usize)> = self
             .segments
@@ -166,7 +166,7 @@ impl Arena {
         whole
     }
 
-    /// Every segment, for the driver to have back.
+    /// Every segment's address and size, for giving them back to the driver.
     pub(super) fn segments(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
         self.segments.iter().map(|(&at, &bytes)| (at, bytes))
     }

@@ -23,8 +23,8 @@ pub use tally::PoolStats;
 /// equal addresses.
 ///
 /// A block goes back to its pool when it is dropped, while kernels that use it may still be queued. That is sound
-/// because the next owner's work is queued behind them, on the one stream that computes: **work on a pool's blocks is
-/// ordered on one stream**. What another stream does with a block, such as copies, is ordered by events before the block
+/// because the next owner's work is queued after them, on the one stream that computes: **work on a pool's blocks is
+/// ordered on one stream**. Work of another stream on a block, such as copies, has to be ordered by events before the block
 /// is dropped.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Shared>);
@@ -32,7 +32,7 @@ pub struct Pool(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     main: Arc<Room>,
-    /// Who has entered which private pool, the latest last.
+    /// The threads that have entered a private pool, each with its pool, the latest last.
     entered: Mutex<Vec<(ThreadId, Arc<Room>)>>,
     direct: bool,
 }
@@ -45,7 +45,7 @@ impl Pool {
 
     /// A pool without a cache: every block is an allocation of the driver of exactly its size, and goes back to the driver
     /// when it is dropped (those of a private pool: with the pool). It is slow, and for checkers: they see a kernel step
-    /// over the end of a block only where the driver's memory ends too.
+    /// past the end of a block only where the driver's memory ends too.
     pub fn direct(context: &Context) -> Self {
         Self::with(context, true)
     }
@@ -58,10 +58,10 @@ impl Pool {
         }))
     }
 
-    /// A block of this many bytes, with whatever they hold. Zero bytes are a block too.
+    /// A block of this many bytes, uninitialised. A block of zero bytes is allowed.
     ///
-    /// If the driver has no memory left, cached memory goes back to it and it is asked again; not while a private pool is
-    /// entered, since a capture forbids to wait.
+    /// If the driver has no memory left, cached memory is given back to it and it is asked again; not while a private pool is
+    /// entered, since waiting is forbidden in a capture.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), after which the pool is as before; the driver's.
@@ -78,14 +78,14 @@ impl Pool {
         Ok(Block { held, len: bytes })
     }
 
-    /// A pool of its own for a captured graph: see [`enter`](Self::enter).
+    /// A separate pool for a captured graph: see [`enter`](Self::enter).
     pub fn private(&self) -> PrivatePool {
         let main = &self.0.main;
         PrivatePool(Arc::new(Room::new(main.context(), main.tally(), self.0.direct, true)))
     }
 
-    /// Until the guard is dropped, what this thread allocates comes from the private pool, and goes back to it. Blocks of
-    /// a graph stay reserved for it that way: no one else is given memory that the graph will write again.
+    /// Until the guard is dropped, this thread's allocations come from the private pool and go back to it. Memory that the
+    /// graph will write again is thus given to no one else.
     pub fn enter(&self, private: &PrivatePool) -> Entered<'_> {
         let room = private.0.clone();
         self.entered().push((thread::current().id(), room.clone()));
@@ -96,13 +96,13 @@ impl Pool {
         }
     }
 
-    /// What this pool and its private pools have and have done.
+    /// The counts of this pool and its private pools together.
     pub fn stats(&self) -> PoolStats {
         self.0.main.tally().read()
     }
 
-    /// Gives segments without a block back to the driver, after it has waited for the device. Private pools keep theirs. While a
-    /// stream of this process is captured, which forbids to wait for the device as a whole, the driver waits for each segment.
+    /// Gives segments without a block back to the driver, after waiting for the device. Private pools keep theirs. While a
+    /// stream of this process is captured, waiting for the whole device is forbidden; the driver then waits for each segment.
     ///
     /// # Errors
     /// The driver's, among them those of kernels that ran earlier.
@@ -110,7 +110,7 @@ impl Pool {
         self.0.main.release()
     }
 
-    /// Whether the block is this pool's, or of one of its private pools.
+    /// True if the block is this pool's, or of one of its private pools.
     pub fn owns(&self, block: &Block) -> bool {
         Arc::ptr_eq(&self.0.main.tally(), &block.held.room.tally())
     }
@@ -124,7 +124,7 @@ impl Pool {
         self.0.entered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this thread's requests go.
+    /// The room that serves this thread's requests.
     fn room(&self) -> Arc<Room> {
         let entered = self.entered();
         if entered.is_empty() {
@@ -153,7 +153,7 @@ impl PrivatePool {
 pub struct Entered<'a> {
     pool: &'a Pool,
     room: Arc<Room>,
-    /// It stays on its thread.
+    /// Keeps the guard on its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -177,7 +177,7 @@ pub struct Block {
     len: usize,
 }
 
-/// The memory of a block: the block's, and that of graphs that use it.
+/// The memory of a block, shared by the block and the graphs that use it.
 #[derive(Debug)]
 pub(crate) struct Held {
     ptr: u64,
@@ -212,7 +212,7 @@ impl Block {
         self.len
     }
 
-    /// Whether no bytes were asked for.
+    /// True if no bytes were asked for.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

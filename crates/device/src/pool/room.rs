@@ -1,4 +1,4 @@
-//! An arena with a driver behind it: the main part of a pool, or a private one.
+//! An arena whose segments come from the driver: the main part of a pool, or a private one.
 
 use super::arena::{Arena, plan};
 use super::tally::Tally;
@@ -15,9 +15,9 @@ pub(crate) struct Room {
     context: Context,
     arena: Mutex<Arena>,
     tally: Arc<Tally>,
-    /// A segment for each block.
+    /// True if each block has a segment of its own.
     direct: bool,
-    /// Of a captured graph: segments stay until the room goes.
+    /// True for the pool of a captured graph: its segments stay until the room is dropped.
     private: bool,
 }
 
@@ -40,7 +40,7 @@ impl Room {
         self.tally.clone()
     }
 
-    /// Whether it is a captured graph's.
+    /// True if the room is a captured graph's.
     pub(super) fn private(&self) -> bool {
         self.private
     }
@@ -73,7 +73,7 @@ impl Room {
         Ok(at)
     }
 
-    /// Takes back a part.
+    /// Frees a part.
     pub(super) fn give(&self, at: u64) {
         let mut arena = self.arena();
         self.tally.given(arena.size(at));
@@ -83,10 +83,10 @@ impl Room {
         }
     }
 
-    /// Gives the driver back what is free as a whole.
+    /// Gives segments that are wholly free back to the driver.
     pub(super) fn release(&self) -> Result<()> {
         let mut arena = self.arena();
-        // Before anything is forgotten: an error of an earlier kernel shows here. During a capture it shows later.
+        // First of all, since an error of an earlier kernel shows here. During a capture it shows later.
         capture_count::outside(|| self.context.synchronize()).unwrap_or(Ok(()))?;
         self.free(arena.release());
         Ok(())
@@ -138,7 +138,7 @@ fn allocate(context: &Context, bytes: usize) -> Result<Option<u64>> {
     }
 }
 
-/// While it lives, this thread may allocate although it captures a stream: a capture has no part in it.
+/// While this lives, its thread may allocate although it captures a stream: the allocation is no part of the capture.
 struct Relaxed(i32);
 
 impl Relaxed {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a pool has and has done, in bytes and calls.
+/// The memory and the history of a pool, in bytes and calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Bytes in blocks, each rounded up.
@@ -13,13 +13,13 @@ pub struct PoolStats {
     pub peak: usize,
     /// Allocations of the driver.
     pub allocations: usize,
-    /// Allocations that the driver has back.
+    /// Allocations that were given back to the driver.
     pub releases: usize,
     /// Requests for a block.
     pub requests: usize,
 }
 
-/// What a pool and its private pools have and have done together.
+/// The counts of a pool and its private pools together.
 #[derive(Debug, Default)]
 pub(super) struct Tally(Mutex<(PoolStats, usize)>);
 

@@ -1,10 +1,10 @@
-//! The arena on memory that is only numbers.
+//! The arena on addresses without memory.
 
 use super::arena::{ALIGN, Arena, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// One request of so many bytes, or the return of one of the live blocks.
+/// One request of this many bytes, or the return of one of the live blocks.
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize),
@@ -36,7 +36,7 @@ impl Machine {
     fn take(&mut self, bytes: usize) -> u64 {
         let plan = plan(bytes, self.direct).expect("sizes of tests exist");
         let at = self.arena.take(plan).unwrap_or_else(|| {
-            // Segments that touch are two all the same.
+            // Segments that touch stay separate.
             let gap = if self.segments.len().is_multiple_of(2) { 0 } else { 4096 };
             let at = (1 << 30) + self.next + gap;
             self.next += plan.segment as u64 + gap;
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Runs the steps, returns what is left, and gives the addresses.
+    /// Runs the steps, gives back all blocks that are left, and returns the addresses.
     fn run(&mut self, steps: &[Step]) -> Vec<u64> {
         let mut addresses = Vec::new();
         for step in steps {
@@ -70,7 +70,7 @@ impl Machine {
         addresses
     }
 
-    /// That live blocks lie apart, inside of segments, and at multiples of `ALIGN`.
+    /// Checks that live blocks lie apart, inside of segments, and at multiples of `ALIGN`.
     fn check(&self) -> Result<(), TestCaseError> {
         let mut live: Vec<_> = self
             .live
@@ -118,7 +118,7 @@ proptest! {
     fn equal_sequences_give_equal_addresses(steps in steps()) {
         let (mut one, mut two) = (Machine::default(), Machine::default());
         prop_assert_eq!(one.run(&steps), two.run(&steps));
-        // From the run on that needs no new segment, a repetition finds the pool as the one before did.
+        // Once a run needs no new segment, each later one finds the pool as the one before it did.
         let mut before = None;
         for _ in 0..20 {
             let segments = one.segments.len();
@@ -145,7 +145,7 @@ proptest! {
             parts.push((*hole, machine.take(hole * ALIGN)));
             machine.take(1);
         }
-        // The rest of the segment, so that only the holes are free.
+        // Take the rest of the segment, so that only the holes are free.
         let left = (2 << 20) - holes.iter().map(|h| (h + 1) * ALIGN).sum::<usize>();
         for size in [1 << 20, left - (1 << 20)] {
             machine.take(size);

@@ -1,6 +1,6 @@
 //! The emulated driver and a few kernels. Options of the emulator belong to a process, so each choice has a test file.
 
-// Every test file uses a part of it.
+// Every test file uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use kiln_device::{Arg, Block, Context, Geometry, Module, Pool, Priority, Result, Stream};
@@ -63,8 +63,8 @@ $L_end:
 }
 "#;
 
-/// Sets the emulator's options, unless they are set already, and takes it for the driver. Every test of a process begins
-/// with the same.
+/// Sets the emulator's options, unless they are set already, and makes it the driver. Every test of a process begins
+/// with the same options.
 pub fn start(options: &[(&str, &str)]) {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -76,7 +76,7 @@ pub fn start(options: &[(&str, &str)]) {
     });
 }
 
-/// What most tests need.
+/// A context, a stream, a pool and the kernels, which most tests need.
 pub struct Bench {
     pub context: Context,
     pub stream: Stream,

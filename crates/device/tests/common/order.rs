@@ -1,4 +1,4 @@
-//! What holds in whatever order the device does its work: run with every order of the emulator's streams.
+//! Properties that hold in whatever order the device does its work: run with every order of the emulator's streams.
 
 #![allow(unreachable_pub)]
 
@@ -54,7 +54,7 @@ pub fn uploads_have_read_their_slice(b: &Bench) {
     }
 }
 
-/// Pinned memory waits for its copies by itself.
+/// Accesses of pinned memory wait for its copies.
 pub fn pinned_memory_waits(b: &Bench) {
     let n = 5000;
     let copies = Stream::new(&b.context, Priority::High).unwrap();
@@ -69,7 +69,7 @@ pub fn pinned_memory_waits(b: &Bench) {
         copies.download_pinned(block, 0, &mut host).unwrap();
         assert!(host.iter().all(|x| *x == i as u8), "copy {i}");
     }
-    // Dropped with a copy under way.
+    // The memory is dropped with a copy under way.
     copies.upload_pinned(&host, &mut blocks[0], 0).unwrap();
     drop(host);
     copies.synchronize().unwrap();
@@ -159,9 +159,9 @@ pub fn graphs_replay(b: &Bench) {
     assert_eq!(b.numbers(&z), vec![46; n], "it is as before");
 }
 
-/// A graph goes on working on blocks, and by kernels, that nobody else has any more, and gives them back when it is gone.
+/// A graph keeps blocks and kernels of which it holds the last reference, and releases them when it is dropped.
 pub fn graphs_keep_what_they_use(b: &Bench) {
-    // A direct pool gives memory back to the driver, which tells of an access to it.
+    // A direct pool gives memory back to the driver, which then reports any access to it.
     for pool in [Pool::new(&b.context), Pool::direct(&b.context)] {
         let block = |number: u32| {
             let mut block = pool.alloc(160).unwrap();
@@ -181,12 +181,12 @@ pub fn graphs_keep_what_they_use(b: &Bench) {
             unsafe { b.stream.launch(&add, Geometry::linear(40, 64), &args) }
         });
         let graph = captured.unwrap();
-        // After the capture it is as ever: nothing keeps what is used now.
+        // After the capture, blocks that are used are not kept any more.
         b.stream.memset(&mut w, 0).unwrap();
         let live = pool.stats().live;
         drop((x, y, z, w, add, module));
         assert_eq!(pool.stats().live, live, "the graph has them");
-        // What is allocated now is not what the graph writes.
+        // Blocks that are allocated now are not those that the graph writes.
         let others: Vec<_> = (100..108).map(block).collect();
         let exec = graph.instantiate().unwrap();
         drop(graph);

@@ -18,7 +18,7 @@ extern "C" fn cuCtxSynchronize() -> i32 {
     7
 }
 
-/// Every argument, wherever it travelled, as digits of one number.
+/// Every argument, in a register or on the stack, as digits of one number.
 #[unsafe(no_mangle)]
 extern "C" fn cuLaunchKernel(
     f: usize,

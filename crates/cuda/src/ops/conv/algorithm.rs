@@ -16,14 +16,14 @@ pub enum Pass {
 pub enum Tile {
     /// 64 × 64: for results with few tiles.
     Small,
-    /// 128 × 128: each element read makes more products.
+    /// 128 × 128: each element that is read takes part in more products.
     Large,
 }
 
-/// The kernel variants, each a way to compute the same.
+/// The kernel variants, which all compute the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// A thread per element, everything from global memory: the definition, and what runs where nothing else fits.
+    /// A thread per element, everything from global memory: the definition, and the variant that runs where no other fits.
     Naive,
     /// Products of gathered tiles in shared memory and registers.
     Tiled(Tile),
@@ -39,7 +39,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Algorithm; 9] = [
         Algorithm::Naive,
         Algorithm::Tiled(Tile::Small),

@@ -5,17 +5,17 @@ use crate::Options;
 use kiln_core::DType;
 use kiln_core::ops::ConvParams;
 
-/// Coordinates of the gathers are 32-bit numbers that may pass the border by a window.
+/// Bound of the gathers' coordinates: 32-bit numbers that may pass the border by a window.
 const COORDINATE: u64 = 1 << 30;
 /// Grids have at most this many blocks in y and z.
 pub(super) const GRID_YZ: u64 = 65535;
 /// Input channels per group of the direct kernels for first layers (`conv_shallow.cu`).
 const SHALLOW_CHANNELS: u32 = 4;
-/// Longest windows (taps·channels) of those, forward and weight gradient, and taps of the data gradient.
+/// Longest windows (taps·channels) of those kernels, forward and weight gradient, and most taps of the data gradient.
 const SHALLOW_FORWARD: u64 = 512;
 const SHALLOW_WEIGHT: u64 = 256;
 const SHALLOW_TAPS: u64 = 2048;
-/// Taps, times the multiplier for the data gradient, of `conv_depthwise.cu`.
+/// The most taps, times the multiplier for the data gradient, of `conv_depthwise.cu`.
 const DEPTHWISE_TAPS: u64 = 128;
 /// Groups narrower than this leave most of a tile's columns empty.
 const NARROW_GROUP: usize = 8;
@@ -24,16 +24,16 @@ const NARROW_GROUP: usize = 8;
 /// the square of the channels, the memory traffic added only with the channels. Estimated from the arithmetic and the
 /// bandwidth of an H100, not measured.
 const WINOGRAD_CHANNELS: u32 = 128;
-/// Positions below which its weight transform, which is done anew for every call, weighs too much.
+/// Positions below which Winograd's weight transform, done anew for every call, costs too much.
 const WINOGRAD_POSITIONS: u64 = 1024;
 
-/// Products of a data gradient, one for each remainder of positions by the stride, that have fewer rows than this leave most
-/// of a tile empty …
+/// A data gradient is one product for each remainder of positions by the stride. Products with fewer rows than this leave
+/// most of a tile empty …
 const REMAINDER_ROWS: u64 = 16;
-/// … which counts where there are more of them than this.
+/// … and tiles are not used where there are more such products than this.
 const REMAINDERS: u64 = 64;
 
-/// Positions of a split of a weight gradient that a large tile should have at least.
+/// The fewest positions of a split of a weight gradient for which a large tile pays.
 const LONG_SPLIT: u64 = 512;
 
 /// Sizes of one pass seen as a product.
@@ -41,7 +41,7 @@ const LONG_SPLIT: u64 = 512;
 pub(super) struct Product {
     pub(super) rows: u64,
     pub(super) columns: u64,
-    /// Products of the same size beside each other: groups, and classes of the data gradient.
+    /// Independent products of the same size: groups, and classes of the data gradient.
     pub(super) parts: u64,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn product(pass: Pass, p: &ConvParams) -> Product {
     }
 }
 
-/// Whether all coordinates fit the 32-bit arithmetic of the gathers (`conv_gather.cuh`).
+/// True if all coordinates fit the 32-bit arithmetic of the gathers (`conv_gather.cuh`).
 fn small(p: &ConvParams) -> bool {
     let reach = (0..3).all(|i| {
         let spans = [
@@ -94,12 +94,12 @@ fn small(p: &ConvParams) -> bool {
 }
 
 impl Algorithm {
-    /// True if this variant can compute `pass` of the convolution `p` in `dtype`. TF32 is not asked for here: `Tensor` in f32
-    /// rounds its operands.
+    /// True if this variant can compute `pass` of the convolution `p` in `dtype`. Whether TF32 is allowed does not matter here:
+    /// `Tensor` in f32 rounds its operands.
     pub fn fits(self, pass: Pass, p: &ConvParams, dtype: DType) -> bool {
         let (taps, depth) = (p.window.taps() as u64, (p.window.taps() * p.group_in()) as u64);
         let Product { rows, columns, parts } = product(pass, p);
-        // Rows are blocks of x, of which there are 2³¹ − 1; columns of y and parts of z.
+        // Grids have rows in x (at most 2³¹ − 1 blocks), columns in y and parts in z; the weight gradient has rows in y.
         let tiles = |edge: u64| match pass {
             Pass::WeightGrad => rows.div_ceil(edge) <= GRID_YZ && parts <= GRID_YZ,
             _ => rows.div_ceil(edge) < 1 << 31 && columns.div_ceil(edge) <= GRID_YZ && parts <= GRID_YZ,
@@ -162,7 +162,7 @@ impl Algorithm {
     }
 }
 
-/// Whether channels can be fetched four at a time.
+/// True if channels can be fetched four at a time.
 pub(super) fn fours(p: &ConvParams) -> bool {
     p.group_in().is_multiple_of(4) && p.group_out().is_multiple_of(4)
 }
@@ -178,8 +178,8 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | tiled | groups of at least 8 output (for the data gradient input) channels, or one group |
 /// | naive | the rest |
 ///
-/// The data gradient multiplies the positions of each remainder by the stride apart. Where they are many and each has few
-/// positions, the variants that multiply tiles are left out.
+/// The data gradient multiplies the positions of each remainder by the stride separately. Where there are many remainders and
+/// each has few positions, the variants that multiply tiles are left out.
 ///
 /// Products take large tiles when there are enough of them for every multiprocessor.
 pub fn choose(pass: Pass, p: &ConvParams, dtype: DType, options: &Options, multiprocessors: u32) -> Algorithm {

@@ -1,4 +1,4 @@
-//! The launches of each variant.
+//! The launches of each variant of a convolution.
 
 use super::algorithm::{Algorithm, Pass, Tile};
 use super::choose::{GRID_YZ, fours, product};
@@ -30,7 +30,7 @@ pub(super) fn geometry(x: u64, y: u64, z: u64, threads: u32) -> Geometry {
     }
 }
 
-/// The kernel named `$stem_$dtype` of the files `$file_$dtype`.
+/// The one of three kernels, named by their paths, that is the instance for `$dtype`.
 macro_rules! by_dtype {
     ($dtype:expr, $f32:path, $bf16:path, $f16:path) => {
         match $dtype {
@@ -279,7 +279,7 @@ impl Cuda {
         self.launch(instance(&conv::CONV_SUM_PARTS, dtype), self.elements(len), &args)
     }
 
-    /// Into how many parts the positions of a weight gradient are split.
+    /// The number of parts into which the positions of a weight gradient are split.
     fn splits(&self, p: &ConvParams, grid: [u64; 3], along: u64, len: u64) -> u64 {
         let positions = product(Pass::Forward, p).rows;
         let blocks: u64 = grid.iter().product();

@@ -1,4 +1,4 @@
-//! The launches of Winograd's convolution: the weight once, then the tiles in turns that fit the scratch.
+//! The launches of Winograd's convolution: the weight once, then as many tiles at a time as fit the scratch memory.
 
 use super::algorithm::{Pass, Tile};
 use super::launch::{WAVES, geometry};

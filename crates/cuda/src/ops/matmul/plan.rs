@@ -10,9 +10,9 @@ pub enum Algorithm {
     Naive,
     /// Tiles of 32×32 in shared memory.
     Tiled,
-    /// Tiles of 64×64, 8×4 a thread in registers, shared memory double.
+    /// Tiles of 64×64, 8×4 a thread in registers, shared memory double-buffered.
     Registers64,
-    /// Tiles of 128×128, 8×8 a thread in registers, shared memory double.
+    /// Tiles of 128×128, 8×8 a thread in registers, shared memory double-buffered.
     Registers128,
     /// Tiles of 64×64 on tensor cores, fed by asynchronous copies.
     Tensor64,
@@ -21,7 +21,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All variants, the lowest first.
+    /// All variants, from the plainest to the fastest.
     pub const ALL: [Algorithm; 6] = [
         Algorithm::Naive,
         Algorithm::Tiled,
@@ -53,12 +53,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether it can cut the summed dimension into parts.
+    /// True if this variant can cut the summed dimension into parts.
     pub fn splits(self) -> bool {
         !matches!(self, Algorithm::Naive | Algorithm::Tiled)
     }
 
-    /// Tiles of all results of a product.
+    /// The number of tiles of all results of a product.
     pub(super) fn tiles(self, p: &MatmulParams) -> u64 {
         p.batches() as u64 * p.m.div_ceil(self.side()) * p.n.div_ceil(self.side())
     }
@@ -71,20 +71,20 @@ pub struct Plan {
     splits: u32,
 }
 
-/// Parts of k are multiples of this: of a step of every kernel, and of the widest copies.
+/// Parts of k are multiples of this, which is a multiple of every kernel's step and of the widest copies.
 const STEP: u64 = 32;
-/// A part of k is at least so long: below, writing and reading partial sums costs more than the parts save.
+/// The shortest part of k: with shorter ones, writing and reading partial sums costs more than the parts save.
 const SHORTEST_PART: u64 = 256;
 /// Blocks for each multiprocessor that a split product aims at: small tiles leave room for several.
 const BLOCKS_EACH: u64 = 2;
 
 impl Plan {
-    /// By `algorithm`, in one part.
+    /// A plan to compute by `algorithm`, in one part.
     pub fn new(algorithm: Algorithm) -> Self {
         Self { algorithm, splits: 1 }
     }
 
-    /// With the summed dimension in up to `splits` parts, of at least 32 each. The variants that do not split ignore it.
+    /// This plan with the summed dimension in up to `splits` parts, of at least 32 each. Variants that do not split ignore it.
     #[must_use]
     pub fn split(self, splits: u32) -> Self {
         let splits = if self.algorithm.splits() { splits.max(1) } else { 1 };
@@ -96,12 +96,12 @@ impl Plan {
         self.algorithm
     }
 
-    /// Parts of the summed dimension at most.
+    /// The most parts of the summed dimension.
     pub fn splits(self) -> u32 {
         self.splits
     }
 
-    /// The plan for a product on a device with so many multiprocessors. A batch of A times one B counts as one product
+    /// The plan for a product on a device with this many multiprocessors. A batch of A times one B counts as one product
     /// of all rows, which is how it is computed.
     ///
     /// | product | variant |
@@ -168,7 +168,7 @@ pub(super) fn fold(p: &MatmulParams) -> MatmulParams {
     }
 }
 
-/// Whether the rows of both operands are multiples of 16 bytes.
+/// True if the rows of both operands are multiples of 16 bytes.
 fn rows_aligned(p: &MatmulParams, dtype: DType) -> bool {
     let a = if p.trans_a == 1 { p.m } else { p.k };
     let b = if p.trans_b == 1 { p.k } else { p.n };

@@ -29,7 +29,7 @@ impl Product {
         }
     }
 
-    /// Its parameters and the shapes of A, B and C.
+    /// The product's parameters and the shapes of A, B and C.
     pub(super) fn params(&self) -> (MatmulParams, [Shape; 3]) {
         let [m, n, k] = self.sizes;
         let shape = |batch: &[usize], r: usize, c: usize, t: bool| {
