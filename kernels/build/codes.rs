@@ -63,7 +63,7 @@ fn each<T: Debug>(text: &mut String, name: &str, all: &[T]) -> std::fmt::Result 
     writeln!(text, "\n")
 }
 
-/// A constant for each function, as one number of a bit each.
+/// A constant that is true for the functions for which `holds` is, kept as one number with a bit for each function.
 fn flags(text: &mut String, doc: &str, name: &str, holds: impl Fn(&Unary) -> bool) -> std::fmt::Result {
     assert!(Unary::ALL.len() <= 64, "a number has 64 bits");
     let set = Unary::ALL.iter().enumerate();

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Image {
     /// The source's stem.
     pub(crate) name: String,
-    /// Where the fatbin is.
+    /// The path of the fatbin.
     pub(crate) path: PathBuf,
-    /// Where its PTX can be read: in the fatbin, or beside one that is compressed.
+    /// The file with its PTX: the fatbin, or a file beside one that is compressed.
     pub(crate) ptx: PathBuf,
 }
 
-/// Compiles `sources` with headers from the folders `src` and `codes`; the first failure is the error, with what nvcc printed.
+/// Compiles `sources` with headers from the folders `src` and `codes`; the first failure is the error, with nvcc's output.
 pub(crate) fn all(
     nvcc: &Nvcc,
     src: &Path,
@@ -27,7 +27,7 @@ pub(crate) fn all(
 ) -> Result<Vec<Image>, String> {
     println!("cargo::rerun-if-env-changed=KILN_CUDA_ARCHS");
     let mut flags = flags(&std::env::var("KILN_CUDA_ARCHS").unwrap_or_else(|_| "80,90".to_string()))?;
-    // What is shipped is small (zstd makes a tenth of it), what is tested is quick to build and to load.
+    // Release images are compressed, to a tenth by zstd; others are not, since they are quicker to build and to load.
     let packed = std::env::var("PROFILE").is_ok_and(|p| p == "release") && release(&nvcc.version) >= (12, 8);
     flags.push(if packed { "--compress-mode=size" } else { "-no-compress" }.to_string());
     let build = Build {
@@ -97,13 +97,13 @@ fn flags(archs: &str) -> Result<Vec<String>, String> {
 struct Build<'b> {
     nvcc: &'b Nvcc,
     flags: &'b [String],
-    /// Whether images are compressed; the PTX of such a one is kept beside it.
+    /// True if images are compressed; their PTX is then kept beside them.
     packed: bool,
-    /// Where headers are looked for.
+    /// The folders where headers are looked for.
     folders: [&'b Path; 2],
     out: &'b Path,
-    /// Images that every variant of this crate finds: cargo runs this program anew, into another folder, for each set of features
-    /// and for clippy, and compiling all sources takes minutes.
+    /// A folder of images that all builds of this crate share: cargo runs this program anew, into another folder, for each set
+    /// of features and for clippy, and compiling all sources takes minutes.
     shared: PathBuf,
 }
 
@@ -121,7 +121,7 @@ impl Build<'_> {
                 .flatten()
                 .collect::<Vec<_>>()
         };
-        // Whatever goes wrong with what is shared, there is another way to the image.
+        // A failure to read or write the shared folder is no error: the image is then compiled here.
         let copied = |from: &Path, to: &Path| -> std::io::Result<()> {
             std::fs::create_dir_all(to)?;
             let _ = std::fs::remove_file(stamp(source, to));
@@ -150,7 +150,7 @@ impl Build<'_> {
             next += 1;
             let text = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
             (path.file_name(), &text).hash(&mut hasher);
-            // Headers of the toolkit are found in neither folder: its version stands for them.
+            // Headers of the toolkit are found in none of the folders: its version stands for them.
             for name in includes(&text) {
                 let beside = path.parent().into_iter().chain(self.folders);
                 let found = beside.map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -206,7 +206,7 @@ fn includes(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Takes a PTX out of nvcc's intermediate files, and the folder away. All of a source have the same kernels.
+/// Copies a PTX out of nvcc's intermediate files and removes their folder. All PTX files of a source have the same kernels.
 fn keep_ptx(steps: &Path, to: &Path) -> Result<(), String> {
     let entries = std::fs::read_dir(steps).map_err(|e| format!("cannot read {}: {e}", steps.display()))?;
     let mut files = entries.flatten().map(|e| e.path());
@@ -221,7 +221,7 @@ fn stem(source: &Path) -> String {
     source.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Where the PTX of a compressed fatbin is kept.
+/// The path where the PTX of a compressed fatbin is kept.
 fn kept(source: &Path, out: &Path) -> PathBuf {
     out.join(stem(source) + ".ptx")
 }

@@ -6,7 +6,7 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// Bytes of each parameter.
     pub(crate) params: Vec<u32>,
-    /// Threads of a block at most (`__launch_bounds__`), if it says so.
+    /// The most threads of a block (`__launch_bounds__`), if the PTX says so.
     pub(crate) max_threads: Option<u32>,
 }
 

@@ -6,12 +6,12 @@ use std::process::Command;
 /// An nvcc that runs.
 pub(crate) struct Nvcc {
     pub(crate) path: PathBuf,
-    /// What `nvcc --version` printed.
+    /// The output of `nvcc --version`.
     pub(crate) version: String,
 }
 
-/// The first nvcc that runs, in the order a user would expect: what is named, what is active, what is installed, what
-/// the project made for itself.
+/// The first nvcc that runs: one that a variable names, one on `PATH`, one in a usual system folder, one of the active
+/// virtual environment, the project's own.
 pub(crate) fn find(manifest: &Path) -> Result<Nvcc, String> {
     let mut tried = Vec::new();
     for (place, path) in candidates(manifest) {

@@ -1,4 +1,4 @@
-// Right by itself: y[i] = x[i] + 1. The mistake it serves is the caller's, who launches it on one stream while another
+// Correct by itself: y[i] = x[i] + 1. The mistake it serves is the caller's, who launches it on one stream while another
 // still copies x, with no event between them.
 //
 // Geometry: 256 threads a block, one per element.

@@ -1,4 +1,4 @@
-// Parameters of convolutions, and what all variants share.
+// Parameters of convolutions, and code that all variants share.
 #pragma once
 
 #include "common/activation.cuh"

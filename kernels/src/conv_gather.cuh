@@ -9,7 +9,7 @@
 // The division is whole only where q + padding and k·dilation leave the same remainder by the stride. So the data
 // gradient is taken class by class: the positions q = first + j·stride of one remainder meet the taps k = k0 + t·step
 // alone (step = stride / gcd(stride, dilation)), and among those the source moves by 1 with j and by
-// −dilation / gcd with t. No tap is visited in vain.
+// −dilation / gcd with t. Every tap that is visited has a source.
 //
 // Bounds, which the launching table keeps: every coordinate and every image's number of positions is below 2³⁰, the
 // inner dimension below 2³¹. Rows are counted in 64 bits.
@@ -110,13 +110,13 @@ template <bool DATA> struct Gather {
     }
 };
 
-// Where the inner dimension has arrived: a tap in each dimension and a channel.
+// A place along the inner dimension: a tap in each dimension and a channel.
 struct Inner {
     int d, h, w, c;
 
     template <bool DATA> __device__ __forceinline__ Inner(const Gather<DATA> &g, u32 k) {
         u32 rest;
-        // No taps, no steps: the divisors only must not be zero.
+        // Without taps there are no steps; the divisors only must not be zero.
         k = (u32)split(k, max(g.per, 1u), rest);
         c = (int)rest;
         k = (u32)split(k, (u32)max(g.w.taps, 1), rest);

@@ -1,9 +1,9 @@
 // Convolutions as products of gathered tiles on tensor cores (sm_80 and later): bf16 and f16 with sums in f32, or f32
 // rounded to tf32.
 //
-// A block computes a tile of the result by the pipeline of common/tensor_tile.cuh, and everything is counted in its
-// chunks of 16 bytes (8 elements, or 4 of tf32): what is copied is whether a chunk is there. One whose tap lies outside
-// of the image is filled with zeros by the copy itself.
+// A block computes a tile of the result by the pipeline of common/tensor_tile.cuh, in units of its chunks of 16 bytes
+// (8 elements, or 4 of tf32): a chunk is inside as a whole or not at all. One whose tap lies outside of the image is filled
+// with zeros by the copy itself.
 #pragma once
 
 #include "common/tensor_tile.cuh"

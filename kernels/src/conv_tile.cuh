@@ -1,9 +1,9 @@
 // Products in f32 by tiles in shared memory and registers, for any source of operands.
 //
 // A block of 256 threads computes a tile ROWS × COLUMNS of the result, DEPTH inner elements at a time. Each thread
-// fetches four elements of either operand into registers while the block multiplies the four before, so global memory
-// is waited for in the shadow of arithmetic; two buffers in shared memory need one barrier a step. A thread then owns
-// HIGH × WIDE sums in registers: of every element read from shared memory it makes HIGH or WIDE products.
+// fetches four elements of either operand into registers while the block multiplies the four before, so the wait for
+// global memory overlaps with arithmetic; two buffers in shared memory need one barrier a step. A thread then owns
+// HIGH × WIDE sums in registers: every element read from shared memory takes part in HIGH or WIDE products.
 #pragma once
 
 #include "common/types.cuh"
@@ -21,9 +21,9 @@ using SmallTile = Tile<64, 64, 16>;
 // The row (or column) of sum `i` of a thread with coordinate `t` of 16: groups of four, so that reads are 16 bytes.
 template <int N> __device__ __forceinline__ int owned(int t, int i) { return i / 4 * 64 + t * 4 + i % 4; }
 
-// Which four elements of an operand a thread fetches, and where they go in shared memory. `AlongK`: four neighbouring k
-// of one line (a row of A, a column of B); `AlongLine`: four neighbouring lines at one k. An operand takes the one that
-// are neighbours in its memory.
+// The four elements of an operand that a thread fetches, and where they go in shared memory. `AlongK`: four neighbouring k
+// of one line (a row of A, a column of B); `AlongLine`: four neighbouring lines at one k. An operand takes the place whose
+// four elements are neighbours in its memory.
 template <int LINES, int DEPTH> struct AlongK {
     static __device__ __forceinline__ int line() { return threadIdx.x / (DEPTH / 4); }
     static __device__ __forceinline__ int k() { return threadIdx.x % (DEPTH / 4) * 4; }
@@ -40,8 +40,8 @@ template <int LINES, int DEPTH> struct AlongLine {
     }
 };
 
-// sums += A·B over `steps` steps. `fetch(v)` of an operand gives this thread's four elements of the next step, those that
-// its `Place` says. With a STRETCH, as many steps are summed by themselves and then added: long sums lose fewer digits.
+// sums += A·B over `steps` steps. `fetch(v)` of an operand gives this thread's four elements of the next step, as its
+// `Place` says. With a STRETCH, that many steps are summed separately and then added: long sums lose fewer digits.
 template <typename Tile, int STRETCH = 0, typename A, typename B>
 __device__ __forceinline__ void product(A &a, B &b, int steps, float (&sums)[Tile::HIGH][Tile::WIDE]) {
     __shared__ __align__(16) float as[2][Tile::DEPTH][Tile::A_LINE];

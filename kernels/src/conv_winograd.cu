@@ -16,8 +16,8 @@
 // source channels, every result is within (n + 12)·2⁻²⁴ · 81 · n · max|x| · max|w| of the exact one: up to nine times
 // the bound of the plain sum. crates/cuda/tests/emulated/conv.rs holds the kernels to it, and to 4e-6 of the root of the
 // mean of the squares of the results; for that, sums are added up from stretches of 64 channels.
-// What is not finite in one element of a tile is not finite in all of its results. A thread that meets such results
-// computes its own as they are defined, which keeps a NaN in the windows that see it.
+// A NaN or infinity in one element of a tile makes all of its results NaN or infinite. A thread that meets such results
+// computes its own by the definition, which keeps a NaN in the windows that see it.
 //
 // Contract: C and O are multiples of 4; the bounds of conv_gather.cuh. A call takes the tiles first … first + tiles of
 // all (image, depth, row, column), so that the scratch has a limit.
@@ -26,7 +26,7 @@
 #include "conv_gather.cuh"
 #include "conv_tile.cuh"
 
-constexpr int STRETCH = 64; // channels that are summed by themselves
+constexpr int STRETCH = 64; // channels that are summed separately
 
 // One convolution by tiles: forward, or the data gradient seen as one.
 struct Tiles {
@@ -71,7 +71,7 @@ __device__ __forceinline__ float4 sub(float4 a, float4 b) {
 }
 __device__ __forceinline__ float4 scale(float4 a, float s) { return make_float4(a.x * s, a.y * s, a.z * s, a.w * s); }
 
-// G of a line of three.
+// G times a line of three.
 __device__ __forceinline__ void spread(float4 a, float4 b, float4 c, float4 (&to)[4]) {
     float4 outer = add(a, c);
     to[0] = a;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void weight(const ConvParams &p, const f32 *__restric
     }
 }
 
-// Bᵀ of a line of four, in place.
+// Bᵀ times a line of four, in place.
 __device__ __forceinline__ void mix(float4 &a, float4 &b, float4 &c, float4 &d) {
     float4 first = sub(a, c), second = add(b, c), third = sub(c, b), fourth = sub(b, d);
     a = first, b = second, c = third, d = fourth;
@@ -220,7 +220,7 @@ __device__ __forceinline__ void points(const ConvParams &p, const f32 *__restric
     }
 }
 
-// A result as it is defined: four channels from `c` on, at a row and column.
+// A result by the definition: four channels from `c` on, at a row and column.
 template <bool DATA>
 __device__ __forceinline__ float4 direct(const ConvParams &p, const f32 *__restrict__ x, const f32 *__restrict__ w,
                                       u64 image, u32 row, u32 column, u32 c) {
@@ -243,11 +243,11 @@ __device__ __forceinline__ float4 direct(const ConvParams &p, const f32 *__restr
 }
 
 __device__ __forceinline__ bool finite(float4 v) {
-    // Zero times what is not finite is NaN.
+    // Zero times a NaN or an infinity is NaN.
     return v.x * 0.0f + v.y * 0.0f + v.z * 0.0f + v.w * 0.0f == 0.0f;
 }
 
-// Aᵀ of a line of four.
+// Aᵀ times a line of four.
 __device__ __forceinline__ void gather_line(float4 a, float4 b, float4 c, float4 d, float4 &first, float4 &second) {
     first = add(add(a, b), c);
     second = sub(sub(b, c), d);
@@ -277,7 +277,7 @@ __device__ __forceinline__ void result_tiles(const ConvParams &p, const f32 *__r
             gather_line(rows[i][0], rows[i][1], rows[i][2], rows[i][3], out[i][0], out[i][1]);
         f32 *image = y + at.image * t.result[0] * t.result[1] * t.channels_out + lane * 4;
         bool all = finite(out[0][0]) && finite(out[0][1]) && finite(out[1][0]) && finite(out[1][1]);
-        // One after the other, and so are the four channels: unrolled, an activation and direct sums do not fit the registers.
+        // The results one by one, and the four channels too: unrolled, an activation and direct sums do not fit the registers.
 #pragma unroll 1
         for (u32 n = 0; n < 4; ++n) {
             u32 row = at.row * 2 + n / 2, column = at.column * 2 + n % 2, c = lane * 4;

@@ -21,11 +21,11 @@ pub struct Image {
 pub struct Kernel {
     /// The name of its entry.
     pub name: &'static str,
-    /// Where it is.
+    /// The image that contains it.
     pub image: &'static Image,
     /// Bytes of each parameter, in order.
     pub params: &'static [u32],
-    /// Threads a block may have (its `__launch_bounds__`).
+    /// The most threads of a block (its `__launch_bounds__`).
     pub max_threads: u32,
 }
 
@@ -40,13 +40,13 @@ pub struct PerFloat {
     pub f16: &'static Kernel,
 }
 
-/// Puts an image where a driver may read it by words.
+/// Aligns an image so that a driver may read it by words.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 
-/// Kernels that are wrong on purpose: what the checks must catch.
+/// Kernels that are wrong on purpose, with mistakes that the checks must catch.
 #[cfg(feature = "negative")]
 pub mod negative {
     include!(concat!(env!("OUT_DIR"), "/negative.rs"));

@@ -20,7 +20,7 @@ struct CrossEntropyParams {
 };
 static_assert(sizeof(CrossEntropyParams) == 32, "core::ops::CrossEntropyParams");
 
-// What one call shares among its rows, and the row at hand.
+// The values that all rows of a call share, and the current row.
 template <typename T> struct Row {
     const T *x, *w;
     u64 classes;
@@ -28,12 +28,12 @@ template <typename T> struct Row {
     float hard, soft;
 
     __device__ __forceinline__ float weight(u64 c) const { return w ? to_acc(w[c]) : 1.0f; }
-    // How much of the gradient pulls class `c` up.
+    // The part of class `c`'s gradient that is subtracted: the weight of its target.
     __device__ __forceinline__ float pull(u64 c) const {
         float a = soft > 0.0f ? soft * weight(c) : 0.0f;
         return c == (u64)label ? a + hard * weight(label) : a;
     }
-    // Whether the label is a class. A row without one counts nothing; `reporter` says so if it is not to be ignored.
+    // True if the label is a class. A row without one counts nothing; `reporter` reports it unless it is to be ignored.
     __device__ __forceinline__ bool counts(const CrossEntropyParams &p, u64 r, Fault *fault, bool reporter) const {
         const bool ignored = label == p.ignore_index;
         if (!ignored && label >= 0 && (u64)label < p.classes) return true;
@@ -45,7 +45,7 @@ template <typename T> struct Row {
         float a = -(hard * weight(label) * (to_acc(x[label]) - m - log_sum));
         return soft > 0.0f ? a - soft * all : a;
     }
-    // What e^(x − m) is multiplied by, from Σ e^(x − m) and Σ w.
+    // The factor of e^(x − m), from Σ e^(x − m) and Σ w.
     __device__ __forceinline__ float scale(float sum, float total) const {
         float mass = hard * weight(label);
         return (soft > 0.0f ? mass + soft * total : mass) / sum;

@@ -4,7 +4,7 @@
 //   cache): 8 bytes for 2 flops in f32.
 //   Geometry: 256 threads, grid ceil(batches·m·n / 256) in x and y.
 // matmul_tiled: a block of 32×32 threads per 32×32 elements of C. It copies 32×32 tiles of A and B to shared memory and
-//   uses each number 32 times: 8 bytes of global memory for 64 flops. What limits it is shared memory: two reads a
+//   uses each number 32 times: 8 bytes of global memory for 64 flops. Shared memory limits it: two reads a
 //   product.
 //   Geometry: 1024 threads, grid cut.blocks = batches·ceil(m/32)·ceil(n/32) in x and y.
 // matmul_reduce: C = f(Σ parts + bias), the parts added in their order; bits do not depend on which block came first.

@@ -1,4 +1,4 @@
-// What the variants of the matrix product share: parameters, which part of the result a block computes, and the epilogue.
+// Shared by the variants of the matrix product: parameters, the part of the result that a block computes, and the epilogue.
 //
 //   C[b] = f(op(A[b])·op(B[b]) + bias),  A [m, k] (stored [k, m] when trans_a), B [k, n] (stored [n, k] when trans_b),
 //   C [m, n], all row-major without gaps; bias [n] or null; sums in f32, one rounding to the dtype at the end.
@@ -28,7 +28,7 @@ static_assert(sizeof(Cut) == 24, "cuda::ops::matmul::Cut");
 // The number of this block in a grid of two dimensions, which holds more blocks than one of one.
 __device__ __forceinline__ u64 block_number() { return (u64)blockIdx.y * gridDim.x + blockIdx.x; }
 
-// The same, read again: for what is needed at both ends of a kernel and not worth registers in between.
+// The same number, read again: it is needed at both ends of a kernel, and not worth registers in between.
 __device__ __forceinline__ u64 block_number_again() {
     u32 x, y;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
@@ -78,7 +78,7 @@ template <typename T> struct alignas(4 * sizeof(T)) Quad {
     T v[4];
 };
 
-// Whether rows of `ld` elements from `p` on can be accessed BYTES at a time.
+// True if rows of `ld` elements from `p` on can be accessed BYTES at a time.
 template <typename T> __device__ __forceinline__ bool rows_aligned(const T *p, u64 ld, int bytes) {
     return (((u64)p | (ld * sizeof(T))) & (u64)(bytes - 1)) == 0;
 }

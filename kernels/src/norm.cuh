@@ -1,4 +1,4 @@
-// What the norms share: their parameters, and the statistics of a set of values.
+// Shared by the norms: their parameters, and the statistics of a set of values.
 #pragma once
 
 #include "common/vector.cuh"

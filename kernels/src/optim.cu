@@ -5,7 +5,7 @@
 // chunks follow those of the tensor before it. A block takes one chunk and finds its tensor by bisection. PyTorch's
 // multi_tensor_apply cuts work the same way, with the search done on the host. Formulas: core/src/ops/optim.rs.
 //
-// scalars = [lr, c1, c2, scale] lies on the device, for it changes from step to step; gradients are multiplied by scale.
+// scalars = [lr, c1, c2, scale] lies on the device, since it changes from step to step; gradients are multiplied by scale.
 //
 // Every operation rounds once (Exact): parameters and state have the bits that the CPU computes. Memory is what limits
 // these kernels, so the products and sums that are not contracted cost nothing.

@@ -2,7 +2,7 @@
 //
 //   y[o] = max of x over the taps of window o inside the input; a NaN wins, the first among equals (and the first NaN)
 //   index[o] = its position in the image, (d·H + h)·W + w;   a window that sees nothing: −∞ and −1
-//   dx[q] = Σ g[o] over the windows o that cover q with index[o] = q      (each input asks its windows: no atomics)
+//   dx[q] = Σ g[o] over the windows o that cover q with index[o] = q      (each input visits its windows: no atomics)
 //   gather: y[o] = x[index[o]], 0 where the index is −1
 //
 // A thread takes V neighbouring channels of one position: V = 1, or in the `_packed` kernels V = 4 (f32) or 8 (bf16,

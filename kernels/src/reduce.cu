@@ -14,7 +14,7 @@
 // sum_naive is the plainest variant: one thread adds everything, an element at a time and in order.
 //
 // Geometry: sum_naive: one thread.
-//           reduce_warps: rows of up to some hundred elements; a warp per output, 8 a block of 256.
+//           reduce_warps: short rows; a warp per output, 8 a block of 256.
 //           reduce_blocks: rows; a block of 256 per output and segment, grid outputs·segments, output-major.
 //           reduce_columns: a block of 256 as tx = min(32, c rounded up to a power of 2) columns by 256/tx rows;
 //                           grid = (blocks of kept dimensions)·ceil(c/tx)·segments, segments fastest.

@@ -92,7 +92,7 @@ __device__ __forceinline__ void cumsum_blocks(const AxisParams &p, const T *__re
             if (w == warp) before = all;
             all += sums[w];
         }
-        // What stands before this thread: the tiles, the warps, and the lanes.
+        // The sums before this thread's elements: of earlier tiles, warps and lanes.
         float lanes = __shfl_up_sync(FULL_WARP, up, 1);
         before = total + (before + (lane > 0 ? lanes : 0.0f));
 #pragma unroll

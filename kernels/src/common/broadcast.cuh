@@ -40,7 +40,7 @@ __device__ __forceinline__ i64 innermost(const BroadcastParams &p, const i64 *st
     return p.rank == 0 ? 0 : strides[p.rank - 1];
 }
 
-// Whether packs of L elements never straddle the innermost dimension.
+// True if packs of L elements never straddle the innermost dimension.
 template <int L> __device__ __forceinline__ bool whole_packs(const BroadcastParams &p) {
     return p.rank < 2 || p.shape[p.rank - 1] % L == 0;
 }

@@ -1,5 +1,5 @@
-// f32 arithmetic in which every operation rounds once to nearest even, as Rust's does: the compiler may contract a
-// product and a sum of plain floats into one, of these it does not. For what must have the bits of the CPU.
+// f32 arithmetic in which every operation rounds once to nearest even, as in Rust: the compiler may contract a product
+// and a sum of plain floats into one operation, but not these. Used where results must have the bits of the CPU.
 #pragma once
 
 #include "types.cuh"

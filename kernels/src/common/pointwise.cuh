@@ -1,6 +1,6 @@
-// The functions of core's table, one definition each of value and slope, by the codes that the build writes: elementwise
-// kernels and the epilogues of products and convolutions compute these. As crates/cpu's pointwise.rs has them: what NaN, 0
-// and the ends of intervals give is the same on both sides.
+// The functions of core's table, with one definition each of value and slope, by the codes that the build writes:
+// elementwise kernels and the epilogues of products and convolutions compute these. They match crates/cpu's pointwise.rs:
+// NaN, 0 and the ends of intervals give the same on both sides.
 #pragma once
 
 #include "types.cuh"
@@ -144,7 +144,7 @@ template <u32 OP> __device__ __forceinline__ float slope(float x, float y, float
     if constexpr (OP == UNARY_RSQRT) return g * (-0.5f * y * y * y);
     if constexpr (OP == UNARY_SQUARE) return 2.0f * g * x;
     if constexpr (OP == UNARY_RECIPROCAL) return -g * (y * y);
-    // The exponent 0 is a constant function, also at 0 where 0·0⁻¹ would be NaN.
+    // With exponent 0 the function is constant, also at 0 where 0·0⁻¹ would be NaN.
     if constexpr (OP == UNARY_POWF) return a == 0.0f ? 0.0f : g * (a * powf(x, a - 1.0f));
     if constexpr (OP == UNARY_SIN) return g * cosf(x);
     if constexpr (OP == UNARY_COS) return -g * sinf(x);

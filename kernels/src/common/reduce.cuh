@@ -13,7 +13,7 @@ struct ReduceParams {
 static_assert(sizeof(ReduceParams) == 96, "core::ops::ReduceParams");
 
 
-// What is done to an element, and how two results join: `of` is the join under the name that warp_reduce knows.
+// How a fold takes an element, and how it joins two results: `of` is the join by the name that warp_reduce calls.
 struct SumFold : Add {
     static __device__ __forceinline__ float load(float x) { return x; }
     static __device__ __forceinline__ float join(float a, float b) { return of(a, b); }

@@ -18,7 +18,7 @@ struct Running {
     }
 };
 
-// The same for a block of 256 over the `n` elements at x; m and sum are alike in every thread.
+// Largest element and sum for a block of 256 over the `n` elements at x, the same in every thread.
 template <typename T>
 __device__ __forceinline__ void block_statistics(const T *__restrict__ x, u64 n, float &m, float &sum, float *scratch) {
     Running r;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void block_statistics(const T *__restrict__ x, u64 n,
     u64 packs = aligned16(x) ? n / L : 0;
     for (u64 i = threadIdx.x; i < packs; i += 256) {
         Pack<T> v = load16(x + i * L);
-        // One scaling for the pack.
+        // The sum is scaled once for the whole pack.
         float now = r.m, part = 0.0f;
 #pragma unroll
         for (int k = 0; k < L; ++k) now = max_nan(now, to_acc(v.v[k]));

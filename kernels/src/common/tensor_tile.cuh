@@ -39,7 +39,7 @@ template <typename T, bool K_INNER, typename Tile> struct OperandTile {
     static_assert(Tile::THREADS % CHUNKS == 0 && COPIES * APART == ROWS, "threads divide the chunks evenly");
     static_assert(APART % 8 == 0, "a thread's chunks have the same swizzle");
 
-    // What a thread copies: chunk `chunk()` of row `row(i)`, to `place(i)`.
+    // A thread copies chunk `chunk()` of row `row(i)` to `place(i)`, for every i < COPIES.
     static __device__ __forceinline__ int row(int i) { return (int)(threadIdx.x / CHUNKS) + i * APART; }
     static __device__ __forceinline__ int chunk() { return (int)(threadIdx.x % CHUNKS); }
     static __device__ __forceinline__ u32 place(int i) { return place_of(row(0), chunk()) + i * APART * CHUNKS * 16; }

@@ -41,7 +41,7 @@ template <typename T> __device__ __forceinline__ void store16(T *__restrict__ p,
     *reinterpret_cast<Pack<T> *>(p) = x;
 }
 
-// Whether a pointer can be accessed by 16 bytes.
+// True if a pointer can be accessed by 16 bytes.
 __device__ __forceinline__ bool aligned16(const void *p) { return (reinterpret_cast<uintptr_t>(p) & 15) == 0; }
 
 // The index of this thread in a grid of one dimension, and the number of threads: for grid-stride loops.

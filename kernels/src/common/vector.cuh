@@ -3,9 +3,9 @@
 
 #include "types.cuh"
 
-// The word that holds BYTES bytes, and its store. The compiler tears a store of several elements into the order in
-// which they are computed; an instruction of our own keeps it whole. Loads may be moved before it, so that a loop can
-// have several under way: a kernel does not read again what it has stored.
+// The word that holds BYTES bytes, and its store. The compiler splits a store of several elements into stores in the order
+// in which they are computed; inline PTX keeps it whole. Loads may be moved before it, so that a loop can have several
+// under way: a kernel does not read again what it has stored.
 template <int BYTES> struct WordOf;
 template <> struct WordOf<2> {
     using Word = unsigned short;

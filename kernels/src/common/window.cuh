@@ -1,4 +1,4 @@
-// What convolutions and poolings share: indices taken apart into positions, and the taps and windows that meet.
+// Shared by convolutions and poolings: indices taken apart into positions, and the taps and windows that meet.
 //
 // Sizes, strides, dilations and the extents of windows lie below 2³¹ (core checks them); products of a position with a
 // stride do not, so positions before the clip are i64.

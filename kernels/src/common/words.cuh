@@ -1,5 +1,5 @@
-// A pack as four words of 4 bytes, for loops that keep one copy of a long function: the words move round like beads, so
-// that every register index is a constant although the loop is not unrolled.
+// A pack as four words of 4 bytes, for loops that keep one copy of a long function: the words rotate, so that every
+// register index is a constant although the loop is not unrolled.
 #pragma once
 
 #include "types.cuh"
