@@ -11,7 +11,7 @@ use crate::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 const PITCH: usize = 512;
 
 impl Driver {
-    /// Frees what begins at `base`; bytes written beside it are a finding.
+    /// Frees the allocation that begins at `base`; bytes written beside it are a finding.
     pub(crate) fn release(&self, base: u64, context: CUcontext) -> Outcome {
         let freed = self.memory.free(base).map_err(|_| Code::INVALID_VALUE)?;
         if self.tell_damage(&freed) {
@@ -21,7 +21,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reports what was written beside an allocation. Returns whether there was anything.
+    /// Reports bytes that were written beside an allocation. Returns true if there were any.
     pub(crate) fn tell_damage(&self, freed: &Freed) -> bool {
         let Range { id, len, .. } = freed.range;
         if let Some(at) = freed.damaged {
@@ -105,7 +105,7 @@ pub(crate) fn allocate_async(
         Some(pool) => state.pool(driver, pool)?,
         None => state.contexts[&state.streams[&stream].context].device,
     };
-    // Unlike `cuMemAlloc`, this takes nothing for an answer; so does freeing it.
+    // Unlike `cuMemAlloc`, this accepts a size of zero and gives a null pointer; so does freeing it.
     if bytes == 0 {
         return out.put(0);
     }

@@ -20,7 +20,7 @@ macro_rules! export {
     )*};
 }
 
-/// Runs the body of a call. A panic is a bug of the emulator's, and must not unwind into C.
+/// Runs the body of a call. A panic is a bug of the emulator, and must not unwind into C.
 pub(crate) fn enter(name: &str, body: impl FnOnce() -> Outcome) -> Code {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => Code::SUCCESS,

@@ -1,7 +1,7 @@
 //! Stream capture: work becomes nodes of a graph instead of being done.
 //!
-//! Each stream of a capture holds the nodes that its next node comes after. An event recorded in one of them carries
-//! those nodes to another stream: that is how a capture forks and joins.
+//! Each stream of a capture holds the nodes that its next node depends on. An event recorded in one of them carries
+//! those nodes to another stream: this is how a capture forks and joins.
 
 use std::sync::MutexGuard;
 
@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    /// A stream goes while it is captured: the capture fails, and ends if it was begun there.
+    /// A stream is destroyed while it is captured: the capture fails, and ends if it was begun there.
     pub(crate) fn abandon(&mut self, stream: CUstream, capture: u64) {
         self.invalidate(capture);
         if self.captures.get(&capture).is_some_and(|c| c.origin == stream) {
@@ -57,7 +57,7 @@ impl State {
         }
     }
 
-    /// Takes a capture away from the streams that take part in it.
+    /// Ends a capture in the streams that take part in it.
     fn finish(&mut self, id: u64) -> Option<Capture> {
         for s in self.streams.values_mut() {
             s.capture.take_if(|j| j.capture == id);
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    /// Adds to (0) or replaces (1) what the stream's next node comes after.
+    /// Adds to (0) or replaces (1) the nodes that the stream's next node depends on.
     fn set_after(&mut self, stream: CUstream, nodes: Vec<CUgraphNode>, flags: u32) -> Outcome {
         let stream = self.stream(stream)?;
         let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
@@ -273,7 +273,7 @@ impl State {
     /// 0 for none, 1 for active and 2 for invalidated, as the API has it, with the capture.
     fn status(&mut self, stream: CUstream) -> Outcome<(i32, Option<Joined>)> {
         let stream = self.stream(stream)?;
-        // To ask does no harm to the capture.
+        // This query does not invalidate the capture.
         if !self.implicit(stream).is_empty() {
             return Err(Code::STREAM_CAPTURE_IMPLICIT);
         }

@@ -10,7 +10,7 @@ use std::{env, fmt};
 pub enum Order {
     /// In the call that issues it.
     Eager,
-    /// Once something waits for it, and no more than that needs.
+    /// Once something waits for it; only the work that the wait needs is done.
     Lazy,
     /// Once something waits, in an order that the seed chooses among all that streams and events allow.
     Random(u64),
@@ -19,23 +19,23 @@ pub enum Order {
 /// The options.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `KILN_EMULATOR_DEVICES`: how many devices there are.
+    /// `KILN_EMULATOR_DEVICES`: the number of devices.
     pub devices: u32,
-    /// `KILN_EMULATOR_CHECK`: whether kernels are watched.
+    /// `KILN_EMULATOR_CHECK`: true if the checker watches kernels.
     pub check: bool,
-    /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are told and counted, and are no errors of the context.
+    /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are reported and counted, and are no errors of the context.
     pub go_on: bool,
-    /// `KILN_EMULATOR_STREAMS`: when work is done.
+    /// `KILN_EMULATOR_STREAMS`: the time at which work is done.
     pub order: Order,
     /// `KILN_EMULATOR_MEMORY`: bytes on each device.
     pub memory: u64,
     /// `KILN_EMULATOR_SM`: the compute capability, ten times.
     pub sm: u32,
-    /// `KILN_EMULATOR_WATCHDOG`: how long a launch may go on without the end of a block.
+    /// `KILN_EMULATOR_WATCHDOG`: the time that a launch may go on without the end of a block.
     pub watchdog: Option<Duration>,
-    /// `KILN_EMULATOR_LOG`: where messages go, rather than to stderr.
+    /// `KILN_EMULATOR_LOG`: the file that messages go to instead of stderr.
     pub log: Option<PathBuf>,
-    /// `KILN_EMULATOR_FINDINGS`: where findings go besides, a line each.
+    /// `KILN_EMULATOR_FINDINGS`: a file that findings also go to, a line each.
     pub findings: Option<PathBuf>,
 }
 
@@ -119,7 +119,7 @@ impl Config {
     pub fn say(&self, line: impl fmt::Display) {
         let line = format!("kiln-emulator: {line}\n");
         if !self.log.as_ref().is_some_and(|path| append(path, &line)) {
-            // A program whose stderr is closed has nowhere to read it.
+            // When stderr is closed, the line is lost.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
@@ -145,7 +145,7 @@ impl Config {
     }
 }
 
-/// Appends `line` in one write, so that processes can share the file; whether that could be done.
+/// Appends `line` in one write, so that processes can share the file; true if that could be done.
 fn append(path: &Path, line: &str) -> bool {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut f| f.write_all(line.as_bytes())).is_ok()

@@ -1,4 +1,4 @@
-//! Contexts: the primary one of each device, and others; what is current on a thread.
+//! Contexts: the primary one of each device, and others; the current context of a thread.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -46,12 +46,12 @@ impl State {
         handle
     }
 
-    /// Writes what the kernels of a context printed.
+    /// Writes the output of a context's kernels.
     pub(crate) fn print(&self, context: CUcontext) {
         for text in self.contexts.get(&context).map_or(Vec::new(), |c| c.system.take()) {
             match text {
                 Text::Output(bytes) => crate::console::write(&bytes),
-                // Nobody is left to tell when stderr is closed.
+                // When stderr is closed, the text is lost.
                 Text::Error(bytes) => drop(std::io::stderr().write_all(&bytes)),
             }
         }
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// Ends a context: waits for its work, tells of what it leaves behind, and frees it.
+/// Ends a context: waits for its work, reports memory that was never freed, and frees it.
 fn destroy(driver: &'static Driver, handle: CUcontext) -> Outcome {
     let mut state = driver.lock();
     state.contexts.get(&handle).ok_or(Code::INVALID_CONTEXT)?;

@@ -16,16 +16,16 @@ use crate::types::{CUcontext, CUdeviceptr, CUstream};
 pub(crate) enum Side {
     Device,
     Host,
-    /// To be found out.
+    /// Unknown: the driver looks the address up.
     Any,
 }
 
-/// True if a call returns before the work is done.
+/// The stream of a copy or fill, and whether the call is the synchronous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// In the legacy stream; the call waits, unless only device memory takes part.
     Now,
-    /// In this stream.
+    /// In this stream; the call waits only if the destination is pageable host memory.
     In(CUstream),
 }
 
@@ -150,7 +150,7 @@ fn linear_fill(dst: u64, value: u32, element: u64, count: usize, when: When) -> 
     )
 }
 
-/// A copy between contexts waits for what is pending in both.
+/// A copy between contexts, which waits for the pending work of both.
 fn peer_now(dst: u64, to: CUcontext, src: u64, from: CUcontext, bytes: usize) -> Outcome {
     let driver = driver()?;
     let mut state = driver.lock();

@@ -1,4 +1,4 @@
-//! Devices and what they say of themselves: the numbers of an A100 with 80 GB, apart from its memory and capability.
+//! Devices and their attributes: the numbers of an A100 with 80 GB, apart from its memory and capability.
 
 use std::ffi::c_char;
 
@@ -17,9 +17,9 @@ pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 pub(crate) const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 pub(crate) const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(crate) const REGISTERS: u32 = 65536;
-/// Shared memory of a block without asking, in bytes.
+/// Shared memory that a block may have without opting in, in bytes.
 pub(crate) const SHARED: u32 = 48 << 10;
-/// Shared memory that each block takes for the system, in bytes.
+/// Shared memory that the system reserves for each block, in bytes.
 pub(crate) const SHARED_RESERVED: u32 = 1 << 10;
 
 /// Shared memory of a multiprocessor in bytes, by compute capability (CUDA C++ Programming Guide, table of technical
@@ -34,7 +34,7 @@ pub(crate) fn shared_per_multiprocessor(sm: u32) -> u32 {
     }
 }
 
-/// Shared memory that a block may ask for, in bytes.
+/// Shared memory that a block may have after opting in, in bytes.
 pub(crate) fn shared_optin(sm: u32) -> u32 {
     match sm {
         75 => 64 << 10,

@@ -19,7 +19,7 @@ fn max_threads(function: &Function) -> u32 {
     function.kernel.max_threads().unwrap_or(MAX_THREADS).min(MAX_THREADS)
 }
 
-/// The registers of a thread: what `ptxas` says, or a usual number where the image holds no machine code.
+/// The registers of a thread: the number of `ptxas`, or a usual one where the image holds no machine code.
 fn registers(function: &Function) -> u32 {
     function.resources.map_or(32, |r| r.registers)
 }

@@ -9,10 +9,10 @@ use crate::types::{CUuuid, In, Out, name};
 /// Names that stand for a newer version of themselves: every version suffix that exists.
 const VERSIONS: [&str; 4] = ["_v4", "_v3", "_v2", ""];
 
-/// The versions of calls whose newest does not fit callers of the plain name: what they were called with when the plain
-/// name had one meaning.
+/// Calls whose newest version does not fit older callers of the plain name, with the version that the plain name meant
+/// for them.
 const KEPT: &[(&str, i32, &str)] = &[
-    // The name, the first version of CUDA where it means the newest, and what it meant before.
+    // The name, the first version of CUDA where it means the newest call, and the suffix of the call that it meant before.
     ("cuCtxCreate", 13000, "_v2"),
     ("cuEventElapsedTime", 12080, ""),
     ("cuGetProcAddress", 12000, ""),

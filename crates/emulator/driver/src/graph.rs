@@ -1,4 +1,4 @@
-//! Graphs: nodes, and which come after which.
+//! Graphs: nodes and their dependencies.
 
 use std::ffi::c_char;
 

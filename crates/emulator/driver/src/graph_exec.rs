@@ -104,7 +104,7 @@ fn update(exec: CUgraphExec, graph: CUgraph) -> Outcome<UpdateInfo> {
     Ok(match compared {
         Err(info) => info,
         Ok(new) => {
-            // The nodes that parameters are set by stay those of the first graph.
+            // Calls that set parameters still name nodes of the first graph.
             let steps = old.iter().zip(new).map(|(a, b)| Step { node: a.node, ..b });
             state.execs.get_mut(&exec).ok_or(Code::INVALID_VALUE)?.steps = steps.collect();
             UpdateInfo {

@@ -24,7 +24,7 @@ pub struct KernelParams {
     pub shared: u32,
     /// Pointers to the parameters.
     pub params: In<*const c_void>,
-    /// Or all of them in one buffer.
+    /// All parameters in one buffer, instead of `params`.
     pub extra: In<*const c_void>,
 }
 
@@ -32,16 +32,16 @@ pub struct KernelParams {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct KernelParams2 {
-    /// As before.
+    /// The parameters of the first version.
     pub old: KernelParams,
     /// A library's kernel, where `old` has none.
     pub kernel: CUkernel,
-    /// Its context.
+    /// The kernel's context.
     pub context: CUcontext,
 }
 
 impl KernelParams {
-    /// The same with a function of the current context.
+    /// These parameters with a function of the current context.
     fn resolve(self) -> Outcome<Self> {
         let driver = driver()?;
         let function = driver.resolve(&mut driver.lock(), self.function)?;

@@ -1,8 +1,8 @@
 //! Host accesses that race a stream: page-locked memory that a copy still reads or writes.
 //!
 //! In checker mode the pages of an asynchronous copy's page-locked side are guarded from its issue until the host waits
-//! for something that has it done. While work runs nothing is guarded, because copies, kernels and the program's own
-//! callbacks use the same pages.
+//! for something that implies the copy is done. While work runs nothing is guarded, because copies, kernels and the
+//! program's own callbacks use the same pages.
 
 use kiln_simulator::memory::Kind;
 
@@ -14,7 +14,7 @@ use crate::state::{Driver, State};
 use crate::types::CUstream;
 
 impl Driver {
-    /// The page-locked sides of a piece of work: start, bytes, and whether the device writes them.
+    /// The page-locked sides of a piece of work: start, bytes, and true if the device writes them.
     fn page_locked(&self, work: &Work, found: &mut Vec<(u64, u64, bool)>) {
         match work {
             Work::Copy(copy) => {
@@ -38,7 +38,7 @@ impl Driver {
         }
     }
 
-    /// True if the host may learn from a piece of work, without a wait, that what came before it is done: a callback, or a
+    /// True if the host may learn from a piece of work, without a wait, that the work before it is done: a callback, or a
     /// kernel that can write to page-locked memory.
     pub(crate) fn signals_host(&self, work: &Work) -> bool {
         match work {
@@ -87,7 +87,7 @@ impl Driver {
         }
     }
 
-    /// The host knows that something is done: whatever is done by now it may touch.
+    /// The host has waited for something: it may touch the memory of all copies that are done by now.
     pub(crate) fn host_waited(&self, state: &mut State) {
         if !self.config.check {
             return;
@@ -100,7 +100,7 @@ impl Driver {
         }
     }
 
-    /// Tells of the accesses that were noted since the last call into the driver.
+    /// Reports the accesses that were noted since the last call into the driver.
     pub(crate) fn tell_host_accesses(&self, state: &mut State) {
         for touch in page_guard::touches() {
             let mut host = self.host_access();

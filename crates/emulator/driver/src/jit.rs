@@ -16,7 +16,7 @@ const INFO_LOG_SIZE: i32 = 4;
 const ERROR_LOG: i32 = 5;
 const ERROR_LOG_SIZE: i32 = 6;
 
-/// Options with their values, and the array that sizes and times are given back in.
+/// Options with their values, and the array through which sizes and times are returned.
 #[derive(Clone, Debug)]
 pub(crate) struct Logs {
     options: Vec<(i32, usize)>,
@@ -55,7 +55,7 @@ impl Logs {
         }
     }
 
-    /// Writes a refusal into the error log, and says it.
+    /// Writes a refusal into the error log and into the emulator's log.
     pub(crate) fn finish<T>(&self, config: &Config, what: &str, result: Result<T, Refusal>) -> Outcome<T> {
         let text = result.as_ref().err().map_or("", |(_, text)| text);
         for (log, size, text) in [(INFO_LOG, INFO_LOG_SIZE, ""), (ERROR_LOG, ERROR_LOG_SIZE, text)] {

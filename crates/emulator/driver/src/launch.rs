@@ -51,7 +51,7 @@ pub struct LaunchAttribute {
     pub id: i32,
     /// Zero.
     pub pad: i32,
-    /// The value that it is set to.
+    /// The attribute's value.
     pub value: [u32; 16],
 }
 
@@ -60,7 +60,7 @@ impl Kernel {
         self.grid.iter().map(|n| u64::from(*n)).product()
     }
 
-    /// Runs it now.
+    /// Runs the kernel now.
     pub(crate) fn run(&self, driver: &Driver) -> Outcome {
         let workspace = self.cooperative.then(|| self.workspace(driver)).transpose()?;
         let launch = Launch {
@@ -85,7 +85,7 @@ impl Kernel {
         let view = driver.memory.view(self.device);
         let result = run(&self.function.kernel, &launch, &view, &options);
         if let Some(base) = workspace {
-            // It was allocated above, and only this call knows it.
+            // This cannot fail: the memory was allocated above, and only this call knows it.
             let _ = driver.memory.free(base);
         }
         let Err(faults) = result else {
@@ -157,7 +157,7 @@ fn gather(function: &Function, params: In<*const c_void>, extra: In<*const c_voi
             }
         }
         let (buffer, len) = buffer.zip(len).ok_or(Code::INVALID_VALUE)?;
-        // A program may leave the padding at the end away.
+        // A program may leave out the padding at the end.
         let used = wanted.last().map_or(0, |p| (p.offset + p.size) as usize);
         if len < used {
             return Err(Code::INVALID_VALUE);

@@ -1,4 +1,4 @@
-//! The driver API: what `libcuda.so.1` exports.
+//! The driver API: the functions that `libcuda.so.1` exports.
 //!
 //! Every exported function passes through `boundary`, which catches panics. The state of the driver is one value behind
 //! a mutex (`state`); work runs without it (`schedule`).

@@ -48,11 +48,11 @@ fn load(out: Out<CUlibrary>, start: *const c_void, logs: &Logs) -> Outcome {
 }
 
 impl Driver {
-    /// The library's module in the current context, which is made when it is asked for first.
+    /// The library's module in the current context, which is made at its first use.
     fn module(&self, state: &mut State, library: CUlibrary) -> Outcome<CUmodule> {
         let context = state.current()?;
         let found = state.libraries.get(&library).ok_or(Code::INVALID_HANDLE)?;
-        // A context that was destroyed took its module with it.
+        // The module of a destroyed context is gone.
         if let Some(module) = found.modules.get(&context).filter(|m| state.modules.contains_key(m)) {
             return Ok(*module);
         }
@@ -98,7 +98,7 @@ impl Driver {
         f(self, found.settings.entry(device).or_insert(fresh))
     }
 
-    /// Gives the functions of a kernel on a device what was set for the kernel.
+    /// Gives the functions of a kernel on a device the attributes that were set for the kernel.
     fn pass_on(&self, kernel: CUkernel, device: CUdevice) -> Outcome {
         let mut state = self.lock();
         let state = &mut *state;

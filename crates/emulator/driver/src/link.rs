@@ -1,4 +1,4 @@
-//! The linker of images: it takes what holds PTX and makes one fat binary of all.
+//! The linker of images: it takes inputs that hold PTX and makes one fat binary of all.
 
 use std::ffi::{c_char, c_void};
 
@@ -67,7 +67,7 @@ fn add(linker: CUlinkState, kind: i32, bytes: &[u8], what: &str) -> Outcome {
     Ok(())
 }
 
-/// Functions whose second versions take what the first ones took.
+/// Functions whose second versions take the same arguments as the first ones.
 macro_rules! versions {
     ($($create:ident $data:ident $file:ident)*) => {
         export! {

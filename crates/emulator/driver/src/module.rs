@@ -41,7 +41,7 @@ pub(crate) unsafe fn image<'a>(start: *const c_void) -> &'a [u8] {
 }
 
 impl Driver {
-    /// The PTX of an image; says why there is none in words.
+    /// The PTX of an image, or the reason in words why there is none.
     pub(crate) fn ptx<'a>(&self, image: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
         fatbin::ptx(image, self.config.sm).map_err(|e| {
             let code = match e {
@@ -56,7 +56,7 @@ impl Driver {
         })
     }
 
-    /// Reads an image; says why not in words.
+    /// Reads an image; the error is the reason in words.
     pub(crate) fn read(&self, image: &[u8]) -> Result<Arc<Image>, Refusal> {
         let text = self.ptx(image)?;
         let program = Program::load(&text).map_err(|e| (Code::INVALID_PTX, e.to_string()))?;
@@ -66,7 +66,7 @@ impl Driver {
         Ok(Image { program, resources }.into())
     }
 
-    /// Makes a module of an image in the current context; says why not in words.
+    /// Makes a module of an image in the current context; the error is the reason in words.
     fn load(&self, image: &[u8]) -> Result<CUmodule, Refusal> {
         let plain = |code: Code| (code, code.name().to_string());
         let mut state = self.lock();
@@ -127,7 +127,7 @@ impl Driver {
         Ok(places.into())
     }
 
-    /// Takes a module and its functions away. Nothing that uses them is pending.
+    /// Removes a module and its functions. No work that uses them is pending.
     pub(crate) fn unload(&self, state: &mut State, module: CUmodule) -> Outcome {
         let gone = state.modules.remove(&module).ok_or(Code::INVALID_HANDLE)?;
         state.functions.retain(|_, f| f.module != module);
@@ -139,7 +139,7 @@ impl Driver {
     }
 }
 
-/// Loads, and writes what there is to say into the logs that the options name.
+/// Loads an image, and writes messages into the logs that the options name.
 fn load(out: Out<CUmodule>, start: *const c_void, logs: &Logs) -> Outcome {
     if start.is_null() {
         return Err(Code::INVALID_VALUE);
@@ -174,7 +174,7 @@ impl Driver {
         })
     }
 
-    /// The handle of a module's kernel; `settings` are what was set for it before.
+    /// The handle of a module's kernel; `settings` are the attributes that were set for it before.
     pub(crate) fn function_of(
         &self,
         state: &mut State,

@@ -1,13 +1,13 @@
 //! Pages of page-locked memory that the host must leave alone for a while.
 //!
-//! Their protection is changed, and a handler of SIGSEGV notes who touches them all the same, opens them and lets the
+//! Their protection is changed, and a handler of SIGSEGV notes accesses to them, opens them and lets the
 //! access happen. Faults at other addresses go to whatever handled the signal before.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Stretches of pages that can be guarded at one time, and accesses that are remembered until they are asked for.
+/// The most stretches of pages guarded at one time, and the most accesses remembered until they are asked for.
 const MOST: usize = 256;
 
 const PAGE: u64 = 4096;
@@ -94,7 +94,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// or lets anything but the host's own code touch them.
 pub(crate) unsafe fn close(pages: &[(u64, Pages)]) {
     install();
-    // What forbids reading too comes last, so that it wins where pages are guarded twice.
+    // Pages that forbid reading too come last, so that they win where pages are guarded twice.
     let order = |readable| pages.iter().filter(move |(_, p)| p.readable == readable);
     for ((id, pages), entry) in order(true).chain(order(false)).zip(&ENTRIES) {
         entry.id.store(*id, Ordering::Relaxed);
@@ -144,7 +144,7 @@ pub(crate) fn touches() -> Vec<Touch> {
             address: seen.address.load(Ordering::Relaxed),
             write: seen.write.load(Ordering::Relaxed) != 0,
         };
-        // One that is being written has the highest id of all until it is whole.
+        // A slot that is being written has the highest id until it is whole.
         (id != 0 && id != u64::MAX).then(|| {
             seen.id.store(0, Ordering::Release);
             touch
@@ -154,8 +154,8 @@ pub(crate) fn touches() -> Vec<Touch> {
 }
 
 fn protect(start: u64, end: u64, access: c_int) {
-    // SAFETY: the caller of `close` answers for these pages until `forget`. A refusal leaves them as they are, and then
-    // an access is missed or another fault of this handler's opens them.
+    // SAFETY: the caller of `close` promises that these pages stay mapped until `forget`. A refusal leaves them as they
+    // are, and then an access is missed or another fault of this handler opens them.
     unsafe { libc::mprotect(start as *mut c_void, (end - start) as usize, access) };
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Code, Outcome};
 use crate::state::{Driver, driver};
 use crate::types::{CUcontext, CUdeviceptr, In, Out};
 
-/// Writes one attribute. For an address that the driver does not know there is what the API says of it, or nothing.
+/// Writes one attribute. For an address that the driver does not know, it is the value that the API gives, or an error.
 fn put(driver: &Driver, data: *mut c_void, attribute: i32, address: u64, range: Option<&Range>) -> Outcome {
     let word = |value: u32| Out::<u32>::from_raw(data.cast()).put(value);
     let long = |value: u64| Out::<u64>::from_raw(data.cast()).put(value);

@@ -1,4 +1,4 @@
-//! Pools of stream-ordered memory. They cache nothing: what is freed goes back to its device.
+//! Pools of stream-ordered memory. They cache nothing: freed memory goes back to its device.
 
 use crate::alloc::allocate_async;
 use crate::error::{Code, Outcome};
@@ -108,7 +108,7 @@ export! {
 
     fn cuMemPoolDestroy(pool: CUmemoryPool) {
         let mut state = driver()?.lock();
-        // What was allocated from it stays until it is freed.
+        // Memory that was allocated from it stays until it is freed.
         state.made_pools.remove(&pool).ok_or(Code::INVALID_VALUE)?;
         state.device_pools.retain(|_, p| *p != pool);
         Ok(())

@@ -1,4 +1,4 @@
-//! Doing a piece of work.
+//! The execution of a piece of work.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Copy {
             let to = dst + z * self.dst_pitch[1] + y * self.dst_pitch[0];
             let from = src + z * self.src_pitch[1] + y * self.src_pitch[0];
             // SAFETY: known memory was looked up just now and is not freed while work runs (`alloc` waits for all);
-            // staged bytes are owned; the program answers for pageable memory.
+            // staged bytes are owned; the program promises that pageable memory stays valid.
             unsafe { memory::copy(&driver.memory, to, from, self.width) };
         }
         Ok(())

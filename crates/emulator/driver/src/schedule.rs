@@ -1,8 +1,8 @@
 //! The schedule of work: at once, as late as possible, or in an order that a seed chooses.
 //!
 //! Each stream is a queue. The head of a queue may run when nothing orders it after something else: an event that is
-//! not recorded yet, or earlier work that the legacy stream's rules put before it. Whoever waits for something runs
-//! work until that is done; work itself runs without the driver's lock, so that several threads can.
+//! not recorded yet, or earlier work that the legacy stream's rules put before it. A thread that waits for something runs
+//! work until that is done; work itself runs without the driver's lock, so that several threads can run it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
@@ -44,8 +44,8 @@ impl Driver {
         Ok(state)
     }
 
-    /// The host waits until the goal is met, and what kernels printed is written; then says whether the current context
-    /// is still well.
+    /// The host waits until the goal is met and the kernels' output is written; the result is an error if the current context
+    /// has failed.
     pub(crate) fn wait<'a>(&'a self, state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
         let outcome = self.finish(state, goal);
         let context = stack(|s| s.last().copied()).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Driver {
         Ok(state)
     }
 
-    /// Runs work until the goal is met; then says whether the current context is still well.
+    /// Runs work until the goal is met; the result is an error if the current context has failed.
     fn finish<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome<MutexGuard<'a, State>> {
         while !state.met(goal) {
             state = self.step(state, Some(goal))?;
@@ -66,7 +66,7 @@ impl Driver {
         Ok(state)
     }
 
-    /// Success once the goal is met. One piece of work is done for each question, so that asking again and again comes to an end.
+    /// Success once the goal is met. Each call does one piece of work, so that polling comes to an end.
     pub(crate) fn poll<'a>(&'a self, mut state: MutexGuard<'a, State>, goal: &Goal) -> Outcome {
         if !state.met(goal) {
             state = self.step(state, Some(goal))?;
@@ -79,7 +79,7 @@ impl Driver {
         state.current().map(drop)
     }
 
-    /// Runs one piece of work that the goal needs, or that the seed chooses; waits when other threads run all there is.
+    /// Runs one piece of work that the goal needs, or that the seed chooses; waits while other threads run all of it.
     pub(crate) fn step<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -115,11 +115,11 @@ impl Driver {
         };
         drop(state);
         let watched = self.config.check.then(|| self.host_access().begin());
-        // After a fault nothing more is done in the context, but waiters must be let go.
+        // After a fault nothing more is done in the context, but waiters must be released.
         let outcome = match &op.work {
             Work::Record(_) => op.work.run(self, context),
             _ if failed => Ok(()),
-            // A panic is a bug of the emulator's; whoever waits for this stream must not wait for ever.
+            // A panic is a bug of the emulator; threads that wait for this stream must not wait for ever.
             work => catch_unwind(AssertUnwindSafe(|| work.run(self, context))).unwrap_or_else(|_| {
                 self.report("work in a stream panicked, which is a bug of the emulator's");
                 Err(Code::UNKNOWN)
@@ -134,7 +134,7 @@ impl Driver {
         }
         if let Err(code) = outcome {
             state.fail(context, code);
-            // No call waits for a context that has failed: what it has to say comes now.
+            // No call waits for a context that has failed, so its output is written now.
             state.print(context);
         }
         if watched.is_some() && self.signals_host(&op.work) {
@@ -144,7 +144,7 @@ impl Driver {
         Ok(state)
     }
 
-    /// Waits for everything in the current context, and for whatever other threads run; then nothing is running until
+    /// Waits for all work in the current context, and for work that other threads run; then nothing is running until
     /// the lock is released.
     pub(crate) fn quiet<'a>(&'a self, state: MutexGuard<'a, State>) -> Outcome<MutexGuard<'a, State>> {
         let goal = state.everything(state.current()?);
@@ -152,9 +152,9 @@ impl Driver {
         Ok(self.drain(state))
     }
 
-    /// Waits for whatever other threads run, and gives the pages of what was freed back.
+    /// Waits for work that other threads run, and gives the pages of freed memory back.
     pub(crate) fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // Nobody starts anything meanwhile, or there might always be something.
+        // No thread starts work meanwhile, or this wait might never end.
         state.draining += 1;
         while state.streams.values().any(|s| s.running.is_some()) {
             state = self
@@ -188,7 +188,7 @@ impl State {
         Some((op, s.context, failed))
     }
 
-    /// Makes an error of the context's permanent.
+    /// Makes an error of the context permanent.
     pub(crate) fn fail(&mut self, context: CUcontext, code: Code) {
         if let Some(context) = self.contexts.get_mut(&context) {
             context.sticky.get_or_insert(code);
@@ -259,8 +259,8 @@ impl State {
         }
     }
 
-    /// Follows what a stream's head waits for to something that may run now. Each step goes to work issued earlier, so
-    /// it ends.
+    /// Follows the dependencies of a stream's head to work that may run now. Each step goes to work issued earlier, so
+    /// the search ends.
     fn unblock(&self, mut stream: CUstream) -> Option<CUstream> {
         loop {
             let s = self.streams.get(&stream)?;
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// Forgets destroyed streams whose work is done.
+    /// Removes destroyed streams whose work is done.
     fn sweep(&mut self) {
         self.streams.retain(|_, s| !(s.destroyed && s.idle()));
     }

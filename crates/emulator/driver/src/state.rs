@@ -1,4 +1,4 @@
-//! The driver's one state: what exists, and what each thread has current.
+//! The driver's one state: its objects, and the current context of each thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
     pub(crate) config: Config,
     pub(crate) memory: Memory,
     state: Mutex<State>,
-    /// Told when a piece of work is done.
+    /// Notified when a piece of work is done.
     pub(crate) changed: Condvar,
     findings: AtomicU64,
     host_access: Mutex<HostAccess>,
@@ -38,7 +38,7 @@ pub(crate) struct Driver {
 /// The state behind the mutex.
 pub(crate) struct State {
     next: u64,
-    /// Counts what is issued, over all streams.
+    /// Counts the work that is issued, over all streams.
     pub(crate) seq: u64,
     /// The number of threads that wait until nothing runs.
     pub(crate) draining: u32,

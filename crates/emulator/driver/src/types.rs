@@ -175,7 +175,7 @@ pub(crate) fn name(pointer: *const c_char) -> crate::Outcome<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Writes a list as the API does: with no array, the count; with one, as many as fit, and how many those are.
+/// Writes a list as the API does: without an array, the count; with one, as many values as fit, and their number.
 pub(crate) fn put_list<T: Copy>(values: &[T], array: Out<T>, count: Out<usize>) -> crate::Outcome {
     if array.is_null() {
         return count.put(values.len());

@@ -1,4 +1,4 @@
-//! Functions that are not implemented: they answer `CUDA_ERROR_NOT_SUPPORTED` and are named in the log once.
+//! Functions that are not implemented: they return `CUDA_ERROR_NOT_SUPPORTED` and are named in the log once.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::error::Code;
 use crate::state;
 
-/// Says once for each name that it is not there.
+/// Logs, once for each name, that it is not implemented.
 pub(crate) fn unsupported(what: &'static str) -> Code {
     static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     if SAID
@@ -19,7 +19,7 @@ pub(crate) fn unsupported(what: &'static str) -> Code {
     Code::NOT_SUPPORTED
 }
 
-/// Exports functions that are not there. C passes arguments in a way that lets them be ignored.
+/// Exports functions that are not implemented. C passes arguments in a way that lets them be ignored.
 macro_rules! missing {
     ($($name:ident)*) => {
         $(
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The README's table names every function that is not there, and none that is.
+    /// The README's table names every function that is not implemented, and no other.
     #[test]
     fn the_readme_lists_what_is_missing() {
         let readme = include_str!("../../README.md");

@@ -1,4 +1,4 @@
-//! The shared library as a program sees it that opens it by name.
+//! The shared library as seen by a program that opens it by name.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-// A check of the runtime: kernels, variables, the numbers of errors and how long they are remembered.
+// A check of the runtime: kernels, variables, the numbers of errors, and the time for which they are remembered.
 
 #include <cstdio>
 #include <cstdlib>

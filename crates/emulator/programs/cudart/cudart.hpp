@@ -1,9 +1,9 @@
 // A CUDA runtime (libcudart.so.13) over the public functions of the driver API, for programs built with
-// `nvcc -cudart shared`. NVIDIA's own asks its driver for tables that no document describes, and the emulated driver has
-// none.
+// `nvcc -cudart shared`. NVIDIA's own runtime asks its driver for undocumented tables, which the emulated driver does not
+// have.
 //
 // The numbers of the runtime's errors, attributes, limits and flags are the driver's where both have them. A function that
-// is not here is missing when a program is linked; what a function here cannot do, it refuses with a message.
+// is not here is missing when a program is linked; a request that a function here cannot serve is refused with a message.
 
 #pragma once
 
@@ -13,13 +13,13 @@
 // Keeps an error for cudaGetLastError.
 cudaError_t record(int error);
 
-// Makes the primary context of a device this thread's.
+// Makes the primary context of a device current on this thread.
 int use(int device);
 
 // The device whose context a thread gets when it first needs one.
 int &chosen();
 
-// Names what is refused, and gives its error.
+// Prints the name of a refused feature, and returns its error.
 int unsupported(const char *what);
 
 // The function of a kernel that the program names by the host's address of it.

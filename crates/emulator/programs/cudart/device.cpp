@@ -14,7 +14,7 @@ bool sticky(int error) {
            (error >= cudaErrorHardwareStackError && error <= cudaErrorLaunchFailure);
 }
 
-// Names, and texts of what the driver has no code for.
+// Names and texts of errors for which the driver has no code.
 const struct {
     cudaError_t code;
     const char *name, *text;
@@ -46,7 +46,7 @@ const struct {
 
 } // namespace
 
-// "Not ready" is no error that is remembered (CUDA C++ Programming Guide, error checking).
+// "Not ready" is not remembered as an error (CUDA C++ Programming Guide, error checking).
 cudaError_t record(int error) {
     if (error != cudaSuccess && error != cudaErrorNotReady) last = error;
     return static_cast<cudaError_t>(error);
@@ -188,7 +188,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
 
 } // extern "C"
 
-// Fields of properties that say what textures, surfaces and other devices can are zero: none of those is here.
+// Fields of properties about textures, surfaces and other devices are zero: none of those is here.
 
 RUNTIME(cudaGetDevice, (int *device), cuCtxGetDevice(device))
 RUNTIME(cudaDeviceGetAttribute, (int *value, cudaDeviceAttr which, int device),

@@ -12,7 +12,7 @@ CUcontext current() {
     return context;
 }
 
-// Calls `f` with what the driver wants to know of a kernel's node.
+// Calls `f` with the driver's parameters of a kernel node.
 template <class F> int with(const cudaKernelNodeParams *p, F f) {
     CUDA_KERNEL_NODE_PARAMS node{};
     node.gridDimX = p->gridDim.x, node.gridDimY = p->gridDim.y, node.gridDimZ = p->gridDim.z;

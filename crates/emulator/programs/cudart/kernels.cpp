@@ -9,7 +9,7 @@
 
 namespace {
 
-// A fat binary of the program, loaded when something of it is used first.
+// A fat binary of the program, loaded when one of its symbols is first used.
 struct Binary {
     const void *image;
     CUlibrary library = nullptr;
@@ -61,7 +61,7 @@ template <class F> int with(const void *host, F f) {
     return error ? error : static_cast<int>(f(found));
 }
 
-// The driver calls every wrong number of a launch an invalid value; the runtime tells those of the configuration.
+// The driver calls every wrong number of a launch an invalid value; the runtime has a code for those of the configuration.
 int launched(int error, dim3 grid, dim3 block) {
     CUdevice device;
     if (error != CUDA_ERROR_INVALID_VALUE || cuCtxGetDevice(&device)) return error;
@@ -162,7 +162,7 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
     return cudaSuccess;
 }
 
-// The handle is the host's address of the kernel: a program asks once, and must be told at each launch what is wrong.
+// The handle is the host's address of the kernel: a program asks for it once, and must get its errors at each launch.
 cudaError_t __cudaGetKernel(cudaKernel_t *out, const void *host) {
     *out = static_cast<cudaKernel_t>(const_cast<void *>(host));
     return cudaSuccess;

@@ -28,7 +28,7 @@ int copy(void *to, const void *from, size_t n, cudaMemcpyKind kind, CUstream str
     return cudaErrorInvalidMemcpyDirection;
 }
 
-// Calls `f` with the place in a variable that has `n` bytes of it behind `offset`.
+// Calls `f` with the address `offset` bytes into a variable, which has to have `n` bytes from there on.
 template <class F> int with(const void *symbol, size_t offset, size_t n, F f) {
     CUdeviceptr base;
     size_t size;
@@ -43,7 +43,7 @@ CUmemorytype side(cudaMemcpyKind kind, bool source) {
     return host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 }
 
-// Both sides of a copy in two or three dimensions; which of the pointers counts is for the type to say.
+// Both sides of a copy in two or three dimensions; the type says which of the pointers counts.
 template <class Copy> Copy sides(void *to, size_t to_pitch, const void *from, size_t from_pitch, cudaMemcpyKind kind) {
     Copy c{};
     c.dstMemoryType = side(kind, false), c.dstHost = to, c.dstDevice = at(to), c.dstPitch = to_pitch;

@@ -46,7 +46,7 @@ static __global__ void cublasProduct(bool ta, bool tb, int m, int n, int k, floa
     if (row >= m || column >= n) return;
     float sum = 0;
     for (int i = 0; i < k; i++) sum += (ta ? a.get(i, row) : a.get(row, i)) * (tb ? b.get(column, i) : b.get(i, column));
-    // The old value does not count with a factor of zero, even where it is a NaN.
+    // With a factor of zero the old value is not read, even where it is a NaN.
     c.put(row, column, alpha * sum + (beta == 0 ? 0 : beta * c.get(row, column)));
 }
 
@@ -86,7 +86,7 @@ static inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_
     return cublasSgemmStridedBatched(handle, ta, tb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1);
 }
 
-// A handle has nothing to hold, and the kernel above is as exact as any mode asks for.
+// A handle holds nothing, and the kernel above is as exact as any mode asks for.
 static inline cublasStatus_t cublasCreate(cublasHandle_t *handle) { return *handle = nullptr, CUBLAS_STATUS_SUCCESS; }
 static inline cublasStatus_t cublasDestroy(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 static inline cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }

@@ -35,7 +35,7 @@ pub enum Operand<'a> {
 /// One instruction as written.
 #[derive(Clone, Debug)]
 pub struct Instruction<'a> {
-    /// The predicate, and whether it is negated.
+    /// The predicate, and true if it is negated.
     pub guard: Option<(&'a str, bool)>,
     /// The whole opcode with its modifiers.
     pub opcode: &'a str,
@@ -77,9 +77,9 @@ pub enum Statement<'a> {
     Register {
         /// The type, with its dot.
         ty: &'a str,
-        /// The name, or what the names of all begin with.
+        /// The name, or the prefix that all names have.
         name: &'a str,
-        /// The number of registers, which have the numbers from 0 on behind the name.
+        /// The number of registers: their names are the prefix with the numbers from 0 on.
         count: Option<u32>,
     },
     /// A variable of the function.
@@ -88,7 +88,7 @@ pub enum Statement<'a> {
     Label(&'a str),
     /// An instruction.
     Instruction(Instruction<'a>),
-    /// `.loc`: the place of what follows, and the place of the call that was inlined.
+    /// `.loc`: the place of the statements that follow, and the place of the call that was inlined.
     Place(Place, Option<Place>),
     /// `{`: a scope of names begins.
     Open,
@@ -174,7 +174,7 @@ fn parse_label<'a>(lexer: &mut Lexer<'a>, name: &'a str, statements: &mut Vec<St
             if lexer.take(b'(')? {
                 lists[1] = parse_params(lexer)?;
             }
-            // What may follow says how the call is compiled.
+            // Directives that may follow concern the compilation of the call.
             while !matches!(lexer.next()?, Token::Mark(b';') | Token::End) {}
             let [returns, params] = lists;
             let callees = Callees::Like { returns, params };

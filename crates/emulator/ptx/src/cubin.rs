@@ -30,7 +30,7 @@ struct Section<'a> {
     bytes: &'a [u8],
 }
 
-/// The kernels of a cubin by name; as many as can be read of one that is damaged.
+/// The kernels of a cubin by name; of a damaged one, as many as can be read.
 pub fn resources(elf: &[u8]) -> HashMap<String, Resources> {
     read(elf).unwrap_or_default()
 }
@@ -83,7 +83,7 @@ fn sections(elf: &[u8]) -> Option<Vec<Section<'_>>> {
             u64_at(header, 24)? as usize,
             u64_at(header, 32)? as usize,
         );
-        // A section without bits in the file (8) has a size all the same.
+        // A section without bytes in the file (type 8, NOBITS) still has a size.
         let bytes = if kind == 8 {
             &[][..]
         } else {

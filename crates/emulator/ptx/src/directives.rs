@@ -280,7 +280,7 @@ pub(crate) fn parse_params(lexer: &mut Lexer<'_>) -> Result<Vec<ParamDecl>> {
             lexer.next()?;
             match word {
                 ".align" => {
-                    // A pointer's `.align` follows `.ptr` and speaks of what it points to.
+                    // A pointer's `.align` follows `.ptr` and gives the alignment of the memory that it points to.
                     let value = parse_align(lexer)?;
                     if !explicit {
                         align = value;

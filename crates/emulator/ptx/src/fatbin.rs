@@ -20,7 +20,7 @@ pub const HEADER_SIZE: usize = 16;
 
 const PTX: u16 = 1;
 const CUBIN: u16 = 2;
-/// Bits in an entry's flags: how it is compressed.
+/// Bits in an entry's flags that name its compression.
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 
@@ -46,7 +46,7 @@ pub enum ImageError {
         /// The size of the image in bytes.
         len: usize,
     },
-    /// Compressed code that does not unpack to what its entry says.
+    /// Compressed code that does not unpack to the size that its entry gives.
     #[error("the code for compute_{arch} is compressed and broken: {reason}")]
     Unpack {
         /// Its architecture, ten times the compute capability.
@@ -86,7 +86,7 @@ struct Entry<'a> {
     kind: u16,
     arch: u32,
     flags: u64,
-    /// Bytes of the payload that count, and what they unpack to, where it is compressed.
+    /// Bytes of the payload without its padding, and the bytes that they unpack to, where it is compressed.
     sizes: (u64, u64),
     payload: &'a [u8],
 }
@@ -119,7 +119,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The PTX text of an image that suits a device best: of what does not ask for a newer device, the newest.
+/// The PTX text of an image that suits a device best: the newest that does not ask for a newer device.
 ///
 /// # Errors
 /// [`ImageError`] if there is none.
@@ -146,7 +146,7 @@ pub fn ptx(image: &[u8], sm: u32) -> Result<Cow<'_, str>, ImageError> {
     }
 }
 
-/// The machine code in an image that a real device would run, for what it says of its kernels.
+/// The machine code in an image that a real device would run; it is read for what it says about its kernels.
 pub fn cubin(image: &[u8], sm: u32) -> Option<Cow<'_, [u8]>> {
     let entries = if u32_at(image, 0) == Some(HEADER) {
         entries(image).ok()?
@@ -212,7 +212,7 @@ fn choose<'a>(entries: &[Entry<'a>], sm: u32) -> Result<Cow<'a, str>, ImageError
     }
 }
 
-/// The parts of `.target sm_…`: the architecture, whether it runs on that one alone (`90a`), and as it is written.
+/// The parts of `.target sm_…`: the architecture, true if the text runs on that one alone (`90a`), and the name as written.
 fn target(text: &str) -> Option<(u32, bool, &str)> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(".target"))?;
     let name = line.split([',', ';', '/']).next()?.trim().strip_prefix("sm_")?;
@@ -325,7 +325,7 @@ mod tests {
         let mut out = entry(kind, 80, 0x11 | flag, packed);
         out[16..20].copy_from_slice(&(packed.len() as u32).to_le_bytes());
         out[56..64].copy_from_slice(&(whole as u64).to_le_bytes());
-        // nvcc fills up to a multiple of 8.
+        // nvcc pads entries to a multiple of 8.
         out[8..16].copy_from_slice(&(packed.len() as u64 + 3).to_le_bytes());
         out.extend([0; 3]);
         out

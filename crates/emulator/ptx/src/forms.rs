@@ -1,7 +1,7 @@
 //! The opcodes that are known, and the modifiers of each.
 //!
-//! PTX takes modifiers in any order (`vote.ballot.sync.b32` is `vote.sync.ballot.b32`); only types keep theirs among
-//! themselves, because a destination's comes before a source's. What decodes an instruction sees one order, this one.
+//! PTX takes modifiers in any order (`vote.ballot.sync.b32` is `vote.sync.ballot.b32`); only types keep their order among
+//! themselves, because a destination's comes before a source's. The decoder sees one order, that of this table.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -36,7 +36,7 @@ const SHARED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Each opcode with its groups of modifiers: of a group at most one may stand, or as many as `#` says.
+/// Each opcode with its groups of modifiers: at most one of a group may stand, or as many as `#` says.
 const FORMS: &[(&str, &str)] = &[
     ("abs", "ftz {type}"),
     ("activemask", "{type}"),
@@ -148,7 +148,7 @@ pub enum Refusal<'a> {
     Contradiction(&'a str, &'a str),
 }
 
-/// Modifiers of which so many may stand at once.
+/// Modifiers of which a limited number may stand at once.
 struct Group {
     of: Vec<&'static str>,
     most: usize,

@@ -17,7 +17,7 @@ pub(crate) fn unpack(mut packed: &[u8], whole: usize) -> Option<Vec<u8>> {
         if back == 0 || back > out.len() || out.len() + matched > whole {
             return None;
         }
-        // A match may reach into what it writes.
+        // A match may overlap the bytes that it writes.
         for _ in 0..matched {
             out.push(out[out.len() - back]);
         }
@@ -31,7 +31,7 @@ fn take<'a>(packed: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A length that goes on in further bytes when it is 15, up to one that is not 255.
+/// A length that is continued in further bytes when it is 15, up to the first byte that is not 255.
 fn length(first: u8, packed: &mut &[u8]) -> Option<usize> {
     let mut length = usize::from(first);
     let mut more = first == 15;

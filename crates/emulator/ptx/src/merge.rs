@@ -1,4 +1,4 @@
-//! Several PTX texts as one: what a linker makes of objects.
+//! Several PTX texts as one, as a linker makes one program of objects.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use crate::module::Linkage;
 
 /// One text with everything that the texts define.
 ///
-/// Symbols that only their own text sees get a name of their own; numbers of source files are counted on.
+/// Symbols that only their own text sees are renamed; numbers of source files continue from text to text.
 ///
 /// # Errors
 /// A message if a text is no PTX, or if two texts define a `.visible` symbol of the same name.

@@ -46,9 +46,9 @@ pub struct Options {
     pub sm: u32,
     /// The number of multiprocessors that `%nsmid` says.
     pub multiprocessors: u32,
-    /// The number of blocks that the device holds at one time: so many get on side by side, even if they wait for each
+    /// The number of blocks that the device holds at one time: these make progress side by side, even if they wait for each
     /// other. The others begin as these end.
     pub resident: u64,
-    /// A launch of which no block ends for so long is ended with a fault.
+    /// A launch of which no block ends for this time is ended with a fault.
     pub watchdog: Option<Duration>,
 }

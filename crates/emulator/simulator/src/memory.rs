@@ -1,8 +1,8 @@
 //! The allocations: every address that a kernel may touch lies in one of them.
 //!
 //! All devices share one address space, the host's own: a device pointer is the host address of the bytes behind it.
-//! Each allocation stands alone between pages that nothing may touch, is filled with `0xFF` (a NaN in every float
-//! format), and keeps its addresses for a while after it was freed, so that a late access is named as one.
+//! Each allocation lies alone between pages that nothing may touch, is filled with `0xFF` (a NaN in every float
+//! format), and keeps its addresses for a while after it was freed, so that a late access is reported as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,7 +81,7 @@ impl Range {
 }
 
 /// The allocations at one moment, as one device sees them. Their pages stay as long as the snapshot, whatever is freed
-/// meanwhile and wherever the registry is.
+/// meanwhile, and even after the registry itself is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The allocations that the device may touch, sorted by `base`; they do not overlap.
@@ -90,7 +90,7 @@ pub struct Snapshot {
     freed: Arc<[Range]>,
     /// Live memory of other devices to which there is no peer access.
     foreign: Arc<[Range]>,
-    /// The pages of what is live.
+    /// The pages of the live allocations.
     _pages: Arc<[Arc<Mapping>]>,
 }
 
@@ -189,7 +189,7 @@ struct Inner {
     /// The newest first.
     freed: VecDeque<Gone>,
     used: HashMap<u32, u64>,
-    /// (who, whose): who may touch whose memory.
+    /// Pairs (device, peer): kernels on `device` may touch the memory of `peer`.
     peers: HashSet<(u32, u32)>,
     /// The snapshots that were made for each device since the last change.
     views: HashMap<u32, Snapshot>,
@@ -236,7 +236,7 @@ impl Memory {
     /// Allocates `len` bytes, 512-byte aligned and filled with `0xFF`.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`] if the device has not as much left, or the host refuses.
+    /// [`MemoryError::OutOfMemory`] if the device has not that much left, or the host refuses.
     pub fn allocate(&self, device: u32, len: u64, kind: Kind) -> Result<Range, MemoryError> {
         let mut inner = self.lock();
         let used = inner.used.get(&device).copied().unwrap_or(0);
@@ -309,7 +309,7 @@ impl Memory {
     }
 
     /// Frees the allocation that begins at `base`. Its pages stay until [`Memory::collect`], and while a snapshot holds
-    /// them, so that what runs meanwhile and uses it by mistake reads stale bytes and no hole.
+    /// them, so that work which runs meanwhile and uses them by mistake reads stale bytes and does not crash.
     ///
     /// # Errors
     /// [`MemoryError::Unknown`] if none begins there.
@@ -384,7 +384,7 @@ impl Memory {
         view
     }
 
-    /// Lets kernels on `device` touch the memory of `peer`, or not any longer. Returns whether that changed anything.
+    /// Lets kernels on `device` touch the memory of `peer`, or no longer. Returns true if that changed anything.
     pub fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> bool {
         let mut inner = self.lock();
         inner.changed();

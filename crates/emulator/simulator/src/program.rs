@@ -10,7 +10,7 @@ use crate::limits::{MOST_CONSTANTS, most_params};
 use crate::machine::Code;
 use crate::{LoadError, Param};
 
-/// A program: what `cuModuleLoadData` makes of PTX.
+/// A program, which `cuModuleLoadData` makes of PTX.
 #[derive(Debug)]
 pub struct Program {
     kernels: HashMap<String, Arc<Kernel>>,
@@ -27,13 +27,13 @@ pub struct Kernel {
     max_threads: Option<u32>,
     source: Arc<Source>,
     index: usize,
-    /// Without and with the checker.
+    /// The code without the checker, and with it.
     code: [OnceLock<Result<Code, LoadError>>; 2],
 }
 
 impl Program {
-    /// Reads the PTX that suits a device of compute capability `sm` (80 for 8.0) best out of a fat binary or a text, and what
-    /// machine code beside it says of its kernels.
+    /// Reads the PTX that suits a device of compute capability `sm` (80 for 8.0) best out of a fat binary or a text, and the
+    /// kernels' resources from machine code beside it.
     ///
     /// # Errors
     /// The reason in words.

@@ -6,8 +6,8 @@ use crate::{Fault, FaultKind, Kernel, Launch, Options, check, exec};
 
 /// Runs a kernel to its end. The caller has checked the launch's limits, and keeps the memory mapped meanwhile.
 ///
-/// A fault ends the launch: of several blocks, that of the lowest is told. Findings of the checker do not end it; each comes
-/// once, in the order of the blocks, before the fault.
+/// A fault ends the launch; of faults in several blocks, that of the lowest is reported. Findings of the checker do not end
+/// it; each is reported once, in the order of the blocks, before the fault.
 pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Options) -> Result<(), Vec<Fault>> {
     let refuse = |kind, message| {
         let name = kernel.name().to_string();

@@ -86,7 +86,7 @@ impl System {
         }
     }
 
-    /// Takes what was printed: launches in order, of each the blocks in order.
+    /// Takes the printed text: launches in order, and for each its blocks in order.
     pub fn take(&self) -> Vec<Text> {
         let mut output = lock(&self.output);
         output.used = 0;
@@ -114,7 +114,7 @@ impl System {
     pub fn free_heap(&self, memory: &Memory) {
         let heap = std::mem::take(&mut *lock(&self.heap));
         if heap.size > 0 {
-            // It was allocated for the heap alone.
+            // This cannot fail: the range was allocated for the heap and is freed here alone.
             let _ = memory.free(heap.base);
         }
     }

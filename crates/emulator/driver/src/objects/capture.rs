@@ -18,7 +18,7 @@ pub(crate) struct Capture {
     pub(crate) thread: u64,
     pub(crate) origin: CUstream,
     pub(crate) graph: Graph,
-    /// The graph's handle, given out before the capture ends by those who ask.
+    /// The graph's handle, which may be asked for before the capture ends.
     pub(crate) handle: CUgraph,
     pub(crate) invalid: bool,
 }

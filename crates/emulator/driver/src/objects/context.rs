@@ -17,7 +17,7 @@ pub(crate) struct Context {
     pub(crate) device: u32,
     pub(crate) flags: u32,
     pub(crate) primary: bool,
-    /// The error that every later call answers.
+    /// The error that every later call returns.
     pub(crate) sticky: Option<Code>,
     pub(crate) legacy: CUstream,
     pub(crate) limits: HashMap<i32, usize>,

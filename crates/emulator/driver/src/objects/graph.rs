@@ -10,7 +10,7 @@ use crate::types::{CUcontext, CUgraphNode};
 #[derive(Clone)]
 pub(crate) struct Graph {
     pub(crate) context: CUcontext,
-    /// In the order in which they were added.
+    /// The nodes, in the order in which they were added.
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -56,7 +56,7 @@ impl Graph {
         reached.iter().all(|r| *r)
     }
 
-    /// The nodes as steps, each after what it comes after; None if they go in a circle.
+    /// The nodes as steps, each after its dependencies; None if there is a cycle.
     pub(crate) fn steps(&self) -> Option<Vec<Step>> {
         let mut order: Vec<usize> = Vec::with_capacity(self.nodes.len());
         let mut place = vec![None; self.nodes.len()];

@@ -54,7 +54,7 @@ impl HostAccess {
         }
     }
 
-    /// Changes what is pending.
+    /// Changes the list of pending copies.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Vec<Pending>)) {
         let closed = self.running == 0;
         if closed && !self.pending.is_empty() {

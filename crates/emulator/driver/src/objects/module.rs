@@ -17,13 +17,13 @@ pub(crate) struct Module {
     pub(crate) variables: Arc<[u64]>,
 }
 
-/// A program, and what the machine code in the same image says of its kernels.
+/// A program, and the kernels' resources from machine code in the same image.
 pub(crate) struct Image {
     pub(crate) program: Program,
     pub(crate) resources: HashMap<String, Resources>,
 }
 
-/// One kernel of a module, with what was set for it.
+/// One kernel of a module, with the attributes that were set for it.
 #[derive(Clone)]
 pub(crate) struct Function {
     pub(crate) module: CUmodule,

@@ -19,9 +19,9 @@ pub(crate) struct Stream {
     pub(crate) blocking: bool,
     pub(crate) legacy: bool,
     pub(crate) queue: VecDeque<Op>,
-    /// The number of what some thread runs now.
+    /// The number of the work that some thread runs now.
     pub(crate) running: Option<u64>,
-    /// The number of what was issued last.
+    /// The number of the work that was issued last.
     pub(crate) last: u64,
     pub(crate) capture: Option<Joined>,
     pub(crate) destroyed: bool,

@@ -1,4 +1,4 @@
-//! Pieces of work: what a stream holds, and what a graph's nodes do.
+//! Pieces of work, which a stream holds and a graph's nodes do.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) enum Work {
     Record(Arc<Record>),
     /// Waits for a record.
     Wait(Arc<Record>),
-    /// Gives stream-ordered memory back.
+    /// Frees stream-ordered memory.
     Free(u64),
     /// A graph, by its steps in an order that its edges allow.
     Graph(Arc<[Step]>),
@@ -35,7 +35,7 @@ pub(crate) struct Record {
     pub(crate) done: OnceLock<Instant>,
 }
 
-/// A function of the program's that a stream calls.
+/// A function of the program that a stream calls.
 #[derive(Clone, Copy)]
 pub(crate) enum HostCall {
     Func(CUhostFn, usize),

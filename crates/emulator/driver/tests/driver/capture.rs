@@ -1,4 +1,4 @@
-//! Stream capture: what becomes a node, how captures fork and join, and every error of theirs.
+//! Stream capture: the calls that become nodes, forks and joins of captures, and every error of captures.
 
 use kiln_emulator::*;
 
@@ -278,7 +278,7 @@ fn the_legacy_stream_is_906() {
             cu!(cuMemcpyDtoH_v2((&raw mut host).cast(), at, 4) => STREAM_CAPTURE_IMPLICIT);
             invalid(s);
         }
-        // Asking does no harm.
+        // The query does not invalidate the capture.
         let (s, mut status) = (stream(0), 9);
         cu!(cuStreamBeginCapture_v2(s, RELAXED));
         cu!(cuStreamIsCapturing(null, (&mut status).into()) => STREAM_CAPTURE_IMPLICIT);
@@ -309,7 +309,7 @@ fn captured_events_are_907() {
             invalid(s);
             let mut ms = 0f32;
             cu!(cuEventElapsedTime((&mut ms).into(), e, e) => CAPTURED_EVENT);
-            // Recorded again it is an event like others.
+            // Recorded again, it is an ordinary event.
             cu!(cuEventRecord(e, s));
             cu!(cuEventSynchronize(e));
         }

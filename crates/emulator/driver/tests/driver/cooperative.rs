@@ -40,7 +40,7 @@ fn meet(f: CUfunction, blocks: u32, threads: u32, s: CUstream, at: u64) -> Code 
     unsafe { cuLaunchCooperativeKernel(f, blocks, 1, 1, threads, 1, 1, 0, s, params[..].into()) }
 }
 
-/// What `meet` leaves in the second half of its array.
+/// The numbers that `meet` leaves in the second half of its array.
 fn sums(blocks: u32) -> Vec<u32> {
     (0..blocks).map(|b| (b + 1) + (b + 1) % blocks + 1).collect()
 }

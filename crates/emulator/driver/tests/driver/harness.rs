@@ -16,18 +16,18 @@ macro_rules! cu {
     }};
 }
 
-/// A variable that a test's own process has.
+/// The environment variable that is set in the process of a test.
 const CHILD: &str = "KILN_EMULATOR_TEST";
 
-/// Runs a test in a process of its own with these options; gives what it wrote to stderr.
+/// Runs a test in a process of its own with these options; returns its output on stderr.
 pub(crate) fn process(test: &str, options: &[(&str, &str)], body: impl FnOnce()) -> String {
     process_outputs(test, options, body).1
 }
 
-/// As `process`; gives what it wrote to stdout and to stderr.
+/// As `process`; returns its output on stdout and on stderr.
 pub(crate) fn process_outputs(test: &str, options: &[(&str, &str)], body: impl FnOnce()) -> (String, String) {
     if child() {
-        // A test that tries several options comes here for each; this process is for one of them.
+        // A test with several sets of options comes here for each; this process is for one of them.
         let ours =
             |(name, value): &(&str, &str)| std::env::var(format!("KILN_EMULATOR_{name}")).as_deref() == Ok(value);
         if options.iter().all(ours) {
@@ -57,7 +57,7 @@ pub(crate) fn process_outputs(test: &str, options: &[(&str, &str)], body: impl F
     (out.into_owned(), err.into_owned())
 }
 
-/// Whether this is the process that a test started for itself.
+/// True if this is the process that a test started for itself.
 pub(crate) fn child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
@@ -99,7 +99,7 @@ pub(crate) fn event() -> CUevent {
     event
 }
 
-/// What device memory holds, by a copy that nothing orders after non-blocking streams.
+/// The contents of device memory, by a copy that nothing orders after non-blocking streams.
 pub(crate) fn peek(at: u64, n: usize) -> Vec<u32> {
     let mut out = vec![0u32; n];
     cu!(cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), at, n * 4));

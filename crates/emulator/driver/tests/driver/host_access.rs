@@ -6,7 +6,7 @@ use super::harness::{alloc, event, pinned, process, start, stream, upload};
 
 const NON_BLOCKING: u32 = 1;
 
-/// What a child that does this says, with work done at once and as late as can be.
+/// The logs of child processes that run `body`: with work done at once, as late as can be, and in a random order.
 fn said(name: &str, body: impl Fn()) -> Vec<String> {
     let run = |order| {
         process(
@@ -123,7 +123,7 @@ fn every_kind_of_wait_counts() {
     }
 }
 
-/// What a callback tells the host.
+/// Set by a callback, for the host to see.
 static TOLD: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 unsafe extern "C" fn tell(_: *mut std::ffi::c_void) {
@@ -138,7 +138,7 @@ fn a_callback_tells_the_host_as_well_as_a_wait() {
         cu!(cuLaunchHostFunc(s, Some(tell), std::ptr::null_mut()));
         let other = stream(NON_BLOCKING);
         while !TOLD.load(std::sync::atomic::Ordering::Acquire) {
-            // Without a wait nothing moves on but in the eager mode.
+            // Without a wait, work is done in the eager mode only.
             cu!(cuStreamQuery(other));
             if std::env::var("KILN_EMULATOR_STREAMS").as_deref() != Ok("eager") {
                 cu!(cuStreamSynchronize(s));

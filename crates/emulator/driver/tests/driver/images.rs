@@ -1,4 +1,4 @@
-//! Fat binaries with PTX and machine code, as nvcc makes them, and what the driver takes from each.
+//! Fat binaries with PTX and machine code, as nvcc makes them, and the parts that the driver uses of each.
 
 use std::ffi::{CString, c_void};
 
@@ -28,7 +28,7 @@ fn fatbin(entries: &[(u16, u32, &[u8])]) -> Vec<u8> {
     image
 }
 
-/// The parts of a cubin that are read, for one kernel with so many registers.
+/// The parts of a cubin that are read, for one kernel with this many registers.
 fn cubin(kernel: &str, registers: u32) -> Vec<u8> {
     let mut symbols = vec![0u8; 48];
     symbols[24] = 1;

@@ -1,4 +1,4 @@
-//! Modules, launches, their limits, and what faults leave behind.
+//! Modules, launches, their limits, and the state that faults leave behind.
 
 use std::ffi::{CString, c_void};
 
@@ -184,7 +184,7 @@ fn faults_stay_until_the_context_is_reset() {
                 cu!(cuCtxSynchronize() => ILLEGAL_ADDRESS);
                 cu!(cuMemsetD32_v2(at, 0, 1) => ILLEGAL_ADDRESS);
                 assert_eq!(launch(copy, 1, 1, 0, NULL, &[at, at]), Code::ILLEGAL_ADDRESS);
-                // Another context knows nothing of it.
+                // Another context is not affected.
                 cu!(cuCtxSetCurrent(other));
                 cu!(cuMemsetD32_v2(there, 0, 1));
                 cu!(cuCtxSetCurrent(context));
@@ -371,7 +371,7 @@ fn the_checker_makes_a_race_an_error() {
         assert!(kilnEmulatorFindings() > 0);
     });
     assert!(child() || said.contains("in race"), "{said}");
-    // Nothing else sees it.
+    // Without the checker there is no error.
     test("the_checker_makes_a_race_an_error", &[("CHECK", "0")], || {
         start(0);
         let (race, at) = (kernel("race"), alloc(4));

@@ -1,4 +1,4 @@
-//! The order of work: what streams, events and the legacy stream promise, and what they do not.
+//! The order of work: the guarantees of streams, events and the legacy stream, and their limits.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ fn test(name: &str, options: &[(&str, &str)], body: impl FnOnce()) {
     process(&format!("streams::{name}"), options, body);
 }
 
-/// What a consumer in one stream reads of a producer in another, with an event between them or not.
+/// The value that a consumer in one stream reads of a producer in another, with an event between them or not.
 fn handover(waits: bool, flags: u32) -> u32 {
     start(0);
     let (a, b, at) = (stream(flags), stream(flags), alloc(8));
@@ -40,7 +40,7 @@ fn a_missing_wait_shows_when_lazy() {
 
 #[test]
 fn a_missing_wait_shows_with_some_seed() {
-    // The parent cannot see the child's values; the child asks itself for many hand-overs.
+    // The parent cannot see the child's values; the child itself runs many hand-overs.
     test(
         "a_missing_wait_shows_with_some_seed",
         &[("STREAMS", "random:1")],

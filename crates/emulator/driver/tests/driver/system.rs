@@ -59,7 +59,7 @@ fn kernels_print_when_somebody_waits() {
             start(0);
             let (say, at, s) = (function(load(), "say"), alloc(4), stream(1));
             assert_eq!(launch(say, 2, 2, 0, s, &[at]), Code::SUCCESS);
-            // C's own output comes first, because nobody has waited.
+            // C's own output comes first, because nothing has waited for the kernels yet.
             // SAFETY: the format takes no arguments.
             unsafe { libc::printf(c"host\n".as_ptr()) };
             cu!(cuStreamSynchronize(s));

@@ -112,24 +112,24 @@ struct BlockObserver {
     me: Me,
     /// The time of the first finding.
     first: Option<u32>,
-    /// Reads of what nothing had written. They wait for the next barrier: a write that comes before that makes it a race,
-    /// which names both places.
+    /// Reads of memory that nothing had written. They wait for the next barrier: a write that comes before it makes them a
+    /// race, which names both places.
     unwritten: Vec<Unwritten>,
 }
 
-/// One instruction's first read of what nothing had written.
+/// One instruction's first read of memory that nothing had written.
 struct Unwritten {
     pc: u32,
-    /// Its place among the findings of the block.
+    /// Its index among the findings of the block.
     place: usize,
     since: u32,
     fault: Box<Fault>,
 }
 
-/// So many accesses may follow the read of what nothing has written.
+/// The most accesses that may follow a read of unwritten memory before it is reported.
 const PATIENCE: u32 = 1 << 20;
 
-/// So many accesses may follow the first finding: a loop whose bound was never written would hardly end.
+/// The most accesses that may follow the first finding: a loop whose bound was never written would hardly end.
 const LENIENCE: u32 = 1 << 21;
 
 impl Drop for BlockObserver {
@@ -138,7 +138,7 @@ impl Drop for BlockObserver {
     }
 }
 
-/// True if an access reads, and true if it writes.
+/// A pair: true if an access reads, and true if it writes.
 fn does(kind: AccessKind) -> (bool, bool) {
     match kind {
         AccessKind::Load | AccessKind::Guess | AccessKind::StrongLoad => (true, false),
@@ -246,7 +246,7 @@ impl BlockObserver {
         }
     }
 
-    /// No write has made the reads of unwritten memory a race.
+    /// Reports the reads of unwritten memory that no write has made a race.
     fn tell_unwritten(&mut self) {
         for Unwritten { pc, place, fault, .. } in self.unwritten.drain(..) {
             let mistake = Mistake::Uninitialised(pc);
@@ -288,7 +288,7 @@ impl BlockObserver {
         let ordered = warp.env().code.insts[warp.pc as usize].flags & ORDERED != 0;
         if ordered && kind != AccessKind::StrongLoad {
             self.fence(warp);
-            // The access itself comes after what it publishes.
+            // The access itself comes after the accesses that it publishes.
             self.state.order.tick();
             if kind == AccessKind::Atomic {
                 self.state.order.acquire(warp.index);

@@ -1,4 +1,4 @@
-//! The findings of one launch: each mistake is told once, however many threads make it.
+//! The findings of one launch: each mistake is reported once, however many threads make it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use crate::Fault;
 /// A mistake of the program, by the pcs of the instructions that make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mistake {
-    /// Of two instructions, the one that comes first in the code first.
+    /// A race of two instructions, of which the one that comes first in the code stands first.
     Race(u32, u32),
     Uninitialised(u32),
 }
@@ -20,7 +20,7 @@ impl Mistake {
     }
 }
 
-/// So many mistakes are told of one launch.
+/// The most mistakes that are reported of one launch.
 const MOST: usize = 64;
 
 /// The findings in the blocks of a launch.
@@ -29,14 +29,14 @@ pub(super) struct Findings(Mutex<Found>);
 
 #[derive(Debug, Default)]
 struct Found {
-    /// By mistake: the block that is told, its place among the findings of that block, and the finding.
+    /// By mistake: the block that is named, the index among the findings of that block, and the finding.
     first: HashMap<Mistake, (u64, usize, Fault)>,
     /// True if there were more than `MOST`.
     more: bool,
 }
 
 impl Findings {
-    /// Keeps the finding of a block unless one of the same mistake in a lower block is known, so that what is told does
+    /// Keeps the finding of a block unless one of the same mistake in a lower block is known, so that the report does
     /// not depend on which block ran first. `place` orders the findings of one block.
     pub(super) fn add(&self, mistake: Mistake, block: u64, place: usize, fault: Fault) {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);

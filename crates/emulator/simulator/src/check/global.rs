@@ -17,7 +17,7 @@ pub(super) const PAGE: usize = 256;
 pub(super) struct Cell {
     write: AtomicU64,
     reads: [AtomicU64; 2],
-    /// The pcs of the three.
+    /// The pcs of the three accesses.
     places: [AtomicU32; 3],
 }
 
@@ -68,7 +68,7 @@ impl Pages {
         }
     }
 
-    /// True if an access of another block, or of this one, comes before what `thread` of this one does now.
+    /// True if an access of another block, or of this one, comes before the access in progress of `thread` of this one.
     #[inline]
     fn before(&self, order: &Order, me: Me, record: Record, thread: u32) -> bool {
         if record.0 == 0 {
@@ -80,8 +80,9 @@ impl Pages {
         self.published(me, record)
     }
 
-    /// Another block made a fence after its access, and this one looked: it may have seen a flag or a count. That it
-    /// did cannot be told from here, so it is believed.
+    /// True if another block's access may be known to this one: it was strong, or a fence followed it, and this block made
+    /// an atomic access or a strong read, which may have seen a flag or a count. Whether it did cannot be told here, so it
+    /// is assumed.
     #[cold]
     fn published(&self, me: Me, record: Record) -> bool {
         let Some(fences) = self.fences.get() else { return false };
@@ -117,7 +118,7 @@ impl Pages {
         Ok(write.0 | first.0 == 0)
     }
 
-    /// A thread writes a cell. `Ok((fresh, unwritten))`: whether the launch had not touched it, or not written it.
+    /// A thread writes a cell. `Ok((fresh, unwritten))`: true if the launch had not touched it, and had not written it.
     #[inline]
     pub(super) fn write(
         &self,

@@ -55,7 +55,7 @@ impl Local {
         }
     }
 
-    /// A call passes bytes between the local memories of two functions: what was not written stays so.
+    /// A call passes bytes between the local memories of two functions: bytes that were not written stay so.
     pub(super) fn copy(&mut self, warp: u32, mask: u32, from: usize, to: usize, len: usize) {
         let written = &mut self.warps[warp as usize];
         written.reserve(from.max(to) + len);

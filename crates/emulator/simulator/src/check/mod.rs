@@ -1,11 +1,11 @@
 //! The checker: it finds races and uninitialised reads.
 //!
 //! `order` says which accesses of a block come before others, `shared` and `global` remember the last accesses of each
-//! few bytes, `local` what each thread wrote for itself, `block` brings them together, `report` words the findings, and
-//! `findings` keeps one of each until the launch ends.
+//! few bytes, `local` the bytes that each thread wrote for itself, `block` brings them together, `report` words the
+//! findings, and `findings` keeps one of each until the launch ends.
 //!
-//! The interpreter calls an [`Observer`] of each block, and only in checker mode: without it the handlers of memory
-//! instructions are others, and the calls of rare instructions are behind one test. Everything that needs no history
+//! The interpreter calls an [`Observer`] of each block, and only in checker mode: without it memory instructions have
+//! other handlers, and the calls of rare instructions are behind one test. Everything that needs no history
 //! is checked by the interpreter itself: addresses, divergent barriers, warp-wide instructions with wrong masks.
 
 mod block;

@@ -1,11 +1,11 @@
 //! The order of the accesses inside of one block.
 //!
 //! Time is a number that grows with every access and every synchronisation of the block. A record of an access keeps
-//! its time; what was before a barrier is older than the barrier's time, and one comparison shows it.
+//! its time; an access before a barrier is older than the barrier's time, and one comparison shows it.
 
 use crate::machine::lanes;
 
-/// One access that was made: its time, its thread, how it was made, and 20 bits that its keeper chooses. Zero is none.
+/// One access that was made: its time, its thread, its manner, and 20 bits that its keeper chooses. Zero is no access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record(pub(super) u64);
 
@@ -52,9 +52,9 @@ impl Record {
 /// The accesses that the lanes of a warp are ordered after.
 #[derive(Debug, Default)]
 struct WarpOrder {
-    /// Accesses of the warp before this time are before whatever any of its lanes does now.
+    /// Accesses of the warp before this time come before the next access of any of its lanes.
     together: u32,
-    /// `[l][m]`: accesses of lane m before this time are before what lane l does now. None while only whole warps met.
+    /// `[l][m]`: accesses of lane m before this time come before the next access of lane l. None while only whole warps met.
     known: Option<Box<[[u32; 32]; 32]>>,
     /// Lanes that wait at a warp barrier.
     waiting: u32,
@@ -71,7 +71,7 @@ pub(super) struct Order {
     pub(super) now: u32,
     /// The time at which the block started.
     pub(super) start: u32,
-    /// Accesses before this time are before whatever any thread does now: there was a barrier.
+    /// Accesses before this time come before the next access of any thread: there was a barrier.
     pub(super) floor: u32,
     /// True if some thread of the block made an ordered access or a fence.
     fenced: bool,
@@ -79,7 +79,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Begins a block; `false` when time would run out, and everything must be forgotten first.
+    /// Begins a block; `false` when the time's number would overflow, and all records must be cleared first.
     pub(super) fn begin(&mut self, warps: usize) -> bool {
         let fits = self.now < 1 << 31;
         if !fits {
@@ -150,7 +150,7 @@ impl Order {
         self.warps[warp as usize].acquire = self.now;
     }
 
-    /// True if a recorded access of this block comes before what `thread` does now.
+    /// True if a recorded access of this block comes before the access in progress of `thread`.
     #[inline]
     pub(super) fn before(&self, record: Record, thread: u32) -> bool {
         record.time() < self.floor || record.thread() == thread || self.before_by_warp(record, thread)

@@ -14,7 +14,7 @@ pub(super) fn verb(reads: bool, writes: bool) -> &'static str {
     }
 }
 
-/// One access that has something wrong with it.
+/// One wrong access.
 pub(super) struct Finding<'a> {
     pub(super) lane: usize,
     pub(super) verb: &'static str,
@@ -24,11 +24,11 @@ pub(super) struct Finding<'a> {
     pub(super) wrong: Wrong,
     /// The pc of the other access.
     pub(super) other: u32,
-    /// The other's block, when that may be another one.
+    /// The other access's block, when it may be a different one.
     pub(super) block: Option<u32>,
 }
 
-/// The fault that a finding is.
+/// The fault that reports a finding.
 #[cold]
 pub(super) fn fault(warp: &Warp, finding: &Finding<'_>) -> Box<Fault> {
     let env = warp.env();

@@ -5,13 +5,13 @@ use super::order::{Manner, Order, Record};
 /// The fault of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
-    /// Nothing has written what is read. If another thread does before the next barrier, that is a race.
+    /// Nothing has written the bytes that are read. If another thread writes them before the next barrier, that is a race.
     Unwritten,
-    /// A `cp.async` is still filling it.
+    /// A `cp.async` is still filling the bytes.
     Unwaited(Record),
-    /// It and a write have no order.
+    /// The access and this write have no order.
     Write(Record),
-    /// It and a read have no order.
+    /// The access and this read have no order.
     Read(Record),
 }
 
@@ -43,7 +43,7 @@ impl Who {
 }
 
 impl SharedCells {
-    /// Makes room; what is there already stays, and is too old to matter.
+    /// Makes room; records that are there already stay, and are too old to matter.
     pub(super) fn reserve(&mut self, cells: usize) {
         if self.cells.len() < cells {
             self.cells = vec![[0; 3]; cells];
@@ -78,7 +78,7 @@ impl SharedCells {
         Ok(write.time() < order.start)
     }
 
-    /// A thread writes a cell, or begins to; `Ok(true)` when nothing had written it. `same` says whether another lane of
+    /// A thread writes a cell, or begins to; `Ok(true)` when nothing had written it. `same` is true if another lane of
     /// the same instruction writes the same value.
     #[inline]
     pub(super) fn write(
@@ -128,7 +128,7 @@ fn check_write(order: &Order, write: Record, who: Who) -> Result<(), Wrong> {
     Err(Wrong::Write(write))
 }
 
-/// True if both readers that are known belong to one warp, and this one to another: two warps meet fewer others.
+/// True if both known readers belong to one warp, and this one to another: readers of two warps show more races.
 pub(super) fn crowded(first: Record, second: Record, thread: u32) -> bool {
     first.thread() / 32 == second.thread() / 32 && first.thread() / 32 != thread / 32
 }

@@ -121,7 +121,7 @@ impl<'a> Body<'_, '_, 'a> {
         Ok(())
     }
 
-    /// Adds what a call passes to a function with this number; gives its place.
+    /// Adds a call site: the parameters that a call passes to the function with this number. Returns the site's index.
     pub(super) fn call_site(
         &mut self,
         instruction: &Instruction<'a>,
@@ -147,7 +147,7 @@ impl<'a> Body<'_, '_, 'a> {
         Ok(self.d.code.calls.len() as u32 - 1)
     }
 
-    /// A call of what no text defines.
+    /// A call of a function that no text defines: a system call.
     fn system_call(
         &mut self,
         instruction: &Instruction<'a>,
@@ -168,7 +168,7 @@ impl<'a> Body<'_, '_, 'a> {
             .chain(arguments.iter().zip(call.arguments.to_vec()))
         {
             let at = self.call_operand(operand, instruction)?;
-            // It lies in the frame as it is so far.
+            // It has to lie in the frame as it is so far.
             if at.saturating_add(bytes) > self.local {
                 return Err(self.unsupported(instruction));
             }

@@ -1,4 +1,4 @@
-//! The code that is being made of one kernel, and of the functions that it calls.
+//! The code of one kernel, and of the functions that it calls, while it is being decoded.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::LoadError;
 use crate::exec::{Ty, nowhere};
 use crate::machine::{CallSite, Code, Frame, Handler, Inst, Kind, LaunchConstant, Line, Slot, Warp};
 
-/// Decodes one kernel and what it calls.
+/// Decodes one kernel and the functions that it calls.
 pub(super) struct Decoder<'p> {
     pub(super) source: &'p Source,
     pub(super) check: bool,
@@ -97,7 +97,7 @@ impl<'p> Decoder<'p> {
         }
         let at = self.shared_end.next_multiple_of(u64::from(align.max(1)));
         self.shared_end = at.saturating_add(size);
-        // Where it does not fit, there will be too much in the end.
+        // A variable that does not fit is found later, by the total size.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         self.shared.insert(name.to_string(), at);
         at

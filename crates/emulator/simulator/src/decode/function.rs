@@ -125,7 +125,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) -> Result<()> {
         guesses: Guesses::default(),
         after: Vec::new(),
     };
-    // A jump or a call may come before or after its list.
+    // The lists come first, since a jump or a call may come before or after its list.
     for statement in &statements {
         match statement {
             Statement::Targets { name, labels } => drop(body.targets.insert(name, labels.clone())),
@@ -155,12 +155,12 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         self.guesses.mark(&mut self.d.code.insts);
         let frame = &mut self.d.code.functions[number];
         frame.registers = self.registers;
-        // More than a thread can have is refused when it is launched or called.
+        // More local memory than a thread can have is refused when the function is launched or called.
         frame.local = self.local.checked_next_multiple_of(16).unwrap_or(u32::MAX - 15);
         Ok(())
     }
 
-    /// Refuses more bytes of registers than there can be.
+    /// An error for more bytes of registers than there can be.
     fn bound(&self, bytes: u64) -> Result<()> {
         if bytes / 128 <= MOST_REGISTERS {
             return Ok(());
@@ -421,7 +421,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
                 _ => inst.e = slot,
             }
         }
-        // What remains is the predicate that a comparison combines with.
+        // A remaining operand is the predicate that a comparison combines with.
         match operands.next() {
             None => {}
             Some(Operand::Not(name)) if op.name == "setp" => {

@@ -1,5 +1,5 @@
 //! Loops around a compare-and-swap, as the CUDA C++ Programming Guide builds other atomic functions from it. They begin
-//! with a plain read of the same word: whatever it gives is right, because the swap compares it.
+//! with a plain read of the same word: any value that it gives is right, because the swap compares it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use kiln_ptx::{Instruction, Operand};
 
 use crate::machine::{AccessKind, Inst, Slot, with_kind};
 
-/// Sums inside of sums that are followed: more than addresses have.
+/// The depth to which sums inside of sums are followed: addresses have fewer.
 const DEEPEST: u32 = 6;
 
 /// The plain loads and the compare-and-swaps of one function, by their pcs, and how its registers come about.

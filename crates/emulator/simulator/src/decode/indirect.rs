@@ -1,4 +1,4 @@
-//! Calls through an address: what they may reach, and functions that only such calls reach.
+//! Calls through an address: the functions that they may reach, and functions that only such calls reach.
 
 use kiln_ptx::{Callees, Function, Instruction, Operand, ParamDecl};
 
@@ -8,8 +8,8 @@ use super::source::function_address;
 use crate::exec::{Ty, refused};
 use crate::machine::Kind;
 
-/// Decodes the function with this number. One that cannot be decoded refuses its calls; `refuse` says whether that
-/// matters.
+/// Decodes the function with this number. For one that cannot be decoded the error is kept; `refuse` decides later
+/// whether it is an error of the kernel.
 pub(super) fn decode(d: &mut Decoder<'_>, number: usize) {
     let start = d.code.insts.len();
     d.code.functions.push(frame(start as u32));
@@ -28,8 +28,8 @@ pub(super) fn decode(d: &mut Decoder<'_>, number: usize) {
     }
 }
 
-/// The error of a function that the kernel reaches by direct calls. What only an indirect call might reach fails when
-/// it is called.
+/// Fails with the error of a function that the kernel reaches by direct calls. A function that only an indirect call might
+/// reach fails when it is called.
 pub(super) fn refuse(d: &mut Decoder<'_>) -> Result<()> {
     let mut reached = vec![0u32];
     let mut next = 0;

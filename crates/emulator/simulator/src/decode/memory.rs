@@ -7,7 +7,7 @@ use super::function::{Body, Symbol};
 use crate::exec::{Ty, async_copy, atomics, convert, locate, locate_polled, memory, select};
 use crate::machine::{AccessKind, Inst, LaunchConstant, ORDERED, STORED, Slot, Space, access_flags};
 
-/// Modifiers that say how an access is ordered or cached, or where it goes.
+/// True for modifiers that order an access, choose its caching or name its state space.
 fn known(modifier: &str) -> bool {
     matches!(
         modifier,
@@ -74,7 +74,7 @@ fn width(ty: &str) -> Option<Ty> {
     })
 }
 
-/// An address: the slot of its base, whether that has 64 bits, and the offset.
+/// An address: the slot of its base, true if that has 64 bits, and the offset.
 struct Address {
     base: Slot,
     wide: bool,
@@ -174,7 +174,7 @@ impl<'a> Body<'_, '_, 'a> {
 
     /// Decodes an instruction that touches memory or addresses; `false` when it is something else.
     pub(super) fn memory(&mut self, instruction: &Instruction<'a>, op: &Opcode<'_>) -> Result<bool> {
-        // A cache policy is the last operand, which only a real cache heeds.
+        // A cache policy, the last operand, has no effect here.
         let mut plain;
         let instruction = if op.has("L2::cache_hint") {
             plain = instruction.clone();
@@ -221,7 +221,7 @@ impl<'a> Body<'_, '_, 'a> {
             && let Operand::Address(Some(name), offset) = source
             && let Some((Symbol::Param { offset: at }, _)) = self.lookup(name)
             && let Ok(start) = u32::try_from(i64::from(at) + offset)
-            // What lies outside is an access like others, and a fault where it is carried out.
+            // A read outside of them is an access like others, and a fault where it is carried out.
             && u64::from(start) + targets.len() as u64 * u64::from(width.bytes()) <= u64::from(self.params)
         {
             for (k, target) in targets.iter().enumerate() {
@@ -288,7 +288,7 @@ impl<'a> Body<'_, '_, 'a> {
         let slot = self.d.launch_constant(width, constant);
         let d = self.destination(target, width, ty.starts_with('s'))?;
         let text = format!("mov.b{}", width.bytes() * 8);
-        // There is no move of bytes: a byte goes through its extension.
+        // PTX has no move of bytes; the emulator has one of its own.
         let plan = if width == Ty::B8 {
             crate::exec::byte_move()
         } else {
@@ -326,7 +326,7 @@ impl<'a> Body<'_, '_, 'a> {
         let mut slots = Vec::new();
         let mut register = width;
         for source in &sources {
-            // A register may be wider than what is stored.
+            // A register may be wider than the value that is stored.
             match source {
                 Operand::Name(name)
                     if self

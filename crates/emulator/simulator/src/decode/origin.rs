@@ -11,7 +11,7 @@ use crate::machine::Origin;
 pub(super) struct Origins {
     /// The numbers of the files that came with the toolkit.
     headers: Vec<u32>,
-    /// The call that each inlined place was last said to stand for.
+    /// For each inlined place, the call given for it last.
     calls: HashMap<Place, Place>,
 }
 
@@ -24,15 +24,15 @@ impl Origins {
         }
     }
 
-    /// The origin of the instructions behind a `.loc`. A line of a toolkit's header is traced to the call outside of them:
-    /// nvcc writes a `.loc` for every level of inlining, the outermost first.
+    /// The origin of the instructions after a `.loc`. A line of a toolkit's header is traced to the call outside of the
+    /// headers: nvcc writes a `.loc` for every level of inlining, the outermost first.
     pub(super) fn at(&mut self, place: Place, inlined_at: Option<Place>) -> Origin {
         match inlined_at {
             Some(call) => self.calls.insert(place, call),
             None => self.calls.remove(&place),
         };
         let mut outside = place;
-        // A chain is as long as the calls are deep; one that returns to itself ends here too.
+        // A chain is no longer than the calls are deep; this bound also ends one that returns to itself.
         for _ in 0..self.calls.len() {
             match self.calls.get(&outside) {
                 Some(call) if self.headers.contains(&outside.file) => outside = *call,

@@ -1,10 +1,10 @@
-//! The text of a program, its variables, and where things lie in it.
+//! The text of a program, its variables, and their places.
 
 use kiln_ptx::{Init, Module, ParamDecl, Space};
 
 use crate::LoadError;
 
-/// The text of a program and what it declares.
+/// The text of a program and its declarations.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) text: String,
@@ -16,7 +16,7 @@ pub(crate) struct Source {
 pub struct Relocation {
     /// Bytes from the start of the variable: 8 bytes there are an address.
     pub offset: u64,
-    /// The place, among the program's variables, of the one whose address it is.
+    /// The index, among the program's variables, of the one whose address it is.
     pub variable: usize,
     /// The bytes that are added to the address.
     pub addend: i64,

@@ -1,4 +1,4 @@
-//! `cp.async`: copies that happen when they are waited for, so that a read too early sees what was there before.
+//! `cp.async`: copies that are made when they are waited for, so that a read too early sees the old bytes.
 
 use super::space::find_copied;
 use crate::machine::{Copy, Inst, Warp, lanes};
@@ -25,7 +25,7 @@ pub(crate) unsafe fn issue(w: &mut Warp, i: &Inst) {
                 read = 0;
             }
             let from = global[l].wrapping_add(i.list.0 as i32 as i64 as u64);
-            // A read of nothing may have any address.
+            // A read of zero bytes may have any address.
             if read > 0 && !find_copied(w, l, from, u64::from(read), u64::from(size)) {
                 return;
             }
@@ -48,7 +48,7 @@ pub(crate) unsafe fn commit(w: &mut Warp, _: &Inst) {
     }
 }
 
-/// `cp.async.wait_group imm` leaves that many groups under way; `wait_all` (-1) leaves nothing.
+/// `cp.async.wait_group imm` leaves that many groups under way; `wait_all` (-1) leaves none.
 pub(crate) unsafe fn wait(w: &mut Warp, i: &Inst) {
     let mut pending = std::mem::take(&mut w.copies.pending);
     let committed = w.copies.committed;

@@ -54,7 +54,7 @@ pub(crate) fn select(op: &Opcode<'_>) -> Option<Plan> {
             })),
             _ => None,
         },
-        // Shifts past the width give what is left: zeros, or the sign.
+        // Shifts past the width give zeros, or the sign.
         "shl" => words!(ty, |T| binary(|a: T, b: u32| if b < T::BITS { a << b } else { 0 })),
         "shr" => match ty {
             "s16" => Some(binary(|a: i16, b: u32| a >> b.min(15))),

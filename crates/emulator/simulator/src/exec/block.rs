@@ -18,10 +18,10 @@ struct Waiter {
 #[derive(Debug, Default)]
 struct Barrier {
     arrived: u32,
-    /// Threads that complete it; 0 when it is the block's.
+    /// The number of threads that complete it; 0 when it takes all threads of the block.
     expected: u32,
     waiters: Vec<Waiter>,
-    /// Of `bar.red`: how many arrived with a true predicate.
+    /// For `bar.red`: the number of threads that arrived with a true predicate.
     votes: u32,
 }
 
@@ -44,19 +44,19 @@ pub(crate) mod barrier_flags {
 pub(super) enum Turn {
     /// Every thread has exited.
     Ended,
-    /// It ran long: other blocks should have a turn.
+    /// It has run for long: other blocks should have a turn.
     Aside,
 }
 
-/// Taken branches of a warp before another has a turn, and turns of warps before another block has one: at first, and
-/// once the block has been set aside because it may wait for another, which costs the others less in short turns.
+/// Taken branches of a warp before another has a turn, and turns of warps before another block has one: first the numbers at
+/// the start, then those of a block that was set aside because it may wait for another: its short turns cost the others less.
 const FUEL: [u32; 2] = [20_000, 2_000];
 const TURNS: [u32; 2] = [1 << 16, 1 << 12];
 
-/// Long turns of a block that waits for nothing, as far as can be seen.
+/// The most long turns in succession of a block that, as far as can be seen, waits for nothing.
 const PATIENCE: u32 = 64;
 
-/// The state of one block at a time; kept from launch to launch for its allocations.
+/// The state of one block at a time; it is kept from launch to launch, so that its allocations are reused.
 pub(super) struct Block {
     pub(super) warps: Vec<Warp>,
     pub(super) count: usize,
@@ -174,7 +174,7 @@ impl Block {
         }
     }
 
-    /// Gives the checker up.
+    /// Drops the checker.
     pub(super) fn forget(&mut self) {
         for warp in &mut self.warps {
             warp.observer = None;
@@ -276,7 +276,7 @@ impl Block {
         Ok(())
     }
 
-    /// A group of a warp, parked as ready at its barrier instruction, is counted there.
+    /// Counts the arrival of a warp's group, which is parked as ready at its barrier instruction.
     fn arrive(&mut self, env: &Env<'_>, w: usize, at: Arrival) -> Result<(), Box<Fault>> {
         let inst = &env.code.insts[at.pc as usize];
         let warp = &mut self.warps[w];

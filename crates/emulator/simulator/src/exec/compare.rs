@@ -92,7 +92,7 @@ pub(crate) fn combine(op: &Opcode<'_>) -> u32 {
     }
 }
 
-/// The comparison that a lane of `set` makes of two packed halves.
+/// The relation by which a lane of `set` compares two packed halves.
 pub(crate) fn relation(name: &str) -> Option<fn(f32, f32) -> bool> {
     Some(match name {
         "eq" => |a, b| a == b,

@@ -1,7 +1,7 @@
-//! The loop of a warp: fetch, guard, run; divergence, calls and what waits.
+//! The loop of a warp: fetch, guard, run; divergence, calls and waiting.
 //!
-//! Lanes that took different ways are groups. The group in the deepest call runs first, and of those the one with the
-//! lowest pc; compilers lay code out so that this meets again where the ways join.
+//! Lanes that took different branches form groups. The group in the deepest call runs first, and of those the one with the
+//! lowest pc; compilers lay code out so that groups meet again where their branches join.
 
 use crate::FaultKind;
 use crate::limits::MOST_LOCAL;
@@ -12,11 +12,11 @@ use crate::machine::{FrameState, Group, Inst, Kind, Line, Slot, State, Warp, lan
 pub(crate) enum Stop {
     /// Every lane has exited.
     Done,
-    /// Nothing can run before others come; `Warp::groups` say where each group waits.
+    /// Nothing can run before other lanes or warps arrive; `Warp::groups` say where each group waits.
     Waiting,
     /// A group arrived at a barrier of the block: the block must count it, and run the warp again.
     Arrived(Arrival),
-    /// It ran long: others should have a turn.
+    /// It has run for long: other warps should have a turn.
     Yield,
     /// `Warp::fault` says what happened.
     Fault,
@@ -29,7 +29,7 @@ pub(crate) struct Arrival {
     pub(crate) mask: u32,
 }
 
-/// Calls within calls before the stack counts as overflown.
+/// The depth of nested calls at which the stack counts as overflown.
 const DEPTH: u32 = 4096;
 
 impl Warp {
@@ -97,7 +97,7 @@ impl Warp {
         }
     }
 
-    /// Puts the running group among the others.
+    /// Puts the running group among the groups that do not run.
     fn park(&mut self, state: State) {
         if self.group.mask != 0 {
             self.groups.push(Group { state, ..self.group });

@@ -39,7 +39,7 @@ impl Exact {
         self.exponent + 128 - self.size.leading_zeros() as i32
     }
 
-    /// As many units that the highest bit is bit `at`; it was below.
+    /// The same number in smaller units, so that its highest bit is bit `at`; it was below.
     fn raised(self, at: u32) -> Exact {
         let by = at - (127 - self.size.leading_zeros());
         Exact {
@@ -58,7 +58,7 @@ impl Exact {
         let (mut kept, up) = if drop <= 0 {
             ((self.size << -drop) as u64, false)
         } else {
-            // Further below than that, all places look alike.
+            // Below this, every distance gives the same rounding.
             let far = drop > 127;
             let drop = drop.min(127) as u32;
             let (kept, rest, half) = (self.size >> drop, self.size & ((1 << drop) - 1), 1 << (drop - 1));
@@ -89,7 +89,7 @@ impl Exact {
     }
 }
 
-/// True if what is beyond the largest number becomes the largest number.
+/// True if a result beyond the largest number is rounded to the largest number.
 fn inward(negative: bool, flags: u32) -> bool {
     match flags & MODE {
         RN => false,

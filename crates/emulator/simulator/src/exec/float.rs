@@ -1,8 +1,8 @@
 //! f32 and f64 arithmetic.
 //!
 //! The plain forms (round to nearest, denormals kept) are closures of their own, which become vector code; every other
-//! form goes through `rounding` for f32 and through `exact` for f64. Approximations (`ex2.approx` and others) give the rounded value of the real function:
-//! a GPU's differ by an ulp or two.
+//! form goes through `rounding` for f32 and through `exact` for f64. Approximations (`ex2.approx` and others) give the
+//! rounded value of the real function: a GPU's differ by an ulp or two.
 
 use kiln_ptx::Opcode;
 

@@ -1,4 +1,4 @@
-//! `printf`'s formats: what each conversion takes, and the text that comes of it.
+//! `printf`'s formats: the arguments of each conversion, and the resulting text.
 
 use std::ffi::{CString, c_int};
 
@@ -22,7 +22,7 @@ pub(super) enum Value {
     Text(Vec<u8>),
 }
 
-/// The text of a format; `next` gives the arguments in turn, and `None` ends everything. Also how many there were.
+/// The text of a format and the number of its arguments; `next` gives the arguments in turn, and `None` ends everything.
 pub(super) fn format(format: &[u8], mut next: impl FnMut(Take) -> Option<Value>) -> Option<(Vec<u8>, u32)> {
     let (mut out, mut rest, mut count) = (Vec::new(), format, 0);
     while let Some(at) = rest.iter().position(|c| *c == b'%') {
@@ -50,13 +50,13 @@ pub(super) fn format(format: &[u8], mut next: impl FnMut(Take) -> Option<Value>)
             b'e' | b'E' | b'f' | b'F' | b'g' | b'G' | b'a' | b'A' => Take::Double,
             b'p' => Take::Long,
             b's' => Take::Text,
-            // Nothing that is known: it is copied.
+            // An unknown conversion is copied.
             _ => {
                 out.extend_from_slice(&spec[..=length]);
                 continue;
             }
         };
-        // The flags and sizes, with the numbers that stars stand for, then the length of what is given to C.
+        // The flags and sizes, with the numbers that stars stand for, then the length modifier that is given to C.
         let mut text = Vec::new();
         for c in &spec[..length] {
             match c {

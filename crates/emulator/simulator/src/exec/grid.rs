@@ -1,4 +1,4 @@
-//! A launch: what its blocks share.
+//! A launch, and the data that its blocks share.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ thread_local! {
     static CONSTANTS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs every block of a launch. In checker mode `checker` makes the one that watches it.
+/// Runs every block of a launch. In checker mode `checker` makes the checker that watches it.
 pub(crate) fn run(
     code: &Code,
     name: &str,

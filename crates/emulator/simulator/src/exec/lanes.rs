@@ -1,4 +1,4 @@
-//! The shapes of instructions that work on each lane alone: a closure of one lane becomes a handler of a warp.
+//! The shapes of instructions that work on each lane separately: a closure of one lane becomes a handler of a warp.
 //!
 //! Each handler exists twice: for any x86-64 (or other) processor, and for one with AVX2 and FMA, where the compiler
 //! makes vector code of the same closure. Which one runs is decided once, when a kernel is decoded.
@@ -98,7 +98,7 @@ pub(crate) fn vectors() -> bool {
     })
 }
 
-/// The closure behind a type: closures of opcodes capture nothing, so any address is one.
+/// The closure of a type: closures of opcodes capture nothing, so any address is a valid one.
 #[inline(always)]
 fn conjure<F>() -> &'static F {
     const { assert!(size_of::<F>() == 0) };
@@ -250,7 +250,7 @@ shape!(
     /// (`flags`: 1 and, 2 or, 3 xor; 4 when it is negated).
     compare, compare_plain, compare_vector, <A: Lane>, Fn(A, A) -> bool, Some(Ty::Pred), [A::TY, A::TY], |w, i, f| {
         let (a, b) = (w.row::<A>(i.a), w.row::<A>(i.b));
-        // Through memory: that is how the compiler comes to compare eight lanes at a time.
+        // The results go through memory, so that the compiler compares eight lanes at a time.
         let bits = w.pointers.as_mut_ptr().cast::<u32>();
         for s in 0..4 {
             let (a, b) = (part(a, s), part(b, s));

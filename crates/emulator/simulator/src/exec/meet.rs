@@ -1,7 +1,7 @@
 //! Lanes of a warp that wait for each other: warp-wide instructions and `bar.warp.sync`.
 //!
-//! Each lane brings a member mask of its own. Lanes with the same mask are one meeting: it takes place once every lane
-//! of the mask that has not exited is here, whatever other lanes of the warp do meanwhile.
+//! Each lane has its own member mask. Lanes with the same mask form one meeting: it takes place once every lane
+//! of the mask that has not exited has arrived, whatever other lanes of the warp do meanwhile.
 
 use super::control::Stop;
 use crate::FaultKind;
@@ -21,7 +21,7 @@ impl Warp {
         }
     }
 
-    /// The member masks of the active lanes, at least one, and whether all bring the same.
+    /// The member masks of the active lanes, at least one, and true if all are the same.
     fn members(&self, slot: Slot) -> ([u32; 32], bool) {
         // SAFETY: member masks are rows of u32 (`decode`).
         let members = unsafe { *self.row::<[u32; 32]>(slot) };
@@ -103,7 +103,7 @@ impl Warp {
         let (members, same) = self.members(inst.a);
         let mut left = self.mask;
         let member = members[left.trailing_zeros() as usize];
-        // Nobody else is waited for, and nobody waits.
+        // No other lane has to be waited for, and none waits.
         let complete = same && member & self.live & !left == 0;
         while left != 0 {
             let lane = left.trailing_zeros() as usize;
@@ -152,11 +152,11 @@ impl Warp {
         }
     }
 
-    /// Lanes have exited: who waited for nobody else goes on.
+    /// Lanes have exited: groups that waited only for them go on.
     pub(super) fn release_after_exit(&mut self) {
         self.release_warp_barriers();
         for g in self.groups.iter_mut().filter(|g| g.state == State::Together) {
-            // Its instruction runs again, and waits again for who is still missing.
+            // Its instruction runs again, and waits again for lanes that are still missing.
             g.state = State::Ready;
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn select(op: &Opcode<'_>) -> Option<Plan> {
     groups.iter().find_map(|group| group(op))
 }
 
-/// Moves bytes: PTX has no such instruction, parameters of one byte need it.
+/// Moves bytes: PTX has no such instruction, but parameters of one byte need it.
 pub(crate) fn byte_move() -> Option<Plan> {
     Some(lanes::unary(|a: u8| a))
 }

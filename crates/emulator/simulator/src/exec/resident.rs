@@ -1,8 +1,8 @@
 //! The blocks of a launch over the cores.
 //!
-//! A thread runs one block at a time. A block that runs long and may wait for another, because it reads what others may
-//! write, is set aside with its state, and others have a turn: blocks that have not begun as long as a device would hold
-//! them beside those that have, then those set aside, in a circle.
+//! A thread of the host runs one block at a time. A block that runs long and may wait for another, because it reads what
+//! others may write, is set aside with its state, and others have a turn: blocks that have not begun, as long as a device
+//! would hold them beside those that have, then those set aside, in a circle.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use super::block::{Block, Turn};
 use crate::Fault;
 use crate::machine::{Env, LaunchChecker, MakeChecker};
 
-/// Blocks run on the calling thread for so long before the others are asked to help.
+/// Blocks run on the calling thread for this time before other threads are asked to help.
 const SERIAL_TIME: Duration = Duration::from_micros(60);
 
-/// Once a block has a fault, blocks before it that were set aside have so many turns more to end, or to have a fault that
-/// is told instead.
+/// Once a block has a fault, blocks before it that were set aside have this many more turns to end, or to have a fault that
+/// is reported instead.
 const GRACE: u32 = 256;
 
 /// Blocks that a thread keeps for the next launch.
@@ -34,7 +34,7 @@ thread_local! {
 struct Aside {
     block: Block,
     number: u64,
-    /// Turns that are left to it after a fault elsewhere.
+    /// The turns that this block has left after a fault in another.
     grace: u32,
 }
 
@@ -55,14 +55,14 @@ struct Grid<'e> {
     /// True if blocks were ever set aside.
     crowded: AtomicBool,
     aside: Mutex<VecDeque<Aside>>,
-    /// The fault of the lowest block is the one that is told, whichever thread comes first.
+    /// The fault of the lowest block, which is the one that is reported, whichever thread finds it first.
     first: Mutex<(u64, Option<Box<Fault>>)>,
     /// The number of blocks that had ended when it last changed, and the time of that change.
     progress: Mutex<(u64, Instant)>,
 }
 
-/// Runs every block of a launch, of which `resident` may wait for each other. Without an end of any block for as long as
-/// `watchdog` says, the launch ends with a fault. What the checker found comes before the fault that ended the launch.
+/// Runs every block of a launch, of which `resident` may wait for each other. If no block ends for as long as `watchdog`
+/// says, the launch ends with a fault. Findings of the checker come before the fault that ended the launch.
 pub(super) fn run(
     env: &Env<'_>,
     resident: u64,
@@ -107,14 +107,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Grid<'_> {
-    /// Blocks that have not ended, before a fault.
+    /// The blocks before a fault that have not ended.
     fn left(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
         let fresh = limit.saturating_sub(self.next.load(Ordering::Relaxed));
         fresh + lock(&self.aside).len() as u64
     }
 
-    /// Runs blocks until there are none that no other thread has, or until it is `enough`.
+    /// Runs blocks until all are taken by threads, or until `enough` says so.
     fn work(&self, enough: impl Fn() -> bool) {
         while let Some(mut aside) = self.take() {
             match aside.block.go(self.env) {
@@ -192,7 +192,7 @@ impl Grid<'_> {
         if let Some(most) = self.watchdog.filter(|most| progress.1.elapsed() > *most) {
             let fault = aside.block.timed_out(self.env, most);
             self.tell(aside.number, fault);
-            // Who waits for a block that waits for ever waits for ever.
+            // A block that waits for one that waits for ever waits for ever too: no block is run any more.
             self.limit.store(0, Ordering::Relaxed);
         }
         drop(progress);

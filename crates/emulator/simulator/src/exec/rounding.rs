@@ -1,7 +1,7 @@
 //! Rounding as PTX has it: four directions, flushed denormals, saturation, and the half-precision formats.
 //!
-//! A sum, product or quotient is first computed in f64 *rounded to odd*: what is lost leaves a mark in the last bit.
-//! f64 has more than two bits above f32 and the halves, so rounding that once more gives the exact result's rounding.
+//! A sum, product or quotient is first computed in f64 *rounded to odd*: a nonzero error sets the last bit.
+//! f64 has more than two bits above f32 and the halves, so rounding that result once more gives the exact result's rounding.
 
 use kiln_ptx::Opcode;
 
@@ -22,7 +22,7 @@ pub(crate) const RELU: u32 = 16;
 /// A NaN among the operands is the result.
 pub(crate) const NAN: u32 = 32;
 
-/// Marks in the last bit of `rounded` that the exact value lies beside it, on the side of `error`.
+/// Rounds to odd: if the exact value lies beside `rounded`, on the side of `error`, the result has its last bit set.
 #[inline(always)]
 fn odd(rounded: f64, error: f64) -> f64 {
     if error == 0.0 || !rounded.is_finite() || error.is_nan() {
@@ -174,7 +174,7 @@ fn saturate(x: f32) -> f32 {
 
 /// A format of 16 bits.
 pub(crate) trait Half: super::lanes::Lane {
-    /// Exactly.
+    /// The value in f32, which is exact.
     fn wide(self) -> f32;
     /// Rounds to nearest.
     fn narrow(x: f32) -> Self;

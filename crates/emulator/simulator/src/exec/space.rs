@@ -1,4 +1,4 @@
-//! Addresses: which host bytes the lanes of an access mean, and whether they may.
+//! Addresses: the host bytes that the lanes of an access name, and whether they may touch them.
 //!
 //! Global and constant addresses are host addresses. Shared and local ones are offsets; as generic addresses they lie
 //! in windows far above any host address.
@@ -17,7 +17,7 @@ pub(crate) const LOCAL: u64 = 2 << 56;
 pub(crate) const PARAM: u64 = 3 << 56;
 const WINDOW: u64 = 0xff << 56;
 
-/// For instructions that access nothing.
+/// The [`Locate`] of instructions that access nothing.
 pub(crate) unsafe fn nowhere(_: &mut Warp, _: &Inst) -> bool {
     true
 }
@@ -42,7 +42,7 @@ pub(crate) fn locate(space: Space, wide: bool, check: bool) -> Locate {
     }
 }
 
-/// As [`locate`], for reads that may see what another block writes, and the waiting for it: they leave a mark.
+/// As [`locate`], for reads that may see another block's writes, and so may be part of waiting for them: they set a mark.
 pub(crate) fn locate_polled(space: Space, wide: bool, check: bool) -> Locate {
     match (space, check, vectors()) {
         (Space::Global, false, false) => polled_plain::<false>,
@@ -325,7 +325,7 @@ pub(crate) fn find_generic(w: &mut Warp, lane: usize, address: u64, size: u64, f
     }
 }
 
-/// Shows an access to the checker; `false` when that ended the launch.
+/// Passes an access to the checker; `false` when that ended the launch.
 fn observe(w: &mut Warp, i: &Inst, space: Space, mask: u32, base: u64) -> bool {
     let Some(mut observer) = w.observer else { return true };
     let mut addresses = w.pointers;

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::lanes::{Plan, Ty};
 use crate::machine::{Inst, Warp, lanes};
 
-/// Special registers by name; their place here is the instruction's flags.
+/// Special registers by name; the index here is the instruction's flags.
 const NAMES: [&str; 36] = [
     "%tid.x",
     "%tid.y",
@@ -67,7 +67,7 @@ fn nanoseconds() -> u64 {
         .map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// A clock that never stands still: the machine's, at a nanosecond a tick.
+/// A clock that always advances: the machine's, at a nanosecond a tick.
 fn ticks() -> u64 {
     nanoseconds()
 }

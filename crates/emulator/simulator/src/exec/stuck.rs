@@ -1,4 +1,4 @@
-//! A block that does not get on: where its threads are.
+//! Messages about a block that makes no progress: the places of its threads.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::machine::{Env, Group, State, lanes};
 use crate::{Fault, FaultKind};
 
 impl Block {
-    /// No warp can run: says who waits where.
+    /// The fault of a block in which no warp can run; it says where each thread waits.
     pub(super) fn deadlock(&mut self, env: &Env<'_>) -> Box<Fault> {
         // A warp-wide instruction names the culprit better than the barrier where others wait for it.
         let rank = |state: State| u32::from(matches!(state, State::Barrier(_)));
@@ -21,9 +21,9 @@ impl Block {
         self.fault_of(w, group, kind, message)
     }
 
-    /// The block has run for longer than the watchdog allows: says where.
+    /// The fault of a block that has run for longer than the watchdog allows; it says where its threads are.
     pub(super) fn timed_out(&mut self, env: &Env<'_>, most: Duration) -> Box<Fault> {
-        // Who runs waits for what does not come; the others wait for it.
+        // A thread that runs polls for something that never comes; the others wait for that thread.
         let (places, w, group) = self.standing(env, |state| u32::from(state != State::Ready));
         let message = format!(
             "the launch timed out: no block of it has ended for {} seconds (KILN_EMULATOR_WATCHDOG); {places}",

@@ -1,9 +1,9 @@
-//! One pass over the addresses of an access: are they in bounds and aligned, and how do they lie?
+//! One pass over the addresses of an access, which checks bounds and alignment and finds the pattern in which they lie.
 
 use crate::machine::{Inst, Pattern, Warp, lanes};
 
-/// The range of addresses of a state space: those that an access may touch are `len` from `base` on, as addresses go, and an
-/// address plus `host` is a pointer.
+/// The range of addresses of a state space: an access may touch the `len` addresses from `base` on, and an address plus
+/// `host` is a pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) base: u64,
@@ -16,7 +16,7 @@ pub(crate) trait Address: Copy {
     /// The address `offset` bytes on, which wraps at the operand's own width.
     fn plus(self, offset: i64) -> u64;
 
-    /// Four of them.
+    /// [`plus`](Address::plus) of four operands.
     ///
     /// # Safety
     /// The row holds four values from `row` on, and the processor has AVX2.
@@ -58,7 +58,7 @@ impl Address for u64 {
     }
 }
 
-/// Fills the pointers of the active lanes, and their pattern; whether all are aligned and inside the window. `VECTOR`
+/// Fills the pointers of the active lanes, and their pattern; true if all are aligned and inside the window. `VECTOR`
 /// says that the processor has AVX2.
 ///
 /// A place is inside when it is not before the base, and what is left after it is not negative, as signed numbers.

@@ -9,7 +9,7 @@ use crate::FaultKind;
 use crate::machine::{Access, AccessKind, Handler, Inst, Space, Warp, access_flags, lanes};
 use crate::system::Text;
 
-/// Characters of a string at most.
+/// The most characters of a string.
 const LONGEST: u64 = 1 << 16;
 
 /// A system call: its handler, and the bytes of its result and of its arguments.
@@ -38,7 +38,7 @@ pub(crate) fn call(name: &str) -> Option<Call> {
     })
 }
 
-/// The address of an entry of the instruction's list in a lane's local memory; null for a result that nobody wants.
+/// The address of an entry of the instruction's list in a lane's local memory; null for a result that is not used.
 fn place(w: &mut Warp, i: &Inst, lane: usize, entry: usize) -> *mut u8 {
     let slot = w.list(i)[entry];
     if !slot.is_some() {

@@ -16,7 +16,7 @@ pub(crate) enum Multiplicand {
     Tf32,
 }
 
-/// Bits of the flags of `mma`: depth in 0…7, the multiplicands in 8…9, and whether C and D are f16 in 10 and 11.
+/// Bits of the flags of `mma`: depth in 0…7, the multiplicands in 8…9; bit 10 if C is f16, bit 11 if D is.
 pub(crate) fn mma_flags(k: u32, input: Multiplicand, c_half: bool, d_half: bool) -> u32 {
     k | (input as u32) << 8 | u32::from(c_half) << 10 | u32::from(d_half) << 11
 }

@@ -42,7 +42,7 @@ unsafe fn shuffle_run<const MODE: u32>(w: &mut Warp, i: &Inst) {
             // Outside of its segment a lane keeps its own value.
             let from = if ok { from & 31 } else { lane };
             inside |= u32::from(ok) << l;
-            // What comes from a lane outside of the mask is undefined: all ones, a NaN, as memory that nothing wrote.
+            // A value from a lane outside of the mask is undefined: all ones, a NaN, as in memory that nothing wrote.
             let known = w.mask >> from & 1 != 0;
             outside |= u32::from(!known) << l;
             *d.add(l) = if known { a[from as usize] } else { u32::MAX };
@@ -108,7 +108,7 @@ pub(crate) unsafe fn match_any<T: Copy + PartialEq>(w: &mut Warp, i: &Inst) {
     }
 }
 
-/// `match.all.sync`: the mask if all values are the same, otherwise 0; the predicate says which.
+/// `match.all.sync`: the mask if all values are the same, otherwise 0; the predicate is true if they are.
 pub(crate) unsafe fn match_all<T: Copy + PartialEq>(w: &mut Warp, i: &Inst) {
     // SAFETY: `a` is a row of T, `d` one of u32, `d2` a predicate or nothing (`decode`).
     unsafe {

@@ -9,8 +9,8 @@ pub(crate) enum AccessKind {
     Store,
     /// A read and a write that no other atomic access comes between.
     Atomic,
-    /// A plain read at an address where the function also compares and swaps: what it reads is a first guess, which the
-    /// comparison proves or refutes, so it may race with atomic accesses.
+    /// A plain read at an address where the function also compares and swaps: its value is a first guess, which the
+    /// comparison confirms or refutes, so it may race with atomic accesses.
     Guess,
     /// `ld.volatile`, `ld.relaxed`, `ld.acquire`: a read that may race.
     StrongLoad,
@@ -48,7 +48,7 @@ pub(crate) enum Pattern {
 
 /// The bit in an access's flags that says that it orders others: acquire, release or both.
 pub(crate) const ORDERED: u32 = 1 << 12;
-/// The first bit of a store's flags that hold the bytes of one register of what it stores.
+/// The first of the bits in a store's flags that hold the bytes of one source register.
 pub(crate) const STORED: u32 = 20;
 
 /// The size of an access is in the low byte of an instruction's flags; its kind is in the next four bits.
@@ -65,7 +65,7 @@ pub(crate) fn access_flags(size: u32, kind: AccessKind) -> u32 {
     size | kind << 8
 }
 
-/// The flags of the same access, made in another way.
+/// The flags of the same access with another kind.
 pub(crate) fn with_kind(flags: u32, kind: AccessKind) -> u32 {
     flags & !0xf00 | access_flags(0, kind)
 }

@@ -1,7 +1,7 @@
 //! The state of a running kernel: instructions, warps, accesses, and the interfaces of the checker.
 //!
-//! Decoding makes the instructions, `exec` runs them, `check` observes them; all three build on these types and not on each
-//! other's.
+//! Decoding makes the instructions, `exec` runs them, `check` observes them; all three build on these types and not on one
+//! another.
 
 mod access;
 mod checker;

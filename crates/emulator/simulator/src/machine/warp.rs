@@ -127,9 +127,9 @@ pub(crate) struct Env<'a> {
 }
 
 /// The observer of one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives
-/// `index`, `pc`, `block` and `thread(lane)`. A finding does not stop the block: what follows may be wrong as well.
+/// `index`, `pc`, `block` and `thread(lane)`. A finding does not stop the block: accesses after it may be wrong as well.
 pub(crate) trait Observer: Send {
-    /// Before the bytes are read or written.
+    /// An access, before its bytes are read or written.
     fn access(&mut self, warp: &mut Warp, access: &Access<'_>);
 
     /// Every thread of the block that takes part in this barrier has arrived; all are released now.
@@ -183,9 +183,9 @@ pub(crate) struct Warp {
     pub(crate) frames: Vec<FrameState>,
     /// Taken branches until others get a turn.
     pub(crate) fuel: u32,
-    /// It has read, by an atomic, volatile or ordered access, what other blocks may write.
+    /// True if it has read, by an atomic, volatile or ordered access, memory that other blocks may write.
     pub(crate) polled: bool,
-    /// Divergent lanes got a turn although they were not the lowest.
+    /// True if divergent lanes got a turn although their pc was not the lowest.
     pub(crate) rotate: bool,
     pub(crate) env: *const Env<'static>,
     pub(crate) shared: *mut u8,
@@ -198,7 +198,7 @@ pub(crate) struct Warp {
     /// The host addresses that `locate` found.
     pub(crate) pointers: [u64; 32],
     pub(crate) pattern: Pattern,
-    /// The start and the length of the ranges that instructions hit last, by their pcs.
+    /// The start and the length of the ranges that instructions accessed last, by their pcs.
     pub(crate) recent: [(u64, u64); RECENT],
     pub(crate) copies: Copies,
     pub(crate) fault: Option<Box<Fault>>,
@@ -295,13 +295,13 @@ impl Warp {
         [self.tid[0][lane], self.tid[1][lane], self.tid[2][lane]]
     }
 
-    /// Records what went wrong at the instruction in progress, and stops the warp.
+    /// Records a fault of the instruction in progress, and stops the warp.
     #[cold]
     pub(crate) fn fail(&mut self, kind: FaultKind, lane: usize, message: String) {
         self.fail_at(kind, lane, message, self.pc);
     }
 
-    /// Records what went wrong at `pc`, and stops the warp.
+    /// Records a fault at `pc`, and stops the warp.
     #[cold]
     pub(crate) fn fail_at(&mut self, kind: FaultKind, lane: usize, message: String, pc: u32) {
         self.merge_pc = 0;

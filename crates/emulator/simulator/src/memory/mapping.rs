@@ -72,8 +72,8 @@ impl Mapping {
     pub(super) fn damaged(&self) -> Option<i64> {
         let (first, end) = (self.start + PAGE, self.start + self.size - PAGE);
         let after = self.base() + self.len;
-        // SAFETY: both spans lie between the guard pages, which are mapped until `retire`, which comes later; only the driver, which does
-        // not write there, and kernels, which have been waited for, know these addresses.
+        // SAFETY: both spans lie between the guard pages, which are mapped until `retire`, which comes later; only the
+        // driver, which does not write there, and kernels, which have been waited for, know these addresses.
         let (front, back) = unsafe {
             (
                 std::slice::from_raw_parts(first as *const u8, FRONT as usize),

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// One state for each byte: 0 when nothing has written it. Pages of states come when they are touched.
+/// One state for each byte: 0 when nothing has written it. Pages of states take memory when they are touched.
 #[derive(Debug)]
 pub struct Shadow(Box<[AtomicU8]>);
 

@@ -3,8 +3,8 @@
 use crate::half::{BF16, F16};
 use crate::kernel::{Device, Shape, module, outcome, shape};
 
-/// All lanes of a warp update one word that starts as `start`; gives the word, and checks that the old values that
-/// the lanes saw are those between.
+/// All lanes of a warp update one word that starts as `start`; compares the word with `step` applied for every lane, and
+/// checks that the old values that the lanes saw are the intermediate ones.
 fn run(op: &str, ty: &str, start: u64, operand: impl Fn(u64) -> u64, step: impl Fn(u64, u64) -> u64) {
     let bits: u32 = ty
         .trim_start_matches(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Checker mode: each class of mistake is found and named, and what is right beside it is not.
+//! Checker mode: each class of mistake is found and named, and correct kernels beside it are not.
 
 use kiln_simulator::FaultKind;
 
@@ -39,7 +39,7 @@ fn lanes_of_a_warp_need_a_warp_barrier() {
     ] {
         right(1, 96, &format!("{PUT}{meeting}\n{NEXT}{meeting}\n{PUT}"));
     }
-    // Halves that meet apart know nothing of each other.
+    // Halves that meet separately have no order between them.
     let halves = |address: &str| {
         format!(
             "{PUT}setp.lt.u32 %p2, %r2, 16;\n@%p2 bra LOW;\nbar.warp.sync 0xffff0000;\nbra JOIN;\n\
@@ -48,7 +48,7 @@ fn lanes_of_a_warp_need_a_warp_barrier() {
     };
     right(1, 32, &halves("%r13"));
     wrong(1, 32, &halves("%r15"), FaultKind::Race, &words);
-    // What one lane knows, it passes on.
+    // Order is transitive: a lane passes on what it is ordered after.
     let chain = format!(
         "{PUT}setp.eq.u32 %p2, %r2, 0;\nsetp.eq.u32 %p3, %r2, 1;\nsetp.eq.u32 %p4, %r2, 2;\nor.pred %p5, %p2, %p3;\n\
          or.pred %p6, %p3, %p4;\n@%p5 bar.warp.sync 3;\n@%p6 bar.warp.sync 6;\n@%p4 ld.shared.u32 %r30, [tile];\n"
@@ -308,7 +308,7 @@ fn a_flag_orders_with_a_fence_and_not_without() {
 
 #[test]
 fn the_cause_is_told_and_not_what_follows() {
-    // An index that nothing wrote leads anywhere; a barrier ends the wait for the write that would make it a race.
+    // An index that nothing wrote may lead anywhere; a barrier ends the wait for the write that would make it a race.
     let index = ".loc 1 5 0\nld.shared.u32 %r30, [tile];\nNEXT\n@%p1 st.shared.u32 [tile], 1;";
     let stray = "mul.wide.u32 %rd11, %r30, 4;\nadd.u64 %rd11, %rd11, %rd0;\nld.global.u32 %r31, [%rd11];";
     for next in [stray, "bar.sync 0;", "bra END;"] {

@@ -1,10 +1,10 @@
-//! Checker mode: every mistake of a launch is told once, and patterns that are right are no mistakes.
+//! Checker mode: every mistake of a launch is reported once, and correct patterns are not reported.
 
 use kiln_simulator::FaultKind;
 
 use crate::rig::{FAR, PUT, Rig, right, wrong};
 
-/// The lines and kinds of what is found.
+/// The kinds and lines of the findings.
 fn told(blocks: u32, threads: u32, body: &str) -> Vec<(FaultKind, u32)> {
     let faults = Rig::new(4096, 64).findings(blocks, threads, body).expect_err(body);
     faults.iter().map(|f| (f.kind, f.line)).collect()
@@ -45,7 +45,7 @@ fn every_mistake_of_a_launch_is_told_once() {
 
 #[test]
 fn a_loop_without_an_end_is_stopped() {
-    // Its bound is what nothing wrote: all ones.
+    // The loop's bound is a value that nothing wrote: all ones.
     let body = "ld.shared.u32 %r30, [tile];\nmov.u32 %r31, 0;\nNEXT:\nld.global.u32 %r33, [%rd0];\n\
                 ld.global.u32 %r33, [%rd0];\nld.global.u32 %r33, [%rd0];\nld.global.u32 %r33, [%rd0];\n\
                 add.u32 %r31, %r31, 1;\nsetp.lt.u32 %p2, %r31, %r30;\n@%p2 bra NEXT;";
@@ -152,7 +152,7 @@ fn a_tree_may_reach_out_of_its_mask() {
          setp.ne.u32 %p3, %r30, 120;\n@%p3 trap;\nEND:"
     );
     right(1, 32, &body);
-    // What is read there is nothing that a kernel could use by chance.
+    // The value read there is all ones, which a kernel cannot use by chance.
     let used = "setp.ge.u32 %p2, %r2, 16;\n@%p2 bra END;\nshfl.sync.bfly.b32 %r31, %r2, 16, 31, 0xffff;\n\
                 setp.ne.u32 %p3, %r31, -1;\n@%p3 trap;\nEND:";
     right(1, 32, used);

@@ -209,7 +209,7 @@ fn between_floats() {
         let text = format!("cvt.{mode}.f32.f64 %d, %a;");
         check(&[(&text, "f32", &["f64"], &|x| {
             let y = narrow(f64::from_bits(x[0]), mode);
-            // A result that became zero keeps the sign of what it was.
+            // A result that became zero keeps the sign of its operand.
             u64::from(
                 if y == 0.0 {
                     0f32.copysign(f64::from_bits(x[0]) as f32)
@@ -242,7 +242,7 @@ fn between_floats() {
     ]);
 }
 
-/// What `.sat` makes of a float: 0…1, and NaN is 0.
+/// A float as `.sat` clamps it: 0…1, and NaN is 0.
 fn saturated(x: f64) -> f64 {
     if x > 0.0 { x.min(1.0) } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong is a fault that names its place; what is not there is refused by name.
+//! A mistake is a fault that names its place; an instruction that is not implemented is refused by name.
 
 use kiln_simulator::{FaultKind, LoadError};
 
@@ -119,7 +119,7 @@ fn places_come_from_line_info() {
 #[test]
 fn barriers_that_not_all_reach() {
     let early = "setp.lt.u32 %p0, %r2, 40;\n@%p0 ret;\nbar.sync 0;";
-    // As on the hardware, threads that are gone are not waited for; the checker says that it is wrong.
+    // As on the hardware, threads that have exited are not waited for; the checker reports the mistake.
     fault(shape(1, 64), 64, "", early, false).expect("no fault");
     let (kind, _, thread, text) = broken(1, 64, early, true);
     assert_eq!((kind, thread), (FaultKind::Barrier, 40), "{text}");

@@ -88,7 +88,7 @@ fn directed_sum(a: f64, b: f64, mode: &str) -> f32 {
         return s as f32;
     }
     if s == 0.0 && e == 0.0 {
-        // Zeros of one sign keep it; what cancels is -0 when rounding down, +0 otherwise.
+        // Zeros of one sign keep it; a sum that cancels is -0 when rounding down, +0 otherwise.
         let same = a == 0.0 && b == 0.0 && a.is_sign_negative() == b.is_sign_negative();
         return if same {
             a as f32
@@ -214,7 +214,7 @@ fn flushed_and_saturated() {
 
 #[test]
 fn extremes() {
-    // The number of a number and a NaN; -0 below +0.
+    // Of a number and a NaN the number; -0 is below +0.
     let key = |x: f32| (x, !x.is_sign_negative());
     let min = move |x: f32, y: f32| if y.is_nan() || key(x) <= key(y) { x } else { y };
     let max = move |x: f32, y: f32| if y.is_nan() || key(x) >= key(y) { x } else { y };
@@ -279,7 +279,7 @@ fn approximations_are_the_rounded_functions() {
 
 #[test]
 fn directed_f64() {
-    // f64 values with few bits, whose exact results f64 pairs know.
+    // f64 values with few bits, whose exact results pairs of f64 can hold.
     for mode in ["rz", "rm", "rp"] {
         let shift = |r: f64, e: f64| match mode {
             "rm" if e < 0.0 => r.next_down(),
@@ -334,7 +334,7 @@ fn zeroed(s: f64, a: f64, b: f64, mode: &str) -> f64 {
     if s == 0.0 && mode == "rm" && !plus { -0.0 } else { s }
 }
 
-/// What a finite sum that overflows gives in a direction.
+/// The result of a finite sum that overflows, in a direction.
 fn overflow(s: f64, a: f64, b: f64, mode: &str) -> f64 {
     let inward = mode == "rz" || mode == "rm" && s > 0.0 || mode == "rp" && s < 0.0;
     if a.is_finite() && b.is_finite() && inward {

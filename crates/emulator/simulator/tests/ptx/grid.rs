@@ -6,7 +6,7 @@ use kiln_simulator::{Fault, FaultKind, Launch, Options, Program, System, WORKSPA
 
 use crate::kernel::{Device, OPTIONS, first, module};
 
-/// How a kernel is launched.
+/// The shape and the options of a launch.
 struct Wanted {
     blocks: u32,
     threads: u32,
@@ -23,7 +23,7 @@ const WANTED: Wanted = Wanted {
     check: false,
 };
 
-/// Runs a body over an array of `out` zeros, on so many threads of the host.
+/// Runs a body over an array of `out` zeros, on `host` threads of the host.
 fn on(host: usize, wanted: &Wanted, out: usize, declarations: &str, body: &str) -> Result<Vec<u32>, Fault> {
     let device = Device::new();
     let array = device.upload(&vec![0u32; out]);
@@ -92,7 +92,7 @@ fn a_block_whose_threads_wait_in_turns() {
     }
 }
 
-/// What `cooperative_groups::grid_group::sync` becomes, with `%rd9` for the barrier in the workspace.
+/// The PTX of `cooperative_groups::grid_group::sync`, with `%rd9` for the barrier in the workspace.
 const WORK: &str =
     "mov.u32 %r20, %envreg1;\nmov.u32 %r21, %envreg2;\nmov.b64 %rd9, {%r21, %r20};\nadd.u64 %rd9, %rd9, 4;\n";
 
@@ -157,7 +157,7 @@ fn the_watchdog_names_who_waits() {
         text.contains("40 threads run (line 1") && text.contains("in k at spin.cu:1"),
         "{text}"
     );
-    // What is not resident has no claim to begin: four blocks wait for the sixth.
+    // A block that is not resident need not begin: four blocks wait for the sixth.
     let sixth =
         format!("{PLACE}setp.eq.u32 %p0, %r3, 5;\n@%p0 st.volatile.global.u32 [%rd0], 1;\n@%p0 bra END;\n{wait}\nEND:");
     let wanted = Wanted {

@@ -24,7 +24,7 @@ impl Device {
         }
     }
 
-    /// Allocates and fills.
+    /// Allocates memory with these values.
     pub(crate) fn upload<T: Copy>(&self, values: &[T]) -> Range {
         let range = self
             .memory
@@ -35,7 +35,7 @@ impl Device {
         range
     }
 
-    /// What a range holds.
+    /// The values in a range.
     pub(crate) fn read<T: Copy>(&self, range: &Range) -> Vec<T> {
         let count = range.len as usize / size_of::<T>();
         // SAFETY: the range is live, 512-byte aligned, and no kernel runs.
@@ -132,7 +132,7 @@ pub(crate) fn module(count: usize, declarations: &str, body: &str) -> String {
     )
 }
 
-/// Runs a kernel whose only parameter is an array of `out` zeros, and gives what it wrote there.
+/// Runs a kernel whose only parameter is an array of `out` zeros, and returns the array.
 pub(crate) fn outcome<T: Copy + Default>(shape: Shape, out: usize, declarations: &str, body: &str) -> Vec<T> {
     let device = Device::new();
     let range = device.upload(&vec![T::default(); out]);
@@ -140,7 +140,7 @@ pub(crate) fn outcome<T: Copy + Default>(shape: Shape, out: usize, declarations:
     if let Err(fault) = device.launch(&ptx, shape, &[range.base], false) {
         panic!("{fault}\n{ptx}");
     }
-    // What is right without the checker is right with it.
+    // A kernel that is right without the checker is right with it.
     let again = device.upload(&vec![T::default(); out]);
     if let Err(fault) = device.launch(&ptx, shape, &[again.base], true) {
         panic!("{fault}\n{ptx}");
@@ -155,7 +155,7 @@ pub(crate) fn fault(shape: Shape, out: usize, declarations: &str, body: &str, ch
     device.launch(&module(1, declarations, body), shape, &[range.base], check)
 }
 
-/// Why a kernel with this body cannot be decoded.
+/// The reason why a kernel with this body cannot be decoded.
 pub(crate) fn refusal(body: &str) -> LoadError {
     let ptx = module(1, "", body);
     let program = match Program::load(&ptx) {

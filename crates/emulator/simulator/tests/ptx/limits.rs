@@ -1,4 +1,4 @@
-//! What is more than a device has is refused by name, and never more than refused.
+//! Programs that need more than a device has are refused, by the name of the resource, and no others.
 
 use kiln_simulator::memory::{Kind, Memory};
 use kiln_simulator::{FaultKind, Launch, LoadError, Program, System, run};
@@ -9,7 +9,7 @@ fn text(version: &str, target: &str, rest: &str) -> String {
     format!(".version {version}\n.target {target}\n.address_size 64\n{rest}")
 }
 
-/// Why a module cannot be loaded, or its kernel `k` not be decoded.
+/// The reason why a module cannot be loaded, or its kernel `k` not be decoded.
 fn refused(ptx: &str) -> LoadError {
     let program = match Program::load(ptx) {
         Ok(program) => program,
@@ -147,7 +147,7 @@ fn local_memory_has_a_limit() {
         assert_eq!(fault.kind, FaultKind::Launch, "{fault}");
         assert!(fault.to_string().contains("524288 and"), "{fault}");
     }
-    // Functions share what a thread has.
+    // Functions share the local memory of a thread.
     let deep = ".func f()\n{\n.local .b8 x[4000000000];\nst.local.b8 [x], 0;\nret;\n}";
     let found = fault(shape(1, 32), 64, deep, "call f;", false).expect_err("a fault");
     assert!(found.to_string().contains("stack overflow"), "{found}");

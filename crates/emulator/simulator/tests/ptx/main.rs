@@ -1,7 +1,7 @@
 //! The interpreter, instruction by instruction: PTX in, values out.
 //!
 //! `table` runs one instruction over many operands, in full and partial warps, and compares every lane with a formula.
-//! What needs more than one instruction is a kernel of its own.
+//! Tests that need more than one instruction have kernels of their own.
 
 mod arithmetic;
 mod atomics;

@@ -198,7 +198,7 @@ fn variables_of_a_module() {
 
 const STAGE: &str = ".shared .align 16 .b8 stage[512];";
 
-/// Each thread copies 4 words; what it reads before and after the wait goes out.
+/// Each thread copies 4 words; the words that it reads before and after the wait are the output.
 fn staged(copy: &str, between: &str) -> Vec<u32> {
     let device = Device::new();
     let (input, output) = (
@@ -237,7 +237,7 @@ fn asynchronous_copies_come_with_their_wait() {
         staged(&format!("{copy}cp.async.commit_group;"), "cp.async.wait_group 0;"),
         all
     );
-    // One group may still be under way; a copy that no group holds too.
+    // One group may still be under way, and so may a copy that no group holds.
     assert_eq!(
         staged(&format!("{copy}cp.async.commit_group;"), "cp.async.wait_group 1;"),
         interleaved(&|_| 0)

@@ -1,4 +1,4 @@
-//! Instructions that are not there: the README lists them, and each is refused by its name.
+//! Instructions that are not implemented: the README lists them, and each is refused by its name.
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,11 @@
-//! Kernels that run in checker mode, and what is found in them.
+//! Kernels that run in checker mode, and the findings in them.
 
 use kiln_simulator::memory::{Kind, Memory, Range, copy};
 use kiln_simulator::{Fault, FaultKind, Launch, Options, Program, System, run};
 
 use crate::kernel::{OPTIONS, first, module};
 
-/// A device whose memory knows what was written.
+/// A device whose memory tracks the bytes that were written.
 pub(crate) struct Rig {
     memory: Memory,
     x: Range,
@@ -26,7 +26,7 @@ impl Rig {
         self.findings(blocks, threads, body).map_err(first)
     }
 
-    /// Everything that is found in one launch.
+    /// All findings of one launch.
     pub(crate) fn findings(&self, blocks: u32, threads: u32, body: &str) -> Result<(), Vec<Fault>> {
         let text = module(1, DECLARED, &format!("{STARTED}{body}"));
         let program = Program::load(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));

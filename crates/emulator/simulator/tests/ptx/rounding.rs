@@ -1,7 +1,7 @@
 //! Every direction of every operation, against exact arithmetic.
 //!
-//! A result is not computed again but judged: the exact value of the operation must lie between it and its neighbour on
-//! the right side. Which side is the sign of an integer of thousands of bits, and nothing else is needed.
+//! A result is not computed again but judged: the exact value of the operation must lie between the result and its
+//! neighbour on the right side. The side is the sign of an integer of thousands of bits, and nothing else is needed.
 
 use crate::kernel::{Device, module, shape};
 use crate::table::{Random, values};
@@ -13,7 +13,7 @@ const LIMBS: usize = 72;
 #[derive(Clone)]
 struct Integer([u64; LIMBS]);
 
-/// A finite number: an integer of so many units of `2^exponent`.
+/// A finite number: an integer number of units of `2^exponent`.
 #[derive(Clone, Copy)]
 struct Dyadic {
     size: i128,
@@ -94,7 +94,7 @@ const OPERATIONS: [Operation; 7] = [
     ("sqrt", 1),
 ];
 
-/// The sign of twice the exact value less `low` and `high`: of its distance to what lies in their middle.
+/// The sign of twice the exact value minus `low` and `high`: on which side of their middle the exact value lies.
 fn beside(name: &str, x: &[f64], low: Dyadic, high: Dyadic) -> i32 {
     let of = |k: usize| Dyadic::of(x[k]);
     let (minus_low, minus_high) = (low.negated(), high.negated());
@@ -109,7 +109,7 @@ fn beside(name: &str, x: &[f64], low: Dyadic, high: Dyadic) -> i32 {
             } else {
                 (Dyadic::of(1.0), of(0))
             };
-            // Times the divisor, which may turn the sign.
+            // All terms are multiplied by the divisor, which may turn the sign.
             let signs = sign(&[a.double(), minus_low.times(b), minus_high.times(b)]);
             if b.size < 0 { -signs } else { signs }
         }
@@ -122,7 +122,7 @@ fn beside(name: &str, x: &[f64], low: Dyadic, high: Dyadic) -> i32 {
     }
 }
 
-/// A format: how a number is followed by the next, and its largest.
+/// A format: the step from a number to the next, and its largest number.
 struct Format {
     up: fn(f64) -> f64,
     down: fn(f64) -> f64,
@@ -145,7 +145,7 @@ const F64: Format = Format {
 };
 
 impl Format {
-    /// A number of the format; what is infinite stands for the first power of two that is too large.
+    /// A number of the format; an infinite one stands for the first power of two that is too large.
     fn dyadic(&self, x: f64) -> Dyadic {
         if x.is_finite() {
             return Dyadic::of(x);
@@ -156,7 +156,7 @@ impl Format {
         }
     }
 
-    /// Whether `found` is the exact value of the operation, rounded in a direction. The exact value is finite.
+    /// True if `found` is the exact value of the operation, rounded in a direction. The exact value is finite.
     fn holds(&self, name: &str, x: &[f64], mode: &str, found: f64) -> bool {
         let side = |low: f64, high: f64| beside(name, x, self.dyadic(low), self.dyadic(high));
         let exact = side(0.0, 0.0);
@@ -166,7 +166,7 @@ impl Format {
         if found.is_nan() || found == 0.0 && found.is_sign_negative() != (exact < 0) {
             return false;
         }
-        // Rounded down: not above the value, and the next number is.
+        // Rounded down: the number is not above the value, and the next one is.
         let floor = || {
             let below = found != f64::INFINITY && (found == f64::NEG_INFINITY || side(found, found) >= 0);
             let next = if found == f64::NEG_INFINITY {
@@ -213,7 +213,7 @@ impl Format {
         }
     }
 
-    /// Whether an exact zero is negative.
+    /// True if an exact zero is negative.
     fn zero(&self, name: &str, x: &[f64], mode: &str) -> bool {
         let minus = |k: usize| x[k].is_sign_negative();
         let sum = |a: bool, b: bool, zeros: bool| if zeros && a == b { a } else { mode == "rm" };
@@ -227,7 +227,7 @@ impl Format {
     }
 }
 
-/// Operands: all pairs of the values that make trouble, and many that are drawn so that results fall close to each end
+/// Operands: all pairs of the critical values, and many that are drawn so that results fall close to each end
 /// of the range.
 fn operands(single: bool, name: &str, count: usize) -> Vec<Vec<f64>> {
     let ty = if single { "f32" } else { "f64" };
@@ -244,7 +244,7 @@ fn operands(single: bool, name: &str, count: usize) -> Vec<Vec<f64>> {
     let mut draw = |exponent: i64| {
         let field = (exponent + bias).clamp(0, fields - 1) as u64;
         let bits = random.next();
-        // Half of the fractions are short, so that exact results and ties come about.
+        // Half of the fractions are short, so that there are exact results and ties.
         let short = if bits >> 62 & 1 == 1 {
             u64::MAX << (fraction - 3)
         } else {
@@ -343,7 +343,7 @@ fn every_direction(single: bool) {
                     "sqrt" => x[0] < 0.0,
                     _ => false,
                 };
-                // What is infinite or not a number is the same in every direction; `float` has tests of it.
+                // Infinite results and NaN are the same in every direction; `float` has tests of them.
                 if invalid || x.iter().any(|x| !x.is_finite()) {
                     continue;
                 }

@@ -3,7 +3,7 @@
 use crate::kernel::{Device, module, shape};
 
 /// One row of a table: the instruction with `%d`, `%a`, `%b` and `%c`, its destination's and its sources' types, and
-/// what it computes, on bits.
+/// the function on bits that it computes.
 pub(crate) type Row<'a> = (&'a str, &'a str, &'a [&'a str], &'a dyn Fn(&[u64]) -> u64);
 
 fn size(ty: &str) -> usize {
@@ -19,7 +19,7 @@ fn size(ty: &str) -> usize {
     }
 }
 
-/// Values of a type that make trouble, and some that do not.
+/// Critical values of a type, and some ordinary ones.
 pub(crate) fn values(ty: &str) -> Vec<u64> {
     let mut random = Random(7 + ty.len() as u64);
     let mut values: Vec<u64> = match ty {
@@ -183,7 +183,7 @@ fn declare(register: &str, ty: &str) -> String {
     format!(".reg .{ty} {register};\n")
 }
 
-/// Whether two results are the same; NaN is NaN.
+/// True if two results are the same; any NaN equals any other.
 fn same(ty: &str, found: u64, wanted: u64) -> bool {
     let half = |x: u64, exponent: u64| x & 0x7fff > exponent;
     let pair = |exponent: u64| {

@@ -131,7 +131,7 @@ fn a_mask_takes_part_of_a_warp() {
 
 #[test]
 fn lanes_that_come_late_are_waited_for() {
-    // Odd lanes take a longer way; the vote and the warp barrier want all.
+    // Odd lanes take a longer branch; the vote and the warp barrier wait for all.
     let found = warp(
         "and.b32 %r5, %r3, 1;\nsetp.eq.u32 %p0, %r5, 0;\n@%p0 bra MEET;\nmov.u32 %r6, 0;\nLOOP:\nadd.u32 %r6, %r6, 1;\n\
          setp.lt.u32 %p1, %r6, %r3;\n@%p1 bra LOOP;\nMEET:\nvote.sync.ballot.b32 %r9, %p0, -1;\n\
@@ -204,7 +204,7 @@ fn each_member_mask_is_a_group_of_its_own() {
 
 #[test]
 fn groups_of_different_masks_do_not_wait_for_each_other() {
-    // In every round another third comes to the reduction, while the others go round a longer way.
+    // In every round another third comes to the reduction, while the others go round a longer loop.
     let found = warp(&format!(
         "{THIRDS}mov.u32 %r6, 0;\nmov.u32 %r9, 0;\nmov.u32 %r10, 0;\nROUND:\nadd.u32 %r8, %r6, %r5;\nrem.u32 %r8, %r8, 3;\n\
          setp.ne.u32 %p0, %r8, 0;\n@%p0 bra LATE;\nbra MEET;\nLATE:\nadd.u32 %r10, %r10, 1;\nMEET:\n\
@@ -217,7 +217,7 @@ fn groups_of_different_masks_do_not_wait_for_each_other() {
             .sum()
     };
     assert_eq!(found, each(sum));
-    // The lanes of the first third are through before the others begin; lane by lane the others follow.
+    // The lanes of the first third have passed before the others begin; lane by lane the others follow.
     let found = warp(&format!(
         "{THIRDS}setp.eq.u32 %p0, %r5, 0;\n@%p0 bra MEET;\nmov.u32 %r6, 0;\nWAIT:\nadd.u32 %r6, %r6, 1;\n\
          setp.lt.u32 %p1, %r6, %r4;\n@%p1 bra WAIT;\nMEET:\nredux.sync.add.u32 %r9, %r3, %r7;"
@@ -237,7 +237,7 @@ fn a_guard_keeps_lanes_out_of_a_meeting() {
 
 #[test]
 fn exited_lanes_are_not_waited_for() {
-    // The upper half is long at work and then exits, while the lower half waits for all.
+    // The upper half works for long and then exits, while the lower half waits for all.
     let leave = "setp.ge.u32 %p0, %r3, 16;\n@!%p0 bra MEET;\nmov.u32 %r6, 0;\nLOOP:\nadd.u32 %r6, %r6, 1;\n\
                  setp.lt.u32 %p1, %r6, %r4;\n@%p1 bra LOOP;\nst.global.u32 [%rd1], 1;\nexit;\nMEET:\n";
     let run = |instructions: &str| {
