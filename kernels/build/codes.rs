@@ -4,7 +4,7 @@ use kiln_core::ops::{Activation, Binary, Compare, GradReads, Reduce, Unary};
 use std::fmt::{Debug, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes `codes.cuh` into a folder of its own under `out`, and returns that folder.
+/// Writes `codes.cuh` into the folder `codes` under `out`, and returns that folder.
 pub(crate) fn write(out: &Path) -> Result<PathBuf, String> {
     let folder = out.join("codes");
     let path = folder.join("codes.cuh");

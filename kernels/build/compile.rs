@@ -93,7 +93,7 @@ fn flags(archs: &str) -> Result<Vec<String>, String> {
     Ok(flags)
 }
 
-/// How sources are compiled, and where images go.
+/// The settings for compiling sources, and the folders of images.
 struct Build<'b> {
     nvcc: &'b Nvcc,
     flags: &'b [String],

@@ -52,11 +52,11 @@ __device__ __forceinline__ void add_heads(const IndexParams &p, const T *__restr
     }
 }
 
-// What a thread owns: rows first + k·groups, k < 32, of one column of slice o.
+// The elements that a thread owns: rows first + k·groups, k < 32, of one column of slice o.
 struct Owner {
     u64 o, first_row, column;
     u32 groups, group, touched;
-    bool first_tile; // of its slice: it reports
+    bool first_tile; // the first of its slice, which reports bad indices
 
     __device__ __forceinline__ Owner(const IndexParams &p, u32 columns) {
         u64 rest, range, tile;

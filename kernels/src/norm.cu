@@ -48,8 +48,8 @@ template <int V> struct Place {
         end = begin + (size < cut.step ? size : cut.step);
     }
     __device__ __forceinline__ bool inside() const { return column < channels; }
-    // f(how many rows, the first) for all rows of this thread, `ROWS` at a time, as long as there are so many: their
-    // loads are then under way together.
+    // f(number of rows, first row) for all rows of this thread: `ROWS` at a time, whose loads are then under way together,
+    // and the rest one by one.
     template <int ROWS, typename F> __device__ __forceinline__ void visit(F f) const {
         u64 row = begin + threadIdx.y;
         for (; row + (ROWS - 1) * blockDim.y < end; row += ROWS * blockDim.y) f(Count<ROWS>(), row);

@@ -56,7 +56,7 @@ __device__ __forceinline__ void top_k_select(const AxisParams &p, const T *__res
     u64 worst = 0;
     if (threadIdx.x == 0) filled = 0;
     __syncthreads();
-    // The last round takes nothing in: it sorts what is there.
+    // The last round reads no keys: it sorts those in the buffer.
     for (u64 tile = 0;; tile += THREADS) {
         const u32 count = filled;
         const bool last = tile >= p.n;

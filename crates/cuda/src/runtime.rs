@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How a [`Cuda`] behaves.
+/// Options of a [`Cuda`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Wait after every op, so that an error names its op (as `CUDA_LAUNCH_BLOCKING=1` does). Slow.

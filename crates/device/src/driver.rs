@@ -20,7 +20,7 @@ pub struct DriverInfo {
 /// `KILN_CUDA_DRIVER` takes precedence if it is set.
 ///
 /// # Errors
-/// If another driver is loaded already; naming the same one again is no error.
+/// [`Error::DriverLoaded`] if another driver is loaded already; naming the same one again is no error.
 pub fn set_driver(path: impl AsRef<Path>) -> Result<()> {
     kiln_link::set_driver(path).map_err(|e| Error::DriverLoaded { reason: e.to_string() })
 }

@@ -40,7 +40,7 @@ pub fn beside() -> Option<PathBuf> {
 /// tests then run on that one, a real driver too.
 ///
 /// # Errors
-/// If there is no such file, or another driver is loaded already.
+/// [`Error::NoDriver`] if there is no such file, [`Error::DriverLoaded`] if another driver is loaded already.
 pub fn use_beside() -> Result<()> {
     if std::env::var_os(kiln_link::DRIVER_VARIABLE).is_some_and(|v| !v.is_empty()) {
         return Ok(());

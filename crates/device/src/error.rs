@@ -51,7 +51,7 @@ pub enum Error {
         code: i32,
         /// The code's name, or its number if it is not known.
         name: String,
-        /// What the code means.
+        /// The meaning of the code.
         meaning: String,
     },
     /// The driver refused a launch, or an earlier kernel failed.
@@ -65,7 +65,7 @@ pub enum Error {
         code: i32,
         /// The code's name, or its number if it is not known.
         name: String,
-        /// What the code means.
+        /// The meaning of the code.
         meaning: String,
     },
     /// A launch's arguments are not those that the kernel declares.
@@ -85,7 +85,7 @@ pub enum Error {
         code: i32,
         /// The code's name, or its number if it is not known.
         name: String,
-        /// What the code means.
+        /// The meaning of the code.
         meaning: String,
         /// The log of the driver's compiler.
         log: String,

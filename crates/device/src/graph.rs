@@ -108,7 +108,7 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         let _ = self.context.bind();
-        // SAFETY: this was the only handle; what was instantiated from it does not need it. The result does not matter:
+        // SAFETY: this was the only handle; executable graphs made from it do not need it. The result does not matter:
         // it could only tell of earlier kernels.
         let _ = unsafe { ffi::cuGraphDestroy(self.raw) };
     }

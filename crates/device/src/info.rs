@@ -61,7 +61,7 @@ impl DeviceInfo {
 /// Every CUDA device; none if there is no driver or no device ([`driver`](crate::driver) tells which of the two, and why).
 ///
 /// # Errors
-/// If there is a driver that does not start, or that does not describe its devices.
+/// The driver's, if there is one that does not start or does not describe its devices.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     (0..count()?)
         .map(|ordinal| describe(ordinal).map(|(info, _)| info))

@@ -46,7 +46,7 @@ impl Pinned {
         let Some(start) = NonNull::new(address.cast::<u8>()) else {
             return Err(Error::driver("cuMemHostAlloc", ffi::OUT_OF_MEMORY));
         };
-        // SAFETY: the driver gave at least this many bytes, and nobody else has them.
+        // SAFETY: the driver gave at least this many bytes, and nothing else has them.
         unsafe { start.as_ptr().write_bytes(0, bytes) };
         Ok(Self {
             bytes: start,

@@ -10,7 +10,7 @@ use std::io::Write;
 fn devices_copy_to_each_other_and_are_not_confused() {
     common::start(&[("KILN_EMULATOR_DEVICES", "2"), ("KILN_EMULATOR_STREAMS", "lazy")]);
     if kiln_device::devices().unwrap().len() < 2 {
-        // Another driver, on a machine with one device. Past libtest, which keeps what a passing test prints.
+        // This is another driver, with one device. The message bypasses libtest, which keeps the output of passing tests.
         let _ = writeln!(std::io::stderr(), "skipped: two devices are needed, and one is here");
         return;
     }

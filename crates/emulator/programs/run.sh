@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs programs of others on the emulated driver, and prints which passed.
+# Runs third-party programs on the emulated driver, and prints the results of each.
 #
 #   run.sh numba          numba-cuda's own tests (PyPI)
 #   run.sh cudarc         cudarc's examples (crates.io)
@@ -30,7 +30,7 @@ report() {
     [ "$2" = passed ] || failed=1
 }
 
-# program NAME COMMAND...: one program, which fails by its exit status or says so
+# program NAME COMMAND...: one program, which fails by its exit status or by its output
 program() {
     local name=$1 log
     shift
@@ -40,7 +40,7 @@ program() {
     fi
 }
 
-# finds NAME TEXT COMMAND...: one program with a mistake of its own, which the emulator has to name
+# finds NAME TEXT COMMAND...: one program with a mistake of its own, which the emulator has to report
 finds() {
     local name=$1 text=$2 log
     shift 2
@@ -69,7 +69,7 @@ numba() {
         cudapy.test_warp_ops cudapy.test_sm cudapy.test_intrinsics cudapy.test_math cudapy.test_print cudapy.test_vectorize; do
         program "numba $test" "$work/numba/bin/python" -m numba.runtests "numba.cuda.tests.$test"
     done
-    # A function for pytest, which `runtests` does not find.
+    # This test is a function for pytest, which `runtests` does not find.
     program "numba doc_examples.test_matmul" "$work/numba/bin/python" -c \
         'from numba.cuda.tests.doc_examples.test_matmul import test_matmul; test_matmul()'
 }
@@ -150,23 +150,23 @@ llmc() {
     [ -n "${LLMC:-}" ] || checkout "$from" https://github.com/karpathy/llm.c f1e2ace651495b74ae22d45d1723443fd00ecd3a || return
     runtime || return
     rm -rf "$to" && mkdir -p "$to" && cp "$from"/dev/cuda/*.cu "$from/dev/cuda/common.h" "$to" || return
-    # The sizes are those of a training run on a GPU, and each kernel is timed up to 2000 times: smaller ones, and once.
+    # The sizes are those of a training run on a GPU, and each kernel is timed up to 2000 times: make sizes smaller, and run once.
     sed -i -E 's/^( *(int|int64_t) B =) [0-9]+;/\1 2;/; s/^( *(int|int64_t) T =) 1024;/\1 64;/
         s/^( *int C =) (768|1600);/\1 384;/; s/^( *int NH =) 12;/\1 6;/
         s/^( *(int|int64_t) V =) 50257;/\1 1031;/; s/^( *int L =) 12;/\1 1;/; s/num_parameters = 1048576;/num_parameters = 10007;/
         s/repeat_times = [0-9]+;/repeat_times = 1;/' "$to"/*.cu
     sed -i -E 's/^( *int OC =) 768 \* 4;/\1 512;/' "$to"/matmul_{backward,forward}.cu
-    # With smaller blocks its kernel 8 shuffles with lanes that are elsewhere, and 9 writes past the end of its buffer.
+    # With smaller blocks its kernel 8 shuffles with lanes that take no part, and 9 writes past the end of its buffer.
     sed -i -E 's/\{32, 64, 128, 256,/{256,/' "$to/matmul_backward_bias.cu"
-    # Its kernels from the eighth on want multiples of 256.
+    # The kernels of layernorm_backward from the eighth on need multiples of 256.
     sed -i -E 's/^( *int C =) 384;/\1 768;/' "$to/layernorm_backward.cu"
-    # Their tiles want rows of 128.
+    # The tiles of trimat_forward need rows of 128.
     sed -i -E 's/^( *int B =) 2;/\1 1;/; s/^( *int T =) 64;/\1 128;/; s/^( *int C =) 384;/\1 128;/; s/^( *int NH =) 6;/\1 2;/' \
         "$to/trimat_forward.cu"
-    # A NaN is a mismatch.
+    # A NaN has to count as a mismatch.
     sed -i 's/if (fabs(cpu_reference\[i\] - (T)out_gpu\[i\]) > t_eff)/if (!(fabs(cpu_reference[i] - (T)out_gpu[i]) <= t_eff))/' \
         "$to/common.h"
-    # These read places of fresh memory that nothing writes, and count on zeros.
+    # The attention kernels read fresh memory that nothing has written, and rely on zeros.
     sed -i -E 's/^( *cudaCheck\(cudaMalloc\(&(\w+), (.*)\)\);)$/\1 cudaCheck(cudaMemset(\2, 0, \3));/' "$to"/attention_*.cu
     # Missing are kernels for floats of 32 bits alone, one for cuBLASLt (matmul_forward 3), and one that refuses devices of so
     # many multiprocessors (global_norm 4).
@@ -197,8 +197,9 @@ residual_forward 1 2
 softmax_forward 1 2 3 5 6 7 8
 trimat_forward 0 1 2 3 4
 EOF
-    # A row is read in whole blocks of 256, past the last one's end; `idx > N` lets one thread too many in; the flag of the
-    # last block stands behind the shared memory of a block of 32; a buffer is written again while other warps read it, since a barrier is missing.
+    # The mistakes, in this order: a row is read in whole blocks of 256, past the last row's end; `idx > N` lets one thread too
+    # many in; the flag of the last block lies behind the shared memory of a block of 32; a buffer is written again while other
+    # warps read it, since a barrier is missing.
     finds "llm.c attention_backward 6" "out-of-bounds read" "$to/attention_backward" 6
     finds "llm.c fused_residual_forward 2" "out-of-bounds read" "$to/fused_residual_forward" 2
     finds "llm.c layernorm_backward 10" "out-of-bounds write" "$to/layernorm_backward" 10
@@ -213,11 +214,11 @@ samples() {
     runtime || return
     shopt -s nullglob
     rm -rf "$to" && mkdir -p "$to"
-    # Folder, what makes it smaller (sizes and repetitions, as a script of sed), arguments.
+    # Folder, a sed script that makes sizes and repetitions smaller, arguments.
     while IFS='|' read -r folder changes arguments; do
         name=${folder##*/}
         cp -r "$from/Samples/$folder" "$to/$name" || continue
-        # The toolkit may be without the profiler's header.
+        # The toolkit may lack the profiler's header.
         sed -i -E "/cuda_profiler_api|cudaProfilerSt/d; $changes" "$to/$name"/*.c*
         # shellcheck disable=SC2086
         compile "samples $name" "$to/$name/program" -O2 -I "$from/Common" "$to/$name"/*.{cu,cpp} &&

@@ -1,6 +1,6 @@
 """The softmax and the matrix product of Triton's tutorials, without torch, on the emulated driver.
 
-Triton hands the driver machine code, which the emulator does not run: here the PTX takes its place.
+Triton passes machine code to the driver, which the emulator does not run: this program passes the PTX instead.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ def check(code):
 
 
 class Array:
-    """Device memory with what Triton asks of a tensor."""
+    """Device memory with the attributes that Triton needs of a tensor."""
 
     def __init__(self, values):
         self.values, self.dtype = values, str(values.dtype)

@@ -22,8 +22,8 @@
 //! CUDA_LIBRARY_PATH = { value = "cuda", relative = true }
 //! ```
 //!
-//! With a toolkit under `/usr/local/cuda` or `/opt/cuda` even that is not needed. `cust` then adds the toolkit's folders to the
-//! linker's search, its stub of `libcuda.so` among them, and our folder must come first, or the program asks for
+//! With a toolkit under `/usr/local/cuda` or `/opt/cuda` even that is not needed. `cust` then adds the toolkit's folders to
+//! the linker's search, its stub of `libcuda.so` among them, and our folder must come first, or the program asks for
 //! `libcuda.so.1` when it starts. Cargo puts the folders of a crate's own build script before those of its
 //! dependencies, so a crate that depends on `cust` directly has these lines in its `build.rs`, as `kiln-device` has:
 //!

@@ -23,7 +23,7 @@ pub enum Origin {
 pub struct Driver {
     /// The file, as the loader found it.
     pub path: PathBuf,
-    /// Who asked for it.
+    /// The source of its path.
     pub origin: Origin,
     /// The functions that it lacks: they answer `CUDA_ERROR_NOT_SUPPORTED`.
     pub missing: Vec<&'static str>,
@@ -37,7 +37,7 @@ pub enum LoadError {
     Open {
         /// The file that was to be opened.
         path: PathBuf,
-        /// Who asked for it.
+        /// The source of its path.
         origin: Origin,
         /// The dynamic linker's message.
         reason: String,
@@ -47,7 +47,7 @@ pub enum LoadError {
     NoDriver {
         /// The file that was opened.
         path: PathBuf,
-        /// Who asked for it.
+        /// The source of its path.
         origin: Origin,
     },
     /// Another driver is in use, and stays.

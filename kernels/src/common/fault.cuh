@@ -1,5 +1,5 @@
-// How a kernel reports an error that only it can see: an index outside its range. The block lies in host memory that the device
-// can write; the host reads it at its next synchronisation and turns it into a typed error.
+// How a kernel reports an error that only it can see: an index outside its range. The block lies in host memory that the
+// device can write; the host reads it at its next synchronisation and turns it into a typed error.
 #pragma once
 
 #include "types.cuh"

@@ -101,7 +101,7 @@ impl Axis {
     fn inside(&self, j: usize, width: usize) -> Range<usize> {
         let at = self.start + j as isize * self.apart + self.offset;
         let last = self.source as isize - width as isize - at;
-        // How many elements the first tap lies before the first allowed element, or after the last.
+        // The number of elements by which the first tap lies before the first allowed element, or after the last.
         let (short, over) = if self.tap_apart > 0 { (-at, last) } else { (-last, at) };
         if over < 0 {
             return 0..0;
@@ -155,7 +155,7 @@ impl Axis {
         self.tap + t * self.tap_step
     }
 
-    /// How far tap `t` lies from the window's start.
+    /// The distance of tap `t` from the window's start.
     pub(crate) fn offset(&self, t: usize) -> isize {
         self.offset + t as isize * self.tap_apart
     }

@@ -3,7 +3,7 @@
 use kiln_core::ops::{ConvParams, PoolParams, WindowParams, volume};
 use std::ops::Range;
 
-/// [`ConvParams`] in `usize`, with what the kernels derive from it.
+/// [`ConvParams`] in `usize`, with values that the kernels derive from them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) batch: usize,

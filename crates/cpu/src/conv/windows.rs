@@ -5,14 +5,14 @@
 //! rows that are computed in the order of their classes share the taps that are not there, and leave them out together.
 //!
 //! Nothing here is as large as the image or as the product of positions and taps: each dimension is by itself ([`Axis`]), and
-//! what a block of rows needs of all three is made for the block.
+//! the combination of all three is made for one block of rows at a time.
 
 use crate::conv::Geometry;
 use crate::conv::axis::Axis;
 use crate::gemm::{KBlock, Pointers, RowMap, Taps};
 use std::ops::Range;
 
-/// The windows of the positions of one image, and what they share.
+/// The windows of the positions of one image.
 pub(crate) struct Windows {
     axes: [Axis; 3],
     /// Sizes of the image whose positions count the rows; the axes' positions are among them.

@@ -20,7 +20,7 @@ use kiln_kernels::{
     matmul_tensor_tf32 as tf32,
 };
 
-/// How the work is cut into blocks: `Cut` of kernels/src/matmul.cuh.
+/// The division of the work into blocks: `Cut` of kernels/src/matmul.cuh.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Cut {

@@ -130,7 +130,7 @@ fn every_dtype(cuda: &Cuda, shape: [u64; 4], rms: u32, affine: Affine) {
     same_group::<f16>(cuda, shape, rms, affine);
 }
 
-/// Every variant on rows that it takes, against what the backend chooses, which the tests below hold to the CPU.
+/// Compares every variant, on rows that it takes, with the backend's choice, which the tests below hold to the CPU.
 fn variants<T: Float>(cuda: &Cuda, width: u64) {
     let p = GroupNormParams {
         samples: 3,

@@ -118,7 +118,7 @@ fn out_of_memory_is_recoverable() {
         let small = cuda.upload(&[1f32, 2.0, 3.0]).unwrap();
         assert_eq!(cuda.download::<f32>(&small).unwrap(), [1.0, 2.0, 3.0]);
         drop(small);
-        // The failure released what was cached, so each cycle allocates its small batch anew.
+        // The failure released cached memory, so each cycle allocates its small batch anew.
         let now = cuda.memory();
         let before = *stats.get_or_insert((now.live, now.cached));
         assert_eq!((now.live, now.cached), before, "cycle {cycle} left something behind");

@@ -159,7 +159,8 @@ fn agree(
     };
     let (captured, plain) = (on_cuda(true), on_cuda(false));
     assert_eq!(captured.bits(), plain.bits());
-    // Of each shape the first batch is made op by op and the second recorded; there are four epochs of five and one.
+    // For each shape the first batch is made op by op and the second recorded; each of four epochs has five whole batches
+    // and a short one.
     assert_eq!((captured.made(), plain.made()), ((2, 2, 20), (24, 0, 0)));
     let made = captured.report.execution;
     assert_eq!((made.allocations, &captured.report.not_captured), (0, &None));

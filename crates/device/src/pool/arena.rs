@@ -8,7 +8,7 @@ pub(super) const ALIGN: usize = 512;
 const SMALL: usize = 1 << 20;
 /// Bytes of a segment for small requests.
 const SMALL_SEGMENT: usize = 2 << 20;
-/// Requests from here on have segments of their own size.
+/// Requests from this size on have segments of their own size.
 const LARGE: usize = 10 << 20;
 /// Bytes of a segment for requests between `SMALL` and `LARGE`.
 const MIDDLE_SEGMENT: usize = 20 << 20;

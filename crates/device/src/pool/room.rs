@@ -65,7 +65,7 @@ impl Room {
                 };
                 arena.add(plan, segment);
                 self.tally.allocated(plan.segment);
-                // A new segment fits what it was made for.
+                // A new segment fits the request that it was made for.
                 arena.take(plan).unwrap_or(segment)
             }
         };

@@ -11,7 +11,7 @@ macro_rules! export {
         #[doc = concat!("`", stringify!($name), "` of the CUDA driver API.")]
         ///
         /// # Safety
-        /// Every pointer is null or valid for what the API says that the call reads or writes there.
+        /// Every pointer is null or valid for the reads and writes that the API documents for the call.
         $(#[$meta])*
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::Code {

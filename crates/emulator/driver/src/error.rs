@@ -1,4 +1,4 @@
-//! The driver's error codes, their names and what they mean.
+//! The driver's error codes, their names and meanings.
 
 use std::ffi::CStr;
 

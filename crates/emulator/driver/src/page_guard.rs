@@ -60,7 +60,7 @@ struct Entry {
     readable: AtomicU32,
 }
 
-/// A slot for what the handler saw: the id, 0 while it is free; then the address; then 1 for a write and 0 for a read.
+/// A slot for an access that the handler saw: the id, 0 while it is free; the address; 1 for a write and 0 for a read.
 struct Seen {
     id: AtomicU64,
     address: AtomicU64,

@@ -246,7 +246,7 @@ impl State {
         s.running.is_none() && !s.queue.is_empty() && self.before(stream).is_none()
     }
 
-    /// A stream whose head the goal needs and that may run now; None when another thread runs what is needed.
+    /// A stream whose head the goal needs and that may run now; None when another thread runs the work that is needed.
     fn needed(&self, goal: &Goal) -> Option<CUstream> {
         match goal {
             Goal::Stream(stream, _) => self.unblock(*stream),

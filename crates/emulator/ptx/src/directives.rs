@@ -63,7 +63,7 @@ pub fn parse_module(text: &str) -> Result<Module> {
             ".pragma" => skip_to_semicolon(&mut lexer)?,
             ".entry" | ".func" => {
                 let mut function = parse_function(&mut lexer, word == ".entry")?;
-                // Kernels are seen by whoever loads the module.
+                // Kernels are visible to the program that loads the module.
                 function.linkage = if function.entry { Linkage::Visible } else { linkage };
                 module.functions.push(function);
                 (external, linkage) = (false, Linkage::Own);

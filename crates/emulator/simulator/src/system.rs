@@ -37,9 +37,9 @@ struct Entry {
 /// Text for one of the program's streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// Of `printf`.
+    /// Text of `printf`.
     Output(Vec<u8>),
-    /// Of `assert`.
+    /// Text of `assert`.
     Error(Vec<u8>),
 }
 

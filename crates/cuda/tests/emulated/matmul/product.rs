@@ -6,7 +6,7 @@ use kiln_core::{Buffer, DType, Runtime, Shape};
 use kiln_cuda::matmul::Plan;
 use kiln_cuda::{Cuda, CudaBuffer};
 
-/// A product: sizes, how the operands are stored, and what is fused to it.
+/// A product: its sizes, the storage of its operands, and the fused bias and activation.
 #[derive(Clone, Debug)]
 pub(super) struct Product {
     pub(super) batch_a: Vec<usize>,

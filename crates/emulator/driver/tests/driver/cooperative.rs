@@ -8,7 +8,7 @@ use super::harness::{alloc, child, function, launch, peek, pointers, process, st
 
 const NULL: CUstream = CUstream(0);
 
-/// `meet` stores each block's number plus 1, meets the grid, and adds what the next block stored; `spin` never ends.
+/// `meet` stores each block's number plus 1, waits for the grid, and adds the next block's number; `spin` never ends.
 const TEXT: &str = ".version 8.0\n.target sm_80\n.address_size 64\n\
 .visible .entry meet(.param .u64 x)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %rd<8>;\n\
 ld.param.u64 %rd1, [x];\nmov.u32 %r1, %envreg1;\nmov.u32 %r2, %envreg2;\nmov.b64 %rd2, {%r2, %r1};\n\

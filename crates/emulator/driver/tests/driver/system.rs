@@ -17,7 +17,7 @@ fn bytes(text: &str) -> String {
 }
 
 /// `say` prints its block, its thread, a string and half the thread; `claim` asserts that the thread is not 2; `build`
-/// allocates, writes, reads and frees; `wreck` frees what it did not get.
+/// allocates, writes, reads and frees; `wreck` frees an address that was never allocated.
 fn load() -> CUmodule {
     let text = format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n\

@@ -219,7 +219,7 @@ impl Observer for BlockObserver {
 }
 
 impl BlockObserver {
-    /// Keeps a finding, once for each mistake; the block goes on.
+    /// Keeps a finding, once for each mistake; the block runs on.
     #[cold]
     fn found(&mut self, warp: &Warp, finding: &Finding<'_>) {
         let mistake = match finding.wrong {

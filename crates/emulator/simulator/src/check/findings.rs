@@ -29,7 +29,7 @@ pub(super) struct Findings(Mutex<Found>);
 
 #[derive(Debug, Default)]
 struct Found {
-    /// By mistake: the block that is named, the index among the findings of that block, and the finding.
+    /// For each mistake: the block that is named, the index among the findings of that block, and the finding.
     first: HashMap<Mistake, (u64, usize, Fault)>,
     /// True if there were more than `MOST`.
     more: bool,

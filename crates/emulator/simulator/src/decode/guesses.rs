@@ -16,7 +16,7 @@ const DEEPEST: u32 = 6;
 pub(super) struct Guesses {
     pub(super) loads: Vec<usize>,
     pub(super) swaps: Vec<usize>,
-    /// By the register's slot; `Other` for one that is written twice.
+    /// Definitions by the register's slot; `Other` for a register that is written twice.
     definitions: HashMap<u32, Definition>,
 }
 

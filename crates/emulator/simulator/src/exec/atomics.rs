@@ -118,7 +118,7 @@ macro_rules! word {
     ($($t:ty => $atomic:ty),*) => { $(impl Word for $t {
         #[inline(always)]
         unsafe fn update(p: u64, f: impl Fn(Self) -> Self) -> Self {
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let word = unsafe { <$atomic>::from_ptr(p as *mut $t) };
             let mut old = word.load(Ordering::Relaxed);
             loop {

@@ -153,7 +153,7 @@ impl Warp {
         }
     }
 
-    /// Runs another group after this one moved; `None` goes on with `self.group`.
+    /// Chooses the group to run after this one has moved; `None` means that `self.group` runs on.
     pub(super) fn next(&mut self) -> Option<Stop> {
         if self.group.mask != 0 && self.groups.is_empty() {
             return None;

@@ -150,7 +150,7 @@ macro_rules! part_of {
 /// The row holds 32 values and `step` is below 4.
 #[inline(always)]
 unsafe fn part<T: Copy>(row: *const T, step: usize) -> [T; STEP] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { row.add(step * STEP).cast::<[T; STEP]>().read() }
 }
 
@@ -160,7 +160,7 @@ unsafe fn part<T: Copy>(row: *const T, step: usize) -> [T; STEP] {
 /// The row holds 32 values and `step` is below 4.
 #[inline(always)]
 unsafe fn put<T: Copy>(row: *mut T, step: usize, value: [T; STEP]) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { row.add(step * STEP).cast::<[T; STEP]>().write(value) }
 }
 

@@ -57,12 +57,12 @@ pub(crate) fn locate_polled(space: Space, wide: bool, check: bool) -> Locate {
 macro_rules! both {
     ($plain:ident, $vector:ident, $body:ident, [$($g:tt)*], ($($use:tt),*)) => {
         unsafe fn $plain<$($g)*>(w: &mut Warp, i: &Inst) -> bool {
-            // SAFETY: the caller's (`Handler`).
+            // SAFETY: the caller's contract (`Handler`).
             unsafe { $body::<$($use,)* false>(w, i) }
         }
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt"))]
         unsafe fn $vector<$($g)*>(w: &mut Warp, i: &Inst) -> bool {
-            // SAFETY: the caller's (`Handler`); `vectors` found the features.
+            // SAFETY: the caller's contract (`Handler`); `vectors` found the features.
             unsafe { $body::<$($use,)* true>(w, i) }
         }
     };
@@ -89,7 +89,7 @@ unsafe fn global<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) 
 #[inline(always)]
 unsafe fn polled<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
     w.polled = true;
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { global::<CHECK, VECTOR>(w, i) }
 }
 
@@ -260,7 +260,7 @@ unsafe fn param(w: &mut Warp, i: &Inst) -> bool {
 
 unsafe fn generic_polled(w: &mut Warp, i: &Inst) -> bool {
     w.polled = true;
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     unsafe { generic(w, i) }
 }
 

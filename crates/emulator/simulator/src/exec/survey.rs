@@ -35,7 +35,7 @@ impl Address for u32 {
     #[target_feature(enable = "avx2")]
     unsafe fn four(row: *const u32, offset: i64) -> std::arch::x86_64::__m256i {
         use std::arch::x86_64::{_mm_add_epi32, _mm_loadu_si128, _mm_set1_epi32, _mm256_cvtepu32_epi64};
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let a = unsafe { _mm_loadu_si128(row.cast()) };
         _mm256_cvtepu32_epi64(_mm_add_epi32(a, _mm_set1_epi32(offset as i32)))
     }
@@ -52,7 +52,7 @@ impl Address for u64 {
     #[target_feature(enable = "avx2")]
     unsafe fn four(row: *const u64, offset: i64) -> std::arch::x86_64::__m256i {
         use std::arch::x86_64::{_mm256_add_epi64, _mm256_loadu_si256, _mm256_set1_epi64x};
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let a = unsafe { _mm256_loadu_si256(row.cast()) };
         _mm256_add_epi64(a, _mm256_set1_epi64x(offset))
     }
@@ -61,7 +61,7 @@ impl Address for u64 {
 /// Fills the pointers of the active lanes, and their pattern; true if all are aligned and inside the window. `VECTOR`
 /// says that the processor has AVX2.
 ///
-/// A place is inside when it is not before the base, and what is left after it is not negative, as signed numbers.
+/// An access is inside when it is not before the base and the room left after it is not negative, as signed numbers.
 ///
 /// # Safety
 /// `a` is a row of A.
@@ -69,18 +69,18 @@ impl Address for u64 {
 pub(crate) unsafe fn survey<A: Address, const VECTOR: bool>(w: &mut Warp, i: &Inst, window: Window) -> bool {
     let size = u64::from(i.flags & 0xff);
     let limit = window.len.wrapping_sub(size);
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let a = unsafe { w.row::<A>(i.a) };
     w.pattern = Pattern::Scattered;
     let room = window.len >= size;
     #[cfg(target_arch = "x86_64")]
     if VECTOR && w.mask == u32::MAX {
-        // SAFETY: the caller's; VECTOR says that AVX2 is there.
+        // SAFETY: the caller's contract; VECTOR says that AVX2 is there.
         return room & unsafe { whole_row(a, i.imm, size, limit, window, w) };
     }
     let (mut outside, mut bits) = (0u64, 0u64);
     for l in lanes(w.mask) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let p = unsafe { *a.add(l) }.plus(i.imm);
         let place = p.wrapping_sub(window.base);
         outside |= place | limit.wrapping_sub(place);
@@ -104,7 +104,7 @@ unsafe fn whole_row<A: Address>(a: *const A, offset: i64, size: u64, limit: u64,
         _mm256_xor_si256,
     };
     let all = |x: u64| _mm256_set1_epi64x(x as i64);
-    // SAFETY: the caller's.
+    // SAFETY: the caller's contract.
     let first = all(unsafe { *a }.plus(offset));
     let (base, limit, host, stride) = (all(window.base), all(limit), all(window.host), all(4 * size));
     let step = size as i64;

@@ -87,7 +87,7 @@ pub(crate) unsafe fn ballot(w: &mut Warp, i: &Inst) {
 }
 
 unsafe fn splat(w: &Warp, i: &Inst, value: u32) {
-    // SAFETY: the caller's: `d` is a row of u32.
+    // SAFETY: the caller's contract: `d` is a row of u32.
     unsafe {
         let d = w.row::<u32>(i.d);
         for l in lanes(w.mask) {
@@ -184,7 +184,7 @@ pub(crate) unsafe fn trap(w: &mut Warp, _: &Inst) {
     w.fail(FaultKind::Trap, lane, "trap".to_string());
 }
 
-/// `membar` and `fence`. Warps of a block share a thread; blocks on other threads see what a processor's fence orders.
+/// `membar` and `fence`. Warps of a block share a thread of the host; for blocks on other threads the processor's fence orders.
 pub(crate) unsafe fn fence(w: &mut Warp, _: &Inst) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     if let Some(mut observer) = w.observer {

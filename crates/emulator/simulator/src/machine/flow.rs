@@ -5,7 +5,7 @@ use super::slot::Line;
 /// The kind of an instruction for the loop that runs a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Runs for the active lanes and goes on.
+    /// Runs for the active lanes; the next instruction follows.
     Plain,
     /// As `Plain`, once all lanes of the member mask in `e` are here.
     Together,

@@ -69,7 +69,7 @@ pub(crate) struct Code {
     /// The kernel is the first.
     pub(crate) functions: Vec<Frame>,
     pub(crate) calls: Vec<CallSite>,
-    /// Of each indirect call: the address and the call of each function that it may reach.
+    /// For each indirect call: the address and the call of each function that it may reach.
     pub(crate) callees: Vec<Vec<(u64, u32)>>,
     /// Messages about functions that only indirect calls reach and that could not be decoded.
     pub(crate) refusals: Vec<String>,
@@ -263,7 +263,7 @@ impl Warp {
         } else {
             self.constants.cast_mut()
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { base.add((slot.0 & 0x7fff_ffff) as usize).cast() }
     }
 
@@ -273,7 +273,7 @@ impl Warp {
     /// `slot` is a predicate of the current frame or the constants.
     #[inline(always)]
     pub(crate) unsafe fn predicate(&self, slot: Slot) -> u32 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { *self.row::<u32>(slot) }
     }
 
@@ -283,7 +283,7 @@ impl Warp {
     /// `slot` is a predicate of the current frame.
     #[inline(always)]
     pub(crate) unsafe fn set_predicate(&mut self, slot: Slot, value: u32) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe {
             let p = self.row::<u32>(slot);
             *p = *p & !self.mask | value & self.mask;
@@ -350,7 +350,7 @@ impl Warp {
         }
     }
 
-    /// Gives each lane at least `bytes` of local memory, and keeps what is there.
+    /// Gives each lane at least `bytes` of local memory, and keeps its contents.
     pub(crate) fn reserve_local(&mut self, bytes: u64) {
         if bytes <= self.local_stride {
             return;

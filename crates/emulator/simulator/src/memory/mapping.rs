@@ -18,7 +18,7 @@ const TILE: u64 = 8 << 20;
 pub(super) struct Mapping {
     /// The first guard page.
     start: u64,
-    /// With both guard pages.
+    /// The size in bytes, with both guard pages.
     size: u64,
     /// The bytes that the program asked for.
     len: u64,

@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 
 fn bytes(range: &Range) -> &'static mut [u8] {
-    // SAFETY: the range is live and this test is alone with it.
+    // SAFETY: the range is live and only this test accesses it.
     unsafe { std::slice::from_raw_parts_mut(range.base as *mut u8, range.len as usize) }
 }
 

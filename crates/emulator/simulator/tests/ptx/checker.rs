@@ -1,4 +1,4 @@
-//! Checker mode: each class of mistake is found and named, and correct kernels beside it are not.
+//! Checker mode: each class of mistake is found and named, and correct code like it is not.
 
 use kiln_simulator::FaultKind;
 
