@@ -9,7 +9,7 @@
 // The division is whole only where q + padding and k·dilation leave the same remainder by the stride. So the data
 // gradient is taken class by class: the positions q = first + j·stride of one remainder meet the taps k = k0 + t·step
 // alone (step = stride / gcd(stride, dilation)), and among those the source moves by 1 with j and by
-// −dilation / gcd with t. Every tap that is visited has a source.
+// −dilation / gcd with t. No tap is visited whose division is not whole.
 //
 // Bounds, which the launching table keeps: every coordinate and every image's number of positions is below 2³⁰, the
 // inner dimension below 2³¹. Rows are counted in 64 bits.

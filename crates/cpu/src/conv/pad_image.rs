@@ -75,7 +75,7 @@ impl PaddedImage {
         Ok(())
     }
 
-    /// Calls `f(i, image)` for each image of `dx`, given as zeros with its padding, and keeps the part inside of the padding.
+    /// Calls `f(i, image)` for each image of `dx` with its padding, all zeros, and keeps what `f` writes inside of the padding.
     pub(crate) fn each_mut<A: Scalar>(
         &self,
         cpu: &Cpu,

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The windows of the positions of one image.
 pub(crate) struct Windows {
     axes: [Axis; 3],
-    /// Sizes of the image whose positions count the rows; the axes' positions are among them.
+    /// Sizes of the image: rows are counted over all of its positions, those of the axes among them.
     size: [usize; 3],
     /// Elements between neighbours of the source in each dimension, and of an image of it.
     apart: [isize; 3],
