@@ -174,7 +174,7 @@ pub(super) fn fours(p: &ConvParams) -> bool {
 /// | depthwise | one input channel a group, several groups |
 /// | tensor | bf16 and f16, or f32 when TF32 is allowed; channels by eights (fours in f32) |
 /// | shallow | at most 4 input channels, one group |
-/// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out and 1024 positions, unless convolutions are to be exact |
+/// | Winograd | f32, 3 × 3, stride 1, at least 128 channels in and out and 1024 positions, unless convolutions must be exact |
 /// | tiled | groups of at least 8 channels, in and out, or one group |
 /// | naive | the rest |
 ///

@@ -114,8 +114,9 @@ impl Plan {
     /// | bf16, f16, or f32 as TF32; else | tensor64 |
     ///
     /// Rows that are no multiple of 16 bytes arrive by narrower copies, more of which have to be under way: that takes
-    /// the small tiles, of which more blocks run beside each other. Tiles of 64×64 that leave multiprocessors idle are
-    /// split along k. Every device that the kernels load on (compute capability 8.0) has the tensor cores they use.
+    /// the small tiles, of which more blocks run beside each other. Where tiles are too few for two blocks on each
+    /// multiprocessor, the sum along k is split, into parts of at least 256, by the variants that can. Every device that the
+    /// kernels load on (compute capability 8.0) has the tensor cores they use.
     pub fn choose(p: &MatmulParams, dtype: DType, multiprocessors: u64, tf32: bool) -> Self {
         let p = &fold(p);
         let tensor = dtype != DType::F32 || tf32;
