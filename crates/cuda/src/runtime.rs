@@ -24,9 +24,8 @@ pub struct Options {
     /// Give every buffer an allocation of the driver of exactly its size. Slow, and for checkers (the emulated driver's,
     /// `compute-sanitizer`): they see an access past the end of a buffer only where the driver's memory ends too.
     pub exact: bool,
-    /// Let convolutions be sums of products alone, as their definition reads. Otherwise 3×3 windows of stride 1 with many channels
-    /// take Winograd's algorithm in f32, which rounds more often, and where a NaN or infinity in an image reaches results beside
-    /// the windows that see it.
+    /// Let convolutions be sums of products alone, as their definition reads. Otherwise 3×3 windows of stride 1 with many
+    /// channels take Winograd's algorithm in f32, which rounds more often.
     pub exact_convolutions: bool,
 }
 

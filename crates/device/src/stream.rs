@@ -144,8 +144,8 @@ impl Stream {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a block for as long as a graph may use it, if the stream is captured. [`Arg::block`](crate::Arg::block) does it too;
-    /// this is for addresses that a kernel finds within its arguments.
+    /// Keeps a block for as long as a graph may use it, if the stream is captured. [`Arg::block`](crate::Arg::block) does so
+    /// too; this is for addresses that a kernel finds within its arguments.
     ///
     /// # Errors
     /// The driver's.

@@ -1,5 +1,5 @@
-//! The gradient of the input, window by window: the gradients of all elements of some windows at once, `g·w`, added to where the
-//! windows lie. It takes as many multiply-adds as the forward pass, however large the strides are.
+//! The gradient of the input, window by window: the gradients of all elements of some windows at once, `g·w`, added to
+//! where the windows lie. It takes as many multiply-adds as the forward pass, however large the strides are.
 
 use crate::Cpu;
 use crate::conv::Geometry;

@@ -33,8 +33,8 @@ pub enum Algorithm {
     Shallow,
     /// Direct, for one input channel a group.
     Depthwise,
-    /// Winograd's F(2×2, 3×3) in f32, forward and data gradient: fewer products, larger rounding errors, and an infinity or
-    /// NaN in the input makes NaN of every result of the tiles that see it.
+    /// Winograd's F(2×2, 3×3) in f32, forward and data gradient: fewer products, larger rounding errors. Tiles that see an
+    /// infinity or NaN are computed again by direct sums, so it reaches only the windows that see it.
     Winograd(Tile),
 }
 
