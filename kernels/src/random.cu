@@ -8,7 +8,8 @@
 // grid, and are those of the CPU.
 //
 // Contract: x and y have p.n elements and start at a multiple of 16 bytes; step, counter and ticket are one i32 each.
-// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick: one thread.
+// Geometry: a thread per Philox block of four elements, 256 threads, any grid (it strides); tick: one block of 32 threads,
+//           of which the first works.
 #include "common/normal.cuh"
 #include "common/philox.cuh"
 #include "common/vector.cuh"
