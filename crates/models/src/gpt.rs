@@ -31,7 +31,7 @@ pub(crate) const CARD: Card = Card {
     },
 };
 
-/// The network behind its common interface.
+/// Builds the network as a [`Net`].
 pub(crate) fn build<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<Net<B>> {
     let config = GptConfig {
         vocabulary,
@@ -45,13 +45,13 @@ pub(crate) fn build<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<Net<
 pub struct GptConfig {
     /// Number of tokens.
     pub vocabulary: usize,
-    /// The longest sequence.
+    /// The length of the longest sequence, in tokens.
     pub context: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Attention heads of a block.
     pub heads: usize,
-    /// Entries of a position's vector; a multiple of the heads.
+    /// Elements of the vector of a position; a multiple of the heads.
     pub width: usize,
 }
 
@@ -67,8 +67,8 @@ impl GptConfig {
 }
 
 /// GPT-2 (Radford et al. 2019) without dropout: embeddings of tokens and of positions, pre-norm blocks of causal
-/// attention and a GELU (by erf) perceptron four times as wide, a last norm, and a head of its own (not tied to the
-/// embedding) without bias. Token ids `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
+/// attention and of a perceptron four times as wide with a GELU (by erf), a last norm, and a linear head without bias that is
+/// not tied to the embedding. Token ids `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
 #[derive(Debug, Module)]
 pub struct Gpt<B: Backend> {
     wte: Embedding<B>,
@@ -87,7 +87,7 @@ pub struct GptBlock<B: Backend> {
     mlp: Mlp<B>,
 }
 
-/// Causal self-attention of several heads between two dense layers, `[N, T, width]` to the same (Vaswani et al. 2017).
+/// Causal multi-head self-attention between two dense layers (Vaswani et al. 2017): `[N, T, width]` to `[N, T, width]`.
 #[derive(Debug, Module)]
 pub struct Attention<B: Backend> {
     c_attn: Linear<B>,
@@ -95,7 +95,7 @@ pub struct Attention<B: Backend> {
     heads: usize,
 }
 
-/// Two dense layers with a GELU between.
+/// Two dense layers with a GELU between: `[N, T, width]` to `[N, T, width]`.
 #[derive(Debug, Module)]
 pub struct Mlp<B: Backend> {
     c_fc: Linear<B>,
@@ -103,7 +103,7 @@ pub struct Mlp<B: Backend> {
     c_proj: Linear<B>,
 }
 
-/// Normal weights of a deviation, zero biases.
+/// Normal weights with mean 0 and this standard deviation, zero biases.
 fn normal(std: f64) -> Scheme {
     Scheme::With {
         weight: Initializer::Normal { mean: 0.0, std },
@@ -169,7 +169,7 @@ impl<B: Backend> Gpt<B> {
         })
     }
 
-    /// The longest sequence.
+    /// The length of the longest sequence, in tokens.
     pub fn context(&self) -> usize {
         self.wpe.shape()[0]
     }
@@ -177,7 +177,7 @@ impl<B: Backend> Gpt<B> {
     /// The logits of the next token at every position: ids `[N, T]` to `[N, T, vocabulary]`.
     ///
     /// # Errors
-    /// Ids that are not i32, not `[N, T]`, or no tokens; sequences longer than the context.
+    /// Ids that are not i32, not `[N, T]`, or outside of the vocabulary; sequences longer than the context.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
         let context = self.context();
         let length = match *ids.shape().dims() {
@@ -222,7 +222,7 @@ impl<B: Backend> Layer<B> for Attention<B> {
         self.c_proj.forward(&y)
     }
 
-    /// The two products of every head, of positions that see each other.
+    /// The two products of every head, over the pairs of positions that the causal mask allows.
     fn flops(&self, input: &Shape, _: &Shape) -> u64 {
         input.dims().get(1).map_or(0, |&t| 2 * (input.size() * (t + 1)) as u64)
     }

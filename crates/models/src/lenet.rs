@@ -1,4 +1,4 @@
-//! The net of the PyTorch tutorial "Training a classifier".
+//! The network of the PyTorch tutorial "Training a classifier".
 
 use crate::{Card, InputKind, Net, OptimizerKind, OptimizerOptions, Recipe};
 use kiln_core::ops::Activation;
@@ -25,13 +25,13 @@ pub(crate) const CARD: Card = Card {
     },
 };
 
-/// The network behind its common interface.
+/// Builds the network as a [`Net`].
 pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
     Ok(Net::Images(Box::new(Lenet::new(init, classes)?)))
 }
 
 /// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→classes, with PyTorch's
-/// initial weights. Parameters have the tutorial's names; the softmax is left to the loss.
+/// initial weights: images `[N, 32, 32, 3]` to logits `[N, classes]`. Parameters have the tutorial's names.
 #[derive(Debug, Module)]
 pub struct Lenet<B: Backend> {
     conv1: Conv2d<B>,
@@ -47,7 +47,7 @@ impl<B: Backend> Lenet<B> {
     /// The net with the initial weights of `init`'s seed.
     ///
     /// # Errors
-    /// No classes, memory that could not be had.
+    /// No classes, memory.
     pub fn new(mut init: Init<B>, classes: usize) -> Result<Self> {
         let init = &mut init;
         let relu = Activation::Relu;

@@ -1,4 +1,5 @@
-//! The networks that Kiln ships, generic over the backend: a file each, with its recipe, and the table of all ([`Model`]).
+//! The networks that Kiln ships, generic over the backend: one file for each network and its recipe, and a table of all
+//! ([`Model`]).
 //!
 //! ```
 //! use kiln_cpu::Cpu;

@@ -1,4 +1,4 @@
-//! The convolutional net of the Keras tutorials.
+//! The convolutional network of the Keras tutorials.
 
 use crate::{Card, DataKind, InputKind, Net, Recipe};
 use kiln_core::ops::Activation;
@@ -18,13 +18,13 @@ pub(crate) const CARD: Card = Card {
     },
 };
 
-/// The network behind its common interface.
+/// Builds the network as a [`Net`].
 pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
     Ok(Net::Images(Box::new(MnistCnn::new(init, classes)?)))
 }
 
-/// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 and one of
-/// as many as there are classes, with Keras's initial weights. The softmax is left to the loss.
+/// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 outputs and one of
+/// `classes` outputs, with Keras's initial weights: images `[N, 28, 28, 1]` to logits `[N, classes]`.
 #[derive(Debug, Module)]
 pub struct MnistCnn<B: Backend> {
     conv1: Conv2d<B>,
@@ -41,7 +41,7 @@ impl<B: Backend> MnistCnn<B> {
     /// The net with the initial weights of `init`'s seed.
     ///
     /// # Errors
-    /// No classes, memory that could not be had.
+    /// No classes, memory.
     pub fn new(init: Init<B>, classes: usize) -> Result<Self> {
         let init = &mut init.scheme(Scheme::Keras);
         let mut conv = |inputs, outputs| {

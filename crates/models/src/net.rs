@@ -1,9 +1,9 @@
-//! Networks of either kind of input behind one interface.
+//! One interface for networks of images and networks of tokens.
 
 use kiln_core::{Backend, Error, ModuleId, Result};
 use kiln_nn::{Indices, Layer, Module, Tensor, Walk, WalkMut, Walkable, no_grad, predict};
 
-/// A batch that a network takes.
+/// A batch of inputs of a network.
 #[derive(Clone, Debug)]
 pub enum Input<B: Backend> {
     /// Images `[N, H, W, C]`.
@@ -12,7 +12,7 @@ pub enum Input<B: Backend> {
     Tokens(Indices<B>),
 }
 
-/// A network of either kind.
+/// A network of images or of tokens.
 pub enum Net<B: Backend> {
     /// From images `[N, H, W, C]` to logits `[N, classes]`.
     Images(Box<dyn Layer<B>>),
@@ -28,14 +28,14 @@ pub trait LanguageModel<B: Backend>: Module<B> {
     /// Ids that are not i32 or not `[N, T]`; more tokens than the [context](LanguageModel::context).
     fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>>;
 
-    /// The most tokens of a sequence.
+    /// The largest number of tokens of a sequence.
     fn context(&self) -> usize;
 
     /// The backend of its parameters.
     fn backend(&self) -> &B;
 
-    /// The logits of the token behind `tokens`, of which the last ones that fit the context are seen. The model is in evaluation
-    /// mode.
+    /// The logits `[vocabulary]` of the token after `tokens`, from the last of them that fit the context. The model must be in
+    /// evaluation mode.
     ///
     /// # Errors
     /// No tokens, or one that is not in the vocabulary.
@@ -55,7 +55,7 @@ impl<B: Backend> Net<B> {
     /// The logits of a batch.
     ///
     /// # Errors
-    /// Images for a network of tokens or the reverse; as the layers.
+    /// Images for a network of tokens or the reverse; the errors of the layers.
     pub fn forward(&self, x: &Input<B>) -> Result<Tensor<B>> {
         match (self, x) {
             (Net::Images(net), Input::Images(x)) => net.forward(x),
@@ -69,12 +69,12 @@ impl<B: Backend> Net<B> {
         }
     }
 
-    /// The mean loss of a batch as loaders make it, and the logits that it came from: the cross-entropy of images with their
-    /// labels, or of windows of `T + 1` token ids, given as floats `[N, T + 1]`, with the next token at each of the first `T`
-    /// positions.
+    /// The mean loss of a batch of a data loader, `[]`, and the logits. For images `[N, H, W, C]` it is the cross-entropy
+    /// with the labels `[N]`; for windows of `T + 1` token ids, given as floats `[N, T + 1]`, the cross-entropy with the
+    /// next token at each of the first `T` positions.
     ///
     /// # Errors
-    /// Another shape; as the layers.
+    /// Inputs of another shape; the errors of the layers.
     pub fn loss(&self, inputs: &Tensor<B>, labels: &Indices<B>) -> Result<(Tensor<B>, Tensor<B>)> {
         let (logits, labels) = match self {
             Net::Images(net) => (net.forward(inputs)?, labels.clone()),

@@ -1,4 +1,4 @@
-//! Optimizers by name, with the options that recipes and command lines give them.
+//! Optimizers by name, with the options of recipes and command lines.
 
 use kiln_core::Backend;
 use kiln_nn::Optimizer;
@@ -20,7 +20,7 @@ pub enum OptimizerKind {
 }
 
 impl OptimizerKind {
-    /// All of them.
+    /// All optimizers.
     pub const ALL: [OptimizerKind; 5] = [
         OptimizerKind::Sgd,
         OptimizerKind::Adam,
@@ -29,7 +29,7 @@ impl OptimizerKind {
         OptimizerKind::Adagrad,
     ];
 
-    /// Its name on command lines: `adamw`.
+    /// The optimizer's name on command lines: `adamw`.
     pub const fn name(self) -> &'static str {
         match self {
             OptimizerKind::Sgd => "sgd",
@@ -40,12 +40,12 @@ impl OptimizerKind {
         }
     }
 
-    /// The optimizer of a name.
+    /// The optimizer with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|o| o.name() == name)
     }
 
-    /// True for optimizers with a momentum that is chosen.
+    /// True for optimizers with a momentum option.
     pub const fn has_momentum(self) -> bool {
         matches!(self, OptimizerKind::Sgd | OptimizerKind::Rmsprop)
     }
@@ -58,14 +58,14 @@ pub struct OptimizerOptions {
     pub kind: OptimizerKind,
     /// The learning rate.
     pub lr: f64,
-    /// Momentum of those optimizers that [have one](OptimizerKind::has_momentum).
+    /// The momentum, for optimizers that [have one](OptimizerKind::has_momentum).
     pub momentum: f64,
-    /// Weight decay; `None` is the optimizer's own.
+    /// Weight decay; `None` is the optimizer's default.
     pub weight_decay: Option<f64>,
 }
 
 impl OptimizerOptions {
-    /// The options of an optimizer of which nothing else is said: a rate of 0.001, no momentum, its own weight decay.
+    /// The default options of an optimizer: a learning rate of 0.001, no momentum, its default weight decay.
     pub const fn of(kind: OptimizerKind) -> Self {
         OptimizerOptions {
             kind,
@@ -75,8 +75,8 @@ impl OptimizerOptions {
         }
     }
 
-    /// These options, unless another optimizer is asked for: rate, momentum and weight decay belong to the one they were chosen
-    /// for, so another has those of [`of`](OptimizerOptions::of).
+    /// These options, or the [default options](OptimizerOptions::of) of `asked` if that is another optimizer: learning
+    /// rate, momentum and weight decay are chosen for one optimizer and do not apply to another.
     pub fn unless(self, asked: Option<OptimizerKind>) -> Self {
         match asked {
             Some(kind) if kind != self.kind => OptimizerOptions::of(kind),
@@ -84,7 +84,7 @@ impl OptimizerOptions {
         }
     }
 
-    /// The optimizer.
+    /// Makes the optimizer.
     pub fn build<B: Backend>(self) -> Box<dyn Optimizer<B>> {
         let OptimizerOptions {
             kind,

@@ -1,14 +1,14 @@
-//! The ways in which networks are trained unless told otherwise.
+//! Recipes: the default way to train each network.
 
 use crate::{OptimizerKind, OptimizerOptions};
 use kiln_nn::optim::Schedule;
 
-/// The data a recipe is for, its steps and its measure: all that `kiln train MODEL` needs beside the network.
+/// The dataset, the training options and the metric of a network: the defaults of `kiln train MODEL`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
     /// The dataset.
     pub data: DataKind,
-    /// Mean and deviation that inputs in `0..=1` are normalised by, one for all channels or one each.
+    /// Mean and standard deviation by which inputs in `0..=1` are normalised, one for all channels or one for each.
     pub normalise: Option<(&'static [f32], &'static [f32])>,
     /// Random changes of the training samples, in order.
     pub augment: &'static [Augment],
@@ -16,20 +16,20 @@ pub struct Recipe {
     pub epochs: u64,
     /// Samples of a batch.
     pub batch: u32,
-    /// The optimizer; its rate is the largest of the schedule.
+    /// The optimizer; its learning rate is the largest of the schedule.
     pub optimizer: OptimizerOptions,
     /// The learning rate over the run.
     pub schedule: ScheduleKind,
-    /// The largest norm of all gradients.
+    /// The norm that gradients are clipped to; `None` for no clipping.
     pub clip_norm: Option<f64>,
-    /// The measure of the results.
+    /// The metric of the results.
     pub metric: MetricKind,
     /// Threads that prepare batches.
     pub workers: u16,
 }
 
 impl Recipe {
-    /// Classes of images with Adam at 1e-3, from which a network's recipe takes what it does not name.
+    /// The base of the recipes for image classes, with Adam at 1e-3: a network's recipe overrides some fields.
     pub(crate) const CLASSES: Recipe = Recipe {
         data: DataKind::Cifar10,
         normalise: None,
@@ -43,8 +43,8 @@ impl Recipe {
         workers: 1,
     };
 
-    /// The usual recipe of large networks on CIFAR-10, at this rate: SGD with momentum and weight decay, half a cosine, crops and
-    /// flips.
+    /// The usual recipe of large networks on CIFAR-10, at this learning rate: SGD with momentum and weight decay, half a
+    /// cosine, crops and flips.
     pub(crate) const fn cifar(lr: f64) -> Recipe {
         Recipe {
             normalise: Some((&[0.4914, 0.4822, 0.4465], &[0.247, 0.2435, 0.2616])),
@@ -67,7 +67,7 @@ impl Recipe {
 /// A dataset by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
-    /// Grey digits of 28×28: the IDX files of MNIST and its likes.
+    /// Grey images of 28×28 in IDX files: MNIST and datasets of its format.
     Mnist,
     /// Colour images of 32×32 in ten classes: CIFAR-10's binary version.
     Cifar10,
@@ -76,7 +76,7 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// Its name: `CIFAR-10`.
+    /// The dataset's name: `CIFAR-10`.
     pub const fn name(self) -> &'static str {
         match self {
             DataKind::Mnist => "MNIST",
@@ -89,12 +89,12 @@ impl DataKind {
 /// A random change of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Augment {
-    /// A window of the image's own size, of the image with so many black pixels around.
+    /// A random crop, of the image's own size, of the image padded with black pixels.
     Crop {
         /// Pixels on each side.
         padding: usize,
     },
-    /// The mirror image, every other time.
+    /// The mirror image, with probability ½.
     Flip,
 }
 
@@ -107,17 +107,17 @@ impl std::fmt::Display for Augment {
     }
 }
 
-/// The measure of a network's results.
+/// A metric of a network's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// The share of samples whose class is found: the larger the better.
+    /// The share of samples whose class is predicted correctly: larger is better.
     Accuracy,
-    /// The exponential of the loss, as many characters as a guess is among: the smaller the better.
+    /// The exponential of the mean loss: smaller is better.
     Perplexity,
 }
 
 impl MetricKind {
-    /// Its name.
+    /// The metric's name.
     pub const fn name(self) -> &'static str {
         match self {
             MetricKind::Accuracy => "accuracy",
@@ -126,22 +126,22 @@ impl MetricKind {
     }
 }
 
-/// A learning rate over a run, by name.
+/// A learning rate schedule by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleKind {
     /// The same rate throughout.
     Constant,
     /// Half a cosine down to 0.
     Cosine,
-    /// Up in the first twentieth of the run, then half a cosine down to a tenth.
+    /// A linear warm-up in the first twentieth of the run, then half a cosine down to a tenth of the rate.
     WarmupCosine,
 }
 
 impl ScheduleKind {
-    /// All of them.
+    /// All schedules.
     pub const ALL: [ScheduleKind; 3] = [ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::WarmupCosine];
 
-    /// Its name on command lines.
+    /// The schedule's name on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             ScheduleKind::Constant => "constant",
@@ -150,12 +150,12 @@ impl ScheduleKind {
         }
     }
 
-    /// The schedule of a name.
+    /// The schedule with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// The rates of a run of so many updates; `None` for the same one throughout.
+    /// The schedule of a run of `steps` updates with the largest rate `lr`; `None` for a constant rate.
     pub fn build(self, lr: f64, steps: u64) -> Option<Schedule> {
         let cosine = |min: f64, steps: u64| Schedule::Cosine {
             lr,
@@ -202,7 +202,7 @@ mod tests {
         near(warmed[5], 0.1);
         near(warmed[100], 0.01);
         assert_eq!(ScheduleKind::Constant.build(0.1, 100), None);
-        // Runs of no length to speak of have a schedule too.
+        // Very short runs have a valid schedule too.
         for kind in ScheduleKind::ALL {
             for steps in 0..3 {
                 kind.build(0.1, steps).iter().for_each(|s| s.check().unwrap());

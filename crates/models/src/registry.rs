@@ -1,4 +1,4 @@
-//! The table of networks: a row each, with what the network's own file says about it.
+//! The table of networks, one row for each.
 
 use crate::{Card, Input, InputKind, Net, Recipe};
 use kiln_core::{Backend, DType, Result};
@@ -15,27 +15,27 @@ macro_rules! registry {
         }
 
         impl Model {
-            /// All of them.
+            /// All networks.
             pub const ALL: [Model; [$($name),*].len()] = [$(Model::$model),*];
 
-            /// Its name on command lines and in benches: `resnet18`.
+            /// The network's name on command lines and in benches: `resnet18`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Model::$model => $name,)*
                 }
             }
 
-            /// All that is known about it before it is built.
+            /// Facts about the network that are known before it is built.
             pub const fn card(self) -> &'static Card {
                 match self {
                     $(Model::$model => &crate::$file::CARD,)*
                 }
             }
 
-            /// The network for another number of classes, or a vocabulary of that size.
+            /// The network in f32 with the initial weights of a seed, for `classes` classes, or a vocabulary of that size.
             ///
             /// # Errors
-            /// No classes, memory that could not be had.
+            /// No classes, memory.
             pub fn build_for<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> Result<Net<B>> {
                 let init = Init::new(backend, seed);
                 match self {
@@ -60,17 +60,17 @@ registry! {
 }
 
 impl Model {
-    /// The model of a name.
+    /// The network with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Model::ALL.into_iter().find(|m| m.name() == name)
     }
 
-    /// The input.
+    /// The shape of the input.
     pub const fn input(self) -> InputKind {
         self.card().input
     }
 
-    /// Number of classes, of tokens for a GPT: the last dimension of the logits.
+    /// Number of classes, or of tokens for a GPT: the last dimension of the logits.
     pub const fn classes(self) -> usize {
         self.card().classes
     }
@@ -80,18 +80,18 @@ impl Model {
         &self.card().recipe
     }
 
-    /// The network with the initial weights of a seed.
+    /// The network in f32 with the initial weights of a seed.
     ///
     /// # Errors
-    /// Memory that could not be had.
+    /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
         self.build_for(backend, seed, self.classes())
     }
 
-    /// A batch of `batch` black images, or sequences of the first token.
+    /// An input of `batch` black images in f32, or of `batch` sequences of token 0.
     ///
     /// # Errors
-    /// Memory that could not be had.
+    /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn zeros<B: Backend>(self, backend: &B, batch: usize) -> Result<Input<B>> {
         Ok(match self.input() {
             InputKind::Images([h, w, c]) => Input::Images(Tensor::zeros(backend, &[batch, h, w, c], DType::F32)?),

@@ -14,15 +14,14 @@ pub(crate) const CARD: Card = Card {
     recipe: Recipe::cifar(0.1),
 };
 
-/// The network behind its common interface.
+/// Builds the network as a [`Net`].
 pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
     Ok(Net::Images(Box::new(ResNet18::new(init, classes)?)))
 }
 
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two
 /// basic blocks with 64, 128, 256 and 512 channels, then the mean over positions and one dense layer. Images
-/// `[N, 32, 32, 3]` (any size that three halvings leave something of) to logits `[N, classes]`. Parameters have
-/// torchvision's names.
+/// `[N, 32, 32, 3]`, or of any other height and width, to logits `[N, classes]`. Parameters have torchvision's names.
 #[derive(Debug, Module)]
 pub struct ResNet18<B: Backend> {
     conv1: Conv2d<B>,
@@ -54,7 +53,7 @@ pub struct Shortcut<B: Backend> {
     bn: BatchNorm<B>,
 }
 
-/// A convolution without bias; the batch norm behind it has one.
+/// A convolution without bias; the batch norm after it has one.
 fn conv<B: Backend>(
     init: &mut Init<B>,
     inputs: usize,

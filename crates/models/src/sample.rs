@@ -1,11 +1,11 @@
-//! Text from a language model, token by token.
+//! Sampling of tokens from a language model.
 
 use kiln_core::philox::{Key, spaces, uniform};
 use kiln_core::{Error, Result};
 
 /// Draws the next token from a model's logits.
 ///
-/// The tokens are a pure function of logits, options and seed.
+/// The tokens are a pure function of logits, options, seed and the number of draws before.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     temperature: f64,
@@ -15,7 +15,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Draws by the model's probabilities.
+    /// A sampler that draws by the model's probabilities.
     pub fn new(seed: u64) -> Self {
         Sampler {
             temperature: 1.0,
@@ -25,7 +25,7 @@ impl Sampler {
         }
     }
 
-    /// Divides the logits by a temperature: below 1 the likely tokens become likelier; 0 takes the likeliest.
+    /// Divides the logits by a temperature: below 1 probable tokens become more probable; 0 always takes the most probable one.
     ///
     /// # Errors
     /// A temperature that is negative or not finite.
@@ -42,7 +42,7 @@ impl Sampler {
         Ok(self)
     }
 
-    /// Draws among the `k` likeliest tokens alone.
+    /// Draws only among the `k` most probable tokens.
     ///
     /// # Errors
     /// A `k` of 0.
@@ -54,7 +54,7 @@ impl Sampler {
         Ok(self)
     }
 
-    /// A token by its logits, one for each; the lowest token wins a tie.
+    /// Draws a token from the logits, one for each token. Of equal logits the lower token counts as the more probable.
     ///
     /// # Errors
     /// No logits, or one that is not finite.
@@ -84,7 +84,7 @@ impl Sampler {
                 return Ok(token);
             }
         }
-        // Rounding has left a little of the sum.
+        // Rounding can leave `left` at 0 or a little above.
         Ok(order[order.len() - 1])
     }
 }
@@ -126,7 +126,7 @@ mod tests {
         assert!(two.iter().all(|t| [1, 2].contains(t)) && two.contains(&2));
         assert_eq!(drawn(Sampler::new(5), 50), drawn(Sampler::new(5), 50));
         assert_ne!(drawn(Sampler::new(5), 50), drawn(Sampler::new(6), 50));
-        // Ties go to the first, and more than there are is all of them.
+        // A tie goes to the first token, and a `k` above the number of tokens allows all.
         let mut greedy = Sampler::new(0).temperature(0.0).unwrap();
         assert_eq!(greedy.draw(&[1.0, 1.0]).unwrap(), 0);
         assert_eq!(Sampler::new(0).top_k(9).unwrap().draw(&[1.0]).unwrap(), 0);

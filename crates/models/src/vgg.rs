@@ -14,7 +14,7 @@ pub(crate) const CARD: Card = Card {
     recipe: Recipe::cifar(0.05),
 };
 
-/// The network behind its common interface.
+/// Builds the network as a [`Net`].
 pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
     Ok(Net::Images(Box::new(Vgg11::new(init, classes)?)))
 }

@@ -1,8 +1,8 @@
 //! Fifty training steps of every network, whose losses repeat bit for bit.
 //!
-//! `tests/losses/SET.txt` holds them for one instruction set, a line a network; on a machine of another set the first steps are
-//! compared within a tolerance. A change of arithmetic that is meant is recorded by `KILN_RECORD=1 cargo test -p kiln-models
-//! --test losses`, and its commit says why.
+//! `tests/losses/SET.txt` holds the losses for one instruction set, one line for each network; on a processor without a file
+//! the first steps are compared within a tolerance. After an intended change of the arithmetic,
+//! `KILN_RECORD=1 cargo test -p kiln-models --test losses` records new losses; its commit says why.
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
@@ -14,9 +14,9 @@ use std::fs;
 use std::path::PathBuf;
 
 const STEPS: usize = 50;
-/// The set that every machine without a file of its own is compared with.
+/// The instruction set whose losses are compared on a processor without a file of its own.
 const REFERENCE: &str = "avx512";
-/// Steps that another instruction set's rounding leaves alike, and how alike.
+/// The number of first steps that are compared with another instruction set's losses, and their tolerance.
 const ALIKE: usize = 5;
 const TOLERANCE: f32 = 1e-2;
 
@@ -24,7 +24,7 @@ fn record(set: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/losses/{set}.txt"))
 }
 
-/// Batch `step` of `n` images, lighter by label, or of a sequence that repeats with a period.
+/// Batch `step`: `n` images, brighter for higher labels, or a sequence that repeats with a period.
 fn batch(cpu: &Cpu, model: Model, n: usize, step: usize) -> (Input<Cpu>, Indices<Cpu>) {
     let classes = model.classes();
     match model.input() {

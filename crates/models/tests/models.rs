@@ -29,7 +29,7 @@ fn batch(cpu: &Cpu, model: Model, n: usize) -> (Input<Cpu>, Indices<Cpu>) {
 #[test]
 fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
-    // The same nets written in PyTorch have as many.
+    // The numbers of the same networks written in PyTorch.
     let parameters = [93_322, 62_006, 11_173_962, 9_231_114, 10_795_776];
     for (model, parameters) in Model::ALL.into_iter().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
@@ -47,12 +47,12 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     assert_eq!(Model::from_name("resnet"), None);
 }
 
-/// A parameter that no gradient reaches is named here, not found months later.
+/// Every parameter must get a gradient that is not zero; the failure names the one that does not.
 #[test]
 fn one_step_reaches_every_parameter() {
     let cpu = Cpu::new();
     for model in Model::ALL {
-        // The small nets get a batch in which no unit sleeps for all images.
+        // The small networks get a batch large enough that no ReLU is zero for all of its images.
         let n = if matches!(model, Model::MnistCnn | Model::Lenet) {
             16
         } else {
@@ -93,7 +93,7 @@ fn one_step_reaches_every_parameter() {
     }
 }
 
-/// Names under which published weights would be found.
+/// Parameters have the names of published weights.
 #[test]
 fn parameters_have_the_names_of_the_originals() {
     let cpu = Cpu::new();
@@ -131,7 +131,7 @@ fn small() -> GptConfig {
     }
 }
 
-/// The later tokens change nothing before it, and something from there on.
+/// A changed token changes no logits before it, and those from its position on.
 #[test]
 fn a_gpt_sees_the_past_alone() {
     let cpu = Cpu::new();
@@ -175,7 +175,7 @@ fn what_a_net_does_not_take_is_refused() {
     );
 }
 
-/// The products counted by hand.
+/// The expected number of operations is counted by hand.
 #[test]
 fn flops_of_a_gpt_count_attention() {
     let cpu = Cpu::new();
@@ -186,7 +186,7 @@ fn flops_of_a_gpt_count_attention() {
     let flops: u64 = calls.iter().filter(|c| c.depth == 0).map(|c| c.flops).sum();
     let (rows, width) = (16, 6);
     let dense = 2 * rows * width * (3 + 1 + 4 + 4) * width;
-    // Two products for two sequences, of 8·9/2 pairs of positions that see each other.
+    // Two products for two sequences, over the 8·9/2 pairs of positions that the causal mask allows.
     let attention = 2 * 2 * 2 * 36 * width;
     assert_eq!(flops, 2 * (dense + attention) + 2 * rows * width * 11);
 }
@@ -219,7 +219,7 @@ fn every_recipe_fits_its_network() {
             );
         }
     }
-    // For other classes, and without any.
+    // Other numbers of classes, and none.
     for model in [Model::MnistCnn, Model::Lenet] {
         let net = model.build_for(&cpu, 0, 3).unwrap();
         let logits = net.forward(&model.zeros(&cpu, 2).unwrap()).unwrap();
@@ -228,7 +228,7 @@ fn every_recipe_fits_its_network() {
     }
 }
 
-/// A window of ids has the next one at each position, images their labels.
+/// The labels of a window of ids are the next ids, those of images their classes.
 #[test]
 fn a_loss_is_what_a_loader_gives_the_samples_for() {
     let cpu = Cpu::new();

@@ -75,7 +75,7 @@ impl<B: Backend> Array<B> {
     }
 }
 
-/// Refuses values on the host of another dtype than an array's.
+/// Refuses host values whose dtype is not that of the array.
 fn check_dtype(op: &'static str, values: DType, dtype: DType) -> Result<()> {
     match values == dtype {
         true => Ok(()),
@@ -87,7 +87,7 @@ fn check_dtype(op: &'static str, values: DType, dtype: DType) -> Result<()> {
     }
 }
 
-/// Refuses another number of values than the shape has.
+/// Refuses a number of values that is not the size of the shape.
 fn check_len(op: &'static str, len: usize, shape: &Shape) -> Result<()> {
     if len == shape.size() {
         return Ok(());

@@ -81,7 +81,7 @@ impl<B: Backend> Indices<B> {
         Ok(Indices(self.0.with(to)))
     }
 
-    /// The values as floats of `dtype`.
+    /// The values as untracked floats of `dtype` (`torch.Tensor.to`).
     ///
     /// # Errors
     /// An integer dtype.
@@ -102,7 +102,7 @@ impl<B: Backend> Indices<B> {
         self.0.buffer_mut()
     }
 
-    /// The memory with its number.
+    /// The memory with its id.
     pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
         &self.0.memory
     }
@@ -138,8 +138,9 @@ impl<B: Backend> Indices<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// The values as i32, towards zero, without gradient (`tensor.int()` in PyTorch): what a loader gives as floats and a
-    /// model takes as token ids. Values beyond i32 become its ends, NaN 0.
+    /// The values as i32, rounded towards zero, without gradient (`torch.Tensor.int`): turns token ids that a data loader
+    /// delivers as floats into ids for a model. Values outside the range of i32 become its smallest or largest number,
+    /// NaN becomes 0.
     ///
     /// ```
     /// let x = kiln_nn::Tensor::from_slice(&kiln_cpu::Cpu::new(), &[2.0f32, -1.9, f32::NAN], &[3])?;

@@ -1,4 +1,4 @@
-//! Where parameters come from: the builder context and the initialisation schemes, by name.
+//! The context that layers are built with, and initialisation schemes.
 
 mod initializer;
 mod orthogonal;
@@ -8,7 +8,7 @@ pub use initializer::{Fan, Initializer, Nonlinearity, Scaled, Spread};
 use crate::{Backend, DType, Param, Result, Stream, Tensor};
 use kiln_core::Shape;
 
-/// Which initialisation layers use.
+/// The initialisers that layers use for their parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub enum Scheme {
     /// PyTorch's defaults: Linear and convolutions draw weights and biases from U(−1/√fan_in, 1/√fan_in) (its
@@ -26,10 +26,10 @@ pub enum Scheme {
     },
 }
 
-/// What layers are built with: the backend, the dtype, the scheme, and the next random stream.
+/// The context that layers are built with: the backend, the dtype, the scheme, and the next random stream.
 ///
-/// Each parameter and each random layer takes the next stream of the seed, of those that
-/// [belong to this context](kiln_core::philox::spaces::INIT), so a model's initial weights are a pure
+/// Each parameter and each random layer takes the next stream of the seed, from the
+/// [streams reserved for this purpose](kiln_core::philox::spaces::INIT), so a model's initial weights are a pure
 /// function of the seed and the order in which its layers are made.
 #[derive(Clone, Debug)]
 pub struct Init<B: Backend> {
@@ -41,7 +41,7 @@ pub struct Init<B: Backend> {
 }
 
 impl<B: Backend> Init<B> {
-    /// A context of f32 and PyTorch's defaults.
+    /// A context for f32 parameters with PyTorch's default initialisation ([`Scheme::Torch`]).
     pub fn new(backend: &B, seed: u64) -> Self {
         Init {
             backend: backend.clone(),
@@ -52,13 +52,13 @@ impl<B: Backend> Init<B> {
         }
     }
 
-    /// Sets the dtype of the parameters.
+    /// Sets the dtype of the parameters; f32 by default.
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
     }
 
-    /// Sets the scheme.
+    /// Sets the scheme; [`Scheme::Torch`] by default.
     pub fn scheme(mut self, scheme: Scheme) -> Self {
         self.scheme = scheme;
         self
@@ -79,7 +79,7 @@ impl<B: Backend> Init<B> {
         self.dtype
     }
 
-    /// The dtype of statistics: f64 with f64, else f32.
+    /// The dtype of statistics, such as running means: f64 for f64 parameters, else f32.
     pub fn state_dtype(&self) -> DType {
         if self.dtype == DType::F64 {
             DType::F64
@@ -166,7 +166,7 @@ impl<B: Backend> Init<B> {
         Ok(Param::new(self.tensor(&[count, dim], &initializer)?))
     }
 
-    /// A parameter of one value, such as the scale of a norm. Takes no stream.
+    /// A parameter whose elements are all `value`, such as the scale of a norm. Takes no stream.
     ///
     /// # Errors
     /// A shape that overflows, memory.

@@ -1,6 +1,6 @@
 //! Tensors with gradients, layers, losses and optimizers, generic over a backend.
 //!
-//! Everything here says `B: Backend` and nothing more; no backend is named.
+//! Generic items have the one bound `B: Backend`; no backend is named.
 //!
 //! ```
 //! use kiln_cpu::Cpu;
@@ -49,7 +49,7 @@
 //! # }
 //! ```
 
-// The derive macro names this crate by its outside name, here too.
+// The derive macro writes paths that begin with `kiln_nn`, inside of this crate too.
 extern crate self as kiln_nn;
 
 mod array;
@@ -83,5 +83,5 @@ pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
-/// Makes a [`Module`] of a struct whose fields are modules, by implementing [`Walkable`].
+/// Implements [`Walkable`], and by it [`Module`], for a struct whose fields are modules.
 pub use kiln_derive::Module;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A buffer with a number of its own. The number is never given again, an address may be.
+/// A buffer with a unique id. Unlike an address, an id is never used again.
 pub(crate) struct Memory<Buf> {
     id: u64,
     buffer: Buf,
@@ -30,7 +30,8 @@ impl<Buf> Deref for Memory<Buf> {
     }
 }
 
-/// The buffer for writing in place. When others share it they keep the old values: `memory` moves to a copy.
+/// The buffer of `memory` for writing in place. If others share it, `memory` first moves to a copy and they keep the old
+/// values.
 pub(crate) fn own<'a, B: Backend>(backend: &B, memory: &'a mut Arc<Memory<B::Buffer>>) -> Result<&'a mut B::Buffer> {
     if Arc::get_mut(memory).is_none() {
         let mut copy = backend.alloc(memory.dtype(), memory.len())?;

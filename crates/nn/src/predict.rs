@@ -1,4 +1,4 @@
-//! Forward passes without gradients, a part of the batch at a time.
+//! Forward passes without gradients, over parts of the samples.
 
 use crate::module::{Entry, Module, Walk};
 use crate::{Indices, Tensor, no_grad};
@@ -13,10 +13,10 @@ pub trait Samples<B: Backend>: Sized + Send + Sync {
     fn backend(&self) -> &B;
     /// The dimensions.
     fn shape(&self) -> &Shape;
-    /// `length` samples from `start` on.
+    /// The samples `start..start + length`.
     ///
     /// # Errors
-    /// Samples that are not there, memory.
+    /// A range that ends beyond the last sample, memory.
     fn part(&self, start: usize, length: usize) -> Result<Self>;
 }
 
@@ -48,8 +48,8 @@ impl<B: Backend> Samples<B> for Indices<B> {
 /// to `[N, …]`.
 ///
 /// On the CPU the parts are shared out among threads, each of which takes its part from the first layer to the last: what a
-/// layer writes is still in the thread's cache when the next one reads it. Small nets are fastest with parts of which one
-/// activation is some hundred KiB. Results depend on `batch_size` by rounding, never on the number of threads.
+/// layer writes is still in the thread's cache when the next one reads it. Small networks are fastest with parts whose
+/// activations take a few hundred KiB each. Results depend on `batch_size` by rounding, never on the number of threads.
 ///
 /// # Errors
 /// A `model` with a layer in training mode ([`Module::eval`] comes first), a `batch_size` of 0, an `x` without dimensions, an

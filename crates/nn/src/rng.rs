@@ -1,8 +1,8 @@
-//! Where random numbers come from: a generator for those that a user draws, and the streams of layers and parameters.
+//! Random numbers: a generator for tensors that a user draws, and the streams of layers and parameters.
 
 use kiln_core::philox::{Key, spaces};
 
-/// Streams of [`spaces::RNG`], counted in bits.
+/// The number of streams of [`spaces::RNG`], as a power of two.
 const STREAMS: u32 = 28;
 
 /// A generator of random tensors (`torch.Generator`): each draw takes the next numbers of its seed.
@@ -20,9 +20,9 @@ const STREAMS: u32 = 28;
 /// # }
 /// ```
 ///
-/// A number is a pure function of the seed, how many draws were made before, and the element: the same on every device and for
-/// any number of threads. Generators of one seed draw the same; none draws what [`Init`](crate::Init), random layers or the data
-/// loader do with that seed ([`spaces`]).
+/// A number is a pure function of the seed, the number of draws before, and the element: the same on every device and for any
+/// number of threads. Generators of one seed draw the same numbers, which are independent of those that [`Init`](crate::Init),
+/// random layers and the data loader draw with that seed ([`spaces`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     seed: u64,
@@ -35,7 +35,7 @@ impl Rng {
         Rng::at(seed, 0)
     }
 
-    /// The generator of `seed` after `position` draws: how a saved one goes on.
+    /// The generator of `seed` after `position` draws, to continue a saved one.
     pub const fn at(seed: u64, position: u64) -> Self {
         Rng { seed, position }
     }
@@ -45,12 +45,12 @@ impl Rng {
         self.seed
     }
 
-    /// How many draws were made.
+    /// The number of draws so far.
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Takes the numbers of the next draw: what it fills its tensor from. After 2⁶⁰ draws they begin again.
+    /// Takes the key of the next draw, which gives the numbers of one tensor. After 2⁶⁰ draws the keys repeat.
     pub fn next_key(&mut self) -> Key {
         let at = self.position;
         self.position = at.wrapping_add(1);
@@ -73,7 +73,7 @@ impl Stream {
         Stream { seed, number }
     }
 
-    /// Its numbers at a step.
+    /// The key of the stream's numbers at a step.
     pub(crate) fn key(self, step: u32) -> Key {
         Key::new(self.seed, self.number, step)
     }

@@ -1,4 +1,4 @@
-//! The memory that outlives a step, as captured steps compare it.
+//! Identification of the memory that outlives a training step, by which captured steps see that it has moved.
 
 use crate::memory::Memory;
 use crate::module::{Counter, Entry, Module, State, Walk};
@@ -6,13 +6,13 @@ use crate::{Indices, Tensor};
 use kiln_core::Backend;
 use std::sync::Arc;
 
-/// The memory of everything that a step reads and writes from one run to the next: parameters, buffers, optimizer state,
-/// input slots.
+/// The identity of all memory that a training step reads or writes and that outlives it: parameters, buffers, optimizer state,
+/// input tensors.
 ///
 /// A captured step ([`Runtime::capture`](kiln_core::Runtime::capture)) repeats on the same memory. It may be replayed
-/// while a snapshot is [`fixed`](StorageSnapshot::fixed) and equals that after its capture: values written in place stay where
-/// they are, values that something shares (a [`StateDict`](crate::module::StateDict) that is still held) move to a copy
-/// when they are next written.
+/// while a new snapshot is [`fixed`](StorageSnapshot::fixed) and equals the one taken after its capture. Values written
+/// in place do not move, but values that something else shares (such as a [`StateDict`](crate::module::StateDict) that is
+/// still held) move to a copy when they are next written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageSnapshot {
     ids: Vec<u64>,
@@ -20,18 +20,18 @@ pub struct StorageSnapshot {
 }
 
 impl StorageSnapshot {
-    /// Of nothing yet.
+    /// A snapshot of no memory, to which memory is added.
     pub fn new() -> Self {
         StorageSnapshot::default()
     }
 
-    /// True if nothing shares a value that a step writes: then writing does not move it.
+    /// True if nothing else shares memory that a step writes, so that writing does not move it.
     pub fn fixed(&self) -> bool {
         !self.shared
     }
 
-    /// Adds the parameters, buffers and counters of `module`. Those that train and those that a forward pass may change
-    /// count as written.
+    /// Adds the parameters, buffers, counters and modes of `module`. Trainable parameters, buffers and counters count as
+    /// written by the step.
     pub fn module<B: Backend>(&mut self, module: &(impl Module<B> + ?Sized)) {
         module.walk(&mut Walk::new(&mut |_, entry| match entry {
             Entry::Param(p) if p.is_trainable() => self.tensor(p.tensor()),
@@ -42,12 +42,12 @@ impl StorageSnapshot {
         }));
     }
 
-    /// Adds a tensor that is written.
+    /// Adds a tensor that the step writes.
     pub fn tensor<B: Backend>(&mut self, tensor: &Tensor<B>) {
         self.memory(tensor.memory());
     }
 
-    /// Adds an integer tensor that is written.
+    /// Adds an integer tensor that the step writes.
     pub fn indices<B: Backend>(&mut self, indices: &Indices<B>) {
         self.memory(indices.memory());
     }
@@ -61,7 +61,7 @@ impl StorageSnapshot {
         counter.with(|indices| self.indices(indices));
     }
 
-    /// Adds anything else that must be what it was.
+    /// Adds numbers that must be equal for a replay.
     pub(crate) fn numbers(&mut self, numbers: &[u64]) {
         self.ids.extend(numbers);
     }

@@ -1,5 +1,5 @@
-//! The differentiable tensor, the op that made it and the rule that differentiates the op. A tensor holds its op, the op its
-//! rule, and a rule's gradients are tensors, so the three types are one file.
+//! The differentiable tensor, the node of the op that made it and the rule that differentiates the op. A tensor holds a
+//! node, the node a rule, and a rule's gradients are tensors, so the three types are one file.
 
 mod drop;
 mod values;
@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A contiguous row-major tensor of floats on backend `B`.
 ///
-/// Cloning shares the memory. A tensor computed from one that requires a gradient is tracked: it remembers how, and
-/// [`Tensor::backward`] follows that memory back.
+/// Cloning shares the memory. A tensor computed from one that requires a gradient is tracked: it holds the graph of the
+/// ops that made it, which [`Tensor::backward`] follows back.
 pub struct Tensor<B: Backend> {
     array: Array<B>,
     node: Option<Arc<Node<B>>>,
@@ -40,7 +40,7 @@ impl<B: Backend> AsRef<Tensor<B>> for Tensor<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// An untracked tensor over a buffer an op has filled.
+    /// An untracked tensor over a buffer that an op has filled.
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
         Tensor::new(Array::new(backend, buffer, shape), None)
     }
@@ -50,13 +50,13 @@ impl<B: Backend> Tensor<B> {
         Tensor { array, node }
     }
 
-    /// The same memory under a shape of equal size and another place in the graph.
+    /// The same memory under a shape of equal size, with another node of the graph.
     pub(crate) fn with(&self, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
         Tensor::new(self.array.with(shape), node)
     }
 
-    /// Finishes an op: tracks `self` if gradients are on and any input is tracked, with the rule that `rule` makes.
-    /// The rule is only made when it is needed, so saved tensors cost nothing in evaluation.
+    /// Finishes an op with the result `self`: tracks it if gradients are on and any input is tracked, with the rule that `rule`
+    /// makes. The rule is made only then, so tensors saved for the gradient cost nothing in evaluation.
     pub(crate) fn record<R: Rule<B>>(
         self,
         op: &'static str,
@@ -80,7 +80,7 @@ impl<B: Backend> Tensor<B> {
         &self.array.backend
     }
 
-    /// True if the backend computes `op` in this dtype: a fused op that it does not have is composed of others.
+    /// True if the backend computes `op` in this dtype; a fused op that it does not have is composed of others.
     pub(crate) fn has_op(&self, op: Op) -> bool {
         self.backend().supports(op, self.dtype())
     }
@@ -105,22 +105,22 @@ impl<B: Backend> Tensor<B> {
         self.shape().rank()
     }
 
-    /// A leaf over the same memory: gradients are computed with respect to it.
+    /// A leaf over the same memory, with respect to which gradients are computed (`torch.Tensor.requires_grad_`).
     pub fn requires_grad(&self) -> Self {
         self.with(*self.shape(), Some(Node::leaf()))
     }
 
-    /// The same memory outside of any graph.
+    /// An untracked tensor over the same memory (`torch.Tensor.detach`).
     pub fn detach(&self) -> Self {
         self.with(*self.shape(), None)
     }
 
-    /// True if a gradient can flow through this tensor.
+    /// True if a gradient can flow through this tensor (`requires_grad` in PyTorch).
     pub fn is_tracked(&self) -> bool {
         self.node.is_some()
     }
 
-    /// The node that gradients of this tensor are filed under; `None` when it is not tracked.
+    /// The id under which [`Gradients`](crate::Gradients) holds the gradient of this tensor; `None` when it is not tracked.
     pub fn id(&self) -> Option<NodeId> {
         self.node.as_ref().map(|n| n.id())
     }
@@ -134,7 +134,7 @@ impl<B: Backend> Tensor<B> {
         &self.array.memory
     }
 
-    /// The memory with its number.
+    /// The memory with its id.
     pub(crate) fn memory(&self) -> &Arc<Memory<B::Buffer>> {
         &self.array.memory
     }
@@ -144,7 +144,7 @@ impl<B: Backend> Tensor<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u64);
 
-/// How gradients pass through one op.
+/// The backward function of an op (`backward` of a `torch.autograd.Function`).
 pub trait Rule<B: Backend>: Send + Sync + 'static {
     /// The gradients of the op's inputs, in the order they were recorded, each of the shape and dtype of its input or of the
     /// [`part`](Rule::part) of it that was read. `None` where no gradient flows, or where [`RuleContext::needs`] says that none
@@ -154,8 +154,8 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
     /// [`is_grad_enabled`](crate::autograd::is_grad_enabled) is false.
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>>;
 
-    /// The part of input `i` that the op reads, if it reads no more: the gradient of the rest is zero, and
-    /// [`backward`](Rule::backward) returns that of the part alone.
+    /// The part of input `i` that the op reads, if it does not read all of it: the gradient of the rest is zero, and
+    /// [`backward`](Rule::backward) returns the gradient of the part alone.
     fn part(&self, i: usize) -> Option<Arc<dyn Part<B>>> {
         let _ = i;
         None
@@ -167,14 +167,14 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
         false
     }
 
-    /// True if the rule begins by setting the gradient to zero where the output is not positive, as a ReLU's does. It
-    /// then leaves that out when [`RuleContext::relu_masked`] says that it is done.
+    /// True if the rule begins by setting the gradient to zero where the output is not positive, as a ReLU's does. Such a
+    /// rule must skip that if [`RuleContext::relu_masked`] is true.
     fn has_relu_epilogue(&self) -> bool {
         false
     }
 
-    /// True if the rule, of an op of one input, heeds [`RuleContext::masks_relu`]. A ReLU's output that nothing else reads
-    /// is then not kept for the ReLU.
+    /// True if the rule, of an op of one input, obeys [`RuleContext::masks_relu`]. The output of a ReLU that only such ops read
+    /// is not kept for the ReLU's rule.
     fn masks_relu_grad(&self) -> bool {
         false
     }
@@ -189,12 +189,13 @@ pub struct RuleContext<'a, B: Backend> {
     mask: ReluMask,
 }
 
-/// Zeros that a ReLU's rule need not write, because the rule before it has written fewer that stand for them.
+/// The agreement of two successive rules of the backward pass, by which the first one writes a ReLU's zeros into its own,
+/// smaller gradient and the ReLU's rule skips them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReluMask {
-    /// Asked: the gradient of the input is to be zero where the input is not positive.
+    /// This rule must make the gradient of its input zero where the input is not positive.
     pub(crate) masks: bool,
-    /// Known: the gradient of the output is zero where the output is not positive.
+    /// The gradient of this rule's output is already zero where the output is not positive.
     pub(crate) masked: bool,
 }
 
@@ -202,8 +203,8 @@ impl<B: Backend> RuleContext<'_, B> {
     /// The op's output, tracked.
     ///
     /// # Panics
-    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros the gradient [has already](Self::relu_masked): a
-    /// bug in the rule.
+    /// When the rule's `saves_output` is false, or it has a ReLU whose zeros are [already in the
+    /// gradient](Self::relu_masked): a bug in the rule.
     pub fn output(&self) -> &Tensor<B> {
         self.output
             .as_ref()
@@ -215,13 +216,13 @@ impl<B: Backend> RuleContext<'_, B> {
         self.needs.get(i).copied().unwrap_or(false)
     }
 
-    /// True if the gradient of the input must be zero where the input is not positive: a ReLU, which wants nothing
-    /// else, comes next. A pooling sets fewer elements to zero for that than the ReLU would.
+    /// True if the rule must make the gradient of its input zero where the input is not positive, in place of the ReLU's
+    /// rule, which runs next. A pooling has fewer elements to set to zero than the ReLU.
     pub fn masks_relu(&self) -> bool {
         self.mask.masks
     }
 
-    /// True if the gradient is zero already where the output is not positive.
+    /// True if the gradient is already zero where the output is not positive.
     pub fn relu_masked(&self) -> bool {
         self.mask.masked
     }
@@ -235,8 +236,8 @@ pub(crate) struct Saved<B: Backend> {
     output: Option<Output<B>>,
 }
 
-/// An op's output, as long as a rule may ask for it: a ReLU's is held only once something reads it whose rule does not
-/// write the ReLU's zeros. Until then those who can read it hold it themselves.
+/// An op's output, kept for its rule. A ReLU's output is at first only a weak reference: it is held once an op reads it whose
+/// rule does not write the ReLU's zeros.
 struct Output<B: Backend> {
     backend: B,
     shape: Shape,
@@ -278,7 +279,7 @@ impl<B: Backend> Output<B> {
 pub struct Node<B: Backend> {
     id: NodeId,
     op: &'static str,
-    /// Where the op was recorded, on a backend that watches.
+    /// The number of the observer's scope in which the op was recorded, if a profile was in progress.
     scope: u32,
     leaf: bool,
     saved: Mutex<Option<Arc<Saved<B>>>>,
@@ -342,14 +343,14 @@ impl<B: Backend> Node<B> {
         self.saved(true).is_some_and(|saved| saved.rule.has_relu_epilogue())
     }
 
-    /// Keeps the output for the op's rule, if it wants it, whoever drops it.
+    /// Keeps the output's memory for the op's rule, if the rule reads it, even when every tensor over it is dropped.
     pub(crate) fn hold_output(&self) {
         if let Some(output) = self.saved(true).as_ref().and_then(|saved| saved.output.as_ref()) {
             output.hold();
         }
     }
 
-    /// Runs a part of the op's gradient, of which a profile in progress is told.
+    /// Runs a part of the op's backward pass `f`, reported to a profile in progress.
     pub(crate) fn instrumented<R>(&self, backend: &B, f: impl FnOnce() -> R) -> R {
         let Some(observer) = backend.observer() else {
             return f();
@@ -362,7 +363,7 @@ impl<B: Backend> Node<B> {
     }
 
     pub(crate) fn saved(&self, keep: bool) -> Option<Arc<Saved<B>>> {
-        // The lock only guards the swap, so a panic elsewhere cannot have left it half-done.
+        // The lock is held only during the exchange, so a panic cannot have left the value half-changed.
         let mut saved = self.saved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if keep { saved.clone() } else { saved.take() }
     }
@@ -400,7 +401,8 @@ impl<B: Backend> Saved<B> {
     }
 }
 
-/// A node owns its inputs, so a chain of a million ops would drop a million frames deep; this takes it apart in a loop.
+/// A node owns its inputs, so dropping a chain of a million ops recursively would need a million stack frames; this drops
+/// it in a loop.
 impl<B: Backend> Drop for Node<B> {
     fn drop(&mut self) {
         if let Some(saved) = self.saved(false) {
@@ -409,28 +411,30 @@ impl<B: Backend> Drop for Node<B> {
     }
 }
 
-/// Where in a tensor the gradient of an op that reads only a part of it belongs; everywhere else it is zero.
+/// The part of a tensor that an op reads: the gradient of the op belongs there, and the gradient of the rest is zero.
 ///
-/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The engine adds it to the one gradient of
-/// the whole, so what `n` pieces cost together grows with their elements, not with `n` times those of the whole.
+/// A rule that names a part ([`Rule::part`]) returns a gradient of the part's shape. The backward pass adds it to the one
+/// gradient of the whole tensor, so the cost of `n` parts is proportional to their elements, not to `n` times those of
+/// the whole.
 pub trait Part<B: Backend>: Send + Sync + 'static {
-    /// The shape of the whole.
+    /// The shape of the whole tensor.
     fn whole(&self) -> Shape;
 
-    /// An axis and the range of its entries that the part lies within. `None` where the part may meet an element more than
-    /// once, as an index may.
+    /// An axis and a range of its entries that contains the part. `None` if the part may name an element more than
+    /// once, as an index tensor may.
     fn within(&self) -> Option<(usize, Range<usize>)>;
 
-    /// Adds `grad` to the part of `whole`, in place. When the part is `zero`, as it always is at first, it may be overwritten
-    /// if there is a range that it is [`within`](Part::within).
+    /// Adds `grad` to the part of `whole`, in place. `zero` is true if nothing was added to the part before; a part with
+    /// a range ([`within`](Part::within)) must then be overwritten, because a part as large as the whole is given
+    /// uninitialised memory.
     ///
     /// # Errors
-    /// Memory, the device.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
     fn add(&self, grad: &Tensor<B>, whole: &mut B::Buffer, zero: bool) -> Result<()>;
 
-    /// The part of a tensor of the whole's shape, by a differentiable op.
+    /// Reads this part of a tensor of the whole's shape, by a differentiable op.
     ///
     /// # Errors
-    /// Memory, the device.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), an error of the device.
     fn of(&self, whole: &Tensor<B>) -> Result<Tensor<B>>;
 }

@@ -1,9 +1,8 @@
 //! Forward passes layer by layer: errors that name the layer, traces for `kiln summary`, scopes for a profile.
 //!
-//! Everything that has a forward pass runs it inside of a [`scope`]; [`Layer::forward`](crate::Layer::forward) does so by
-//! itself. A module does not know the field that keeps it, so names are looked up in the walk over the fields of the
-//! modules around it: for an error when there is one, and once for each outermost pass while somebody looks on. Otherwise
-//! no name is made.
+//! Every forward pass runs inside of a [`scope`]; [`Layer::forward`](crate::Layer::forward) opens one. A module does not know
+//! the field that keeps it, so names are found by a walk over the fields of the modules around it: when there is an error,
+//! and once for each outermost pass while a trace or a profile is on. Otherwise no name is made.
 
 use crate::module::{Module, Walk};
 use crate::predict::Samples;
@@ -19,9 +18,9 @@ pub struct LayerCall {
     pub path: String,
     /// The layer's type: `Conv2d`.
     pub kind: &'static str,
-    /// The number of layers that it is inside of.
+    /// The number of layers around this one.
     pub depth: usize,
-    /// True if it called layers of its own.
+    /// True if the layer called inner layers.
     pub container: bool,
     /// Shape of the input.
     pub input: Shape,
@@ -39,7 +38,7 @@ pub struct LayerCall {
 #[derive(Default)]
 struct Tracer {
     calls: Vec<LayerCall>,
-    /// True if outputs are looked at.
+    /// True if outputs are checked for NaN and infinity.
     looks: bool,
     /// The first call whose output was not finite.
     bad: Option<usize>,
@@ -47,19 +46,19 @@ struct Tracer {
 
 /// A forward pass in progress.
 struct Open {
-    /// Its module's path in the outermost one, which has none itself.
+    /// The path of its module in the outermost module, whose own path is empty.
     path: String,
     /// The number of calls of each module so far.
     called: HashMap<ModuleId, usize>,
 }
 
-/// The forward passes of this thread while somebody looks on.
+/// The forward passes of this thread while a trace or a profile is on.
 #[derive(Default)]
 struct State {
     tracer: Option<Tracer>,
-    /// The paths of all modules in the outermost one. Those without a size may share one address.
+    /// The paths of all modules in the outermost one. Modules of size zero may share one address and so one id.
     paths: HashMap<ModuleId, Vec<String>>,
-    /// From the outermost to the innermost.
+    /// The passes in progress, from the outermost to the innermost.
     open: Vec<Open>,
 }
 
@@ -70,14 +69,15 @@ thread_local! {
 }
 
 /// Runs `f` and reports every layer that it called on this thread, outer layers before inner. The outermost module, which
-/// `f` calls itself, has no name and is not reported. A trace inside of a trace takes the calls for itself.
+/// `f` calls itself, has no name and is not reported. The calls of a trace inside of a trace are reported by the inner
+/// one only.
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
     let (result, tracer) = traced(Tracer::default(), f);
     (result, tracer.calls)
 }
 
-/// Runs `f` and finds the first layer, of those that it called as [`trace`] has it, to give a value that is NaN or infinite.
-/// An inner layer comes before the outer one that it belongs to. Every output is waited for: this is slow.
+/// Runs `f` and returns the first of the layers that [`trace`] would report whose output has a NaN or infinite value.
+/// An inner layer comes before the outer one that it belongs to. This is slow: it waits for every output.
 pub fn first_non_finite<R>(f: impl FnOnce() -> R) -> (R, Option<LayerCall>) {
     let looking = Tracer {
         looks: true,
@@ -114,9 +114,9 @@ pub(crate) fn is_on() -> bool {
     ON.get()
 }
 
-/// Runs `body`, the forward pass of `module` on `x`: how modules that are no [`Layer`](crate::Layer), because they take
-/// something else than one tensor, name their layers in errors, traces and profiles. Of several inputs, `x` is the one
-/// whose shape is shown.
+/// Runs `body`, the forward pass of `module` on `x`, so that errors, traces and profiles name its layers. For modules
+/// that are no [`Layer`](crate::Layer) because their input is not one tensor. Of several inputs, `x` is the one whose
+/// shape is shown.
 ///
 /// ```
 /// # use kiln_nn::{Backend, Layer, Module, Result, Tensor, layers::Linear, trace};
@@ -143,8 +143,8 @@ pub fn scope<B: Backend, M: Module<B> + ?Sized>(
     run(module, None, x, |_, _| 0, body)
 }
 
-/// As [`scope`], with the operations of the module itself by the shapes of input and output. Where `with` is given, another
-/// module runs with this one as one layer of that type.
+/// As [`scope`], where `flops` gives the floating-point operations of the module itself from the shapes of input and output. If
+/// `with` is given, `module` and that other module run as one layer of the given type.
 #[inline]
 pub(crate) fn run<B: Backend, M: Module<B> + ?Sized>(
     module: &M,
@@ -163,7 +163,7 @@ pub(crate) fn run<B: Backend, M: Module<B> + ?Sized>(
     })
 }
 
-/// The modules that run, and what they are called.
+/// The ids of the modules that run as one layer, and the name of its type.
 #[cold]
 fn identity<B: Backend, M: Module<B> + ?Sized>(
     module: &M,
@@ -184,9 +184,9 @@ fn paths<B: Backend, M: Module<B> + ?Sized>(module: &M) -> HashMap<ModuleId, Vec
     paths
 }
 
-/// The path of `ids` in a module, by the paths in it that belong to each; `kind` for what it does not have, such as a layer that
-/// a forward pass has just made. Of several without a size at one address those fewest levels down come first, in the order
-/// of the walk, and `turn` tells which of them is meant.
+/// The path of the modules `ids` in a module, from the `paths` that each id has in it; `kind` if an id has none, such as
+/// a layer made inside of the forward pass. Modules of size zero may share an id: they are sorted by depth, then in the
+/// order of the walk, and `turn` selects one.
 fn path_of(
     ids: &[ModuleId],
     kind: &str,
@@ -203,14 +203,14 @@ fn path_of(
     found.map_or_else(|| kind.to_string(), |paths| paths.join("+"))
 }
 
-/// The path of what an error has left in the module that it reaches.
+/// The path in `module` of the modules `left` that an error came from; `kind` if they are not found.
 #[cold]
 fn field<B: Backend, M: Module<B> + ?Sized>(module: &M, left: &[ModuleId], kind: &str) -> String {
     let paths = paths(module);
     path_of(left, kind, |id| paths.get(&id).cloned().unwrap_or_default(), |_| 0)
 }
 
-/// Runs a forward pass and tells whoever looks on, if it has a name: the outermost has none.
+/// Runs a forward pass and reports it to the trace and the profile, unless it is the outermost, which has no name.
 #[cold]
 fn observed<B: Backend, M: Module<B> + ?Sized>(
     module: &M,
@@ -219,7 +219,7 @@ fn observed<B: Backend, M: Module<B> + ?Sized>(
     flops: impl FnOnce(&Shape, &Shape) -> u64,
     body: impl FnOnce() -> Result<Tensor<B>>,
 ) -> Result<Tensor<B>> {
-    /// Closes the pass, also when it panics.
+    /// Ends the pass when dropped, also by a panic.
     struct Close;
     impl Drop for Close {
         fn drop(&mut self) {
@@ -267,7 +267,7 @@ impl State {
         });
     }
 
-    /// Opens the pass of a layer: its path in its caller, and its place in the trace if there is one.
+    /// Opens the pass of a layer; returns its path in its caller, and its index in the trace if there is one.
     fn begin(&mut self, ids: &[ModuleId], kind: &'static str) -> (String, Option<usize>) {
         let depth = self.open.len() - 1;
         let (paths, caller) = (&self.paths, &mut self.open[depth]);
@@ -305,7 +305,7 @@ impl State {
     }
 }
 
-/// The rest of a path behind that of a module around it.
+/// The rest of `path` after `around`, the path of a module around it.
 fn relative(path: &str, around: &str) -> Option<String> {
     match around {
         "" => Some(path.to_string()),
@@ -313,8 +313,8 @@ fn relative(path: &str, around: &str) -> Option<String> {
     }
 }
 
-/// Completes the entry of a layer in the trace, or drops it with those inside if the layer has failed. `of` gives parameters and
-/// operations, from the operations of the layers inside.
+/// Completes the entry of a layer in the trace, or removes it with those of its inner layers if the layer has failed.
+/// `of` gives parameters and operations, from the output and the operations of the inner layers.
 fn report<B: Backend>(
     index: usize,
     input: &Shape,
@@ -322,7 +322,7 @@ fn report<B: Backend>(
     of: impl FnOnce(&Tensor<B>, u64) -> (usize, u64),
 ) {
     let looks = STATE.with_borrow(|state| state.tracer.as_ref().is_some_and(|t| t.looks && t.bad.is_none()));
-    // A device that fails here fails again where the result is read, and says so there.
+    // A device that fails here fails again where the result is read, and the error is reported there.
     let bad = looks && y.is_ok_and(|y| !is_finite(y).unwrap_or(true));
     STATE.with_borrow_mut(|state| {
         let Some(tracer) = &mut state.tracer else { return };
@@ -343,7 +343,7 @@ fn report<B: Backend>(
     });
 }
 
-/// True if every value is finite: the largest magnitude tells, and it is found on the device.
+/// True if every value is finite, by the largest magnitude, which the device computes.
 fn is_finite<B: Backend>(y: &Tensor<B>) -> Result<bool> {
     if y.size() == 0 {
         return Ok(true);

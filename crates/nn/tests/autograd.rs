@@ -1,4 +1,4 @@
-//! The engine: accumulation, freeing, gradients of gradients, and what it refuses.
+//! The backward pass: accumulation, freeing of the graph, gradients of gradients, and errors.
 
 use kiln_core::Runtime;
 use kiln_core::ops::Window;
@@ -27,7 +27,7 @@ fn a_tensor_used_twice_gets_the_sum() -> Result<()> {
     Ok(())
 }
 
-/// Addition returns one gradient for both inputs; adding to it in place must not change the other's.
+/// Addition returns one gradient tensor for both inputs; adding to one input's gradient in place must not change the other's.
 #[test]
 fn a_gradient_given_to_two_inputs_is_not_shared() -> Result<()> {
     let (a, b) = (leaf(&[1.0]), leaf(&[2.0]));
@@ -117,7 +117,7 @@ fn a_long_chain_comes_apart_without_recursion() -> Result<()> {
     Ok(())
 }
 
-/// At the end of a thread its thread-locals are dropped one after the other, in an order that nobody chooses.
+/// At the end of a thread its thread-locals are dropped one after the other, in an unspecified order.
 #[test]
 fn a_long_chain_comes_apart_at_the_end_of_a_thread() {
     thread_local! {
@@ -160,15 +160,15 @@ fn updating_in_place_leaves_other_holders_alone() -> Result<()> {
     Ok(())
 }
 
-/// A pooling behind a rectifier writes the rectifier's zeros itself. Asking for the gradient between the two keeps it from
-/// doing so, and every other number must be the same.
+/// A pooling after a ReLU writes the ReLU's zeros itself, unless the gradient between the two is asked for. Every other
+/// gradient must be the same both ways.
 #[test]
 fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
     let cpu = Cpu::poisoned();
     let (shape, window) = ([2, 6, 5, 3], Window::new([3, 2]).stride([2, 1]));
     let coarse: Vec<f32> = (0..180).map(|i| ((i * 37 % 11) as f32 - 7.0) / 2.0).collect();
     let x = T::from_slice(&cpu, &coarse, &shape)?.requires_grad();
-    // What else reads the rectified values, before or behind the pooling, has a gradient that is not zero where they are.
+    // Another reader of the ReLU's output, before or after the pooling, has a gradient that is not zero where the output is.
     let loss = |other: Option<bool>| -> Result<(T, T)> {
         let y = x.relu()?;
         let before = y.square()?.add(&y)?;
@@ -198,7 +198,7 @@ fn a_rectifier_before_a_pooling_gets_its_zeros_from_it() -> Result<()> {
     Ok(())
 }
 
-/// What only a pooling reads is given back before the backward pass, and gradients of gradients do not miss it.
+/// A ReLU's output that only a pooling reads is freed before the backward pass, and gradients of gradients do not need it.
 #[test]
 fn the_output_of_a_relu_before_a_pooling_is_not_kept() -> Result<()> {
     let cpu = Cpu::poisoned();

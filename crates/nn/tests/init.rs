@@ -19,7 +19,7 @@ fn moments(v: &[f64]) -> (f64, f64) {
 
 #[test]
 fn named_initializers_have_their_moments() {
-    // A kernel [64, 3, 3, 32]: fan_in 288, fan_out 576. 18,432 values: the deviation of the mean is std/136, that of
+    // A kernel [64, 3, 3, 32]: fan_in 288, fan_out 576. For 18,432 values the standard error of the mean is std/136, that of
     // the standard deviation at most std/136.
     let shape = [64, 3, 3, 32];
     let (fan_in, fan_mean) = (288f64, 432f64);
@@ -217,7 +217,7 @@ fn weights_are_a_function_of_seed_and_order() {
     assert_ne!(values(1)[0], values(1)[1], "each layer has a stream of its own");
 }
 
-/// One seed, and no number twice: parameters in turn, a user's tensors in turn.
+/// With one seed, no two parameters and no two tensors of a user's generator have the same numbers.
 #[test]
 fn users_draw_what_parameters_do_not() -> Result<(), Error> {
     let cpu = Cpu::poisoned();
@@ -234,7 +234,7 @@ fn users_draw_what_parameters_do_not() -> Result<(), Error> {
     for (i, a) in drawn.iter().enumerate() {
         assert!(drawn[..i].iter().all(|b| a.iter().all(|x| !b.contains(x))), "{i}");
     }
-    // Where a generator stands is all there is to save.
+    // Seed and position are the whole state of a generator.
     assert_eq!((rng.seed(), rng.position()), (0, 4));
     let mut again = Rng::at(0, 2);
     assert_eq!(
@@ -249,7 +249,7 @@ fn users_draw_what_parameters_do_not() -> Result<(), Error> {
     Ok(())
 }
 
-/// Wherever they stand, generators keep to their own streams.
+/// Generators at any position use only the streams that are reserved for them.
 #[test]
 fn generators_stay_in_their_space() {
     for position in [0, 1, (1 << 32) - 1, 1 << 32, (1 << 60) - 1, 1 << 60, u64::MAX] {

@@ -1,4 +1,4 @@
-//! Layers: shapes, gradients of every parameter, agreement with PyTorch, bad input.
+//! Layers: shapes, gradients of every parameter, agreement with PyTorch, refusal of bad input.
 
 use kiln_core::ops::Activation;
 use kiln_cpu::Cpu;
@@ -14,7 +14,7 @@ fn random(cpu: &Cpu, shape: &[usize], seed: u64) -> Tensor<Cpu> {
 /// A layer, the shape of an input, and that of its output.
 type Case = (Box<dyn Layer<Cpu>>, Vec<usize>, Vec<usize>);
 
-/// Every layer.
+/// A case of every layer.
 fn layers(init: &mut Init<Cpu>) -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     let mut add = |layer: Box<dyn Layer<Cpu>>, x: &[usize], y: &[usize]| all.push((layer, x.to_vec(), y.to_vec()));
@@ -126,7 +126,7 @@ fn every_parameter_of_every_layer_gets_a_gradient() {
         let x = random(&cpu, &input, i as u64).requires_grad();
         let y = layer.forward(&x).unwrap_or_else(|e| panic!("{}: {e}", layer.kind()));
         assert_eq!(y.shape().dims(), output, "{}", layer.kind());
-        // Weighted, so that the gradient of a norm does not cancel.
+        // A weighted sum: the gradient of the plain sum of a norm's outputs is zero.
         let loss = y
             .mul(&random(&cpu, &output, 1000 + i as u64))
             .unwrap()
@@ -150,7 +150,7 @@ fn every_parameter_of_every_layer_gets_a_gradient() {
     }
 }
 
-/// The slopes of Σ weights·y along every value of one entry of the layer's dictionary, by central differences.
+/// The derivatives of Σ weights·y with respect to every value of one entry of the layer's dictionary, by central differences.
 fn slopes(
     layer: &mut dyn Layer<Cpu>,
     start: &StateDict<Cpu>,
@@ -238,7 +238,7 @@ fn embeddings_look_up_and_learn() {
     let cpu = Cpu::poisoned();
     let made = || Embedding::new(&mut Init::new(&cpu, 1), 5, 3).unwrap();
     let embedding = made().padding_id(2).unwrap();
-    // The row is zero, the others are what they were.
+    // The padding row is zero, the others are unchanged.
     let (plain, padded) = (made().weight.to_vec::<f32>(), embedding.weight.to_vec::<f32>());
     let (mut plain, padded) = (plain.unwrap(), padded.unwrap());
     plain[6..9].fill(0.0);
@@ -296,7 +296,7 @@ fn a_network_of_pytorch_gives_its_outputs() {
         .push(Linear::new(init, 64, 5).unwrap())
         .push(LayerNorm::new(init, &[5]).unwrap())
         .push(Gelu);
-    // Parameters alone; the statistics are the outcome of one training pass, as they were in PyTorch.
+    // Only parameters are loaded; the statistics must come out of one training pass as they did in PyTorch.
     let mut parameters = dict.clone();
     let statistics = ["1.running_mean", "1.running_var", "1.num_batches_tracked"];
     let outcome = statistics.map(|n| parameters.remove(n).unwrap());
@@ -395,7 +395,7 @@ fn dropout_resumes_where_it_was() {
     }
 }
 
-/// What a builder refuses: the op and the argument.
+/// The op and the argument that the error of a builder names.
 fn refused<T>(made: kiln_nn::Result<T>) -> (&'static str, &'static str) {
     match made.err() {
         Some(Error::InvalidArgument { op, argument, .. }) => (op, argument),
@@ -461,7 +461,7 @@ fn builders_refuse_what_cannot_work() {
     assert!(Conv2d::new(init, usize::MAX, 2, 3).is_err());
 }
 
-/// A layer with the shape of an input that it does not take.
+/// A layer with the shape of an input that it refuses.
 type Misfit = (Box<dyn Layer<Cpu>>, &'static [usize]);
 
 #[test]

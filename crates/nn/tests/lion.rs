@@ -1,4 +1,4 @@
-//! Lion, which no backend fuses, against its formula.
+//! Lion, for which no backend has a fused op, compared with its formula.
 
 use kiln_cpu::Cpu;
 use kiln_nn::optim::Lion;
@@ -18,7 +18,7 @@ fn gradient(step: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Ten steps of a rate that changes, in `dtype`.
+/// The parameter after ten steps with a changing learning rate, in `dtype`.
 fn steps<B: Backend>(backend: &B, dtype: DType) -> Vec<f64> {
     let tensor = |values: &[f64]| Tensor::from_f64(backend, values, &[4], dtype).unwrap();
     let mut net = Net {
@@ -57,7 +57,7 @@ fn ten_steps_follow_the_formula() {
     };
     near(steps(&Cpu::poisoned(), DType::F64), 1e-14);
     near(steps(&Cpu::poisoned(), DType::F32), 1e-6);
-    // Rounded to 8 bits at each of the ten steps.
+    // bf16 rounds to 8 bits at each of the ten steps.
     near(steps(&Cpu::poisoned(), DType::BF16), 10.0 * 2.0 * 2f64.powi(-8));
     near(steps(&Reference, DType::F32), 1e-6);
 }

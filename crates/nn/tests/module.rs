@@ -5,7 +5,7 @@ use kiln_nn::Walkable;
 use kiln_nn::layers::{Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::{Backend, Counter, DType, Error, Init, Layer, Mode, Module, Param, Result, Sequential, State, Tensor};
 
-/// Every kind of field that the derive takes.
+/// A struct with every kind of field that the derive macro accepts.
 #[derive(Module)]
 struct Everything<B: Backend> {
     conv: Conv2d<B>,
@@ -28,7 +28,7 @@ struct Everything<B: Backend> {
     r#type: Unnamed<B>,
 }
 
-/// Generic over more than the backend, which stands in the where clause.
+/// A struct with two type parameters that are not the backend, which its where clause names.
 #[derive(Module)]
 #[module(kind = "Wrapped")]
 struct Inner<T, L>

@@ -36,7 +36,7 @@ impl<B: Backend> Layer<B> for Mlp<B> {
     }
 }
 
-/// Every way to keep a layer.
+/// A network with every kind of field that can keep a layer.
 #[derive(Module)]
 struct Net<B: Backend> {
     list: Vec<Mlp<B>>,
@@ -53,7 +53,7 @@ fn linear(init: &mut Init<Cpu>, inputs: usize, outputs: usize) -> Linear<Cpu> {
     Linear::new(init, inputs, outputs).unwrap()
 }
 
-/// A net of layers that take vectors of four, apart from the place that is to fail.
+/// A network whose layers take vectors of 4, but for the one at `wrong`, which takes 5 and fails.
 fn net(wrong: &str) -> Net<Cpu> {
     let init = &mut Init::new(&Cpu::poisoned(), 1);
     let size = |place: &str| if place == wrong { 5 } else { 4 };
@@ -113,13 +113,13 @@ fn errors_name_the_field_wherever_it_is_kept() {
         "boxed.1",
         "boxed.top",
         "maybe",
-        // A layer that the walk leaves out has no name: its type stands for it.
+        // A layer in a skipped field has no name: the error has its type instead.
         "Linear",
     ] {
         let refused = net(wrong).forward(&ones(&[2, 4])).unwrap_err();
         let start = format!("in `{wrong}` (Linear): linear: shapes");
         assert!(refused.to_string().starts_with(&start), "{wrong}: {refused}");
-        // The same while a trace looks on, and in a model inside of another.
+        // The same inside of a trace, and in a model inside of another.
         let (traced, _) = trace(|| net(wrong).forward(&ones(&[2, 4])).unwrap_err());
         assert_eq!(traced, refused);
         let outer = Sequential::new().push(Relu).push(net(wrong));
@@ -139,7 +139,7 @@ fn the_layer_that_was_called_first_has_no_name() {
     assert!(refused.to_string().starts_with("in `pair.1` (Linear): "), "{refused}");
 }
 
-/// An error that a module has caught says nothing about the next one.
+/// A module that catches an error of one layer; the next error must not mention that layer.
 #[derive(Module)]
 struct Careful<B: Backend> {
     wrong: Linear<B>,
@@ -199,7 +199,7 @@ fn layers_without_a_size_are_told_apart_by_their_order() {
             ]
         );
     }
-    // Boxes without a size in a list that knows them.
+    // Boxed layers of size zero in a `Sequential`, which knows their names.
     let pools = Sequential::new()
         .push(GlobalAvgPool2d::default())
         .push(GlobalAvgPool2d::default());
@@ -207,7 +207,7 @@ fn layers_without_a_size_are_told_apart_by_their_order() {
     assert!(refused.starts_with("in `1` (GlobalAvgPool2d): "), "{refused}");
 }
 
-/// A layer that is used twice, and one that is made on the way.
+/// A module that uses one layer twice, and another one that it makes in the forward pass.
 #[derive(Module)]
 struct Twice<B: Backend> {
     conv: Conv2d<B>,
@@ -246,7 +246,7 @@ fn a_layer_that_is_used_twice_keeps_its_name() {
     );
 }
 
-/// A module that takes ids.
+/// A module whose input is a tensor of token ids.
 #[derive(Module)]
 struct Tokens<B: Backend> {
     embed: Embedding<B>,
@@ -282,7 +282,7 @@ fn modules_that_take_something_else_name_their_layers_too() {
     assert_eq!(seen, [("embed", &[1][..], 8), ("head", &[1, 2][..], 9)]);
 }
 
-/// A pass that panics leaves the next one its names.
+/// A module whose forward pass can panic; later passes must still name their layers correctly.
 #[derive(Module)]
 struct Panics<B: Backend> {
     fc: Linear<B>,

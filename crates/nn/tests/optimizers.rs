@@ -132,7 +132,7 @@ fn twenty_steps_equal_pytorch() {
     twenty_steps(&Cpu::poisoned());
 }
 
-/// The updates in tensor ops, on a backend without kernels for them.
+/// The updates in tensor ops, on a backend without fused updates.
 #[test]
 fn twenty_composed_steps_equal_pytorch() {
     twenty_steps(&Reference);
@@ -171,7 +171,7 @@ fn a_saved_state_continues_bit_for_bit() {
         }
         let mut resumed = optimizer(case);
         resumed.load_state_dict(&saved.unwrap()).unwrap();
-        // What was saved before step 7 is the rate that step 6 ran with.
+        // The learning rate saved before step 7 is that of step 6.
         assert_eq!(resumed.lr(), 0.01 * 7.0, "{case}");
         let (again, names) = (resumed.state_dict().unwrap(), through.state_dict().unwrap());
         assert!(again.iter().map(|(n, _)| n).eq(names.iter().map(|(n, _)| n)), "{case}");
@@ -265,7 +265,7 @@ fn a_trainable_parameter_without_a_gradient_is_an_error() {
     let mut lenient: Sgd<Cpu> = Sgd::new(0.1).skip_missing_gradients();
     lenient.step(&mut model, &grads).unwrap();
     assert_ne!(model.weight.to_vec::<f32>().unwrap(), before);
-    // Frozen, it is not missed.
+    // A frozen parameter needs no gradient.
     model.bias.set_trainable(false);
     sgd.step(&mut model, &grads).unwrap();
 }
@@ -280,7 +280,7 @@ fn a_skipped_parameter_counts_its_own_steps() {
     adam.step(&mut model, &grads).unwrap();
     let grads = gradients(&cpu, &golden, &model, 1, DType::F32);
     adam.step(&mut model, &grads).unwrap();
-    // The bias had one step; so does this one.
+    // The bias has made one step, and so has this optimizer.
     let mut fresh: Adam<Cpu> = Adam::new(0.1);
     let grads = gradients(&cpu, &golden, &late, 1, DType::F32);
     fresh.step(&mut late, &grads).unwrap();
@@ -378,8 +378,8 @@ fn clipping_equals_pytorch() {
     assert!(Gradients::<Cpu>::default().clip_norm(all, 1.0).is_err());
 }
 
-/// As `clip_grad_norm_(generator.parameters(), …)` does: a critic behind the generator and an input whose gradient is wanted have
-/// gradients too, which neither count nor change.
+/// Like `clip_grad_norm_(generator.parameters(), …)`: gradients of a critic and of an input neither count for the norm nor
+/// change.
 #[test]
 fn clipping_is_about_the_parameters_given() -> Result<(), Error> {
     let cpu = Cpu::poisoned();
@@ -434,16 +434,16 @@ fn an_optimizer_belongs_to_the_parameters_it_has_stepped() {
     assert!(matches!(refused, Error::OtherParameter { op: "adam", .. }), "{refused}");
     assert!(refused.to_string().contains("load_state_dict"), "{refused}");
     assert_eq!(values(&b), before);
-    // What it keeps is as it was, and its own model goes on.
+    // After the refusal its state is unchanged, and it still steps its own model.
     let steps = |adam: &Adam<Cpu>| adam.state_dict().unwrap().int("weight.step").unwrap().to_vec::<i32>();
     assert_eq!(steps(&adam).unwrap(), [1]);
     adam.step(&mut a, &of_a).unwrap();
     assert_eq!(steps(&adam).unwrap(), [2]);
-    // Nor may one model be prepared and another one stepped.
+    // Preparing one model and applying the update to another is refused too.
     let mut sgd = Sgd::new(0.1);
     sgd.prepare(&a).unwrap();
     assert!(sgd.apply(&mut b, &of_b).is_err());
-    // A state that was saved goes to whichever model is stepped next, in the same session or another.
+    // A loaded state belongs to the model that is stepped next, in the same process or another.
     let mut resumed = Adam::new(0.1);
     resumed.load_state_dict(&state).unwrap();
     resumed.step(&mut b, &of_b).unwrap();
@@ -462,7 +462,7 @@ fn a_parameter_stays_itself() {
         adam.step(model, &grads).unwrap();
     };
     step(&mut model, DType::F32);
-    // It takes other values, another precision, is frozen and trains again, and moves.
+    // The parameter takes other values, another precision, is frozen and unfrozen, and moves.
     model
         .load_state_dict(&other.state_dict(), LoadOptions::default())
         .unwrap();

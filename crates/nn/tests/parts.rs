@@ -1,4 +1,4 @@
-//! Ops that read a part of a tensor: their gradients meet in one gradient of the whole.
+//! Ops that read a part of a tensor: their gradients are added to one gradient of the whole.
 
 use kiln_core::Runtime;
 use kiln_cpu::Cpu;
@@ -6,7 +6,7 @@ use kiln_nn::{DType, Indices, Result, Tensor, grad};
 
 type T = Tensor<Cpu>;
 
-/// Ways to read parts of `[2, 6, 3]`, and how many.
+/// Ways to read parts of a tensor `[2, 6, 3]`, and the number of parts.
 const WAYS: &[(&str, usize)] = &[
     ("unbind", 6),
     ("split", 4),
@@ -38,7 +38,7 @@ fn parts(way: &str, x: &T) -> Result<Vec<T>> {
         }),
         "split_sizes" => x.split_sizes(&[1, 0, 2], 2),
         "chunk" => x.chunk(3, 1),
-        // Apart, overlapping, one inside another, an empty one, along another axis.
+        // Parts that are disjoint, that overlap, that lie one inside another, that are empty, and along another axis.
         "narrow" => [
             (1, 0, 2),
             (1, 4, 2),
@@ -73,7 +73,7 @@ fn parts(way: &str, x: &T) -> Result<Vec<T>> {
     }
 }
 
-/// What element `i` of the whole is, for each element of a part.
+/// The index in the whole tensor of each element of a part.
 fn origin(cpu: &Cpu, way: &str, part: usize) -> Result<Vec<f64>> {
     let numbers: Vec<f64> = (0..36).map(f64::from).collect();
     parts(way, &T::from_slice(cpu, &numbers, &[2, 6, 3])?)?[part].to_f64()
@@ -84,7 +84,7 @@ fn input(cpu: &Cpu, dtype: DType) -> Result<T> {
     Ok(T::from_f64(cpu, &values, &[2, 6, 3], dtype)?.requires_grad())
 }
 
-/// `Σ weight · part³`, a weight for each use.
+/// `Σ weight · part³` over the uses of parts; the weights are 1, 2, ….
 fn cubes(x: &T, way: &str, uses: &[usize]) -> Result<T> {
     let parts = parts(way, x)?;
     let mut sum: Option<T> = None;
@@ -103,7 +103,8 @@ fn cubes(x: &T, way: &str, uses: &[usize]) -> Result<T> {
     Ok(sum.expect("a use"))
 }
 
-/// How often an element of the whole is used, times the weights; `mixed` uses half of each element once.
+/// The sum of the weights of all uses of each element of the whole. Part 4 of `mixed` is half of every element: its weight
+/// counts times 0.5^power.
 fn counts(cpu: &Cpu, way: &str, uses: &[usize], power: i32) -> Result<Vec<f64>> {
     let mut counts = vec![0.0; 36];
     for (weight, &i) in (1..).zip(uses) {
@@ -118,13 +119,13 @@ fn counts(cpu: &Cpu, way: &str, uses: &[usize], power: i32) -> Result<Vec<f64>> 
     Ok(counts)
 }
 
-/// Every part once; one alone; some twice and some not at all.
+/// Every part once; one part alone; some parts twice and some not at all.
 fn patterns(n: usize) -> Vec<Vec<usize>> {
     let some = (0..n).filter(|i| i % 3 != 1).chain([0, n - 1, 0]).collect();
     vec![(0..n).collect(), vec![n - 1], some]
 }
 
-/// `Σ w·x³` over uses of `x` has the gradient `3x²·Σw` and the second one `6x·Σw`, and a third.
+/// `Σ w·x³` over uses of `x` has the first derivative `3x²·Σw`, the second one `6x·Σw`, and a third.
 #[test]
 fn gradients_of_all_orders() -> Result<()> {
     let cpu = Cpu::poisoned();
@@ -163,7 +164,7 @@ fn gradients_of_all_orders() -> Result<()> {
     Ok(())
 }
 
-/// In half precision entries that an index names are added in f32 and rounded once.
+/// In half precision, gradients of entries that an index tensor names are added in f32 and rounded once.
 #[test]
 fn half_precision_is_rounded_as_others_are() -> Result<()> {
     let cpu = Cpu::poisoned();
@@ -194,7 +195,7 @@ fn half_precision_is_rounded_as_others_are() -> Result<()> {
     Ok(())
 }
 
-/// Each piece is a tensor of its own: it outlives the others, which are given back without it.
+/// Each piece is a tensor with memory of its own: it outlives the others, whose memory is freed without it.
 #[test]
 fn a_piece_lives_alone() -> Result<()> {
     let cpu = Cpu::poisoned();
@@ -210,13 +211,13 @@ fn a_piece_lives_alone() -> Result<()> {
     Ok(())
 }
 
-/// The gradients of pieces are given back as they are added: beside the whole there is only what one piece takes.
+/// The gradients of pieces are freed as they are added: beside the gradient of the whole only one piece takes memory.
 #[test]
 fn pieces_do_not_pile_up() -> Result<()> {
     let cpu = Cpu::poisoned();
     let piece = 1000 * size_of::<f64>();
     let x = T::ones(&cpu, &[101, 1000], DType::F64)?.requires_grad();
-    // Overlapping pieces, so that they are far more than the whole.
+    // The pieces overlap, so that together they are much larger than the whole.
     let mut sum: Option<T> = None;
     for i in 0..100 {
         let term = x.narrow(0, i, 2)?.sum(&[], false)?;

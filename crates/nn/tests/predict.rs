@@ -1,4 +1,4 @@
-//! Predictions: a batch in parts, and what is refused.
+//! Predictions: a batch in parts, and errors.
 
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Dropout, Linear};
@@ -8,7 +8,7 @@ fn random(cpu: &Cpu, shape: &[usize], seed: u64) -> Tensor<Cpu> {
     Tensor::randn(cpu, shape, DType::F32, &mut Rng::new(seed)).unwrap()
 }
 
-/// Parts of a batch, on any number of threads, give what the whole does; a model in training is refused.
+/// Parts of a batch, on any number of threads, give the outputs of the whole batch; a model in training mode is refused.
 #[test]
 fn predictions_in_parts_are_those_of_the_batch() {
     let cpu = Cpu::poisoned();
@@ -32,7 +32,7 @@ fn predictions_in_parts_are_those_of_the_batch() {
     assert!(matches!(model.predict(&x, 0), Err(Error::InvalidArgument { .. })));
     let number = Tensor::from_slice(&cpu, &[1.0f32], &[]).unwrap();
     assert!(matches!(model.predict(&number, 1), Err(Error::InvalidArgument { .. })));
-    // What mixes samples is no model of samples.
+    // A function whose output has another number of samples is refused.
     let mixed = kiln_nn::predict(&model, &x, 2, |x| x.sum(&[0], false));
     assert!(matches!(mixed, Err(Error::ShapeMismatch { .. })));
     // The error of a part is that of the whole.

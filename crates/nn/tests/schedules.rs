@@ -159,7 +159,7 @@ fn plateaus_equal_pytorch() {
         let mut got = Vec::new();
         for (i, metric) in floats(&case["metrics"]).into_iter().enumerate() {
             if i == 4 {
-                // Through a save and a restore.
+                // The state is saved and restored in the middle.
                 let state = std::mem::take(&mut plateau.state);
                 plateau = ReduceOnPlateau {
                     state,

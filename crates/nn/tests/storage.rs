@@ -1,4 +1,4 @@
-//! Memory that stays where it is: what a captured step stands on.
+//! Memory that stays in place from step to step, which a captured step relies on.
 
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Dropout, Linear};
@@ -93,12 +93,12 @@ fn what_a_recording_depends_on_is_part_of_the_places() {
     assert_eq!(of(&model), training);
     model.set_trainable(&|name| name == "dense.bias", false);
     assert_ne!(of(&model), training);
-    // What a step only reads may be shared.
+    // Memory that a step only reads may be shared.
     let held = model.dense.bias.as_ref().unwrap().tensor().clone();
     assert!(of(&model).fixed());
     drop(held);
 
-    // A moment that appears and a group of parameters that splits are changes.
+    // New optimizer state and a group of parameters that splits change the snapshot.
     let mut sgd = Sgd::new(0.1).momentum(0.9).skip_missing_gradients();
     let x = Tensor::randn(&cpu, &[7, 5], DType::F32, &mut Rng::new(1)).unwrap();
     model.unfreeze();
@@ -127,7 +127,7 @@ fn a_step_is_prepare_apply_and_count() {
         apart.set_lr(1e-2 / f64::from(step + 1));
         let grads = gradients(&a, &x);
         whole.step(&mut a, &grads).unwrap();
-        // The rate is that of the preparation.
+        // The learning rate is the one at the time of `prepare`.
         apart.prepare(&b).unwrap();
         apart.set_lr(7.0);
         let grads = gradients(&b, &x);
@@ -143,7 +143,7 @@ fn a_step_is_prepare_apply_and_count() {
             .to_vec::<i32>()
     };
     assert_eq!((steps(&whole), steps(&apart)), (Ok(vec![5]), Ok(vec![5])));
-    // A replay counts what its recording has updated.
+    // A replay counts a step for the parameters that its recording updated.
     apart.count(&Applied::new(vec!["dense.weight".into(), "nowhere".into()]));
     assert_eq!(steps(&apart), Ok(vec![6]));
 
@@ -164,7 +164,7 @@ fn gradients_of_a_scaled_loss_are_scaled_back() {
         sgd.set_grad_scale(1.0 / factor);
         for _ in 0..3 {
             let mut grads = gradients(&model, &x);
-            // Powers of two, so that nothing rounds.
+            // The factors are powers of two, so that nothing rounds.
             grads.scale(factor).unwrap();
             sgd.step(&mut model, &grads).unwrap();
         }
@@ -204,7 +204,7 @@ fn inputs_are_written_in_place() {
     ] {
         assert!(error.to_string().starts_with("write: "), "{error}");
     }
-    // Those who share the memory keep what they had.
+    // Tensors that share the memory keep the old values.
     let (kept, copy) = (x.clone(), x.copy().unwrap());
     x.write(&[5.0f32, 6.0]).unwrap();
     assert_eq!(

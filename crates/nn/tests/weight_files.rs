@@ -1,4 +1,4 @@
-//! Weight files that nobody vouches for: what is read of them, when, and what is refused.
+//! Untrusted weight files: which bytes are read, when, and what is refused.
 
 use kiln_core::Runtime;
 use kiln_core::philox::Key;
@@ -16,7 +16,7 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// A path of its own for a file that goes when the test ends.
+/// A unique path of a file that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -31,7 +31,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A kernel of more than a piece, and running statistics.
+/// A model with a kernel that is read in more than one piece, and with running statistics.
 fn model(cpu: &Cpu, seed: u64) -> Sequential<Cpu> {
     let init = &mut Init::new(cpu, seed);
     Sequential::new()
@@ -49,7 +49,7 @@ fn values(model: &dyn Module<Cpu>) -> Vec<(String, Vec<f64>)> {
     floats.collect()
 }
 
-/// A file of a header and of data.
+/// The bytes of a safetensors file with this header and data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
 }
@@ -58,7 +58,7 @@ fn linear(cpu: &Cpu) -> Linear<Cpu> {
     Linear::new(&mut Init::new(cpu, 1), 3, 2).unwrap()
 }
 
-/// The weights of `linear`, f64, with one value replaced.
+/// A file of the weights of `linear` in f64, where element `at` is `value`.
 fn linear_file(at: usize, value: f64) -> Vec<u8> {
     let header = r#"{"bias":{"dtype":"F64","shape":[2],"data_offsets":[0,16]},"weight":{"dtype":"F64","shape":[2,3],"data_offsets":[16,64]}}"#;
     let data = (0..8).map(|i| if i == at { value } else { i as f64 });
@@ -96,7 +96,7 @@ fn files_load_as_dictionaries_do() {
     }
 }
 
-/// What counts the bytes that are read from it.
+/// A reader that counts the bytes read from it.
 struct Counted<R>(R, Rc<Cell<u64>>);
 
 impl<R: Read> Read for Counted<R> {
@@ -166,7 +166,7 @@ fn sizes_are_compared_before_anything_is_read() {
     }
 }
 
-/// A file with bytes changed anywhere loads, or is refused; what is refused for its header or its values changes nothing.
+/// A file with changed bytes loads or is refused; one refused for its header or its values leaves the model unchanged.
 #[test]
 fn damaged_files_load_or_leave_all_as_it_was() {
     let cpu = Cpu::poisoned();
@@ -207,7 +207,7 @@ fn parts_of_a_buffer_have_their_place() {
     assert_eq!(cpu.download::<u8>(&buffer).unwrap(), [0, 0, 0, 0, 1, 2]);
 }
 
-/// Beside the model a load takes no device memory at all, whatever is converted and turned on the way.
+/// A load needs no device memory beside the model's, even if it converts dtypes and reorders kernels.
 #[test]
 fn a_load_takes_no_second_model() {
     for (dtype, layout) in [(DType::F32, Layout::Kiln), (DType::F64, Layout::Torch)] {
@@ -261,7 +261,7 @@ fn values_that_are_not_finite_are_named() {
         open(&bytes).unwrap().load_into(&mut target, allowed).unwrap();
         assert!(values(&target).iter().any(|(_, v)| v.iter().any(|x| !x.is_finite())));
     }
-    // A dictionary is data: it holds what the file holds.
+    // A state dictionary may hold NaN: only loading into a model refuses it.
     let dict = open(&linear_file(0, f64::NAN)).unwrap().state_dict(&cpu).unwrap();
     assert!(dict.float("bias").unwrap().to_f64().unwrap()[0].is_nan());
 }
@@ -335,7 +335,7 @@ fn names_cannot_steer_a_terminal() {
     }
 }
 
-/// Multiplies by a number that f32 does not hold together with another of its kind.
+/// A layer that multiplies by a number whose square overflows f32.
 struct Large;
 
 impl<B: Backend> Walkable<B> for Large {

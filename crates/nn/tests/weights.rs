@@ -1,4 +1,4 @@
-//! Weights in files and dictionaries.
+//! Weights in files and state dictionaries.
 
 use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
@@ -10,7 +10,7 @@ use kiln_nn::{DType, Indices, Init, Layer, Layout, LoadOptions, LoadReport, Modu
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A folder that goes when the test ends.
+/// A folder that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -56,7 +56,7 @@ fn a_saved_model_loads_whole() {
     let (cpu, folder) = (Cpu::poisoned(), Folder::new("whole"));
     let path = folder.0.join("model.safetensors");
     let saved = model(&cpu, 1);
-    // The counter of the dropout counts two.
+    // Two forward passes, which the counter of the dropout layer counts.
     let x = Tensor::zeros(&cpu, &[1, 6, 6, 1], DType::F32).unwrap();
     (0..2).for_each(|_| drop(saved.forward(&x).unwrap()));
     saved.save(&path).unwrap();
@@ -67,7 +67,7 @@ fn a_saved_model_loads_whole() {
     assert_eq!(report.loaded, ["0.weight", "0.bias", "3.step", "4.weight", "4.bias"]);
     assert!(report.is_exact() && report.counters_kept.is_empty());
     assert_eq!(values(&loaded)["3.step"], [2.0]);
-    // Over an existing file, and nothing is left beside it.
+    // Saving replaces an existing file and leaves no other file behind.
     model(&cpu, 3).save(&path).unwrap();
     assert_eq!(folder.names(), ["model.safetensors"]);
 }
@@ -173,7 +173,7 @@ fn reports_name_what_does_not_fit() {
     assert_eq!(after["0.weight"], source["0.weight"]);
     assert_eq!(after["0.bias"], before["0.bias"]);
     assert_eq!(after["4.bias"], before["4.bias"]);
-    // A float where a counter belongs.
+    // A float entry under the name of a counter.
     dict.insert("3.step", Value::Float(Tensor::zeros(&cpu, &[], DType::F32).unwrap()));
     let report = target.load_state_dict(&dict, LoadOptions::partial()).unwrap();
     assert!(
@@ -234,7 +234,7 @@ fn truncated_files_are_refused_at_every_length() {
     ));
 }
 
-/// A file of a header and so many bytes of data.
+/// The bytes of a safetensors file with this header and `data` bytes of zeros.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -287,7 +287,7 @@ fn lying_headers_are_refused() {
         let refused = weights::decode(bytes, &cpu).unwrap_err();
         assert!(matches!(refused, WeightsError::Format { .. }), "{i}: {refused}");
     }
-    // Shapes whose size is 0 but whose other dimensions no tensor can have, or of too many dimensions.
+    // Shapes of size 0 with a dimension too large for any tensor, or with too many dimensions.
     for shape in ["[0,9223372036854775807,16]", "[1,1,1,1,1,1,1,1,0]"] {
         let refused = weights::decode(&file(&one("F32", shape, "[0,0]"), 0), &cpu).unwrap_err();
         assert!(
@@ -318,7 +318,7 @@ fn damaged_files_never_panic() {
         let key = Key::new(9, 0, round);
         let mut bytes = whole.clone();
         for i in 0..1 + u64::from(key.below(0, 3)) {
-            // Mostly in the header, where damage can lie.
+            // Most changes are in the header, where they matter more.
             let end = if key.below(1 + 4 * i, 8) == 0 {
                 whole.len()
             } else {
@@ -355,7 +355,7 @@ fn file_errors_name_the_file() {
         matches!(&refused, WeightsError::File(FileError::Io { action: "write", path, .. }) if *path == nowhere),
         "{refused}"
     );
-    // A target that cannot be replaced: it stays, and nothing is left beside it.
+    // A target that cannot be replaced stays, and no other file is left behind.
     let taken = folder.0.join("taken");
     std::fs::create_dir_all(taken.join("inside")).unwrap();
     let refused = target.save(&taken).unwrap_err();

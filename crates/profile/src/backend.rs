@@ -1,4 +1,4 @@
-//! The watching backend: memory and execution.
+//! The profiling backend: memory and execution.
 
 use crate::record::{Detail, Mark, Recorder, Timeline};
 use kiln_core::ops::Op;
@@ -6,7 +6,7 @@ use kiln_core::{Backend, Buffer, Cost, DType, Interrupt, MemoryStats, Observer, 
 use std::fmt;
 use std::sync::Arc;
 
-/// A backend that does what the one inside of it does and keeps when. Clones watch together.
+/// A backend that runs the ops of another one and records when each began and ended. Clones share their record.
 pub struct Profiled<B: Backend> {
     inner: B,
     recorder: Arc<Recorder>,
@@ -28,7 +28,7 @@ impl<B: Backend> fmt::Debug for Profiled<B> {
 }
 
 impl<B: Backend> Profiled<B> {
-    /// Watches `inner`.
+    /// A profiling backend around `inner`.
     pub fn new(inner: &B) -> Self {
         Profiled {
             inner: inner.clone(),
@@ -41,7 +41,7 @@ impl<B: Backend> Profiled<B> {
         &self.inner
     }
 
-    /// Watches one step, all of it on this thread. A step that fails is not kept.
+    /// Profiles one step, which must run on this thread. A step that fails is not kept.
     ///
     /// # Errors
     /// Those of `step`, and of waiting for the device before and after it.
@@ -53,8 +53,8 @@ impl<B: Backend> Profiled<B> {
         result
     }
 
-    /// Names a part of the step: what happens in it outside of any layer, and gradients of ops that were recorded there,
-    /// are its own.
+    /// Runs `part` as a named part of the step. Its row has the ops that run in it outside of any layer, and the
+    /// gradients of the ops that were recorded there.
     pub fn part<R>(&self, name: &str, part: impl FnOnce() -> R) -> R {
         if !self.recorder.is_on() {
             return part();
@@ -65,7 +65,7 @@ impl<B: Backend> Profiled<B> {
         result
     }
 
-    /// Everything that has been watched so far.
+    /// Everything that has been recorded so far.
     pub fn timeline(&self) -> Timeline {
         self.recorder.timeline()
     }
@@ -164,7 +164,7 @@ impl<B: Backend> Runtime for Profiled<B> {
         self.inner.interruptible(interrupt, body)
     }
 
-    /// Runs `body` and records nothing: what is watched runs op by op.
+    /// Runs `body` without recording a graph: a profiled step runs op by op.
     fn capture(&self, body: &mut dyn FnMut() -> Result<()>) -> Result<Option<Self::Graph>> {
         body().map(|()| None)
     }

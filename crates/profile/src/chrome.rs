@@ -1,4 +1,4 @@
-//! Traces for viewers: Chrome's trace event format, which <https://ui.perfetto.dev> opens.
+//! Traces in Chrome's trace event format, which <https://ui.perfetto.dev> opens.
 
 use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::Cost;
@@ -75,7 +75,7 @@ fn op_args(cost: Cost, detail: &Detail) -> Value {
     args
 }
 
-/// The arguments of a scope's event: shapes, and the sum of what is inside.
+/// The arguments of a scope's event: shapes, and the cost of all ops inside of it.
 fn scope_args(scope: &ScopeInfo, gradient: Option<&'static str>, cost: Cost) -> Value {
     let mut args = Map::new();
     if scope.is_layer() {
@@ -95,8 +95,9 @@ fn scope_args(scope: &ScopeInfo, gradient: Option<&'static str>, cost: Cost) -> 
 }
 
 impl Timeline {
-    /// The steps as a trace: on one track the step, its parts, the layers (`conv1`, and `conv1 (backward)` for a gradient)
-    /// and under them the ops, with shapes, operations and bytes. `process` names the track, `description` is kept beside.
+    /// The steps as a trace: on one track the step, its parts, the layers (`conv1`, and `conv1 (backward)` for a
+    /// gradient) and under them the ops, with shapes, operations and bytes. `process` names the track; `description` is
+    /// added to the file.
     pub fn chrome_trace(&self, process: &str, description: Value) -> Value {
         let mut events = vec![metadata("process_name", process), metadata("thread_name", "steps")];
         for (i, step) in self.steps.iter().enumerate() {
@@ -106,7 +107,8 @@ impl Timeline {
     }
 
     fn step_events(&self, number: usize, step: &Step, events: &mut Vec<Value>) {
-        // Of each open scope: when it began, which it is, and what its ops cost so far. The first is the step.
+        // Of each open scope: its begin, its index, the op of a gradient, and the cost of its ops so far. The first is
+        // the step.
         let mut open = vec![(step.start, 0usize, None, Cost::default())];
         for mark in &step.marks {
             match *mark {

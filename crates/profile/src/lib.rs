@@ -1,8 +1,8 @@
-//! Finds where the time of a training step goes: a backend that watches another one.
+//! A profiler for training steps: a backend that runs another one and records its ops.
 //!
-//! [`Profiled`] does what the backend inside of it does, op by op, and keeps when each op began and ended, what it costs at
-//! least ([`Cost`](kiln_core::Cost)), and which layer asked for it, forward or for a gradient. A [`Timeline`] is what
-//! it has seen: rows by layer ([`Timeline::rows`]) or a trace for a viewer ([`Timeline::chrome_trace`]).
+//! [`Profiled`] runs every op by the backend inside of it and records when the op began and ended, its least cost
+//! ([`Cost`](kiln_core::Cost)), and the layer that called it, in the forward pass or for a gradient. The record is a
+//! [`Timeline`], which gives rows by layer ([`Timeline::rows`]) or a trace for a viewer ([`Timeline::chrome_trace`]).
 //!
 //! ```
 //! use kiln_core::{Backend, DType, Result};
@@ -36,9 +36,9 @@
 //!
 //! The least time that an op can take follows from the highest rates of its device ([`Rates`]), which are measured.
 //!
-//! The watched backend waits for the device after every op, so on a GPU the steps it times run op by op, without overlap
-//! and not as a recorded graph. What watching costs is seen by timing the same step without it: outside of
-//! [`Profiled::step`] nothing is kept.
+//! [`Profiled`] waits for the device after every op, so on a GPU the steps run op by op, without overlap and not as a
+//! recorded graph. To measure the cost of profiling, time the same step outside of [`Profiled::step`], where nothing is
+//! recorded.
 
 mod backend;
 mod chrome;

@@ -1,31 +1,31 @@
-//! The most that a processor can do: the two rates that a floor under an op's time is made of, by loops of their own, so that no
-//! backend is measured by itself.
+//! The highest rates of a processor, of arithmetic and of memory, which give the least time of an op. They are measured
+//! by loops that belong to no backend, so that a backend is not compared with itself.
 //!
-//! Both run on every thread of rayon's current pool at once, with nothing handed out in between, and give the best of several
-//! runs.
+//! Each loop runs on all threads of rayon's current pool at once, without task scheduling in between; the best of several runs
+//! counts.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Runs that the time is split into, of which the best counts.
+/// The number of runs that the measuring time is divided into; the best one counts.
 const RUNS: u32 = 5;
 
-/// Independent sums: enough to keep two units busy that take four cycles for a multiply-add.
+/// Independent sums: enough to keep two units busy whose multiply-adds have a latency of four cycles.
 const CHAINS: usize = 12;
 
-/// Floating-point operations a second, a multiply-add counted as two: f32 in registers, by the widest vector unit there is,
-/// measured for about `time`.
+/// Floating-point operations per second, a multiply-add counted as two: f32 in registers, by the widest vector unit that the
+/// processor has, measured for about `time`.
 pub(crate) fn flops_per_second(time: Duration) -> f64 {
     const ROUNDS: u64 = 4096;
     best(time, || || 2 * multiply_adds(ROUNDS))
 }
 
-/// Bytes a second to and from `bytes` bytes of memory, split evenly over the threads: the faster of a loop that reads, and of
-/// a triad `a = b + s·c`; measured for about `time`. What fits a cache is faster than what does not.
+/// Bytes per second to and from `bytes` bytes of memory, split evenly over the threads: the faster of a loop that reads, and of
+/// a triad `a = b + s·c`; measured for about `time`. Sizes that fit a cache give higher rates.
 pub(crate) fn bytes_per_second(bytes: usize, time: Duration) -> f64 {
     let part = bytes / rayon::current_num_threads() / size_of::<f32>();
-    // Enough passes that reading the clock does not count beside them.
+    // Enough passes that the time for reading the clock is negligible.
     let passes = (1 << 18) / part.max(1) + 1;
     let read = best(time / 2, || {
         let values = vec![1.0; part];
@@ -48,8 +48,8 @@ pub(crate) fn bytes_per_second(bytes: usize, time: Duration) -> f64 {
     read.max(triad)
 }
 
-/// Makes work on every thread of the pool, repeats it there for a share of `time`, several times, and gives the highest sum
-/// of the threads' rates. Work returns how much it did; the first time is not counted.
+/// Makes a work function on every thread of the pool, calls it there repeatedly for [`RUNS`] shares of `time`, and returns the
+/// highest sum of the threads' rates. A call returns its amount of work; the first call is not counted.
 fn best<W: FnMut() -> u64>(time: Duration, make: impl Fn() -> W + Sync) -> f64 {
     let together = Barrier::new(rayon::current_num_threads());
     let rates: Vec<Vec<f64>> = rayon::broadcast(|_| {
@@ -72,7 +72,7 @@ fn best<W: FnMut() -> u64>(time: Duration, make: impl Fn() -> W + Sync) -> f64 {
     (0..RUNS as usize).map(sum).fold(0.0, f64::max)
 }
 
-/// Declares a function that runs one body, compiled once for each vector unit.
+/// Declares a function whose body is compiled once for each vector unit and runs by the widest one of the processor.
 macro_rules! by_unit {
     (fn $name:ident($($arg:ident: $t:ty),*) $(-> $r:ty)? $body:block) => {
         fn $name($($arg: $t),*) $(-> $r)? {
@@ -122,8 +122,8 @@ by_unit! {
     }
 }
 
-/// Runs `rounds` multiply-adds on each of a dozen vectors that stay in registers, on the calling thread, and tells how many of
-/// single numbers those were.
+/// Runs `rounds` multiply-adds on each of a dozen vectors that stay in registers, on the calling thread, and returns the
+/// number of scalar multiply-adds.
 pub fn multiply_adds(rounds: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -166,7 +166,7 @@ pub fn multiply_adds(rounds: u64) -> u64 {
     let mut sums: [[f32; LANES]; CHAINS] = std::array::from_fn(|i| [black_box(i as f32); LANES]);
     for _ in 0..rounds {
         for s in sums.as_flattened_mut() {
-            // A target with a fused instruction in its baseline (NEON) uses it; elsewhere it would be a call.
+            // A target with a fused instruction in its baseline (NEON) uses it; elsewhere `mul_add` would be a function call.
             *s = match cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
                 true => s.mul_add(m, a),
                 false => *s * m + a,

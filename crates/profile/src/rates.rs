@@ -1,38 +1,38 @@
-//! The highest rates of a device, measured before a profile: floors are made of them.
+//! The highest rates of a device, measured before a profile. The least time of an op is computed from them.
 
 use crate::processor::{bytes_per_second, flops_per_second};
 use kiln_core::ops::MatmulParams;
 use kiln_core::{Backend, Cost, DType, Result, Runtime, Shape};
 use std::time::{Duration, Instant};
 
-/// Bytes of the memory that rates are measured on. The last is larger than the caches of most machines.
+/// Sizes in bytes of the memory that rates are measured on. The last is larger than the caches of most processors.
 const SIZES: [usize; 8] = [1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28];
 
 /// The time that one rate of the processor is measured for.
 const TIME: Duration = Duration::from_millis(60);
 
-/// The time that an op of another device may take before larger ones are left out: long enough for a GPU to be at its best.
+/// On other devices, the time of an op after which larger ops are left out: long enough for a GPU to reach its highest rate.
 const LONG: Duration = Duration::from_millis(2);
 
-/// The time that measuring one size may take in all before larger ones are left out.
+/// The total time of measuring one size after which larger sizes are left out.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The highest rates of a device that were measured.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// Floating-point operations a second.
+    /// Floating-point operations per second, a multiply-add counted as two.
     pub flops: f64,
-    /// The work that reached them.
+    /// A description of the work that reached that rate.
     pub how: String,
-    /// Bytes, and bytes a second to and from that many; by size.
+    /// Pairs of a size in bytes and the bytes per second to and from memory of that size, by increasing size.
     pub memory: Vec<(f64, f64)>,
-    /// The work that moved those.
+    /// A description of the work that the memory rates were measured with.
     pub moved: &'static str,
 }
 
 impl Rates {
-    /// Measures the processor by loops of multiply-adds and over memory, on all threads of rayon's current pool. It takes half a
-    /// second.
+    /// Measures the processor by loops of multiply-adds and over memory, on all threads of rayon's current pool. It takes
+    /// half a second.
     pub fn of_processor() -> Self {
         Rates {
             flops: flops_per_second(TIME),
@@ -44,10 +44,10 @@ impl Rates {
         }
     }
 
-    /// Measures a device by the products and copies of its backend: for devices of which nothing else is at hand.
+    /// Measures a device by the matrix products and copies of its backend, for devices other than the processor.
     ///
     /// # Errors
-    /// Memory that could not be had, and whatever else the ops answer.
+    /// The errors of the ops, such as [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn of_ops<B: Backend>(backend: &B) -> Result<Self> {
         let filled = |len: usize| -> Result<B::Buffer> {
             let mut buffer = backend.alloc(DType::F32, len)?;
@@ -88,7 +88,7 @@ impl Rates {
         })
     }
 
-    /// Bytes a second of an op that moves `bytes`: between two measured sizes the rate follows the logarithm of the size.
+    /// Bytes per second of an op that moves `bytes`: between two measured sizes, interpolated over the logarithm of the size.
     pub fn bandwidth(&self, bytes: f64) -> f64 {
         let at = self.memory.partition_point(|&(size, _)| size < bytes);
         match (at.checked_sub(1).map(|i| self.memory[i]), self.memory.get(at)) {
@@ -105,13 +105,14 @@ impl Rates {
         cost.seconds(self.flops, self.bandwidth(cost.bytes as f64))
     }
 
-    /// Bytes a second of memory itself, and of how many bytes: the largest size that was measured.
+    /// The largest size that was measured, in bytes, and its rate in bytes per second.
     pub fn largest(&self) -> (f64, f64) {
         self.memory.last().copied().unwrap_or((0.0, 0.0))
     }
 }
 
-/// The shortest of a few runs. The first, which loads the kernel, does not count, unless it took too long for others.
+/// The shortest of a few runs. The first, which loads the kernel, does not count, unless it took so long that it is the
+/// only one.
 fn fastest(backend: &impl Runtime, mut op: impl FnMut() -> Result<()>) -> Result<Duration> {
     let mut run = || {
         backend.sync()?;

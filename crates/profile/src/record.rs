@@ -1,4 +1,4 @@
-//! The record of a step: a flat list of marks, and the tree of scopes that they name.
+//! The record of a step: a flat list of marks, and the tree of scopes that the marks refer to.
 
 use kiln_core::ops::{AttentionParams, Binary, ConvParams, PoolParams, Reduce, Unary};
 use kiln_core::{Cost, Observer, Scope, Shape};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The numbers of an op, for its span in a trace.
+/// The function, shape and algorithm of an op, for its event in a trace.
 #[derive(Clone, Copy, Debug)]
 pub enum Detail {
     /// Elements of the result.
@@ -15,7 +15,7 @@ pub enum Detail {
     Unary(Unary, u64),
     /// A function of two tensors and the elements of the result.
     Binary(Binary, u64),
-    /// A reduction and the elements of what it reduces.
+    /// A reduction and the elements of its input.
     Reduce(Reduce, u64),
     /// A convolution or one of its gradients, and the backend's algorithm for it.
     Conv(ConvParams, Option<&'static str>),
@@ -23,38 +23,38 @@ pub enum Detail {
     Pool(PoolParams),
     /// Attention or its gradient.
     Attention(AttentionParams),
-    /// A product: how many, `m`, `n`, `k`; and the backend's algorithm for it.
+    /// Matrix products: their number, `m`, `n`, `k`; and the backend's algorithm for them.
     Product([u64; 4], Option<&'static str>),
 }
 
-/// Something that happened, in nanoseconds after the watching began.
+/// An event, with times in nanoseconds after the [`Profiled`](crate::Profiled) was made.
 #[derive(Clone, Copy, Debug)]
 pub enum Mark {
     /// A scope begins.
     Enter {
-        /// When.
+        /// The time.
         at: u64,
         /// The scope, an index of [`Timeline::scopes`].
         scope: u32,
-        /// For a gradient: that of which op.
+        /// The op whose gradient is computed in the scope; `None` in the forward pass.
         gradient: Option<&'static str>,
     },
     /// The innermost scope ends.
     Leave {
-        /// When.
+        /// The time.
         at: u64,
     },
     /// An op ran.
     Op {
-        /// When it began.
+        /// The time of its begin.
         start: u64,
-        /// When it was done.
+        /// The time of its end.
         end: u64,
-        /// Its name, as in the backend's trait.
+        /// The op's name, as in the backend's trait.
         name: &'static str,
-        /// The least that it takes.
+        /// The least cost of the op.
         cost: Cost,
-        /// Its numbers.
+        /// The function, shape and algorithm of the op.
         detail: Detail,
     },
 }
@@ -64,7 +64,7 @@ pub enum Mark {
 pub struct ScopeInfo {
     /// The scope around it; the first scope is its own.
     pub parent: u32,
-    /// Dotted path of a layer, name of a part.
+    /// Dotted path of a layer, or name of a part.
     pub name: String,
     /// Type of a layer; empty for a part.
     pub kind: &'static str,
@@ -83,18 +83,18 @@ impl ScopeInfo {
     }
 }
 
-/// One watched step.
+/// One profiled step.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// When it began, in nanoseconds after the watching began.
+    /// The time of its begin, in nanoseconds after the [`Profiled`](crate::Profiled) was made.
     pub start: u64,
-    /// When it ended.
+    /// The time of its end.
     pub end: u64,
-    /// The events, in order of ends.
+    /// The events, in the order in which they were recorded: an op when it has ended.
     pub marks: Vec<Mark>,
 }
 
-/// Everything that was watched.
+/// The record of a [`Profiled`](crate::Profiled).
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// The scopes; the first is the step itself.
@@ -111,7 +111,7 @@ struct State {
     open: Vec<u32>,
 }
 
-/// Keeps marks while a step is in progress.
+/// Records marks while a step is in progress.
 pub(crate) struct Recorder {
     began: Instant,
     /// True while a step is in progress.
@@ -145,17 +145,17 @@ impl Recorder {
         }
     }
 
-    /// The lock; a panic elsewhere leaves nothing half-done that a later step would read.
+    /// Locks the state, even after a panic: that leaves nothing incomplete which a later step would read.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nanoseconds since the watching began.
+    /// Nanoseconds since the recorder was made.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// True while a step is in progress: outside of one nothing is kept.
+    /// True while a step is in progress; outside of a step nothing is recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ impl Recorder {
         }
         let parent = state.open.last().copied().unwrap_or(0);
         let scope = state.timeline.child(parent, field, kind, input);
-        // After the look-up: watching is not the layer's time.
+        // The time is taken after the look-up, so that the profiler's own work is not counted for the layer.
         state.mark_enter(self.now(), scope, None);
     }
 
@@ -253,7 +253,7 @@ impl State {
 }
 
 impl Timeline {
-    /// The scope of that field in `parent`, made when it is met for the first time.
+    /// The scope of this field with an input of this shape in `parent`; made if there is none yet.
     fn child(&mut self, parent: u32, field: &str, kind: &'static str, input: Option<Shape>) -> u32 {
         let outer = &self.scopes[parent as usize];
         let known = outer.inner.iter().copied().find(|&i| {

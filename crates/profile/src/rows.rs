@@ -1,4 +1,4 @@
-//! From marks to rows: how long each scope took by itself, and how long it had to take.
+//! The rows of a profile, from the marks: the time of each scope by itself, and its least time.
 
 use crate::record::{Detail, Mark, ScopeInfo, Step, Timeline};
 use kiln_core::{Cost, Shape};
@@ -6,22 +6,22 @@ use kiln_core::{Cost, Shape};
 /// The time and work of one scope in one direction, per step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
-    /// Seconds, those of scopes inside of it left out: the median over the steps.
+    /// Seconds without those of inner scopes: the median over the steps.
     pub seconds: f64,
-    /// Of these, seconds inside of ops; the rest is the host's own work. The median over the steps.
+    /// The part of these seconds spent inside of ops, the rest being host work: the median over the steps.
     pub in_ops: f64,
     /// Number of ops.
     pub ops: u64,
-    /// The least that the ops take.
+    /// The least cost of the ops.
     pub cost: Cost,
-    /// The least seconds for that, op by op.
+    /// The sum of the least seconds of each op.
     pub floor: f64,
 }
 
 /// One scope over all steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Dotted path of a layer, name of a part.
+    /// Dotted path of a layer, or name of a part.
     pub name: String,
     /// Type of a layer; empty for a part of the step.
     pub kind: &'static str,
@@ -31,7 +31,7 @@ pub struct Row {
     pub output: Option<Shape>,
     /// Forward passes of one step.
     pub calls: u64,
-    /// The forward pass; all of a part.
+    /// The forward pass of a layer; everything in a part.
     pub forward: Share,
     /// Gradients of the ops that the forward pass recorded.
     pub backward: Share,
@@ -55,12 +55,12 @@ impl Row {
         self.forward.floor + self.backward.floor
     }
 
-    /// The distance of the time from the floor.
+    /// Seconds of both directions above the least seconds.
     pub fn gap(&self) -> f64 {
         self.seconds() - self.floor()
     }
 
-    /// The least that both directions take.
+    /// The least cost of both directions.
     pub fn cost(&self) -> Cost {
         self.forward.cost + self.backward.cost
     }
@@ -134,7 +134,7 @@ fn algorithms(step: &Step, scopes: usize) -> Vec<Vec<(&'static str, &'static str
     all
 }
 
-/// The middle of some numbers, the mean of two middles; 0 of none.
+/// The median of some numbers; 0 if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -146,11 +146,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Timeline {
-    /// A row for every scope, in the order in which they were first met; `floor` gives the least seconds of an op. The first
-    /// is the step itself: what is in no other.
+    /// A row for every scope, in the order in which the scopes were first entered; `floor` gives the least seconds of an
+    /// op. The first row is the step itself: the time and the ops that are in no other scope.
     ///
-    /// The rows of one step add up to that step. Those given here hold medians over all steps, which add up to about the
-    /// median step.
+    /// In each step the times of all scopes add up to that step's. The rows hold medians over all steps, which add up to about
+    /// the median step.
     pub fn rows(&self, floor: &dyn Fn(Cost) -> f64) -> Vec<Row> {
         let steps: Vec<Vec<Taken>> = self.steps.iter().map(|s| taken(s, self.scopes.len(), floor)).collect();
         let last = self.steps.last();

@@ -1,4 +1,4 @@
-//! What gradients of pieces cost, counted in the bytes that ops move.
+//! The cost of gradients of pieces of a tensor, in the bytes that ops move.
 
 use kiln_core::{DType, Result};
 use kiln_cpu::Cpu;
@@ -7,7 +7,7 @@ use kiln_profile::{Mark, Profiled};
 
 type T = Tensor<Profiled<Cpu>>;
 
-/// The pieces of `[2, n, 3]` along its second axis, by one op or by one for each.
+/// The pieces of a tensor `[2, n, 3]` along its second axis, by one op for all or by one for each.
 fn pieces(way: &str, x: &T) -> Result<Vec<T>> {
     let n = x.shape()[1];
     let one = |i: usize| Indices::from_slice(x.backend(), &[i as i32], &[1]);

@@ -1,4 +1,4 @@
-//! A small net, watched.
+//! Profiles of training steps of small networks.
 
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_cpu::Cpu;
@@ -43,7 +43,7 @@ fn watching_changes_no_bit() {
     let (mut a, mut b) = (Adam::new(1e-2), Adam::new(1e-2));
     for step in 0..4 {
         let expected = train(&cpu, &mut plain, &mut a).unwrap();
-        // Every second step is watched.
+        // Every second step is profiled.
         let found = match step % 2 {
             0 => train(&watched, &mut seen, &mut b),
             _ => watched.step(|| train(&watched, &mut seen, &mut b)),
@@ -75,14 +75,15 @@ fn every_layer_has_its_time_and_every_nanosecond_a_row() {
         assert_eq!((row(name).kind, row(name).calls), (kind, 1), "{name}");
         let ops = u64::from(name != "0");
         assert!(row(name).forward.ops >= ops, "{name}");
-        // The zeros of the rectifier's gradient are written by the pooling behind it.
+        // The zeros of the ReLU's gradient are written by the rule of the pooling after it.
         let ops = if name == "0.2" { 0 } else { ops };
         assert!(row(name).backward.ops >= ops, "{name}");
     }
     assert_eq!(row("0.0").forward.cost.flops, 2 * (7 * 6 * 6 * 4) * 9 * 2);
     assert_eq!(row("4").backward.cost.flops, 2 * 2 * 7 * 36 * 5);
     assert_eq!(row("0.1").output.unwrap().dims(), [7, 6, 6, 4]);
-    // Relu: in and out. The gradient of the pooling: two in and one out for the rectifier, gradient and index in and one out.
+    // ReLU: one tensor in and one out. Gradient of the pooling: two in and one out for the ReLU's zeros, gradient and
+    // index in and one out for its own.
     let (bytes, pooled) = (4 * 7 * 6 * 6 * 4, 4 * 7 * 3 * 3 * 4);
     assert_eq!(
         (row("0.2").forward.cost.bytes, row("0.2").backward.cost.bytes),
@@ -95,7 +96,7 @@ fn every_layer_has_its_time_and_every_nanosecond_a_row() {
     assert!(in_ops > 0.0 && in_ops <= sum);
 }
 
-/// A model of tokens, with every way to keep a layer.
+/// A model of tokens with every kind of field that can keep a layer.
 #[derive(Module)]
 struct Tokens<B: Backend> {
     wte: Embedding<B>,
@@ -209,7 +210,7 @@ fn a_step_that_fails_is_not_kept() {
         .unwrap();
     let timeline = watched.timeline();
     assert_eq!(timeline.steps.len(), 1);
-    // Scopes that the failure left are closed: what is open at each mark nests.
+    // The scopes that the failure left open are closed, so the marks nest.
     let mut depth = 0i32;
     for mark in &timeline.steps[0].marks {
         match mark {

@@ -1,4 +1,4 @@
-//! The engine: from an output's gradient to those of the leaves, in reverse order of creation.
+//! The backward pass: from an output's gradient to those of the leaves, through the ops in reverse order of creation.
 
 use super::Gradients;
 use super::mode::with_grad;
@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 impl<B: Backend> Tensor<B> {
-    /// The gradients of this scalar with respect to every leaf it was computed from. The graph is freed on the way.
+    /// The gradients of this scalar with respect to every leaf that it was computed from (`torch.Tensor.backward`). The
+    /// graph is freed on the way.
     ///
     /// # Errors
     /// A tensor that is not a scalar or not tracked; a graph already freed; whatever a rule's ops return.
@@ -20,7 +21,7 @@ impl<B: Backend> Tensor<B> {
         Ok(Gradients::new(by_id))
     }
 
-    /// As [`Tensor::backward`], keeping the graph for another pass.
+    /// As [`Tensor::backward`], keeping the graph for another pass (`retain_graph=True` in PyTorch).
     ///
     /// # Errors
     /// As [`Tensor::backward`].
@@ -30,7 +31,8 @@ impl<B: Backend> Tensor<B> {
         Ok(Gradients::new(by_id))
     }
 
-    /// The product of `grad` (of this tensor's shape and dtype) with the Jacobian: backward from any shape.
+    /// As [`Tensor::backward`] for a tensor of any shape: the gradients are products of `grad`, which has this tensor's
+    /// shape and dtype, with the Jacobian.
     ///
     /// # Errors
     /// A gradient of another shape or dtype, and as [`Tensor::backward`].
@@ -103,7 +105,7 @@ pub fn grad<B: Backend>(
         .collect())
 }
 
-/// The pass itself. Without `targets` it ends at every leaf; with them, it visits only ops that lead to one.
+/// Runs a backward pass. Without `targets` it ends at every leaf; with them, it visits only ops that lead to one.
 pub(super) fn run<B: Backend>(
     seeds: &[(Tensor<B>, Tensor<B>)],
     targets: Option<&HashSet<NodeId>>,
@@ -118,7 +120,8 @@ pub(super) fn run<B: Backend>(
     let mut nodes: BTreeMap<NodeId, Arc<Node<B>>> = BTreeMap::new();
     let mut pending: HashMap<NodeId, Sum<B>> = HashMap::new();
     let mut results = HashMap::new();
-    // Gradients in `pending` that are zero where the output is not positive, in all their parts.
+    // Ids of ReLU outputs whose gradients in `pending` are zero wherever the output is not positive, in every term added
+    // so far.
     let mut masked = HashSet::new();
     with_grad(create_graph, || {
         for (output, seed) in seeds {
@@ -142,7 +145,7 @@ pub(super) fn run<B: Backend>(
                 return Err(Error::GraphFreed { op: node.op() });
             };
             let needs: Vec<bool> = saved.inputs.iter().map(|i| i.as_ref().is_some_and(&wanted)).collect();
-            // Whoever asked for the gradient of the input gets all of it.
+            // If the gradient of the input is itself a target, the ReLU's zeros must not be in it.
             let relu = saved
                 .relu_input()
                 .filter(|input| !targets.is_some_and(|targets| targets.contains(input)));

@@ -1,4 +1,4 @@
-//! What a backward pass returns.
+//! The gradients that a backward pass returns.
 
 use super::sum::add_into;
 use crate::tensor::NodeId;
@@ -22,7 +22,7 @@ impl<B: Backend> std::fmt::Debug for Gradients<B> {
     }
 }
 
-/// Refuses a gradient that is not like its tensor.
+/// Refuses a gradient whose shape or dtype is not that of its tensor.
 pub(super) fn check_like<B: Backend>(
     op: &'static str,
     (shape, dtype): (&Shape, DType),
@@ -44,22 +44,22 @@ impl<B: Backend> Gradients<B> {
         Gradients { by_id }
     }
 
-    /// The gradient of `tensor`; `None` when it had no part in the output.
+    /// The gradient of `tensor`; `None` when the output does not depend on it.
     pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
         self.by_id.get(&tensor.id()?)
     }
 
-    /// The gradient filed under `id`.
+    /// The gradient of the tensor with this [`Tensor::id`].
     pub fn by_id(&self, id: NodeId) -> Option<&Tensor<B>> {
         self.by_id.get(&id)
     }
 
-    /// Takes the gradient of `tensor` out.
+    /// Removes and returns the gradient of `tensor`.
     pub fn remove(&mut self, tensor: &Tensor<B>) -> Option<Tensor<B>> {
         self.by_id.remove(&tensor.id()?)
     }
 
-    /// Files `grad` as the gradient of `tensor` and returns the one that it replaces.
+    /// Sets `grad` as the gradient of `tensor` and returns the one that it replaces.
     ///
     /// # Errors
     /// A tensor that is not tracked; a gradient of another shape or dtype than the tensor's.
@@ -73,12 +73,12 @@ impl<B: Backend> Gradients<B> {
         Ok(self.by_id.insert(id, grad))
     }
 
-    /// Every gradient.
+    /// Every gradient with the id of its tensor, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Tensor<B>)> {
         self.by_id.iter().map(|(&id, g)| (id, g))
     }
 
-    /// Replaces gradients by what `change` makes of them, which has their shape and dtype.
+    /// Replaces the gradients of `ids` by the results of `change`, which keeps shape and dtype.
     pub(crate) fn change(
         &mut self,
         ids: impl IntoIterator<Item = NodeId>,
@@ -97,7 +97,7 @@ impl<B: Backend> Gradients<B> {
         self.by_id.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no gradients.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -106,7 +106,7 @@ impl<B: Backend> Gradients<B> {
     ///
     /// # Errors
     /// Two gradients of one tensor whose shapes or dtypes differ, as when the tensor's dtype was changed between them: nothing
-    /// has changed then. Memory.
+    /// has changed then. [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn accumulate(&mut self, other: Gradients<B>) -> Result<()> {
         for (id, grad) in &other.by_id {
             if let Some(sum) = self.by_id.get(id) {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use kiln_cpu::Cpu;
 
-    /// Gradients of one tensor that have no sum are refused, and what was there stays.
+    /// Gradients of one tensor with different shapes or dtypes are refused, and those present stay unchanged.
     #[test]
     fn gradients_that_do_not_fit_do_not_accumulate() -> Result<()> {
         let cpu = Cpu::poisoned();

@@ -2,8 +2,8 @@
 //!
 //! An op that meets a tracked input leaves a [`Node`] with a [`Rule`]: given the gradient of the op's output, the rule
 //! returns the gradients of its inputs. [`Tensor::backward`](crate::Tensor::backward) visits nodes in reverse order of
-//! their creation and adds what rules return, in the program's only accumulation; an op that reads a [`Part`] of its input
-//! adds to that part of one gradient. Rules are written in differentiable ops, so with
+//! their creation and adds the gradients that rules return, in one place (`autograd/sum.rs`); the gradient of an op that reads
+//! a [`Part`] of its input is added to that part of the input's gradient. Rules are written in differentiable ops, so with
 //! `create_graph` the gradients are tracked in turn and can be differentiated again; a fused op whose backward kernel
 //! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
 

@@ -1,4 +1,4 @@
-//! Whether ops record what they do, per thread.
+//! The switch, one per thread, that turns the recording of gradients on and off.
 
 use std::cell::Cell;
 
@@ -15,18 +15,18 @@ impl Drop for Restore {
     }
 }
 
-/// Whether ops on this thread record gradients.
+/// True if ops on this thread record gradients (`torch.is_grad_enabled`); the default.
 pub fn is_grad_enabled() -> bool {
     ENABLED.get()
 }
 
-/// Runs `f` with recording on or off.
+/// Runs `f` with recording on or off on this thread (`torch.set_grad_enabled`).
 pub fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(ENABLED.replace(enabled));
     f()
 }
 
-/// Runs `f` without recording: for evaluation and in-place updates (`torch.no_grad`).
+/// Runs `f` without recording on this thread: for evaluation and in-place updates (`torch.no_grad`).
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad(false, f)
 }

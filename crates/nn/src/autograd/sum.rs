@@ -1,4 +1,4 @@
-//! The sum of the gradients that reach one tensor: the program's only accumulation of gradients.
+//! The sum of the gradients that reach one tensor: the only place where gradients are accumulated.
 
 use super::mode::no_grad;
 use crate::tensor::{Part, Rule, RuleContext};
@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The elements of a sum that something was added to.
+/// The elements of a sum that a gradient was added to.
 #[derive(Default)]
 enum Covered {
     #[default]
     Nothing,
-    /// Ranges of an axis, from start to end, apart from each other.
+    /// Disjoint ranges of an axis, by their start: start to end.
     Ranges(usize, BTreeMap<usize, usize>),
-    /// Any, as far as is known.
+    /// Unknown: possibly every element.
     Anything,
 }
 
 impl Covered {
-    /// Whether a part is still zero; it is not from here on.
+    /// Marks a part as covered. True if it is known that nothing was added to it before.
     fn take(&mut self, within: Option<(usize, Range<usize>)>) -> bool {
         if let (Covered::Nothing, Some((axis, _))) = (&*self, &within) {
             *self = Covered::Ranges(*axis, BTreeMap::new());
@@ -43,15 +43,15 @@ impl Covered {
     }
 }
 
-/// A gradient on its way: what has been added so far.
+/// The gradient of a tensor during the backward pass: the sum of the terms that have reached it so far.
 ///
-/// Without `create_graph` every gradient is added at once and dropped. With it the sum is to be differentiated: parts are kept,
-/// to be put together by one op in [`finish`](Sum::finish).
+/// Without `create_graph` every term is added at once and dropped. With it the sum must be differentiable: gradients of
+/// parts are kept and added by one op in [`finish`](Sum::finish).
 pub(super) struct Sum<B: Backend> {
-    /// In f32 once a part has been added that may meet an element more than once.
+    /// In f32, for half precision, once a part has been added that may name an element more than once.
     total: Option<Tensor<B>>,
     covered: Covered,
-    /// Of the gradients.
+    /// The dtype of the gradients, to which the sum is rounded at the end.
     dtype: Option<DType>,
     parts: Vec<(Arc<dyn Part<B>>, Tensor<B>)>,
 }
@@ -68,8 +68,8 @@ impl<B: Backend> Default for Sum<B> {
 }
 
 impl<B: Backend> Sum<B> {
-    /// Adds a gradient of the whole. One that nobody else holds is added to in place; one that a rule gave to two inputs is
-    /// copied first.
+    /// Adds a gradient of the whole tensor, in place without `create_graph`. A sum whose memory another tensor shares, as
+    /// when a rule returned one gradient for two inputs, moves to a copy first.
     pub(super) fn add(&mut self, grad: Tensor<B>, create_graph: bool) -> Result<()> {
         self.covered = Covered::Anything;
         self.dtype = Some(grad.dtype());
@@ -85,7 +85,7 @@ impl<B: Backend> Sum<B> {
         Ok(())
     }
 
-    /// Adds a gradient of a part.
+    /// Adds a gradient of a part of the tensor.
     pub(super) fn add_part(&mut self, part: Arc<dyn Part<B>>, grad: Tensor<B>, create_graph: bool) -> Result<()> {
         self.dtype = Some(grad.dtype());
         if create_graph {
@@ -118,7 +118,7 @@ impl<B: Backend> Sum<B> {
         Ok(())
     }
 
-    /// The sum.
+    /// The sum of all terms, in the dtype of the gradients.
     pub(super) fn finish(mut self) -> Result<Tensor<B>> {
         let parts = std::mem::take(&mut self.parts);
         let base = self.total.clone();
@@ -145,14 +145,14 @@ impl<B: Backend> Sum<B> {
     }
 }
 
-/// Adds in place.
+/// Adds `grad` to `sum` in place, unrecorded.
 pub(super) fn add_into<B: Backend>(sum: &mut Tensor<B>, grad: &Tensor<B>) -> Result<()> {
     debug_assert_eq!((sum.shape(), sum.dtype()), (grad.shape(), grad.dtype()));
     let backend = grad.backend().clone();
     backend.accumulate(grad.buffer(), sum.buffer_mut()?)
 }
 
-/// Parts added to zeros, or to a base, which is the last input.
+/// The rule of a sum of parts: the inputs are the gradients of the parts, and last, if `based`, the tensor they were added to.
 struct AddParts<B: Backend> {
     parts: Vec<Arc<dyn Part<B>>>,
     based: bool,

@@ -1,5 +1,5 @@
-//! Differentiating a closure on the spot: how fused ops get gradients of gradients, and how what a composed op computes on the way
-//! is forgotten.
+//! Differentiation of a closure inside of a rule: it gives fused ops gradients of gradients, and lets composed ops drop their
+//! intermediate results and compute them again for the gradient.
 
 use super::backward::run;
 use super::mode::{is_grad_enabled, no_grad, with_grad};
@@ -8,7 +8,7 @@ use crate::tensor::{Node, Rule, RuleContext};
 use kiln_core::{Backend, Result};
 use std::collections::HashSet;
 
-/// Passes the gradient through: marks where the closure's graph begins.
+/// The rule of the identity, which marks where the closure's graph begins.
 struct Begin;
 
 impl<B: Backend> Rule<B> for Begin {
@@ -53,8 +53,9 @@ pub fn vjp<B: Backend>(
         .collect())
 }
 
-/// `f(inputs)`, of which nothing is kept for the gradient but the inputs: it is computed again there (Chen et al., "Training Deep
-/// Nets with Sublinear Memory Cost", 2016; `torch.utils.checkpoint`). All tracked tensors that `f` reads are among the inputs.
+/// `f(inputs)`, recorded with its inputs alone: the backward pass computes `f` again (Chen et al., "Training Deep Nets
+/// with Sublinear Memory Cost", 2016; `torch.utils.checkpoint`). All tracked tensors that `f` reads must be among the
+/// inputs.
 ///
 /// # Errors
 /// Those of `f`.

@@ -8,18 +8,19 @@ use kiln_core::ops::Distribution;
 use std::fmt;
 use std::str::FromStr;
 
-/// Inputs and outputs that one weight connects, the receptive field included.
+/// The fan-in and fan-out of a weight (`torch.nn.init._calculate_fan_in_and_fan_out`): each is a number of channels times the
+/// number of elements of the kernel's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fan {
-    /// Inputs of one output.
+    /// The number of inputs that one output depends on.
     pub fan_in: usize,
-    /// Outputs of one input.
+    /// The number of outputs that one input contributes to.
     pub fan_out: usize,
 }
 
 impl Fan {
-    /// The fans of a weight `[out, …, in]`; of a vector, its length twice. Counted as PyTorch and Keras count, which
-    /// for grouped and transposed convolutions is by the shape alone.
+    /// The fans of a weight `[out, …, in]`; both fans of a vector are its length. As in PyTorch and Keras, the shape alone
+    /// decides, for grouped and transposed convolutions too.
     pub fn of(shape: &Shape) -> Fan {
         let n = shape.size();
         match shape.dims() {
@@ -36,32 +37,32 @@ impl Fan {
     }
 }
 
-/// Which fan keeps its variance.
+/// The fan that the variance of a weight is divided by (`mode` of `torch.nn.init.kaiming_uniform_`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaled {
-    /// The inputs: activations keep their variance.
+    /// The fan-in: activations keep their variance in the forward pass.
     FanIn,
-    /// The outputs: gradients keep their variance.
+    /// The fan-out: gradients keep their variance in the backward pass.
     FanOut,
-    /// The mean of both.
+    /// The mean of fan-in and fan-out.
     FanMean,
 }
 
-/// The shape of a distribution whose variance is given.
+/// The family of a distribution whose variance is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Uniform around 0.
     Uniform,
     /// Normal around 0.
     Normal,
-    /// Normal cut at two deviations and widened to keep the variance (Keras's normal initializers).
+    /// Normal cut at two standard deviations and widened to keep the variance (Keras's normal initializers).
     TruncatedNormal,
 }
 
-/// What follows a layer, for the gain that keeps the variance through it (`torch.nn.init.calculate_gain`).
+/// The function that follows a layer; its gain keeps the variance constant through both (`torch.nn.init.calculate_gain`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
-    /// None: gain 1.
+    /// No function: gain 1.
     Linear,
     /// ReLU: gain √2.
     Relu,
@@ -76,7 +77,7 @@ pub enum Nonlinearity {
 }
 
 impl Nonlinearity {
-    /// The gain.
+    /// The factor for the standard deviation of the weight.
     pub fn gain(self) -> f64 {
         match self {
             Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
@@ -101,7 +102,7 @@ pub enum Initializer {
     Zeros,
     /// Ones.
     Ones,
-    /// One value.
+    /// The same value for every element.
     Constant(f64),
     /// Uniform on `low ≤ x < high`.
     Uniform {
@@ -110,7 +111,7 @@ pub enum Initializer {
         /// Upper bound.
         high: f64,
     },
-    /// Normal.
+    /// Normal distribution.
     Normal {
         /// Mean.
         mean: f64,
@@ -129,9 +130,9 @@ pub enum Initializer {
     VarianceScaling {
         /// The variance times the fan: the square of the gain.
         scale: f64,
-        /// Which fan.
+        /// The fan that the variance is divided by.
         fan: Scaled,
-        /// Which distribution.
+        /// The family of the distribution.
         spread: Spread,
     },
     /// Orthonormal rows or columns (whichever are fewer) of the weight seen as `[out, rest]`, times a gain
@@ -178,7 +179,7 @@ impl Initializer {
         Self::scaled(gain, Scaled::FanMean, Spread::Normal)
     }
 
-    /// Fills a new tensor from a stream.
+    /// A new tensor with numbers of the stream.
     pub(super) fn draw<B: Backend>(
         &self,
         backend: &B,
@@ -215,7 +216,7 @@ impl Initializer {
                 match spread {
                     Spread::Uniform => uniform(-(3f64.sqrt() * std), 3f64.sqrt() * std),
                     Spread::Normal => normal(0.0, std),
-                    // The deviation of a standard normal cut at ±2.
+                    // The standard deviation of a standard normal cut at ±2.
                     Spread::TruncatedNormal => truncated(0.0, std / 0.879_625_661_034_239_8),
                 }
             }

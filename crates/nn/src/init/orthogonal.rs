@@ -14,7 +14,7 @@ pub(super) fn orthogonal(values: Vec<f64>, rows: usize, gain: f64) -> Result<Vec
     let columns = values.len() / rows;
     let transposed = columns < rows;
     let (count, length) = if transposed { (columns, rows) } else { (rows, columns) };
-    // Each vector contiguous.
+    // The vectors to orthonormalise, each contiguous.
     let mut vectors = if transposed {
         transpose(&values, rows, columns)?
     } else {

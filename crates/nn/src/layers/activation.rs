@@ -4,8 +4,8 @@ use super::{Layer, unit_module};
 use crate::{Backend, Result, Tensor};
 use kiln_core::unary_functions;
 
-/// Declares a layer for every function of core's table that is a module of PyTorch, with the function's parameters as its
-/// fields.
+/// Declares a layer for every function of the table in `kiln-core` that PyTorch has as a module, with the function's parameters
+/// as fields.
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident {
         $kind:ident $method:ident($($parameter:ident = $default:expr),*), torch: $torch:literal, $(layer: $layer:literal,)?

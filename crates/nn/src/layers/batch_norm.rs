@@ -63,13 +63,13 @@ impl<B: Backend> BatchNorm<B> {
 }
 
 impl<B: Backend> BatchNormBuilder<B> {
-    /// The share that the running statistics move with each batch: PyTorch's momentum, which is 1 minus Keras's.
+    /// The weight of each batch in the running statistics, 0.1 by default: PyTorch's momentum, which is 1 minus Keras's.
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
         self
     }
 
-    /// The number that is added to the variance.
+    /// The number that is added to the variance; 1e-5 by default.
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
@@ -81,7 +81,7 @@ impl<B: Backend> BatchNormBuilder<B> {
         self
     }
 
-    /// With or without running statistics; without, evaluation normalises by the batch as well.
+    /// With or without running statistics; with by default. Without, evaluation normalises by the batch as well.
     pub fn track_running_stats(mut self, track: bool) -> Self {
         self.track = track;
         self
@@ -122,7 +122,7 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
         }
         let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
-        // An empty batch has no statistics to move to.
+        // An empty batch has no statistics.
         let moves = self.mode.is_training() && x.size() > 0;
         if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, moves) {
             m.blend(&mean, self.momentum)?;

@@ -51,11 +51,11 @@ pub struct ConvBuilder<B, const R: usize> {
 }
 
 impl<B: Backend, const R: usize> Conv<B, R> {
-    /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel is one
-    /// number or one per dimension.
+    /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel size is one
+    /// number for all dimensions or one per dimension.
     ///
     /// # Errors
-    /// A number of 0, memory.
+    /// A channel count or kernel size of 0, memory.
     pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Result<Self> {
         Self::builder(inputs, outputs, kernel).build(init)
     }
@@ -71,7 +71,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 
     /// `pool.forward(&self.forward(x)?)` as one op, [`Tensor::conv_max_pool`]: the same values and gradients, with less
-    /// memory. Errors and profiles name both fields, `conv1+pool1`; [`mod@crate::trace`] sees two layers.
+    /// memory. Errors and profiles name both fields, `conv1+pool1`; [`mod@crate::trace`] reports two layers.
     ///
     /// # Errors
     /// As those of the two layers.
@@ -106,13 +106,13 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
         }
     }
 
-    /// The step between windows.
+    /// The step between windows; 1 by default.
     pub fn stride(mut self, stride: impl Extents<R>) -> Self {
         self.window = self.window.stride(stride.extents());
         self
     }
 
-    /// Zeros around the input.
+    /// The number of zeros before and after the input along each dimension; 0 by default.
     pub fn padding(mut self, padding: impl Extents<R>) -> Self {
         self.window = self.window.padding(padding.extents());
         self
@@ -124,13 +124,14 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
         self
     }
 
-    /// The distance between the taps of one window.
+    /// The distance between the elements of one window; 1 by default.
     pub fn dilation(mut self, dilation: impl Extents<R>) -> Self {
         self.window = self.window.dilation(dilation.extents());
         self
     }
 
-    /// Splits the channels into groups that do not see each other; as many as channels make it depthwise.
+    /// Splits the channels into groups that are convolved separately; 1 by default. As many groups as input channels make the
+    /// convolution depthwise.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self

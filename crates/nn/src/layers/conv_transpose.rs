@@ -47,10 +47,11 @@ pub struct ConvTransposeBuilder<B, const R: usize> {
 }
 
 impl<B: Backend, const R: usize> ConvTranspose<B, R> {
-    /// A transposed convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias.
+    /// A transposed convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel
+    /// size is one number for all dimensions or one per dimension.
     ///
     /// # Errors
-    /// A number of 0, memory.
+    /// A channel count or kernel size of 0, memory.
     pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Result<Self> {
         Self::builder(inputs, outputs, kernel).build(init)
     }
@@ -65,31 +66,32 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
 }
 
 impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
-    /// The step between windows, by which the output grows.
+    /// The factor by which the output is larger than the input; 1 by default.
     pub fn stride(mut self, stride: impl Extents<R>) -> Self {
         self.conv = self.conv.stride(stride);
         self
     }
 
-    /// The positions that are cut off around the output.
+    /// The number of positions cut off before and after the output along each dimension; 0 by default.
     pub fn padding(mut self, padding: impl Extents<R>) -> Self {
         self.conv = self.conv.padding(padding);
         self
     }
 
-    /// The positions that are added at the end of the output, to choose among the sizes that a strided convolution maps to one.
+    /// The number of positions added at the end of the output along each dimension, 0 by default: it chooses among the
+    /// input sizes for which a strided convolution gives the same output size.
     pub fn output_padding(mut self, padding: impl Extents<R>) -> Self {
         self.output_padding = padding.extents();
         self
     }
 
-    /// The distance between the taps of one window.
+    /// The distance between the elements of one window; 1 by default.
     pub fn dilation(mut self, dilation: impl Extents<R>) -> Self {
         self.conv = self.conv.dilation(dilation);
         self
     }
 
-    /// Splits the channels into groups that do not see each other.
+    /// Splits the channels into groups that are convolved separately; 1 by default.
     pub fn groups(mut self, groups: usize) -> Self {
         self.conv = self.conv.groups(groups);
         self

@@ -1,4 +1,4 @@
-//! Random layers.
+//! Dropout.
 
 use super::Layer;
 use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor};
@@ -6,8 +6,9 @@ use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor}
 /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; the identity in evaluation
 /// (`torch.nn.Dropout`; Srivastava et al. 2014).
 ///
-/// Its numbers are a pure function of the seed, the layer's stream, how often it has drawn, and the element. How often
-/// is a counter on the device that is saved with the model (`step`), so a resumed run draws what it would have drawn.
+/// The random numbers are a pure function of the seed, the layer's stream, the number of training passes before, and the
+/// element. That number is a counter on the device which is saved with the model (`step`), so a resumed run draws the
+/// same numbers as one that was not interrupted.
 #[derive(Debug, Module)]
 pub struct Dropout<B: Backend> {
     p: f64,
@@ -17,7 +18,7 @@ pub struct Dropout<B: Backend> {
 }
 
 impl<B: Backend> Dropout<B> {
-    /// Dropout of probability `p`. Takes a stream.
+    /// Dropout with probability `p`. Takes a random stream of `init`.
     ///
     /// # Errors
     /// A probability outside `0..=1`, memory.

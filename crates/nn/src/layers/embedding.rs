@@ -1,9 +1,9 @@
-//! Vectors for tokens.
+//! The embedding layer: a vector for each token.
 
 use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace};
 use kiln_core::host;
 
-/// A vector for each of `count` tokens (`torch.nn.Embedding`): ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
+/// A vector for each of `count` tokens (`torch.nn.Embedding`): i32 ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
 #[derive(Debug, Module)]
 pub struct Embedding<B: Backend> {
     /// The table `[count, dim]`.
@@ -12,10 +12,10 @@ pub struct Embedding<B: Backend> {
 }
 
 impl<B: Backend> Embedding<B> {
-    /// A table of `count` vectors of `dim` entries.
+    /// A table of `count` vectors of `dim` elements.
     ///
     /// # Errors
-    /// No vectors or no entries, memory.
+    /// A `count` or `dim` of 0, memory.
     pub fn new(init: &mut Init<B>, count: usize, dim: usize) -> Result<Self> {
         for (name, value) in [("count", count), ("dim", dim)] {
             if value == 0 {
@@ -28,7 +28,7 @@ impl<B: Backend> Embedding<B> {
         })
     }
 
-    /// Sets the vector of one token to zero and keeps it: it receives no gradient (`padding_idx` in PyTorch).
+    /// Sets the vector of one token to zero; it receives no gradient and stays zero (`padding_idx` in PyTorch).
     ///
     /// # Errors
     /// An id outside of the table, memory.
@@ -50,7 +50,7 @@ impl<B: Backend> Embedding<B> {
         Ok(self)
     }
 
-    /// The vectors of `ids`.
+    /// The vectors of the i32 `ids` `[…]`: `[…, dim]`.
     ///
     /// # Errors
     /// Ids that are not i32 or outside of the table.

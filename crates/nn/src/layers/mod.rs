@@ -31,24 +31,24 @@ use crate::{Backend, Module, Result, Shape, Tensor, trace};
 
 /// A module that maps one tensor to another.
 ///
-/// A layer defines [`call`](Layer::call); whoever uses it calls [`forward`](Layer::forward), which runs `call` as
-/// PyTorch's `__call__` runs `forward`.
+/// A layer defines [`call`](Layer::call) and is used through [`forward`](Layer::forward), which runs `call` as PyTorch's
+/// `__call__` runs `forward`.
 pub trait Layer<B: Backend>: Module<B> {
-    /// The layer's function. Layers inside of this one are run by their `forward`.
+    /// The layer's function, from input to output. An implementation runs inner layers by their `forward`.
     ///
     /// # Errors
-    /// A tensor that the layer does not take.
+    /// An input that the layer does not accept, memory.
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
 
-    /// Floating-point operations of one forward pass, a multiply-add counted as two; 0 where they do not matter
-    /// beside those of products. Layers made of layers leave it at 0: a summary adds up what is inside.
+    /// Floating-point operations of one forward pass, a multiply-add counted as two; 0 where they are negligible
+    /// beside those of products. Layers made of layers leave it at 0: a summary adds up those of the inner layers.
     fn flops(&self, input: &Shape, output: &Shape) -> u64 {
         let _ = (input, output);
         0
     }
 
-    /// Runs the layer. An error of a layer inside of it names that layer's field (``in `conv1` (Conv2d): …``), and
-    /// [`mod@trace`] and a profile in progress see every such layer.
+    /// Runs the layer. An error of an inner layer names that layer's field (``in `conv1` (Conv2d): …``), and
+    /// [`mod@trace`] and a profile in progress report every inner layer.
     ///
     /// # Errors
     /// As [`Layer::call`].
@@ -74,10 +74,10 @@ impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
     }
 }
 
-/// One number for all dimensions, or one per dimension: how kernels, strides and the like are given. Only one to three
-/// dimensions compile.
+/// One number for all dimensions, or one per dimension: the argument of builders for kernel sizes, strides and the like. Only
+/// one to three dimensions compile.
 pub trait Extents<const R: usize> {
-    /// The numbers.
+    /// One number per dimension.
     fn extents(self) -> [usize; R];
 }
 
@@ -95,7 +95,7 @@ impl<const R: usize> Extents<R> for [usize; R] {
     }
 }
 
-/// Makes a [`Module`] of a layer without parameters.
+/// Implements [`Walkable`](crate::Walkable), and by it [`Module`], for a layer without parameters.
 macro_rules! unit_module {
     ([$($generic:tt)*] $layer:ty, $kind:expr) => {
         impl<B: $crate::Backend, $($generic)*> $crate::Walkable<B> for $layer {

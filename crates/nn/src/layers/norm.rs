@@ -4,7 +4,7 @@ use super::{Layer, check_eps};
 use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
 use std::marker::PhantomData;
 
-/// Layer norm over the last dimensions (Ba et al. 2016; `torch.nn.LayerNorm`).
+/// Layer norm over the last dimensions (Ba et al. 2016; `torch.nn.LayerNorm`): the output has the shape of the input.
 #[derive(Debug, Module)]
 pub struct LayerNorm<B: Backend> {
     /// The scale, of the normalised shape.
@@ -26,7 +26,8 @@ pub struct RmsNorm<B: Backend> {
     eps: f64,
 }
 
-/// Group norm of `[N, …, C]` (Wu and He 2018; `torch.nn.GroupNorm`).
+/// Group norm of `[N, …, C]` (Wu and He 2018; `torch.nn.GroupNorm`): each sample's channels in groups of neighbours, each
+/// group normalised over its channels and all positions.
 #[derive(Debug, Module)]
 pub struct GroupNorm<B: Backend> {
     /// The scale `[C]`.
@@ -38,7 +39,7 @@ pub struct GroupNorm<B: Backend> {
 }
 
 /// Instance norm of `[N, …, C]`: each channel of each sample over its positions (Ulyanov et al. 2016;
-/// `torch.nn.InstanceNorm1d`, `2d`, `3d`). As there, without scale and shift unless asked for.
+/// `torch.nn.InstanceNorm1d`, `2d`, `3d`). As in PyTorch, without scale and shift by default.
 #[derive(Debug, Module)]
 pub struct InstanceNorm<B: Backend> {
     /// The scale `[C]`.
@@ -91,7 +92,7 @@ pub struct LayerKind;
 /// Builds an [`RmsNorm`].
 #[derive(Clone, Copy, Debug)]
 pub struct RmsKind;
-/// Builds a [`GroupNorm`] of so many groups.
+/// Builds a [`GroupNorm`] with this number of groups.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupKind(usize);
 /// Builds an [`InstanceNorm`].
@@ -138,7 +139,7 @@ impl<B: Backend> NormBuilder<B, LayerKind> {
 impl<B: Backend> RmsNorm<B> {
     /// Normalises the last dimensions, which are `shape`; eps 1e-6, with scale.
     ///
-    /// PyTorch's default eps is the machine epsilon of the dtype; published models state theirs.
+    /// PyTorch's default eps is the machine epsilon of the dtype.
     ///
     /// # Errors
     /// An empty shape, memory.

@@ -4,7 +4,7 @@ use super::{Extents, Layer, unit_module};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Padding, Window};
 
-/// The largest value of each window (`torch.nn.MaxPool2d` and its siblings), `[N, spatial…, C]`.
+/// The largest value of each window (`torch.nn.MaxPool2d` and its siblings): `[N, spatial…, C]` to `[N, spatial'…, C]`.
 #[derive(Clone, Copy, Debug)]
 pub struct MaxPool<const R: usize> {
     window: Window,
@@ -18,7 +18,7 @@ pub type MaxPool2d = MaxPool<2>;
 /// Max pooling over volumes `[N, D, H, W, C]`.
 pub type MaxPool3d = MaxPool<3>;
 
-/// The mean of each window (`torch.nn.AvgPool2d` and its siblings), `[N, spatial…, C]`.
+/// The mean of each window (`torch.nn.AvgPool2d` and its siblings): `[N, spatial…, C]` to `[N, spatial'…, C]`.
 #[derive(Clone, Copy, Debug)]
 pub struct AvgPool<const R: usize> {
     window: Window,
@@ -35,13 +35,13 @@ pub type AvgPool3d = AvgPool<3>;
 
 macro_rules! window_options {
     ($name:ident) => {
-        /// The step between windows; the kernel unless set.
+        /// The step between windows; the kernel size by default.
         pub fn stride(mut self, stride: impl Extents<R>) -> Self {
             self.window = self.window.stride(stride.extents());
             self
         }
 
-        /// Padding around the input, at most half of the kernel.
+        /// Padding before and after the input along each dimension, at most half of the kernel size; 0 by default.
         pub fn padding(mut self, padding: impl Extents<R>) -> Self {
             self.window = self.window.padding(padding.extents());
             self
@@ -53,7 +53,8 @@ macro_rules! window_options {
             self
         }
 
-        /// Lets the last window hang over the end, as long as it starts inside.
+        /// With true, the last window may extend past the end of the padded input as long as it starts inside; false by
+        /// default.
         pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
             self.ceil_mode = ceil_mode;
             self
@@ -62,7 +63,7 @@ macro_rules! window_options {
 }
 
 impl<const R: usize> MaxPool<R> {
-    /// Windows of `kernel` that lie side by side.
+    /// Pooling with windows of size `kernel` that do not overlap: the stride is the kernel size.
     pub fn new(kernel: impl Extents<R>) -> Self {
         let kernel = kernel.extents();
         MaxPool {
@@ -73,7 +74,7 @@ impl<const R: usize> MaxPool<R> {
 
     window_options!(MaxPool);
 
-    /// The distance between the taps of one window.
+    /// The distance between the elements of one window; 1 by default.
     pub fn dilation(mut self, dilation: impl Extents<R>) -> Self {
         self.window = self.window.dilation(dilation.extents());
         self
@@ -88,7 +89,7 @@ impl<const R: usize> MaxPool<R> {
 }
 
 impl<const R: usize> AvgPool<R> {
-    /// Windows of `kernel` that lie side by side.
+    /// Pooling with windows of size `kernel` that do not overlap: the stride is the kernel size.
     pub fn new(kernel: impl Extents<R>) -> Self {
         let kernel = kernel.extents();
         AvgPool {
@@ -100,7 +101,7 @@ impl<const R: usize> AvgPool<R> {
 
     window_options!(AvgPool);
 
-    /// Sets if zeros of the padding count in the divisor; they do by default.
+    /// Sets if the zeros of the padding count in the divisor; true by default, as in PyTorch.
     pub fn count_include_pad(mut self, count: bool) -> Self {
         self.count_include_pad = count;
         self
@@ -122,7 +123,7 @@ impl<B: Backend, const R: usize> Layer<B> for AvgPool<R> {
     }
 }
 
-/// Averages to a fixed output size (`torch.nn.AdaptiveAvgPool2d` and its siblings): `[N, spatial…, C]` to
+/// Average pooling to a fixed output size (`torch.nn.AdaptiveAvgPool2d` and its siblings): `[N, spatial…, C]` to
 /// `[N, output…, C]`.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveAvgPool<const R: usize> {
@@ -137,7 +138,7 @@ pub type AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
 pub type AdaptiveAvgPool3d = AdaptiveAvgPool<3>;
 
 impl<const R: usize> AdaptiveAvgPool<R> {
-    /// Pools to `output` positions per dimension.
+    /// Pooling to `output` positions per dimension.
     pub fn new(output: impl Extents<R>) -> Self {
         AdaptiveAvgPool {
             output: output.extents(),
@@ -174,7 +175,7 @@ unit_module!(
 
 impl<B: Backend, const R: usize> Layer<B> for GlobalAvgPool<R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        // With the sizes spelt out, an input of another rank is refused.
+        // Unlike `Tensor::global_avg_pool`, this refuses an input whose rank is not R + 2.
         let pooled = x.adaptive_avg_pool(&[1; R])?;
         pooled.reshape(&[x.shape()[0], x.shape()[R + 1]])
     }

@@ -3,8 +3,8 @@
 use super::Layer;
 use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
 
-/// x for x > 0, else `weight`·x with a slope that is learned, one for all or one for each channel `[…, C]` (He et al. 2015;
-/// `torch.nn.PReLU`).
+/// x for x > 0, else `weight`·x: the slope is learned, one for all channels or one for each channel of `[…, C]` (He et
+/// al. 2015; `torch.nn.PReLU`).
 ///
 /// ```
 /// # use kiln_cpu::Cpu;
@@ -27,7 +27,7 @@ impl<B: Backend> PRelu<B> {
     /// A layer with `parameters` slopes, all 0.25 at first: 1, or as many as the last dimension has channels.
     ///
     /// # Errors
-    /// No parameters; [`Error::OutOfMemory`].
+    /// `parameters` of 0; [`Error::OutOfMemory`].
     pub fn new(init: &mut Init<B>, parameters: usize) -> Result<Self> {
         if parameters == 0 {
             return Err(Error::invalid("prelu", "parameters", 0, "1, or the number of channels"));

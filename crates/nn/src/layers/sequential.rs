@@ -16,7 +16,7 @@ impl<B: Backend> Default for Sequential<B> {
 }
 
 impl<B: Backend> Sequential<B> {
-    /// No layers: the identity.
+    /// A sequence without layers, which returns its input.
     pub fn new() -> Self {
         Sequential::default()
     }
@@ -30,7 +30,7 @@ impl<B: Backend> Sequential<B> {
     /// Appends a layer under a name.
     ///
     /// # Errors
-    /// A name that is taken, empty, a number, or has a dot in it.
+    /// A name that another layer has, that is empty or a number, or that contains a dot.
     pub fn push_named(mut self, name: &str, layer: impl Layer<B> + 'static) -> Result<Self> {
         let taken = self.layers.iter().any(|(n, _)| n == name);
         if taken || name.contains('.') || name.bytes().all(|b| b.is_ascii_digit()) {
@@ -51,7 +51,7 @@ impl<B: Backend> Sequential<B> {
         self.layers.len()
     }
 
-    /// True if there are none.
+    /// True if there are no layers.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }
@@ -77,7 +77,8 @@ impl<B: Backend> Layer<B> for Sequential<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut y = x.clone();
         for (name, layer) in &self.layers {
-            // Boxes of layers without a size share an address: only the list knows which of them has failed.
+            // Boxed layers of size zero share an address, by which layers are found: the name of the failed one must come
+            // from here.
             y = layer.forward(&y).map_err(|e| e.within(name, layer.kind()))?;
         }
         Ok(y)

@@ -1,4 +1,4 @@
-//! Boxes, options and lists of modules, and plain data.
+//! The walk over boxes, options and lists of modules, and over plain data.
 
 use super::walk::{Walk, WalkMut, Walkable};
 use crate::{Backend, DType};
@@ -54,7 +54,7 @@ macro_rules! list {
 }
 list!([] Vec<M>, [const N: usize] [M; N]);
 
-/// Plain data has nothing to walk.
+/// Plain data has no parameters and no buffers.
 macro_rules! plain {
     ($($t:ty),*) => {$(
         impl<B: Backend> Walkable<B> for $t {

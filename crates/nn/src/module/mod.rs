@@ -18,10 +18,10 @@ use crate::weights::{self, LoadOptions, LoadReport, WeightsError};
 use crate::{Backend, DType, Result};
 use std::path::Path;
 
-/// Something with parameters and buffers: a layer, a model, a list of either, or plain data (which has none).
+/// A layer, a model, a list of either, or plain data, which has no parameters and no buffers (`torch.nn.Module`).
 ///
-/// Everything [`Walkable`] is a module, a struct by `#[derive(Module)]`: what modules can do follows from the walk, and works on
-/// `dyn Module<B>` too.
+/// Every [`Walkable`] type is a module; `#[derive(Module)]` makes a struct walkable. All methods are built on the walk
+/// and work on `dyn Module<B>` too.
 pub trait Module<B: Backend>: Walkable<B> {
     /// Every parameter, trainable or not, with its dotted name, in the order of the walk.
     fn named_parameters(&self) -> Vec<(String, &Param<B>)> {
@@ -39,7 +39,7 @@ pub trait Module<B: Backend>: Walkable<B> {
         self.named_parameters().into_iter().map(|(_, p)| p).collect()
     }
 
-    /// Every parameter for changing, as [`Module::named_parameters`].
+    /// As [`Module::named_parameters`], mutable.
     fn named_parameters_mut(&mut self) -> Vec<(String, &mut Param<B>)> {
         let mut found = Vec::new();
         self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
@@ -64,7 +64,7 @@ pub trait Module<B: Backend>: Walkable<B> {
             .sum()
     }
 
-    /// Switches layers that behave differently in training (dropout, batch norm) to training, the mode they start in.
+    /// Switches layers that behave differently in training (dropout, batch norm) to training, their initial mode.
     fn train(&mut self) {
         set_mode(self, true);
     }
@@ -96,12 +96,14 @@ pub trait Module<B: Backend>: Walkable<B> {
         count
     }
 
-    /// Parameters, buffers and counters by dotted name, sharing their memory until the model changes.
+    /// Parameters, buffers and counters by dotted name, sharing their memory until the model changes
+    /// (`torch.nn.Module.state_dict`).
     fn state_dict(&self) -> StateDict<B> {
         StateDict::of(self)
     }
 
-    /// As [`Module::state_dict`], with kernels arranged as PyTorch has them: copies of those, the rest shared.
+    /// As [`Module::state_dict`], with convolution kernels in PyTorch's order of dimensions. The kernels are copies; the
+    /// rest shares its memory with the model.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -109,7 +111,8 @@ pub trait Module<B: Backend>: Walkable<B> {
         weights::torch_state_dict(self)
     }
 
-    /// Copies values from a dictionary by name, converting dtypes. The report says what was loaded and what was not.
+    /// Copies values from a dictionary by name, converting dtypes (`torch.nn.Module.load_state_dict`). The report lists
+    /// the entries that were loaded and those that were not.
     ///
     /// # Errors
     /// [`WeightsError::Misfit`] when the names or shapes do not fit and the options are strict: nothing has changed
@@ -127,7 +130,7 @@ pub trait Module<B: Backend>: Walkable<B> {
         weights::write(path, &self.state_dict(), &weights::Metadata::new())
     }
 
-    /// Loads a safetensors file, tensor by tensor into the memory that is there.
+    /// Loads a safetensors file, tensor by tensor, into the model's memory.
     ///
     /// # Errors
     /// As [`WeightsFile::open`](weights::WeightsFile::open) and

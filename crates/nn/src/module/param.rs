@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The arrangement of a parameter's dimensions, where PyTorch arranges them otherwise.
+/// The order of a parameter's dimensions compared with PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ParamLayout {
     /// As in PyTorch.
@@ -15,8 +15,8 @@ pub enum ParamLayout {
     Kernel,
 }
 
-/// Tells parameters apart, whatever they are called. It is given once, to a new parameter, and stays with it: when it moves,
-/// takes other values or another dtype, is frozen and trains again. It is not saved.
+/// The identity of a parameter, independent of its name. It stays the same when the parameter moves, takes other values
+/// or another dtype, or is frozen and unfrozen. It is not saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParamId(u64);
 
@@ -27,7 +27,8 @@ impl ParamId {
     }
 }
 
-/// A tensor that an optimizer may change: a leaf of every graph it takes part in. Reads as its [`Tensor`].
+/// A tensor that an optimizer may change: a leaf of every graph that it is part of (`torch.nn.Parameter`). It
+/// dereferences to its [`Tensor`].
 pub struct Param<B: Backend> {
     id: ParamId,
     tensor: Tensor<B>,
@@ -46,7 +47,7 @@ impl<B: Backend> Param<B> {
         }
     }
 
-    /// A convolution's kernel, which PyTorch lays out otherwise.
+    /// A trainable convolution kernel ([`ParamLayout::Kernel`]) that starts with the values of `tensor`.
     pub fn kernel(tensor: Tensor<B>) -> Self {
         Param {
             layout: ParamLayout::Kernel,
@@ -54,7 +55,7 @@ impl<B: Backend> Param<B> {
         }
     }
 
-    /// The identity of this parameter. (The tensor's `id` is that of its place in graphs.)
+    /// The identity of this parameter. ([`Tensor::id`] is the id of its node in the graph, which can change.)
     pub fn identity(&self) -> ParamId {
         self.id
     }
@@ -64,7 +65,7 @@ impl<B: Backend> Param<B> {
         &self.tensor
     }
 
-    /// The arrangement of the dimensions.
+    /// The order of the dimensions compared with PyTorch's.
     pub fn layout(&self) -> ParamLayout {
         self.layout
     }

@@ -5,10 +5,11 @@ use kiln_core::ops::{Unary, UnaryParams};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
-/// A buffer of floats that `forward(&self)` may update in place, such as a running mean.
+/// A buffer of floats that `forward(&self)` may update in place, such as a running mean (`register_buffer` in PyTorch).
 pub struct State<B: Backend>(Mutex<Tensor<B>>);
 
-/// The lock guards single calls that leave the value whole, so a panic elsewhere cannot have left it half-done.
+/// Locks a mutex even if it is poisoned: the lock is held only during calls that leave the value valid, so a panic cannot have
+/// left it half-changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -19,7 +20,7 @@ impl<B: Backend> State<B> {
         State(Mutex::new(tensor.detach()))
     }
 
-    /// The present values. Cheap: the memory is shared until the next update.
+    /// The present values. No copy is made: the memory is shared until the next update.
     pub fn get(&self) -> Tensor<B> {
         locked(&self.0).clone()
     }
@@ -32,48 +33,48 @@ impl<B: Backend> State<B> {
         locked(&self.0).assign(values)
     }
 
-    /// Adds others in place, nothing recorded: a running sum.
+    /// Adds `values` in place, unrecorded: a running sum.
     ///
     /// # Errors
     /// A tensor of another shape or dtype.
     pub fn add(&self, values: &Tensor<B>) -> Result<()> {
         let mut present = locked(&self.0);
         if present.shape() != values.shape() || present.dtype() != values.dtype() {
-            // The refusal of `assign`.
+            // `assign` returns the error.
             return present.assign(values);
         }
         let backend = present.backend().clone();
         backend.accumulate(values.buffer(), present.buffer_mut()?)
     }
 
-    /// Sets every value in place.
+    /// Sets every element to `value`, in place.
     ///
     /// # Errors
-    /// The device.
+    /// An error of the device.
     pub fn fill(&self, value: f64) -> Result<()> {
         let mut present = locked(&self.0);
         let backend = present.backend().clone();
         backend.fill(value, present.buffer_mut()?)
     }
 
-    /// Looks at the tensor without sharing it.
+    /// Calls `look` with the tensor, without sharing its memory.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Tensor<B>) -> R) -> R {
         look(&locked(&self.0))
     }
 
-    /// Changes the tensor where it is.
+    /// Calls `change` with the tensor, to change it in place.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut Tensor<B>) -> R) -> R {
         change(&mut locked(&self.0))
     }
 
-    /// Moves the values towards others: `s = (1 − rate)·s + rate·values`, nothing recorded.
+    /// Moves the buffer's values `s` towards `values` in place: `s = (1 − rate)·s + rate·values`, unrecorded.
     ///
     /// # Errors
     /// A tensor of another shape or dtype.
     pub fn blend(&self, values: &Tensor<B>, rate: f64) -> Result<()> {
         let mut present = locked(&self.0);
         if present.shape() != values.shape() || present.dtype() != values.dtype() {
-            // The refusal of `assign`, before anything is computed.
+            // `assign` returns the error, before anything is computed.
             return present.assign(values);
         }
         let backend = present.backend().clone();
@@ -98,23 +99,24 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// A one-element i32 counter on the device: how often a random layer has drawn. It is saved with the model, so a
-/// resumed run draws what it would have drawn.
+/// A one-element i32 counter on the device: the number of times that a random layer has drawn. It is saved with the model, so a
+/// resumed run draws the same numbers as one that was not interrupted.
 pub struct Counter<B: Backend>(Mutex<Indices<B>>);
 
 impl<B: Backend> Counter<B> {
     /// A counter at 0.
     ///
     /// # Errors
-    /// Memory that could not be had.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(backend: &B) -> Result<Self> {
         Ok(Counter(Mutex::new(Indices::from_slice(backend, &[0i32], &[])?)))
     }
 
-    /// Takes the present count, then counts one: the ticket that a random op is given as its step. All on the device.
+    /// Returns the present count, `[]` of i32, and adds one to the counter, all on the device. The result is the `step`
+    /// argument of a random op.
     ///
     /// # Errors
-    /// Memory that could not be had.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn tick(&self) -> Result<Indices<B>> {
         let mut counter = locked(&self.0);
         let (backend, shape) = (counter.backend().clone(), *counter.shape());
@@ -128,7 +130,7 @@ impl<B: Backend> Counter<B> {
         locked(&self.0).clone()
     }
 
-    /// Looks at the count without sharing it.
+    /// Calls `look` with the count, without sharing its memory.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
         look(&locked(&self.0))
     }
@@ -152,7 +154,7 @@ impl<B: Backend> Counter<B> {
     }
 }
 
-/// The mode of a layer that behaves differently in training; it starts with training.
+/// The mode of a layer that behaves differently in training and in evaluation; training by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     training: bool,

@@ -1,4 +1,4 @@
-//! State dictionaries: everything a model holds, by dotted name.
+//! State dictionaries: the parameters, buffers and counters of a model by dotted name.
 
 use super::walk::{Entry, Walk, Walkable};
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
@@ -22,7 +22,7 @@ impl<B: Backend> Value<B> {
         }
     }
 
-    /// The backend that it lies on.
+    /// The backend that the values lie on.
     pub fn backend(&self) -> &B {
         match self {
             Value::Float(t) => t.backend(),
@@ -39,11 +39,11 @@ impl<B: Backend> Value<B> {
     }
 }
 
-/// Tensors by dotted name, in the order of the names. It shares memory with the model it came from until that model
+/// Tensors by dotted name, sorted by name. A dictionary shares memory with the model that it came from until that model
 /// changes: a snapshot without a copy.
 ///
-/// A model that changes while a snapshot is held moves to new memory, which a captured step does not know of: steps
-/// beside a snapshot that is kept, such as an average of weights, take a [`copy`](StateDict::copy).
+/// A model that changes while a snapshot is held moves to new memory, which invalidates a captured step. A snapshot that is
+/// kept during training, such as an average of weights, should be a [`copy`](StateDict::copy).
 #[derive(Clone, Debug)]
 pub struct StateDict<B: Backend> {
     entries: BTreeMap<String, Value<B>>,
@@ -58,7 +58,7 @@ impl<B: Backend> Default for StateDict<B> {
 }
 
 impl<B: Backend> StateDict<B> {
-    /// No entries.
+    /// A dictionary without entries.
     pub fn new() -> Self {
         StateDict::default()
     }
@@ -78,7 +78,7 @@ impl<B: Backend> StateDict<B> {
     /// The same values in memory of their own.
     ///
     /// # Errors
-    /// Memory that could not be had.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn copy(&self) -> Result<Self> {
         let copied = |value: &Value<B>| match value {
             Value::Float(t) => t.copy().map(Value::Float),
@@ -90,17 +90,17 @@ impl<B: Backend> StateDict<B> {
         })
     }
 
-    /// Adds an entry or replaces the one of that name.
+    /// Adds an entry, or replaces the one with this name.
     pub fn insert(&mut self, name: impl Into<String>, value: Value<B>) {
         self.entries.insert(name.into(), value);
     }
 
-    /// The entry of a name.
+    /// The entry with this name.
     pub fn get(&self, name: &str) -> Option<&Value<B>> {
         self.entries.get(name)
     }
 
-    /// The float entry of a name.
+    /// The entry with this name if it is a [`Value::Float`].
     pub fn float(&self, name: &str) -> Option<&Tensor<B>> {
         match self.get(name)? {
             Value::Float(t) => Some(t),
@@ -108,7 +108,7 @@ impl<B: Backend> StateDict<B> {
         }
     }
 
-    /// The integer entry of a name.
+    /// The entry with this name if it is a [`Value::Int`].
     pub fn int(&self, name: &str) -> Option<&Indices<B>> {
         match self.get(name)? {
             Value::Int(i) => Some(i),
@@ -116,17 +116,17 @@ impl<B: Backend> StateDict<B> {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes and returns the entry with this name.
     pub fn remove(&mut self, name: &str) -> Option<Value<B>> {
         self.entries.remove(name)
     }
 
-    /// Every entry, in the order of the names.
+    /// Every entry, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The names, in order.
+    /// The names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
@@ -136,12 +136,12 @@ impl<B: Backend> StateDict<B> {
         self.entries.len()
     }
 
-    /// True if there are none.
+    /// True if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entries under `prefix.`, without it: one part of a checkpoint.
+    /// The entries whose names begin with `prefix.`, under their names without it: one part of a checkpoint.
     pub fn part(&self, prefix: &str) -> Self {
         let inside = |name: &str| Some(name.strip_prefix(prefix)?.strip_prefix('.')?.to_string());
         let entries = self
@@ -152,7 +152,7 @@ impl<B: Backend> StateDict<B> {
         StateDict { entries }
     }
 
-    /// Adds every entry of `other` under `prefix.`.
+    /// Adds every entry of `other`, with `prefix.` before its name.
     pub fn insert_part(&mut self, prefix: &str, other: StateDict<B>) {
         for (name, value) in other.entries {
             self.insert(format!("{prefix}.{name}"), value);

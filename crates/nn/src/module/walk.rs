@@ -1,12 +1,12 @@
-//! The walk over a module's fields, carrying the dotted path: what is below all that a module can do.
+//! The walk over a module's fields, which carries the dotted path; all methods of modules are built on it.
 
 use super::param::Param;
 use super::state::{Counter, Mode, State};
 use crate::Backend;
 use kiln_core::ModuleId;
 
-/// Something whose parameters and buffers can be visited: what `#[derive(Module)]` writes, for structs whose fields are
-/// modules. By this everything is a [`Module`](super::Module).
+/// A type whose parameters and buffers can be visited. `#[derive(Module)]` implements it for structs whose fields are
+/// modules, and every type that has it is a [`Module`](super::Module).
 pub trait Walkable<B: Backend>: Send + Sync {
     /// The name of the type, as error messages and summaries show it: `Conv2d`.
     fn kind(&self) -> &'static str {
@@ -15,8 +15,8 @@ pub trait Walkable<B: Backend>: Send + Sync {
         path.rsplit("::").next().unwrap_or(path)
     }
 
-    /// Tells this module from the others of a model, as long as the model is not moved: errors and traces find the fields'
-    /// names by it. A module that stands for the one inside of it, as `Box` does, gives that one's.
+    /// Identifies this module among those of a model as long as the model is not moved: errors and traces find field names
+    /// by it. A module that only wraps another one, such as a `Box`, returns the inner module's id.
     fn module_id(&self) -> ModuleId {
         ModuleId::of(self)
     }
@@ -24,11 +24,11 @@ pub trait Walkable<B: Backend>: Send + Sync {
     /// Visits every field in order.
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>);
 
-    /// Visits every field in the same order, for changing.
+    /// Visits every field in the same order, mutable.
     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
 }
 
-/// A finding of a walk.
+/// A parameter, buffer, counter or mode that a walk visits.
 #[derive(Debug)]
 pub enum Entry<'a, B: Backend> {
     /// A parameter.
@@ -41,7 +41,7 @@ pub enum Entry<'a, B: Backend> {
     Mode(&'a Mode),
 }
 
-/// A finding of a walk, for changing.
+/// A parameter, buffer, counter or mode that a walk visits, mutable.
 #[derive(Debug)]
 pub enum EntryMut<'a, B: Backend> {
     /// A parameter.
@@ -54,7 +54,7 @@ pub enum EntryMut<'a, B: Backend> {
     Mode(&'a mut Mode),
 }
 
-/// Appends a field's name for the length of its visit.
+/// Appends a field's name to the path; returns the length to which the path is cut after the visit.
 fn push(path: &mut String, name: &str) -> usize {
     let len = path.len();
     if len > 0 {
@@ -64,7 +64,7 @@ fn push(path: &mut String, name: &str) -> usize {
     len
 }
 
-/// The function that a walk calls on its way.
+/// The function that a walk calls: with every parameter and buffer, or with every module.
 enum Visit<'w, 'a, B: Backend> {
     Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
     Modules(&'w mut dyn FnMut(&str, &'a dyn Walkable<B>)),
@@ -85,7 +85,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
         }
     }
 
-    /// A walk that calls `visit` with every field instead, those inside of it after it: modules, lists, parameters and
+    /// A walk that calls `visit` with every field, outer fields before inner ones: modules, lists, parameters and
     /// plain data alike.
     pub(crate) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Walkable<B>)) -> Self {
         Walk {

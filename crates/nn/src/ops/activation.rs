@@ -1,11 +1,11 @@
-//! The activation of a fused op: which ones the op applies itself, and their gradients.
+//! The activation of a fused op, applied by the op itself or as an op after it, and its gradient.
 
 use super::elementwise::composed;
 use crate::autograd::{RuleContext, is_grad_enabled};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Activation, GradReads, Op, Unary, UnaryParams};
 
-/// How a fused op treats its activation: inside the backend's op, or as an op of its own behind it.
+/// The activation of a fused op, divided: `inside` is applied by the backend's op, `behind` by an op of its own after it.
 #[derive(Clone, Copy)]
 pub(super) struct Fused {
     inside: Activation,
@@ -13,8 +13,8 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// When a gradient will be wanted, only the activations whose derivative follows from the result are computed
-    /// inside: the others need the value before them, so they become ops of their own.
+    /// When a gradient will be wanted, only activations whose derivative is a function of their output are applied
+    /// inside: the others need their input, so they become ops of their own.
     pub(super) fn new<B: Backend>(f: Activation, inputs: [Option<&Tensor<B>>; 3]) -> Self {
         let tracked = is_grad_enabled() && inputs.iter().flatten().any(|t| t.is_tracked());
         let inside = !tracked || f == Activation::None || by_output(f).is_some();
@@ -26,22 +26,22 @@ impl Fused {
         Fused { inside, behind }
     }
 
-    /// Whether the op applies all of it.
+    /// True if the backend's op applies the whole activation.
     pub(super) fn whole(self) -> bool {
         self.behind == Activation::None
     }
 
-    /// The code for the op's parameters.
+    /// The number of the inner activation in the op's parameters.
     pub(super) fn code(self) -> u32 {
         self.inside as u32
     }
 
-    /// Applies what the op did not.
+    /// Applies the activation that the backend's op did not apply.
     pub(super) fn rest<B: Backend>(self, y: Tensor<B>) -> Result<Tensor<B>> {
         activate(self.behind, y)
     }
 
-    /// Whether [`activation_grad`] reads the op's output.
+    /// True if [`activation_grad`] reads the op's output.
     pub(super) fn needs_output(self) -> bool {
         self.inside != Activation::None
     }
@@ -60,13 +60,13 @@ pub(super) fn activate<B: Backend>(f: Activation, x: Tensor<B>) -> Result<Tensor
     }
 }
 
-/// The function, when its derivative is one of its result alone: a ReLU's, say, is positive exactly where
-/// the value before was.
+/// The function if its derivative is a function of its output alone, as a ReLU's is: its output is positive exactly where
+/// its input is.
 fn by_output(f: Activation) -> Option<Unary> {
     f.function().filter(|f| f.function().reads == GradReads::Output)
 }
 
-/// The gradient before the activation from the gradient behind it.
+/// The gradient of the inner activation's input, from the gradient of the op's output.
 pub(super) fn activation_grad<B: Backend>(fused: Fused, cx: &RuleContext<'_, B>) -> Result<Tensor<B>> {
     let g = cx.grad;
     let f = match by_output(fused.inside) {
@@ -81,7 +81,7 @@ pub(super) fn mask_relu_grad<B: Backend>(y: &Tensor<B>, g: &Tensor<B>) -> Result
     slope(Unary::Relu, y, g)
 }
 
-/// The gradient of a function of which `y` is the result.
+/// `g` times the derivative of `f`, from its output `y`.
 fn slope<B: Backend>(f: Unary, y: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> {
     if is_grad_enabled() || !g.has_op(Op::UnaryGrad) {
         return composed(f, [0.0, 0.0], [y, y, g]);

@@ -1,5 +1,5 @@
-//! Self-attention of several heads, one fused op. Beside it stands its definition in other ops: what gradients of gradients
-//! are taken of, and what runs on a backend that does not fuse it.
+//! Multi-head self-attention as one fused op, and its definition in other ops. Gradients of gradients are taken of the
+//! definition, and it runs on a backend that does not have the fused op.
 
 use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, vjp};
@@ -40,28 +40,28 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
     y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, h * d])
 }
 
-/// The mask of what a position may not see, `[t, t]`: 1 above the diagonal. Made where it is used, so that a captured step
-/// uploads nothing.
+/// The causal mask `[t, t]`: 1 above the diagonal, where the key comes after the query. It is computed on the device, so that a
+/// captured step uploads nothing.
 fn later<B: Backend>(like: &Tensor<B>, t: usize) -> Result<Indices<B>> {
     let place = Tensor::ones(like.backend(), &[t], acc_dtype(like.dtype()))?.cumsum(0)?;
     place.reshape(&[1, t])?.gt(&place.reshape(&[t, 1])?)
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Self-attention of `heads` heads over packed queries, keys and values (Vaswani et al., "Attention Is All You Need", 2017):
-    /// `[N, T, 3·H·D]`, the queries of all heads, then the keys, then the values, to `[N, T, H·D]`. Every head gives
-    /// `softmax(q·kᵀ/√D)·v`; when `causal`, a position sees itself and earlier ones alone. As PyTorch's
-    /// `scaled_dot_product_attention` and `flash_attn_qkvpacked_func`, without dropout.
+    /// Self-attention of `heads` heads over packed queries, keys and values (Vaswani et al., "Attention Is All You Need",
+    /// 2017): `[N, T, 3·H·D]`, the queries of all heads, then the keys, then the values, to `[N, T, H·D]`. Every head
+    /// gives `softmax(q·kᵀ/√D)·v`; when `causal`, a position attends only to itself and earlier ones. As PyTorch's
+    /// `scaled_dot_product_attention` and FlashAttention's `flash_attn_qkvpacked_func`, without dropout.
     ///
-    /// Whether a value that is not finite reaches positions that do not see it depends on the backend: their zero times that
-    /// value is NaN where it is multiplied at all.
+    /// With `causal`, a value that is NaN or infinite may turn earlier positions into NaN or not, depending on the
+    /// backend: their weight for it is 0, and 0 times that value is NaN in a backend that multiplies them.
     ///
     /// # Errors
     /// A rank other than 3, no heads, a last dimension that is no multiple of `3·heads`, memory.
     pub fn self_attention(&self, heads: usize, causal: bool) -> Result<Tensor<B>> {
         let (p, shape) = AttentionParams::new(OP, self.shape(), heads, causal)?;
         if !self.has_op(Op::Attention) {
-            // Scores are a matrix for each head: they are forgotten, and made again for the gradient.
+            // The scores, a matrix for each head, are dropped and computed again for the gradient.
             return checkpoint(OP, &[self], move |x| composed(&p, &x[0]));
         }
         let backend = self.backend();

@@ -1,7 +1,7 @@
 //! Convolution and transposed convolution in one to three spatial dimensions, channels-last.
 //!
-//! The convolution `y(x, w)`, its data gradient `dx(g, w)` and its weight gradient `dw(g, x)` are the three slots of
-//! one trilinear form `Σ g·x·w`, so each one's gradients are the other two.
+//! The convolution `y(x, w)`, its data gradient `dx(g, w)` and its weight gradient `dw(g, x)` are the derivatives of
+//! one trilinear form `Σ g·x·w` with respect to g, x and w, so the gradients of each are the other two.
 
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
@@ -13,8 +13,8 @@ use kiln_core::ops::{Activation, ConvParams, Window};
 impl<B: Backend> Tensor<B> {
     /// `f(self ⋆ w + bias)` (`torch.nn.functional.conv1d`, `conv2d`, `conv3d` with the activation, channels-last):
     /// `self [N, (D, H,) W, C]`, `w [O, (kD, kH,) kW, C/groups]`, `bias [O]`, result `[N, …, O]`. The window gives
-    /// kernel, stride, padding and dilation; its kernel is the weight's. Images without channels give images without
-    /// channels, as in PyTorch, whatever the weight and the bias.
+    /// kernel size, stride, padding and dilation; its kernel size must be that of the weight. If `self` and `w` have no input
+    /// channels, the result has no channels, as in PyTorch.
     ///
     /// # Errors
     /// Wrong ranks, a zero stride or dilation, a kernel larger than the padded input, groups that do not divide the
@@ -57,7 +57,7 @@ impl<B: Backend> Tensor<B> {
         fused.rest(y)
     }
 
-    /// The convolution of images without channels by a weight without channels: `[N, …, 0]`.
+    /// The convolution of images without channels with a weight without input channels: `[N, …, 0]`.
     fn conv_of_nothing(
         &self,
         w: &Tensor<B>,
@@ -66,7 +66,7 @@ impl<B: Backend> Tensor<B> {
         groups: usize,
     ) -> Result<Tensor<B>> {
         const OP: &str = "conv";
-        // A channel in each group says what the rest of the arguments gives.
+        // The other arguments are checked, and the output's shape computed, as if there were one channel in each group.
         let channels = |t: &Tensor<B>, n: usize| t.shape().with(t.rank() - 1, n);
         let (p, shape) = ConvParams::new(OP, &channels(self, groups)?, &channels(w, 1)?, window, groups)?;
         same_dtype(OP, self, w)?;
@@ -79,8 +79,8 @@ impl<B: Backend> Tensor<B> {
 
     /// `f(self ⋆ᵀ w + bias)` (`torch.nn.functional.conv_transpose1d`, `conv_transpose2d`, `conv_transpose3d` with the
     /// activation, channels-last): `self [N, (D, H,) W, C]`, `w [C, (kD, kH,) kW, O/groups]`, `bias [O]`, result
-    /// `[N, …, O]` of size `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + 1 + output_padding`; the entries
-    /// of `output_padding` for dimensions that do not exist stand first and are 0, as in the window.
+    /// `[N, …, O]` of size `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + 1 + output_padding`. `output_padding`
+    /// has three entries as the window has; with fewer than three spatial dimensions the first ones are unused and must be 0.
     ///
     /// # Errors
     /// As [`Tensor::conv`]; "same" padding; an output padding that is not smaller than stride or dilation; a padding
@@ -121,7 +121,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// The rule of a result without elements: zeros for inputs of these shapes.
+/// The rule of an op whose result has no elements: the gradients are zeros of the inputs' shapes.
 struct Nothing(Vec<Shape>);
 
 impl<B: Backend> Rule<B> for Nothing {
@@ -131,7 +131,7 @@ impl<B: Backend> Rule<B> for Nothing {
     }
 }
 
-/// A convolution's parameters (no activation) with the shapes of its three slots.
+/// A convolution's parameters (no activation) with the shapes of input, weight and output.
 #[derive(Clone, Copy)]
 struct Form {
     p: ConvParams,

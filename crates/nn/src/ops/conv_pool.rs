@@ -1,5 +1,5 @@
-//! A convolution and the max pooling of its result as one op, which keeps no more than what is pooled. Beside it stand the
-//! two ops that it is made of: what gradients of gradients are taken of.
+//! A convolution and the max pooling of its result as one op, which stores only the pooled result. Gradients of gradients are
+//! taken of the two separate ops.
 
 use super::activation::Fused;
 use super::matmul::check_bias;
@@ -11,7 +11,7 @@ use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolParams, Op, PooledGrad, 
 
 const OP: &str = "conv_max_pool";
 
-/// What the op is made of.
+/// The arguments of the convolution and of the pooling.
 #[derive(Clone, Copy)]
 struct Pair {
     window: Window,
@@ -22,7 +22,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// The two ops; `x` are the image, the weight and perhaps a bias.
+    /// The two separate ops; `x` holds the image, the weight and, if there is one, the bias.
     fn composed<B: Backend>(&self, x: &[Tensor<B>]) -> Result<Tensor<B>> {
         x[0].conv(&x[1], x.get(2), &self.window, self.groups, self.f)?
             .max_pool(&self.pool, self.ceil_mode)
@@ -32,7 +32,7 @@ impl Pair {
 struct ConvPool<B: Backend> {
     pair: Pair,
     p: ConvPoolParams,
-    /// The image, the weight and perhaps a bias.
+    /// The image, the weight and, if there is one, the bias.
     inputs: Vec<Tensor<B>>,
     index: B::Buffer,
 }
@@ -49,7 +49,7 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
             y: cx.output().buffer(),
             index: &self.index,
         };
-        // Memory for the gradients of image, weight and bias that are wanted.
+        // Buffers for those gradients of image, weight and bias that are wanted.
         let wanted = |(i, x): (usize, &Tensor<B>)| cx.needs(i).then(|| x.alloc_like(*x.shape())).transpose();
         let mut grads: Vec<_> = self.inputs.iter().enumerate().map(wanted).collect::<Result<_>>()?;
         let mut wanted = grads.iter_mut().map(Option::as_mut);
@@ -70,8 +70,8 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// [`Tensor::max_pool`] of [`Tensor::conv`]: the same values, on a backend that fuses the two with less memory, because it
-    /// never has all of the convolution's result at once. The pooling's flag is `ceil_mode`.
+    /// [`Tensor::max_pool`] of [`Tensor::conv`], with the same values. A backend that fuses the two needs less memory,
+    /// because it never holds all of the convolution's result. `ceil_mode` belongs to the pooling.
     ///
     /// # Errors
     /// As the two ops.
@@ -92,7 +92,7 @@ impl<B: Backend> Tensor<B> {
         };
         let inputs: Vec<Tensor<B>> = [Some(self), Some(w), bias].into_iter().flatten().cloned().collect();
         let fused = Fused::new(f, [Some(self), Some(w), bias]);
-        // A dilated window may step over a small image, and then gives its gradient to nobody.
+        // A dilated window may lie entirely in the padding of a small image; the fused op does not have that case.
         if !self.has_op(Op::ConvMaxPool) || !fused.whole() || pool.dilation != [1; 3] {
             return pair.composed(&inputs);
         }

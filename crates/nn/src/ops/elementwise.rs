@@ -1,4 +1,4 @@
-//! Elementwise functions with their gradients: of one tensor, of two with broadcasting, comparison, selection.
+//! Elementwise functions with their gradients: of one tensor, of two tensors with broadcasting, comparisons, selection.
 
 mod binary;
 mod compare;
@@ -11,7 +11,7 @@ use crate::tensor::require_float;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Reduce, ReduceParams};
 
-/// A cast's gradient is cast back.
+/// The rule of a cast: the gradient is cast back to `from`.
 struct Cast {
     from: DType,
 }
@@ -33,7 +33,7 @@ impl<B: Backend> Rule<B> for SumTo {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// The values converted to `dtype` (`torch.Tensor.to`), rounded to nearest even. The gradient is converted back.
+    /// The values converted to the float `dtype` (`torch.Tensor.to`), rounded to nearest even. The gradient is converted back.
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`] for an integer dtype or one that the backend lacks.
@@ -49,7 +49,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The sum over the dimensions along which `shape` was broadcast to the shape of `self`
-    /// (`torch.Tensor.sum_to_size`): how the gradient of a broadcast operand returns to its shape.
+    /// (`torch.Tensor.sum_to_size`): the gradient of a broadcast operand is summed so.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] when `shape` does not broadcast to the shape of `self`.

@@ -1,7 +1,6 @@
-//! Shapes and indices: everything that moves elements, with gradients that move them back.
+//! Ops that move elements, by shapes, slices and index tensors; their gradients move elements back.
 //!
-//! Two ops carry the family: reading a strided view, and writing through one. Each is the other's gradient: a view is the part
-//! of its input that the gradient belongs to.
+//! Two backend ops do most of it: reading a strided view and writing to one. Each is the gradient of the other.
 
 mod gather;
 mod join;
@@ -16,13 +15,13 @@ use kiln_core::ops::ViewParams;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements of a tensor, none of them twice.
+/// A strided view of a tensor in which no element occurs twice.
 #[derive(Clone)]
 struct View {
     p: ViewParams,
     whole: Shape,
     shape: Shape,
-    /// An axis of the whole and the range of its entries that they lie within.
+    /// An axis of the whole tensor and a range of its entries that contains the view.
     within: (usize, Range<usize>),
 }
 
@@ -71,7 +70,7 @@ impl<B: Backend> Rule<B> for Write {
     }
 }
 
-/// A view of `x` as a tensor.
+/// The elements of a view of `x` as a new tensor.
 fn read_view<B: Backend>(op: &'static str, x: &Tensor<B>, view: View) -> Result<Tensor<B>> {
     let mut y = x.alloc_like(view.shape)?;
     x.backend().view_read(&view.p, x.buffer(), &mut y)?;

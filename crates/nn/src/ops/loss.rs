@@ -1,8 +1,8 @@
 //! Losses, with PyTorch's formulas and reductions.
 //!
 //! A loss of half precision is computed in f32, from its operands to the end of its reduction, and rounded once, and so
-//! are its gradients: a mean divides them by the batch, and what is left of them may be more than a half can tell from 0
-//! only when a loss scale has been multiplied in. (PyTorch's autocast runs losses in f32 for the same reason.)
+//! are its gradients: a mean divides them by the batch, and without the loss scale, which is multiplied in later, they could
+//! underflow in half precision. (PyTorch's autocast runs losses in f32 for the same reason.)
 
 mod cross_entropy;
 mod pointwise;
@@ -17,15 +17,15 @@ fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     x.to_dtype(acc_dtype(x.dtype()))
 }
 
-/// What becomes of the losses of single elements or rows.
+/// The reduction of the losses of single elements or rows (`reduction` of PyTorch's losses).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their mean (a weighted loss: the weighted mean).
+    /// Their mean, a scalar `[]`; of a weighted loss, the weighted mean.
     #[default]
     Mean,
-    /// Their sum.
+    /// Their sum, a scalar `[]`.
     Sum,
-    /// They stay as they are.
+    /// No reduction: one loss for each element or row.
     None,
 }
 
@@ -38,7 +38,7 @@ impl Reduction {
         }
     }
 
-    /// As [`Reduction::apply`], the mean being `Σ losses / Σ weights`.
+    /// As [`Reduction::apply`], but the mean is `Σ losses / Σ weights`.
     fn weighted<B: Backend>(self, losses: &Tensor<B>, weights: &Tensor<B>) -> Result<Tensor<B>> {
         match self {
             Reduction::Mean => losses.sum(&[], false)?.div(&weights.sum(&[], false)?),

@@ -151,7 +151,7 @@ fn product<B: Backend>(
 ) -> Result<Tensor<B>> {
     same_dtype(op, a, b)?;
     let (p, shape) = MatmulParams::new(op, a.shape(), b.shape(), trans_a, trans_b)?;
-    // A batch of matrices by one matrix is one tall product.
+    // A batch of matrices times one matrix is the product of one tall matrix with it.
     if a.rank() > 2 && b.rank() == 2 && !trans_a {
         let k = a.shape()[a.rank() - 1];
         let rows: usize = a.shape()[..a.rank() - 1].iter().product();
@@ -177,7 +177,7 @@ struct Product<B: Backend> {
 }
 
 impl<B: Backend> Rule<B> for Product<B> {
-    /// For C = A·B: dA = G·Bᵀ and dB = Aᵀ·G, transposed where the operand is stored transposed.
+    /// For C = A·B and its gradient G: dA = G·Bᵀ and dB = Aᵀ·G, each transposed if its operand is stored transposed.
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         const OP: &str = "matmul_grad";
         let (a, b, ta, tb) = (&self.a, &self.b, self.trans_a, self.trans_b);

@@ -1,8 +1,8 @@
 //! Batch, layer, RMS, group and instance norm.
 //!
-//! All of them are one fused op, and beside it stands its definition in primitive ops: what runs on a backend without the op, what
-//! gradients of gradients are taken of, what tests compare the fused op with, and what an empty tensor goes through, which a
-//! backend never sees.
+//! All of them are one fused op, `group_norm`, and its definition in primitive ops. The definition runs on a backend
+//! without the fused op and for empty tensors; gradients of gradients are taken of it, and tests compare the fused op
+//! with it.
 
 use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, no_grad, vjp};
@@ -10,7 +10,7 @@ use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
 
-/// The scale and shift of a norm, or neither or one of them.
+/// The scale and the shift of a norm, each optional.
 type Affine<'a, B> = (Option<&'a Tensor<B>>, Option<&'a Tensor<B>>);
 
 /// Refuses a scale or shift of another shape than `shape` or another dtype than `x`.
@@ -28,7 +28,7 @@ fn check_affine<B: Backend>(op: &'static str, x: &Tensor<B>, affine: Affine<'_, 
     Ok(())
 }
 
-/// What a norm recorded: the fused op's arguments and results.
+/// The rule of the fused norm, with the op's arguments and statistics.
 struct Norm<B: Backend> {
     p: GroupNormParams,
     x: Tensor<B>,
@@ -77,15 +77,15 @@ impl<B: Backend> Rule<B> for Norm<B> {
     }
 }
 
-/// The recorded inputs, in the order in which their gradients come.
+/// The recorded inputs, in the order of their gradients.
 fn inputs<'a, B: Backend>(x: &'a Tensor<B>, affine: Affine<'a, B>) -> Vec<&'a Tensor<B>> {
     [Some(x), affine.0, affine.1].into_iter().flatten().collect()
 }
 
-/// Seen as `[samples, positions, groups, width]`, a norm reduces positions and width.
+/// The axes that a norm reduces, positions and width, of a tensor reshaped to `[samples, positions, groups, width]`.
 const REDUCED: [isize; 2] = [1, 3];
 
-/// `x` as a norm sees it, in the precision of arithmetic.
+/// `x` in the accumulation dtype, reshaped to `[samples, positions, groups, width]`.
 fn seen<B: Backend>(p: &GroupNormParams, x: &Tensor<B>) -> Result<Tensor<B>> {
     let view = [p.samples, p.positions, p.groups, p.width].map(|d| d as usize);
     x.to_dtype(acc_dtype(x.dtype()))?.reshape(&view)
@@ -105,12 +105,12 @@ fn composed<B: Backend>(p: &GroupNormParams, x: &Tensor<B>, affine: Affine<'_, B
         .to_dtype(x.dtype())
 }
 
-/// [`composed`] of recorded inputs, of which scale and shift may be missing.
+/// [`composed`] of the recorded inputs `t`: x, then the scale and the shift if their flags are set.
 fn of_inputs<B: Backend>(p: &GroupNormParams, t: &[Tensor<B>], [scale, shift]: [bool; 2]) -> Result<Tensor<B>> {
     composed(p, &t[0], (scale.then(|| &t[1]), shift.then(|| &t[t.len() - 1])))
 }
 
-/// `x·scale + shift`, scale and shift seen in the shape `channels`.
+/// `x·scale + shift`, with scale and shift reshaped to `channels`.
 fn apply<B: Backend>(x: &Tensor<B>, affine: Affine<'_, B>, channels: &[usize]) -> Result<Tensor<B>> {
     let mut y = x.clone();
     if let Some(scale) = affine.0 {
@@ -122,7 +122,7 @@ fn apply<B: Backend>(x: &Tensor<B>, affine: Affine<'_, B>, channels: &[usize]) -
     Ok(y)
 }
 
-/// Evaluation is an affine map of each channel: its gradient is taken of that.
+/// The rule of batch norm in evaluation, which is an affine map of each channel.
 struct BatchNormEval<B: Backend> {
     x: Tensor<B>,
     scale: Option<Tensor<B>>,
@@ -186,7 +186,7 @@ fn fused<B: Backend>(
     Ok((y, mean, rstd))
 }
 
-/// The definition, of which nothing is kept for the gradient but its inputs.
+/// The definition as a checkpoint: it keeps its inputs alone and is computed again for the gradient.
 fn recomputed<B: Backend>(
     op: &'static str,
     p: GroupNormParams,
@@ -202,8 +202,8 @@ impl<B: Backend> Tensor<B> {
     /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]`.
     ///
     /// Returns the result, the batch mean and the biased batch variance `[C]`, both untracked and of the accumulation
-    /// dtype (f32; f64 for f64): what running statistics are made of. (PyTorch's running variance is the unbiased one:
-    /// multiply by n/(n − 1), n being the values per channel.) Of an empty batch they are NaN.
+    /// dtype (f32; f64 for f64), for running statistics. (PyTorch's running variance is the unbiased one: multiply by
+    /// n/(n − 1) for n values per channel.) For an empty batch they are NaN.
     ///
     /// # Errors
     /// Rank below 2; a single value per channel; a scale or shift of another shape or dtype; an
@@ -243,7 +243,7 @@ impl<B: Backend> Tensor<B> {
     /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
     ///
     /// # Errors
-    /// As [`Tensor::batch_norm`], but for a single value; statistics of another shape or dtype;
+    /// As [`Tensor::batch_norm`], except that a single value per channel is allowed; statistics of another shape or dtype;
     /// [`Error::NoGradient`] for tracked statistics.
     pub fn batch_norm_eval(
         &self,
@@ -356,7 +356,7 @@ impl<B: Backend> Tensor<B> {
     pub fn instance_norm(&self, scale: Option<&Tensor<B>>, shift: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
         const OP: &str = "instance_norm";
         let channels = self.shape().last().copied().unwrap_or(0);
-        // No channels at all is an error that names the input, not a number of groups that nobody chose.
+        // Without channels the error names the input: the number of groups below is not the caller's argument.
         if self.rank() >= 2 && channels == 0 {
             return Err(Error::invalid(OP, "input", self.shape(), "at least one channel"));
         }
@@ -391,7 +391,7 @@ mod tests {
     use crate::DType;
     use kiln_cpu::Cpu;
 
-    /// The fused op and its definition, in values and gradients.
+    /// Compares values and gradients of the fused op and of its definition.
     fn compare(x: &[usize], p: GroupNormParams, channels: &[usize]) -> Result<()> {
         let cpu = Cpu::poisoned();
         let random = |shape: &[usize], k: f64| {

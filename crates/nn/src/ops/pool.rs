@@ -10,9 +10,9 @@ use kiln_core::DType;
 use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams, Window, image_parts};
 
 impl<B: Backend> Tensor<B> {
-    /// The largest element of each window (`torch.nn.functional.max_pool1d`, `max_pool2d`, `max_pool3d`,
-    /// channels-last): `[N, (D, H,) W, C] → [N, …, C]`. NaN wins, padding never does; the gradient goes to the first
-    /// of equal elements. With `ceil_mode` the last window may hang over the end.
+    /// The largest element of each window (`torch.nn.functional.max_pool1d`, `max_pool2d`, `max_pool3d`, channels-last):
+    /// `[N, (D, H,) W, C] → [N, …, C]`. NaN counts as the largest value, padding is never chosen; the gradient goes to
+    /// the first of equal elements. With `ceil_mode` the last window may extend past the end of the padded input.
     ///
     /// # Errors
     /// Wrong rank, a zero kernel, stride or dilation, a window larger than the padded input (with `ceil_mode`, by a stride
@@ -21,7 +21,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.max_pool_with_indices(window, ceil_mode)?.0)
     }
 
-    /// As [`Tensor::max_pool`], with the flat spatial position of each winner in its image, `(d·H + h)·W + w`, as i32
+    /// As [`Tensor::max_pool`], with the flat spatial position of each largest element in its image, `(d·H + h)·W + w`, as i32
     /// of the result's shape (PyTorch's `return_indices`).
     ///
     /// # Errors
@@ -57,11 +57,12 @@ impl<B: Backend> Tensor<B> {
         Average::Windows(p).forward(OP, self, shape)
     }
 
-    /// The mean of each cell of an even division of the image (`torch.nn.functional.adaptive_avg_pool1d`,
-    /// `adaptive_avg_pool2d`, `adaptive_avg_pool3d`, channels-last): `[N, (D, H,) W, C] → [N, output…, C]`.
+    /// The mean of each of `output` cells, of sizes as equal as possible, that the image is divided into
+    /// (`torch.nn.functional.adaptive_avg_pool1d`, `adaptive_avg_pool2d`, `adaptive_avg_pool3d`, channels-last):
+    /// `[N, (D, H,) W, C] → [N, output…, C]`.
     ///
     /// # Errors
-    /// An output of other than 1 to 3 dimensions, or of another number than the image has; an empty dimension.
+    /// An output of other than 1 to 3 dimensions, or with another number of dimensions than the image; an empty dimension.
     pub fn adaptive_avg_pool(&self, output: &[usize]) -> Result<Tensor<B>> {
         const OP: &str = "adaptive_avg_pool";
         if output.is_empty() || output.len() > 3 {
@@ -93,7 +94,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// Refuses images with more positions than an index can tell apart.
+/// Refuses images with more positions than i32 can number.
 pub(super) fn few_enough(op: &'static str, p: &PoolParams) -> Result<()> {
     let positions: usize = p.window.input.iter().map(|&d| d as usize).product();
     if positions > i32::MAX as usize {
@@ -102,7 +103,7 @@ pub(super) fn few_enough(op: &'static str, p: &PoolParams) -> Result<()> {
     Ok(())
 }
 
-/// Which element of `x` each output of a max pooling took.
+/// The element of `x` that each output of a max pooling took.
 struct Winners<B: Backend> {
     p: PoolParams,
     x: Shape,
@@ -120,7 +121,7 @@ impl<B: Backend> Clone for Winners<B> {
 }
 
 impl<B: Backend> Winners<B> {
-    /// Images with their positions along one axis, as the index counts them: `[N, positions, C]`.
+    /// The winners for images `[N, positions, C]`, whose positions lie along one axis as the index counts them.
     fn flat(&self) -> Result<Flat<B>> {
         let p = &self.p;
         let positions = |size: [u32; 3]| size.iter().map(|&d| d as usize).product();
@@ -173,12 +174,13 @@ impl<B: Backend> Winners<B> {
 struct Flat<B: Backend> {
     image: Shape,
     index: Indices<B>,
-    /// Windows that saw no element, if there can be any: those with dilation may step over a small image. Their index is 0 here.
+    /// The mask of windows without an element, if there can be any: dilated windows may lie entirely in the padding of a
+    /// small image. Their index is 0 here.
     blind: Option<Indices<B>>,
 }
 
 impl<B: Backend> Flat<B> {
-    /// `x` with zeros for windows that saw nothing.
+    /// `x` with zeros for windows without an element.
     fn sighted(&self, x: Tensor<B>) -> Result<Tensor<B>> {
         match &self.blind {
             Some(blind) => x.masked_fill(blind, 0.0),
@@ -191,7 +193,7 @@ struct Pick<B: Backend>(Winners<B>);
 
 impl<B: Backend> Rule<B> for Pick<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        // What a window gives back goes to its largest element, which is positive where the result is.
+        // A window's gradient goes to its largest element, which is positive exactly where the result is.
         let g = match cx.masks_relu() {
             true => mask_relu_grad(cx.output(), cx.grad)?,
             false => cx.grad.clone(),

@@ -26,7 +26,7 @@ pub(crate) fn draw<B: Backend>(
     Ok(Tensor::from_buffer(backend, y, shape))
 }
 
-/// Dropout's gradient is dropout of the gradient with the same numbers.
+/// The rule of dropout: the gradient gets dropout with the same random numbers.
 struct Dropout<B: Backend> {
     p: RandomParams,
     step: Indices<B>,
@@ -60,7 +60,7 @@ fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> R
     backend.random(&uniform, step.buffer(), &mut u)?;
     let dropped = Tensor::from_buffer(backend, u, *x.shape()).lt_scalar(p.a)?;
     let wide = x.to_dtype(acc_dtype(x.dtype()))?;
-    // Everything is dropped at a probability of 1, where the factor would be infinite.
+    // At a probability of 1 everything is dropped, and the factor 1/(1 − p) would be infinite.
     let kept = if p.a < 1.0 {
         wide.mul_scalar(1.0 / (1.0 - p.a))?
     } else {
@@ -70,7 +70,7 @@ fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> R
 }
 
 impl<B: Backend> Tensor<B> {
-    /// Numbers uniform on `low ≤ x < high`.
+    /// Numbers uniform on `low ≤ x < high` (`torch.Tensor.uniform_`).
     ///
     /// # Errors
     /// Bounds that are not finite or out of order, an integer dtype, a shape that overflows.
@@ -79,7 +79,7 @@ impl<B: Backend> Tensor<B> {
         draw(backend, what, shape, dtype, rng.next_key())
     }
 
-    /// Normal numbers.
+    /// Normal numbers of mean `mean` and standard deviation `std` (`torch.normal`).
     ///
     /// # Errors
     /// A mean that is not finite, a deviation that is negative or not finite, an integer dtype, a shape that overflows.
@@ -88,7 +88,7 @@ impl<B: Backend> Tensor<B> {
         draw(backend, what, shape, dtype, rng.next_key())
     }
 
-    /// Normal numbers conditioned on lying within two deviations of the mean (`torch.nn.init.trunc_normal_` with those
+    /// Normal numbers conditioned on lying within two standard deviations of the mean (`torch.nn.init.trunc_normal_` with those
     /// bounds; Keras's `TruncatedNormal`).
     ///
     /// # Errors
@@ -143,9 +143,9 @@ impl<B: Backend> Tensor<B> {
         apply(&p, &step, self)
     }
 
-    /// As [`Tensor::dropout`], for layers of one's own: by the numbers of a layer's stream
-    /// ([`Init::next_stream`](crate::Init::next_stream)) at `step`, a one-element i32 tensor that differs from call to call, the
-    /// ticket of the layer's [`Counter`](crate::Counter). It stays on the device.
+    /// As [`Tensor::dropout`], for use in custom layers: the random numbers are those of the layer's stream
+    /// ([`Init::next_stream`](crate::Init::next_stream)) at `step`, a one-element i32 tensor that
+    /// [`Counter::tick`](crate::Counter::tick) returns, different for every call. It stays on the device.
     ///
     /// # Errors
     /// A probability outside `0..=1`, a step that is not one i32.
@@ -172,7 +172,7 @@ impl<B: Backend> Indices<B> {
         let Some(end) = i32::try_from(n).ok() else {
             return Err(Error::invalid("permutation", "n", n, "at most 2147483647"));
         };
-        // The device first: what it cannot hold need not be shuffled.
+        // The allocation comes first: if it fails, the shuffle would be wasted.
         let mut y = backend.alloc(DType::I32, n)?;
         let mut order = host::collect(0..end)?;
         rng.next_key().shuffle(&mut order);

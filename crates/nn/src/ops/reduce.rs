@@ -6,7 +6,7 @@ use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{AxisParams, Reduce, ReduceParams};
 
-/// Where a reduction came from.
+/// The shapes that the gradient of a reduction needs.
 struct Axes {
     from: Shape,
     /// The shape of the result with reduced axes of size 1.
@@ -19,7 +19,7 @@ impl Axes {
     }
 }
 
-/// The gradient of a sum reaches every term; a mean scales it.
+/// The rule of sum and mean: every element gets the gradient of its sum, times `scale` for a mean.
 struct SumRule {
     axes: Axes,
     scale: f64,
@@ -35,7 +35,8 @@ impl<B: Backend> Rule<B> for SumRule {
     }
 }
 
-/// The gradient of an extreme value, shared equally among the elements that attain it: where it is NaN, those that are.
+/// The rule of maximum and minimum: the gradient is shared equally among the elements that attain it, or among the NaNs if it
+/// is NaN.
 struct ExtremeRule<B: Backend> {
     axes: Axes,
     x: Tensor<B>,
@@ -43,10 +44,10 @@ struct ExtremeRule<B: Backend> {
 
 impl<B: Backend> Rule<B> for ExtremeRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        // Ties are counted in a dtype that holds their number.
+        // Ties are counted in the accumulation dtype: half precision could not hold their number.
         let (x, wide) = (self.x.detach(), acc_dtype(self.x.dtype()));
         let extreme = cx.output().detach().reshape(&self.axes.kept)?;
-        // A NaN equals nothing, itself included.
+        // A NaN is not equal to itself.
         let hit = x.eq(&extreme)?.to_float(wide)?.masked_fill(&x.ne(&x)?, 1.0)?;
         let count = hit.sum_to_size(&self.axes.kept)?;
         let share = cx.grad.to_dtype(wide)?.reshape(&self.axes.kept)?.div(&count)?;
@@ -69,7 +70,8 @@ impl<B: Backend> Rule<B> for NormRule<B> {
         let norm = cx.output().reshape(&self.axes.kept)?;
         let g = cx.grad.reshape(&self.axes.kept)?;
         let zero = norm.eq_scalar(0.0)?;
-        // The share of an element is at most 1; the gradient divided by a small norm may be more than a half can hold.
+        // x is divided by the norm first, which gives at most 1: the gradient divided by a small norm could overflow half
+        // precision.
         let share = self.x.div(&norm.masked_fill(&zero, 1.0)?)?;
         Ok(vec![Some(share.mul(&g.masked_fill(&zero, 0.0)?)?)])
     }
@@ -79,7 +81,7 @@ impl<B: Backend> Rule<B> for NormRule<B> {
     }
 }
 
-/// ∂var/∂x = 2·(x − mean)/divisor: what reaches x through the mean adds up to 0, or where the divisor is 0 to ∞ − ∞.
+/// ∂var/∂x = 2·(x − mean)/divisor. The derivative through the mean is left out: it is 0, or ∞ − ∞ where the divisor is 0.
 struct VarRule<B: Backend> {
     axes: Axes,
     x: Tensor<B>,
@@ -114,7 +116,7 @@ impl<B: Backend> Rule<B> for StdRule<B> {
     }
 }
 
-/// What a variance is taken around, and what its sum of squares is divided by.
+/// The axes of the mean that a variance is taken around, and the divisor of its sum of squares.
 struct Mean {
     axes: Vec<isize>,
     divisor: f64,
@@ -135,7 +137,7 @@ struct LogSumExpRule<B: Backend> {
 impl<B: Backend> Rule<B> for LogSumExpRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let y = cx.output().reshape(&self.axes.kept)?;
-        // Where every term is −∞ the share of each is 0, not −∞ + ∞.
+        // Where every term is −∞ the gradient of each is 0, not the NaN of −∞ + ∞.
         let y = y.masked_fill(&y.eq_scalar(f64::NEG_INFINITY)?, 0.0)?;
         let share = self.x.sub(&y)?.exp()?;
         Ok(vec![Some(share.mul(&cx.grad.reshape(&self.axes.kept)?)?)])
@@ -146,7 +148,7 @@ impl<B: Backend> Rule<B> for LogSumExpRule<B> {
     }
 }
 
-/// The gradient of a running sum is a running sum from the other end.
+/// The rule of a running sum: the gradient is a running sum from the other end.
 struct CumsumRule {
     axis: isize,
     reverse: bool,
@@ -158,7 +160,7 @@ impl<B: Backend> Rule<B> for CumsumRule {
     }
 }
 
-/// The gradient of values picked along an axis goes back to where they were.
+/// The rule of top-k: the gradient of each value goes to its position along the axis.
 struct TopKRule<B: Backend> {
     axis: isize,
     from: Shape,
@@ -172,7 +174,7 @@ impl<B: Backend> Rule<B> for TopKRule<B> {
     }
 }
 
-/// The reduced tensor, untracked, with what its rule needs to go back.
+/// The reduced tensor, untracked, with the shapes that its rule needs.
 fn reduce<B: Backend>(
     op: &'static str,
     f: Reduce,
@@ -195,7 +197,7 @@ fn cumsum<B: Backend>(x: &Tensor<B>, axis: isize, reverse: bool) -> Result<Tenso
     Ok(Tensor::from_buffer(x.backend(), y, *x.shape()).record("cumsum", &[x], || CumsumRule { axis, reverse }))
 }
 
-/// The dtype that a composed op computes in, so that halves are rounded once, at its end.
+/// The dtype that a composed op computes in, so that half precision is rounded once, at its end: f64 for f64, else f32.
 pub(super) fn acc_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
@@ -246,9 +248,9 @@ impl<B: Backend> Tensor<B> {
         Ok(y.record(op, &[self], || ExtremeRule { axes, x: self.clone() }))
     }
 
-    /// Σ(x − mean)²/(n − `correction`) over `axes` (`torch.var`): correction 1 is the unbiased estimate, 0 the
-    /// variance of the values themselves. The divisor is never below 0, so too few values give NaN or ∞, and a gradient
-    /// that is NaN at the mean and infinite beside it.
+    /// Σ(x − mean)²/(n − `correction`) over `axes` (`torch.var`): correction 1 is the unbiased estimate, 0 the variance
+    /// of the values themselves. The divisor is at least 0: with n ≤ `correction` the result is NaN or ∞, and the
+    /// gradient is NaN for values equal to the mean and infinite for others.
     ///
     /// # Errors
     /// An axis out of range or named twice.
@@ -278,7 +280,7 @@ impl<B: Backend> Tensor<B> {
         var.sqrt()?.record("std", &[&x], rule).to_dtype(self.dtype())
     }
 
-    /// The variance, untracked, with what its rule needs to go back.
+    /// The variance, untracked, with the shapes and the mean that its rule needs.
     fn variance(
         &self,
         op: &'static str,
@@ -312,7 +314,7 @@ impl<B: Backend> Tensor<B> {
             }
             1.0 => self.abs()?.sum(axes, keep_dim),
             f64::INFINITY => {
-                // A NaN has no sign, which is the slope of |x|; as it stands it takes the gradient.
+                // |x| passes no gradient on where x is NaN; x itself does.
                 let size = Tensor::where_(&self.ne(self)?, self, &self.abs()?)?;
                 size.max(axes, keep_dim)
             }
@@ -321,7 +323,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// (Σ|x|ᵖ)^(1/p). Zeros stand aside as ones: there a power has no slope, or one that gives 0·∞.
+    /// (Σ|x|ᵖ)^(1/p). Powers are taken with zeros replaced by ones: at 0 the derivative does not exist, or leads to 0·∞.
     fn power_norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
         let power = |x: &Tensor<B>, exponent: f64| -> Result<Tensor<B>> {
             let zero = x.eq_scalar(0.0)?;
@@ -347,7 +349,7 @@ impl<B: Backend> Tensor<B> {
                 return Tensor::full(self.backend(), &to, self.dtype(), f64::NEG_INFINITY);
             }
             let (m, _) = reduce(OP, Reduce::Max, &x, axes, true)?;
-            // An infinite maximum would turn into NaN when subtracted from itself.
+            // An infinite maximum subtracted from itself would be NaN.
             let m = m.masked_fill(&m.abs()?.eq_scalar(f64::INFINITY)?, 0.0)?;
             let y = x.sub(&m)?.exp()?.sum(axes, true)?.log()?.add(&m)?;
             y.to_dtype(self.dtype())?.reshape(&to)
@@ -362,7 +364,7 @@ impl<B: Backend> Tensor<B> {
         Ok(y.record("logsumexp", &[self], rule))
     }
 
-    /// The index of the largest element along `axis` (`torch.argmax`): the first among equals, NaN before all; i32.
+    /// The i32 index of the largest element along `axis` (`torch.argmax`): the first of equal elements; a NaN counts as larger.
     ///
     /// # Errors
     /// An axis out of range, an empty axis.
@@ -370,7 +372,8 @@ impl<B: Backend> Tensor<B> {
         self.arg_reduce("argmax", axis, false, keep_dim)
     }
 
-    /// The index of the smallest element along `axis` (`torch.argmin`): the first among equals, NaN before all; i32.
+    /// The i32 index of the smallest element along `axis` (`torch.argmin`): the first of equal elements; a NaN counts as
+    /// smaller.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -394,8 +397,8 @@ impl<B: Backend> Tensor<B> {
         cumsum(self, axis, false)
     }
 
-    /// The `k` largest elements along `axis` (the smallest unless `largest`) and where they were (`torch.topk`), sorted;
-    /// equal elements by lower index, NaN as the largest. The values are differentiable; the indices are i32.
+    /// The `k` largest elements along `axis` (the smallest unless `largest`) and their i32 indices (`torch.topk`), sorted;
+    /// equal elements by lower index, NaN as the largest. The values are differentiable.
     ///
     /// # Errors
     /// An axis out of range, a `k` larger than the axis.

@@ -5,7 +5,7 @@ use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Op, SoftmaxParams};
 
-/// Both gradients are functions of the output `y`: `y·(g − Σg·y)` and, of the logarithm, `g − e^y·Σg`.
+/// The rule of softmax and of log-softmax, from the output `y`: `y·(g − Σg·y)` and `g − e^y·Σg`.
 struct SoftmaxRule {
     p: SoftmaxParams,
     axis: isize,

@@ -13,8 +13,8 @@ thread_local! {
     static REMAINS: ManuallyDrop<Remains> = const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
-/// Drops `first`. What is dropped by that and is passed to this function in turn waits until the drop that came before is done,
-/// so that a chain of any length needs the stack of one link.
+/// Drops `first`. Values that are passed to this function during that drop wait until it has ended, so that a chain of any
+/// length needs the stack of one link.
 pub(super) fn in_a_loop(first: impl Any) {
     let mut first: Option<Box<dyn Any>> = Some(Box::new(first));
     let nested = REMAINS.with(|r| match &mut *r.borrow_mut() {

@@ -1,4 +1,4 @@
-//! The values of a tensor: made from the host's, read, and overwritten in place.
+//! The values of a tensor: creation from host values, reading, and overwriting in place.
 
 use super::Tensor;
 use crate::array::Array;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 impl<B: Backend> Tensor<B> {
-    /// A tensor holding `values` in row-major order.
+    /// A tensor of `values` in row-major order (`torch.tensor`), in their dtype.
     ///
     /// # Errors
     /// A shape whose size is not the number of values; an integer element type.
@@ -17,7 +17,7 @@ impl<B: Backend> Tensor<B> {
         Ok(Tensor::new(Array::upload("from_slice", backend, values, shape)?, None))
     }
 
-    /// A tensor of `dtype` holding `values`, rounded.
+    /// A tensor of `values` in row-major order, rounded to `dtype`.
     ///
     /// # Errors
     /// As [`Tensor::from_slice`].
@@ -34,7 +34,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// A tensor filled with `value`.
+    /// A tensor filled with `value` (`torch.full`).
     ///
     /// # Errors
     /// A shape that overflows, an integer dtype, memory.
@@ -46,7 +46,7 @@ impl<B: Backend> Tensor<B> {
         Ok(Self::from_buffer(backend, buffer, shape))
     }
 
-    /// A tensor of zeros.
+    /// A tensor of zeros (`torch.zeros`).
     ///
     /// # Errors
     /// As [`Tensor::full`].
@@ -54,7 +54,7 @@ impl<B: Backend> Tensor<B> {
         Self::full(backend, shape, dtype, 0.0)
     }
 
-    /// A tensor of ones.
+    /// A tensor of ones (`torch.ones`).
     ///
     /// # Errors
     /// As [`Tensor::full`].
@@ -62,7 +62,7 @@ impl<B: Backend> Tensor<B> {
         Self::full(backend, shape, dtype, 1.0)
     }
 
-    /// Zeros of the shape, dtype and backend of `self`, untracked.
+    /// Zeros of the shape, dtype and backend of `self`, untracked (`torch.zeros_like`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -70,7 +70,7 @@ impl<B: Backend> Tensor<B> {
         self.full_like(0.0)
     }
 
-    /// `value` in the shape, dtype and backend of `self`, untracked.
+    /// A tensor filled with `value`, of the shape, dtype and backend of `self`, untracked (`torch.full_like`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -105,7 +105,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// The value of a tensor with one element.
+    /// The value of a tensor with one element (`torch.Tensor.item`).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when there is not exactly one element.
@@ -116,7 +116,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.to_f64()?[0])
     }
 
-    /// The memory for writing in place. When other tensors share it they keep the old values: this one moves to a copy.
+    /// The memory for writing in place. If other tensors share it, this one first moves to a copy and they keep the old values.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
         if let Some(node) = &self.node {
             node.hold_output();
@@ -129,7 +129,7 @@ impl<B: Backend> Tensor<B> {
         self.backend().alloc(self.dtype(), shape.size())
     }
 
-    /// Overwrites the values in place with those of `source`; the place in the graph stays.
+    /// Overwrites the values in place with those of `source` (`torch.Tensor.copy_`); the tensor's node in the graph stays.
     ///
     /// # Errors
     /// Shapes or dtypes that differ.
@@ -148,8 +148,8 @@ impl<B: Backend> Tensor<B> {
         source.backend().copy(source.buffer(), self.buffer_mut()?)
     }
 
-    /// Overwrites the values in place with `values` from the host, row-major; the place in the graph stays. `T` must be
-    /// the tensor's dtype. This is how new inputs reach a captured step.
+    /// Overwrites the values in place with `values` from the host, row-major; the tensor's node in the graph stays. `T` must be
+    /// the tensor's dtype. New inputs reach a captured step in this way.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
@@ -160,7 +160,7 @@ impl<B: Backend> Tensor<B> {
         self.array.write(values)
     }
 
-    /// The same values in memory of their own, untracked. (A clone shares the memory.)
+    /// The same values in memory of their own, untracked (`x.detach().clone()` in PyTorch). A clone in Rust shares the memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

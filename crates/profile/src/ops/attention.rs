@@ -1,11 +1,11 @@
-//! Attention, watched.
+//! Attention, profiled.
 
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
 use kiln_core::ops::{AttentionOps, AttentionParams};
 use kiln_core::{Backend, Cost, Result, checks};
 
-/// Scores stay inside of the op: they count no bytes, whether they are kept in memory or not.
+/// The bytes of the scores do not count, because a fused op need not store them.
 impl<B: Backend> AttentionOps for Profiled<B> {
     fn attention(&self, p: &AttentionParams, qkv: &B::Buffer, y: &mut B::Buffer, lse: &mut B::Buffer) -> Result<()> {
         checks::attention(self, p, qkv, y, lse)?;

@@ -1,4 +1,4 @@
-//! Convolutions, watched.
+//! Convolutions, profiled.
 
 use super::{optional, size};
 use crate::backend::{Profiled, bytes};

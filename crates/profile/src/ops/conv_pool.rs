@@ -1,4 +1,4 @@
-//! Convolutions with the pooling of their result, watched.
+//! Convolutions with the pooling of their result, profiled.
 
 use super::{optional, size};
 use crate::backend::{Profiled, bytes};
@@ -6,7 +6,7 @@ use crate::record::Detail;
 use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Backend, Buffer, Cost, DType, Result, checks};
 
-/// The result of the convolution stays inside of the op: it counts no bytes, whether it is kept in memory or not.
+/// The bytes of the convolution's result do not count, because a fused op need not store it.
 impl<B: Backend> ConvPoolOps for Profiled<B> {
     fn conv_max_pool(
         &self,
@@ -53,7 +53,7 @@ impl<B: Backend> ConvPoolOps for Profiled<B> {
     }
 }
 
-/// Bytes of what gradients are computed from.
+/// Bytes of the operands that gradients are computed from.
 fn given<B: Buffer>(p: &ConvPoolParams, of: &PooledGrad<'_, B>) -> u64 {
     let y = match p.conv.activation() {
         Activation::None => 0,

@@ -1,4 +1,4 @@
-//! Elementwise ops, watched.
+//! Elementwise ops, profiled.
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
@@ -52,7 +52,7 @@ impl<B: Backend> ElementwiseOps for Profiled<B> {
         y: &mut B::Buffer,
     ) -> Result<()> {
         checks::select(self, p, mask, a, b, y)?;
-        // Of the two only what the mask takes: together one result.
+        // Of a and b only the elements that the mask selects must be read: at least as many bytes as the smaller one has.
         let cost = moved(bytes(mask) + bytes(a).min(bytes(b)) + bytes(y));
         self.op("select", cost, elements(y), |inner| inner.select(p, mask, a, b, y))
     }

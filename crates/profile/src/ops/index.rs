@@ -1,15 +1,15 @@
-//! Moving elements, watched.
+//! Ops that move elements, profiled.
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{Backend, Result, checks};
 
-/// The part of a table that is read, and of a sum that is written, depends on the indices: those bytes do not count.
+/// Where the part of a tensor that is read or written depends on index values, its bytes do not count.
 impl<B: Backend> IndexOps for Profiled<B> {
     fn view_read(&self, p: &ViewParams, x: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
         checks::view_read(self, p, x, y)?;
-        // What an expanded view repeats is read once.
+        // Elements that an expanded view repeats are read once.
         let cost = moved(bytes(y).min(bytes(x)) + bytes(y));
         self.op("view_read", cost, elements(y), |b| b.view_read(p, x, y))
     }

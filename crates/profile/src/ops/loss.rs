@@ -1,4 +1,4 @@
-//! Losses, watched.
+//! Losses, profiled.
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};

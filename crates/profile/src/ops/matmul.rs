@@ -1,4 +1,4 @@
-//! Matrix products, watched.
+//! Matrix products, profiled.
 
 use super::optional;
 use crate::backend::{Profiled, bytes};

@@ -1,4 +1,4 @@
-//! The watching backend's ops: each hands its arguments on, with what it takes at least.
+//! The ops of the profiling backend: each calls the inner backend's op and records the least cost.
 
 mod attention;
 mod conv;

@@ -1,4 +1,4 @@
-//! Norms, watched.
+//! Norms, profiled.
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};

@@ -1,4 +1,4 @@
-//! Optimizer updates, watched.
+//! Optimizer updates, profiled.
 
 use super::moved;
 use crate::backend::{Profiled, bytes};

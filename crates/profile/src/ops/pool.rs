@@ -1,4 +1,4 @@
-//! Poolings, watched.
+//! Poolings, profiled.
 
 use super::{elements, moved, size};
 use crate::backend::{Profiled, bytes};
@@ -23,7 +23,7 @@ impl<B: Backend> PoolOps for Profiled<B> {
 
     fn max_pool_gather(&self, p: &PoolParams, x: &B::Buffer, index: &B::Buffer, y: &mut B::Buffer) -> Result<()> {
         checks::max_pool_gather(self, p, x, index, y)?;
-        // One element of each window.
+        // One element of each window is read.
         let cost = moved(bytes(index) + 2 * bytes(y));
         self.op("max_pool_gather", cost, Detail::Pool(*p), |b| {
             b.max_pool_gather(p, x, index, y)

@@ -1,4 +1,4 @@
-//! Random numbers, watched.
+//! Random numbers, profiled.
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};

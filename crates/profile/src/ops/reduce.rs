@@ -1,4 +1,4 @@
-//! Reductions, watched.
+//! Reductions, profiled.
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};

@@ -1,4 +1,4 @@
-//! Softmax, watched.
+//! Softmax, profiled.
 
 use super::{elements, moved};
 use crate::backend::{Profiled, bytes};

@@ -13,7 +13,7 @@ fn binary<B: Backend>(op: &'static str, f: Binary, a: &Tensor<B>, b: &Tensor<B>)
     Ok(Tensor::from_buffer(a.backend(), y, shape))
 }
 
-/// What `f` gives for each operand whose gradient is wanted, summed to the operand's shape.
+/// The result of the function of each operand whose gradient is wanted, summed to the operand's shape.
 fn each<B: Backend>(
     cx: &RuleContext<'_, B>,
     shapes: [&Shape; 2],
@@ -40,7 +40,7 @@ impl<B: Backend> Rule<B> for Sum {
     }
 }
 
-/// An operand that a gradient reads: kept only if that gradient will be wanted, otherwise its shape alone.
+/// An operand that a gradient reads: its values if that gradient will be wanted, otherwise its shape alone.
 struct Kept<B: Backend> {
     shape: Shape,
     value: Option<Tensor<B>>,
@@ -97,7 +97,7 @@ impl<B: Backend> Rule<B> for Pair<B> {
                 let share = || g.div(&a().square()?.add(&b().square()?)?);
                 each(cx, shapes, [&|| share()?.mul(b()), &|| share()?.mul(a())?.neg()])
             }
-            // The quotient's integer part is constant between its steps.
+            // The integer part of the quotient is piecewise constant.
             Binary::Remainder => each(
                 cx,
                 shapes,
@@ -106,7 +106,7 @@ impl<B: Backend> Rule<B> for Pair<B> {
                 }],
             ),
             f => {
-                // Equal operands share the gradient; a NaN, which compares with nothing, passes it to both.
+                // Equal operands share the gradient; if one is NaN, for which every comparison is false, both get all of it.
                 let shared = || Tensor::where_(&a().eq(b())?, &g.mul_scalar(0.5)?, g);
                 let (a_loses, b_loses) = match f {
                     Binary::Maximum => (a().lt(b())?, a().gt(b())?),
@@ -151,7 +151,7 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
-    /// `self + other` with broadcasting (`torch.add`).
+    /// `self + other`, element by element, with broadcasting (`torch.add`).
     ///
     /// # Errors
     /// Shapes that do not broadcast, dtypes that differ.
@@ -160,7 +160,7 @@ impl<B: Backend> Tensor<B> {
         Ok(y.record("add", &[self, other], || self.sum_rule(other, false)))
     }
 
-    /// `self − other` with broadcasting (`torch.sub`).
+    /// `self − other`, element by element, with broadcasting (`torch.sub`).
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -177,7 +177,7 @@ impl<B: Backend> Tensor<B> {
         self.pair("mul", Binary::Mul, other)
     }
 
-    /// `self / other` with broadcasting (`torch.div`).
+    /// `self / other`, element by element, with broadcasting (`torch.div`).
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -185,7 +185,7 @@ impl<B: Backend> Tensor<B> {
         self.pair("div", Binary::Div, other)
     }
 
-    /// `self` to the power of `other` with broadcasting (`torch.pow`).
+    /// `self` to the power of `other`, element by element, with broadcasting (`torch.pow`).
     ///
     /// # Errors
     /// As [`Tensor::add`].

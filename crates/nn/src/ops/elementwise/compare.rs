@@ -60,33 +60,33 @@ impl<B: Backend> Indices<B> {
         Ok(Indices::from_buffer(self.backend(), mask, shape))
     }
 
-    /// The mask of `self = other` with broadcasting; both i32.
+    /// The mask of `self = other` for i32 tensors, with broadcasting (`torch.eq`).
     ///
     /// # Errors
-    /// Shapes that do not broadcast, a mask instead of integers.
+    /// Shapes that do not broadcast, a u8 mask instead of i32.
     pub fn eq(&self, other: &Indices<B>) -> Result<Indices<B>> {
         self.compare("eq", Compare::Eq, other)
     }
 
-    /// The mask of `self = value`; i32.
+    /// The mask of `self = value` for an i32 tensor (`torch.eq`).
     ///
     /// # Errors
-    /// A mask instead of integers.
+    /// A u8 mask instead of i32.
     pub fn eq_scalar(&self, value: i32) -> Result<Indices<B>> {
         self.compare("eq_scalar", Compare::Eq, &self.number(value)?)
     }
 
-    /// `value` as a tensor `[]` of i32. Filled on the device, so that a captured step uploads nothing.
+    /// `value` as an i32 tensor `[]`. It is filled on the device, so that a captured step uploads nothing.
     fn number(&self, value: i32) -> Result<Indices<B>> {
         let mut buffer = self.backend().alloc(DType::I32, 1)?;
         self.backend().fill(f64::from(value), &mut buffer)?;
         Ok(Indices::from_buffer(self.backend(), buffer, Shape::scalar()))
     }
 
-    /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), with broadcasting of both; i32.
+    /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), for an i32 tensor, with broadcasting of both.
     ///
     /// # Errors
-    /// Shapes that do not broadcast, a mask that is not u8, a mask instead of integers.
+    /// Shapes that do not broadcast, a `mask` that is not u8, a `self` that is not i32.
     pub fn masked_fill(&self, mask: &Indices<B>, value: i32) -> Result<Indices<B>> {
         const OP: &str = "masked_fill";
         self.require(OP, DType::I32)?;

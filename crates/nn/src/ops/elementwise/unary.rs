@@ -10,11 +10,11 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 /// The cubic coefficient of the tanh form of GELU (Hendrycks & Gimpel 2016).
 const GELU_CUBE: f64 = 0.044_715;
 
-/// Scale and limit of SELU (Klambauer et al. 2017).
+/// λ and α of SELU (Klambauer et al. 2017).
 const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
-/// The gradient of a [`Unary`] function. It keeps the input only where the derivative is not a function of the output.
+/// The rule of a [`Unary`] function. It keeps the input only if the derivative is not a function of the output.
 struct UnaryRule<B: Backend> {
     f: Unary,
     a: f64,
@@ -36,7 +36,7 @@ impl<B: Backend> Rule<B> for UnaryRule<B> {
             return Ok(vec![Some(cx.grad.clone())]);
         }
         let y = reads_output(self.f).then(|| cx.output());
-        // Where the derivative reads only one of the two, the other stands in for it; where none, the gradient does.
+        // The kernel takes both x and y. One that the derivative does not read is replaced by the other, or by the gradient.
         let x = self.x.as_ref().or(y).unwrap_or(cx.grad);
         let y = y.unwrap_or(x);
         let dx = if is_grad_enabled() || !cx.grad.has_op(Op::UnaryGrad) {
@@ -68,7 +68,7 @@ impl<B: Backend> UnaryRule<B> {
     }
 }
 
-/// The slope of `f` times `g` in differentiable ops, where y = f(x).
+/// The derivative of `f` times `g` in differentiable ops, where y = f(x).
 pub(in crate::ops) fn composed<B: Backend>(
     f: Unary,
     [a, b]: [f64; 2],
@@ -159,15 +159,15 @@ pub(in crate::ops) fn composed<B: Backend>(
     }
 }
 
-/// The first of `g` where x > 0, elsewhere the second times e^(x/a): the exponential is taken where x ≤ 0 only, because it
-/// could overflow and 0·∞ spoil its gradient.
+/// `above` where x > 0, elsewhere `below`·e^(x/a). The exponential is taken of min(x, 0): for large x it would overflow, and
+/// 0·∞ would make its gradient NaN.
 fn below_zero<B: Backend>(x: &Tensor<B>, [above, below]: [&Tensor<B>; 2], a: f64) -> Result<Tensor<B>> {
     let below = below.mul(&x.clamp_max(0.0)?.mul_scalar(1.0 / a)?.exp()?)?;
     Tensor::where_(&x.le_scalar(0.0)?, &below, above)
 }
 
-/// `g` where x lies between `low` and `high`, else 0. A NaN fails every comparison and gets no gradient, as in the kernel. An
-/// infinite bound is none: what reaches it has its gradient.
+/// `g` where `low` < x < `high`, else 0; for NaN, which fails every comparison, 0 as in the kernel. An infinite bound is no
+/// bound: an x equal to it gets `g`.
 fn between<B: Backend>(x: &Tensor<B>, g: &Tensor<B>, low: f64, high: f64) -> Result<Tensor<B>> {
     let zero = g.zeros_like()?;
     let above = match low {
@@ -195,7 +195,7 @@ fn not_nan(op: &'static str, argument: &'static str, value: f64) -> Result<()> {
     Ok(())
 }
 
-/// Makes the methods of the table's functions; `custom` ones are written out below.
+/// Makes a method for each function of the table in `kiln-core`; those marked `custom` are written out below.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident {
         $kind:ident $method:ident($($parameter:ident = $default:expr),*), torch: $torch:literal, $($rest:tt)*
@@ -235,7 +235,7 @@ impl<B: Backend> Tensor<B> {
         )
     }
 
-    /// x + c.
+    /// x + c (`torch.add`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -243,7 +243,7 @@ impl<B: Backend> Tensor<B> {
         self.unary("add_scalar", Unary::Affine, &[1.0, c])
     }
 
-    /// x − c.
+    /// x − c (`torch.sub`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -259,7 +259,7 @@ impl<B: Backend> Tensor<B> {
         self.unary("rsub_scalar", Unary::Affine, &[-1.0, c])
     }
 
-    /// c·x.
+    /// c·x (`torch.mul`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -267,7 +267,7 @@ impl<B: Backend> Tensor<B> {
         self.unary("mul_scalar", Unary::Affine, &[c, 0.0])
     }
 
-    /// x/c, computed as x·(1/c).
+    /// x/c, computed as x·(1/c) (`torch.div`).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -283,9 +283,9 @@ impl<B: Backend> Tensor<B> {
         self.reciprocal()?.mul_scalar(c)
     }
 
-    /// xᵃ for a constant exponent (`torch.pow`): for ½ and −½ the square root and its reciprocal, else IEEE 754's
-    /// `pow`. NaN where x < 0 and the exponent is not an integer, but for x = −∞ with other exponents than those two: ∞
-    /// for a positive and 0 for a negative one.
+    /// xᵃ for a constant exponent a (`torch.pow`): for ½ and −½ the square root and its reciprocal, else IEEE 754's
+    /// `pow`. NaN where x < 0 and the exponent is not an integer, except for x = −∞ with an exponent other than ±½: ∞
+    /// for a positive and 0 for a negative exponent.
     ///
     /// # Errors
     /// An exponent that is NaN.

@@ -8,7 +8,7 @@ use kiln_core::ops::{IndexParams, Op, ViewParams};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How an index addresses an axis.
+/// The meaning of an index tensor.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     /// An index per element: gather and scatter-add.
@@ -17,7 +17,7 @@ enum By {
     Entry,
 }
 
-/// The entries of a tensor that an index names, some of them perhaps more than once.
+/// The entries of a tensor that an index tensor names; an entry may be named more than once.
 #[derive(Clone)]
 struct Picked<B: Backend> {
     by: By,
@@ -57,7 +57,7 @@ impl<B: Backend> Rule<B> for Pick<B> {
     }
 }
 
-/// The inputs are the source and the base that it was added to.
+/// The rule of adding at indices. The op's inputs are the source and the tensor that it was added to.
 struct Add<B: Backend>(Picked<B>);
 
 impl<B: Backend> Rule<B> for Add<B> {
@@ -109,7 +109,7 @@ fn pick<B: Backend>(by: By, op: &'static str, x: &Tensor<B>, axis: isize, index:
     }))
 }
 
-/// Adds `source` to `y` at the indices.
+/// Adds `source` to `y` at the indices, in place.
 fn put<B: Backend>(by: By, p: &IndexParams, source: &Tensor<B>, index: &Indices<B>, y: &mut B::Buffer) -> Result<()> {
     match by {
         By::Element => source.backend().scatter_add(p, source.buffer(), index.buffer(), y),
@@ -139,7 +139,8 @@ fn select<B: Backend>(
     read.map_err(|e| asked("index_select", e, entry(p)))
 }
 
-/// The error of a composed op under the name that was asked for, with the index's place among the caller's.
+/// The error of an op inside of a composed one, changed to the name of the composed op and to the position in the
+/// caller's index.
 fn asked(op: &'static str, e: Error, place: impl Fn(usize) -> usize) -> Error {
     match e {
         Error::IndexOutOfRange {
@@ -154,13 +155,13 @@ fn asked(op: &'static str, e: Error, place: impl Fn(usize) -> usize) -> Error {
     }
 }
 
-/// The entry that an element's index of [`by_element`] was repeated from.
+/// The position in the caller's index of each position in the repeated index of [`by_element`].
 fn entry(p: &IndexParams) -> impl Fn(usize) -> usize {
     let (inner, count) = ((p.inner as usize).max(1), (p.count as usize).max(1));
     move |position| position / inner % count
 }
 
-/// An index for each element of `[outer, count, inner]` from one for each entry.
+/// The index, which has one element for each of `count` entries, repeated for each element of `[outer, count, inner]`.
 fn by_element<B: Backend>(p: &IndexParams, index: &Indices<B>) -> Result<B::Buffer> {
     let shape = Shape::new(&[p.outer, p.count, p.inner].map(|d| d as usize))?;
     let mut out = index.backend().alloc(DType::I32, shape.size())?;
@@ -199,8 +200,8 @@ fn add<B: Backend>(
     )
 }
 
-/// The part of `x` that lies under an index of shape `index`: its first entries along every axis, all of them along the
-/// axis `whole`. What the index does not fit into is left to the check of the op.
+/// The part of `x` that an index of shape `index` covers: the first `index[i]` entries along axis i, but all of them along the
+/// axis `whole`. An axis shorter than the index stays as it is: the op refuses it later.
 fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Result<Tensor<B>> {
     let fits = |i: usize| Some(i) == whole || index[i] <= x.shape()[i];
     let mut part = x.clone();
@@ -213,8 +214,9 @@ fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Resu
 }
 
 impl<B: Backend> Tensor<B> {
-    /// `y[…, j, …] = x[…, index[…, j, …], …]` along `axis` (`torch.gather`). The index has the rank of `self` and at
-    /// most its size in every other dimension: what lies beyond is not read.
+    /// `y[…, j, …] = x[…, index[…, j, …], …]` along `axis` (`torch.gather`); the result has the shape of the index. The
+    /// index has the rank of `self` and at most its size in every other dimension; elements of `self` beyond that are not
+    /// read.
     ///
     /// # Errors
     /// An axis out of range, an index of another rank, larger than `self` in another dimension or not i32, an index
@@ -226,8 +228,9 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// A copy of `self` with `source` added: `y[…, index[…, j, …], …] += source[…, j, …]` (`torch.scatter_add`). Terms
-    /// that meet in one element are added in order, so the result does not depend on threads. An index that is smaller
-    /// than `self` in other dimensions adds to the first entries, and one smaller than the source takes the first of it.
+    /// for the same element are added in the order of j, so the result does not depend on the number of threads. An index
+    /// smaller than `self` in other dimensions adds to the first entries only; one smaller than `source` reads only its
+    /// first entries.
     ///
     /// # Errors
     /// As [`Tensor::gather`]; a source of another rank or dtype, or smaller than the index.
@@ -237,7 +240,7 @@ impl<B: Backend> Tensor<B> {
         let base = under(self, index.shape(), Some(a))?;
         let source = under(source, index.shape(), None)?;
         let mut y = add(By::Element, OP, &base, axis, index, &source)?;
-        // Around it, axis by axis, goes what the index did not reach.
+        // Entries of `self` that the index did not cover are appended unchanged, axis by axis.
         for i in 0..self.rank() {
             let (reached, all) = (base.shape()[i], self.shape()[i]);
             if reached < all {
@@ -268,11 +271,11 @@ impl<B: Backend> Tensor<B> {
         add(By::Entry, "index_add", self, axis, index, source)
     }
 
-    /// Row `index[…]` of this table `[V, D]` for every index: the result is `[…, D]` (`torch.nn.functional.embedding`).
-    /// The row `padding_idx` is read like any other, and receives no gradient.
+    /// Row `index[…]` of this table `[V, D]` for every i32 index: the result is `[…, D]` (`torch.nn.functional.embedding`).
+    /// The row `padding_idx` is read like any other, but receives no gradient.
     ///
     /// # Errors
-    /// A table that is not of rank 2, an index that is not i32 or outside of the table, such a `padding_idx`.
+    /// A table that is not of rank 2, an index that is not i32, an index or `padding_idx` outside of the table.
     pub fn embedding(&self, index: &Indices<B>, padding_idx: Option<usize>) -> Result<Tensor<B>> {
         let &[rows, width] = self.shape().dims() else {
             return Err(Error::Rank {
@@ -291,7 +294,7 @@ impl<B: Backend> Tensor<B> {
                 .filter(|_| padding < rows)
                 .ok_or_else(refuse)?;
             if y.is_tracked() {
-                // The padding row by a way without gradient.
+                // Elements of the padding row come from a detached copy, so they pass no gradient on.
                 let mask = flat.eq_scalar(row)?.reshape(&[flat.size(), 1])?;
                 y = Tensor::where_(&mask, &y.detach(), &y)?;
             }

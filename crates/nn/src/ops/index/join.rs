@@ -1,4 +1,4 @@
-//! Larger tensors from smaller ones: concatenation, padding, tiling.
+//! Ops that make larger tensors from smaller ones: concatenation, padding, tiling.
 
 use super::{View, Write};
 use crate::autograd::{Rule, RuleContext};
@@ -7,10 +7,10 @@ use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::MAX_RANK;
 use kiln_core::ops::ViewParams;
 
-/// What stands around the values of a padded tensor.
+/// The values that padding adds (`mode` of `torch.nn.functional.pad`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pad {
-    /// One value.
+    /// The same value everywhere.
     Constant(f64),
     /// The values mirrored at the edge, which is not repeated: `3 2 | 1 2 3 | 2 1`.
     Reflect,
@@ -49,7 +49,7 @@ fn window(whole: &Shape, part: &Shape, start: &[usize]) -> ViewParams {
 }
 
 impl<B: Backend> Tensor<B> {
-    /// The tensors one after the other along `axis` (`torch.cat`).
+    /// Joins tensors one after the other along `axis` (`torch.cat`).
     ///
     /// # Errors
     /// No tensors, an axis out of range, shapes that differ in another dimension, dtypes that differ.
@@ -87,7 +87,7 @@ impl<B: Backend> Tensor<B> {
         }))
     }
 
-    /// Tensors of one shape along a new axis (`torch.stack`).
+    /// Joins tensors of one shape along a new axis (`torch.stack`).
     ///
     /// # Errors
     /// As [`Tensor::concat`].
@@ -103,14 +103,13 @@ impl<B: Backend> Tensor<B> {
         Tensor::concat(&grown.iter().collect::<Vec<_>>(), axis)
     }
 
-    /// Padded by `(before, after)` entries along each axis, one pair per axis (`numpy.pad`;
-    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop: a constant is put around
-    /// what is left, while what is reflected or repeated at the other end is that of the whole axis.
+    /// Pads by `(before, after)` entries along each axis, one pair per axis from the first (`numpy.pad`;
+    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop. With a constant, the cropping
+    /// comes first; entries reflected or repeated at the other end are those of the axis before cropping.
     ///
     /// # Errors
-    /// Another number of pairs than axes; cropping more than there is; for [`Pad::Reflect`] and [`Pad::Replicate`],
-    /// cropping all there is, and more padding than the axis can give: below its size to reflect, and a size of 0 to
-    /// replicate.
+    /// A number of pairs other than the rank; cropping more than the axis has. For [`Pad::Reflect`] and [`Pad::Replicate`]
+    /// also cropping the whole axis, reflecting as many entries as the axis has or more, and replicating an empty axis.
     pub fn pad(&self, padding: &[(isize, isize)], mode: Pad) -> Result<Tensor<B>> {
         if padding.len() != self.rank() {
             let expected = format!("one pair for each of {} axes", self.rank());
@@ -190,7 +189,7 @@ impl<B: Backend> Tensor<B> {
         }))
     }
 
-    /// Without the entries that negative padding along one axis crops; some are left.
+    /// Removes the entries that negative padding along one axis crops; at least one entry is left.
     fn crop_edges(&self, axis: usize, before: isize, after: isize) -> Result<Tensor<B>> {
         let [start, end] = [before, after].map(|p| p.min(0).unsigned_abs());
         if start == 0 && end == 0 {
@@ -206,13 +205,13 @@ impl<B: Backend> Tensor<B> {
         self.narrow(axis as isize, start, kept)
     }
 
-    /// Reflected or repeated edges along one axis; the amounts have been checked.
+    /// Adds reflected or repeated edges along one axis; the amounts have been checked.
     fn pad_edges(&self, axis: usize, before: usize, after: usize, mode: Pad) -> Result<Tensor<B>> {
         if before == 0 && after == 0 {
             return Ok(self.clone());
         }
         let (a, n) = (axis as isize, self.shape()[axis]);
-        // Checked before anything is allocated.
+        // The size is checked before anything is allocated.
         self.shape()
             .with(axis, n.saturating_add(before).saturating_add(after))?;
         // `near` is the entry at the edge; the entries to reflect begin at `from`.
@@ -231,8 +230,8 @@ impl<B: Backend> Tensor<B> {
         Tensor::concat(&parts.iter().collect::<Vec<_>>(), a)
     }
 
-    /// Repeated `repeats[i]` times along axis `i` (`torch.tile`). Missing repeats are 1, surplus ones stand for new
-    /// leading axes.
+    /// Repeats the tensor `repeats[i]` times along axis `i` (`torch.tile`). With fewer repeats than axes, those of the
+    /// leading axes are 1; with more, the tensor gets new leading axes of size 1.
     ///
     /// # Errors
     /// More than 8 dimensions, a size that overflows.

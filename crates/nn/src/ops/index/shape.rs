@@ -1,4 +1,4 @@
-//! Other shapes of the same elements: reshape, permutation, broadcasting.
+//! Ops that change the shape and keep the elements: reshape, permutation, broadcasting.
 
 use crate::autograd::{Rule, RuleContext};
 use crate::ops::elementwise::check_broadcasts;
@@ -72,8 +72,8 @@ impl<B: Backend> Tensor<B> {
         self.with(to, None).record(op, &[self], || Reshape { from })
     }
 
-    /// The same elements under another shape (`torch.reshape`), without a copy. One dimension may be −1: it takes what
-    /// the others leave.
+    /// The same elements under another shape (`torch.reshape`), without a copy. One dimension may be −1: it is computed from
+    /// the size and the others.
     ///
     /// # Errors
     /// Two dimensions of −1, one below −1, a size that differs, more than 8 dimensions.
@@ -81,7 +81,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.reshape_to("reshape", resolve("reshape", self.shape(), shape)?))
     }
 
-    /// Dimensions `start..=end` as one (`torch.flatten`). A scalar becomes one dimension of size 1.
+    /// Joins the dimensions `start..=end` into one (`torch.flatten`), without a copy. A scalar becomes `[1]`.
     ///
     /// # Errors
     /// An axis out of range, `start` after `end`.
@@ -100,7 +100,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.reshape_to("flatten", Shape::new(&dims)?))
     }
 
-    /// Without `axis`, which must have size 1 (`torch.squeeze`, which ignores other sizes).
+    /// Removes `axis`, which must have size 1 (`torch.squeeze`, which leaves an axis of another size as it is), without a copy.
     ///
     /// # Errors
     /// An axis out of range or of another size.
@@ -114,10 +114,10 @@ impl<B: Backend> Tensor<B> {
         Ok(self.reshape_to("squeeze", Shape::new(&dims)?))
     }
 
-    /// With a new axis of size 1 at `axis` (`torch.unsqueeze`); −1 appends it.
+    /// Inserts a new axis of size 1 at `axis` (`torch.unsqueeze`), without a copy; −1 appends it.
     ///
     /// # Errors
-    /// An axis outside of `-rank-1..=rank`, a ninth dimension.
+    /// An axis outside of `-rank-1..=rank`, more than 8 dimensions.
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor<B>> {
         let rank = self.rank() as isize;
         let at = if axis < 0 {
@@ -137,7 +137,7 @@ impl<B: Backend> Tensor<B> {
         Ok(self.reshape_to("unsqueeze", Shape::new(&dims)?))
     }
 
-    /// Dimension `i` of the result is dimension `axes[i]` of `self` (`torch.permute`).
+    /// Reorders the dimensions: dimension `i` of the result is dimension `axes[i]` of `self` (`torch.permute`).
     ///
     /// # Errors
     /// An axis out of range or named twice, another number of axes than dimensions.
@@ -173,7 +173,7 @@ impl<B: Backend> Tensor<B> {
         )
     }
 
-    /// Two dimensions exchanged (`torch.transpose`).
+    /// Exchanges two dimensions (`torch.transpose`).
     ///
     /// # Errors
     /// An axis out of range.
@@ -184,7 +184,8 @@ impl<B: Backend> Tensor<B> {
         self.permute(&axes)
     }
 
-    /// Repeated along dimensions of size 1 and along new leading ones to have `shape` (`torch.broadcast_to`).
+    /// Repeats the elements along dimensions of size 1 and along new leading ones to have `shape` (`torch.broadcast_to`,
+    /// which makes no copy).
     ///
     /// # Errors
     /// A shape that this one does not broadcast to.

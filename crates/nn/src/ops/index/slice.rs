@@ -1,17 +1,17 @@
-//! Parts of a tensor: narrow, slices with steps, flips, and cutting into pieces.
+//! Ops that read parts of a tensor: ranges, slices with steps, flips, splits into pieces.
 
 use super::{View, read_view};
 use crate::{Backend, Error, Indices, Result, Shape, Tensor};
 use kiln_core::host;
 use kiln_core::ops::ViewParams;
 
-/// The view of `whole` that starts at `start` along `axis` and takes `length` steps of `step`.
+/// The view of `whole` that has `length` entries along `axis`, from `start` in steps of `step`.
 fn along(whole: &Shape, axis: usize, start: usize, length: usize, step: isize) -> Result<View> {
     let own = whole.strides();
     let shape = whole.with(axis, length)?;
     let mut strides = own.map(|s| s as i64);
     strides[axis] = strides[axis].saturating_mul(step as i64);
-    // Without elements there is nothing to point at.
+    // A view without elements must not begin beyond the end of the tensor.
     let offset = if shape.size() == 0 { 0 } else { start * own[axis] };
     let range = match length {
         0 => start..start,
@@ -28,7 +28,7 @@ fn along(whole: &Shape, axis: usize, start: usize, length: usize, step: isize) -
     })
 }
 
-/// Checks `start..start + length` along an axis.
+/// The view of the entries `start..start + length` along an axis, after a check.
 fn narrowed(from: &Shape, axis: isize, start: usize, length: usize) -> Result<View> {
     let i = from.axis("narrow", axis)?;
     if start.checked_add(length).is_none_or(|end| end > from[i]) {
@@ -80,7 +80,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Python's `start:end:step` along `axis`: bounds count from the end when negative and are clamped to the axis; a
-    /// negative step walks backwards.
+    /// negative step, which PyTorch does not have, walks backwards.
     ///
     /// # Errors
     /// An axis out of range, a step of 0.
@@ -93,7 +93,7 @@ impl<B: Backend> Tensor<B> {
         read_view("slice", self, along(self.shape(), i, first, count, step)?)
     }
 
-    /// The order of entries reversed along each of `axes` (`torch.flip`).
+    /// Reverses the order of entries along each of `axes` (`torch.flip`).
     ///
     /// # Errors
     /// An axis out of range or named twice.
@@ -115,7 +115,7 @@ impl<B: Backend> Tensor<B> {
         read_view("flip", self, view)
     }
 
-    /// Pieces of `size` along `axis`, the last one smaller if it must be (`torch.split`).
+    /// Pieces of `size` entries along `axis`, the last one smaller if `size` does not divide the axis (`torch.split`).
     ///
     /// # Errors
     /// An axis out of range, a size of 0.
@@ -152,7 +152,8 @@ impl<B: Backend> Tensor<B> {
             .collect()
     }
 
-    /// At most `chunks` pieces of equal size along `axis`, the last one smaller if it must be (`torch.chunk`).
+    /// At most `chunks` pieces of equal size along `axis`, the last one smaller if that does not divide the axis
+    /// (`torch.chunk`).
     ///
     /// # Errors
     /// An axis out of range, no chunks.
@@ -164,7 +165,7 @@ impl<B: Backend> Tensor<B> {
         self.split(n.div_ceil(chunks).max(1), axis)
     }
 
-    /// Every entry along `axis`, without that axis (`torch.unbind`).
+    /// The entries along `axis`, each a tensor without that axis (`torch.unbind`).
     ///
     /// # Errors
     /// An axis out of range.
@@ -196,7 +197,7 @@ impl<B: Backend> Indices<B> {
 mod tests {
     use super::python_slice;
 
-    /// Against the definition: walk from the first index until the end is met.
+    /// Compares with the definition: steps from the first index until the end is reached.
     #[test]
     fn slices_are_those_of_python() {
         let walk = |n: isize, start: Option<isize>, end: Option<isize>, step: isize| -> Vec<isize> {

@@ -10,13 +10,13 @@ use kiln_core::ops::{CrossEntropyParams, Op};
 /// The options of `torch.nn.CrossEntropyLoss`.
 #[derive(Clone, Debug)]
 pub struct CrossEntropyOptions<'a, B: Backend> {
-    /// How much of each target is spread evenly over the classes, in `0..=1`.
+    /// The share of each target that is spread evenly over the classes, in `0..=1`.
     pub label_smoothing: f64,
-    /// A weight for each class, `[C]`, of the dtype of the logits.
+    /// A weight for each class: an untracked tensor `[C]` of the dtype of the logits.
     pub weight: Option<&'a Tensor<B>>,
-    /// Rows with this label count for nothing.
+    /// Rows with this label have loss 0 and are left out of the mean.
     pub ignore_index: i64,
-    /// What becomes of the losses of the rows. The mean over integer labels divides by the sum of the labels' weights.
+    /// The reduction of the losses of the rows. The mean over integer labels divides by the sum of the labels' weights.
     pub reduction: Reduction,
 }
 
@@ -32,8 +32,8 @@ impl<B: Backend> Default for CrossEntropyOptions<'_, B> {
     }
 }
 
-/// The losses of the rows, in the accumulation dtype: what the logits get is rounded when their gradient has been
-/// multiplied in, as a loss scale for half precision has to be.
+/// The rule of the fused loss, whose output is the loss of each row in the accumulation dtype: so a loss scale is part of the
+/// incoming gradient before the gradient of half-precision logits is rounded.
 struct CrossEntropy<B: Backend> {
     logits: Tensor<B>,
     labels: Indices<B>,
@@ -88,7 +88,7 @@ fn composed<B: Backend>(
     Ok((loss, weights))
 }
 
-/// Labels of which the ignored ones are set aside.
+/// Labels with a mask of the ignored ones.
 struct Labels<B: Backend> {
     ignored: Option<Indices<B>>,
     /// The labels, 0 where ignored, with a last axis of size 1.
@@ -97,7 +97,7 @@ struct Labels<B: Backend> {
 
 impl<B: Backend> Labels<B> {
     fn new(labels: &Indices<B>, ignore_index: i64) -> Result<Self> {
-        // No label equals an index that i32 does not hold.
+        // No i32 label equals an `ignore_index` outside the range of i32.
         let ignored = i32::try_from(ignore_index)
             .ok()
             .map(|i| labels.eq_scalar(i))
@@ -119,7 +119,7 @@ impl<B: Backend> Labels<B> {
         }
     }
 
-    /// `−w[t]·x[…, t]` for every row and the weights `w[t]`, both 0 where ignored.
+    /// `−w[t]·x[…, t]` and the weight `w[t]` for every row with label t, both 0 where ignored.
     fn nll(&self, x: &Tensor<B>, weight: Option<&Tensor<B>>) -> Result<(Tensor<B>, Tensor<B>)> {
         let picked = x.gather(-1, &self.index)?.squeeze(-1)?.neg()?;
         let weights = match weight {
@@ -173,11 +173,12 @@ impl<B: Backend> Tensor<B> {
     /// The mean cross-entropy of logits `[…, C]` and i32 labels `[…]` (`torch.nn.functional.cross_entropy`; Keras's
     /// sparse categorical cross-entropy with `from_logits=True`). NaN, with gradient 0, where no row counts.
     ///
-    /// Half precision is computed in f32 and rounded once. A loss scale that the loss is multiplied by, as far as its dtype
-    /// holds it (65504 in f16), reaches the gradient of the logits before that is rounded.
+    /// Half precision is computed in f32 and rounded once. A loss scale that the loss is multiplied by, at most 65504 in f16,
+    /// is applied to the gradient of the logits before that is rounded.
     ///
     /// # Errors
-    /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is no class.
+    /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is neither a class nor
+    /// ignored.
     pub fn cross_entropy(&self, labels: &Indices<B>) -> Result<Tensor<B>> {
         self.cross_entropy_with(labels, &CrossEntropyOptions::default())
     }

@@ -20,12 +20,12 @@ fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> 
     Ok([widened(x)?, widened(target)?])
 }
 
-/// The losses reduced, in the dtype of what they are the losses of.
+/// The losses reduced and rounded to the dtype of the loss's input `x`.
 fn finish<B: Backend>(x: &Tensor<B>, losses: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
     reduction.apply(losses)?.to_dtype(x.dtype())
 }
 
-/// Binary cross-entropy's gradient, bounded where PyTorch bounds it.
+/// The rule of binary cross-entropy. Its gradient is bounded as PyTorch's is.
 struct BceRule<B: Backend> {
     x: Tensor<B>,
     target: Tensor<B>,
@@ -66,8 +66,8 @@ fn positive(op: &'static str, argument: &'static str, value: f64) -> Result<()> 
     Err(Error::invalid(op, argument, value, "a positive number"))
 }
 
-/// With d = x − t, q·(d − q/2) with q = d, but at most δ and at least −δ: both branches of Huber's loss in one expression,
-/// which bends at δ alone.
+/// q·(d − q/2) with d = x − t and q = d clamped to −δ..=δ: both branches of Huber's loss in one expression, which is smooth but
+/// for a jump of the second derivative at ±δ.
 fn huber<B: Backend>(x: &Tensor<B>, target: &Tensor<B>, delta: f64) -> Result<Tensor<B>> {
     let distance = x.sub(target)?;
     let near = distance.clamp(-delta, delta)?;
@@ -75,7 +75,7 @@ fn huber<B: Backend>(x: &Tensor<B>, target: &Tensor<B>, delta: f64) -> Result<Te
 }
 
 impl<B: Backend> Tensor<B> {
-    /// (x − t)² (`torch.nn.functional.mse_loss`).
+    /// (x − t)² of each element, reduced (`torch.nn.functional.mse_loss`).
     ///
     /// # Errors
     /// A target of another shape or dtype.
@@ -84,7 +84,7 @@ impl<B: Backend> Tensor<B> {
         finish(self, &x.sub(&t)?.square()?, reduction)
     }
 
-    /// |x − t| (`torch.nn.functional.l1_loss`).
+    /// |x − t| of each element, reduced (`torch.nn.functional.l1_loss`).
     ///
     /// # Errors
     /// A target of another shape or dtype.
@@ -94,7 +94,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// With d = |x − t|: d²/2 up to `delta`, δ·(d − δ/2) beyond (Huber 1964; `torch.nn.functional.huber_loss`); an
-    /// infinite `delta` is never passed.
+    /// infinite `delta` gives d²/2 everywhere.
     ///
     /// # Errors
     /// A target of another shape or dtype, a `delta` that is not positive.
@@ -105,7 +105,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// With d = |x − t|: d²/(2β) up to `beta`, d − β/2 beyond (`torch.nn.functional.smooth_l1_loss`); `beta` 0 is
-    /// [`Tensor::l1_loss`], and of an infinite one the loss is 0.
+    /// [`Tensor::l1_loss`], and with an infinite `beta` the loss is 0.
     ///
     /// # Errors
     /// A target of another shape or dtype, a `beta` that is negative or NaN.
@@ -150,7 +150,7 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Tensor<B>> {
         const OP: &str = "bce_with_logits";
         let [x, target] = operands(OP, self, target)?;
-        // Past 40 ln(1 + e⁻ˣ) is 0 or −x to the last bit, in f64 as well.
+        // Beyond ±40, ln(1 + e⁻ˣ) is 0 or −x to rounding, in f64 as well.
         let mut log_term = x.neg()?.softplus(1.0, 40.0)?;
         if let Some(w) = pos_weight {
             same_dtype(OP, self, w)?;

@@ -1,11 +1,11 @@
-//! Average pooling over windows and over the cells of an even division.
+//! Average pooling over windows, and adaptive average pooling over cells.
 
 use crate::autograd::{Rule, RuleContext};
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams};
 
-/// A mean over boxes: linear, so it and its gradient are each other's gradients.
+/// A mean over boxes of elements. It is linear, so it is the gradient of its gradient.
 #[derive(Clone, Copy)]
 pub(super) enum Average {
     Windows(PoolParams),
@@ -53,7 +53,7 @@ impl Average {
         let [batch, channels] = [x.shape()[0], x.shape()[x.rank() - 1]];
         let mut y = x.to_dtype(acc_dtype(x.dtype()))?;
         for i in 0..3 {
-            // Axes before are pooled, axes behind are not yet.
+            // The axes before i are already pooled, those after it are not.
             let before = batch * output[..i].iter().product::<usize>();
             let behind = input[i + 1..].iter().product::<usize>() * channels;
             y = y.reshape(&[before, input[i], behind])?;
