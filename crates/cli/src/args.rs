@@ -19,7 +19,7 @@ Examples:
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 130 interrupted (Ctrl-C), 143 terminated.";
 
-/// Trains neural networks and looks at them.
+/// Trains, evaluates and inspects neural networks.
 #[derive(Debug, Parser)]
 #[command(name = "kiln", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -35,13 +35,13 @@ pub(crate) enum Command {
     Eval(EvalArgs),
     /// Classify image files with saved weights
     Predict(PredictArgs),
-    /// Go on with a text by a language model of a run
+    /// Continue a text with the language model of a run
     Generate(GenerateArgs),
     /// List the models, their sizes and how each is trained
     Models(ModelsArgs),
     /// Show a model's layers, shapes, parameters, FLOPs and output sizes
     Summary(SummaryArgs),
-    /// Measure where a step's time goes, layer by layer, against the least that it could take
+    /// Measure the time of a step, layer by layer, and compare it with the least possible time
     Profile(ProfileArgs),
     /// List the devices this build can use
     Devices(DevicesArgs),
@@ -51,21 +51,21 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DataArgs {
     /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
-    /// CIFAR-10's binary version for other models of images; for gpt-mini a text file
+    /// CIFAR-10's binary version for other image models; for gpt-mini a text file
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "synthetic")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Made-up images instead of a dataset: N to train (default 2000) and N/5 to measure
+    /// Synthetic images instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) synthetic: Option<u32>,
 
-    /// Leave out records that are broken while the file around them is sound, and count them
+    /// Leave out broken records of an otherwise valid file, and count them
     #[arg(long)]
     pub(crate) skip_bad: bool,
 }
 
-/// The device that does the work.
+/// The device to compute on.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceArgs {
     /// Device to compute on: auto, cpu, cuda or cuda:N; see `kiln devices`
@@ -76,13 +76,13 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Convolve by plain sums of products alone, without Winograd's algorithm; slower
+    /// Compute convolutions as plain sums of products, without Winograd's algorithm; slower
     #[arg(long)]
     pub(crate) exact: bool,
 }
 
 impl DeviceArgs {
-    /// The same for the code that chooses.
+    /// These arguments as the options of [`with_device`](crate::device::with_device).
     pub(crate) fn options(&self) -> DeviceOptions {
         DeviceOptions {
             choice: self.device,
@@ -135,7 +135,7 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) data: DataArgs,
 
-    /// Passes over the training data [default: that of the model, as others below: see `kiln models`]
+    /// Passes over the training data [default: that of the model's recipe, like others below; see `kiln models`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) epochs: Option<u64>,
 
@@ -151,7 +151,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "NAME", value_parser = optimizer())]
     pub(crate) optimizer: Option<OptimizerKind>,
 
-    /// Learning rate over the run [default: that of the model]
+    /// Schedule of the learning rate over the run [default: that of the model]
     #[arg(long, value_name = "NAME", value_parser = schedule())]
     pub(crate) schedule: Option<ScheduleKind>,
 
@@ -175,7 +175,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) patience: Option<u64>,
 
-    /// End after N updates, wherever in an epoch that is; the weights are measured and saved as after a whole epoch
+    /// End after N updates, even within an epoch; the weights are evaluated and saved as after a whole epoch
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_steps: Option<u64>,
 
@@ -183,7 +183,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) skip_nan: Option<u64>,
 
-    /// Seed of initial weights, order and augmentation
+    /// Seed of initial weights, order of the samples and augmentation
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
 
@@ -194,11 +194,11 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// Launch every kernel of every step by itself instead of recording a step and replaying it (GPU); same results
+    /// Launch every kernel of every step separately instead of replaying a recorded step (GPU); same results
     #[arg(long)]
     pub(crate) no_capture: bool,
 
-    /// Folder of the run, new or empty [default: runs/MODEL-SEED, numbered when taken]
+    /// Folder of the run, new or empty [default: runs/MODEL-SEED, with a number if that exists]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -206,15 +206,15 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) log_every: u32,
 
-    /// One JSON object a line on standard output: `start`, an `epoch` each, `end`
+    /// One JSON object per line on standard output: `start`, one `epoch` for each, `end`
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Saved weights and what they belong to.
+/// Saved weights and the model that they belong to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WeightsArgs {
-    /// Weights file (safetensors), or the folder of a run: its best weights
+    /// Weights file (safetensors), or the folder of a run for its best weights
     #[arg(short, long, value_name = "FILE|RUN")]
     pub(crate) weights: PathBuf,
 
@@ -240,7 +240,7 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) batch: u32,
 
-    /// Seed of synthetic data: that of the training run
+    /// Seed of synthetic data; must be that of the training run
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
 
@@ -290,7 +290,7 @@ pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// One JSON object a line and image on standard output
+    /// One JSON object per image on standard output, each on a line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -304,11 +304,11 @@ Examples:
 
 The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
 pub(crate) struct GenerateArgs {
-    /// Folder of a run, its best weights; or a weights file beside its config.json
+    /// Folder of a run for its best weights, or a weights file beside its config.json
     #[arg(value_name = "RUN_FOLDER")]
     pub(crate) run: PathBuf,
 
-    /// Text to go on from [default: a line break]
+    /// Text to continue [default: a line break]
     #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
 
@@ -316,11 +316,11 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tokens: u32,
 
-    /// Below 1 for likelier characters, above for rarer; 0 takes the likeliest
+    /// Divisor of the logits: below 1 probable characters become more probable; 0 always takes the most probable one
     #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = rate, allow_negative_numbers = true)]
     pub(crate) temperature: f64,
 
-    /// Draw among the K likeliest characters alone
+    /// Draw only among the K most probable characters
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top_k: Option<u32>,
 
@@ -355,7 +355,7 @@ pub(crate) struct SummaryArgs {
     #[arg(value_parser = model())]
     pub(crate) model: Model,
 
-    /// Samples of the batch that shapes, FLOPs and sizes are given for
+    /// Batch size that shapes, FLOPs and sizes are shown for
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch: u32,
 
@@ -395,7 +395,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) batch: Option<u32>,
 
-    /// Steps to measure, after two that do not count
+    /// Steps to measure, after two warm-up steps
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10000))]
     pub(crate) steps: u32,
 

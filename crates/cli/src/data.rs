@@ -1,4 +1,4 @@
-//! Finding the samples a model is trained and measured on.
+//! The datasets that models are trained and evaluated on.
 
 use crate::args::DataArgs;
 use crate::error::{Error, Result};
@@ -15,9 +15,9 @@ use std::sync::Arc;
 pub(crate) struct Data {
     pub(crate) train: Arc<dyn Dataset>,
     pub(crate) test: Arc<dyn Dataset>,
-    /// One line for people.
+    /// A description in one line.
     pub(crate) description: String,
-    /// The characters of a text, where the samples are one.
+    /// The characters of a text; `None` for images.
     pub(crate) vocabulary: Option<Vocabulary>,
 }
 
@@ -27,7 +27,7 @@ impl Data {
         skipped(&self.train) + skipped(&self.test)
     }
 
-    /// Classes or characters that the model tells apart.
+    /// Number of classes, or of characters of a text.
     pub(crate) fn classes(&self, model: Model) -> usize {
         self.vocabulary.as_ref().map_or(model.classes(), Vocabulary::len)
     }
@@ -71,8 +71,8 @@ pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
     })
 }
 
-/// Reads the half of that dataset that is held back from training, and says what it is. The other half need not exist, but for
-/// a text, of which the end is held back. `vocabulary` is that of the trained model.
+/// Reads the part of that dataset that is held back from training, and describes it. Files of the training part need not
+/// exist; of a text, the end is held back. `vocabulary` is that of the trained model.
 pub(crate) fn load_test(
     model: Model,
     args: &DataArgs,
@@ -99,15 +99,15 @@ pub(crate) fn load_test(
     Ok((test, format!("{source}, {held_back}")))
 }
 
-/// The place that samples come from.
+/// The source of samples.
 enum Source<'a> {
-    /// That many made-up images to train on.
+    /// This many synthetic images to train on.
     Synthetic(usize),
     Mnist(&'a Path),
     Cifar(&'a Path),
     /// The digits inside this program.
     Digits,
-    /// A text file, in windows of that many characters.
+    /// A text file, in windows of this many characters.
     Text(&'a Path, usize),
 }
 
@@ -164,7 +164,7 @@ fn both<D: Dataset + 'static>(split: Split<D>) -> (Arc<dyn Dataset>, Arc<dyn Dat
     (Arc::new(split.train), Arc::new(split.test))
 }
 
-/// Made-up images: `n` to train on as part 0, a fifth as many to measure on as part 1.
+/// Synthetic images: `n` to train on as part 0, a fifth as many to evaluate on as part 1.
 fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset>> {
     let InputKind::Images(shape) = model.input() else {
         return Err(Error::usage(format!("{model} takes no images")));
@@ -175,7 +175,7 @@ fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dat
     ))
 }
 
-/// Refuses images that the model does not take.
+/// Refuses images whose shape is not that of the model's input.
 fn check(model: Model, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<()> {
     match (data.shape(), model.input()) {
         (Some(shape), InputKind::Images(input)) if shape.dims() != input => Err(Error::failure(format!(
@@ -185,7 +185,7 @@ fn check(model: Model, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<(
     }
 }
 
-/// The way from raw samples to the model's input; in training with the random changes of the model's recipe.
+/// The transform from raw samples to the model's input; for training with the augmentation of the model's recipe.
 pub(crate) fn transform(model: Model, train: bool) -> Result<Compose> {
     let InputKind::Images([height, width, _]) = model.input() else {
         return Ok(Compose::new());

@@ -1,4 +1,4 @@
-//! Choosing a device: the one place that knows which backends are in this build.
+//! The choice of a device. No other file depends on the backends that are in this build.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -19,11 +19,11 @@ pub(crate) use task::{DeviceEntry, Task};
 /// A device on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceChoice {
-    /// The fastest there is.
+    /// The fastest device.
     Auto,
     /// The processor.
     Cpu,
-    /// An NVIDIA GPU, the fastest or the one of that number.
+    /// An NVIDIA GPU: the one with this number, else the fastest.
     Cuda(Option<usize>),
 }
 
@@ -45,27 +45,27 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// A device on the command line, and how it is used.
+/// A device on the command line, and the options for its use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceOptions {
     pub(crate) choice: DeviceChoice,
-    /// Threads of the host; as many as there are cores if not given.
+    /// Threads of the host; by default as many as cores.
     pub(crate) threads: Option<u16>,
-    /// Convolutions by plain sums of products alone.
+    /// True for convolutions as plain sums of products, without Winograd's algorithm.
     pub(crate) exact: bool,
 }
 
 /// Runs `task` on the chosen device, with the chosen number of threads on the host.
 pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Result<T::Output> {
-    // The thread that makes the steps is one of the pool's: it then takes part in the work of an op instead of waiting for
-    // others to wake up and do it.
+    // The thread that runs the steps belongs to the pool, so it takes part in the work of an op instead of waiting for other
+    // threads to wake up and do it.
     let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
     match options.threads {
         Some(threads) => {
             let started = pool.num_threads(usize::from(threads)).build_global();
             started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
         }
-        // As many as the machine has; a pool that was there before is as good.
+        // One thread per core. An error means that there is a global pool already, which is used.
         None => drop(pool.build_global()),
     }
     let gpu = match options.choice {
@@ -84,7 +84,7 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
     }
 }
 
-/// Every device this program knows of.
+/// Every device that this program can find.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let machine = Machine::this();
     let threads = rayon::current_num_threads();

@@ -1,4 +1,4 @@
-//! Messages for what is wrong, and exit codes.
+//! Errors of the program, with messages and exit codes.
 
 use kiln_data::DataError;
 use kiln_files::FileError;
@@ -19,10 +19,10 @@ pub(crate) mod code {
     pub(crate) const TERMINATED: u8 = 143;
 }
 
-/// An error as the user reads it.
+/// An error as it is shown to the user.
 #[derive(Debug)]
 pub(crate) struct Error {
-    /// The thing that was asked, and what was found.
+    /// The message: what was asked, and what was found.
     pub(crate) message: String,
     /// Advice.
     pub(crate) help: Option<String>,
@@ -49,13 +49,13 @@ impl Error {
         }
     }
 
-    /// Adds what to do.
+    /// Adds advice.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Adds what was being done.
+    /// Puts the failed action before the message.
     pub(crate) fn context(mut self, what: impl std::fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self

@@ -1,4 +1,4 @@
-//! Results that are not finite, and where they began.
+//! Errors for results that are NaN or infinite, which name the first layer with such values.
 
 use crate::error::Error;
 use kiln_core::{Backend, Result};
@@ -6,7 +6,7 @@ use kiln_files::shown;
 use kiln_nn::trace::first_non_finite;
 use kiln_nn::{Tensor, no_grad};
 
-/// The error for an input on which a model of finite weights gives logits, or a loss, that are not finite.
+/// The error for a model with finite weights whose logits or loss for an input are NaN or infinite.
 pub(crate) fn overflow<B: Backend>(forward: impl FnOnce() -> Result<Tensor<B>>, what: &str) -> Result<Error> {
     let (output, first) = first_non_finite(|| no_grad(forward));
     output?;

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Ok(cli) => signals::Signals::survive_size_limit().and_then(|()| run(cli.command)),
         // `--help` and `--version` end with 0, a wrong command line with 2.
         Err(usage) => {
-            // What is wrong with an argument is quoted, and an argument may be a file's name.
+            // The message quotes the wrong argument, which may be a file name with control characters.
             let plain = std::env::args_os().all(|arg| output::is_plain(&arg.to_string_lossy()));
             let printed = match plain {
                 true => usage.print(),

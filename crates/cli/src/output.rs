@@ -1,4 +1,4 @@
-//! The look of numbers and tables, and their way to the terminal.
+//! Formatting of numbers and tables, and output to the terminal.
 
 use crate::error::{Error, Result};
 use kiln_files::is_printable;
@@ -8,24 +8,24 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
-/// Why a line of standard output was lost, if one was.
+/// The first error of writing to standard output, if there was one.
 static LOST: OnceLock<String> = OnceLock::new();
 
-/// Writes a line to standard output at once. A line that is lost does not end the work, it ends the program with an
-/// error ([`check_written`]): the weights of a long run are worth more than its log.
+/// Writes a line to standard output and flushes it. If that fails the work goes on, because the weights of a long run are worth
+/// more than its log, but the program ends with an error ([`check_written`]).
 pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     written(writeln!(out, "{}", plain(text)).and_then(|()| out.flush()));
 }
 
-/// Writes a part of a line to standard output at once, as [`line()`].
+/// Writes a part of a line to standard output, as [`line()`].
 pub(crate) fn text(text: &str) {
     let mut out = std::io::stdout().lock();
     written(write!(out, "{}", plain(text)).and_then(|()| out.flush()));
 }
 
-/// Writes a JSON value as a line, as [`line()`]. Characters that a terminal would obey are escaped; serde_json leaves those
-/// above ASCII as they are.
+/// Writes a JSON value as a line, as [`line()`]. Control characters are escaped, also those above ASCII, which serde_json does
+/// not escape.
 pub(crate) fn json(value: &Value) {
     let text = value.to_string();
     let mut escaped = String::new();
@@ -44,12 +44,12 @@ pub(crate) fn json(value: &Value) {
     line(&escaped);
 }
 
-/// True if a text has no characters that a terminal would obey or hide.
+/// True if a text has no control characters but line breaks, and none that a terminal would not show.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || is_printable(c))
 }
 
-/// The text with everything escaped that a terminal would obey, but for line breaks.
+/// The text with control characters escaped, except line breaks.
 fn plain(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
         return Cow::Borrowed(text);
@@ -64,7 +64,7 @@ fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Keeps the first error of writing to standard output. A reader that went away has seen what it wanted.
+/// Keeps the first error of writing to standard output. A closed pipe is no error: its reader has read enough.
 pub(crate) fn written(result: std::io::Result<()>) {
     if let Err(error) = result
         && error.kind() != ErrorKind::BrokenPipe
@@ -107,7 +107,7 @@ pub(crate) fn thousands(n: u64) -> String {
     out
 }
 
-/// A number a second: whole, or with a digit behind the point where it is small.
+/// A rate per second: a whole number, or one decimal below 10.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second < 10.0 {
         true => format!("{per_second:.1}"),
@@ -115,7 +115,7 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// `1 epoch`, `2 epochs`.
+/// A number with its noun: `1 epoch`, `2 epochs`.
 pub(crate) fn counted(n: u64, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{} {what}{plural}", thousands(n))

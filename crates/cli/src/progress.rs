@@ -1,4 +1,4 @@
-//! The progress of a training run: a bar on a terminal, plain lines elsewhere, JSON where it was asked for.
+//! The progress of a training run: a bar on a terminal, plain lines elsewhere, JSON with `--json`.
 
 use crate::output::{counted, line, percent, rate, warn};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -6,17 +6,17 @@ use kiln_models::MetricKind;
 use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values, Warning};
 use std::io::IsTerminal;
 
-/// The destination of progress.
+/// The form of progress output.
 enum Show {
     /// A bar on standard error, finished epochs as lines on standard output.
     Bar(ProgressBar),
     /// Lines on standard output.
     Lines,
-    /// One JSON object an epoch on standard output.
+    /// One JSON object per epoch on standard output.
     Json,
 }
 
-/// Shows a run.
+/// The callback that shows the progress of a run.
 pub(crate) struct Progress {
     show: Show,
     metric: MetricKind,
@@ -41,7 +41,7 @@ impl Progress {
         }
     }
 
-    /// The plural of a sample.
+    /// The word for samples.
     fn samples(&self) -> &'static str {
         match self.metric {
             MetricKind::Accuracy => "images",
@@ -58,7 +58,7 @@ impl Callback for Progress {
     fn on_start(&mut self, plan: &Plan) -> Result<()> {
         self.plan = Some(*plan);
         if let Show::Bar(bar) = &mut self.show {
-            // The template is a constant of this program; a bar without it would still count.
+            // The template is a valid constant; if it were not, the default bar would do.
             let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             *bar = ProgressBar::new(plan.batches).with_style(style.progress_chars("=> "));
@@ -153,7 +153,7 @@ impl Callback for Progress {
     }
 }
 
-/// `loss 0.1234  accuracy 97.60 %`, of text `loss 1.4500 nats/character  perplexity 4.263`.
+/// Values in one line: `loss 0.1234  accuracy 97.60 %`, for text `loss 1.4500 nats/character  perplexity 4.263`.
 fn values(values: &Values, metric: MetricKind) -> String {
     let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
     let loss = get("loss");
@@ -163,7 +163,7 @@ fn values(values: &Values, metric: MetricKind) -> String {
     }
 }
 
-/// The values of an epoch, with the perplexity of text.
+/// The values of an epoch, with the perplexity added for text.
 fn measured(values: &Values, metric: MetricKind) -> Values {
     let mut values = values.clone();
     if let (MetricKind::Perplexity, Some(&loss)) = (metric, values.get("loss")) {

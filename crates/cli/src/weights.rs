@@ -1,4 +1,4 @@
-//! Loading saved weights into the model they belong to.
+//! Loading of saved weights into the model that they belong to.
 
 use crate::args::WeightsArgs;
 use crate::error::{Error, Result};
@@ -12,13 +12,14 @@ use kiln_train::RunFolder;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// The metadata entry, and the entry of `config.json`, that names the model.
+/// The entry with the model's name, in a weight file's metadata and in `config.json`.
 const MODEL: &str = "model";
 
-/// The entry of `config.json` with the characters that a language model knows, in order.
+/// The entry of `config.json` with the characters of a language model's vocabulary, in order.
 pub(crate) const VOCABULARY: &str = "vocabulary";
 
-/// The metadata of weight files of `model`. One entry: the order of several is not fixed, and equal runs give equal files.
+/// The metadata of weight files of `model`. It has only one entry, because the order of several is not fixed and equal
+/// runs must give equal files.
 pub(crate) fn metadata(model: Model) -> Metadata {
     Metadata::from([(MODEL.to_string(), model.name().to_string())])
 }
@@ -28,9 +29,9 @@ pub(crate) struct Saved<B: Backend> {
     /// The file that they were read from.
     pub(crate) path: PathBuf,
     pub(crate) model: Model,
-    /// Ready for evaluation.
+    /// The network, in evaluation mode.
     pub(crate) net: Net<B>,
-    /// The characters that a language model knows.
+    /// The vocabulary of a language model.
     pub(crate) text: Option<Vocabulary>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
     Ok(Saved { path, model, net, text })
 }
 
-/// The characters of the language model whose weights lie at `path`.
+/// The vocabulary of the language model whose weights are at `path`, from `config.json` beside them.
 fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
     let config = path.with_file_name(RunFolder::CONFIG);
     let refused = |why: String| {
@@ -77,7 +78,7 @@ fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
     }
 }
 
-/// The weights file that a path means: in the folder of a run the best weights, or the last where none were best.
+/// The weights file for a path: for the folder of a run its best weights, or the last ones if there are no best.
 fn file(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
@@ -93,7 +94,7 @@ fn file(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The model that `config.json` beside a weights file names, or the file itself where there is no such entry.
+/// The model that `config.json` beside a weights file names, or the file's metadata if `config.json` does not.
 fn belongs_to(path: &Path, metadata: &Metadata) -> Result<Model> {
     let refused = |found: String| {
         Err(Error::usage(format!("{}: the weights {found}", shown_path(path)))
@@ -119,14 +120,14 @@ fn belongs_to(path: &Path, metadata: &Metadata) -> Result<Model> {
     }
 }
 
-/// All models, for people.
+/// The names of all models, separated by commas.
 fn names() -> String {
     Model::ALL.map(Model::name).join(", ")
 }
 
-/// A text of a run's configuration. A configuration that is not there has none.
+/// A string entry of a run's `config.json`; `None` if the file or the entry does not exist.
 fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
-    /// Far more than a run writes.
+    /// The largest size that is read: far more than a run writes.
     const MAX_BYTES: u64 = 1 << 20;
     let failed = |e: &dyn std::fmt::Display| format!("{} cannot be read: {e}", shown_path(path));
     let (file, size) = match open_regular(path) {

@@ -1,4 +1,4 @@
-//! The examples, run for a few steps.
+//! Runs the examples for a few steps.
 
 #![allow(dead_code, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! `kiln devices`: what this build can compute on.
+//! `kiln devices`: the devices that this build can compute on.
 
 use crate::args::DevicesArgs;
 use crate::device::list_devices;

@@ -1,4 +1,4 @@
-//! `kiln eval`: saved weights on held-back data.
+//! `kiln eval`: the loss and the metrics of saved weights on held-back data.
 
 use super::objective;
 use crate::args::EvalArgs;
@@ -17,7 +17,7 @@ use kiln_train::{Accuracy, Confusion, ConfusionMatrix, Evaluation, Metric, TopK,
 use serde_json::json;
 use std::path::PathBuf;
 
-/// With why its device was chosen.
+/// The arguments, and the reason for the choice of the device if the program chose it.
 struct Eval<'a>(&'a EvalArgs, Option<String>);
 
 struct Measured {
@@ -61,7 +61,7 @@ impl Task for Eval<'_> {
         let mut confusion = ConfusionMatrix::new(classes);
         let mut metrics: Vec<&mut dyn Metric<B>> = match model.recipe().metric {
             MetricKind::Accuracy => vec![&mut accuracy, &mut top, &mut confusion],
-            // The exponential of the loss.
+            // Perplexity is computed from the loss.
             MetricKind::Perplexity => Vec::new(),
         };
         let evaluation = evaluate(backend, &mut net, &objective, &loader, &mut metrics)?;
@@ -82,7 +82,7 @@ impl Task for Eval<'_> {
     }
 }
 
-/// The error for a loss that is not finite, with the first batch and the first layer that are to blame.
+/// The error for a loss that is not finite, which names the first batch and the first layer with such values.
 fn cause<B: Backend>(backend: &B, net: &Net<B>, loader: &Loader) -> Result<Error> {
     for (i, host) in loader.epoch(0)?.enumerate() {
         let batch = host?.to_device(backend)?;
@@ -106,7 +106,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// Says what was measured, before the results.
+/// Prints the model and the data that were measured, before the results.
 fn announce(args: &EvalArgs, measured: &Measured) {
     measured.chosen.iter().for_each(|why| line(why));
     line(&format!("{} on {}", measured.model, measured.description));

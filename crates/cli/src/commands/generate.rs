@@ -1,4 +1,4 @@
-//! `kiln generate`: text from a language model of a run.
+//! `kiln generate`: text from the language model of a run.
 
 use crate::args::GenerateArgs;
 use crate::device::{Task, with_device};
@@ -34,7 +34,7 @@ impl Task for Generate<'_> {
     }
 }
 
-/// The tokens to go on from: the prompt, else a line break or the first character there is.
+/// The tokens to continue: those of the prompt; without one a line break, or token 0 if the vocabulary has no line break.
 fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
     let Some(prompt) = prompt else {
         return Ok(vec![vocabulary.id('\n').unwrap_or(0)]);
@@ -52,7 +52,7 @@ fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
     })
 }
 
-/// Writes the prompt and what the model makes of it, character by character.
+/// Writes the prompt and the model's continuation, character by character.
 fn stream<B: Backend>(
     gpt: &dyn LanguageModel<B>,
     vocabulary: &Vocabulary,
@@ -65,7 +65,7 @@ fn stream<B: Backend>(
         let token = sampler.draw(&gpt.next_logits(&tokens)?)?;
         output::text(vocabulary.character(token).unwrap_or_default().encode_utf8(&mut [0; 4]));
         tokens.push(token as i32);
-        // What is behind the context is not seen again.
+        // Tokens older than the context are not needed again.
         if tokens.len() > 2 * gpt.context() {
             tokens.drain(..gpt.context());
         }

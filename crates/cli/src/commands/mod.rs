@@ -13,7 +13,7 @@ use kiln_core::{Backend, Result};
 use kiln_models::Net;
 use kiln_train::{Batch, Output};
 
-/// The loss of a batch; of images with the scores that accuracies are made from.
+/// The loss of a batch, for images with the logits, which accuracies are computed from.
 fn objective<B: Backend>(net: &Net<B>, batch: &Batch<B>) -> Result<Output<B>> {
     let (loss, logits) = net.loss(&batch.inputs, &batch.labels)?;
     let output = Output::new(loss);

@@ -1,4 +1,4 @@
-//! `kiln models`: the networks that ship, and how they are trained.
+//! `kiln models`: the built-in networks and their recipes.
 
 use crate::args::ModelsArgs;
 use crate::error::Result;
@@ -43,7 +43,7 @@ fn outputs(model: Model) -> String {
     }
 }
 
-/// `CIFAR-10, 200 epochs, batch 128, sgd 0.1 (cosine), momentum 0.9, …`
+/// A recipe in one line: `CIFAR-10, 200 epochs, batch 128, sgd 0.1 (cosine), momentum 0.9, …`
 fn recipe(recipe: &Recipe) -> String {
     let optimizer = recipe.optimizer;
     let mut parts = vec![
@@ -67,7 +67,7 @@ fn recipe(recipe: &Recipe) -> String {
     parts.join(", ")
 }
 
-/// A model for programs.
+/// A model as a JSON object.
 fn entry(model: Model) -> Value {
     let (card, recipe) = (model.card(), model.recipe());
     let (kind, shape) = match card.input {

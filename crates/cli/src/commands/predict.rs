@@ -1,4 +1,4 @@
-//! `kiln predict`: image files to classes.
+//! `kiln predict`: classification of image files.
 
 use crate::args::{Invert, PredictArgs};
 use crate::device::{Task, with_device};
@@ -37,7 +37,7 @@ impl Task for Predict<'_> {
         };
         let transform = data::transform(model, false)?;
         let mut exit = 0;
-        // One image that cannot be read is no reason to keep the others from the user.
+        // If an image cannot be read, the others are still classified.
         for path in &args.images {
             let shares = input(path, (model, shape), args.invert, &transform)
                 .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
@@ -50,7 +50,7 @@ impl Task for Predict<'_> {
                     show(path, model, &classes, args.json);
                 }
                 Err(error) => {
-                    // There is nowhere to tell that this failed.
+                    // If standard error cannot be written, there is no place to report that.
                     let _ = report(&error);
                     exit = error.code;
                 }
@@ -70,7 +70,7 @@ fn classify<B: Backend>(net: &dyn Layer<B>, image: &Tensor<B>, path: &Path) -> R
     Err(finite::overflow(|| net.forward(image), &what)?)
 }
 
-/// The model's input that a file holds, and its shape `[1, H, W, C]`.
+/// The pixels of an image file as the model's input, and their shape `[1, H, W, C]`.
 fn input(
     path: &Path,
     (model, [h, w, c]): (Model, [usize; 3]),
@@ -87,7 +87,7 @@ fn input(
     Ok((sample.input, [1, h, w, c]))
 }
 
-/// Prints one image's classes, the likeliest first.
+/// Prints one image's classes, the most probable first.
 fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
     if json {
         let each: Vec<_> = classes
@@ -112,7 +112,7 @@ fn decode(path: &Path, channels: usize) -> Result<Decoded> {
     Ok(decode_image(path, channels, &ImageLimits::default())?)
 }
 
-/// An image as MNIST has them: grey, light ink on dark ground, 28×28.
+/// The image in a file, converted to the form of MNIST's: grey, light ink on dark ground, 28×28.
 fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
     let mut image = decode(path, 1)?;
     let invert = match invert {
@@ -143,8 +143,8 @@ fn light_border(image: &Decoded) -> bool {
     sum > 127 * count
 }
 
-/// As MNIST's images were made (LeCun et al. 1998): the ink scaled to fit 20×20, its centre of mass in the middle of
-/// 28×28. Ink is what is at least a quarter as bright as the brightest pixel.
+/// The image scaled and placed as MNIST's were (LeCun et al. 1998): the ink fits 20×20, and its centre of mass is in the
+/// middle of 28×28. Pixels at least a quarter as bright as the brightest one are ink.
 fn centred(image: &Decoded) -> Result<Decoded> {
     const SIDE: usize = 28;
     const INK: usize = 20;

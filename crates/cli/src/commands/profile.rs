@@ -1,4 +1,4 @@
-//! `kiln profile`: where the time of a step goes, layer by layer, against the least that it could take.
+//! `kiln profile`: the time of a step, layer by layer, compared with the least possible time.
 
 mod report;
 
@@ -18,10 +18,10 @@ use report::Report;
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Steps before the first that counts: memory is taken, kernels are loaded.
+/// Steps before the measured ones, in which memory is allocated and kernels are loaded.
 const WARM_UP: u32 = 2;
 
-/// Small enough that many steps on one batch stay finite; the time of a step does not depend on it.
+/// The learning rate: small enough that many steps on one batch stay finite. The time of a step does not depend on it.
 const LR: f64 = 1e-4;
 
 fn default_batch(model: Model) -> u32 {
@@ -31,7 +31,7 @@ fn default_batch(model: Model) -> u32 {
     }
 }
 
-/// A made-up batch in the host's memory.
+/// A synthetic batch in the host's memory.
 enum Samples {
     Images { pixels: Vec<f32>, shape: [usize; 4] },
     Tokens { ids: Vec<i32>, shape: [usize; 2] },
@@ -87,7 +87,7 @@ struct Profile<'a> {
 }
 
 impl Profile<'_> {
-    /// One step: its parts are named for the rows outside of layers.
+    /// Runs one step, in named parts, which become the rows that are no layers.
     fn step<B: Backend>(
         &self,
         watched: &Profiled<B>,
@@ -134,7 +134,7 @@ impl Task for Profile<'_> {
         for _ in 0..WARM_UP {
             self.step(&watched, &mut net, &mut *optimizer, &batch)?;
         }
-        // In turns, so that what else the machine does meets both alike.
+        // Steps with and without profiling alternate, so that other load on the machine affects both alike.
         let mut unwatched = Vec::new();
         for _ in 0..args.steps {
             backend.sync()?;
@@ -190,7 +190,7 @@ impl Task for Profile<'_> {
 
 pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
     if let Some(path) = &args.trace {
-        // Before anything is measured.
+        // The path is checked before anything is measured.
         check_writable(path).map_err(|e| {
             Error::from(e)
                 .context("cannot write the trace")

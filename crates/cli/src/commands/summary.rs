@@ -1,4 +1,4 @@
-//! `kiln summary`: what a model is made of and what it costs.
+//! `kiln summary`: a model's layers, shapes, parameters, FLOPs and output sizes.
 
 use crate::args::SummaryArgs;
 use crate::device::{DeviceChoice, DeviceOptions, Task, with_device};
@@ -15,7 +15,7 @@ struct Summary {
     batch: usize,
 }
 
-/// The results of a pass over a model.
+/// The results of a traced forward pass of a model.
 struct Seen {
     calls: Vec<LayerCall>,
     parameters: u64,
@@ -57,7 +57,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
         exact: false,
     };
     let seen = with_device(&processor, task)?;
-    // A layer made of layers reports their sum as well: count each FLOP once.
+    // The FLOPs of a layer include those of its inner layers, so only the outermost layers are added.
     let top = seen.calls.iter().filter(|c| c.depth == 0);
     let flops: u64 = top.map(|c| c.flops).sum();
     let leaves = seen.calls.iter().filter(|c| !c.container);

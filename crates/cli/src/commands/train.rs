@@ -1,4 +1,4 @@
-//! `kiln train`: a model from its initial weights to files in a run's folder.
+//! `kiln train`: trains a model and writes the files of the run.
 
 use super::objective;
 use crate::args::TrainArgs;
@@ -21,7 +21,7 @@ use kiln_train::{
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The options with the model's recipe filled in.
+/// The training options: those of the command line, else those of the model's recipe.
 struct Settings {
     epochs: u64,
     batch: usize,
@@ -54,7 +54,7 @@ impl Settings {
         })
     }
 
-    /// The run as it was asked for, enough to repeat it and to use its weights.
+    /// The contents of `config.json`: the settings of the run, enough to repeat it and to use its weights.
     fn config(&self, args: &TrainArgs, data: &Data, device: &str) -> Value {
         let mut config = json!({
             "kiln": env!("CARGO_PKG_VERSION"),
@@ -85,7 +85,7 @@ impl Settings {
     }
 }
 
-/// The end of a run, to be told when its device is given back.
+/// The end of a run, which is reported after the device has been released.
 struct Outcome {
     end: End,
     summary: Value,
@@ -97,7 +97,7 @@ struct Train<'a> {
     settings: Settings,
     data: Data,
     stop: StopHandle,
-    /// Why this device was chosen.
+    /// The reason for the choice of the device.
     chosen: Option<String>,
 }
 
@@ -155,7 +155,7 @@ impl Task for Train<'_> {
             max_steps: args.max_steps,
             capture: !args.no_capture,
         };
-        // The folder last: one of a run that cannot start helps nobody.
+        // The folder is made last, so that a run that cannot start leaves none behind.
         let folder = create_folder(args)?;
         let path = folder.path().to_path_buf();
         folder.write_json(RunFolder::CONFIG, &settings.config(args, &data, &backend.name()))?;
@@ -231,7 +231,7 @@ impl Task for Train<'_> {
     }
 }
 
-/// A line on how steps were made, where there is something to tell: a backend that replays them, or one that could not.
+/// A line on recorded and replayed steps, or on the reason why a backend could not record them; `None` without recording.
 fn executed(report: &Report) -> Option<String> {
     let done = &report.execution;
     if let Some(obstacle) = &report.not_captured {
@@ -249,7 +249,7 @@ fn executed(report: &Report) -> Option<String> {
     })
 }
 
-/// A line that names the weight files a run has saved.
+/// A line that names the weight files that a run has saved.
 fn saved(report: &Report, folder: &Path) -> String {
     let lost = |name: &str| {
         let path = folder.join(name);
@@ -284,7 +284,7 @@ fn create_folder(args: &TrainArgs) -> Result<RunFolder> {
     })
 }
 
-/// Says what is about to happen.
+/// Prints model, data, settings and device before the run.
 fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, device: &str, parameters: u64) {
     if args.json {
         let start = json!({
@@ -319,7 +319,7 @@ fn announce(args: &TrainArgs, settings: &Settings, data: &Data, folder: &Path, d
     line(&format!("run folder: {}", shown_path(folder)));
 }
 
-/// Adds what a user of this command can do.
+/// The error with advice for the user of this command.
 fn advised(error: TrainError, folder: &Path) -> Error {
     let saved = folder.join(RunFolder::LAST);
     let kept = match saved.exists() {

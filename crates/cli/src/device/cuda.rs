@@ -1,4 +1,4 @@
-//! NVIDIA GPUs.
+//! NVIDIA GPUs, in a build with CUDA.
 
 use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
@@ -11,21 +11,21 @@ use serde_json::{Map, json};
 /// The least compute capability that the kernels in this program are built for.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// Why `device` cannot be used; `None` when it can.
+/// The reason why `device` cannot be used; `None` if it can.
 fn obstacle(device: &DeviceInfo) -> Option<String> {
     let ((major, minor), (least, _)) = (device.compute_capability, OLDEST);
     (device.compute_capability < OLDEST)
         .then(|| format!("compute capability {major}.{minor} is less than {least}.0, which the kernels are built for"))
 }
 
-/// The device with the most multiprocessors times clock, the first of equal ones.
+/// The usable device with the largest product of multiprocessors and clock, the first of equal ones.
 fn fastest(devices: &[DeviceInfo]) -> Option<&DeviceInfo> {
     let speed = |d: &DeviceInfo| u64::from(d.multiprocessors) * u64::from(d.clock_khz.max(1));
     let usable = devices.iter().filter(|d| obstacle(d).is_none());
     usable.min_by_key(|d| (std::cmp::Reverse(speed(d)), d.ordinal))
 }
 
-/// Why there is no device at all.
+/// The reason why there is no device.
 fn absence() -> String {
     match kiln_device::driver() {
         Err(e) => e.to_string(),
@@ -33,7 +33,7 @@ fn absence() -> String {
     }
 }
 
-/// The GPU to take when none was asked for, and why it or none.
+/// The GPU to use when the command line names no device, and the reason for that one or for none.
 pub(crate) fn auto_select() -> (Option<usize>, String) {
     let devices = match kiln_device::devices() {
         Ok(devices) => devices,
@@ -52,7 +52,7 @@ pub(crate) fn auto_select() -> (Option<usize>, String) {
     }
 }
 
-/// The number of the GPU that was asked for, or of the fastest.
+/// The number of the GPU to use: the given one if it is usable, else the fastest.
 pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     let failed = |why: String| {
         let name = number.map_or_else(|| "cuda".to_string(), |n| format!("cuda:{n}"));
@@ -75,7 +75,7 @@ pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     }
 }
 
-/// Runs `task` on that GPU, with `exact` convolutions or the fastest.
+/// Runs `task` on the GPU with this number, with `exact` convolutions or the fastest.
 pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Output> {
     let options = Options {
         exact_convolutions: exact,
@@ -84,7 +84,7 @@ pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Out
     task.run(&Cuda::with_options(number, options)?)
 }
 
-/// Every GPU, or why there is none.
+/// Every GPU, or one entry with the reason why there is none.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let none = |description: String| {
         vec![DeviceEntry {
@@ -124,7 +124,7 @@ fn entry(device: &DeviceInfo) -> DeviceEntry {
     }
 }
 
-/// `NVIDIA H200, compute capability 9.0, 139.8 GiB, 132 multiprocessors at 1980 MHz, memory at 3201 MHz`
+/// A GPU in one line: `NVIDIA H200, compute capability 9.0, 139.8 GiB, 132 multiprocessors at 1980 MHz, memory at 3201 MHz`
 fn description(device: &DeviceInfo) -> String {
     let (major, minor) = device.compute_capability;
     let at = |khz: u32| match khz {

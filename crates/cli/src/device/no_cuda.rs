@@ -1,4 +1,4 @@
-//! NVIDIA GPUs, in a build without them.
+//! NVIDIA GPUs, in a build without CUDA.
 
 use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
@@ -6,19 +6,19 @@ use serde_json::Map;
 
 const BUILD: &str = "cargo install --locked --path crates/cli --features cuda";
 
-/// No GPU, and why.
+/// No GPU, and the reason.
 pub(crate) fn auto_select() -> (Option<usize>, String) {
     (None, "this build has no CUDA".to_string())
 }
 
-/// Refuses: how to get a build that could.
+/// An error with advice on a build with CUDA.
 pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     let name = number.map_or_else(|| "cuda".to_string(), |n| format!("cuda:{n}"));
     Err(Error::failure(format!("device {name}: this build of kiln has no CUDA"))
         .help(format!("build one with `{BUILD}`, or use --device cpu")))
 }
 
-/// As [`resolve`]; there is no number to run on.
+/// The error of [`resolve`].
 pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
     Err(match resolve(Some(number)) {
         Err(refusal) => refusal,
@@ -26,7 +26,7 @@ pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
     })
 }
 
-/// The devices of another build.
+/// One entry, which says that this build has no CUDA.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     vec![DeviceEntry {
         name: "cuda".to_string(),

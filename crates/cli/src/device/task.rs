@@ -1,4 +1,4 @@
-//! Work for a device, and devices as they are listed.
+//! Work for any device, and entries of the list of devices.
 
 use crate::error::Result;
 use kiln_core::Backend;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub(crate) trait Task {
     /// The result.
     type Output;
-    /// Called before [`Task::run`] with the device and the reason for it, where this program chose it.
+    /// Called before [`Task::run`] with the device and the reason for it, if this program chose the device.
     fn chosen(&mut self, why: String) {
         let _ = why;
     }
@@ -22,8 +22,8 @@ pub(crate) struct DeviceEntry {
     pub(crate) name: String,
     /// True if this build can use it here.
     pub(crate) usable: bool,
-    /// One line: the device, or why it is not usable.
+    /// One line: the device, or the reason why it is not usable.
     pub(crate) description: String,
-    /// The same in numbers.
+    /// The device's properties for JSON output.
     pub(crate) details: Map<String, Value>,
 }

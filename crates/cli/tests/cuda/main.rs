@@ -1,4 +1,4 @@
-//! The program on the emulated driver, or on the one that `KILN_CUDA_DRIVER` names.
+//! Tests of the program on the emulated CUDA driver, or on the one that `KILN_CUDA_DRIVER` names.
 
 #[path = "../suite/program.rs"]
 mod program;
@@ -90,7 +90,7 @@ fn training_on_a_gpu_is_training_on_the_cpu() {
         assert!(plain == bytes, "{model}: recorded steps are the steps");
         assert_eq!(lines.last().unwrap()["execution"]["eager"], 4);
 
-        // The same initial weights, order and batches: what is left is rounding.
+        // Initial weights, order and batches are the same, so only rounding differs.
         let (_, _, on_cpu) = train(model, "cpu", &[]);
         for ((name, a), (_, b)) in weights.iter().zip(&on_cpu) {
             for (a, b) in a.iter().zip(b) {
@@ -109,7 +109,7 @@ fn twenty_recorded_steps_are_twenty_steps() {
     for model in ["mnist-cnn", "lenet"] {
         let train = |out: &str, more: &[&str]| {
             let out = format!("{model}-{out}");
-            // Each net with the optimizer that it trains with.
+            // Each network is trained with the optimizer of its recipe.
             let args = [
                 "train",
                 model,
@@ -202,8 +202,8 @@ fn a_step_is_profiled_by_the_same_rows_as_on_the_cpu() {
     for same in ["parameters", "flops"] {
         assert_eq!(gpu[same], cpu[same], "{same}");
     }
-    // What an op costs at least does not depend on who computes it; what it takes does, and so does the order of rows. A convolution
-    // with its pooling is one op on the CPU and two here, which write and read what is between them.
+    // The least cost of an op does not depend on the device, but its time and so the order of rows do. A convolution with
+    // its pooling is one op on the CPU and two here, which write and read the convolution's result.
     let rows = |report: &serde_json::Value| {
         let counted = |row: &serde_json::Value| {
             let pooled = row["kind"].as_str().is_some_and(|kind| kind.contains("MaxPool"));
@@ -230,7 +230,7 @@ fn a_step_is_profiled_by_the_same_rows_as_on_the_cpu() {
             );
         }
     }
-    // The device is measured by its own products and copies.
+    // The rates of the device are measured by its own products and copies.
     let machine = &gpu["machine"];
     assert!(number(&machine["flops_per_second"]) > 0.0, "{machine}");
     assert!(

@@ -1,11 +1,11 @@
-//! Data that is missing or broken: the file and the place are named, and nothing is left behind.
+//! Data that is missing or broken: the error names the file and the position, and no files are left behind.
 
 use crate::common::{names, run, succeeds};
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 use std::path::Path;
 
-/// An IDX file of bytes.
+/// An IDX file of bytes, with these dimensions.
 fn idx(dims: &[u32], data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 8, dims.len() as u8];
     bytes.extend(dims.iter().flat_map(|d| d.to_be_bytes()));
@@ -19,7 +19,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// MNIST's four files with 24 images to train on and 12 to measure on.
+/// Writes MNIST's four files with 24 images to train on and 12 to evaluate on.
 fn write_mnist(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     for (name, count) in [("train", 24u32), ("t10k", 12)] {
@@ -63,7 +63,7 @@ fn broken_files_are_named() {
         std::fs::write(data.join(file), bytes).unwrap();
         run(dir.path(), &train).fails(1, parts);
     }
-    // The wrong label still stands: it can be left out.
+    // The wrong label is still there and can be left out.
     let ran = succeeds(dir.path(), &[&train[..], &["--skip-bad", "--out", "skipped"]].concat());
     assert!(
         ran.stdout.contains("23 to train") && ran.stdout.contains("1 bad record left out"),
@@ -71,7 +71,7 @@ fn broken_files_are_named() {
         ran.stdout
     );
 
-    // Measuring needs the test files alone, broken ones are refused and counted there too.
+    // Evaluation needs only the test files, and refuses or counts broken records there too.
     std::fs::remove_file(data.join(images)).unwrap();
     std::fs::remove_file(data.join(labels)).unwrap();
     let eval = ["eval", "-w", "good/last.safetensors", "--data", "mnist", "--json"];

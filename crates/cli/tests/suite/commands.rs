@@ -1,4 +1,4 @@
-//! `kiln eval`, `predict`, `summary`, `devices`.
+//! Tests of `kiln eval`, `predict`, `summary` and `devices`.
 
 use crate::common::{Ran, kiln, run, succeeds};
 use std::path::Path;
@@ -48,14 +48,14 @@ fn saved_weights_are_measured_and_predict() {
     assert_eq!(counts.map(|c| c.as_u64().unwrap()).sum::<u64>(), 8);
     let right: u64 = (0..10).map(|c| confusion[c][c].as_u64().unwrap()).sum();
     assert_eq!(lines[0]["accuracy"], right as f64 / 8.0);
-    // The run's own validation saw the same weights on the same images.
+    // The validation of the run had the same weights and the same images.
     let history = std::fs::read_to_string(dir.path().join("mnist-cnn/history.jsonl")).unwrap();
     let history: serde_json::Value = serde_json::from_str(history.lines().last().unwrap()).unwrap();
     assert_eq!(lines[0]["loss"], history["valid"]["loss"]);
     let text = succeeds(dir.path(), &eval).stdout;
     assert!(text.contains("accuracy") && text.contains("is \\ taken for"), "{text}");
 
-    // The same stroke, white on black at MNIST's size and black on white at another, twice as large.
+    // The same stroke, white on black at MNIST's size, and black on white at twice that size.
     let stroke = |x: u32, y: u32| (12..16).contains(&x) && (4..24).contains(&y);
     write_png(
         &dir.path().join("a.png"),
@@ -148,7 +148,7 @@ fn summaries_add_up() {
     );
 }
 
-/// Models that `kiln train` does not know are summarised too.
+/// Every model has a summary.
 #[test]
 fn every_model_has_a_summary() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn devices_are_listed() {
     assert!(text.contains("thread") && text.contains(set), "{text}");
 }
 
-/// `/dev/full` refuses every byte, as a full disk does.
+/// An output to `/dev/full`, which refuses every byte as a full disk does.
 #[cfg(target_os = "linux")]
 fn full() -> Stdio {
     Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
@@ -205,7 +205,7 @@ fn output_that_is_lost_is_an_error() {
         let output = kiln(dir.path(), args).stdout(full()).output().unwrap();
         Ran::of(output).fails(1, &["cannot write to standard output"]);
     }
-    // The run itself is whole.
+    // The run itself has saved its weights.
     assert!(dir.path().join("run/last.safetensors").is_file());
     for (args, code) in [(&["eval", "-w", "missing"][..], 1), (&["eval"], 2)] {
         let status = kiln(dir.path(), args).stderr(full()).status().unwrap();

@@ -1,10 +1,10 @@
-//! What most tests begin with.
+//! Functions that most tests use.
 
 pub(crate) use crate::program::Ran;
 use std::path::Path;
 use std::process::Command;
 
-/// These tests are about the processor: where there is a GPU, the program does not find it.
+/// A driver that does not exist, so that the program finds no GPU: these tests are about the CPU.
 pub(crate) const NO_DRIVER: &str = "no/such/driver.so";
 
 /// The program, to be run in `dir`.
@@ -18,7 +18,7 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
     Ran::of(kiln(dir, args).output().unwrap())
 }
 
-/// Runs and expects success.
+/// Runs the program and asserts that it succeeds.
 pub(crate) fn succeeds(dir: &Path, args: &[&str]) -> Ran {
     let ran = run(dir, args);
     assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.stdout, ran.stderr);

@@ -1,4 +1,4 @@
-//! The built program, run as a user runs it.
+//! Tests of the built program as a user runs it.
 
 mod bad_data;
 mod commands;

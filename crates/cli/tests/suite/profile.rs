@@ -1,10 +1,10 @@
-//! `kiln profile`. What it measures differs from run to run; what it measures it of does not.
+//! Tests of `kiln profile`. Its times differ from run to run; its rows, counts, operations and bytes do not.
 
 use crate::common::{run, succeeds};
 use serde_json::Value;
 use std::path::Path;
 
-/// One object of `kiln profile … --json`.
+/// The JSON object of `kiln profile … --json`.
 fn profile(dir: &Path, args: &[&str]) -> Value {
     let fixed = ["--device", "cpu", "--threads", "2", "--json"];
     let mut lines = succeeds(dir, &[&["profile"], args, &fixed].concat()).json();
@@ -41,7 +41,8 @@ fn a_training_step_of_the_digits_is_counted_exactly() {
     for (name, flops) in MNIST {
         let row = row(&report, name);
         assert_eq!(row["forward"]["flops"], 3 * flops, "{name}");
-        // The first layer's input needs no gradient; everywhere else there are two products for one.
+        // The backward pass of a layer has two products for each of the forward pass, but the first layer's input needs
+        // no gradient.
         let twice = if name == MNIST[0].0 { 1 } else { 2 };
         assert_eq!(row["backward"]["flops"], 3 * twice * flops, "{name}");
         for way in ["forward", "backward"] {
@@ -178,7 +179,7 @@ fn a_trace_holds_every_layer_nested_in_its_step() {
     ] {
         assert_eq!(named(name), count, "{name}");
     }
-    // In nanoseconds, which microseconds with three decimals are exactly.
+    // Microseconds with three decimals are whole nanoseconds.
     let nanos = |v: &Value| (number(v) * 1000.0).round() as u64;
     let ranges: Vec<(u64, u64)> = spans
         .iter()

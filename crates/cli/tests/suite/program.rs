@@ -1,4 +1,4 @@
-//! Running the program in a folder of its own.
+//! Functions that run the program in a given folder.
 
 use serde_json::Value;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub(crate) fn kiln(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a finished program left.
+/// The exit code and the output of a finished program.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

@@ -1,4 +1,4 @@
-//! A run's folder: whose it is, what stays in it, and what happens when somebody or the system interferes.
+//! Tests of a run's folder: its lock, its files, and interference by other programs or the system.
 #![cfg(unix)]
 
 use crate::common::{Ran, kiln, names, run, succeeds};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const RUN: [&str; 4] = ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"];
 
-/// A run that goes on until it is stopped, with an epoch in a moment.
+/// The arguments of a run that goes on until it is stopped, with short epochs.
 fn endless(out: &str) -> Vec<&str> {
     vec![
         "train",
@@ -25,7 +25,7 @@ fn endless(out: &str) -> Vec<&str> {
     ]
 }
 
-/// A run that is over in a moment.
+/// The arguments of a run that ends quickly.
 fn short<'a>(out: &'a str, seed: &'a str) -> Vec<&'a str> {
     vec![
         "train",
@@ -41,14 +41,14 @@ fn short<'a>(out: &'a str, seed: &'a str) -> Vec<&'a str> {
     ]
 }
 
-/// What the program has said on standard error, once it has ended.
+/// The program's standard error, after it has ended.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
     text
 }
 
-/// The program under a limit of so many KiB a file.
+/// The program under a limit of `kib` KiB per file.
 fn limited(dir: &Path, kib: u32, args: &[&str]) -> Command {
     let program = kiln(dir, args);
     let mut command = Command::new("bash");
@@ -115,7 +115,7 @@ fn what_killed_runs_leave_goes_when_their_folder_is_opened() {
         child.kill().unwrap();
         child.wait().unwrap();
         let path = dir.path().join(&out);
-        // As if it had been killed in the middle of a save.
+        // The state after a run that was killed in the middle of a save.
         std::fs::write(path.join(".last.safetensors.kiln-tmp"), b"half").unwrap();
         std::fs::write(path.join(".mine.tmp"), b"whole").unwrap();
         assert!(names(&path).contains(&".kiln.lock".to_string()));
@@ -169,7 +169,7 @@ fn a_folder_that_is_moved_is_followed_and_one_that_is_removed_is_an_error() {
     assert_eq!(names(&dir.path().join("moved")), RUN);
 
     let mut child = start(dir.path(), &endless("gone"), "epoch 1/");
-    // The run may write a file meanwhile.
+    // The removal is repeated because the run may write a file meanwhile.
     while std::fs::remove_dir_all(dir.path().join("gone")).is_err() {}
     assert_eq!(code_within(&mut child, 60), Some(1));
     let said = said(&mut child);
@@ -185,7 +185,7 @@ fn a_folder_that_becomes_read_only_is_an_error() {
     let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(0o500);
     if std::fs::write(path.join("probe"), b"").is_ok() {
-        // Who may do everything is not stopped by permissions.
+        // Permissions do not stop a privileged user, so the test ends here.
         child.kill().unwrap();
         child.wait().unwrap();
         return;

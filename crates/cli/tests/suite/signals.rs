@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM.
+//! Tests of SIGINT (Ctrl-C) and SIGTERM.
 #![cfg(unix)]
 
 use crate::common::{kiln, names};
@@ -17,7 +17,7 @@ pub(crate) fn start(dir: &std::path::Path, args: &[&str], mark: &str) -> Child {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let seen = lines.by_ref().map_while(Result::ok).any(|l| l.contains(mark));
     assert!(seen, "the run ended before it printed `{mark}`");
-    // The pipe stays open and is read to its end, so that the program can go on printing.
+    // The pipe is read to its end, so that the program can go on printing.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }
@@ -26,7 +26,7 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// The exit code, within a time.
+/// The exit code, waiting at most this many seconds.
 pub(crate) fn code_within(child: &mut Child, seconds: u64) -> Option<i32> {
     let until = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < until {
@@ -63,8 +63,8 @@ fn the_first_signal_finishes_the_step_and_saves() {
     }
 }
 
-/// Waits until a program has worked for a second of processor time: a batch of a few thousand is made in less, and its step
-/// takes much more.
+/// Waits until a program has used a second of processor time: preparing a batch of a few thousand images takes less, and
+/// its step much more, so the step is then in progress.
 #[cfg(target_os = "linux")]
 fn wait_for_the_step(child: &mut Child) {
     while processor_time(child) < 100 {
@@ -80,7 +80,7 @@ fn wait_for_the_step(child: &mut Child) {
 #[cfg(target_os = "linux")]
 fn processor_time(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    // After the name, which is in brackets: the 14th and 15th field of all, in hundredths.
+    // Fields 14 and 15 of the line, user and system time in hundredths; the name in brackets before them may hold spaces.
     let fields = stat.rsplit(')').next().unwrap().split_whitespace();
     fields.skip(11).take(2).map(|f| f.parse::<u64>().unwrap()).sum()
 }
@@ -89,7 +89,7 @@ fn processor_time(child: &Child) -> u64 {
 #[test]
 fn the_second_signal_ends_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    // The program may be so quick to give the step up that the second signal finds it on its way out.
+    // The program may give the step up so quickly that the second signal finds it exiting; three attempts are made.
     for out in ["one", "two", "three"] {
         let size = ["--synthetic", "8000", "--batch", "8000", "--threads", "1"];
         let args = [&["train", "mnist-cnn", "--out", out][..], &size].concat();
@@ -110,7 +110,7 @@ fn the_second_signal_ends_at_once() {
 #[test]
 fn a_step_that_takes_long_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
-    // A step takes several times as long as a run that was asked to stop waits for it, on one fast thread as well.
+    // A step takes several times the two seconds that a run waits for it after a request to stop, even on a fast processor.
     let sizes = [
         &["--synthetic", "16000", "--batch", "16000"][..],
         &["--synthetic", "80000", "--batch", "50", "--accumulate", "1600"],
@@ -127,6 +127,6 @@ fn a_step_that_takes_long_is_given_up() {
         assert_eq!(names(&path), ["config.json", "history.jsonl", "last.safetensors"]);
         std::fs::read(path.join("last.safetensors")).unwrap()
     });
-    // The initial weights: neither has made its step.
+    // Both runs saved the initial weights, because neither finished its first step.
     assert!(weights[0] == weights[1]);
 }

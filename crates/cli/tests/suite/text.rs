@@ -1,9 +1,9 @@
-//! `kiln train`, `eval` and `generate` on text, and `kiln models`.
+//! Tests of `kiln train`, `eval` and `generate` on text, and of `kiln models`.
 
 use crate::common::{names, run, succeeds};
 use std::path::Path;
 
-/// A text that repeats, of 2,400 characters.
+/// Writes a text of 2,400 characters that repeats one line.
 fn write_text(dir: &Path, name: &str) {
     let line = "the quick brown fox jumps over the lazy dog.\r\n";
     std::fs::write(dir.join(name), &line.repeat(60).as_bytes()[..2400]).unwrap();
@@ -43,7 +43,7 @@ fn a_text_is_learned_and_goes_on() {
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
     assert_eq!(config["vocabulary"], "\n .abcdefghijklmnopqrstuvwxyz");
 
-    // The end that is held back, as the run itself has measured it.
+    // The loss on the end of the text that is held back, which the run itself has measured.
     let eval = ["eval", "-w", "run", "--data", "fox.txt", "--batch", "2"];
     let line = succeeds(dir.path(), &[&eval[..], &["--json"]].concat())
         .json()
@@ -94,7 +94,7 @@ fn a_text_is_learned_and_goes_on() {
     ] {
         run(dir.path(), args).fails(code, parts);
     }
-    // Characters of another text, and weights that have lost theirs.
+    // A text with characters outside of the vocabulary, and weights without their vocabulary.
     std::fs::write(dir.path().join("other.txt"), "THE QUICK\n".repeat(60)).unwrap();
     run(dir.path(), &["eval", "-w", "run", "--data", "other.txt"]).fails(1, &["other.txt", "line 1", "`T`"]);
     std::fs::copy(

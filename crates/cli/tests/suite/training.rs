@@ -1,4 +1,4 @@
-//! `kiln train`: what it writes, says and refuses.
+//! Tests of `kiln train`: its files, its output and its errors.
 
 use crate::common::{NO_DRIVER, names, run, succeeds};
 
@@ -178,7 +178,7 @@ fn wrong_command_lines_say_what_would_be_right() {
     run(dir.path(), &[&cuda[..], &["--out", "run"]].concat()).fails(1, &[reason, "--device cpu"]);
     run(dir.path(), &cuda).fails(1, &[reason]);
     if cfg!(not(feature = "cuda")) {
-        // The command that the README gives, word for word.
+        // The command must be the one in the README, word for word.
         let readme = include_str!("../../../../README.md").lines();
         let install = readme
             .filter(|l| l.starts_with("cargo install "))
@@ -213,7 +213,7 @@ fn a_folder_that_cannot_be_written_is_found_out_first() {
     }
 }
 
-/// Every recipe goes from files to weights; the large nets make two steps on a few images.
+/// Every recipe for images trains from dataset files; the large networks make two steps on a few images.
 #[test]
 fn models_of_images_train_by_their_recipes() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn models_of_images_train_by_their_recipes() {
         assert_eq!((&config["schedule"], &config["lr"]), (&"cosine".into(), &lr.into()));
         let end = lines.last().unwrap();
         assert_eq!((&end["steps"], &end["reason"]), (&2.into(), &"finished".into()));
-        // The rate of the second of two steps, half down the cosine.
+        // The learning rate of the second of two steps is in the middle of the cosine.
         assert_eq!(lines[1]["lr"], lr / 2.0);
         let mut run = names(&dir.path().join(model));
         run.retain(|name| name != "best.safetensors");

@@ -1,10 +1,10 @@
-//! Which weights `kiln eval` and `predict` take, for which model, and what they refuse.
+//! Tests of the weights and models that `kiln eval` and `predict` use, and of their errors.
 
 use crate::common::{Ran, run, succeeds};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A run of lenet in the folder `run`, with its best and last weights.
+/// A folder with a run of lenet in `run`, with its best and last weights.
 fn trained() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let train = [
@@ -23,7 +23,7 @@ fn trained() -> tempfile::TempDir {
     dir
 }
 
-/// Changes a weights file: its header, and the floats of one of its tensors.
+/// Copies a weights file with a changed header and changed floats of one tensor.
 fn rewrite(path: &Path, to: &Path, header: impl FnOnce(&mut Value), tensor: &str, set: impl Fn(usize, f32) -> f32) {
     let bytes = std::fs::read(path).unwrap();
     let length = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -53,7 +53,7 @@ fn the_folder_of_a_run_means_its_best_weights() {
         (lines[0]["loss"].clone(), lines[0]["weights"].clone())
     };
     let at = |name: &str| dir.path().join("run").join(name);
-    // Weights that are told from the best ones.
+    // The last weights are made different from the best ones.
     let halved = |_, w| w / 2.0;
     rewrite(
         &at("best.safetensors"),
@@ -117,7 +117,7 @@ fn the_model_is_read_from_the_configuration() {
         assert!(!ran.stderr.contains('\x1b'), "{}", ran.stderr);
         assert_eq!(asked(plain, &["--model", "lenet"]).code, Some(0));
     }
-    // The file's own word counts where there is no other, and against another.
+    // The model in the file's metadata is used without config.json, and a contradiction between the two is an error.
     assert_eq!(asked("run/best.safetensors", &[]).code, Some(0));
     std::fs::write(&config, json!({ "model": "mnist-cnn" }).to_string()).unwrap();
     asked("run/best.safetensors", &[]).fails(2, &["belong to `lenet`", "config.json beside them to `mnist-cnn`"]);
@@ -143,7 +143,7 @@ fn weights_that_are_not_finite_are_named() {
             run(dir.path(), args).fails(1, &["bad.safetensors", "`conv2.bias`", named]);
         }
     }
-    // Finite, and too large for what is computed of them.
+    // The weights are finite, but the layer's output overflows.
     rewrite(&best, &bad, |_| {}, "conv2.weight", |_, w| w.signum() * 3e38);
     eval(dir.path(), "run/bad.safetensors").fails(1, &["batch 1", "`conv2`", "Conv2d"]);
     let mut encoder = png::Encoder::new(std::fs::File::create(dir.path().join("a.png")).unwrap(), 4, 4);
@@ -171,7 +171,7 @@ fn pipes_and_devices_are_refused_at_once() {
     }
 }
 
-/// A file's name and what a file holds reach the terminal escaped, in text and in JSON.
+/// File names and text from files are escaped in terminal output, as text and as JSON.
 #[cfg(unix)]
 #[test]
 fn names_cannot_steer_a_terminal() {

@@ -1,4 +1,4 @@
-//! A small net, small data, and runs over them.
+//! Small networks, small datasets, and helpers of the tests.
 
 use kiln_core::ops::Activation;
 use kiln_cpu::Cpu;
@@ -74,12 +74,12 @@ pub(crate) fn step<M: Layer<Cpu>>(model: &M, batch: &Batch<Cpu>) -> Result<Outpu
     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
 }
 
-/// Learnable images, `part` 0 to train on and 1 to measure on.
+/// Synthetic images that can be learned, `part` 0 to train on and 1 to evaluate on.
 pub(crate) fn images(count: usize, part: u32) -> Arc<dyn Dataset> {
     Arc::new(Synthetic::images(count, &[8, 8, 1], 4, 5).unwrap().part(part))
 }
 
-/// Learnable images of the size of digits.
+/// Synthetic images of the size of digits that can be learned.
 pub(crate) fn digits(count: usize) -> Arc<dyn Dataset> {
     Arc::new(Synthetic::images(count, &[28, 28, 1], 10, 5).unwrap())
 }
@@ -95,7 +95,7 @@ pub(crate) fn loader(data: Arc<dyn Dataset>, batch_size: usize, shuffle: bool, w
     Loader::new(data, options).unwrap().with_transform(ToFloat)
 }
 
-/// Everything a model holds, as the bytes of a weights file.
+/// The state dictionary of a model as the bytes of a weights file.
 pub(crate) fn bytes(model: &impl Module<Cpu>) -> Vec<u8> {
     encode(&StateDict::of(model), &Metadata::new()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What a run learns, measures and leaves behind.
+//! Tests of a run: learning, evaluation, and files.
 
 use crate::common::{Net, all_finite, bytes, images, loader, step};
 use kiln_cpu::Cpu;
@@ -39,7 +39,7 @@ fn a_net_learns_and_files_tell_of_it() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    // The lock stands while somebody has the folder.
+    // The lock file is there because the run's folder is still open.
     assert_eq!(
         names,
         [".kiln.lock", RunFolder::BEST, RunFolder::HISTORY, RunFolder::LAST]
@@ -154,14 +154,14 @@ fn schedules_set_the_rate() {
     let rates: Vec<f64> = report.history.epochs().iter().map(|e| e.lr).collect();
     assert_eq!(rates, [0.1, 0.05, 0.025]);
 
-    // What it has seen is private, so its options are set one by one.
+    // The state is a private field, so a struct literal is not possible and the options are set one by one.
     #[allow(clippy::field_reassign_with_default)]
     let plateau = {
         let mut plateau = ReduceOnPlateau::default();
         plateau.patience = 0;
         plateau
     };
-    // At this rate the loss moves by less than the threshold: it is on its plateau from the second epoch on.
+    // At this learning rate the loss changes by less than the threshold: the plateau begins with the second epoch.
     let report = Trainer::new(&cpu, epochs(3))
         .reduce_on_plateau(plateau)
         .fit(&mut Net::new(&cpu, 0), &mut Sgd::new(1e-6), step, &data, None)
@@ -279,7 +279,7 @@ fn options_outside_their_domain_are_refused() {
 fn a_label_without_a_class_names_the_step() {
     let cpu = Cpu::new();
     let shape = kiln_core::Shape::new(&[8, 8, 1]).unwrap();
-    // The dataset believes in five classes, the net in four.
+    // The dataset has five classes, the network four.
     let labels = Labels::Classes(vec![0, 1, 2, 3, 4, 0], 5);
     let data = Arc::new(Arrays::new(shape, vec![0.5; 6 * 64], labels).unwrap());
     let mut model = Net::new(&cpu, 0);

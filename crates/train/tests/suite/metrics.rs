@@ -1,4 +1,4 @@
-//! Metrics against counting on the host.
+//! Metrics compared with counts on the host.
 
 use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
@@ -19,7 +19,7 @@ fn batch(scores: &[f32], labels: &[i32], classes: usize) -> (Tensor<Cpu>, Batch<
     (scores, batch)
 }
 
-/// How many classes stand before `label`: higher scores, and equal ones with a lower number.
+/// The number of classes ranked before `label`: those with higher scores, and those with the same score and a lower number.
 fn rank(scores: &[f32], label: usize) -> usize {
     let before = |(i, s): (usize, &f32)| *s > scores[label] || (*s == scores[label] && i < label);
     scores.iter().enumerate().filter(|&e| before(e)).count()
@@ -69,7 +69,7 @@ proptest! {
         let seen = confusion.counts().unwrap();
         prop_assert_eq!(seen.rows().flatten().copied().collect::<Vec<_>>(), counts);
         prop_assert_eq!(balanced, seen.balanced_accuracy());
-        // A metric starts anew.
+        // A metric begins the next pass without samples.
         prop_assert!(running[0].finish(&mut accuracy).unwrap().is_nan());
         let (scores, labels) = &batches[0];
         let (tensor, batch) = batch(scores, labels, classes);
@@ -103,7 +103,7 @@ fn a_pass_that_failed_leaves_no_counts_behind() {
     let cpu = Cpu::new();
     let data = loader(images(40, 0), 8, false, 0);
     let calls = Cell::new(0);
-    // The third batch ends the first pass.
+    // The third batch of the first pass fails.
     let failing = |model: &Net<Cpu>, batch: &Batch<Cpu>| {
         calls.set(calls.get() + 1);
         if calls.get() == 3 {

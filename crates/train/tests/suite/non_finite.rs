@@ -1,4 +1,4 @@
-//! NaN and infinity: the step is named, and good weights stay.
+//! NaN and infinity in training: the error names the step, and saved finite weights stay.
 
 use crate::common::{Net, all_finite, bytes, images, loader, step};
 use kiln_core::Shape;
@@ -10,7 +10,7 @@ use kiln_nn::{Init, Layer, Sequential};
 use kiln_train::{Batch, Callback, Flow, NonFinite, Output, RunFolder, StepInfo, TrainError, TrainOptions, Trainer};
 use std::sync::{Arc, Mutex};
 
-/// 24 images of which one, the 14th, holds a NaN.
+/// A dataset of 24 images, of which the 14th holds a NaN.
 fn poisoned() -> Arc<dyn Dataset> {
     let mut inputs = vec![100.0; 24 * 64];
     inputs[13 * 64 + 5] = f32::NAN;
@@ -23,7 +23,7 @@ fn an_exploding_run_names_the_step_and_keeps_good_weights() {
     let (cpu, dir) = (Cpu::new(), tempfile::tempdir().unwrap());
     let folder = RunFolder::create(dir.path().join("run")).unwrap();
     let mut model = Net::new(&cpu, 0);
-    // Ten steps an epoch; the rate explodes with the 13th step, whose loss is the last finite one.
+    // An epoch has ten steps; the learning rate becomes huge with the 13th step, whose loss is the last finite one.
     let schedule = Schedule::MultiStep {
         lr: 1e-2,
         milestones: vec![12],
@@ -108,7 +108,7 @@ fn a_bad_sample_is_named_as_the_cause() {
     assert!(value.is_nan(), "{error}");
 }
 
-/// Keeps the step it was told last.
+/// A callback that keeps the number of the last step.
 struct LastStep(Arc<Mutex<u64>>);
 
 impl Callback for LastStep {
@@ -155,7 +155,7 @@ fn bad_steps_can_be_skipped() {
     }
 }
 
-/// The model after a run over 24 images in batches of 4, those of some batches NaN or left out.
+/// The bytes of the model after a run over 24 images in batches of 4, where some batches are NaN or left out.
 fn with_batch_norm(accumulate: usize, nan: &[usize], left_out: &[usize]) -> Vec<u8> {
     let cpu = Cpu::new();
     let (mut inputs, mut classes) = (Vec::new(), Vec::new());
@@ -191,7 +191,7 @@ fn with_batch_norm(accumulate: usize, nan: &[usize], left_out: &[usize]) -> Vec<
 #[test]
 fn a_skipped_step_leaves_running_statistics_and_counters_alone() {
     assert!(with_batch_norm(1, &[3], &[]) == with_batch_norm(1, &[], &[3]));
-    // The third batch is sound, but its step is the fourth's too.
+    // The third batch is finite, but belongs to the same step as the fourth.
     assert!(with_batch_norm(2, &[3], &[]) == with_batch_norm(2, &[], &[2, 3]));
     assert!(with_batch_norm(1, &[], &[]) != with_batch_norm(1, &[], &[3]));
 }

@@ -1,4 +1,4 @@
-//! A rate that falls with the watched metric.
+//! Learning rates that fall when the monitored metric stops improving.
 
 use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
@@ -6,7 +6,7 @@ use kiln_nn::optim::{ReduceOnPlateau, Sgd};
 use kiln_nn::{Result, Tensor};
 use kiln_train::{Batch, Goal, Metric, Monitor, TrainOptions, Trainer};
 
-/// Moves by a fixed amount with every epoch, from 1.
+/// A metric that begins at 1 and changes by a fixed amount with every epoch.
 struct Moving {
     value: f64,
     by: f64,
@@ -38,7 +38,7 @@ fn trainer(goal: Goal, by: f64, plateau: ReduceOnPlateau) -> Trainer<Cpu> {
         .reduce_on_plateau(plateau)
 }
 
-/// The rate of each epoch.
+/// The learning rate of each epoch.
 fn rates(trainer: &mut Trainer<Cpu>) -> Vec<f64> {
     let cpu = Cpu::new();
     let data = loader(images(8, 0), 8, false, 0);
@@ -73,7 +73,7 @@ fn a_fit_forgets_what_the_last_one_saw() {
         patience: 2,
         ..Default::default()
     };
-    // It rises from fit to fit as well, so a best value that was carried along would count every epoch as bad.
+    // The metric also rises from one fit to the next, so a best value kept from the last fit would make every epoch a bad one.
     let mut trainer = trainer(Goal::Min, 0.1, plateau);
     for fit in 0..3 {
         assert_eq!(rates(&mut trainer), [1.0; 4], "fit {fit}");

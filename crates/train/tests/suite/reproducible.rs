@@ -1,4 +1,4 @@
-//! Same seed, same bits.
+//! Equal seeds give equal bits.
 
 use crate::common::{Net, bytes, digits, images, loader, mnist_cnn, step};
 use kiln_cpu::Cpu;
@@ -7,7 +7,7 @@ use kiln_nn::optim::Adam;
 use kiln_nn::{Layer, Module};
 use kiln_train::{Accuracy, TrainOptions, Trainer};
 
-/// The bytes of the model after that many steps; on the pool that is there anyway when no number of threads is given.
+/// The bytes of the model after this many steps, on a pool of this many threads; `None` for the global pool.
 fn trained<M: Module<Cpu> + Layer<Cpu>>(
     model: impl Fn(&Cpu) -> M + Sync,
     data: &Loader,
@@ -56,7 +56,7 @@ fn weights_are_the_same_bits_in_every_run_at_any_number_of_threads_and_workers()
     assert!(run(1, Some(1), 0) != one, "another seed");
 }
 
-/// A net whose ops are large enough for the backend to share them among threads, which those of the small net are not.
+/// The ops of this network, unlike those of the small one, are large enough for the backend to divide them among threads.
 #[test]
 fn a_net_that_is_split_among_threads_has_the_same_bits() {
     let run = |threads| trained(|cpu| mnist_cnn(cpu, 0), &loader(digits(96), 16, true, 1), 12, threads);

@@ -1,9 +1,9 @@
-//! Steps that repeat take no new memory from the system.
+//! Repeated steps take no new memory from the system.
 //!
-//! What is counted are the buffers of the backend's allocator, which hold every tensor (values, gradients, optimizer
-//! state) and what ops work in. Of the latter there are as many as threads have ever worked in at once, so the count is
-//! exact on one thread, and for nets whose ops are too small to be split. Not counted is the host's own memory: the nodes of the graph, lists of gradients, the
-//! panels that the matrix product packs into, the loader's batches.
+//! The tests count the blocks of the backend's allocator, which hold every tensor (values, gradients, optimizer state) and
+//! the scratch memory of ops. There are as many scratch buffers as were ever in use at the same time, so the count is exact
+//! on one thread, and for networks whose ops are too small to be split. Memory of the host is not counted: the nodes of the
+//! graph, lists of gradients, the panels that the matrix product packs into, the loader's batches.
 
 use crate::common::{Net, digits, images, loader, mnist_cnn, step};
 use kiln_core::Runtime;
@@ -14,7 +14,7 @@ use kiln_nn::{Layer, Module};
 use kiln_train::{Accuracy, Callback, Flow, StepInfo, TrainOptions, Trainer};
 use std::sync::{Arc, Mutex};
 
-/// Notes the allocator's count after each batch: epoch, batch, blocks taken from the system so far.
+/// A callback that records the epoch, the batch and the number of blocks taken from the system so far, after each batch.
 struct Allocations(Cpu, Arc<Mutex<Vec<(u64, u64, u64)>>>);
 
 impl Callback for Allocations {
@@ -25,7 +25,7 @@ impl Callback for Allocations {
     }
 }
 
-/// What was seen after each batch of a run.
+/// The records of [`Allocations`] of a run.
 fn counts<M: Module<Cpu> + Layer<Cpu>>(
     model: impl Fn(&Cpu) -> M,
     data: &Loader,
@@ -57,8 +57,8 @@ fn a_steady_state_allocates_nothing() {
     assert!(warm > 0 && seen.len() == 5 * 6);
     assert!(seen[6..].iter().all(|s| s.2 == warm), "{seen:?}");
 
-    // A short last batch and a validation of another size may push each other's blocks out at an epoch's edges; the
-    // steps between allocate nothing.
+    // A short last batch and a validation of another size may evict each other's blocks from the cache at the edges of an
+    // epoch; the steps between allocate nothing.
     let seen = run(100, Some(&loader(images(20, 1), 10, false, 0)));
     let taken = |epoch, batch| seen.iter().find(|s| (s.0, s.1) == (epoch, batch)).unwrap().2;
     for epoch in 2..=5 {
@@ -66,7 +66,7 @@ fn a_steady_state_allocates_nothing() {
     }
 }
 
-/// How many blocks were taken after each of 32 steps of the digits net.
+/// The number of blocks taken so far after each of 32 steps of `mnist_cnn`.
 fn of_the_digits_net(threads: usize) -> Vec<u64> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let seen = pool.install(|| counts(|cpu| mnist_cnn(cpu, 0), &loader(digits(32), 8, true, 0), 8, None));
@@ -80,8 +80,8 @@ fn a_steady_state_of_the_digits_net_allocates_nothing_beyond_what_threads_work_i
     assert!(warm > 0 && one.len() == 32);
     assert!(one[4..].iter().all(|&n| n == warm), "{one:?}");
 
-    // Chunks that happen to run at once hold a block each, and which do changes from step to step, so the count creeps
-    // to a bound; two blocks a step would pass this one.
+    // Chunks that run at the same time hold a block each, and their timing changes from step to step, so the count rises slowly
+    // to a bound; two new blocks per step would exceed the limit here.
     let four = of_the_digits_net(4);
     assert!(four[31] - four[3] < 2 * 28, "{four:?}");
 }

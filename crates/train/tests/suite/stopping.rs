@@ -22,7 +22,7 @@ fn ten_epochs() -> TrainOptions {
     }
 }
 
-/// Asks for a stop at a batch, by the handle or by its answer, and notes what it is told.
+/// A callback that asks for a stop at a batch, by a handle or by its return value, and records its calls.
 struct Stopper {
     handle: Option<StopHandle>,
     at: (u64, u64),
@@ -110,7 +110,7 @@ fn a_request_before_the_first_batch_still_saves() {
     assert!(folder.file(RunFolder::LAST).exists() && !folder.file(RunFolder::BEST).exists());
 }
 
-/// A net whose forward pass changes it: running statistics, and a counter.
+/// A network whose forward pass changes its running statistics and a counter.
 fn changing(cpu: &Cpu) -> Sequential<Cpu> {
     let init = &mut Init::new(cpu, 0);
     Sequential::new()
@@ -120,7 +120,7 @@ fn changing(cpu: &Cpu) -> Sequential<Cpu> {
         .push(Linear::new(init, 64, 4).unwrap())
 }
 
-/// Works until it is told that this is in vain.
+/// Runs ops until one fails because it was interrupted; returns that error.
 fn endless(x: &Tensor<Cpu>) -> Error {
     loop {
         if let Err(e) = x.exp() {
@@ -131,7 +131,7 @@ fn endless(x: &Tensor<Cpu>) -> Error {
 
 #[test]
 fn a_step_that_takes_too_long_is_given_up_and_leaves_no_trace() {
-    // Two batches a step, three steps an epoch. The second batch of the fourth step does not end.
+    // There are two batches per step and three steps per epoch. The second batch of the fourth step does not end.
     let run = |epochs, stuck: Option<usize>| {
         let (cpu, stop, calls) = (Cpu::new(), StopHandle::new(), AtomicUsize::new(0));
         let dir = tempfile::tempdir().unwrap();
@@ -236,7 +236,7 @@ fn a_run_that_gets_no_better_ends_early() {
         patience: Some(2),
         ..ten_epochs()
     };
-    // Nothing changes at rate 0: the first epoch stays the best.
+    // At learning rate 0 nothing changes, so the first epoch stays the best.
     let report = Trainer::new(&cpu, options)
         .metric(Accuracy::new())
         .fit(

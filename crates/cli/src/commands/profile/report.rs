@@ -1,4 +1,4 @@
-//! A profile as a table for people, for a document, or as JSON.
+//! The output of a profile: a table for the terminal, a Markdown table, or JSON.
 
 use crate::output::{bytes, line, operations, table, thousands};
 use kiln_core::Cost;
@@ -17,9 +17,9 @@ pub(crate) struct Report {
     pub(crate) steps: u64,
     pub(crate) parameters: u64,
     pub(crate) rates: Rates,
-    /// Largest gap first.
+    /// The rows, by falling gap between time and least time.
     pub(crate) rows: Vec<Row>,
-    /// Seconds of a step: watched, and not.
+    /// Seconds of a step: `watched` with profiling, `unwatched` without.
     pub(crate) watched: f64,
     pub(crate) unwatched: f64,
     /// The word for a sample: `image`, `sequence`.
@@ -30,7 +30,7 @@ fn millis(seconds: f64) -> String {
     format!("{:.3}", 1000.0 * seconds)
 }
 
-/// Of a floor that shows as zero there is no telling.
+/// The ratio of a time to its floor; `-` for a floor that is shown as zero.
 fn ratio(seconds: f64, floor: f64) -> String {
     match floor >= 0.5e-6 {
         true => format!("{:.1}", seconds / floor),
@@ -42,7 +42,7 @@ fn rate(per_second: f64, unit: &str) -> String {
     format!("{:.1} {unit}", per_second * 1e-9)
 }
 
-/// `conv1 (Conv2d)`, and `(optimizer)` for a part of the step.
+/// The label of a row: `conv1 (Conv2d)`, or `(optimizer)` for a part of the step.
 fn label(row: &Row) -> String {
     match row.is_layer() {
         true => format!("{} ({})", row.name, row.kind),
@@ -77,7 +77,7 @@ fn cells(row: &Row, step: f64) -> Vec<String> {
     ]
 }
 
-/// The algorithms of each op.
+/// The algorithms of each op, as JSON.
 fn by_op(algorithms: &[(&str, &str)]) -> Map<String, Value> {
     let mut ops = BTreeMap::<&str, Vec<&str>>::new();
     for (op, algorithm) in algorithms {
@@ -169,7 +169,8 @@ impl Report {
         ]
     }
 
-    /// A row for each layer with products or convolutions, in the table's order: its ops, each with its algorithm.
+    /// A row for each layer with products or convolutions, in the order of the table: the layer, and its ops with their
+    /// algorithms.
     fn algorithms(&self) -> Vec<Vec<String>> {
         let row = |r: &Row| {
             let ops = r.algorithms.iter().map(|(op, algorithm)| format!("{op}: {algorithm}"));
@@ -178,7 +179,7 @@ impl Report {
         self.rows.iter().filter(|r| !r.algorithms.is_empty()).map(row).collect()
     }
 
-    /// For people.
+    /// Prints the profile as a table for the terminal.
     pub(crate) fn print(&self) {
         line(&self.title());
         line(&self.floors());
@@ -194,7 +195,7 @@ impl Report {
         self.summary().iter().for_each(|text| line(text));
     }
 
-    /// For a document.
+    /// Prints the profile as a Markdown table.
     pub(crate) fn print_markdown(&self) {
         let row = |cells: &[String]| format!("| {} |", cells.join(" | "));
         line(&format!("**{}**", self.title()));
@@ -207,7 +208,7 @@ impl Report {
         self.summary().iter().for_each(|text| line(&format!("- {text}")));
     }
 
-    /// For programs: times in seconds.
+    /// The profile as JSON, with times in seconds.
     pub(crate) fn json(&self) -> Value {
         let share = |s: &Share| {
             json!({
@@ -257,7 +258,7 @@ impl Report {
     }
 }
 
-/// The rates that floors are made of, for programs.
+/// The rates that floors are computed from, as JSON.
 fn measured(rates: &Rates) -> Value {
     let memory = rates.memory.iter();
     json!({
