@@ -1,4 +1,4 @@
-//! Convolutions and their gradients: every algorithm that takes them, and what the backend chooses.
+//! Convolutions and their gradients, by every algorithm that supports them and by the backend's choice.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{ConvOps, ConvParams, Window};
@@ -6,7 +6,7 @@ use kiln_core::{DType, Result, Runtime, Shape};
 use kiln_cuda::Cuda;
 use kiln_cuda::conv::{Algorithm, Pass};
 
-/// Name, batch, in, size, out, kernel, stride, padding, as in benches/peers/torch_cuda.py.
+/// Name, batch, input channels, size, output channels, kernel, stride, padding, as in benches/peers/torch_cuda.py.
 const SIZES: [(&str, [usize; 7]); 7] = [
     ("mnist2-b128", [128, 32, 13, 64, 3, 1, 0]),
     ("lenet1-b128", [128, 3, 32, 6, 5, 1, 0]),
@@ -17,7 +17,7 @@ const SIZES: [(&str, [usize; 7]); 7] = [
     ("resnet50-1x1-b64", [64, 1024, 14, 256, 1, 1, 0]),
 ];
 
-/// Name, batch, channels, size and stride of convolutions with a window of 3×3 and a channel a group.
+/// Name, batch, channels, size and stride of depthwise convolutions with a window of 3×3.
 const DEPTHWISE: [(&str, [usize; 4]); 3] = [
     ("depthwise-32-b4", [4, 32, 16, 1]),
     ("depthwise-144-b64", [64, 144, 56, 1]),
@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
         for (name, size) in SIZES {
             one(bench, cuda, dtype, &format!("{kind}/{name}"), size)?;
         }
-        // TF32 is of tensor cores, and they have nothing to do here.
+        // TF32 is used by tensor cores alone, which depthwise convolutions do not use.
         for (name, size) in DEPTHWISE.into_iter().filter(|_| !cuda.options().tf32) {
             depthwise(bench, cuda, dtype, &format!("{kind}/{name}"), size)?;
         }
@@ -144,7 +144,7 @@ fn depthwise(bench: &Bench, cuda: &Cuda, dtype: DType, place: &str, size: [usize
     Ok(())
 }
 
-/// The variants that compute what the dtype and the option say: tensor cores round f32 to TF32, all others do not.
+/// True for variants with the precision of dtype and option: tensor cores round f32 to TF32, all others do not.
 fn measured(variant: Algorithm, dtype: DType, tf32: bool) -> bool {
     let tensor = matches!(variant, Algorithm::Tensor(_));
     dtype != DType::F32 || tensor == tf32

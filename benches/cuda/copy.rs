@@ -1,4 +1,4 @@
-//! The rate at which the device copies its own memory: what memory-bound kernels are measured against.
+//! The rate at which the device copies its own memory, with which memory-bound kernels are compared.
 
 use crate::measure::{Bench, Cost};
 use kiln_core::{DType, Result, Runtime};

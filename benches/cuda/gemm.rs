@@ -1,4 +1,4 @@
-//! Matrix products: every kernel variant, and what the backend chooses.
+//! Matrix products, by every kernel variant and by the backend's choice.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{Activation, MatmulOps, MatmulParams};
@@ -19,7 +19,7 @@ const SIZES: [(usize, usize, usize); 9] = [
     (8192, 768, 3072),
 ];
 
-/// Products with few results and long sums, and the parts that their sums are cut into.
+/// Products with few results and long sums, and the numbers of parts of k for split-K.
 const LONG: [(usize, usize, usize); 2] = [(64, 8192, 64), (128, 60000, 784)];
 const PARTS: [u32; 5] = [1, 4, 16, 64, 256];
 /// Dense layers: rows, inputs and outputs.
@@ -64,7 +64,7 @@ pub(crate) fn run(bench: &Bench, exact: &Cuda, tf32: &Cuda) -> Result<()> {
     Ok(())
 }
 
-/// Few results of long sums, in one part and in several; `auto` cuts as the backend would.
+/// Products with few results and long sums, with k in one part and in several; `auto` is the backend's choice.
 fn split(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize, usize, usize)) -> Result<()> {
     let id = format!("gemm-split/{kind}/{m}x{k}x{n}");
     let cost = Cost {
@@ -112,7 +112,8 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, kind: &str, (m, k, n): (usize
     bench.measure(cuda, &id, "auto", cost, || cuda.linear(&p, &x, &w, Some(&bias), &mut y))
 }
 
-/// The variants that compute what `kind` says, in one part. The lowest two are measured where they take milliseconds.
+/// The variants with the precision of `kind`, with k in one part. The two slowest are left out where they take longer than
+/// milliseconds.
 fn variants(kind: &str, flops: u64) -> impl Iterator<Item = Algorithm> {
     let tensor = match kind {
         "f32" => [false, false],

@@ -1,5 +1,5 @@
-//! `kiln-cuda-bench`: Kiln's kernels and training steps on a GPU, one JSON line per measurement, and the table that puts
-//! them beside PyTorch's.
+//! `kiln-cuda-bench`: measures Kiln's kernels and training steps on a GPU, with one JSON line per measurement, and makes a
+//! table that compares them with PyTorch's.
 
 mod conv;
 mod copy;
@@ -43,27 +43,27 @@ struct Cli {
 enum Task {
     /// Measure, and print one JSON line per measurement
     Run(Run),
-    /// Put measurements side by side: a table, and JSON for the record
+    /// Compare measurements in a table and as JSON
     Report(report::Args),
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// Benches whose id has one of these at the beginning of a word; all when none is given
+    /// Run only benches whose id has one of these at the beginning of a word
     filters: Vec<String>,
     /// Fewer and shorter samples
     #[arg(long)]
     quick: bool,
-    /// Which device
+    /// Number of the device
     #[arg(long, default_value_t = 0, value_name = "N")]
     device: usize,
-    /// Leave out what makes more floating-point operations than this: for slow devices
+    /// Leave out benches with more floating-point operations per call than this, for slow devices
     #[arg(long, value_name = "FLOPS")]
     max_flops: Option<u64>,
-    /// Leave out what moves more bytes than this: for slow devices
+    /// Leave out benches that move more bytes per call than this, for slow devices
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
-    /// Append the lines to a file as well
+    /// Also append the lines to a file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures what was asked for; how many lines that gave.
+/// Runs the benches that the filters name; returns the number of measurements.
 fn run(args: &Run) -> Result<usize> {
     let exact = Cuda::new(args.device)?;
     let tf32 = Cuda::with_options(

@@ -1,4 +1,4 @@
-//! Device time of repeated work, and the lines it is written in.
+//! Device time of repeated work, and output of measurements as JSON lines.
 
 use crate::Run;
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 
-/// What is measured, how long, and where the lines go.
+/// The filters and limits of a run, and the output of its lines.
 pub(crate) struct Bench {
     filters: Vec<String>,
     quick: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Bench {
     measured: Cell<usize>,
 }
 
-/// What one call of the work does, for rates; zero where it says nothing.
+/// The operations, bytes and images of one call of the work, for rates; 0 for a rate that is not shown.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     pub(crate) flops: u64,
@@ -48,18 +48,18 @@ impl Bench {
         }
     }
 
-    /// Whether a bench was asked for.
+    /// True if the filters and limits include a bench.
     pub(crate) fn wants(&self, id: &str, cost: Cost) -> bool {
         let named = self.filters.is_empty() || self.filters.iter().any(|f| matches(id, f));
         named && cost.flops <= self.max_flops && cost.bytes <= self.max_bytes
     }
 
-    /// How many lines there are so far.
+    /// The number of measurements so far.
     pub(crate) fn measured(&self) -> usize {
         self.measured.get()
     }
 
-    /// The first line: what is measured on.
+    /// Prints the first line, which describes the device.
     pub(crate) fn about(&self, cuda: &Cuda) {
         let info = cuda.context().info();
         let driver = kiln_device::driver()
@@ -75,7 +75,7 @@ impl Bench {
         }));
     }
 
-    /// Measures `work` on the device, after a run that loads its kernels.
+    /// Measures `work` on the device, after an untimed run that loads its kernels.
     pub(crate) fn measure(
         &self,
         cuda: &Cuda,
@@ -135,8 +135,8 @@ impl Bench {
     }
 }
 
-/// Whether `filter` stands in an id at the beginning of a word: `sum/` finds `sum/f32/…` and leaves `cumsum/f32/…`,
-/// `f32` leaves `tf32`, and `grad` finds `gelu_grad`. benches/peers/torch_cuda.py has the same rule.
+/// True if an id has `filter` at the beginning of a word: `sum/` finds `sum/f32/…` but not `cumsum/f32/…`,
+/// `f32` does not find `tf32`, and `grad` finds `gelu_grad`. benches/peers/torch_cuda.py has the same rule.
 fn matches(id: &str, filter: &str) -> bool {
     let begins = |at: usize| !id[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
     id.match_indices(filter).any(|(at, _)| begins(at))

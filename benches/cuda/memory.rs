@@ -1,5 +1,5 @@
-//! Ops that memory bounds: elementwise, reductions, softmax, losses and indexing. Bytes are those that must be read and
-//! written once; `copy` has the rate to compare with.
+//! Memory-bound ops: elementwise, reductions, softmax, losses and indexing. Bytes are those that must be read and
+//! written once; their rate is to be compared with that of `copy`.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{
@@ -26,7 +26,7 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
     Ok(())
 }
 
-/// `elements` of `dtype` moved.
+/// The cost of moving `elements` of `dtype`.
 fn moved(dtype: DType, elements: usize) -> Cost {
     Cost {
         bytes: (elements * dtype.size()) as u64,
@@ -174,7 +174,7 @@ fn indexing(bench: &Bench, cuda: &Cuda, dtype: DType) -> Result<()> {
         .any(|what| bench.wants(&id(what), moved(dtype, 2 * TOKENS * WIDTH)))
     {
         let p = IndexParams::new("embedding", &Shape::new(&[WORDS, WIDTH])?, 0, TOKENS)?;
-        // Words as they come in a text: the r-th most common about 1/r as often as the first.
+        // Word frequencies as in a text (Zipf): the r-th most common word is about 1/r as frequent as the first.
         let word = |i: usize| ((WORDS as f64).powf((i * 7919 % TOKENS) as f64 / TOKENS as f64) - 1.0) as i32;
         let index = cuda.upload(&(0..TOKENS).map(word).collect::<Vec<_>>())?;
         let mut table = random(cuda, 1, dtype, WORDS * WIDTH)?;

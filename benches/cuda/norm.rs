@@ -1,5 +1,5 @@
-//! Layer norm by every variant, batch norm, and their gradients. Bytes are those that must be read and written once; batch
-//! norm needs its mean before its result, and of a tensor beyond the cache it reads x twice.
+//! Layer norm by every variant, batch norm, and their gradients. Bytes are those that must be read and written once. Batch
+//! norm needs the mean before its result, so it reads x twice if x is larger than the cache.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{GroupNormParams, NormOps};
@@ -29,7 +29,7 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
     Ok(())
 }
 
-/// What `tensors` of `n` elements move.
+/// The cost of moving `tensors` tensors of `n` elements.
 fn moved(dtype: DType, tensors: usize, n: usize) -> Cost {
     Cost {
         bytes: (tensors * n * dtype.size()) as u64,
@@ -37,7 +37,7 @@ fn moved(dtype: DType, tensors: usize, n: usize) -> Cost {
     }
 }
 
-/// Whether one of the ids was asked for; a norm makes about eight operations an element.
+/// True if the filters include one of the ids; a norm has about eight operations per element.
 fn wants(bench: &Bench, dtype: DType, ids: &[&String], n: usize) -> bool {
     let cost = Cost {
         flops: 8 * n as u64,
@@ -50,7 +50,7 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
     let n = rows * width;
     let forward = format!("layer_norm/{dtype}/{rows}x{width}");
     let gradient = format!("layer_norm_grad/{dtype}/{rows}x{width}");
-    // The variants give dx alone: the sums down the columns are the same under each.
+    // The variants differ in dx alone; the sums over columns are the same in each.
     let rows_gradient = format!("layer_norm_dx/{dtype}/{rows}x{width}");
     if !wants(bench, dtype, &[&forward, &gradient, &rows_gradient], n) {
         return Ok(());
@@ -67,7 +67,7 @@ fn layer(bench: &Bench, cuda: &Cuda, dtype: DType, rows: usize, width: usize) ->
     let (mut y, mut dx) = (cuda.alloc(dtype, n)?, cuda.alloc(dtype, n)?);
     let (mut dscale, mut dshift) = (cuda.alloc(dtype, width)?, cuda.alloc(dtype, width)?);
     let (mut mean, mut rstd) = (cuda.alloc(DType::F32, rows)?, cuda.alloc(DType::F32, rows)?);
-    // The gradients need statistics also where the norm itself is not measured.
+    // The gradients need the statistics even if the norm itself is not measured.
     cuda.group_norm(&p, &x, Some(&scale), Some(&shift), &mut y, &mut mean, &mut rstd)?;
     let cost = moved(dtype, 2, n);
     bench.measure(cuda, &forward, "auto", cost, || {

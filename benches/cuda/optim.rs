@@ -1,12 +1,12 @@
-//! Adam over lists of tensors. Of each parameter 28 bytes move: the parameter, its gradient and two moments are read, and
-//! all but the gradient written.
+//! Adam over lists of tensors. 28 bytes move for each element: the parameter, its gradient and two moments are read, and
+//! all but the gradient are written.
 
 use crate::measure::{Bench, Cost};
 use kiln_benches::MNIST_PARAMETERS;
 use kiln_core::Result;
 use kiln_cuda::Cuda;
 
-/// A stretch of a deep net's list, repeated 40 times for 200 tensors.
+/// A part of a deep network's list, repeated 40 times for 200 tensors.
 const DEEP: [usize; 5] = [36864, 64, 147456, 256, 65536];
 
 pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {

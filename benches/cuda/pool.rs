@@ -1,4 +1,4 @@
-//! Poolings of 2×2 with stride 2, channels-last. The position of a largest element takes four bytes.
+//! Poolings of 2×2 with stride 2, channels-last. The index of a window's largest element takes four bytes.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{PoolOps, PoolParams, Window};
@@ -20,7 +20,7 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
 fn one(bench: &Bench, cuda: &Cuda, dtype: DType, [batch, side, channels]: [usize; 3]) -> Result<()> {
     let shape = Shape::new(&[batch, side, side, channels])?;
     let id = |what: &str| format!("{what}/{dtype}/{batch}x{side}x{side}x{channels}");
-    // One comparison or addition for each element, and each is read at least.
+    // One comparison or addition for each element; at least, each element is read.
     let work = Cost {
         flops: shape.size() as u64,
         bytes: (shape.size() * dtype.size()) as u64,
@@ -38,7 +38,7 @@ fn one(bench: &Bench, cuda: &Cuda, dtype: DType, [batch, side, channels]: [usize
     let mut y = cuda.alloc(dtype, out.size())?;
     let mut dx = cuda.alloc(dtype, shape.size())?;
     let mut index = cuda.alloc(DType::I32, out.size())?;
-    // The gradient needs positions also where the pooling itself is not measured.
+    // The gradient needs the indices even if the pooling itself is not measured.
     cuda.max_pool(&p, &x, &mut y, &mut index)?;
     let values = ((shape.size() + out.size()) * dtype.size()) as u64;
     let average = Cost {

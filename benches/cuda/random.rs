@@ -1,4 +1,4 @@
-//! Random numbers and dropout, beside the copy that writes as much. A number is stored once, and nothing else moves.
+//! Random numbers and dropout. The only memory traffic of a random op is the write of each number.
 
 use crate::measure::{Bench, Cost, random};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};
@@ -37,7 +37,7 @@ pub(crate) fn run(bench: &Bench, cuda: &Cuda) -> Result<()> {
     Ok(())
 }
 
-/// `tensors` of [`N`] elements of `dtype` moved.
+/// The cost of moving `tensors` tensors of [`N`] elements of `dtype`.
 fn moved(dtype: DType, tensors: usize) -> Cost {
     Cost {
         bytes: (tensors * N * dtype.size()) as u64,

@@ -1,4 +1,4 @@
-//! Measurements of Kiln and its peers side by side.
+//! The table of measurements of Kiln and its peers.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ pub(crate) struct Args {
     /// Files of JSON lines; the first is Kiln's
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Where the JSON goes
+    /// File for the JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The day of the measurement, for the record
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     date: Option<String>,
 }
 
-/// One bench: seconds by who and variant, and what a call does.
+/// One bench: seconds by framework and variant, and the cost of a call.
 #[derive(Default)]
 struct Row {
     kiln: BTreeMap<String, f64>,
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             side.insert(variant, seconds);
         }
     }
-    // The rate of memory itself: the largest copy, which no cache holds.
+    // The rate of memory: that of the largest copy, which is larger than any cache.
     let copies = rows
         .iter()
         .filter(|(id, row)| id.starts_with("copy/") && !row.kiln.is_empty());
@@ -73,13 +73,13 @@ fn best(side: &BTreeMap<String, f64>) -> Option<(&str, f64)> {
     Some((fastest.0, *fastest.1))
 }
 
-/// What users get where Kiln chooses among kernels, or the whole step as a graph; else the fastest.
+/// The variant that users get: Kiln's choice among kernels, or the whole step as a graph; else the fastest.
 fn headline(side: &BTreeMap<String, f64>) -> Option<&str> {
     let chosen = ["auto", "graph"].into_iter().find(|v| side.contains_key(*v));
     chosen.or_else(|| Some(best(side)?.0))
 }
 
-/// Prints a row of the table for every variant, the headline first, and gives the bench as JSON.
+/// Prints a row of the table for every variant, the [`headline`] first, and returns the bench as JSON.
 fn entry(id: &str, row: &Row, copy: f64) -> Value {
     let peer = best(&row.peers);
     let head = headline(&row.kiln);

@@ -1,4 +1,4 @@
-//! Whole training steps of both nets on a fixed batch, eagerly and as one graph launch.
+//! Whole training steps of mnist-cnn and lenet on a fixed batch, op by op and as one graph launch.
 
 use crate::measure::{Bench, Cost};
 use kiln_benches::nets::{lenet, mnist_cnn};
@@ -8,7 +8,8 @@ use kiln_models::Model;
 use kiln_nn::{Indices, Init, Layer, Scheme, Sequential, Tensor};
 
 const BATCHES: [usize; 4] = [4, 32, 128, 512];
-/// About the floating-point operations of an image: two for each product of the layers, three times for both gradients too.
+/// Approximate floating-point operations per image: two for each multiply-add of the layers, times three for forward pass and
+/// both gradients.
 const MNIST_CNN: u64 = 6 * (26 * 26 * 32 * 9 + 11 * 11 * 64 * 288 + 3 * 3 * 64 * 576 + 576 * 64 + 64 * 10);
 const LENET: u64 = 6 * (28 * 28 * 6 * 75 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10);
 

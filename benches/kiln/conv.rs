@@ -1,4 +1,4 @@
-//! Convolutions of the two nets: forward with bias, data gradient, weight gradient. Throughput counts floating-point
+//! Convolutions of mnist-cnn and lenet: forward with bias, data gradient, weight gradient. Throughput counts floating-point
 //! operations.
 
 use crate::measure;
@@ -24,7 +24,7 @@ pub(crate) fn run(c: &mut Criterion) -> Result<()> {
         }
         group.finish();
     }
-    // Each by every algorithm that supports it.
+    // Each convolution by every algorithm that supports it.
     for (pass, name) in PASSES {
         let mut group = c.benchmark_group(format!("algorithms/{name}"));
         for s in CONVS {

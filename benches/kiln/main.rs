@@ -1,4 +1,4 @@
-//! `cargo bench -p kiln-benches`, or `cargo xtask bench` for the table beside the peers.
+//! Criterion benches of ops: `cargo bench -p kiln-benches`, or `cargo xtask bench` for a comparison with the peers.
 
 mod attention;
 mod conv;
@@ -12,7 +12,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_main};
 use kiln_core::Result;
 
-/// One bench. An op that refuses must not be measured as a fast one.
+/// Runs one bench, and panics if the op fails, so that an error is not measured as a fast op.
 fn measure(group: &mut BenchmarkGroup<'_, WallTime>, id: impl Into<String>, mut work: impl FnMut() -> Result<()>) {
     let id = id.into();
     group.bench_function(&id, |bench| {
@@ -24,7 +24,7 @@ fn measure(group: &mut BenchmarkGroup<'_, WallTime>, id: impl Into<String>, mut 
     });
 }
 
-/// Runs one family; an error in a bench's set-up ends the run.
+/// Runs one family of benches; an error in the set-up ends the run.
 fn family(c: &mut Criterion, name: &str, run: fn(&mut Criterion) -> Result<()>) {
     if let Err(e) = run(c) {
         eprintln!("{name}: {e}");

@@ -1,5 +1,5 @@
-//! Kiln's worker of `cargo xtask bench`: commands in, JSON lines out, as `benches/peers/worker.py` describes them. Two
-//! more are Kiln's own:
+//! Kiln's worker process for `cargo xtask bench`. It reads commands and answers with JSON lines, as `benches/peers/worker.py`
+//! describes them, with two more commands:
 //!
 //! ```text
 //! write ROW FILE   writes the row's initial weights and 20 batches for every worker; answers {}
@@ -17,16 +17,16 @@ use std::error::Error;
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-/// Anything that can go wrong here ends up as text in an answer.
+/// A result whose error becomes the text of an answer.
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What `run` repeats.
+/// The work that `run` repeats.
 type Work = Box<dyn FnMut() -> kiln_core::Result<()>>;
 
 fn main() -> Outcome<()> {
     let threads = std::env::args().skip_while(|a| a != "--threads").nth(1);
     let threads: usize = threads.ok_or("--threads N is missing")?.parse()?;
-    // As `kiln train` starts it: this thread is one of the pool's.
+    // The pool is made as in `kiln train`: this thread belongs to it.
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .use_current_thread();
@@ -51,7 +51,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// One command's answer.
+/// Carries out a command and returns the answer.
 fn command(words: &[&str], threads: usize, works: &mut BTreeMap<String, Work>) -> Outcome<Value> {
     let mut keep = |key: &str, work: Work| works.insert(key.to_string(), work);
     match *words {
@@ -98,7 +98,7 @@ fn repeat(work: &mut Work, seconds: f64) -> Outcome<Value> {
     }
 }
 
-/// A net, one step, twenty more; answers after the first, gives the last answer back.
+/// Makes a network, takes one step and answers, then takes twenty more steps and returns the last answer.
 fn once(model: &str, batch: &str, answer: &mut dyn FnMut(&Value) -> Outcome<()>) -> Outcome<Value> {
     let mut step = work::fresh(row::Row::parse(&format!("net/{model}-b{batch}/train"))?)?;
     step()?;
@@ -109,7 +109,7 @@ fn once(model: &str, batch: &str, answer: &mut dyn FnMut(&Value) -> Outcome<()>)
     Ok(json!({ "rss": peak_resident() }))
 }
 
-/// The most bytes that this process had resident, where the system says.
+/// The peak resident memory of this process in bytes, if the system reports it.
 fn peak_resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;

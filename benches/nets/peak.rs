@@ -1,4 +1,4 @@
-//! The most that the machine's fused multiply-adds give: independent chains in registers, no memory.
+//! The peak rate of the processor's fused multiply-adds: independent chains in registers, without memory accesses.
 
 use crate::Work;
 use kiln_profile::multiply_adds;
@@ -7,7 +7,7 @@ use std::hint::black_box;
 /// Multiply-adds of a chain in one repetition.
 const LENGTH: u64 = 200_000;
 
-/// Floating-point operations of one repetition on so many threads.
+/// Floating-point operations of one repetition on this number of threads.
 pub(crate) fn flops(threads: usize) -> u64 {
     2 * threads as u64 * multiply_adds(LENGTH)
 }

@@ -6,7 +6,7 @@ use kiln_core::Shape;
 use kiln_core::ops::{MatmulOps, MatmulParams};
 use kiln_cpu::Cpu;
 
-/// `C[m, n] = A[m, k]·B[k, n]`.
+/// The product `C[m, n] = A[m, k]·B[k, n]`.
 pub(crate) fn product(m: usize, k: usize, n: usize) -> Outcome<Work> {
     let cpu = Cpu::new();
     let (p, _) = MatmulParams::new("matmul", &Shape::new(&[m, k])?, &Shape::new(&[k, n])?, false, false)?;

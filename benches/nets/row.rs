@@ -1,4 +1,4 @@
-//! A row of the table: which net, how many samples, training or inference; and the file that every worker reads for it.
+//! A row of the table: the network, the number of samples, training or inference; and the file that every worker reads for it.
 
 use crate::Outcome;
 use kiln_core::DType;
@@ -13,7 +13,7 @@ use kiln_nn::{Indices, Rng, Tensor};
 /// Batches of a file, and steps whose losses are compared.
 pub(crate) const STEPS: usize = 20;
 
-/// Recipes with a larger rate than this begin with steps that are too large to compare.
+/// Recipes with a larger learning rate begin with steps whose losses cannot be compared.
 const LARGE_LR: f64 = 1e-2;
 
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Reads `net/resnet18-b32/train`.
+    /// Parses an id such as `net/resnet18-b32/train`.
     pub(crate) fn parse(id: &str) -> Outcome<Row> {
         let wrong = || format!("no row `{id}`");
         let mut parts = id.split('/').skip(1);
@@ -37,17 +37,18 @@ impl Row {
         })
     }
 
-    /// The optimizer, as `worker.py` has it.
+    /// The optimizer, as in `worker.py`.
     pub(crate) fn optimizer(self) -> Box<dyn Optimizer<Cpu>> {
         let mut options = self.model.recipe().optimizer;
         if options.lr > LARGE_LR {
-            // Batch norm over few values makes these sensitive: larger steps let rounding grow past what losses are compared by.
+            // Batch norm over few values is sensitive: with larger steps, rounding differences exceed the tolerance of
+            // the losses.
             (options.lr, options.weight_decay) = (1e-4, None);
         }
         options.build()
     }
 
-    /// Samples that a prediction takes at once.
+    /// The batch size of predictions.
     pub(crate) fn part(self) -> usize {
         match self.model {
             Model::MnistCnn => 32,

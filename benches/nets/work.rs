@@ -9,7 +9,7 @@ use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
 use kiln_nn::{Indices, Module, Optimizer, Rng, Tensor};
 
-/// A net, its optimizer and the batches it walks round and round.
+/// A network, its optimizer and the batches, which are used in turn.
 struct Training {
     net: Net<Cpu>,
     optimizer: Box<dyn Optimizer<Cpu>>,
@@ -32,7 +32,7 @@ impl Training {
     }
 }
 
-/// Loads a row's file, takes the steps whose losses are compared, and gives what is to be timed.
+/// Loads a row's file and takes the steps whose losses are compared; returns the losses and the work to be timed.
 pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Work)> {
     let cpu = Cpu::new();
     let (mut dict, _) = read(file, &cpu)?;
@@ -66,7 +66,7 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
     Ok((losses, Box::new(work)))
 }
 
-/// A net with initial weights of its own and one batch: what the first step of a process takes.
+/// The training step of a new network with one batch, to time the first step of a process.
 pub(crate) fn fresh(row: Row) -> Outcome<Work> {
     let cpu = Cpu::new();
     let x = row.model.zeros(&cpu, row.batch)?;

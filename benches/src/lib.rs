@@ -1,4 +1,4 @@
-//! What the criterion benches share: the device, random tensors, and the sizes that `benches/peers` measures too.
+//! Shared parts of the benches: random buffers, and the sizes that `benches/peers` measures too.
 //!
 //! Every bench has the same id as the same work in `benches/peers/torch_bench.py`; `cargo xtask bench` puts both in
 //! one table.
@@ -14,7 +14,7 @@ use kiln_nn::{Gradients, Optimizer, Param, Rng, Tensor};
 /// A convolution of one of the nets, stride 1 and no padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
-    /// The second half of its benches' ids.
+    /// The second part of the ids of its benches.
     pub name: &'static str,
     /// Images.
     pub batch: usize,
@@ -54,7 +54,7 @@ pub const GEMMS: [(usize, usize, usize); 4] = [(128, 128, 128), (32, 576, 64), (
 /// Rows and classes of the cross-entropies.
 pub const LOSSES: [(usize, usize); 2] = [(32, 10), (128, 1000)];
 
-/// Sequences, positions, heads and width of a head of the attentions: that of GPT-mini, and one of long sequences.
+/// Sequences, positions, heads and width of a head of the attentions: that of gpt-mini, and one with long sequences.
 pub const ATTENTION: [[usize; 4]; 2] = [[8, 256, 6, 64], [1, 1024, 12, 64]];
 
 /// Sizes of mnist-cnn's parameters, weights and biases in turn.
@@ -63,25 +63,25 @@ pub const MNIST_PARAMETERS: [usize; 10] = [288, 32, 18_432, 64, 36_864, 64, 36_8
 /// `len` numbers from −1 to 1, the same for the same `stream`.
 ///
 /// # Errors
-/// Memory that could not be had.
+/// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
 pub fn random(cpu: &Cpu, stream: u32, len: usize) -> Result<CpuBuffer> {
     let bits = Key::new(0, stream, 0);
     let values: Vec<f32> = (0..len as u64).map(|i| 2.0 * uniform(bits.word(i)) - 1.0).collect();
     cpu.upload(&values)
 }
 
-/// A destination of `len` f32.
+/// An uninitialised buffer of `len` f32, for a result.
 ///
 /// # Errors
-/// Memory that could not be had.
+/// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
 pub fn output(cpu: &Cpu, len: usize) -> Result<CpuBuffer> {
     cpu.alloc(DType::F32, len)
 }
 
-/// Steps of Adam over random parameters of these lengths, with its default options.
+/// A function that takes a step of Adam, with its default options, over random parameters of these lengths.
 ///
 /// # Errors
-/// Memory that could not be had, here and in the steps.
+/// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory), here and in the steps.
 pub fn adam<B: Backend>(backend: &B, lens: &[usize]) -> Result<impl FnMut() -> Result<()>> {
     let mut rng = Rng::new(0);
     let mut uniform = |len| Tensor::uniform(backend, &[len], DType::F32, -1.0, 1.0, &mut rng);
@@ -95,7 +95,7 @@ pub fn adam<B: Backend>(backend: &B, lens: &[usize]) -> Result<impl FnMut() -> R
     Ok(move || adam.step(&mut params, &grads))
 }
 
-/// The README's example compiles and runs: this crate may depend on all that it names.
+/// Compiles and runs the README's examples as doctests, in this crate because it depends on every crate that they use.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;

@@ -1,4 +1,5 @@
-//! `kiln-cuda-bench` as a user runs it, on the emulated driver: lines of JSON, filters, limits, the report; and run.sh around it.
+//! Tests of `kiln-cuda-bench` as a user runs it, on the emulated driver: JSON lines, filters, limits, the report; and of
+//! run.sh.
 
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +17,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
 
-/// The ids of what `kiln-cuda-bench run` measured, after the line on the device.
+/// The ids of the measurements of `kiln-cuda-bench run`, which follow the line on the device.
 fn ids(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines = text(&output.stdout).lines();
@@ -37,7 +38,7 @@ fn measures_what_was_asked_for_and_reports_it() {
     let _ = std::fs::remove_file(&lines);
     let [lines, results] = [&lines, &results].map(|p| p.to_str().expect("UTF-8"));
 
-    // The two larger layers are beyond the limit, and `f32` is no part of `tf32`.
+    // The two larger layers exceed the limit, and `f32` does not match `tf32`.
     let run = bench(&[
         "run",
         "--quick",
@@ -72,7 +73,7 @@ fn measures_what_was_asked_for_and_reports_it() {
     assert_eq!(row["peer_seconds"]["cublas"], 0.5);
 }
 
-/// Puts a shell script at `path`.
+/// Writes an executable shell script to `path`.
 fn script(path: &Path, text: &str) {
     std::fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("a file");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -83,7 +84,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// run.sh as it lies in a bundle, with this bench, a command that prints its words and conformance tests that fail.
+/// run.sh in a bundle with this bench, a command that prints its arguments, and conformance tests that fail.
 #[test]
 fn a_bundle_says_what_ran_and_what_did_not() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bundle");
@@ -98,7 +99,7 @@ fn a_bundle_says_what_ran_and_what_did_not() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kiln-cuda-bench"), bin.join("kiln-cuda-bench")).expect("a link");
     script(&bin.join("kiln"), "echo $*");
     script(&bin.join("conformance"), "echo cases: $PROPTEST_CASES; exit 3");
-    // A Python without PyTorch, whose message is no plain word.
+    // A Python without PyTorch, whose message has quotes.
     script(&folder.join("python"), r#"echo noise; echo 'no "torch"'; exit 1"#);
     let run = |words: &[&str]| {
         let mut command = Command::new("bash");
@@ -132,7 +133,8 @@ fn a_bundle_says_what_ran_and_what_did_not() {
     assert_eq!(said("conformance.txt"), "cases: 2\n");
     assert!(said("train.txt").starts_with("train mnist-cnn --device cuda --max-steps 3 --out "));
 
-    // The smallest batch is within the limit, each way of training it a measurement, and the record says why there is no peer.
+    // Only the smallest batch is within the limit; both ways of training it are measured, and the record has the reason
+    // why there is no peer.
     let results = json(&out.join("results.json"));
     let rows = results["results"].as_array().expect("results");
     assert_eq!(rows.len(), 1, "{results}");

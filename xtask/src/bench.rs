@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: Kiln beside its peers on the same work, in one table.
+//! `cargo xtask bench`: measures Kiln and its peers on the same work, in one table.
 
 mod framework;
 mod nets;
@@ -34,7 +34,7 @@ the rounds'. A net counts once twenty training steps (or forward passes) from th
 given the same losses. Peers more than 1.3 times slower than the fastest after two rounds sit out. A worker computes
 alone: the others are stopped (SIGSTOP) until their turn. A peer that cannot be found is left out and named.")]
 pub(crate) struct Args {
-    /// Benches whose id contains one of these; all when none is given
+    /// Run only benches whose id contains one of these
     filters: Vec<String>,
     /// Fewer and shorter samples
     #[arg(long)]
@@ -42,16 +42,16 @@ pub(crate) struct Args {
     /// Threads for Kiln and for its peers
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
-    /// The file that the JSON is written to
+    /// File for the JSON
     #[arg(long, value_name = "FILE", default_value = "target/bench/report.json")]
     out: PathBuf,
-    /// A Python with peers, may be given several times [default: that of .venv-peers, then python3]
+    /// A Python with peers; may be given several times [default: that of .venv-peers, then python3]
     #[arg(long, value_name = "FILE")]
     python: Vec<PathBuf>,
     /// Measure Kiln alone
     #[arg(long)]
     no_peers: bool,
-    /// Install what benches/peers/requirements*.txt name into .venv-peers, then stop
+    /// Install the packages of benches/peers/requirements*.txt into .venv-peers, then stop
     #[arg(long)]
     setup_peers: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     let pythons = Pythons::new(&args.python);
     let ids = rows::ids(plan.threads);
-    // What is the name of no row here is an op's.
+    // A filter that matches no row here is for ops.
     let of_ops = |f: &&String| !ids.iter().any(|id| id.contains(f.as_str()));
     let ops: Vec<String> = args.filters.iter().filter(of_ops).cloned().collect();
     let mut report = Report {
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(true)
 }
 
-/// The rows in which everyone takes turns.
+/// Measures the rows in which Kiln and the peers take turns.
 fn in_turns(args: &Args, plan: Plan, workers: &mut Workers) -> Vec<Entry> {
     let wanted = |id: &str| args.filters.is_empty() || args.filters.iter().any(|f| id.contains(f));
     let mut entries = Vec::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: a folder for a machine that has a GPU and no cargo.
+//! `cargo xtask bundle`: makes a folder of programs for a machine with a GPU but without cargo.
 
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, line, root};
@@ -13,7 +13,7 @@ the device layer's and the conformance tests on the real driver, compute-sanitiz
 PyTorch where that is installed, and a training run, and writes JSON; `run.sh --help` has its options. The machine needs no
 Rust, no toolkit and no network.")]
 pub(crate) struct Args {
-    /// The folder to make
+    /// Folder to make
     #[arg(long, value_name = "FOLDER", default_value = "target/bundle")]
     out: PathBuf,
 }
@@ -23,7 +23,7 @@ struct Program {
     name: &'static str,
     /// The arguments of cargo that build it.
     words: &'static [&'static str],
-    /// True if it holds Kiln's kernels. The others are built with what is quickest to compile.
+    /// True if the program has Kiln's kernels. The others are built with stand-ins that compile faster.
     kernels: bool,
 }
 
@@ -68,7 +68,7 @@ const PROGRAMS: [Program; 6] = [
     },
 ];
 
-/// Scripts, by their place in the workspace and in the folder: what run.sh starts, and what that imports.
+/// The scripts, by their paths in the workspace and in the folder: run.sh, the scripts that it starts, and their imports.
 const SCRIPTS: [(&str, &str); 4] = [
     ("benches/cuda/run.sh", "run.sh"),
     ("benches/peers/torch_cuda.py", "peers/torch_cuda.py"),
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(true)
 }
 
-/// Builds with the release profile; the program that was asked for, or `None` when the build failed and said so.
+/// Builds a program with the release profile; returns its path, or `None` if the build failed and printed the reason.
 fn executable(program: &Program) -> Result<Option<PathBuf>, String> {
     let mut command = cargo(program.words.iter().copied());
     command.args(["--release", "--message-format", "json-render-diagnostics"]);
@@ -137,7 +137,7 @@ fn copy(from: &Path, to: &Path) -> Result<u64, String> {
     std::fs::copy(from, to).map_err(|e| format!("cannot copy {} to {}: {e}", from.display(), to.display()))
 }
 
-/// Leaves the symbols out where `strip` is installed; the bytes won.
+/// Removes the symbols of a program if `strip` is installed; returns the number of bytes saved.
 fn stripped(program: &Path) -> u64 {
     let size = || std::fs::metadata(program).map_or(0, |m| m.len());
     let before = size();
@@ -165,7 +165,7 @@ mod tests {
         text.lines().filter_map(import).collect()
     }
 
-    /// The programs of the folder are compiled; of its scripts only this would tell before a GPU does.
+    /// Programs are checked by the compiler; only this test finds a missing script before the bundle runs on a GPU.
     #[test]
     fn every_script_finds_what_it_imports() {
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what a change must pass before it lands.
+//! `cargo xtask ci`: the checks that a change must pass.
 
 use crate::licences;
 use crate::test::{self, Times};

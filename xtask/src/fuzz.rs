@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: targets of kiln-fuzz on the stable compiler, in a process of their own that may die.
+//! `cargo xtask fuzz`: runs targets of kiln-fuzz, built by the stable compiler, in separate processes that may crash.
 
 use crate::workspace::{Outcome, cargo, line, passes, root};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
-/// An input that takes longer does not end.
+/// The time after which an input counts as one that does not end.
 const LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// The number of the first input
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Run this input alone
+    /// Run only the input in this file
     #[arg(long)]
     input: Option<PathBuf>,
     /// Make the input of --input smaller
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Every target, from its first input on.
+    /// Arguments for all targets, from the first input on.
     pub(crate) fn all(seconds: u64) -> Self {
         Args {
             target: Some("all".to_string()),
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(ok)
 }
 
-/// The targets meant by `name`.
+/// The targets for a name, which may be `all`.
 fn names(program: &Path, name: &str) -> Result<Vec<String>, String> {
     if name != "all" {
         return Ok(vec![name.to_string()]);
@@ -94,7 +94,7 @@ fn names(program: &Path, name: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Runs a target to its end; an input that ended it otherwise is kept.
+/// Runs a target until it ends. If it crashes or does not end, the input is kept.
 fn watch(command: &mut Command, name: &str, folder: &Path) -> Outcome {
     let shown = line(command);
     println!("$ {shown}");

@@ -1,11 +1,11 @@
-//! `cargo xtask licences`: every dependency's licence against the list in deny.toml, which `cargo deny` reads too.
+//! `cargo xtask licences`: checks every dependency's licence against the list in deny.toml, which `cargo deny` reads too.
 
 use crate::workspace::{Outcome, cargo, line, root};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use toml::Table;
 
-/// Licences that are allowed, and more of them for some crates.
+/// The allowed licences, with additional ones for some crates.
 struct Allowed {
     all: Vec<String>,
     exceptions: BTreeMap<String, Vec<String>>,
@@ -52,7 +52,7 @@ impl Allowed {
         }
     }
 
-    /// The reason why the package may not be used.
+    /// The reason why a package may not be used; `None` if it may.
     fn refuse(&self, name: &str, licence: Option<&str>) -> Option<String> {
         if self.banned.iter().any(|banned| banned == name) {
             return Some(format!("{name}: banned in deny.toml"));
@@ -70,7 +70,8 @@ impl Allowed {
     }
 }
 
-/// True if an SPDX expression can be met by licences that are allowed; `None` if it is none. A slash is the `OR` of old.
+/// True if an SPDX expression can be satisfied by allowed licences; `None` if it is not an SPDX expression. A slash is an
+/// old form of `OR`.
 fn satisfied(expression: &str, allows: &dyn Fn(&str) -> bool) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -105,7 +106,7 @@ fn one<'w>(words: &'w [&'w str], allows: &dyn Fn(&str) -> bool) -> Parsed<'w> {
             _ => None,
         },
         [")" | "AND" | "OR" | "WITH", ..] | [] => None,
-        // An exception gives more than the licence does.
+        // An exception (`WITH`) only adds permissions to the licence.
         [id, "WITH", _, rest @ ..] | [id, rest @ ..] => Some((allows(id), rest)),
     }
 }

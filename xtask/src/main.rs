@@ -1,6 +1,6 @@
 //! Kiln's own tasks, run as `cargo xtask TASK`.
 //!
-//! Exit codes: 0 when everything asked for is well, 1 when a check or a test failed, 2 when the command line is wrong.
+//! Exit codes: 0 on success, 1 if a check or a test failed, 2 if the command line is wrong.
 
 mod bench;
 mod bundle;
@@ -44,19 +44,19 @@ enum Task {
     Test(test::Args),
     /// Check the workspace's rules: op modules, layering, circles of files, unsafe, file length, lints
     Tidy,
-    /// Measure Kiln and its peers on the same work: one table with ratios, JSON beside it
+    /// Measure Kiln and its peers on the same work: a table with ratios, and JSON
     Bench(bench::Args),
-    /// Make a folder of programs for a machine that has a GPU and no cargo
+    /// Make a folder of programs for a machine with a GPU but without cargo
     Bundle(bundle::Args),
-    /// Get nvcc, if there is none, from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
+    /// If there is no nvcc, install it from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
     Toolkit,
-    /// Run what Kiln reads and runs without trusting it on inputs that a seed decides
+    /// Run fuzz targets: code that reads untrusted files, images and programs, on inputs that depend on a seed
     Fuzz(fuzz::Args),
     /// Run tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
-    /// Scaffold a new op family: a file in every layer
+    /// Make the files of a new op family, one in every layer
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
     Ci(ci::Args),

@@ -1,4 +1,4 @@
-//! `cargo xtask sanitize`: tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri.
+//! `cargo xtask sanitize`: runs tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri.
 
 use crate::workspace::{Outcome, cargo, passes, root};
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Tool {
-    /// AddressSanitizer: accesses outside of an allocation or after its end
+    /// AddressSanitizer: accesses outside of an allocation or after it was freed
     Asan,
-    /// Valgrind's memcheck: the same, and branches on memory that was never written
+    /// Valgrind's memcheck: the same, and branches on uninitialised memory
     Valgrind,
-    /// Miri: all undefined behaviour of Rust, of the code that needs no vector instructions
+    /// Miri: all undefined behaviour of Rust, in code without vector instructions
     Miri,
 }
 
@@ -22,7 +22,7 @@ AddressSanitizer takes 10 minutes on two cores to build, into target/sanitize, a
 slower than the tests alone, so give it filters. The compiler flag that AddressSanitizer needs is an unstable one, which the
 stable compiler takes with RUSTC_BOOTSTRAP=1; it is set for these builds alone.")]
 pub(crate) struct Args {
-    /// The tool
+    /// The tool [default: every tool that is installed]
     tool: Option<Tool>,
     /// Filters of tests
     #[arg(last = true)]
@@ -57,12 +57,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         };
         println!("{:<9}{text}", format!("{tool:?}").to_lowercase());
     }
-    // A tool that was asked for by name has to run.
+    // A tool that was given by name has to run.
     let passed = |result: &Result<bool, String>| result.as_ref().map_or(args.tool.is_none(), |ok| *ok);
     Ok(results.iter().all(|(_, result)| passed(result)))
 }
 
-/// Standard output of a command, if it succeeds.
+/// The standard output of a command; `None` if it fails.
 fn printed(program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stderr(Stdio::null());
@@ -71,12 +71,12 @@ fn printed(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(text)
 }
 
-/// Takes out what cargo set for this toolchain, so that `+nightly` is heard.
+/// Removes the variables that cargo set for this toolchain, so that `+nightly` has an effect.
 fn without_toolchain(command: &mut Command) -> &mut Command {
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO")
 }
 
-/// The target that the compiler builds for. With `--target`, flags for the tests leave build scripts and macros alone.
+/// The host's target triple. With an explicit `--target`, flags for the tests do not apply to build scripts and macros.
 fn triple() -> Result<String, String> {
     let version = printed("rustc", &["-vV"]).unwrap_or_default();
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -85,7 +85,7 @@ fn triple() -> Result<String, String> {
 }
 
 impl Tool {
-    /// The reason why the tool cannot run here.
+    /// The reason why the tool cannot run here; `None` if it can.
     fn missing(self) -> Option<String> {
         match self {
             Tool::Asan => {
@@ -119,7 +119,7 @@ impl Tool {
                     command.args(["test", "--target", &triple]);
                     command.env("RUSTC_BOOTSTRAP", "1");
                     command.env("RUSTFLAGS", "-Zsanitizer=address");
-                    // Memory that a process keeps to its end, such as a pool of threads, is no leak.
+                    // Leak detection is off: memory that a process keeps to its end, such as a thread pool, is no leak.
                     command.env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=1");
                     command.env("CARGO_TARGET_DIR", target.join("asan"));
                 }

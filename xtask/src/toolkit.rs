@@ -1,14 +1,15 @@
-//! `cargo xtask toolkit`: the CUDA compiler on a machine that has none.
+//! `cargo xtask toolkit`: installs the CUDA compiler on a machine that has none.
 
 use crate::workspace::{Outcome, passes, root};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The places to look for nvcc are known to the build of the kernels alone.
+/// The search for nvcc, shared with the build of the kernels.
 #[path = "../../kernels/build/toolkit.rs"]
 pub(crate) mod search;
 
-/// The packages that nvcc needs to compile for a device, all of one release: newer parts beside older ones do not work together.
+/// The packages that nvcc needs to compile for a device, all of one release, because parts of different releases do not work
+/// together.
 const WHEELS: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -19,13 +20,13 @@ const WHEELS: [&str; 5] = [
 
 /// True if the CUDA crates can be built here.
 pub(crate) enum Toolkit {
-    /// nvcc is there.
+    /// nvcc is installed.
     Ready,
-    /// It is not, and cannot be had: why, in one line.
+    /// nvcc is not installed and cannot be installed; the reason in one line.
     Missing(String),
 }
 
-/// Finds nvcc or gets it; prints one line about a download.
+/// Finds nvcc or installs it; prints one line about a download.
 pub(crate) fn ensure() -> Toolkit {
     match obtain(&PYTHONS) {
         Ok(_) => Toolkit::Ready,
@@ -36,7 +37,7 @@ pub(crate) fn ensure() -> Toolkit {
 /// The names of a Python interpreter.
 const PYTHONS: [&str; 2] = ["python3", "python"];
 
-/// An nvcc that compiles here, fetched by one of these Pythons where there is none; or why not, in one line.
+/// An nvcc that works here, installed by one of these Pythons if there is none; or the reason why not, in one line.
 fn obtain(pythons: &[&str]) -> Result<search::Nvcc, String> {
     let kernels = root().join("kernels");
     let nvcc = match search::find(&kernels) {
@@ -49,7 +50,7 @@ fn obtain(pythons: &[&str]) -> Result<search::Nvcc, String> {
     compiles(&nvcc.path).map(|()| nvcc)
 }
 
-/// nvcc calls the system's C++ compiler, which may be missing where a C compiler, all that Rust asks for, is not.
+/// Checks that nvcc compiles. It calls the system's C++ compiler, which may be missing, since Rust needs only a C compiler.
 pub(crate) fn compiles(nvcc: &Path) -> Result<(), String> {
     let mut command = Command::new(nvcc);
     match quiet(command.args(["-std=c++17", "-E", "-x", "cu", "/dev/null", "-o", "/dev/null"])) {
@@ -68,7 +69,7 @@ pub(crate) fn run() -> Outcome {
     Ok(true)
 }
 
-/// Makes the environment `venv`; one that was left half-made is made anew.
+/// Makes the environment `venv`; an incomplete one is made anew.
 fn install(pythons: &[&str], venv: &Path) -> Result<(), String> {
     let python = pythons
         .iter()
@@ -89,7 +90,7 @@ fn install(pythons: &[&str], venv: &Path) -> Result<(), String> {
         "--no-deps",
     ]);
     if !passes(pip.args(WHEELS))? {
-        // What is half there would be found next time.
+        // An incomplete environment would be found next time.
         let _ = std::fs::remove_dir_all(venv);
         return Err("pip could not install nvcc's wheels; is PyPI reachable?".to_string());
     }
@@ -115,7 +116,7 @@ mod tests {
         let venv = std::env::temp_dir().join(format!("kiln-no-venv-{}", std::process::id()));
         let without = |python: &str| install(&["no-such-python", python], &venv).expect_err("nothing to install with");
         one_line(&without("no-such-python-either"), "no Python");
-        // One that is there and does not run is none.
+        // A Python that does not run counts as missing.
         one_line(&without("false"), "no Python");
         assert!(!venv.exists());
         one_line(&compiles(Path::new("false")).expect_err("it compiles nothing"), "C++");

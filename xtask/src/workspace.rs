@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The outcome of a task: `Ok(false)` when a check failed and has said so, `Err` when the task could not run.
+/// The outcome of a task: `Ok(false)` if a check failed and has printed so, `Err` if the task could not run.
 pub(crate) type Outcome = Result<bool, String>;
 
 /// The workspace's root folder.
@@ -22,7 +22,7 @@ pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// A command as one would type it.
+/// A command as it would be typed.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut words = vec![program.file_name().unwrap_or_default().to_string_lossy().into_owned()];
@@ -30,7 +30,7 @@ pub(crate) fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Runs a command with this terminal's output; whether it succeeded.
+/// Runs a command with output to this terminal; true if it succeeds.
 pub(crate) fn passes(command: &mut Command) -> Outcome {
     println!("$ {}", line(command));
     let status = command
@@ -46,7 +46,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Every file under `root` that a rule may speak about, sorted by path.
+/// Every file under `root` that rules may check, sorted by path.
 pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {
     let known = ["rs", "toml", "cu", "cuh", "h", "c", "py", "md"];
     let mut found = Vec::new();
@@ -59,8 +59,8 @@ pub(crate) fn files(root: &Path) -> Result<Vec<File>, String> {
     Ok(found)
 }
 
-/// Every file under `root` by its path from there, sorted, with `/` between folders. Build output, hidden folders and
-/// environments are left out.
+/// The path of every file under `root`, relative to it, sorted, with `/` between folders. Build output, hidden folders and
+/// Python environments are left out.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -81,7 +81,7 @@ pub(crate) fn paths(root: &Path) -> Result<Vec<String>, String> {
 
 fn is_output(root: &Path, folder: &Path) -> bool {
     let hidden = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
-    // Cargo marks its build folders with this file, wherever they lie.
+    // Cargo marks its build folders with this file.
     let marked = folder.join("CACHEDIR.TAG").exists();
     hidden || marked || ["target", "runs"].iter().any(|n| folder == root.join(n))
 }

@@ -1,11 +1,11 @@
-//! Choices drawn from an input.
+//! Choices made from the bytes of an input.
 
 /// The bytes of an input, read one after the other; zeros follow the last.
 #[derive(Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// All of `input`.
+    /// A reader of all bytes of `input`.
     pub fn new(input: &'a [u8]) -> Self {
         Bytes(input)
     }
@@ -24,17 +24,17 @@ impl<'a> Bytes<'a> {
         first
     }
 
-    /// A number below `n`, which is not zero.
+    /// A number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n
     }
 
-    /// One of `values`, which are not empty.
+    /// One of `values`, which must not be empty.
     pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())]
     }
 
-    /// A small number, seldom a very large one.
+    /// A small number, rarely a very large one.
     pub fn size(&mut self) -> usize {
         match self.byte() {
             255 => usize::MAX,
@@ -45,7 +45,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// A small number of either sign, seldom a very large one.
+    /// A small number of either sign, rarely a very large one.
     pub fn signed(&mut self) -> isize {
         match self.byte() {
             255 => isize::MIN,
@@ -54,7 +54,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// A number that an op may stumble over.
+    /// A number that often causes errors in ops, such as NaN or a zero.
     pub fn number(&mut self) -> f64 {
         const NUMBERS: [f64; 14] = [
             0.0,

@@ -1,7 +1,7 @@
 //! Fuzz targets: untrusted files, kernel images and programs of ops, each a function of bytes that may fail but not panic.
 //!
-//! The same [`TARGETS`] are run by the test suite, a few seconds of them, by `cargo xtask fuzz`, as long as one likes, and by
-//! libFuzzer (`libfuzzer/`). An input is a seed with changes ([`mutate`]) that a number decides, so
+//! The same [`TARGETS`] are run by the test suite for a few seconds, by `cargo xtask fuzz` for any time, and by libFuzzer
+//! (`libfuzzer/`). The test suite and `cargo xtask fuzz` change seeds ([`mutate`]) in a way that depends on a number alone, so
 //! every run can be repeated.
 
 mod bytes;

@@ -1,4 +1,4 @@
-//! Runs one target: what `cargo xtask fuzz` calls.
+//! The program that `cargo xtask fuzz` calls, which runs one target.
 
 use clap::Parser;
 use kiln_fuzz::search::{fails, minimise, search};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Runs a fuzz target over inputs that a seed decides. An input that makes it panic is written, as small as it can be made, and
-/// named.
+/// Runs a fuzz target over inputs that depend on a seed alone. An input that makes the target panic is minimised and
+/// written to a file.
 #[derive(Parser)]
 struct Args {
-    /// The target; without one all are listed
+    /// The target's name [default: list all targets]
     target: Option<String>,
-    /// Seconds
+    /// Seconds to run
     #[arg(long, default_value_t = 60)]
     time: u64,
-    /// The first input's number
+    /// Number of the first input
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Run this input alone
+    /// Run only the input in this file
     #[arg(long)]
     input: Option<PathBuf>,
     /// Make the input of --input smaller
     #[arg(long, requires = "input")]
     minimise: bool,
-    /// Where inputs are written
+    /// Folder for failing inputs
     #[arg(long, default_value = "target/fuzz")]
     out: PathBuf,
 }
@@ -66,7 +66,7 @@ fn run(args: &Args, target: &Target) -> Result<bool, String> {
         return Ok(false);
     }
     std::fs::create_dir_all(&args.out).map_err(|e| format!("cannot make {}: {e}", args.out.display()))?;
-    // The input that runs now: what is left of a process that was killed or does not end.
+    // The file of the input that runs now, which remains if the process is killed or does not end.
     let current = args.out.join(format!("{}.current", target.name));
     let (start, time) = (Instant::now(), Duration::from_secs(args.time));
     let mut last = args.seed;
@@ -113,12 +113,12 @@ fn keep(args: &Args, target: &Target, input: &[u8]) -> Result<(), String> {
         path.display()
     );
     println!("again: cargo xtask fuzz {} --input {}", target.name, path.display());
-    // Once more, to say what it is.
+    // The target runs once more, to print its panic message.
     fails(target, &small);
     Ok(())
 }
 
-/// A name that no file has yet.
+/// A path in `folder` at which no file exists.
 fn free(folder: &Path, name: &str) -> PathBuf {
     let of = |i: u32| folder.join(format!("{name}-{i}.fail"));
     (0..).map(of).find(|path| !path.exists()).unwrap_or_else(|| of(0))

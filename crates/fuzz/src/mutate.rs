@@ -1,11 +1,11 @@
-//! Changes to inputs, decided by a number alone.
+//! Changes of inputs, which depend on a number alone.
 
-/// A small generator of numbers (splitmix64): good enough to choose changes, and the same everywhere.
+/// A small generator of random numbers (splitmix64), the same on every platform.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
@@ -19,16 +19,16 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 when that is 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n.max(1) as u64) as usize
     }
 }
 
-/// The longest input that changes make.
+/// The length in bytes to which changed inputs are cut.
 const LONGEST: usize = 1 << 16;
 
-/// The input of a number: one of `seeds` with a few changes, or bytes out of nothing.
+/// The input with this number: one of `seeds` with a few changes, or random bytes.
 pub fn input(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
     let mut random = Random::new(number);
     if seeds.is_empty() || random.below(16) == 0 {
@@ -44,7 +44,7 @@ pub fn input(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
     input
 }
 
-/// Numbers that lie about a size.
+/// Numbers to be written over sizes.
 const LIES: [u64; 10] = [
     0,
     1,
@@ -72,7 +72,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             drop(input.splice(at..at, again));
         }
         5 => {
-            // A number in the width and order of bytes that formats have.
+            // A wrong number, in a width and byte order that formats use.
             let lie = LIES[random.below(LIES.len())];
             let width = [1, 2, 4, 8][random.below(4)];
             let mut bytes = lie.to_le_bytes()[..width].to_vec();
@@ -92,7 +92,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Another number in the place of the next one in the text.
+/// Replaces the next decimal number in a text.
 fn digits(input: &mut Vec<u8>, at: usize, random: &mut Random) {
     let Some(from) = input[at..].iter().position(u8::is_ascii_digit).map(|i| at + i) else {
         return;

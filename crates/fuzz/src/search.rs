@@ -1,4 +1,4 @@
-//! Runs of a target over many inputs, and the smallest input that still fails.
+//! Runs of a target over many inputs, and minimisation of a failing input.
 
 use crate::{Target, mutate};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,8 @@ pub fn fails(target: &Target, input: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).is_err()
 }
 
-/// Runs the target on its seeds and then on the inputs of the numbers, while `go_on` says so of the next one; the first that fails.
+/// Runs the target on its seeds and then on the inputs with these numbers, as long as `go_on` is true for the next one; returns
+/// the first input that fails.
 pub fn search(
     target: &Target,
     numbers: impl Iterator<Item = u64>,

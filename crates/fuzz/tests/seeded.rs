@@ -1,10 +1,10 @@
-//! Every target on its seeds, on what once failed, and on inputs that are always the same.
+//! Runs every target on its seeds, on inputs that failed before, and on changed inputs that are the same in every run.
 
 use kiln_fuzz::search::{fails, search};
 use kiln_fuzz::{TARGETS, target};
 use std::path::Path;
 
-/// Changed inputs of each target: a few seconds of all.
+/// Changed inputs for each target; all together take a few seconds.
 const INPUTS: u64 = 400;
 
 fn holds(name: &str) {
@@ -42,7 +42,7 @@ holds! {
     fatbin: "fatbin",
 }
 
-/// `corpus/TARGET` holds inputs that failed before what they met was mended.
+/// `corpus/TARGET` holds inputs that failed before a bug was fixed.
 #[test]
 fn what_once_failed_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");

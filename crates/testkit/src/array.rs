@@ -1,4 +1,4 @@
-//! A plain f64 array for oracles: obvious rather than fast.
+//! A plain f64 array for oracles, simple rather than fast.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Array {
         Array::new(shape, data)
     }
 
-    /// Zeros.
+    /// An array of zeros.
     pub fn zeros(shape: &[usize]) -> Self {
         Array::new(shape, vec![0.0; shape.iter().product()])
     }
@@ -47,7 +47,7 @@ impl Array {
         &mut self.data[offset]
     }
 
-    /// The element that NumPy's broadcasting reads at `index` of a larger shape.
+    /// The element that NumPy's broadcasting to a larger shape has at `index`.
     pub fn broadcast_at(&self, index: &[usize]) -> f64 {
         let lead = index.len() - self.shape.len();
         let own: Vec<usize> = self
@@ -59,7 +59,7 @@ impl Array {
         self.at(&own)
     }
 
-    /// `f` of every element.
+    /// The array of `f` of every element.
     pub fn map(&self, f: impl Fn(f64) -> f64) -> Self {
         Array::new(&self.shape, self.data.iter().map(|&x| f(x)).collect())
     }
@@ -79,7 +79,7 @@ impl Array {
     }
 }
 
-/// NumPy's broadcast of two shapes that the caller knows to broadcast.
+/// The shape that two shapes broadcast to (NumPy), which the caller knows to exist.
 pub fn broadcast_shape(a: &[usize], b: &[usize]) -> Vec<usize> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);

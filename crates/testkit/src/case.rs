@@ -6,7 +6,7 @@ use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 use std::fmt::Debug;
 
-/// Which proofs apply to an op.
+/// The proofs that apply to an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// Values only: an op without a gradient.
@@ -28,22 +28,22 @@ pub trait Case: Debug {
     /// What the op returns; a valid case has none.
     fn call<B: Backend>(&self, backend: &B, inputs: &[Tensor<B>]) -> Result<Tensor<B>>;
 
-    /// The same in f64, written as the formula reads.
+    /// The same result in f64, computed as the formula is written.
     fn oracle(&self, inputs: &[Array]) -> Array;
 
-    /// Which proofs apply.
+    /// The proofs that apply.
     fn proof(&self) -> Proof {
         Proof::SecondGradient
     }
 
-    /// The error that rounding may leave in a result, which is `want` where nothing is rounded: one rounding of the result,
-    /// unless the case says otherwise.
+    /// The rounding error that a result may have, where `want` is the exact result: by default one rounding of the result.
     fn rounding(&self, _inputs: &[Array], want: &Array) -> Rounding {
         Rounding::relative(1.0, want)
     }
 
-    /// The size of the terms of a gradient, seeds of at most 1.5 included, where they cancel inside of a slope: 1 − y² of
-    /// tanh is made of ones, however small it is. Terms that cancel between several outputs are measured.
+    /// The magnitude of the terms of a gradient, seeds of at most 1.5 included, if they cancel within one derivative: the
+    /// terms of tanh's 1 − y² are about 1, however small the difference is. Terms that cancel between several outputs are
+    /// measured.
     fn slope_terms(&self, _inputs: &[Array]) -> f64 {
         0.0
     }

@@ -1,9 +1,9 @@
-//! Closeness: bounds that follow from how often a result is rounded, and messages that show the place.
+//! Comparison of results, with bounds derived from the number of roundings.
 
 use crate::Array;
 use kiln_core::DType;
 
-/// Half of the distance from 1 to the next number of a dtype: one rounding moves a number by at most this much of it.
+/// The unit roundoff of a dtype, half of the distance from 1 to the next number: the largest relative error of one rounding.
 pub(crate) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::BF16 => 2f64.powi(-8),
@@ -13,7 +13,7 @@ pub(crate) fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// The smallest number of a dtype that has all its digits. Below it a rounding moves a number by as much as it moves this one.
+/// The smallest normal number of a dtype. Below it the absolute error of a rounding is at most that of this number.
 pub(crate) fn smallest_normal(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2f64.powi(-14),
@@ -22,28 +22,28 @@ pub(crate) fn smallest_normal(dtype: DType) -> f64 {
     }
 }
 
-/// The error that rounding may leave in a result: `steps` roundings in a row, each at most half of a unit in the last place
-/// of `magnitude`, which is the sum of the magnitudes of the terms that the result is made of (Higham, Accuracy and
-/// Stability of Numerical Algorithms, section 3.1: k roundings in a row are off by at most k·u/(1 − k·u), in any order).
+/// The rounding error that a result may have: `steps` roundings in a row, each at most half of a unit in the last place
+/// of `magnitude`, the sum of the magnitudes of the terms of the result (Higham, Accuracy and Stability of Numerical
+/// Algorithms, section 3.1: the relative error of k roundings in a row, in any order, is at most k·u/(1 − k·u)).
 #[derive(Clone, Debug)]
 pub struct Rounding {
-    /// Roundings in a row in the dtype of the arithmetic: f64 for f64, f32 for all others. 0 is exact.
+    /// Roundings in a row in the dtype of the arithmetic: f64 for f64, f32 for all others. 0 for exact results.
     pub steps: f64,
-    /// Roundings of intermediate results to the tensor's dtype, beside the one of the result itself.
+    /// Roundings of intermediate results to the tensor's dtype, in addition to that of the result.
     pub stored: f64,
-    /// As `steps`, of the oracle: as many, unless it is less careful than the arithmetic.
+    /// As `steps`, for the oracle: by default the same number; more if the oracle is less accurate than the arithmetic.
     pub oracle: f64,
-    /// For each result the sum of the magnitudes of its terms.
+    /// The sum of the magnitudes of the terms of each result.
     pub magnitude: Array,
 }
 
 impl Rounding {
-    /// Results that are moved, counted or picked, so that nothing is rounded.
+    /// No rounding, for results that are moved, counted or picked.
     pub fn exact(want: &Array) -> Self {
         Rounding::relative(0.0, want)
     }
 
-    /// `steps` roundings of the result itself, without terms that cancel.
+    /// `steps` roundings relative to the result, for results without terms that cancel.
     pub fn relative(steps: f64, want: &Array) -> Self {
         Rounding::terms(steps, want.map(f64::abs))
     }
@@ -58,19 +58,20 @@ impl Rounding {
         }
     }
 
-    /// The same with intermediate results that are rounded to the tensor's dtype.
+    /// The same with this number of roundings of intermediate results to the tensor's dtype.
     #[must_use]
     pub fn stored(self, stored: f64) -> Self {
         Rounding { stored, ..self }
     }
 
-    /// The same with an oracle, and arithmetic in f64, that round so often instead.
+    /// The same with this number of roundings in a row for the oracle, and for arithmetic in f64 if it is larger than `steps`.
     #[must_use]
     pub fn oracle(self, oracle: f64) -> Self {
         Rounding { oracle, ..self }
     }
 
-    /// The distance from `want` that each result in `dtype` may have: its own error and that of the oracle, which is made of f64.
+    /// The largest error of each result in `dtype`, relative to an oracle's `want`: its own and that of the oracle, which
+    /// computes in f64.
     pub fn bounds(&self, dtype: DType, want: &[f64]) -> Vec<f64> {
         let arithmetic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let steps = if dtype == DType::F64 {
@@ -86,7 +87,7 @@ impl Rounding {
                 return 0.0;
             }
             let sums = wide * magnitude.max(least);
-            // To one number from the next, what is rounded to the dtype may have been off already.
+            // The value that is rounded to the dtype may already have the error `sums`.
             let end = narrow * (want.abs() + sums).max(smallest_normal(dtype));
             let between = self.stored * unit(dtype) * magnitude.max(smallest_normal(dtype));
             sums + end + between
@@ -95,13 +96,13 @@ impl Rounding {
     }
 }
 
-/// True when `got` is within `bound` of `want`; NaN equals NaN and infinities equal themselves alone.
+/// True if `got` is within `bound` of `want`. NaN is accepted for NaN, and an infinity only for itself.
 pub fn accepts(got: f64, want: f64, bound: f64) -> bool {
     let near = want.is_finite() && (got - want).abs() <= bound;
     got == want || (got.is_nan() && want.is_nan()) || near
 }
 
-/// Compares element by element, each within its own bound.
+/// Asserts that every element is within its own bound of the expected one.
 ///
 /// # Panics
 /// Naming the first difference and `what`.

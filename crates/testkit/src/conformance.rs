@@ -1,4 +1,4 @@
-//! Two backends on one case: the same values and the same gradients.
+//! Comparison of two backends on one case, in values and gradients.
 
 use crate::compare::unit;
 use crate::gradcheck::{leaves, weighted_gradients};
@@ -7,18 +7,18 @@ use crate::{Array, Case, Proof, assert_close};
 use kiln_core::philox::Key;
 use kiln_core::{Backend, DType, Result};
 
-/// Draws of random signs by which the terms of a gradient are measured.
+/// The number of draws of random signs by which the terms of a gradient are measured.
 const DRAWS: u32 = 4;
 
-/// Runs `case` in f32 on `reference` and on `backend` and compares values, and gradients where the op has them. A gradient of a
-/// thousand elements is compared in full, which differences of the oracle would take a day for.
+/// Runs `case` in f32 on `reference` and on `backend` and compares values, and gradients if the op has them. All elements of a
+/// large gradient are compared, for which differences of the oracle would take too long.
 ///
-/// Values are within the case's bound on either side. A gradient is a sum over results of `w·∂y/∂x`, and its rounding is relative
-/// to the magnitudes of these terms, however they cancel. With random signs for the seeds `w` the mean square of the sum is the
-/// sum of the squares of the terms, and the sum of their magnitudes is at most √n times its root.
+/// Values are within the case's bound on either side. A gradient is a sum over results of `w·∂y/∂x`, and its rounding is
+/// relative to the magnitudes of these terms, however they cancel. With random signs for the seeds `w` the mean square of
+/// the sum is the sum of the squares of the terms, and the sum of their magnitudes is at most √n times its root.
 ///
 /// # Panics
-/// When they differ, or either returns an error.
+/// When the results differ, or either backend returns an error.
 pub fn conformance<A: Backend, B: Backend>(reference: &A, backend: &B, case: &impl Case) {
     let name = backend.name();
     let run = || -> Result<()> {
@@ -58,7 +58,7 @@ fn gradients<B: Backend>(backend: &B, case: &impl Case, inputs: &[Array], w: &[f
     found.iter().map(|g| g.to_f64()).collect()
 }
 
-/// For each input the largest sum of the magnitudes of the terms of one element's gradient, about.
+/// For each input, about the largest sum of the magnitudes of the terms of one element's gradient.
 fn terms<B: Backend>(backend: &B, case: &impl Case, inputs: &[Array], w: &[f64]) -> Result<Vec<f64>> {
     let mut squares: Vec<Vec<f64>> = inputs.iter().map(|x| vec![0.0; x.size()]).collect();
     for draw in 0..DRAWS {

@@ -1,5 +1,5 @@
-//! Ops against the values and gradients that PyTorch gave: losses, norms and reductions (`golden/losses.py`), and what all
-//! kinds of ops give where their formulas end (`golden/edges.py`).
+//! Ops compared with values and gradients of PyTorch: losses, norms and reductions (`golden/losses.py`), and ops of all
+//! kinds at the edges of their domains (`golden/edges.py`).
 
 mod edges;
 mod losses;
@@ -13,17 +13,17 @@ use kiln_nn::{Tensor, grad};
 use serde_json::Value;
 use values::{numbers, shape, tensor};
 
-/// PyTorch's values and gradients in every one of f64 and f32 that the backend has, within what rounding leaves.
+/// Compares values and gradients with PyTorch's, in those of f64 and f32 that the backend has, within rounding error.
 ///
 /// # Panics
-/// Naming the case, where a number is off or an op returns an error.
+/// With the case, when a number differs or an op returns an error.
 pub fn pytorch<B: Backend>(backend: &B) {
     all(backend, include_str!("../golden/losses.json"), 80, losses::call);
 }
 
-/// As [`pytorch`], at NaN, infinities, zeros, ties and bounds, of nothing, and past the end of an image; with gradients of
-/// gradients where they have them. Where PyTorch's are NaN no question is asked: its formulas give it where a product of 0
-/// and ∞ could have been left out.
+/// As [`pytorch`], at NaN, infinities, zeros, ties and bounds, for empty tensors, and beyond the edge of an image; with
+/// gradients of gradients where the file has them. Gradients that are NaN in PyTorch are not compared, because its
+/// formulas give NaN where a product of 0 and ∞ could have been avoided.
 ///
 /// # Panics
 /// As [`pytorch`].
@@ -31,7 +31,7 @@ pub fn edges<B: Backend>(backend: &B) {
     all(backend, include_str!("../golden/edges.json"), 250, edges::call);
 }
 
-/// The call of a case on its inputs.
+/// A function that calls the op of a case on its inputs.
 type Call<B> = fn(&B, &Value, &[Tensor<B>]) -> Result<Tensor<B>>;
 
 fn all<B: Backend>(backend: &B, cases: &str, least: usize, call: Call<B>) {
@@ -53,11 +53,12 @@ fn all<B: Backend>(backend: &B, cases: &str, least: usize, call: Call<B>) {
     }
 }
 
-/// The rounding that an op's numbers admit: so many in a row, of a number itself or of the largest that it is made of.
+/// The rounding error that the results of an op may have: `steps` roundings in a row, relative to the result or to the largest
+/// number that it is computed from.
 struct Admitted {
     dtype: DType,
     steps: f64,
-    /// Each number is made of one of each input, and nothing cancels.
+    /// True if each result depends on one element of each input, and nothing cancels.
     single: bool,
     /// The largest of the inputs and the results.
     largest: f64,
@@ -71,15 +72,15 @@ impl Admitted {
         let row = Unary::ALL.iter().map(|f| f.function()).find(|row| row.name == name);
         let moved = ["maximum", "minimum", "max", "min", "top_k", "gather", "pad", "max_pool"];
         let (steps, single) = match (row, name) {
-            // A unit in the last place is two roundings; the input and the parameters are rounded.
+            // A unit in the last place counts as two roundings; the input and the parameters are rounded too.
             (Some(row), _) => (2.0 * row.ulps + 3.0, true),
             (None, "div" | "pow") => (6.0, true),
             (None, name) if moved.contains(&name) => (1.0, true),
-            // Sums, some of them inside of another, and a dozen functions.
+            // Sums, some of them nested, and a dozen functions.
             _ => (2.0 * inputs.len() as f64 + 12.0, false),
         };
         let results = numbers(&case["output"]["data"]);
-        // Slopes divide by a probability and by its complement, which has fewer digits.
+        // The derivative is divided by a probability and by its complement, which has fewer correct digits.
         let given = inputs.iter().filter(|_| name == "bce_loss");
         let over: Vec<f64> = given.map(|x| 1.0 / (x * (1.0 - x)).abs()).collect();
         Admitted {
@@ -90,20 +91,20 @@ impl Admitted {
         }
     }
 
-    /// The file has twelve digits.
+    /// The unit roundoff of the dtype, plus the error of the files, which have twelve digits.
     fn unit(&self) -> f64 {
         unit(self.dtype) + 5e-13
     }
 
     fn values(&self, want: &[f64]) -> Vec<f64> {
-        // PyTorch's tails cancel in f64.
+        // Some of PyTorch's formulas lose digits by cancellation in f64.
         let own = unit(DType::F64) * self.largest;
         let size = |w: &f64| if self.single { w.abs() } else { self.largest };
         want.iter().map(|w| self.steps * self.unit() * size(w) + own).collect()
     }
 
-    /// Gradients, as [`Slopes::bounds`](crate::slopes::Slopes::bounds) has them, of as many results as there are seeds: 1, 2,
-    /// 3, … of them, each of which may cancel with others.
+    /// The bounds of gradients, as in [`Slopes::bounds`](crate::slopes::Slopes::bounds). The gradient is a sum over
+    /// `seeds` results with the weights 1, 2, 3, …, whose terms may cancel.
     fn gradients(&self, seeds: usize, want: &[f64]) -> Vec<f64> {
         let roundings = 4.0 * (self.steps + 2.0) + seeds as f64;
         let all = largest(want).max(self.largest) * seeds as f64;
@@ -112,7 +113,7 @@ impl Admitted {
     }
 }
 
-/// The largest that is finite, and 1 at least: the size of what formulas add themselves.
+/// The largest finite magnitude, but at least 1, the magnitude of constants in formulas.
 fn largest<'a>(numbers: impl IntoIterator<Item = &'a f64>) -> f64 {
     let finite = numbers.into_iter().filter(|v| v.is_finite());
     finite.fold(1.0, |m, v| m.max(v.abs()))

@@ -1,4 +1,4 @@
-//! Analytic gradients against central differences, in f64.
+//! Analytic gradients compared with central differences, in f64 and f32.
 
 use crate::compare::unit;
 use crate::slopes::{by_oracle, slopes, weights};
@@ -13,7 +13,7 @@ pub(crate) fn leaves<B: Backend>(backend: &B, inputs: &[Array], dtype: DType) ->
         .collect()
 }
 
-/// The gradients of `Σ w·f(inputs)`, zeros where none flows.
+/// The gradients of `Σ w·f(inputs)` with fixed weights; zeros for inputs that have none.
 pub(crate) fn gradients<B: Backend, C: Case>(
     backend: &B,
     case: &C,
@@ -24,7 +24,7 @@ pub(crate) fn gradients<B: Backend, C: Case>(
     seeded(backend, inputs, &y, &weights(y.size(), 1), create_graph)
 }
 
-/// As [`gradients`], with other weights.
+/// As [`gradients`], with given weights.
 pub(crate) fn weighted_gradients<B: Backend, C: Case>(
     backend: &B,
     case: &C,
@@ -60,10 +60,10 @@ fn seeded<B: Backend>(
         .collect()
 }
 
-/// First gradients against central differences of the op itself.
+/// Compares first gradients in f64 with central differences of the op itself.
 ///
 /// # Panics
-/// When a gradient is off, or the op returns an error.
+/// When a gradient is beyond its bound, or the op returns an error.
 pub fn gradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
     let run = || -> Result<()> {
         let inputs = case.inputs();
@@ -86,7 +86,7 @@ pub fn gradcheck<B: Backend, C: Case>(backend: &B, case: &C) {
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-/// First gradients in f32 against central differences of the oracle: what proves a backend that has no f64.
+/// Compares first gradients in f32 with central differences of the oracle, which also works for a backend without f64.
 ///
 /// # Panics
 /// As [`gradcheck`].
@@ -103,7 +103,7 @@ pub fn gradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-/// The gradients of `Σ v·g`, where g are the first gradients and v fixed weights; and the largest of the first.
+/// The gradients of `Σ v·g`, where g are the first gradients and v fixed weights; and the largest magnitude of g.
 fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<(Vec<Vec<f64>>, f64)> {
     let xs = leaves(backend, inputs, dtype)?;
     let first = gradients(backend, case, &xs, true)?;
@@ -125,19 +125,21 @@ fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: D
     Ok((second, largest))
 }
 
-/// Gradients of gradients in f32 against second differences of the oracle: what proves a backend that has no f64. The
-/// first gradients weighed by v are the slope of `L = Σ w·f` along v, so their own gradient is the difference of four
-/// values of L.
+/// Compares gradients of gradients in f32 with second differences of the oracle, which also works for a backend without f64.
+/// The sum of the first gradients weighted by v is the derivative of `L = Σ w·f` along v, so its gradient is approximated by a
+/// difference of four values of L.
 ///
-/// The bound has three parts. Truncation falls with the square of the step, so the difference at half of it is off by a
-/// third of what the two are apart. Rounding of the four values is divided by the steps. Of the gradient itself, eight values
-/// of the forward pass with their roundings enter a product of two slopes, and it adds up a product for each result and each
-/// element that v weighs; all relative to the largest of first and second slopes, whose terms meet in the sum over v.
+/// The bound has three parts. The truncation error falls with the square of the step, so at half the step it is a third
+/// of the difference between the two approximations. The rounding error of the four values is divided by the steps. The
+/// rounding error of the gradient itself: eight values of the forward pass with their roundings enter a product of two
+/// derivatives, and such products are added for each result and each element that v weights; it is relative to the
+/// largest of the first and second derivatives, whose terms are both in the sum over v.
 ///
 /// # Panics
 /// As [`gradcheck`].
 pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
-    /// f64's unit is divided by its square, and the fourth slope multiplied: 1e-9 and 6e-8.
+    /// The step. f64's unit roundoff is divided by its square and the fourth derivative multiplied by it: errors of 1e-9
+    /// and 6e-8.
     const STEP: f64 = 1.0 / (1 << 12) as f64;
     let run = || -> Result<()> {
         let inputs = case.inputs();
@@ -158,7 +160,7 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
             };
             pairs.map(each).collect()
         };
-        // Steps of both sizes must agree: between them they see a kink of the function, where it has no second derivative.
+        // Approximations with both steps must agree; if not, the function has a kink nearby, and the element is skipped.
         let steps = [STEP, STEP / 2.0];
         let mut ends = steps.map(|step| [moved(step), moved(-step)]);
         let (found, first) = second(backend, case, &inputs, DType::F32)?;
@@ -168,7 +170,7 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
             let (mut smooth, mut want, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
             let mut largest: f64 = 0.0;
             for (j, got) in got.iter().enumerate() {
-                // The difference, the magnitudes of its terms, and its rounding.
+                // The difference quotient, the sum of the magnitudes of its terms, and its rounding error.
                 let mut at = |n: usize| {
                     let h = steps[n] * inputs[i].data[j].abs().max(1.0);
                     let [above, below] = [0, 1].map(|end| {
@@ -211,8 +213,8 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
     run().unwrap_or_else(|e| panic!("{case:?}: {e}"));
 }
 
-/// Gradients of gradients against central differences of the first gradients, which are off by their own rounding: see
-/// [`gradgradcheck_by_oracle`].
+/// Compares gradients of gradients in f64 with central differences of the first gradients, whose rounding error is part of the
+/// bound; see [`gradgradcheck_by_oracle`].
 ///
 /// # Panics
 /// As [`gradcheck`].

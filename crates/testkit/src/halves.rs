@@ -3,7 +3,7 @@
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
 
-/// Ops of a `[6, 10]` tensor; each is one rounding away from the same op in f32.
+/// Ops of a `[6, 10]` tensor; each differs from the same op in f32 by one rounding.
 fn ops<B: Backend>(x: &Tensor<B>) -> Result<Vec<(&'static str, Tensor<B>)>> {
     let labels = Indices::from_slice(x.backend(), &[3i32, 0, 9, -100, 5, 5], &[6])?;
     let options = CrossEntropyOptions {
@@ -32,11 +32,11 @@ fn ops<B: Backend>(x: &Tensor<B>) -> Result<Vec<(&'static str, Tensor<B>)>> {
     ])
 }
 
-/// Values in bf16 and f16 are those of the same op in f32, of the same inputs, rounded once: within half of a unit in the
-/// last place and the 1e-5 that two orders of adding f32 may differ by.
+/// Values in bf16 and f16 are those of the same op in f32, for the same inputs, rounded once: within half of a unit in the
+/// last place and the 1e-5 by which sums of f32 in two orders may differ.
 ///
 /// # Panics
-/// Naming op and dtype, where a number is further off or an op returns an error.
+/// With op and dtype, when a number differs by more or an op returns an error.
 pub fn rounded_once<B: Backend>(backend: &B) {
     rounded(backend).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -57,8 +57,8 @@ fn rounded<B: Backend>(backend: &B) -> Result<()> {
     Ok(())
 }
 
-/// Gradients in bf16 and f16 have the dtype of their input, and lie within 0.02 + 2 % of those in f32: each is rounded at
-/// every op on its way.
+/// Gradients in bf16 and f16 have the dtype of their input, and are within 0.02 + 2 % of those in f32, because they are rounded
+/// after every op of the backward pass.
 ///
 /// # Panics
 /// As [`rounded_once`].
@@ -89,8 +89,8 @@ fn slopes<B: Backend>(backend: &B) -> Result<()> {
     Ok(())
 }
 
-/// Losses are computed in f32: what a mean adds up may pass the largest half, and what its gradient is divided by may take
-/// it below the smallest, as long as a loss scale brings it back.
+/// Losses are computed in f32: the sum in a mean may exceed the largest number of half precision, and gradients divided by the
+/// number of rows may be below the smallest one before a loss scale is applied.
 ///
 /// # Panics
 /// As [`rounded_once`].
@@ -109,13 +109,13 @@ fn ends<B: Backend>(backend: &B) -> Result<()> {
             let scaled = loss.to_dtype(DType::F32)?.mul_scalar(32768.0)?;
             scaled.backward()?.remove(x).map_or(Ok(Vec::new()), |g| g.to_f64())
         };
-        // e⁻¹⁸ is 1.5e-8, a quarter of the smallest half.
+        // e⁻¹⁸ is 1.5e-8, a quarter of the smallest f16.
         let x = Tensor::from_f64(backend, &[18.0, 0.0, 0.0, 0.0], &[1, 4], dtype)?.requires_grad();
         let g = slope(&x, &x.cross_entropy(&Indices::from_slice(backend, &[0], &[1])?)?)?;
-        // What is left of 1 is less than the rounding of a share in f32.
+        // The difference of the label's share from 1 is less than the rounding of a share in f32.
         assert!(g[0].abs() <= 32768.0 * 2f64.powi(-24), "{dtype} label: {}", g[0]);
         g[1..].iter().for_each(|&g| near("share", g, 32768.0 * (-18f64).exp()));
-        // 2048 losses of 40 add up to more than the largest half, and so do 2048 weights of 64.
+        // 2048 losses of 40 add up to more than the largest f16, and so do 2048 weights of 64.
         let rows = Tensor::from_f64(backend, &[-40.0, 0.0].repeat(ROWS), &[ROWS, 2], dtype)?.requires_grad();
         let labels = Indices::from_slice(backend, &[0; ROWS], &[ROWS])?;
         let weight = Tensor::from_f64(backend, &[64.0, 1.0], &[2], dtype)?;

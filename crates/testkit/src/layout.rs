@@ -1,17 +1,17 @@
-//! Layout does not change the answer: a case again on inputs that were permuted, sliced and broadcast.
+//! Results do not depend on how inputs were made: a case is run on inputs that were permuted, sliced and broadcast.
 
 use crate::array::{Array, unravel};
 use crate::{Case, assert_close};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Tensor, no_grad};
 
-/// Runs `case` in f32 on inputs that hold the same values by way of other layouts, and compares.
+/// Runs `case` in f32 on inputs with the same values that were permuted, sliced or expanded, and compares the results.
 ///
 /// # Panics
-/// When an answer changes, or the op returns an error.
+/// When a result changes, or the op returns an error.
 pub fn layouts<B: Backend>(backend: &B, case: &impl Case) {
     let inputs = case.inputs();
-    // The first entry along the leading axis, repeated: what expanding it must give.
+    // The first entry along the leading axis, repeated: the values of the expanded inputs.
     let repeated: Vec<Array> = inputs
         .iter()
         .map(|x| Array::from_fn(&x.shape, |i| x.at(&first_entry(i))))
@@ -19,7 +19,7 @@ pub fn layouts<B: Backend>(backend: &B, case: &impl Case) {
     let answer = |tensors: Result<Vec<Tensor<B>>>| no_grad(|| case.call(backend, &tensors?)?.to_f64());
     let plain = |arrays: &[Array]| arrays.iter().map(|x| upload(backend, x)).collect::<Result<Vec<_>>>();
     let run = || -> Result<()> {
-        // Nothing but the order of arithmetic could differ: each answer is within its rounding of the exact one.
+        // Only the order of the arithmetic can differ: each result is within its rounding error of the exact one.
         let twice = |arrays: &[Array], want: &[f64]| -> Vec<f64> {
             let rounding = case.rounding(arrays, &case.oracle(arrays));
             let bounds = rounding.bounds(DType::F32, want);
@@ -51,7 +51,7 @@ fn first_entry(index: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// Stored with its axes reversed.
+/// `x`, uploaded with its axes reversed and permuted back.
 fn permuted<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
     let back: Vec<usize> = x.shape.iter().rev().copied().collect();
     let stored = Array::from_fn(&back, |i| x.at(&i.iter().rev().copied().collect::<Vec<_>>()));
@@ -59,7 +59,7 @@ fn permuted<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
     upload(backend, &stored)?.permute(&axes)
 }
 
-/// Stored backwards in every other entry, with NaN between.
+/// `x`, uploaded backwards in every other entry of a tensor of NaN and sliced out.
 fn sliced<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
     let wide: Vec<usize> = x.shape.iter().map(|d| 2 * d + 1).collect();
     let mut stored = Array::new(&wide, vec![f64::NAN; wide.iter().product()]);
@@ -75,7 +75,7 @@ fn sliced<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
     Ok(t)
 }
 
-/// The first entry along the leading axis, expanded.
+/// The first entry of `x` along the leading axis, expanded.
 fn expanded<B: Backend>(backend: &B, x: &Array) -> Result<Tensor<B>> {
     let t = upload(backend, x)?;
     match x.shape.first() {

@@ -1,8 +1,8 @@
-//! Calls of a backend's ops with buffers and parameters that do not fit each other: each has to be an error, never a panic,
-//! an access beside a buffer or a wrong result.
+//! Calls of a backend's ops with buffers and parameters that do not fit each other: each must be an error, never a panic,
+//! an access outside of a buffer or a wrong result.
 //!
-//! [`calls`] has a right call of every op; [`refuses_misfits`] makes each of its buffers one element short, one long, empty and of
-//! every other dtype, and tells a lie in each word of its parameters.
+//! [`calls`] returns a valid call of every op; [`refuses_misfits`] makes each of its buffers one element too short, one
+//! too long, empty, and of every other dtype, and changes each word of its parameters.
 
 mod call;
 mod calls;
@@ -15,7 +15,7 @@ use kiln_core::ops::Op;
 use kiln_core::{Backend, DType, Error};
 use std::cell::RefCell;
 
-/// Whether the error is one of a check, not of a device that met what a check let through.
+/// True if the error comes from a check, not from a device after a check has passed.
 fn checked(error: &Error) -> bool {
     matches!(
         error,
@@ -27,16 +27,16 @@ fn checked(error: &Error) -> bool {
     )
 }
 
-/// True for a fused op that the backend says it does not have.
+/// True for a fused op that the backend does not have.
 fn is_absent<B: Backend>(backend: &B, op: &str) -> bool {
     let named = Op::FUSED.iter().find(|f| f.name() == op);
     named.is_some_and(|&f| !backend.supports(f, DType::F32))
 }
 
-/// Makes every call of [`calls`] with misfit buffers and parameters.
+/// Makes every call of [`calls`] with buffers and parameters that do not fit.
 ///
 /// # Panics
-/// When one is not refused, or refused too late.
+/// When a call is not refused, or is refused by something else than a check.
 pub fn refuses_misfits<B: Backend>(backend: &B) {
     let taken = RefCell::new(Vec::<String>::new());
     for call in calls::<B>() {

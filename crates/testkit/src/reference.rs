@@ -1,8 +1,9 @@
-//! A backend that reads like the definitions: plain loops in f64, and no op but the [primitives](kiln_core::ops::Op::PRIMITIVES).
+//! A reference backend: plain loops in f64, written like the definitions, with no op but the
+//! [primitives](kiln_core::ops::Op::PRIMITIVES).
 //!
-//! It is what the results of other backends are compared with, on nets of any size that one has the patience for, and the least
-//! that a new backend has to be. Every element is kept in f64: an array of f32 is rounded where it is filled, converted or read,
-//! and nowhere between, so that results of several ops are as good as those of one.
+//! Results of other backends are compared with it, and it shows the least that a new backend has to implement. Every element
+//! is kept in f64: an array of f32 is rounded when it is filled, converted or downloaded, and not between, so that results of
+//! several ops are as accurate as those of one.
 
 mod elementwise;
 mod moves;
@@ -19,7 +20,7 @@ use std::convert::Infallible;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
 
-/// Elements of a [`Reference`].
+/// A buffer of the [`Reference`] backend.
 #[derive(Clone, Debug)]
 pub struct ReferenceBuffer {
     dtype: DType,
@@ -43,7 +44,7 @@ impl ReferenceBuffer {
     }
 }
 
-/// `value` as `dtype` holds it: integers are truncated and saturate, floats round to nearest.
+/// `value` converted to `dtype`: truncated and saturated for integers, rounded to nearest for floats.
 fn rounded(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F64 => value,
@@ -55,14 +56,14 @@ fn rounded(value: f64, dtype: DType) -> f64 {
     }
 }
 
-/// The elements of `bytes`.
+/// The elements of `bytes` as f64.
 fn decode<T: Element>(bytes: &[u8], f64: impl Fn(T) -> f64) -> impl Iterator<Item = f64> {
     bytes
         .chunks_exact(size_of::<T>())
         .map(move |b| f64(bytemuck::pod_read_unaligned(b)))
 }
 
-/// Bytes of elements.
+/// Writes elements as bytes.
 fn encode<T: Element>(values: &Array1<f64>, bytes: &mut [u8], of: impl Fn(f64) -> T) {
     for (&v, b) in values.iter().zip(bytes.chunks_exact_mut(size_of::<T>())) {
         b.copy_from_slice(bytemuck::bytes_of(&of(v)));
@@ -81,7 +82,7 @@ impl Runtime for Reference {
         true
     }
 
-    /// New elements are NaN, so that one that an op leaves out shows.
+    /// New elements are NaN, so that an element that an op does not write shows.
     fn alloc(&self, dtype: DType, len: usize) -> Result<ReferenceBuffer> {
         let data = kiln_core::host::repeat(f64::NAN, len)?.into();
         Ok(ReferenceBuffer { dtype, data })

@@ -1,9 +1,9 @@
-//! Bad input is refused with a typed error.
+//! The assertion that bad input is refused with a typed error.
 
 /// Asserts that a call fails with an error of the given pattern.
 ///
 /// # Panics
-/// When it succeeds, or fails otherwise.
+/// When the call succeeds, or fails with another error.
 #[macro_export]
 macro_rules! refused {
     ($call:expr, $error:pat) => {

@@ -1,4 +1,4 @@
-//! The one door for properties: a strategy of cases, every proof a backend can give.
+//! The entry point of property tests: runs a strategy of cases through every check that the backend supports.
 
 use crate::gradcheck::leaves;
 use crate::{
@@ -11,12 +11,12 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
 use std::fmt::Debug;
 
-/// Cases a property tries by default.
+/// The default number of cases of a property.
 const CASES: u32 = 48;
-/// Elements of all inputs together above which numeric gradients are left to smaller cases.
+/// The number of elements of all inputs together above which no numeric gradients are computed.
 const NUMERIC_LIMIT: usize = 160;
 
-/// Runs 48 cases of `strategy` through every proof.
+/// Runs 48 cases of `strategy` through every check.
 ///
 /// # Panics
 /// With the smallest failing case.
@@ -68,7 +68,7 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
         }
         if case.proof() != Proof::Forward {
             if inputs.iter().map(Array::size).sum::<usize>() > NUMERIC_LIMIT {
-                // Too large for differences.
+                // The case is too large for central differences.
                 conformance(&Reference, backend, case);
                 return Ok(());
             }
@@ -97,8 +97,8 @@ fn forward<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], want: &
     Ok(())
 }
 
-/// Half precision: arithmetic in f32 on inputs that were rounded, and a result rounded once, or as often as the case
-/// says.
+/// Compares values in half precision: arithmetic in f32 on rounded inputs, with a result that is rounded once, or as often as
+/// the case allows.
 fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<()> {
     let largest = match dtype {
         DType::F16 => 65504.0,
@@ -116,7 +116,7 @@ fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DTy
     let mut got = y.to_f64()?;
     let bounds = case.rounding(&rounded, &want).bounds(dtype, &want.data);
     for ((got, want), bound) in got.iter_mut().zip(&want.data).zip(&bounds) {
-        // Beyond the largest value of the dtype a result may be infinite.
+        // A result beyond the largest value of the dtype may be infinite.
         if want.is_finite() && want.abs() + bound > largest {
             *got = *want;
         }

@@ -3,7 +3,7 @@
 use crate::Array;
 use proptest::prelude::*;
 
-/// A dimension that may be empty, one, around a vector or warp, prime, or around a tile.
+/// A dimension: 0, 1, small, prime, or around the size of a vector, a warp or a tile.
 pub fn dim() -> impl Strategy<Value = usize> {
     prop_oneof![
         4 => 1usize..6,

@@ -1,15 +1,15 @@
-//! Central differences, each with the error that it has.
+//! Central differences with bounds of their errors.
 
 use crate::compare::unit;
 use crate::{Array, Case};
 use kiln_core::DType;
 use kiln_core::philox::{Key, uniform};
 
-/// The step of differences, times |x| where that is above 1. Between 2⁻²⁰ and the root of f64's unit: curvature leaves 1e-6
-/// of the second slope in the bound, and rounding 1e-10 of the values.
+/// The step of the differences, multiplied by |x| if that is above 1. At 2⁻²⁰ the bound has 1e-6 of the second derivative for
+/// curvature, and 1e-10 of the values for rounding.
 const STEP: f64 = 1.0 / (1 << 20) as f64;
 
-/// Fixed weights in ±(0.5..1.5): summing an op's output with them makes a scalar whose gradient tests every element.
+/// Fixed weights in ±(0.5..1.5): the gradient of an op's output weighted by them tests every element.
 pub(crate) fn weights(len: usize, stream: u32) -> Vec<f64> {
     let key = Key::new(2024, stream, 0);
     (0..len as u64)
@@ -20,27 +20,27 @@ pub(crate) fn weights(len: usize, stream: u32) -> Vec<f64> {
         .collect()
 }
 
-/// The slopes of `L = Σ w·y` along the elements of one input.
+/// The derivatives of `L = Σ w·y` with respect to the elements of one input.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slopes {
-    /// The slopes.
+    /// The derivatives.
     pub(crate) values: Vec<f64>,
-    /// The distance that each may have from the true one.
+    /// The largest error of each.
     errors: Vec<f64>,
-    /// The largest sum of the magnitudes that a slope adds up, one for each result that depends on its element.
+    /// The largest sum of the magnitudes of the terms of a derivative, one for each result that depends on the element.
     pub(crate) terms: f64,
-    /// The most results that depend on one element.
+    /// The largest number of results that depend on one element.
     count: usize,
     /// Roundings in a row of a result.
     pub(crate) steps: f64,
 }
 
 impl Slopes {
-    /// The distance that gradients in `dtype` may have from the slopes: by the slopes' own error, and by the rounding of the backward
-    /// pass. Its rules multiply what comes in by values of the forward pass, two at most, each off by its `steps` and by one
-    /// for the product, once for the value and once in the slope that the value is put into; and they add up as many products
-    /// as results depend on an element. All of it is relative to the terms of the largest gradient of the input, because a
-    /// rule may add something common to all elements.
+    /// The largest distance of gradients in `dtype` from these derivatives: their own error, and the rounding of the
+    /// backward pass. Its rules multiply the incoming gradient by at most two values of the forward pass, each with
+    /// `steps` roundings and one for the product, which count once for the value and once for the derivative computed
+    /// from it; and they add as many products as results depend on an element. All of it is relative to the terms of the
+    /// largest gradient of the input, because a rule may add a term common to all elements.
     pub(crate) fn bounds(&self, dtype: DType) -> Vec<f64> {
         let roundings = 4.0 * (self.steps + 2.0) + self.count as f64;
         let rounding = roundings * unit(dtype) * self.terms;
@@ -48,11 +48,11 @@ impl Slopes {
     }
 }
 
-/// Central differences of `Σ w·f` at every element of every input; `noise` is the rounding error of each of f's results.
+/// Central differences of `Σ w·f` for every element of every input; `noise` is the rounding error of each of f's results.
 ///
-/// Errors: where a result is convex or concave its slope lies between the one before and the one behind the point, and the
-/// difference is their mean: it is off by half of their distance at most, at a kink too. Where it is neither, STEP²/6 of the
-/// third slope, 1e-13 of it, is left out.
+/// Errors: where a result is convex or concave, its derivative lies between the difference quotients before and after the
+/// point. The central difference is their mean, so its error is at most half of their distance, also at a kink. Elsewhere
+/// an error of STEP²/6 times the third derivative, 1e-13 of it, is neglected.
 pub(crate) fn slopes(
     inputs: &[Array],
     w: &[f64],
@@ -74,7 +74,7 @@ pub(crate) fn slopes(
             point[i].data[j] = x;
             let (mut slope, mut bend, mut terms, mut rounding, mut count) = (0.0, 0.0, 0.0, 0.0, 0);
             for (k, w) in w.iter().enumerate() {
-                // A result that stays the same may have a slope that its digits do not show.
+                // The derivative of a result that stays the same may be hidden by rounding.
                 rounding += w.abs() * (noise[k] + unit(DType::F64) * here[k].abs()) / h;
                 if above[k] == here[k] && below[k] == here[k] {
                     continue;
@@ -85,7 +85,7 @@ pub(crate) fn slopes(
                 bend += (w * (above[k] - 2.0 * here[k] + below[k]) / (2.0 * h)).abs();
                 count += 1;
             }
-            // x + h and x − h are rounded, each by half of a unit of x.
+            // x + h and x − h are rounded, each by half of a unit in the last place of x.
             let moved = 2.0 * unit(DType::F64) * x.abs().max(1.0) / h;
             slopes.values.push(slope);
             slopes.errors.push(bend + rounding + moved * terms);
@@ -97,7 +97,7 @@ pub(crate) fn slopes(
     all
 }
 
-/// The slopes of the oracle's `Σ w·y`, with what the case says of its rounding.
+/// The derivatives of the oracle's `Σ w·y`, with the rounding that the case allows.
 pub(crate) fn by_oracle(case: &impl Case, inputs: &[Array]) -> Vec<Slopes> {
     let want = case.oracle(inputs);
     let rounding = case.rounding(inputs, &want);

@@ -6,7 +6,7 @@ use kiln_core::ops::Op;
 use kiln_core::{DType, Runtime};
 use kiln_cpu::Cpu;
 
-/// All ops have kernels of their own, but for convolutions with their pooling in halves.
+/// The CPU has all fused ops, except convolutions with pooling in half precision.
 #[test]
 fn all_is_fused() {
     let cpu = Cpu::new();

@@ -1,4 +1,4 @@
-//! Buffers and parameters that do not fit each other.
+//! The calls with buffers and parameters that do not fit include every op.
 
 use kiln_cpu::Cpu;
 use kiln_testkit::misfit::calls;
@@ -18,7 +18,7 @@ fn ops() -> BTreeSet<String> {
         for family in text.split("\npub trait ").skip(1) {
             let family = family.split("\n}\n").next().unwrap();
             let methods = family.lines().filter_map(|line| line.strip_prefix("    fn "));
-            // A question about an op reads no buffer.
+            // Methods that return an option, such as the algorithm of an op, take no buffers.
             let methods = methods.filter(|method| !method.contains("-> Option<"));
             names.extend(methods.map(|method| method.split('(').next().unwrap().to_string()));
         }

@@ -1,4 +1,4 @@
-//! The checks themselves: a wrong gradient must not pass, nor a rounding too many.
+//! Tests of the checks themselves: wrong gradients and one rounding too many must be caught.
 
 use kiln_core::{Backend, DType, Result};
 use kiln_cpu::Cpu;
@@ -9,7 +9,7 @@ use kiln_testkit::{
 };
 use proptest::strategy::Just;
 
-/// x² whose gradient forgets one of the two factors.
+/// x² with a gradient that lacks one of the two factors.
 #[derive(Debug)]
 struct HalfSquare;
 
@@ -25,7 +25,7 @@ impl Case for HalfSquare {
     }
 }
 
-/// x³ with a right gradient whose own gradient forgets a term.
+/// x³ with a correct gradient whose own gradient lacks a term.
 #[derive(Debug)]
 struct FrozenSecond;
 
@@ -45,7 +45,7 @@ impl Case for FrozenSecond {
     }
 }
 
-/// x by way of a tenth of it, stored in between.
+/// x/10 times 10, where x/10 is stored.
 #[derive(Clone, Debug)]
 struct ThereAndBack;
 
@@ -67,7 +67,7 @@ impl Case for ThereAndBack {
     }
 }
 
-/// GELU by the error function itself, which cancels with 1 where x is below 0.
+/// GELU as x·(1 + erf(x/√2))/2, in which 1 + erf cancels for x below 0.
 #[derive(Clone, Debug)]
 struct TaillessGelu {
     tail: bool,
@@ -84,7 +84,7 @@ impl Case for TaillessGelu {
     fn oracle(&self, x: &[Array]) -> Array {
         x[0].map(|x| x / 2.0 * erfc(-x / 2f64.sqrt()))
     }
-    /// Of the function that it should be: six units in the last place.
+    /// The rounding of an accurate GELU: six units in the last place.
     fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
         Rounding::relative(12.0, want).stored(3.0)
     }
@@ -93,7 +93,7 @@ impl Case for TaillessGelu {
     }
 }
 
-/// The complement of the error function by its continued fraction, or by its series where that ends sooner.
+/// erfc by its continued fraction, or by its series where that converges faster.
 fn erfc(x: f64) -> f64 {
     let fraction = (1..400).rev().fold(0.0, |f, k| f64::from(k) / 2.0 / (x + f));
     let far = (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + fraction));

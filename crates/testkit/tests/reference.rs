@@ -1,4 +1,4 @@
-//! Every op of the public interface on a backend that has nothing but the primitives: `kiln-nn` composes the rest.
+//! Every op of the public interface on a backend that has only the primitives; `kiln-nn` composes the rest.
 
 kiln_testkit::suites!(kiln_testkit::Reference);
 
@@ -13,7 +13,7 @@ fn primitives_are_enough() {
     assert!(Op::PRIMITIVES.len() <= 25, "{}", Op::PRIMITIVES.len());
 }
 
-/// An op that a backend does not have is an error by name.
+/// A call of an op that a backend does not have is an error with the op's name.
 #[test]
 fn a_missing_op_says_so() {
     use kiln_core::ops::{SoftmaxOps, SoftmaxParams};

@@ -1,10 +1,10 @@
-//! The list of suites has all of them.
+//! The list of suites is complete.
 
 use kiln_testkit::SUITES;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The suites that the files below `folder` define: functions of a backend alone.
+/// The suites that the files below `folder` define: functions whose only argument is a backend.
 fn defined(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -17,7 +17,7 @@ fn defined(folder: &Path, found: &mut BTreeSet<String>) {
                 rest.starts_with("B: Backend>(backend: &B) {").then_some(name)
             });
             let sources = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap();
-            // src/ops/index/join.rs is part of the module index, as src/ops/index.rs is.
+            // The suites of src/ops/index/join.rs belong to the module `index`, as those of src/ops/index.rs do.
             let parts: Vec<_> = sources
                 .iter()
                 .skip(1)

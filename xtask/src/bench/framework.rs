@@ -12,12 +12,12 @@ pub(super) enum Framework {
 }
 
 impl Framework {
-    /// Those that train nets, besides Kiln.
+    /// The peers that train networks.
     pub(super) const NETS: [Framework; 3] = [Framework::Torch, Framework::TensorFlow, Framework::Jax];
-    /// Those whose matrix products are measured, besides Kiln: MKL through PyTorch, OpenBLAS through NumPy.
+    /// The peers whose matrix products are measured: MKL through PyTorch, OpenBLAS through NumPy.
     pub(super) const PRODUCTS: [Framework; 2] = [Framework::Torch, Framework::NumPy];
 
-    /// The head of its column.
+    /// The header of the framework's column.
     pub(super) fn label(self) -> &'static str {
         match self {
             Framework::Kiln => "kiln",
@@ -28,7 +28,7 @@ impl Framework {
         }
     }
 
-    /// The module that its Python must have, and its script.
+    /// The Python module that the framework needs, and its worker script.
     pub(super) fn script(self) -> (&'static str, &'static str) {
         match self {
             Framework::Kiln => ("", ""),

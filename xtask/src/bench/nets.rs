@@ -1,4 +1,5 @@
-//! Whole nets: training steps and forward passes, in turns, once everyone's losses agree.
+//! Training steps and forward passes of whole networks. Kiln and the peers whose losses agree with Kiln's are measured in
+//! turns.
 
 use super::framework::Framework;
 use super::plan::Plan;
@@ -9,17 +10,17 @@ use super::workers::Workers;
 use crate::workspace::root;
 use std::path::Path;
 
-/// The relative difference that the losses of twenty steps may have: rounding grows from step to step, a difference in the work
-/// is larger from the first on.
+/// The relative difference that the losses of twenty steps may have: rounding differences grow from step to step, but different
+/// work gives larger ones from the first step on.
 const TOLERANCE: f64 = 2e-3;
 
-/// Someone with a setting who has loaded the row and whose losses agree.
+/// A framework in one setting that has loaded the row and whose losses agree with Kiln's.
 struct Contender {
     who: Framework,
     setting: String,
 }
 
-/// Measures a row; `None` when Kiln itself cannot.
+/// Measures a row; `None` if Kiln cannot be measured.
 pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Option<Entry> {
     let id = row.id();
     println!("\n{id}");
@@ -59,7 +60,7 @@ pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Optio
     Some(entry)
 }
 
-/// Has everyone load the row; gives those whose losses agree with Kiln's, Kiln first, and Kiln's losses.
+/// Has every framework load the row; returns those whose losses agree with Kiln's, Kiln first, and Kiln's losses.
 fn load(
     workers: &mut Workers,
     row: &NetRow,
@@ -108,7 +109,7 @@ fn load(
     Some((contenders, reference))
 }
 
-/// The losses that a worker answers with.
+/// The losses in a worker's answer.
 fn losses(workers: &mut Workers, who: Framework, threads: usize, command: &str) -> Result<Vec<f64>, String> {
     let answer = workers.ask(who, threads, command)?;
     let losses = answer["losses"].as_array().into_iter().flatten();
@@ -123,7 +124,7 @@ fn settings(workers: &mut Workers, who: Framework, threads: usize, train: bool) 
         .unwrap_or_default()
 }
 
-/// One turn: seconds of a repetition.
+/// Runs one turn; returns the seconds of a repetition.
 pub(super) fn run(
     workers: &mut Workers,
     who: Framework,

@@ -1,4 +1,4 @@
-//! Single ops: Kiln's criterion benches beside PyTorch on the same work, one after the other.
+//! Single ops: Kiln's criterion benches, then PyTorch on the same work.
 
 use super::framework::Framework;
 use super::peers::{Pythons, Times, torch};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The families of criterion benches that have a column; products have rows of their own.
+/// The criterion benches that are compared here; products have rows of their own.
 const FAMILIES: &str = "^(conv|max-pool|batch-norm|cross-entropy|attention|adam)";
 
-/// Measures the ops whose ids contain one of the filters, all when there is none; `None` when the benches failed.
+/// Measures the ops whose ids contain one of the filters, or all without filters; `None` if the benches failed.
 pub(super) fn measure(
     filters: &[String],
     threads: usize,
@@ -33,7 +33,7 @@ pub(super) fn measure(
     Ok(Some(joined(&kiln, &peer)))
 }
 
-/// Rows by id, with what either side has.
+/// The rows by id, with the times that each side has.
 fn joined(kiln: &Times, peer: &Times) -> Vec<Entry> {
     let ids: BTreeSet<&String> = kiln.keys().chain(peer.keys()).collect();
     let entry = |id: &String| {
@@ -53,10 +53,10 @@ fn joined(kiln: &Times, peer: &Times) -> Vec<Entry> {
     ids.into_iter().map(entry).collect()
 }
 
-/// Runs the criterion benches and reads the medians they leave; `None` when they failed.
+/// Runs the criterion benches and reads the medians from their files; `None` if they failed.
 fn kiln(filters: &[String], threads: usize, quick: bool) -> Result<Option<Times>, String> {
     let home = root().join("target/bench/criterion");
-    // What an earlier run measured is not part of this one.
+    // Results of an earlier run must not be read.
     if home.exists() {
         std::fs::remove_dir_all(&home).map_err(|e| format!("cannot clear {}: {e}", home.display()))?;
     }

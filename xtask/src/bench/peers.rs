@@ -1,4 +1,4 @@
-//! The peers: Pythons with their modules, and PyTorch's script of single ops.
+//! The Python installations with the peers' modules, and PyTorch's script of single ops.
 
 use crate::workspace::{Outcome, passes, root};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 /// Seconds by bench id.
 pub(super) type Times = BTreeMap<String, f64>;
 
-/// Makes `.venv-peers` and installs the peers into it, each by itself: one that does not install leaves the others.
+/// Makes `.venv-peers` and installs each peer into it separately, so that a failed installation does not prevent others.
 pub(super) fn set_up(python: Option<&Path>) -> Outcome {
     let folder = root().join(".venv-peers");
     let python = python.map_or_else(|| PathBuf::from("python3"), Path::to_path_buf);
@@ -40,7 +40,7 @@ fn python_of(environment: &Path) -> PathBuf {
 pub(super) struct Pythons(Vec<PathBuf>);
 
 impl Pythons {
-    /// Those that were given; else the environment that `--setup-peers` makes, then the system's.
+    /// The given Pythons; by default that of the environment which `--setup-peers` makes, then the system's.
     pub(super) fn new(given: &[PathBuf]) -> Pythons {
         if !given.is_empty() {
             return Pythons(given.to_vec());
@@ -55,10 +55,10 @@ impl Pythons {
         )
     }
 
-    /// The first that finds `module`.
+    /// The first Python that has `module`.
     ///
     /// # Errors
-    /// One line that says that there is none.
+    /// One line that says that no Python has it.
     pub(super) fn with(&self, module: &str) -> Result<PathBuf, String> {
         let program = format!("import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)");
         let finds = |python: &&PathBuf| {
@@ -77,7 +77,7 @@ impl Pythons {
 /// PyTorch's times of single ops.
 ///
 /// # Errors
-/// One line that says why there are none.
+/// One line with the reason why there are no times.
 pub(super) fn torch(pythons: &Pythons, threads: usize, quick: bool, filters: &[String]) -> Result<Times, String> {
     let python = pythons.with("torch")?;
     let script = root().join("benches/peers/torch_bench.py");
@@ -106,7 +106,7 @@ pub(super) fn torch(pythons: &Pythons, threads: usize, quick: bool, filters: &[S
     }
 }
 
-/// Takes one line of the script.
+/// Reads one line of the script's output.
 fn read(line: &str, times: &mut Times) {
     let Ok(value) = serde_json::from_str::<Value>(line) else {
         println!("torch_bench.py: {line}");

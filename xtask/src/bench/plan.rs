@@ -1,4 +1,4 @@
-//! The plan of a measurement.
+//! The settings of a run of `cargo xtask bench`.
 
 use super::framework::Framework;
 
@@ -14,7 +14,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Those of the frameworks that take part.
+    /// The frameworks of `who` that take part: none of them without peers.
     pub(super) fn peers(self, who: &'static [Framework]) -> &'static [Framework] {
         if self.peers { who } else { &[] }
     }

@@ -1,4 +1,4 @@
-//! Matrix products against the libraries' and against the machine's fused multiply-adds, in turns.
+//! Matrix products compared with those of BLAS libraries and with the peak rate of fused multiply-adds, in turns.
 
 use super::framework::Framework;
 use super::nets::run;
@@ -8,10 +8,10 @@ use super::rounds::{Rounds, median};
 use super::rows::product_id;
 use super::workers::Workers;
 
-/// Seconds that the multiply-adds get before each of Kiln's turns.
+/// Seconds for which the peak rate is measured before each of Kiln's turns.
 const PEAK_SECONDS: f64 = 0.1;
 
-/// Measures one product; `None` when Kiln itself cannot.
+/// Measures one product; `None` if Kiln cannot be measured.
 pub(super) fn measure(workers: &mut Workers, size: (usize, usize, usize), plan: &Plan) -> Option<Entry> {
     let (m, k, n) = size;
     let mut entry = Entry::new(&product_id(size, plan.threads));
@@ -62,7 +62,7 @@ pub(super) fn measure(workers: &mut Workers, size: (usize, usize, usize), plan: 
     Some(entry)
 }
 
-/// Whose products someone calls, where its build is the usual one.
+/// The BLAS library of a framework's usual build.
 fn blas(who: Framework) -> &'static str {
     match who {
         Framework::NumPy => "OpenBLAS",

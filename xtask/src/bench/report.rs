@@ -1,4 +1,4 @@
-//! The table, and the same as JSON.
+//! The report, as a table and as JSON.
 
 use super::framework::Framework;
 use super::rounds::Ratio;
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The quantity that an entry measures; less is better.
+/// The quantity of an entry; less is better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Measure {
     Seconds,
     Bytes,
 }
 
-/// One row: Kiln's number, the peers', and how many times as good Kiln's is as the best of theirs.
+/// One row: Kiln's number, the peers' numbers, and the ratio of the best peer's number to Kiln's.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) id: String,
@@ -25,9 +25,9 @@ pub(super) struct Entry {
     pub(super) ratio: Option<Ratio>,
     /// The work of one repetition, in images or FLOP.
     pub(super) per_repetition: Option<(f64, &'static str)>,
-    /// The share of the machine's multiply-adds, and those a second.
+    /// Kiln's share of the peak rate, and the peak rate per second.
     pub(super) of_peak: Option<(f64, f64)>,
-    /// Kiln's losses of twenty steps, and how far each peer's are from them.
+    /// Kiln's losses of twenty steps. `apart` has the difference of each peer's from them.
     pub(super) losses: Vec<f64>,
     pub(super) apart: Vec<(String, f64)>,
     pub(super) notes: Vec<String>,
@@ -54,7 +54,7 @@ impl Entry {
         self.peers.push((who, setting.to_string(), value));
     }
 
-    /// The least number of a peer, over its settings.
+    /// The least number of a peer over its settings.
     fn least(&self, who: Framework) -> Option<f64> {
         let own = self.peers.iter().filter(|(w, ..)| *w == who).map(|&(.., v)| v);
         own.min_by(f64::total_cmp)
@@ -67,7 +67,7 @@ impl Entry {
         }
     }
 
-    /// The work of a second, in images or FLOP.
+    /// The work per second, in images or FLOP.
     fn rate(&self, seconds: f64) -> Option<String> {
         let (amount, unit) = self.per_repetition?;
         let rate = amount / seconds;
@@ -78,7 +78,7 @@ impl Entry {
         })
     }
 
-    /// The row in words, as it is said when it has been measured.
+    /// The row in words, printed when it has been measured.
     pub(super) fn line(&self) -> String {
         let Some(kiln) = self.kiln else {
             return "not measured".into();
@@ -122,7 +122,7 @@ impl Entry {
 pub(super) struct Report {
     pub(super) threads: usize,
     pub(super) quick: bool,
-    /// Names and versions.
+    /// Names and versions of the frameworks.
     pub(super) names: BTreeMap<Framework, String>,
     pub(super) entries: Vec<Entry>,
 }
@@ -150,7 +150,7 @@ impl Report {
         })
     }
 
-    /// The peers that have a number anywhere.
+    /// The peers that have a number in any row.
     fn columns(&self) -> Vec<Framework> {
         let all = [
             Framework::Torch,

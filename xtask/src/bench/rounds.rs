@@ -1,20 +1,21 @@
-//! Turns: everyone once a round, so that a machine that slows down slows everyone, and medians of the rounds' ratios.
+//! Measurement in turns: every contender runs once per round, so that a machine that slows down affects all alike. The
+//! results are medians of the rounds' ratios.
 
-/// One that takes turns: seconds of a repetition, or why there are none.
+/// The function that runs a turn of the contender with this number: seconds of a repetition, or the reason of a failure.
 pub(super) type Turn<'a> = dyn FnMut(usize) -> Result<f64, String> + 'a;
 
-/// Rounds after which peers that are far behind the fastest peer sit out.
+/// The number of rounds after which peers that are much slower than the fastest peer are left out.
 const TRIAL: usize = 2;
 
-/// The factor behind the fastest that excludes a contender.
+/// The ratio to the fastest peer's time above which a peer is left out.
 const BEHIND: f64 = 1.3;
 
-/// The results of the rounds: the seconds of each contender, round by round; shorter for those that sat out.
+/// The results of the rounds: the seconds of each contender by round, with fewer rounds for those left out.
 pub(super) struct Rounds {
     pub(super) seconds: Vec<Vec<f64>>,
 }
 
-/// Ratios of the rounds: how many times as fast as the other.
+/// The ratios of a peer's seconds to Kiln's over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio {
     pub(super) median: f64,
@@ -23,7 +24,8 @@ pub(super) struct Ratio {
 }
 
 impl Rounds {
-    /// Plays `rounds` rounds of `contenders`, the first of which is Kiln and never sits out. One that fails is out.
+    /// Runs `rounds` rounds of `contenders`, the first of which is Kiln and is never left out. A contender that fails is
+    /// left out.
     pub(super) fn play(contenders: usize, rounds: usize, turn: &mut Turn<'_>) -> Rounds {
         let mut seconds = vec![Vec::new(); contenders];
         let mut plays = vec![true; contenders];
@@ -53,14 +55,14 @@ impl Rounds {
         Rounds { seconds }
     }
 
-    /// The peer with the least median among those that played to the end.
+    /// The peer with the least median among those measured in every round.
     pub(super) fn best(&self) -> Option<usize> {
         let played = self.seconds[0].len();
         let rest = (1..self.seconds.len()).filter(|&i| played > 0 && self.seconds[i].len() == played);
         rest.min_by(|&a, &b| median(&self.seconds[a]).total_cmp(&median(&self.seconds[b])))
     }
 
-    /// The ratios of the seconds of contender `i` to Kiln's, round by round.
+    /// The ratios of the seconds of contender `i` to Kiln's in the same round.
     pub(super) fn ratio(&self, i: usize) -> Option<Ratio> {
         let pairs = self.seconds[i].iter().zip(&self.seconds[0]);
         let ratios: Vec<f64> = pairs.map(|(peer, kiln)| peer / kiln).collect();
@@ -76,7 +78,7 @@ fn least(seconds: &[f64]) -> Option<f64> {
     seconds.iter().copied().min_by(f64::total_cmp)
 }
 
-/// The middle value; NaN for none.
+/// The median; NaN if there are no values.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -87,14 +89,14 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The largest relative difference between two lists of losses; infinite where they cannot be compared.
+/// The largest relative difference between two lists of losses; infinite if they cannot be compared.
 pub(super) fn difference(losses: &[f64], reference: &[f64]) -> f64 {
     if losses.len() != reference.len() || losses.is_empty() {
         return f64::INFINITY;
     }
     let apart = |(a, b): (&f64, &f64)| (a - b).abs() / b.abs().max(f64::MIN_POSITIVE);
     let worst = losses.iter().zip(reference).map(apart).fold(0.0, f64::max);
-    // A loss that is no number agrees with nothing.
+    // A NaN or infinite loss agrees with no other.
     match losses.iter().chain(reference).all(|l| l.is_finite()) {
         true => worst,
         false => f64::INFINITY,
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn those_far_behind_sit_out_and_ratios_are_of_one_round() {
-        // Kiln and peers of 1.8, 1.5 and 10 times its time and one that fails, on a machine that slows down all the while.
+        // Kiln, peers with 1.8, 1.5 and 10 times its time, and one that fails, on a machine that slows down with every turn.
         let (factors, mut slower) = ([1.0, 1.8, 1.5, 10.0, 0.0], 1.0);
         let mut order = Vec::new();
         let rounds = Rounds::play(5, 5, &mut |i| {

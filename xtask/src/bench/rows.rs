@@ -1,6 +1,6 @@
-//! The rows that are measured in turns: nets, products, starts, and the gain of a second thread.
+//! The rows that are measured in turns: networks, products, process starts, and the gain from threads.
 
-/// A net at a batch size, training or inference.
+/// A network with a batch size, in training or inference.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NetRow {
     pub(super) name: &'static str,
@@ -9,19 +9,19 @@ pub(super) struct NetRow {
 }
 
 impl NetRow {
-    /// `net/resnet18-b32/train`.
+    /// The row's id: `net/resnet18-b32/train`.
     pub(super) fn id(&self) -> String {
         let what = if self.train { "train" } else { "infer" };
         format!("net/{}-b{}/{what}", self.name, self.batch)
     }
 
-    /// The shape of a batch.
+    /// The word for the samples of a batch.
     pub(super) fn unit(&self) -> &'static str {
         if self.name == "gpt-mini" { "sequences" } else { "images" }
     }
 }
 
-/// Nets and batch sizes of training, then of inference.
+/// The networks, each with its batch sizes of training and of inference.
 const NETS: [(&str, &[usize], &[usize]); 5] = [
     ("lenet", &[4, 128], &[128]),
     ("mnist-cnn", &[32, 128], &[128]),
@@ -30,7 +30,7 @@ const NETS: [(&str, &[usize], &[usize]); 5] = [
     ("gpt-mini", &[8], &[8]),
 ];
 
-/// The rows of nets: training first.
+/// The rows of networks, training first.
 pub(super) fn nets() -> Vec<NetRow> {
     let of = |train: bool| {
         NETS.iter().flat_map(move |&(name, training, inference)| {
@@ -41,8 +41,8 @@ pub(super) fn nets() -> Vec<NetRow> {
     of(true).chain(of(false)).collect()
 }
 
-/// `m`, `k`, `n` of `C[m, n] = A[m, k]·B[k, n]`: squares; convolutions of the nets, positions by patch by channels, at
-/// the batch of their row; and the dense layers of a GPT block.
+/// `m`, `k`, `n` of `C[m, n] = A[m, k]·B[k, n]`: square matrices; convolutions of the networks as products (im2col), at the
+/// batch size of their row; and the dense layers of a GPT block.
 pub(super) const PRODUCTS: [(usize, usize, usize); 17] = [
     (256, 256, 256),
     (512, 512, 512),
@@ -63,18 +63,18 @@ pub(super) const PRODUCTS: [(usize, usize, usize); 17] = [
     (2048, 1536, 384),
 ];
 
-/// `gemm/256x256x256/t2`: M×K×N and threads.
+/// The id of a product, from M×K×N and the number of threads: `gemm/256x256x256/t2`.
 pub(super) fn product_id((m, k, n): (usize, usize, usize), threads: usize) -> String {
     format!("gemm/{m}x{k}x{n}/t{threads}")
 }
 
-/// Process start to first step, and peak memory.
+/// The ids of the time from process start to the end of the first step, and of peak memory.
 pub(super) const START: [&str; 2] = ["start/mnist-cnn-b128/first-step", "start/mnist-cnn-b128/peak-memory"];
 
-/// One thread against all.
+/// The id of the comparison of one thread with all.
 pub(super) const SCALING: &str = "scaling/resnet18-b32/train";
 
-/// The ids of everything here at so many threads.
+/// The ids of all rows of this file for this number of threads.
 pub(super) fn ids(threads: usize) -> Vec<String> {
     let mut ids: Vec<String> = nets().iter().map(NetRow::id).collect();
     ids.push(SCALING.to_string());
@@ -85,7 +85,7 @@ pub(super) fn ids(threads: usize) -> Vec<String> {
     ids
 }
 
-/// Products are measured on one thread and on all.
+/// The numbers of threads that products are measured on: one and all.
 pub(super) fn thread_counts(threads: usize) -> Vec<usize> {
     if threads == 1 { vec![1] } else { vec![1, threads] }
 }

@@ -1,4 +1,4 @@
-//! The gain of a second thread: Kiln on all threads against Kiln on one, in turns.
+//! The gain from threads: Kiln on all threads compared with Kiln on one, in turns.
 
 use super::framework::Framework;
 use super::nets::run;

@@ -1,4 +1,4 @@
-//! The cost of starting: seconds from a process's start to its first trained step, and the most memory it had.
+//! The cost of starting: seconds from the start of a process to the end of its first training step, and its peak memory.
 
 use super::framework::Framework;
 use super::plan::Plan;
@@ -7,7 +7,7 @@ use super::rounds::{Rounds, median};
 use super::rows::START;
 use super::workers::Workers;
 
-/// New processes of each contender.
+/// The number of new processes of each contender.
 const ROUNDS: usize = 5;
 
 pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Vec<Entry> {

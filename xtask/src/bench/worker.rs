@@ -1,4 +1,4 @@
-//! A process that computes on command: Kiln's or a peer's. It is stopped while others have their turn.
+//! A process, of Kiln or of a peer, that computes on command. It is stopped (SIGSTOP) while others have their turn.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -22,12 +22,12 @@ pub(super) struct Worker {
 pub(super) struct Start {
     /// Seconds from the start of the process to the end of its first training step.
     pub(super) seconds: f64,
-    /// The most bytes resident, after twenty more steps.
+    /// Peak resident memory in bytes, after twenty more steps.
     pub(super) resident: Option<f64>,
 }
 
 impl Worker {
-    /// Starts a process and waits until it says what it is.
+    /// Starts a process and waits for its first line, which has name, version and settings.
     pub(super) fn start(command: &mut Command) -> Result<Worker, String> {
         let mut worker = Worker::spawn(command)?;
         let hello = worker.hear()?;
@@ -62,7 +62,7 @@ impl Worker {
         })
     }
 
-    /// Sends a command while the process runs, and stops it again when it has answered.
+    /// Continues the process, sends a command, waits for the answer, and stops the process again.
     pub(super) fn ask(&mut self, command: &str) -> Result<Value, String> {
         self.signal("CONT");
         let answer = self.tell(command).and_then(|()| self.hear());
@@ -89,8 +89,8 @@ impl Worker {
         }
     }
 
-    /// Stops or continues the process; idle threads that spin for work would slow the others. Where there is no `kill`,
-    /// workers go on and a turn starts with the others still settling.
+    /// Stops or continues the process, because idle threads that spin for work would slow the others. On a system without
+    /// `kill`, workers are not stopped, and threads of the others may still spin when a turn starts.
     fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let _ = Command::new("kill")
@@ -99,7 +99,7 @@ impl Worker {
             .status();
     }
 
-    /// A new process, from its start to its first trained step and twenty more.
+    /// Measures a new process from its start to the end of its first training step, and its memory after twenty more.
     pub(super) fn once(command: &mut Command, model: &str, batch: usize) -> Result<Start, String> {
         let start = Instant::now();
         let mut worker = Worker::spawn(command)?;

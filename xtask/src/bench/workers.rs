@@ -1,4 +1,4 @@
-//! Framework is measured, how each is started, and with which settings.
+//! The workers of the frameworks that are measured: how each is built, started and asked.
 
 use super::framework::Framework;
 use super::peers::Pythons;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The workers that run, by framework and number of threads.
+/// The running workers, by framework and number of threads.
 pub(super) struct Workers {
     kiln: PathBuf,
     pythons: Pythons,
@@ -18,7 +18,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Builds Kiln's worker.
+    /// Builds Kiln's worker; no worker runs yet.
     pub(super) fn new(pythons: Pythons) -> Result<Workers, String> {
         Ok(Workers {
             kiln: build()?,
@@ -28,7 +28,8 @@ impl Workers {
         })
     }
 
-    /// The worker of someone on so many threads, started if need be; `None` when it cannot be had, which is said once.
+    /// The worker of a framework on this number of threads, started if it does not run yet; `None` if it cannot be
+    /// started, which is printed once.
     pub(super) fn get(&mut self, who: Framework, threads: usize) -> Option<&mut Worker> {
         let key = (who, threads);
         if self.absent.contains_key(&key) {
@@ -53,7 +54,7 @@ impl Workers {
         self.running.get_mut(&key)
     }
 
-    /// Asks a worker that runs.
+    /// Sends a command to a worker and returns its answer.
     pub(super) fn ask(&mut self, who: Framework, threads: usize, command: &str) -> Result<Value, String> {
         let worker = self.get(who, threads).ok_or("not there")?;
         let answer = worker.ask(command);
@@ -68,7 +69,7 @@ impl Workers {
         Worker::once(&mut self.command(who, threads)?, model, batch)
     }
 
-    /// Names and versions of those that ran.
+    /// Names and versions of the frameworks that ran.
     pub(super) fn names(&self) -> BTreeMap<Framework, String> {
         self.running
             .iter()
@@ -88,7 +89,8 @@ impl Workers {
                 )
             }
         };
-        // Every library counts the processors that it may use: the one way that limits XLA too.
+        // Every library uses as many threads as it has processors; limiting the processors is the only way that also
+        // limits XLA.
         let mut command = if threads < cores && Path::new("/usr/bin/taskset").exists() {
             let mut command = Command::new("/usr/bin/taskset");
             command.arg("-c").arg(format!("0-{}", threads - 1)).arg(program);
@@ -110,7 +112,7 @@ impl Workers {
     }
 }
 
-/// Builds `kiln-nets-bench` and finds it.
+/// Builds `kiln-nets-bench`; returns its path.
 fn build() -> Result<PathBuf, String> {
     println!("$ cargo build --release --package kiln-benches --bin kiln-nets-bench");
     let words = "build --release --package kiln-benches --bin kiln-nets-bench --message-format json-render-diagnostics";

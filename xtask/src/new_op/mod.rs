@@ -1,4 +1,4 @@
-//! `cargo xtask new-op NAME`: a new op family, with a file in every layer.
+//! `cargo xtask new-op NAME`: makes the files of a new op family, one in every layer.
 
 #[cfg(test)]
 mod tests;
@@ -12,11 +12,11 @@ The scaffold is a whole op that passes its tests: `y = factor·x`. Replace the f
 testkit; docs/adding-an-op.md is the walk. An op of an existing family needs no scaffold: it goes into that family's
 files. An op composed of others needs crates/nn and crates/testkit alone.")]
 pub(crate) struct Args {
-    /// The family's name, such as `grid_sample`: file, method and (as `GridSampleOps`) trait are called by it
+    /// The family's name, such as `grid_sample`, for file, method and (as `GridSampleOps`) trait
     name: String,
 }
 
-/// The files of a new family and what goes into them.
+/// The files of a new family: folder, extension and template.
 const FILES: &[(&str, &str, &str)] = &[
     ("crates/core/src/ops", "rs", include_str!("templates/core.rs.txt")),
     (
@@ -32,8 +32,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("crates/testkit/src/ops", "rs", include_str!("templates/testkit.rs.txt")),
 ];
 
-/// The files that name every family, and the line that a new one adds. Behind an arrow stands the beginning of the line that it goes
-/// before; other lines find their place in a list by themselves.
+/// The files that list every family, and the line to add for a new one. After an arrow follows the beginning of the line before
+/// which it is inserted; lines without an arrow are inserted into a list by [`enter`].
 const LISTS: &[(&str, &str)] = &[
     ("crates/core/src/ops/mod.rs", "mod @name@;"),
     ("crates/core/src/ops/mod.rs", "pub use @name@::*;"),
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(true)
 }
 
-/// Writes the family `name` into the workspace at `root`; the files written. Nothing is written when anything is wrong.
+/// Writes the family `name` into the workspace at `root`; returns the written files. After an error nothing is written.
 fn scaffold(root: &Path, name: &str) -> Result<Vec<String>, String> {
     check_name(name)?;
     let mut written: Vec<(String, String)> = Vec::new();
@@ -109,7 +109,7 @@ fn check_name(name: &str) -> Result<(), String> {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !name.ends_with('_')
         && !name.contains("__");
-    // The keywords that are also words one might want for an op.
+    // Rust keywords that could be the name of an op.
     let taken = [
         "as", "box", "const", "do", "dyn", "if", "in", "let", "loop", "match", "mod", "move", "ref", "type",
     ];
@@ -139,7 +139,7 @@ fn fill(template: &str, name: &str) -> String {
         .replace("@name@", name)
 }
 
-/// `text` with `line` entered in the list it belongs to: `mod` lines and `pub use` lines in alphabetical order, a
+/// `text` with `line` inserted into the list that it belongs to: `mod` lines and `pub use` lines in alphabetical order, a
 /// bound at the end of every list of bounds.
 fn enter(text: &str, line: &str) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(String::from).collect();

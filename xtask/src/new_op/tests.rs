@@ -27,7 +27,7 @@ fn lists_stay_in_order() {
     assert_eq!(enter("nothing", "mod a;"), None);
 }
 
-/// The workspace's files in a folder of their own, removed at the end.
+/// A copy of the workspace's files in a temporary folder, which is removed on drop.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -49,7 +49,7 @@ impl Drop for Copy {
     }
 }
 
-/// Compiles the new kernel as kernels/build does, but to PTX alone, where there is an nvcc.
+/// Compiles the new kernel as kernels/build does, but only to PTX, if there is an nvcc.
 fn compile_kernel(root: &Path) {
     let nvcc = match crate::toolkit::search::find(&workspace::root().join("kernels")) {
         Ok(nvcc) if crate::toolkit::compiles(&nvcc.path).is_ok() => nvcc.path,
@@ -92,8 +92,8 @@ fn the_scaffold_compiles_and_is_tidy() {
 
     compile_kernel(&copy.0);
 
-    // A build folder beside that of this very test, kept from run to run. It cannot be the same one: the build system
-    // names a package by its place in its workspace, so the copy would overwrite what the original built.
+    // A build folder beside that of this test, kept from run to run. It cannot be the same folder: cargo names a package by its
+    // path in its workspace, so the copy would overwrite build results of the original.
     let test = std::env::current_exe().expect("this test is a file");
     let target = test
         .ancestors()

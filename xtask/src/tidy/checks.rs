@@ -2,7 +2,7 @@
 
 use super::workspace::{Finding, Workspace};
 
-/// The methods of `kiln_core::Runtime` that move memory of a length the caller gives.
+/// The methods of `kiln_core::Runtime` that copy memory of a length that the caller gives.
 const COPIES: [&str; 4] = ["upload_bytes", "upload_part", "download_bytes", "copy"];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
@@ -20,15 +20,15 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
             let runtime = head.contains(" Runtime for ");
             for (method_at, method) in pieces(block, "\n    fn ") {
                 let name = method.split(['(', '<']).next().unwrap_or(method);
-                // A method of a trait without a body is a backend's to write.
+                // A trait method without a body is implemented by backends.
                 let end = method.find(['{', ';']).unwrap_or(method.len());
                 let Some(body) = method[end..].strip_prefix('{') else {
                     continue;
                 };
-                // Questions about an op, such as its algorithm, are answered without one.
+                // Methods that return an option, such as the algorithm of an op, need no check.
                 let answers = method[..end].contains("-> Option<");
                 let moves = if runtime { COPIES.contains(&name) } else { !answers };
-                // What core's traits have for a body is the error of an op that a backend leaves out.
+                // Default bodies of core's traits return the error of an op that a backend does not have.
                 if traits && body.contains("self.unsupported(") {
                     continue;
                 }
@@ -43,7 +43,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// Backends without a call of testkit's `suites!`, in their own tests or in those of testkit. One that wraps any other is not asked.
+/// Backends without a call of testkit's `suites!` in their own tests or in those of testkit. Generic ones, which wrap another
+/// backend, need none.
 fn untested(workspace: &Workspace) -> Vec<Finding> {
     let backends = workspace.sources.iter().filter(|s| s.path.contains("/src/"));
     let backends = backends.filter_map(|s| Some((s, s.code.find("\nimpl Runtime for ")?)));
@@ -64,7 +65,7 @@ fn untested(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// The families of ops, as traits and as implementations, and the implementations of `Runtime`.
+/// The traits of op families, their implementations, and the implementations of `Runtime`.
 fn blocks(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let starts = ["\nimpl", "\npub trait "];
     let all = starts.into_iter().flat_map(|start| pieces(code, start));
@@ -77,7 +78,7 @@ fn blocks(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The pieces of text behind each `start`, and their places.
+/// The pieces of text after each `start`, with their offsets.
 fn pieces<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut ends = text.match_indices(start).map(|(at, _)| at + start.len()).peekable();
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! No circle of files inside a crate: of two files at most one names what the other defines, directly or through others.
+//! The files of a crate form no circle: of two files at most one uses definitions of the other, directly or through others.
 
 use super::modules::{Crate, Target};
 use super::workspace::{Finding, Workspace};
@@ -35,7 +35,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// The pairs of files, by their numbers, of which one names something that the other defines, and the first place of it.
+/// The pairs of files, by their numbers, of which the first uses a definition of the second, with the offset of the first use.
 fn edges(krate: &Crate<'_>) -> BTreeMap<(usize, usize), usize> {
     let mut edges = BTreeMap::new();
     for (number, module) in krate.modules.iter().enumerate() {
@@ -60,7 +60,7 @@ fn edges(krate: &Crate<'_>) -> BTreeMap<(usize, usize), usize> {
                     }
                 }
                 Some(Target::Item(file)) => {
-                    // Handing on what a module below defines is no use of it.
+                    // A re-export of a definition of a module below is no use.
                     let below = krate.modules.iter().any(|m| {
                         m.file == file && m.path.len() > module.path.len() && m.path.starts_with(&module.path)
                     });
@@ -78,7 +78,7 @@ fn edges(krate: &Crate<'_>) -> BTreeMap<(usize, usize), usize> {
     edges
 }
 
-/// The sets of files that reach each other, of two files or more, each sorted.
+/// The sets of two or more files that reach each other, each sorted.
 fn circles(files: usize, edges: &BTreeMap<(usize, usize), usize>) -> Vec<Vec<usize>> {
     let reach: Vec<BTreeSet<usize>> = (0..files)
         .map(|start| {
@@ -115,7 +115,7 @@ mod tests {
 
     const MANIFEST: (&str, &str) = ("crates/a/Cargo.toml", "");
 
-    /// The places of circles in a crate of these files.
+    /// The places of the findings for a crate with these files.
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<(String, &str)> = files
             .iter()
@@ -146,7 +146,7 @@ mod tests {
             ]),
             place
         );
-        // Through a third.
+        // A circle through a third file.
         let c = ("c.rs", "use super::d::D;\npub struct C;\n");
         assert_eq!(
             found(&[lib, b, c, ("d.rs", "use crate::b::*;\npub struct D(B);\n")]),
@@ -167,7 +167,7 @@ mod tests {
         assert!(found(&files).is_empty());
         let back = [&files[..3], &[("m/c.rs", "use crate::B;\npub struct C;\n")]].concat();
         assert_eq!(found(&back), ["crates/a/src/m/b.rs"]);
-        // A folder's own file that uses its children, and defines what they use.
+        // A `mod.rs` that uses its children and has definitions that they use.
         let own = "mod b;\npub use b::B;\npub struct D;\nfn f() -> B { b::B(D) }\n";
         let own = [lib, ("m/mod.rs", own), ("m/b.rs", "pub struct B(pub super::D);\n")];
         assert_eq!(found(&own), ["crates/a/src/m/mod.rs"]);

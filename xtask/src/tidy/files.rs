@@ -2,9 +2,9 @@
 
 use super::workspace::{Finding, Workspace};
 
-/// Lines up to which a file is one idea.
+/// The number of lines above which there is a warning.
 const SOFT: usize = 500;
-/// Lines over which it is certainly more than one.
+/// The number of lines above which the check fails.
 const HARD: usize = 600;
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {

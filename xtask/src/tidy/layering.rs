@@ -1,11 +1,11 @@
-//! The layers: the crates that a crate may import, and one bound for everything generic.
+//! The layers: the crates that a crate may import, and the only bound of generic items.
 
 use super::workspace::{Finding, Workspace};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
-/// Each crate of the workspace, by its folder, and the packages of ours that it may depend on, without `kiln-`; `None` is
-/// everything.
+/// Each crate of the workspace, by its folder, and the workspace's packages that it may depend on, without `kiln-`;
+/// `None` stands for all.
 const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("core", Some(&[])),
     ("derive", Some(&[])),
@@ -30,13 +30,13 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("xtask", Some(&[])),
 ];
 
-/// The crates that are generic over a backend and may not name one, nor ask more of it than `Backend`.
+/// The crates that are generic over a backend: they may name none and have no other bound than `Backend`.
 const GENERIC: &[&str] = &["nn", "models", "data", "train", "profile", "testkit"];
 
-/// Folders with a manifest that the workspace's own excludes.
+/// Folders with a manifest that are excluded from the workspace.
 const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];
 
-/// The only crate that may depend on a foreign one, and why.
+/// External crates that only one crate may depend on, and the reason.
 const SOLE_USER: &[(&str, &str, &str)] = &[
     ("cust", "device", "every CUDA call goes through one crate"),
     ("proptest", "testkit", "elsewhere it belongs under [dev-dependencies]"),
@@ -55,7 +55,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// The crate whose manifest `path` is: `nn` for `crates/nn/Cargo.toml`. Crates outside of the workspace have none.
+/// The crate of a manifest: `nn` for `crates/nn/Cargo.toml`; `None` outside of the workspace.
 fn crate_of(path: &str) -> Option<&str> {
     let folder = path.strip_suffix("/Cargo.toml")?;
     let outside = OUTSIDE.contains(&folder);
@@ -93,7 +93,7 @@ fn manifest_rules(name: &str, path: &str, manifest: &Table, found: &mut Vec<Find
     }
 }
 
-/// Every dependency by its package's name, and whether it is for tests alone; those of `[target.…]` count too.
+/// Every dependency by its package's name, with true for dev-dependencies; those of `[target.…]` are included.
 fn dependencies(manifest: &Table) -> BTreeSet<(String, bool)> {
     let mut all = BTreeSet::new();
     let targets = manifest.get("target").and_then(Value::as_table);
@@ -113,7 +113,7 @@ fn dependencies(manifest: &Table) -> BTreeSet<(String, bool)> {
     all
 }
 
-/// Above `core` everything generic says exactly `B: Backend`.
+/// Checks that generic items above `core` have exactly the bound `B: Backend`.
 fn bounds(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
     for source in workspace.sources.iter().filter(|s| GENERIC.contains(&s.krate())) {

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of docs/architecture.md that a machine can keep.
+//! `cargo xtask tidy`: checks the rules of docs/architecture.md that can be checked automatically.
 //!
-//! Each rule is a function from the workspace's files to findings, so a test can hand it a small workspace with one fault.
+//! Each rule is a function from the workspace's files to findings, so a test can call it on a small workspace with one fault.
 
 mod checks;
 mod circles;

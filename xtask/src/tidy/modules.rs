@@ -1,28 +1,28 @@
-//! The modules of a crate and the names in them: enough of Rust's name resolution to say which file defines what a path
-//! names.
+//! The modules of a crate and the names in them: enough of Rust's name resolution to find the file that defines the target of a
+//! path.
 
 use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A module: a file, or a `mod name { … }` inside of one.
 pub(super) struct Module {
-    /// The names from the root of the crate on.
+    /// The names from the root of the crate to this module.
     pub(super) path: Vec<String>,
     /// The file, by its number in [`Crate::files`].
     pub(super) file: usize,
-    /// Items and macros that it declares, and whether others see them.
+    /// The items and macros that the module declares; true for public ones.
     items: BTreeMap<String, bool>,
     pub(super) imports: Vec<Import>,
-    /// Paths of two names or more outside of imports, and where they stand.
+    /// Paths of two or more names outside of imports, with their offsets.
     pub(super) paths: Vec<(Vec<String>, usize)>,
     /// Every word outside of imports.
     pub(super) words: BTreeSet<String>,
 }
 
-/// One name that a `use` brings in.
+/// One name that a `use` imports.
 pub(super) struct Import {
     pub(super) path: Vec<String>,
-    /// The name that it has here; `*` for all names of the path.
+    /// The name in this module; `*` for all names of the path.
     pub(super) name: String,
     pub(super) public: bool,
     pub(super) at: usize,
@@ -44,11 +44,12 @@ pub(super) enum Target {
     Item(usize),
 }
 
-/// The names that were looked up for one path, each in a module: one that is asked for again is not found there.
+/// The names, each in a module, that were looked up for one path: one that is looked up again is not found, which ends
+/// cycles of imports.
 type Asked = BTreeSet<(usize, String)>;
 
 impl<'s> Crate<'s> {
-    /// Reads the sources below `folder/src`; modules for tests alone are left out.
+    /// Reads the sources below `folder/src`; test modules are left out.
     pub(super) fn read(folder: &str, sources: &'s [Source]) -> Self {
         let src = format!("{folder}/src/");
         let mut krate = Crate {
@@ -58,7 +59,7 @@ impl<'s> Crate<'s> {
         };
         let own = sources.iter().filter_map(|s| Some((s, s.path.strip_prefix(&src)?)));
         let mut own: Vec<_> = own.map(|(source, rest)| (source, module_path(rest))).collect();
-        // A program beside a library is a crate of its own, whose root hides nothing of the library's.
+        // A binary beside a library is a crate of its own; sorting main.rs last keeps the library's root as the root.
         own.sort_by_key(|(source, path)| (path.len(), source.path.ends_with("/main.rs")));
         let mut tests: Vec<Vec<String>> = Vec::new();
         for (source, path) in own {
@@ -86,7 +87,7 @@ impl<'s> Crate<'s> {
         self.by_path.get(&path).copied()
     }
 
-    /// The target of a path that stands in a module; `None` for names of other crates.
+    /// The target of a path in a module; `None` for names of other crates.
     pub(super) fn resolve(&self, module: usize, path: &[String]) -> Option<Target> {
         self.follow(module, path, &mut Asked::new())
     }
@@ -97,7 +98,7 @@ impl<'s> Crate<'s> {
         match path.first()?.as_str() {
             "crate" => {
                 let root = self.by_path.get(&Vec::new()).copied()?;
-                // `crate` in a program beside a library is the program.
+                // `crate` in a binary beside a library is the binary.
                 at = if self.modules[module].path.is_empty() {
                     module
                 } else {
@@ -120,19 +121,19 @@ impl<'s> Crate<'s> {
         self.inside(module, Target::Module(at), rest, asked)
     }
 
-    /// The target of the names behind another one, for a path that stands in `user`.
+    /// The target of the names `rest` after `target`, for a path in the module `user`.
     fn inside(&self, user: usize, target: Target, rest: &[String], asked: &mut Asked) -> Option<Target> {
         let (Target::Module(module), Some(name)) = (target, rest.first()) else {
             return Some(target);
         };
         match self.name(user, module, name, asked) {
             Some(found) => self.inside(user, found, &rest[1..], asked),
-            // A macro defines it, or a block that is not looked into: it belongs to the file all the same.
+            // A macro or a block that is not parsed defines the name, in this file.
             None => Some(Target::Item(self.modules[module].file)),
         }
     }
 
-    /// The target of a name in a module, for a path that stands in `user`: a child, an item, or what an import brings in.
+    /// The target of a name in a module, for a path in the module `user`: a child, an item, or an imported name.
     fn name(&self, user: usize, module: usize, name: &str, asked: &mut Asked) -> Option<Target> {
         if let Some(child) = self.child(module, name) {
             return Some(Target::Module(child));
@@ -147,7 +148,7 @@ impl<'s> Crate<'s> {
         }
         let mut imports = this.imports.iter().filter(|i| i.public || private);
         if let Some(import) = imports.clone().find(|i| i.name == name) {
-            // An import of a name from itself, `use serde;`, is one from another crate.
+            // An import whose path is its own name, such as `use serde;`, is from another crate.
             let own = import.path.len() == 1 && import.path[0] == name;
             return if own {
                 None
@@ -161,7 +162,7 @@ impl<'s> Crate<'s> {
         })
     }
 
-    /// The names that `use from::*` could bring into a module that does not declare them itself.
+    /// The names that `use from::*` could import into a module, without those that the module declares.
     pub(super) fn names(&self, module: usize, from: usize) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -186,7 +187,7 @@ impl<'s> Crate<'s> {
     }
 }
 
-/// The path of the module that a file of `src` is: `a/b.rs` and `a/b/mod.rs` are both `a::b`.
+/// The module path of a file of `src`: `a::b` for `a/b.rs` and for `a/b/mod.rs`.
 fn module_path(file: &str) -> Vec<String> {
     let mut path: Vec<String> = file.trim_end_matches(".rs").split('/').map(String::from).collect();
     let root = path.len() == 1 && ["lib", "main"].contains(&path[0].as_str());
@@ -196,7 +197,7 @@ fn module_path(file: &str) -> Vec<String> {
     path
 }
 
-/// A word, `::`, or one other character, and where it stands.
+/// A word, `::`, or one other character, with its offset.
 type Token<'t> = (&'t str, usize);
 
 fn tokens(code: &str) -> Vec<Token<'_>> {
@@ -224,12 +225,12 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Reads one file.
+/// The parser of one file.
 struct Reader<'t, 'c, 's> {
     tokens: Vec<Token<'t>>,
     at: usize,
     krate: &'c mut Crate<'s>,
-    /// The modules that are open, and the depth of braces inside each.
+    /// The open modules, each with its depth of braces.
     open: Vec<(usize, usize)>,
     depth: usize,
     tests: &'c mut Vec<Vec<String>>,
@@ -307,7 +308,7 @@ impl<'t> Reader<'t, '_, '_> {
                         self.module().items.insert(name.to_string(), public);
                     }
                 }
-                // The name behind it is a declaration, no use.
+                // The name after `mod` is a declaration, not a use.
                 "mod" if is_word(next) => self.at += 1,
                 "macro_rules" => {
                     let name = self.peek(2).to_string();
@@ -348,7 +349,7 @@ impl<'t> Reader<'t, '_, '_> {
         module.paths.push((names, at));
     }
 
-    /// Reads an attribute; true if what follows is for tests alone.
+    /// Reads an attribute; true if the item after it is for tests only.
     fn attribute(&mut self) -> bool {
         self.at += if self.peek(1) == "!" { 2 } else { 1 };
         let from = self.at;
@@ -358,7 +359,7 @@ impl<'t> Reader<'t, '_, '_> {
         words.starts_with(&["cfg", "test"]) || words.starts_with(&["cfg", "all", "test"])
     }
 
-    /// Goes past a bracket and what it holds.
+    /// Skips a bracket and its contents.
     fn skip_brackets(&mut self) {
         let mut depth = 0usize;
         while self.at < self.tokens.len() {
@@ -374,7 +375,7 @@ impl<'t> Reader<'t, '_, '_> {
         }
     }
 
-    /// Goes past the item, the statement or the field behind an attribute.
+    /// Skips the item, the statement or the field after an attribute.
     fn skip_item(&mut self) {
         while self.peek(0) == "#" {
             self.attribute();
@@ -402,7 +403,7 @@ impl<'t> Reader<'t, '_, '_> {
         self.at += 1;
     }
 
-    /// Reads the tree behind `use`, or a part of one, to its end.
+    /// Reads the tree of a `use`, or a part of it, to its end.
     fn import(&mut self, prefix: &mut Vec<String>, public: bool) {
         let (len, at) = (prefix.len(), self.tokens.get(self.at).map_or(0, |(_, at)| *at));
         let mut name = None;
@@ -425,7 +426,7 @@ impl<'t> Reader<'t, '_, '_> {
                 "*" => name = Some(Some("*".to_string())),
                 word if is_word(word) => prefix.push(word.to_string()),
                 _ => {
-                    // The end of this part: a comma, a closing brace, which belongs to the part around, or a semicolon.
+                    // The end of this part: a comma, a semicolon, or a closing brace, which belongs to the outer part.
                     if token == "}" {
                         self.at -= 1;
                     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 struct Layer {
     folder: &'static str,
     extension: &'static str,
-    /// True if it may have families that `core` lacks: ops composed of others.
+    /// True if the layer may have families that `core` lacks: ops composed of others.
     composes: bool,
     /// True if the folder may be missing.
     optional: bool,
@@ -54,7 +54,7 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// Families that a layer does without, and why.
+/// Families that a layer need not have, and the reason.
 const EXCUSED: &[(&str, &str, &str)] = &[
     (
         "crates/nn/src/ops/",
@@ -88,7 +88,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     for layer in LAYERS {
         let mut own = modules(workspace, layer);
         if layer.extension == ".cu" {
-            // A family's kernels may be several files, since each is compiled by itself: `conv_tiled.cu` is conv's.
+            // The kernels of a family may be several files, because each is compiled separately: `conv_tiled.cu` belongs
+            // to `conv`.
             own = own.into_iter().map(|module| family(&module, &core)).collect();
         }
         if own.is_empty() {
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(places(&found), missing);
         let found = check_with(&[("crates/cpu/src/ops/convolution.rs", "")]);
         assert_eq!(places(&found), ["crates/cpu/src/ops/convolution.rs"]);
-        // A composed op needs its two missing above the backends, an update all but the one of nn.
+        // A composed op needs modules in the two layers above the backends, an optimizer update in all layers but nn.
         let found = check_with(&[("crates/nn/src/ops/attention.rs", "")]);
         assert_eq!(places(&found), ["crates/testkit/src/ops/attention.rs"]);
         let optim = [
@@ -177,10 +178,10 @@ mod tests {
         assert_eq!(places(&check_with(&optim)), [""; 0]);
         let found = check_with(&[&optim[..], &[("crates/nn/src/ops/optim.rs", "")]].concat());
         assert_eq!(places(&found), ["crates/nn/src/ops/optim.rs"]);
-        // A layer that is not built yet is not missed; one that has been begun must be whole.
+        // An optional layer may be missing, but if it has one family it must have all.
         let found = check_with(&[("kernels/src/pool.cu", "")]);
         assert_eq!(places(&found), ["kernels/src/conv.cu", "kernels/src/pool.cu"]);
-        // A family's kernels may be several files.
+        // The kernels of a family may be several files.
         assert_eq!(places(&check_with(&[("kernels/src/conv_tiled.cu", "")])), [""; 0]);
         let found = check_with(&[("kernels/src/conv.cu", ""), ("kernels/src/tiled_conv.cu", "")]);
         assert_eq!(places(&found), ["kernels/src/tiled_conv.cu"]);

@@ -1,14 +1,14 @@
-//! A Rust file with its comments and strings told apart from its code: enough of a lexer for rules about words.
+//! A Rust file with comments and strings separated from code: enough of a lexer for rules about words.
 
 use crate::workspace::File;
 
-/// A Rust file, and the same text twice more with everything but one kind of thing blanked. All three have the same
-/// lines.
+/// A Rust file as two texts with the same lines: one with everything but code replaced by spaces, one with everything but
+/// comments.
 pub(super) struct Source {
     pub(super) path: String,
-    /// Code alone: comments, strings and characters are spaces.
+    /// The code: comments, strings and character literals are spaces.
     pub(super) code: String,
-    /// Comments alone.
+    /// The comments: everything else is spaces.
     pub(super) comments: String,
 }
 
@@ -36,17 +36,17 @@ impl Source {
         format!("{}:{}", self.path, 1 + self.code[..at].matches('\n').count())
     }
 
-    /// Every word of the code and where it stands.
+    /// Every word of the code, with its offset.
     pub(super) fn all_words(&self) -> impl Iterator<Item = (usize, &str)> {
         let split = self.code.split(|c: char| !c.is_alphanumeric() && c != '_');
-        // The pieces are slices of the code, so their distance from its start is their place.
+        // The pieces are slices of the code, so the distance of their addresses is the offset.
         let start = self.code.as_ptr() as usize;
         split
             .filter(|word| !word.is_empty())
             .map(move |word| (word.as_ptr() as usize - start, word))
     }
 
-    /// The places of `word` in the code as a word of its own.
+    /// The offsets of `word` in the code as a whole word.
     pub(super) fn words(&self, word: &str) -> Vec<usize> {
         self.all_words().filter(|(_, w)| *w == word).map(|(at, _)| at).collect()
     }
@@ -59,7 +59,7 @@ enum Kind {
     Literal,
 }
 
-/// The code and the comments of `text`, each with the rest blanked.
+/// The code and the comments of `text`, each with the rest replaced by spaces.
 fn split(text: &str) -> (String, String) {
     let (mut code, mut comments) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
     let mut rest = text;
@@ -78,7 +78,7 @@ fn split(text: &str) -> (String, String) {
     (code, comments)
 }
 
-/// The kind and length of what `rest` begins with; `before` is the character before it.
+/// The kind and length of the first token of `rest`; `before` is the character before it.
 fn token(rest: &str, first: char, before: char) -> (Kind, usize) {
     let to = |end: Option<usize>| end.unwrap_or(rest.len());
     if rest.starts_with("//") {
@@ -91,7 +91,7 @@ fn token(rest: &str, first: char, before: char) -> (Kind, usize) {
         return (Kind::Literal, quoted(rest, '"'));
     }
     if first == '\'' {
-        // A character, unless it is a lifetime or a label: those have no closing quote after one character.
+        // A character literal, unless it is a lifetime or a label, which have no closing quote after one character.
         let mut next = rest[1..].chars();
         let (one, two) = (next.next(), next.next());
         let character = one == Some('\\') || two == Some('\'');

@@ -3,7 +3,7 @@
 use super::source::Source;
 use super::workspace::{Finding, Workspace};
 
-/// The crates that may contain `unsafe`, and for what.
+/// The crates that may contain `unsafe`, and its purpose.
 const ALLOWED: &[(&str, &str)] = &[
     ("link", "the way to the CUDA driver"),
     ("device", "calls into the CUDA driver"),
@@ -19,7 +19,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     for source in &workspace.sources {
         let allowed = ALLOWED.iter().any(|(name, _)| *name == source.krate());
         for at in source.words("unsafe") {
-            // `#![forbid(unsafe_code)]` is another word; `unsafe fn` in a trait's signature needs its docs, not a proof.
+            // `unsafe_code` in `#![forbid(unsafe_code)]` is another word; an `unsafe fn` needs documentation instead of a
+            // SAFETY comment.
             if !allowed {
                 let crates: Vec<_> = ALLOWED.iter().map(|(name, what)| format!("{name} ({what})")).collect();
                 let message = format!("`unsafe` belongs in {}", crates.join(", "));
@@ -35,15 +36,14 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// True if this `unsafe` claims that something is sound: a block or an impl, rather than a function that asks its
-/// caller.
+/// True if this `unsafe` needs a SAFETY comment: a block or an impl, rather than a function whose caller must give the reason.
 fn opens_a_claim(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     rest.starts_with('{') || rest.starts_with("impl")
 }
 
-/// True if a SAFETY comment stands on the line of `at`, or above it with nothing between but comments, attributes and
-/// the beginning of the same statement.
+/// True if there is a SAFETY comment on the line of `at`, or above it with only comments, attributes and the beginning of the
+/// same statement between.
 fn has_proof(source: &Source, at: usize) -> bool {
     let line = source.code[..at].matches('\n').count();
     let code: Vec<&str> = source.code.lines().take(line + 1).collect();

@@ -1,8 +1,9 @@
-//! Names are the field's: words that only this project would understand are refused, each with the one to use.
+//! Names use the field's own words: private words are refused, with a replacement for each.
 
 use super::workspace::{Finding, Workspace};
 
-/// Words of a name, between underscores and capitals, and what to write instead. docs/glossary.md explains the latter.
+/// Refused words in names (separated by underscores and capitals), each with its replacement. docs/glossary.md explains the
+/// replacements.
 const REFUSED: &[(&str, &str)] = &[
     ("rung", "variant"),
     ("rungs", "variants"),
@@ -15,7 +16,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("suits", "is_profitable or is_supported"),
 ];
 
-/// Whole names, and what to write instead.
+/// Refused whole names, each with its replacement.
 const NAMES: &[(&str, &str)] = &[
     ("ALONE", "SERIAL_THRESHOLD"),
     ("WATCHES", "an Observer"),
@@ -29,7 +30,7 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
     for source in &workspace.sources {
-        // The table above, and the test of it.
+        // This file has the refused words in its tables and tests.
         if source.path.ends_with("xtask/src/tidy/words.rs") {
             continue;
         }
@@ -52,7 +53,7 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     found
 }
 
-/// The words for a refused name.
+/// The replacement for a refused name.
 fn instead(name: &str) -> Option<&'static str> {
     let whole = NAMES.iter().find(|(refused, _)| *refused == name);
     let part = REFUSED
@@ -61,7 +62,7 @@ fn instead(name: &str) -> Option<&'static str> {
     whole.or(part).map(|(_, instead)| *instead)
 }
 
-/// The words of a name in lower case: `every_rung`, `EveryRung` and `EVERY_RUNG` have two.
+/// The words of a name in lower case: `every_rung`, `EveryRung` and `EVERY_RUNG` have the same two.
 fn parts(name: &str) -> impl Iterator<Item = String> {
     let mut spaced = String::new();
     let mut lower = false;

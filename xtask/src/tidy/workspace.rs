@@ -1,4 +1,4 @@
-//! The files that the rules look at, and the findings that they give.
+//! The files that rules check, and their findings.
 
 use super::source::Source;
 use crate::workspace::{self, File};
@@ -7,7 +7,7 @@ use std::path::Path;
 /// A broken rule, or a warning, at a place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
-    /// `crates/nn/src/lib.rs:12`, or a path alone.
+    /// A path with a line, such as `crates/nn/src/lib.rs:12`, or a path alone.
     pub(super) place: String,
     /// The fault, and its remedy.
     pub(super) message: String,
@@ -28,7 +28,7 @@ impl Finding {
 /// The files of the workspace.
 pub(super) struct Workspace {
     pub(super) files: Vec<File>,
-    /// The Rust files among them, with comments and strings told apart from code.
+    /// The Rust files, with comments and strings separated from code.
     pub(super) sources: Vec<Source>,
 }
 

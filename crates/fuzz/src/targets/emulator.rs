@@ -2,7 +2,7 @@
 
 use kiln_simulator::Program;
 
-/// Loads a text and decodes its kernels.
+/// Loads a PTX text and decodes its kernels.
 fn decode(text: &str) {
     if let Ok(program) = Program::load(text) {
         for name in program.kernels() {
@@ -16,7 +16,7 @@ pub(super) fn ptx(input: &[u8]) {
 }
 
 pub(super) fn fatbin(input: &[u8]) {
-    // One for each way in: code of this device, of a newer one, and of one that is older than any.
+    // One compute capability for each path of the loader: that of the image, a newer one, and one older than all.
     for sm in [80, 120, 10] {
         let _ = Program::of_image(input, sm);
     }
@@ -68,7 +68,7 @@ pub(super) fn ptx_seeds() -> Vec<Vec<u8>> {
     [KERNEL, switch, loops].map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
-/// A fat binary of one entry that holds `text` as it is.
+/// A fat binary of one entry that holds `text` uncompressed.
 fn packed(text: &str) -> Vec<u8> {
     let mut body = text.as_bytes().to_vec();
     body.push(0);
@@ -90,7 +90,7 @@ fn packed(text: &str) -> Vec<u8> {
     image
 }
 
-/// An ELF file with two sections, of which one holds names.
+/// An ELF file with two sections, one of which is the table of section names.
 fn elf() -> Vec<u8> {
     let names = b"\0.shstrtab\0.nv.info.k\0";
     let mut image = vec![0; 64];

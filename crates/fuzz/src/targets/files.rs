@@ -1,4 +1,4 @@
-//! Files: weights and data sets.
+//! Targets that read files: weights and datasets.
 
 use super::scratch::Scratch;
 use crate::Bytes;
@@ -33,7 +33,7 @@ pub(super) fn weight_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// How to treat records that are wrong, by the first byte.
+/// The treatment of bad records, chosen by the next byte.
 fn bad(choices: &mut Bytes<'_>) -> BadRecords {
     choices.one_of(&[BadRecords::Refuse, BadRecords::Skip])
 }
@@ -47,7 +47,7 @@ pub(super) fn idx_seeds() -> Vec<Vec<u8>> {
     images.extend(0..24);
     let labels = vec![0, 0, 8, 1, 0, 0, 0, 3, 1, 2, 9];
     let floats = vec![0, 0, 13, 1, 0, 0, 0, 1, 0x3f, 0x80, 0, 0];
-    // A stored block of the labels, within gzip's header and trailer.
+    // The labels as a stored (uncompressed) block, within gzip's header and trailer.
     let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1, 11, 0, 0xf4, 0xff];
     packed.extend(&labels);
     packed.extend([0xba, 0x2a, 0x4a, 0x0e, 11, 0, 0, 0]);
@@ -139,7 +139,7 @@ pub(super) fn image(input: &[u8]) {
     }
 }
 
-/// CRC-32 as PNG's chunks have it.
+/// The CRC-32 of a PNG chunk.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, &b| {
         (0..8).fold(crc ^ u32::from(b), |c, _| {
@@ -211,7 +211,7 @@ pub(super) fn image_folder(input: &[u8]) {
     let seeds = image_seeds();
     let mut names = input.get(1..).unwrap_or_default().split(|&b| b == b'\n');
     for (i, name) in names.by_ref().take(16).enumerate() {
-        // Within the scratch folder alone: no name leads out of it.
+        // The path must stay within the scratch folder.
         let name = String::from_utf8_lossy(name).replace('\0', "_");
         let parts: Vec<&str> = name
             .split('/')

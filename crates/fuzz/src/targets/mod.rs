@@ -5,16 +5,16 @@ mod files;
 mod ops;
 mod scratch;
 
-/// A function of bytes that may not panic, whatever they are.
+/// A function that must not panic for any bytes.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name on the command line of `cargo xtask fuzz`.
+    /// The target's name on the command line of `cargo xtask fuzz`.
     pub name: &'static str,
     /// The part of Kiln that reads the bytes, for the list of targets.
     pub about: &'static str,
-    /// Runs it.
+    /// Runs the target on an input.
     pub run: fn(&[u8]),
-    /// Inputs that are right, or nearly, to begin with.
+    /// Valid or nearly valid inputs, from which others are made.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -82,7 +82,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// The target of a name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,7 +1,7 @@
 //! Programs of tensor ops.
 //!
-//! Bytes choose ops, operands and arguments. An op may refuse; it may not panic, and neither may the gradient of what it gave.
-//! Arguments that lead to large memory when they are right are small; the others are now and then as large as can be.
+//! Bytes choose ops, operands and arguments. An op may return an error but must not panic, nor may the gradient of its result.
+//! Arguments whose size decides the memory of a valid call are small; the others are sometimes as large as possible.
 
 use crate::Bytes;
 use kiln_core::ops::{Activation, Padding, Window};
@@ -12,9 +12,9 @@ use kiln_nn::{CrossEntropyOptions, Indices, Pad, Reduction, Tensor};
 type T = Tensor<Cpu>;
 type Results = Result<Vec<T>, Error>;
 
-/// Ops of a program.
+/// The largest number of ops of a program.
 const LONGEST: usize = 24;
-/// Elements beyond which a tensor is no operand any more.
+/// The size of the largest tensor that is used as an operand.
 const LARGEST: usize = 1 << 12;
 
 struct Program<'a> {
@@ -47,7 +47,7 @@ pub(super) fn run(input: &[u8]) {
     }
 }
 
-/// Ways to make a first tensor, of which a program has several.
+/// The number of step kinds, beside those of ops, that make a new tensor; several, so that programs have several tensors.
 const MAKE: usize = 3;
 
 impl Program<'_> {
@@ -56,7 +56,7 @@ impl Program<'_> {
         (0..rank).map(|_| self.bytes.below(5)).collect()
     }
 
-    /// A tensor: one of those that are there, or a new one.
+    /// One of the program's tensors, or a new one.
     fn tensor(&mut self) -> Result<T, Error> {
         let n = self.tensors.len();
         match self.bytes.below(n + 1) {
@@ -257,7 +257,7 @@ impl Program<'_> {
             _ => {
                 let w = self.tensor()?;
                 let pad = [(); 3].map(|()| self.bytes.below(3));
-                // Its output grows with both.
+                // The output of a transposed convolution grows with both.
                 let window = Window {
                     stride: window.stride.map(|s| s % 8),
                     dilation: window.dilation.map(|d| d % 8),
@@ -304,7 +304,7 @@ impl Program<'_> {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    // One for each kind of op, over tensors of two to five dimensions; changes make the rest.
+    // A seed for each kind of op with tensors of three ranks; other programs come from changes.
     (0..10u8)
         .flat_map(|kind| {
             [3u8, 4, 5].map(|rank| {

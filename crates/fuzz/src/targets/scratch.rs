@@ -1,13 +1,13 @@
-//! Files for readers that take a path.
+//! Temporary files for readers that take a path.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A folder of this call alone; it goes when the value does.
+/// A temporary folder with a unique name, which is removed on drop.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new folder, or `None` where there is no place for one.
+    /// A new folder, or `None` if it cannot be made.
     pub(super) fn new() -> Option<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!(
@@ -24,7 +24,7 @@ impl Scratch {
         &self.0
     }
 
-    /// A file in it.
+    /// Writes a file in the folder and returns its path.
     pub(super) fn file(&self, name: &str, bytes: &[u8]) -> Option<PathBuf> {
         let path = self.0.join(name);
         std::fs::write(&path, bytes).ok()?;

@@ -1,4 +1,4 @@
-//! The ops of `golden/edges.py`: those of the losses' file, and what else has edges.
+//! The ops of `golden/edges.py`: those of `golden/losses.py` and others.
 
 use super::losses;
 use super::values::{EPS, number, numbers, shape};
@@ -69,7 +69,7 @@ pub(super) fn call<B: Backend>(backend: &B, case: &Value, x: &[Tensor<B>]) -> Re
     }
 }
 
-/// Between bounds, of which an infinite one is none.
+/// Clamps by the method for the bounds that are finite.
 fn clamp<B: Backend>(x: &Tensor<B>, low: f64, high: f64) -> Result<Tensor<B>> {
     match (low.is_finite(), high.is_finite()) {
         (true, true) => x.clamp(low, high),

@@ -1,17 +1,17 @@
-//! The numbers and tensors of the files.
+//! Numbers and tensors from the golden files.
 
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 use serde_json::Value;
 
-/// The ε of every norm.
+/// The `eps` of every norm.
 pub(super) const EPS: f64 = 1e-3;
 
 pub(super) fn numbers(v: &Value) -> Vec<f64> {
     v.as_array().expect("a list").iter().map(number).collect()
 }
 
-/// A number, or the name of one that is not finite.
+/// A JSON number, or a string that names NaN or an infinity.
 pub(super) fn number(v: &Value) -> f64 {
     let named = || v.as_str().and_then(|name| name.parse().ok());
     v.as_f64().or_else(named).expect("a number")

@@ -1,18 +1,18 @@
-//! A call that is right, and the ways in which it may be changed and stay so.
+//! A valid call of an op, and the changes after which it is still valid.
 
 use kiln_core::{Backend, DType, Result, Runtime};
 use std::ops::Range;
 
-/// A buffer that an op is given.
+/// A buffer argument of an op.
 #[derive(Clone, Copy)]
 pub struct Operand {
     pub(super) dtype: DType,
     pub(super) len: usize,
-    /// True when the rest of the call says which dtype it has.
+    /// True if the rest of the call determines its dtype.
     pub(super) typed: bool,
-    /// True when the rest of the call says how long it is.
+    /// True if the rest of the call determines its length.
     pub(super) sized: bool,
-    /// True when it may be longer than the call needs.
+    /// True if it may be longer than the call needs.
     pub(super) roomy: bool,
 }
 
@@ -29,27 +29,27 @@ impl Operand {
 
     pub(super) fn buffer<B: Backend>(&self, backend: &B) -> Result<B::Buffer> {
         let mut buffer = backend.alloc(self.dtype, self.len)?;
-        // Zeros are numbers of every dtype and indices that are in range.
+        // Zeros are valid numbers of every dtype and indices in range.
         backend.upload_bytes(&vec![0; self.len * self.dtype.size()], &mut buffer)?;
         Ok(buffer)
     }
 }
 
-/// The changes that a word of the parameters may see and still be right.
+/// The kind of a word of the parameters, which decides after which changes the call is still valid.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Word {
-    /// A size or a step: any other number is a lie.
+    /// A size or a step: every other number is wrong.
     Tied,
-    /// A code, a flag, a number of dimensions: there are other right ones, all of them small.
+    /// A code, a flag, a number of dimensions: other small numbers are valid.
     Small,
-    /// A value: any number may be right.
+    /// A value: any number can be valid.
     Free,
 }
 
-/// Makes a call with parameters as bytes.
+/// A function that calls the op with parameters as bytes.
 type Run<B> = dyn Fn(&B, &[u8], &mut [<B as Runtime>::Buffer]) -> Result<()>;
 
-/// A call that is right.
+/// A valid call of an op.
 pub struct Call<B: Backend> {
     /// The op's name in its trait.
     pub op: &'static str,
@@ -81,29 +81,29 @@ impl<B: Backend> Call<B> {
         self
     }
 
-    /// The bytes hold codes, flags or numbers of dimensions.
+    /// Marks the bytes as codes, flags or numbers of dimensions.
     pub(super) fn small(self, bytes: Range<usize>) -> Self {
         self.mark(bytes, Word::Small)
     }
 
-    /// The bytes hold values, or nothing that the op looks at.
+    /// Marks the bytes as values, or as unused.
     pub(super) fn free(self, bytes: Range<usize>) -> Self {
         self.mark(bytes, Word::Free)
     }
 
-    /// The operand may have any dtype that the op takes.
+    /// Marks an operand that may have any dtype that the op supports.
     pub(super) fn untyped(mut self, operand: usize) -> Self {
         self.operands[operand].typed = false;
         self
     }
 
-    /// The operand may have any length.
+    /// Marks an operand that may have any length.
     pub(super) fn unsized_(mut self, operand: usize) -> Self {
         self.operands[operand].sized = false;
         self
     }
 
-    /// The operand may be longer.
+    /// Marks an operand that may be longer.
     pub(super) fn roomy(mut self, operand: usize) -> Self {
         self.operands[operand].roomy = true;
         self

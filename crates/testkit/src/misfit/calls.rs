@@ -1,4 +1,4 @@
-//! A right call of every op of a backend, by family.
+//! A valid call of every op of a backend, by family.
 
 mod elementwise;
 mod fields;
@@ -13,10 +13,10 @@ mod windows;
 use super::Call;
 use kiln_core::Backend;
 
-/// A right call of every op. None of its buffers is empty, and none of its sizes could be another.
+/// A valid call of every op. No buffer is empty, and no other size would be valid.
 ///
 /// # Panics
-/// Never: the shapes are right.
+/// Never: the shapes are valid.
 pub fn calls<B: Backend>() -> Vec<Call<B>> {
     let mut all = elementwise::elementwise();
     all.extend(reductions::reductions());

@@ -14,7 +14,7 @@ struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// Entries of a head's vectors.
+    /// Elements of a head's vectors.
     fn width(&self) -> usize {
         self.qkv.shape[2] / 3 / self.heads
     }
@@ -33,19 +33,20 @@ impl Case for SelfAttention {
         self.mean(&x[0], |v, _| v)
     }
 
-    /// With scores of at most S, a weight is off by the d products and sums of each of its two scores, S of each, twice (its
-    /// own and the sum's), and by a few roundings of the exponential; the result by the sum of t weights and values.
+    /// With scores of magnitude at most S, the relative error of a weight comes from the d products and sums of its score
+    /// and of the largest one, relative to S each, twice (for the weight and for the sum of the weights), and from a few
+    /// roundings of the exponential; that of the result also from the sum over t weights and values.
     ///
-    /// A composed form in half precision scales the queries, rounds them and the scores, 2·S roundings of each, and rounds
-    /// the weights; the factor e of 2 more is for the second order of what that leaves of a weight.
+    /// The composed form in half precision rounds the scaled queries and the scores, which count 2·S roundings each, and the
+    /// weights; `stored` is 2 because of second-order terms of these errors in a weight.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let (t, d) = (self.qkv.shape[1] as f64, self.width() as f64);
         let magnitude = self.mean(&x[0], |v, most| v.abs() * (1.0 + 4.0 * most));
         Rounding::terms(t + d + 12.0, magnitude).stored(2.0)
     }
 
-    /// The slope of a weight is a difference of products of a seed with values, one for each of the head's columns, times
-    /// queries or keys over √d; weights that are off multiply it.
+    /// The derivative of a weight is a difference of products of a seed with values, one for each of the head's columns, times
+    /// queries or keys over √d; it is multiplied by weights, which have errors too.
     fn slope_terms(&self, x: &[Array]) -> f64 {
         let largest = x[0].data.iter().fold(0.0, |m: f64, x| x.abs().max(m));
         let width = (self.width() as f64).sqrt();
@@ -54,11 +55,11 @@ impl Case for SelfAttention {
 }
 
 impl SelfAttention {
-    /// The mean of `f` of each value and of the largest score, weighed as attention does.
+    /// The mean, weighted as by attention, of `f` of each value and of the largest magnitude of a score.
     fn mean(&self, x: &Array, f: impl Fn(f64, f64) -> f64) -> Array {
         let (n, t, d) = (self.qkv.shape[0], self.qkv.shape[1], self.width());
         let joined = self.heads * d;
-        // Part 0 are queries, 1 keys, 2 values.
+        // Part 0 holds the queries, 1 the keys, 2 the values.
         let entry = |part: usize, n: usize, t: usize, column: usize| x.at(&[n, t, part * joined + column]);
         Array::from_fn(&[n, t, joined], |at| {
             let (n, i, head) = (at[0], at[1], at[2] / d * d);
@@ -77,7 +78,7 @@ impl SelfAttention {
     }
 }
 
-/// Positions around the blocks of every backend, widths that fill no vector, with and without a mask.
+/// Attention with numbers of positions around the block sizes of backends and head widths that fill no vector, causal or not.
 pub fn self_attention<B: Backend>(backend: &B) {
     let positions = prop_oneof![
         8 => 1usize..6,

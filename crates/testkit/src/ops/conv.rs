@@ -98,9 +98,9 @@ impl Case for Conv {
         x[0].conv_transpose(&x[1], x.get(2), &window, extra, self.groups, self.f)
     }
 
-    /// A product for each tap and channel, and their sum. Winograd's algorithm, which a backend may take for the windows of
-    /// three taps that are not dilated, is off by 4e-6 of the root of the mean square of all results (the documentation of
-    /// kiln-cpu's `winograd`, which measures it), whatever the terms of one are.
+    /// A product for each tap and channel, and their sum. Winograd's algorithm, which a backend may use for undilated
+    /// windows of three taps, has an error of 4e-6 of the root mean square of all results (measured in the documentation
+    /// of kiln-cpu's `winograd`), whatever the terms of a result are.
     ///
     /// A transposed convolution rounds before its bias and again before its activation.
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
@@ -142,7 +142,8 @@ impl Case for Conv {
         shape.extend(output.iter().map(|o| o.0));
         shape.push(channels);
         let mut y = Array::zeros(&shape);
-        // The wide side of the window: where it slides. `at` is its position, `other` the element a tap meets.
+        // The window slides over the output, or over the input if transposed. `at` is its position, `other` the element
+        // at a tap.
         let slides = if self.transposed { &input.shape } else { &shape }.clone();
         let (narrow, per_out) = (w.shape[0] / self.groups, per_last);
         for n in 0..slides.iter().product() {
@@ -180,7 +181,7 @@ impl Case for Conv {
 }
 
 fn axis(transposed: bool) -> impl Strategy<Value = Axis> {
-    // An image may be empty beside its padding.
+    // An image may be empty apart from its padding.
     let size = (1usize..6, 0usize..12).prop_map(move |(size, empty)| if empty == 0 && !transposed { 0 } else { size });
     (size, 1usize..4, 1usize..4, 1usize..3, 0usize..3, 0usize..3).prop_map(
         move |(size, kernel, stride, dilation, padding, extra)| {
@@ -193,7 +194,7 @@ fn axis(transposed: bool) -> impl Strategy<Value = Axis> {
                 extra: extra.min(stride.max(dilation) - 1),
             };
             if transposed {
-                // Leave at least one output.
+                // At least one output is left.
                 a.padding = padding.min(((size - 1) * stride + a.extent() + a.extra - 1) / 2);
             } else {
                 a.size = size.max(a.extent().saturating_sub(2 * padding));
@@ -261,7 +262,7 @@ pub fn conv_transpose<B: Backend>(backend: &B) {
 /// Arguments that do not fit are typed errors that name them.
 ///
 /// # Panics
-/// When one is accepted, or answered with another error.
+/// When an argument is accepted, or refused with another error.
 pub fn refused<B: Backend>(backend: &B) {
     let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
     let (x, w) = (zeros(&[1, 5, 5, 4]), zeros(&[6, 3, 3, 4]));
@@ -276,7 +277,7 @@ pub fn refused<B: Backend>(backend: &B) {
         other => panic!("{name}: {other:?}"),
     };
     let mismatch = |found: Result<Tensor<B>>| assert!(matches!(found, Err(Error::ShapeMismatch { .. })), "{found:?}");
-    // No images: no work, no error.
+    // A batch without images is no error.
     let none = call(&zeros(&[0, 5, 5, 4]), &w, &plain, 1).expect("a zero batch is a batch");
     assert_eq!(none.shape().dims(), [0, 3, 3, 6]);
     invalid(call(&zeros(&[1, 2, 2, 4]), &w, &plain, 1), "kernel");
@@ -305,7 +306,7 @@ pub fn refused<B: Backend>(backend: &B) {
     mismatch(x.conv(&w, Some(&zeros(&[5])), &plain, 1, Activation::None));
     let half = Tensor::zeros(backend, &[6, 3, 3, 4], DType::F16).expect("small tensor");
     assert!(matches!(call(&x, &half, &plain, 1), Err(Error::DTypeMismatch { .. })));
-    // A billion positions of padding times a billion: more than memory addresses.
+    // The padded image has 2⁶⁰ positions, more than can be addressed.
     let far = plain.padding([1 << 29, 1 << 29]);
     assert!(matches!(call(&x, &w, &far, 1), Err(Error::TooLarge { .. })));
     for rank in (0..=6).filter(|&r| r != 4) {
@@ -323,7 +324,7 @@ pub fn refused<B: Backend>(backend: &B) {
             "weight of rank {rank}"
         );
     }
-    // Kernels whose taps cannot be counted in 31 bits, each dimension of which can.
+    // Kernels whose sizes fit 31 bits, but whose number of taps does not.
     let (volume, w5) = (zeros(&[1, 2, 2, 2, 4]), zeros(&[6, 1, 1, 1, 4]));
     for k in [i32::MAX as usize, i32::MAX as usize - 1] {
         for window in [Window::new([k, k]), Window::new([2, k])] {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 struct ConvPool {
     conv: Conv,
-    /// Of what the convolution gives.
+    /// The pooling of the convolution's result.
     pool: Pool,
 }
 
@@ -35,7 +35,7 @@ impl Case for ConvPool {
         self.pool.oracle(&[self.conv.oracle(x)])
     }
 
-    /// The largest of some results is off by no more than one of them.
+    /// The error of the largest of some results is at most the largest of their errors.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let conv = self.conv.rounding(x, &self.conv.oracle(x));
         let magnitude = self.pool.oracle(&[conv.magnitude]);
@@ -47,7 +47,7 @@ impl Case for ConvPool {
     }
 }
 
-/// Every convolution with windows of any kernel, stride and padding over its result, and dilated ones.
+/// Convolutions as in [`conv_case`], with poolings of any kernel, stride, padding and dilation.
 pub fn conv_max_pool<B: Backend>(backend: &B) {
     let axis = (1usize..4, 1usize..4, 0usize..2, 1usize..3);
     let axes = prop::collection::vec(axis, 3);
@@ -82,18 +82,18 @@ pub fn conv_max_pool<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// The values, indices aside, and gradients are those of the two ops one after the other, whichever are wanted.
+/// The values, and whichever gradients are wanted, are those of the two ops one after the other.
 ///
 /// # Panics
-/// When they are not.
+/// When values or gradients differ.
 pub fn as_two_ops<B: Backend>(backend: &B) {
     let two = Window::new([2, 2]).stride([2, 2]);
     let three = Window::new([3, 3]).stride([2, 2]);
     for (x, w, pool) in [
         ([3, 9, 8, 2], [5, 3, 3, 2], (&two, false)),
-        // Windows of the convolution whose lines fill a vector.
+        // Windows of the convolution with lines that fill a vector.
         ([2, 11, 12, 6], [9, 5, 5, 6], (&two, false)),
-        // Windows of the pooling that are larger than what they are over.
+        // Windows of the pooling that are larger than the convolution's result.
         ([2, 4, 4, 3], [5, 3, 3, 3], (&three, true)),
         ([2, 3, 5, 3], [5, 3, 3, 3], (&two, true)),
     ] {
@@ -124,14 +124,14 @@ fn as_two_ops_of<B: Backend>(
     let two = x
         .conv(&w, Some(&bias), &conv, 1, Activation::Relu)?
         .max_pool(pool, ceil_mode)?;
-    // Inputs and seeds are at most 1 in size, so a sum of n products is off by n roundings of at most n, on either side.
+    // Inputs and seeds are at most 1 in magnitude, so a sum of n products has n roundings relative to at most n, in either way.
     let close = |what: &str, n: usize, a: &Tensor<B>, b: &Tensor<B>| -> Result<()> {
         let bound = 2.0 * (n as f64 + 2.0).powi(2) * 2f64.powi(-24);
         crate::assert_close(what, &a.to_f64()?, &b.to_f64()?, &vec![bound; b.size()]);
         Ok(())
     };
     let (taps, channels) = (w.shape()[1..].iter().product::<usize>(), w.shape()[0]);
-    // Of an input every tap of every channel, of a weight every result of its channel.
+    // The number of terms: for an input every tap of every channel, for a weight every result of its channel.
     let products = (taps * channels / w.shape()[3]).max(two.size() / channels);
     close("values", taps, &one, &two)?;
     let leaves: Vec<&Tensor<B>> = [&x, &w, &bias].into_iter().filter(|t| t.is_tracked()).collect();
@@ -149,7 +149,7 @@ fn as_two_ops_of<B: Backend>(
     Ok(())
 }
 
-/// What either op refuses.
+/// Arguments that either of the two ops refuses are typed errors.
 pub fn refused<B: Backend>(backend: &B) {
     let zeros = |dims: &[usize]| Tensor::zeros(backend, dims, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let (x, w) = (zeros(&[1, 5, 5, 4]), zeros(&[6, 3, 3, 4]));

@@ -9,7 +9,7 @@ pub use binary::{add, atan2, comparisons, div, extremes, mul, pow, prelu, remain
 pub(crate) use unary::Function;
 pub use unary::{casts, unary, unary_accuracy, unary_slope_accuracy};
 
-/// The error function to 1e-15.
+/// The error function, with an absolute error of about 1e-15.
 pub(crate) fn erf(x: f64) -> f64 {
     if x.abs() < 1.0 {
         erf_series(x)
@@ -18,7 +18,7 @@ pub(crate) fn erf(x: f64) -> f64 {
     }
 }
 
-/// 1 - erf(x), its relative error below 1e-15·(1 + x²) in the upper tail too.
+/// 1 − erf(x), with a relative error below 1e-15·(1 + x²), in the upper tail too.
 pub(crate) fn erfc(x: f64) -> f64 {
     if x < 1.0 { 1.0 - erf(x) } else { erfc_fraction(x) }
 }
@@ -33,8 +33,8 @@ fn erf_series(x: f64) -> f64 {
     sum * std::f64::consts::FRAC_2_SQRT_PI
 }
 
-/// Laplace's continued fraction of the complement, for arguments from 1 on. After n terms it is off by about e^(−2x·√(2n)),
-/// which 200/x² terms make 1e-17 (Abramowitz and Stegun, 7.1.14).
+/// Laplace's continued fraction of erfc, for arguments of at least 1 (Abramowitz and Stegun, 7.1.14). After n terms its
+/// error is about e^(−2x·√(2n)), which is 1e-17 for n = 200/x².
 fn erfc_fraction(x: f64) -> f64 {
     let terms = 8 + (200.0 / (x * x)) as i32;
     let fraction = (1..terms).rev().fold(0.0, |f, k| f64::from(k) / 2.0 / (x + f));

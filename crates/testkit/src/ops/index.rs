@@ -1,4 +1,4 @@
-//! Shapes, views, joins and index ops.
+//! Shape ops, views, joins and index ops.
 
 mod bad_input;
 mod gather;
@@ -24,7 +24,7 @@ impl Choices {
         self.next(2) == 1
     }
 
-    /// An axis of `rank`, counted from either end.
+    /// An axis of a tensor of this rank, and the same axis counted from the start or, as a negative number, from the end.
     fn axis(&mut self, rank: usize) -> (usize, isize) {
         let axis = self.next(rank);
         (

@@ -1,4 +1,4 @@
-//! Losses: cross-entropy in its forms, and losses against a target of the same shape.
+//! Losses: cross-entropy in its forms, and losses with a target of the same shape.
 
 mod refused;
 
@@ -13,12 +13,12 @@ fn reduction() -> impl Strategy<Value = Reduction> {
     prop::sample::select(vec![Reduction::Mean, Reduction::Sum, Reduction::None])
 }
 
-/// Weights that half precision holds exactly: they are options, which the oracle does not see rounded.
+/// Weights rounded to sixteenths, which half precision holds exactly: options are not rounded for the oracle.
 fn sixteenths(w: &Array) -> Array {
     w.map(|v| (v * 16.0).round() / 16.0)
 }
 
-/// Reduces losses of `shape`, the mean dividing by `weight`.
+/// Reduces losses of `shape`; the mean divides by `weight`.
 fn reduced(r: Reduction, losses: Vec<f64>, shape: &[usize], weight: f64) -> Array {
     match r {
         Reduction::Mean => Array::new(&[], vec![losses.iter().sum::<f64>() / weight]),
@@ -33,8 +33,8 @@ fn log_softmax(x: &[f64]) -> Vec<f64> {
     x.iter().map(|v| v - m - log_s).collect()
 }
 
-/// The sizes of what the logarithms of shares are made of: an element, the largest, the logarithm of the sum, which is off
-/// relative to itself.
+/// The magnitudes of the terms of log-softmax: an element, the largest element, the logarithm of the sum, and the sum's
+/// relative error.
 fn log_softmax_terms(x: &[f64]) -> Vec<f64> {
     let m = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let log_s = x.iter().map(|v| (v - m).exp()).sum::<f64>().ln();
@@ -97,7 +97,7 @@ impl Case for Labelled {
         })
     }
 
-    /// Sums over the classes and over the rows; a logarithm is off by what its argument is off relative to itself.
+    /// Sums over the classes and over the rows; the absolute error of a logarithm is the relative error of its argument.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let classes = self.x.shape[self.x.shape.len() - 1];
         let magnitude = self.loss(&x[0], |row| match self.from {
@@ -111,8 +111,8 @@ impl Case for Labelled {
         Rounding::terms((2 * classes + self.labels.len()) as f64 + 12.0, magnitude)
     }
 
-    /// A share less its target, both up to 1, or the reciprocal of a probability less that of the sum; times a seed and a
-    /// weight of up to 2, and over the weights of all where they are averaged.
+    /// A share minus its target, both up to 1, or the reciprocal of a probability minus that of the sum; times a seed and a
+    /// weight of up to 2, and divided by the sum of the weights for a mean.
     fn slope_terms(&self, x: &[Array]) -> f64 {
         let least = x[0].data.iter().fold(1.0, |m: f64, x| m.min(x.abs()));
         let one = 1.5 * 2.0 * 2.0;
@@ -129,14 +129,14 @@ impl Case for Labelled {
 }
 
 impl Labelled {
-    /// Weights of the labels that are not ignored.
+    /// The sum of the weights of the labels that are not ignored.
     fn total(&self) -> f64 {
         let counted = self.labels.iter().filter(|l| i64::from(**l) != self.ignore);
         let weight = |l: &i32| self.weight.as_ref().map_or(1.0, |w| w.data[*l as usize]);
         counted.map(weight).sum()
     }
 
-    /// The loss by logarithms of the shares of a row, whatever they are.
+    /// The loss, where `logs` gives the logarithms of the probabilities of a row, or the magnitudes of their terms.
     fn loss(&self, x: &Array, logs: impl Fn(&[f64]) -> Vec<f64>) -> Array {
         let shape = &x.shape;
         let c = shape[shape.len() - 1];
@@ -177,7 +177,7 @@ fn labelled(from: Given) -> impl Strategy<Value = Labelled> {
             shapes::values(&[classes], 0.1, 2.0).prop_map(|w| sixteenths(&w)),
         )
             .prop_map(move |(x, mut labels, w)| {
-                // The first row counts, or a mean would have nothing to divide by.
+                // The first row is not ignored, or a mean would divide by 0.
                 if let Some(first) = labels.first_mut() {
                     *first = if ignore == 0 { classes as i32 - 1 } else { 0 };
                 }
@@ -219,11 +219,11 @@ enum Pointwise {
     Bce,
     BceWithLogits(Option<Array>),
     KlDiv(bool),
-    /// Cross-entropy with target distributions: smoothing and class weights.
+    /// Cross-entropy with target distributions, with label smoothing and class weights.
     Soft(f64, Option<Array>),
 }
 
-/// A loss against a target of the same shape.
+/// A loss with a target of the same shape.
 #[derive(Clone, Debug)]
 struct Paired {
     f: Pointwise,
@@ -284,8 +284,8 @@ impl Case for Paired {
         Rounding::terms((classes + each) as f64 + 12.0, self.loss(inputs, true))
     }
 
-    /// Shares less targets, logarithms less inputs of up to 4: below 8 with their weights of up to 2; for cross-entropy of
-    /// probabilities from 0.05 on, over their product with the complement.
+    /// Shares minus targets, logarithms minus inputs, of up to 4: below 8 with weights of up to 2. For binary cross-entropy of
+    /// probabilities, which are at least 0.05, divided by p·(1 − p).
     fn slope_terms(&self, _: &[Array]) -> f64 {
         let one = match self.f {
             Pointwise::Bce => 1.5 * 2.0 / (0.05 * 0.95),
@@ -304,7 +304,7 @@ impl Case for Paired {
 }
 
 impl Paired {
-    /// The loss, or the magnitudes of what it is made of.
+    /// The loss, or with `terms` the magnitudes of its terms.
     fn loss(&self, inputs: &[Array], terms: bool) -> Array {
         let shape = &inputs[0].shape;
         if let Pointwise::Soft(smoothing, w) = &self.f {
@@ -337,14 +337,14 @@ impl Paired {
                 Pointwise::Huber(delta) => delta * (d + plus * delta / 2.0),
                 Pointwise::SmoothL1(beta) if d < *beta => d * d / 2.0 / beta,
                 Pointwise::SmoothL1(beta) => d + plus * beta / 2.0,
-                // A logarithm is off by what its argument is off, and those of the complement by the rounding of 1 − x.
+                // The absolute error of a logarithm is the relative error of its argument, here the rounding of 1 − x.
                 Pointwise::Bce if terms => t * x.ln().abs() + (1.0 - t) * (1.0 - x).ln().abs() + 1.0,
                 Pointwise::Bce => -t * x.ln().max(-100.0) - (1.0 - t) * (1.0 - x).ln().max(-100.0),
                 Pointwise::BceWithLogits(w) => {
                     let w = w.as_ref().map_or(1.0, |w| w.broadcast_at(at));
-                    // −ln σ(x) = ln(1 + e⁻ˣ), and −ln(1 − σ(x)) the same of −x.
+                    // −ln σ(x) = ln(1 + e⁻ˣ), and −ln(1 − σ(x)) = ln(1 + eˣ).
                     let loss = w * t * (-x).exp().ln_1p() + (1.0 - t) * x.exp().ln_1p();
-                    // Stable forms add x to the logarithm of 1 + e^−|x|.
+                    // Stable formulas add x to ln(1 + e^−|x|).
                     loss + if terms { (1.0 + w) * x.abs() } else { 0.0 }
                 }
                 Pointwise::KlDiv(true) if terms => t.exp() * (t.abs() + x.abs() + 1.0),
@@ -360,7 +360,7 @@ impl Paired {
     }
 }
 
-/// Every loss against a target. Values keep away from kinks: a distance of 0, and the ends of 0..1.
+/// Every loss with a target of the same shape. Values are away from kinks: a distance of 0, and the ends of 0..1.
 pub fn pointwise<B: Backend>(backend: &B) {
     let choice = (
         shapes::shape(3),
@@ -379,7 +379,7 @@ pub fn pointwise<B: Backend>(backend: &B) {
             5 => ((-4.0, 4.0), (0.0, 1.0)),
             6 if flag => ((-3.0, 0.0), (-3.0, 0.0)),
             6 | 7 => ((-3.0, 3.0), (0.05, 1.0)),
-            // The target starts as a distance from x.
+            // The target is drawn as a distance from x.
             _ => ((-2.0, 2.0), (0.05, 2.0)),
         };
         let weights = shapes::values(&last, 0.3, 2.0).prop_map(|w| sixteenths(&w));
@@ -417,7 +417,7 @@ pub fn pointwise<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// What the formulas do at the ends of their domains, as PyTorch.
+/// Values at the ends of the formulas' domains are those of PyTorch.
 pub fn limits<B: Backend>(backend: &B) {
     let run = || -> Result<()> {
         let of = |v: &[f64]| Tensor::from_f64(backend, v, &[v.len()], DType::F32);

@@ -8,7 +8,7 @@ use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
 use proptest::prelude::*;
 
-/// `op(a) · op(b)`; without flags through `matmul`, which also takes vectors.
+/// The product `op(a) · op(b)`; with `trans` of `None` through `matmul`, which also takes vectors.
 #[derive(Clone, Debug)]
 struct Product {
     a: Array,
@@ -63,7 +63,7 @@ impl Case for Product {
         c
     }
 
-    /// A product for each entry of a row, and their sum.
+    /// A product for each element of a row, and their sum.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let inner = match (self.trans.is_some_and(|t| t.0), self.a.shape.len()) {
             (true, rank) => self.a.shape[rank - 2],
@@ -73,7 +73,7 @@ impl Case for Product {
     }
 }
 
-/// Sizes with an empty one now and then, mostly small enough for numeric gradients.
+/// Sizes mostly small enough for numeric gradients, sometimes 0.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![12 => 1usize..5, 1 => Just(0usize), 3 => prop::sample::select(vec![15usize, 16, 17, 31, 33]),
         1 => prop::sample::select(vec![127usize, 129])]
@@ -83,7 +83,7 @@ fn with_values(a: Vec<usize>, b: Vec<usize>, trans: Option<(bool, bool)>) -> imp
     (shapes::values(&a, -1.0, 1.0), shapes::values(&b, -1.0, 1.0)).prop_map(move |(a, b)| Product { a, b, trans })
 }
 
-/// Batched products with broadcast batches, either side transposed.
+/// Batched products with broadcast batches, with either operand transposed.
 pub fn matmul<B: Backend>(backend: &B) {
     let batches: Vec<[&[usize]; 2]> = vec![
         [&[], &[]],
@@ -107,7 +107,7 @@ pub fn matmul<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// Vectors on either side.
+/// Products with vectors on either side.
 pub fn matmul_vectors<B: Backend>(backend: &B) {
     let lead = || prop::collection::vec(1usize..4, 0..3);
     let strategy = (size(), size(), lead(), any::<(bool, bool)>()).prop_flat_map(|(k, n, lead, (left, right))| {
@@ -121,7 +121,7 @@ pub fn matmul_vectors<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// `f(x · wᵀ + bias)`.
+/// The linear layer `f(x · wᵀ + bias)`.
 #[derive(Clone, Debug)]
 struct Linear {
     x: Array,
@@ -175,9 +175,9 @@ pub(super) fn magnitudes(inputs: &[Array]) -> Vec<Array> {
     inputs.iter().map(|x| x.map(f64::abs)).collect()
 }
 
-/// Sums of `steps` roundings of terms with these magnitudes, put into an activation. No slope of an activation is above
-/// hardswish's 1.5, by which it may enlarge the error of a sum; its own comes on top, and fused formulas may round twice as
-/// often as the function of the table, which has units of two roundings.
+/// The rounding of an activation of sums with `steps` roundings of terms with these magnitudes. No activation has a derivative
+/// above hardswish's 1.5, by which it may magnify the error of a sum. Its own error is added; fused formulas may round twice as
+/// often as the function of the table, whose units in the last place count as two roundings.
 pub(super) fn activated(f: Activation, steps: f64, magnitude: Array, want: &Array) -> Rounding {
     let Some(f) = f.function() else {
         return Rounding::terms(steps, magnitude);
@@ -187,16 +187,15 @@ pub(super) fn activated(f: Activation, steps: f64, magnitude: Array, want: &Arra
     Rounding::terms(steps + 2.0 * f.function().ulps, Array::new(&magnitude.shape, data))
 }
 
-/// Terms of an activation's slope are up to 1.5 in size where they cancel; seeds are up to 1.5, and the operands of the sum
-/// that they are multiplied by up to the largest input. A gradient may collect them from every result, of which the
-/// bound counts the number.
+/// Terms of an activation's derivative that cancel are at most 1.5 in magnitude, seeds at most 1.5, and the other operands of
+/// the products at most the largest input. A gradient may add such terms of every result; the bound counts the results.
 pub(super) fn activated_slope(f: Activation, x: &[Array]) -> f64 {
     let inputs = x.iter().flat_map(|x| &x.data);
     let largest = inputs.fold(1.0, |m: f64, x| m.max(x.abs()));
     f.function().map_or(0.0, |_| 1.5 * 1.5 * largest)
 }
 
-/// The activations of fused ops, as their formulas read.
+/// The activation of a fused op by its formula.
 pub(super) fn activate(f: Activation, x: f64) -> f64 {
     f.function().map_or(x, |f| Function::plain(f).exact(x))
 }
@@ -218,10 +217,10 @@ pub fn linear<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// An activation inside of a linear layer gives the bits of the elementwise op, over the whole finite range of each dtype.
+/// An activation inside of a linear layer gives the same bits as the elementwise op, over the whole finite range of each dtype.
 ///
 /// # Panics
-/// Naming dtype, activation and value where the two differ, or when an op returns an error.
+/// With dtype, activation and value, when the two differ or when an op returns an error.
 pub fn fused_activations<B: Backend>(backend: &B) {
     let compare = || -> Result<()> {
         let mut values: Vec<f64> = (-2000..=2000).map(|i| f64::from(i) / 100.0).collect();
@@ -255,7 +254,7 @@ pub fn fused_activations<B: Backend>(backend: &B) {
 /// Operands that do not fit are typed errors.
 ///
 /// # Panics
-/// When one is accepted, or answered with another error.
+/// When an argument is accepted, or refused with another error.
 pub fn refused<B: Backend>(backend: &B) {
     let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
     let two = zeros(&[2, 3]);
@@ -301,7 +300,7 @@ pub fn refused<B: Backend>(backend: &B) {
         two.linear(&half, None, Activation::None),
         Err(Error::DTypeMismatch { .. })
     ));
-    // An empty inner dimension sums to nothing; huge empty operands give a result that is too large.
+    // With an empty inner dimension the sums are 0; huge empty operands give a result that is too large.
     assert_eq!(
         zeros(&[2, 0]).matmul(&zeros(&[0, 3])).and_then(|c| c.to_f64()),
         Ok(vec![0.0; 6])

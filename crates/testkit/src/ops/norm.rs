@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Kind {
     Batch,
-    /// With given statistics.
+    /// Batch norm with given mean and variance.
     Eval(Array, Array),
-    /// Over this many trailing dimensions.
+    /// Layer norm over this many trailing dimensions.
     Layer(usize),
     Rms(usize),
     Group(usize),
@@ -29,7 +29,7 @@ struct Norm {
 }
 
 impl Norm {
-    /// Which statistic element `at` belongs to.
+    /// The statistic that the element `at` belongs to.
     fn group(&self, at: &[usize]) -> Vec<usize> {
         let (rank, c) = (at.len(), at[at.len() - 1]);
         match self.kind {
@@ -55,7 +55,7 @@ impl Case for Norm {
         match &self.kind {
             Kind::Batch => Ok(x.batch_norm(scale, shift, self.eps)?.0),
             Kind::Eval(mean, var) => {
-                // Statistics are kept in the accumulation dtype.
+                // Statistics have the accumulation dtype.
                 let wide = if x.dtype() == DType::F64 {
                     DType::F64
                 } else {
@@ -77,8 +77,8 @@ impl Case for Norm {
         })
     }
 
-    /// Sums of n terms make the mean and the mean square, whose error is halved by the root; what is off in the mean is added
-    /// to a difference, what is off in the variance multiplies it. The rest are a few products.
+    /// The mean and the mean square are sums of n terms, and the root halves the error of the latter. The error of the
+    /// mean adds to a difference, that of the variance multiplies it. The rest are a few products.
     fn rounding(&self, inputs: &[Array], _: &Array) -> Rounding {
         let steps = self.groups(&inputs[0]).values().map(Vec::len).max().unwrap_or(0) as f64 + 8.0;
         let magnitude = self.each(inputs, |x, scale, shift, s| {
@@ -90,18 +90,18 @@ impl Case for Norm {
         Rounding::terms(steps, magnitude)
     }
 
-    /// A seed times the scale, less its mean and its part along the result, all over the deviation.
+    /// A seed times the scale, minus its mean and its projection on the result, all divided by the standard deviation.
     fn slope_terms(&self, inputs: &[Array]) -> f64 {
         let rstd = self.each(inputs, |_, scale, _, s| scale.abs() / (s.var + self.eps).sqrt());
         3.0 * 1.5 * rstd.data.iter().fold(0.0, |m: f64, r| r.max(m))
     }
 }
 
-/// Of the elements that are normalized together.
+/// The statistics of the elements that are normalised together.
 struct Statistics {
     mean: f64,
     var: f64,
-    /// The mean of the magnitudes, and of the squares.
+    /// The mean of the magnitudes (`size`) and of the squares (`square`).
     size: f64,
     square: f64,
 }
@@ -116,7 +116,7 @@ impl Norm {
         groups
     }
 
-    /// `f` of each element, its scale, its shift and its statistics.
+    /// The array of `f` of each element, its scale, its shift and its statistics.
     fn each(&self, inputs: &[Array], f: impl Fn(f64, f64, f64, &Statistics) -> f64) -> Array {
         let x = &inputs[0];
         let statistics = self.groups(x).into_iter().map(|(at, values)| {
@@ -150,7 +150,7 @@ impl Norm {
     }
 }
 
-/// Shapes, options and values of one kind; `channels` says what scale and shift look like.
+/// Cases of one kind of norm; `make` gives the kind and the shape of scale and shift for a shape.
 fn norms(
     shape: impl Strategy<Value = Vec<usize>>,
     make: impl Fn(&[usize], usize) -> (Kind, Vec<usize>) + Clone + 'static,
@@ -175,17 +175,17 @@ fn norms(
     })
 }
 
-/// `[N, positions…, C]` with up to two spatial dimensions, small enough for differences.
+/// Shapes `[N, positions…, C]` with up to two spatial dimensions, small enough for central differences.
 fn images() -> impl Strategy<Value = Vec<usize>> {
     let channels = prop_oneof![3 => 1usize..7, 1 => prop::sample::select(vec![31usize, 33])];
     (1usize..4, prop::collection::vec(1usize..4, 0..3), channels)
         .prop_map(|(n, mid, c)| [&[n], &mid[..], &[c]].concat())
 }
 
-/// Training batch norm.
+/// Batch norm in training.
 pub fn batch_norm<B: Backend>(backend: &B) {
     let shape = rows().prop_map(|mut s| {
-        // One value for each channel has no variance.
+        // With a single value per channel there is no variance.
         s[0] += usize::from(s[0] == 1);
         s
     });
@@ -213,7 +213,7 @@ pub fn rms_norm<B: Backend>(backend: &B) {
     check(backend, norms(rows(), |s, k| tail(s, k, Kind::Rms), false));
 }
 
-/// As [`images`], empty batches included.
+/// As [`images`], sometimes with an empty batch.
 fn rows() -> impl Strategy<Value = Vec<usize>> {
     images()
         .prop_flat_map(|s| (Just(s), 0usize..8))

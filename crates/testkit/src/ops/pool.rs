@@ -33,12 +33,12 @@ pub(super) struct Pool {
 }
 
 impl Axis {
-    /// Elements between the first tap of a window and its last, both included.
+    /// The number of elements from the first tap of a window to its last, both included.
     fn extent(&self) -> usize {
         (self.kernel - 1) * self.dilation + 1
     }
 
-    /// How far over the end a window may hang.
+    /// The number of positions by which a window may extend past the end.
     fn hang(&self, ceil_mode: bool) -> usize {
         if ceil_mode { self.stride - 1 } else { 0 }
     }
@@ -98,7 +98,7 @@ impl Case for Pool {
             let (mut largest, mut sum, mut real, mut padded) = (f64::NEG_INFINITY, 0.0, 0.0, 0.0);
             for t in 0..kernel.iter().product() {
                 let tap = unravel(t, &kernel);
-                // Positions counted from the start of the padding.
+                // Positions are counted from the start of the padding.
                 let from_pad: Vec<usize> = (0..rank)
                     .map(|i| at[i + 1] * self.axes[i].stride + tap[i] * self.axes[i].dilation)
                     .collect();
@@ -159,7 +159,7 @@ fn pool(kind: impl Strategy<Value = Kind>, dilated: bool) -> impl Strategy<Value
     let axes = prop::collection::vec(axis(dilated), 1..=3);
     (kind, any::<bool>(), axes, batch, channels).prop_flat_map(|(kind, ceil_mode, mut axes, batch, channels)| {
         for a in &mut axes {
-            // With two taps, a dilated window could step over a smaller input and see nothing.
+            // With two taps, a dilated window could have none inside of a smaller input.
             let least = a
                 .extent()
                 .saturating_sub(2 * a.padding + a.hang(ceil_mode))
@@ -183,13 +183,13 @@ pub fn max_pool<B: Backend>(backend: &B) {
     check(backend, pool(Just(Kind::Max), true));
 }
 
-/// Average pooling, the padding counted or not.
+/// Average pooling, with the padding counted or not.
 pub fn avg_pool<B: Backend>(backend: &B) {
     let kind = any::<bool>().prop_map(|count_include_pad| Kind::Average { count_include_pad });
     check(backend, pool(kind, false));
 }
 
-/// Means over an even division of the image; `None` stands for the global mean.
+/// Adaptive average pooling; `output` of `None` stands for the global mean.
 #[derive(Clone, Debug)]
 struct Adaptive {
     output: Option<Vec<usize>>,
@@ -258,10 +258,10 @@ pub fn adaptive_avg_pool<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// NaN wins a maximum, and the first of equal elements is the one that is named and gets the gradient.
+/// NaN counts as the largest element; of equal elements the first is the one that is indexed and gets the gradient.
 ///
 /// # Panics
-/// When it is not so.
+/// When a value, an index or a gradient differs.
 pub fn ties_and_nan<B: Backend>(backend: &B) {
     let run = || -> Result<()> {
         let values = [1.0, 1.0, f32::NAN, 5.0, f32::NEG_INFINITY, f32::NEG_INFINITY];
@@ -281,7 +281,7 @@ pub fn ties_and_nan<B: Backend>(backend: &B) {
     run().expect("valid calls");
 }
 
-/// Kernels far larger than their input see all of it and take no longer; those whose taps cannot be counted are refused.
+/// Kernels far larger than their input cover all of it and take no longer; kernels with too many taps to count are refused.
 fn huge_kernels<B: Backend>(backend: &B) -> Result<()> {
     let x = Tensor::from_slice(backend, &[3f32, -1.0, 2.0, 8.0, 4.0, 2.0], &[1, 3, 2, 1])?.requires_grad();
     let volume = Tensor::zeros(backend, &[1, 2, 2, 2, 1], DType::F32)?;
@@ -324,7 +324,7 @@ fn huge_kernels<B: Backend>(backend: &B) -> Result<()> {
 /// Arguments that do not fit are typed errors that name them.
 ///
 /// # Panics
-/// When one is accepted, or answered with another error.
+/// When an argument is accepted, or refused with another error.
 pub fn refused<B: Backend>(backend: &B) {
     let zeros = |shape: &[usize]| Tensor::zeros(backend, shape, DType::F32).expect("small tensor");
     huge_kernels(backend).expect("valid calls");
@@ -398,7 +398,7 @@ pub fn refused<B: Backend>(backend: &B) {
         Err(Error::InvalidArgument { .. })
     ));
     assert!(matches!(empty.global_avg_pool(), Err(Error::InvalidArgument { .. })));
-    // No images or no channels: no work, no error.
+    // Batches without images and images without channels are no error.
     let none = zeros(&[0, 5, 5, 2])
         .max_pool(&plain, false)
         .expect("a zero batch is a batch");

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 const SEED: u64 = 0x1234_5678_9abc_def0;
 
-/// Every distribution holds the bits that `kiln_core::philox` gives, at sizes around a block and a launch.
+/// Every distribution gives the bits of `kiln_core::philox`, at sizes around a Philox block and around a launch.
 pub fn distributions<B: Backend>(backend: &B) {
-    // A draw far from the first: the stream and the step both count.
+    // A draw whose position sets both the stream and the step.
     let rng = || Rng::at(SEED, (9 << 32) + 5);
     let key = rng().next_key();
     let normal = |i: u64| {
@@ -70,13 +70,13 @@ impl Case for Dropout {
         Array::new(&x[0].shape, data.collect())
     }
 
-    /// The factor 1/(1 − p) and the product with it.
+    /// The roundings of the factor 1/(1 − p) and of the product with it.
     fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
         Rounding::relative(3.0, want)
     }
 }
 
-/// Dropout drops what its key says, in values and in gradients.
+/// Dropout drops the elements that its key determines, in values and in gradients.
 pub fn dropout<B: Backend>(backend: &B) {
     let p = prop::sample::select(vec![0.0, 0.25, 0.5, 0.75, 1.0]);
     let cases = (shapes::shape(3), p, any::<u32>())
@@ -84,7 +84,7 @@ pub fn dropout<B: Backend>(backend: &B) {
     check(backend, cases);
 }
 
-/// Probabilities outside 0 to 1, bounds out of order, deviations below 0, and what is not a number.
+/// Probabilities outside 0 to 1, bounds out of order, negative standard deviations, and NaN are typed errors.
 pub fn bad_input<B: Backend>(backend: &B) {
     let (nan, inf, f32) = (f64::NAN, f64::INFINITY, DType::F32);
     let run = || -> Result<()> {

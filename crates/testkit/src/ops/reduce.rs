@@ -39,7 +39,7 @@ impl Reduction {
         self.x.data.iter().any(|x| x.abs() < 0.05)
     }
 
-    /// Elements reduced into each output.
+    /// The number of elements reduced into each output.
     fn count(&self) -> usize {
         let dims = self.x.shape.iter().zip(self.reduced());
         dims.filter(|(_, r)| *r).map(|(d, _)| d).product()
@@ -93,22 +93,23 @@ impl Case for Reduction {
         match self.kind {
             Kind::Max | Kind::Min | Kind::Norm(f64::INFINITY) => Rounding::exact(want),
             Kind::Sum | Kind::Mean => Rounding::terms(n + 1.0, self.oracle(&magnitudes(x))),
-            // Squares of differences from a mean that is off itself by its sum.
+            // Squares of differences from a mean, which itself has the error of a sum.
             Kind::Var(c) => Rounding::terms(n + 4.0, self.squares(x, c)),
-            // The root of it: half of its relative error.
+            // The root of the variance: half of its relative error.
             Kind::Std(c) => {
                 let squares = self.squares(x, c);
                 let each = squares.data.iter().zip(&want.data);
                 let half = |(s, y): (&f64, &f64)| if *y == 0.0 { 0.0 } else { y + s / (2.0 * y) };
                 Rounding::terms(n + 4.0, Array::new(&want.shape, each.map(half).collect()))
             }
-            // Powers of two units, their sum, and a power of it by an exponent that is rounded: its logarithm counts.
+            // Powers with errors of two units, their sum, and a power of it whose rounded exponent counts by the sum's
+            // logarithm.
             Kind::Norm(p) => {
                 let sum = want.data.iter().map(|y| y.ln().abs()).filter(|l| l.is_finite());
                 let logarithm = sum.fold(1.0, f64::max) * p.max(1.0);
                 Rounding::relative((n + 8.0) * p.recip().max(1.0) + 4.0 * logarithm, want)
             }
-            // The maximum, differences from it, and the logarithm of a sum that is off relative to itself.
+            // The maximum, differences from it, and the logarithm of a sum, whose relative error counts.
             Kind::LogSumExp => {
                 let magnitude = self.each(&x[0], |v| {
                     let log = v.iter().map(|x| x.exp()).sum::<f64>().ln().abs();
@@ -120,8 +121,8 @@ impl Case for Reduction {
         }
     }
 
-    /// Differences from the mean cancel where elements lie close; their own slopes are shares of a count, and for the
-    /// deviation they are over it.
+    /// Differences from the mean cancel for elements close to it; their derivatives are divided by a count, and for the
+    /// standard deviation also by the deviation.
     fn slope_terms(&self, x: &[Array]) -> f64 {
         let largest = x[0].data.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
         match self.kind {
@@ -140,9 +141,9 @@ impl Case for Reduction {
 
     fn proof(&self) -> Proof {
         match self.kind {
-            // With no degree of freedom left the value is NaN or ∞, and so is every slope.
+            // With no degree of freedom left the value is NaN or ∞, and so is every derivative.
             Kind::Var(c) | Kind::Std(c) if self.count() <= c => Proof::Forward,
-            // The second slope is a difference of terms that grow like 1/x.
+            // The second derivative is a difference of terms that grow like 1/x.
             Kind::Norm(p) if p != 1.0 && p.is_finite() && (p != 2.0 || self.count() == 1) && self.near_zero() => {
                 Proof::Gradient
             }
@@ -152,7 +153,7 @@ impl Case for Reduction {
 }
 
 impl Reduction {
-    /// `f` of the elements that are reduced into each result.
+    /// The array of `f` of the elements that are reduced into each result.
     fn each(&self, x: &Array, f: impl Fn(&[f64]) -> f64) -> Array {
         let reduced = self.reduced();
         let kept: Vec<usize> = x
@@ -174,7 +175,7 @@ impl Reduction {
         Array::new(&shape, data)
     }
 
-    /// The sum of squares that a variance with this correction is less than.
+    /// The mean of squares with this correction, which the variance does not exceed.
     fn squares(&self, x: &[Array], correction: usize) -> Array {
         self.each(&x[0], |v| {
             v.iter().map(|x| x * x).sum::<f64>() / (v.len() as f64 - correction as f64).max(1.0)
@@ -182,13 +183,13 @@ impl Reduction {
     }
 }
 
-/// The same order of values, but evenly spaced and away from 0: no two close enough for a numeric slope to swap them.
+/// Values in the same order, but evenly spaced and away from 0, so that central differences do not change the order.
 fn spaced(x: &Array) -> Array {
     let mut order: Vec<usize> = (0..x.size()).collect();
     order.sort_by(|&a, &b| x.data[a].total_cmp(&x.data[b]));
     let mut data = vec![0.0; x.size()];
     for (rank, &i) in order.iter().enumerate() {
-        // An odd multiple of a step too coarse to share its magnitude with another.
+        // Odd multiples of a step, chosen so that no two have the same magnitude.
         let value = (4.0 * rank as f64 + 1.0 - 2.0 * x.size() as f64) / x.size() as f64;
         data[i] = f64::from(value as f32);
     }
@@ -361,7 +362,7 @@ pub fn along_one_axis<B: Backend>(backend: &B) {
     check(backend, strategy);
 }
 
-/// Equal elements share a gradient, a zero norm has none, NaN wins, and an infinite maximum is no NaN.
+/// Equal elements share a gradient, a zero norm has gradient 0, NaN counts as extreme, and an infinite maximum gives no NaN.
 pub fn ties_and_limits<B: Backend>(backend: &B) {
     let run = || -> Result<()> {
         let of = |v: &[f64]| Ok::<_, Error>(Tensor::from_f64(backend, v, &[v.len()], DType::F32)?.requires_grad());

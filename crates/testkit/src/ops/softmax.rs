@@ -34,7 +34,7 @@ impl Case for Softmax {
         })
     }
 
-    /// The exponentials, their sum, a logarithm. An error of x − m is one of a share relative to it.
+    /// The exponentials, their sum, a logarithm. The absolute error of x − m is a relative error of the share.
     fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
         let magnitude = self.each(&x[0], |x, m, log_s| match self.log {
             true => x.abs() + m.abs() + log_s.abs() + 1.0,
@@ -43,7 +43,7 @@ impl Case for Softmax {
         Rounding::terms(self.x.shape[self.axis] as f64 + 8.0, magnitude)
     }
 
-    /// Seeds of 1.5, less shares of their sum.
+    /// Seeds of up to 1.5, minus shares of their sum.
     fn slope_terms(&self, _: &[Array]) -> f64 {
         let n = if self.log { self.x.shape[self.axis] } else { 1 };
         1.5 * (1 + n) as f64
@@ -51,7 +51,7 @@ impl Case for Softmax {
 }
 
 impl Softmax {
-    /// `f` of each element, and of the maximum and the logarithm of the sum of its row.
+    /// The array of `f` of each element, the maximum of its row, and the logarithm of the sum of its row.
     fn each(&self, x: &Array, f: impl Fn(f64, f64, f64) -> f64) -> Array {
         let axis = self.axis;
         Array::from_fn(&x.shape, |at| {
@@ -63,7 +63,7 @@ impl Softmax {
     }
 }
 
-/// Both along any axis.
+/// Softmax and log-softmax along any axis.
 pub fn softmax<B: Backend>(backend: &B) {
     let choice = (
         shapes::shape(4),

@@ -1,11 +1,11 @@
-//! Functions of each element.
+//! Elementwise ops.
 
 use super::{Reference, ReferenceBuffer, rounded};
 use crate::ops::elementwise::Function;
 use kiln_core::ops::{Binary, BroadcastParams, Compare, ElementwiseOps, Strides, Unary, UnaryParams};
 use kiln_core::{Result, checks};
 
-/// Calls `f(i, places)` for every element `i` of the result, with the places of its operands.
+/// Calls `f(i, places)` for every element `i` of the result, with the offsets of its operands.
 fn broadcast<const N: usize>(p: &BroadcastParams, strides: [&Strides; N], mut f: impl FnMut(usize, [usize; N])) {
     let dims = &p.shape[..p.rank as usize];
     for i in 0..p.n as usize {
@@ -55,7 +55,7 @@ impl ElementwiseOps for Reference {
         checks::unary(self, p, x, y)?;
         let f = Function::new(p.op(), p.a, p.b);
         y.data = x.data.mapv(|x| match p.op() {
-            // Bounds are compared with, and a NaN is compared with nothing.
+            // All comparisons of NaN with a bound are false, so NaN stays.
             Unary::Clamp | Unary::Hardshrink | Unary::Softshrink if x.is_nan() => x,
             _ => f.exact(x),
         });

@@ -4,7 +4,7 @@ use super::{Reference, ReferenceBuffer};
 use kiln_core::ops::{IndexOps, IndexParams, ViewParams};
 use kiln_core::{Error, Result, checks};
 
-/// The places of a view's elements, in order.
+/// The offsets of a view's elements, in order.
 fn view(p: &ViewParams) -> impl Iterator<Item = usize> {
     let rank = p.rank as usize;
     (0..p.n).map(move |i| {
@@ -17,7 +17,7 @@ fn view(p: &ViewParams) -> impl Iterator<Item = usize> {
     })
 }
 
-/// For each element of `[outer, count, inner]` the place in `[outer, size, inner]` that `index` names.
+/// For each element of `[outer, count, inner]` the offset in `[outer, size, inner]` that `index` names.
 fn places(op: &'static str, p: &IndexParams, index: &ReferenceBuffer) -> Result<Vec<usize>> {
     let [size, inner, count] = [p.size, p.inner, p.count].map(|d| d as usize);
     let place = |(i, index): (usize, i64)| {

@@ -45,8 +45,8 @@ fn inside(o: usize, kernel: u32, [stride, dilation, padding, size]: [u32; 4]) ->
     (first..kernel).map(read).take_while(|&(_, at)| at < size).collect()
 }
 
-/// Calls `f(position, image, channel, taps)` for every image, output position and channel, the taps inside of the image with the
-/// input positions that they read.
+/// Calls `f(position, image, channel, taps)` for every image, output position and channel, the taps inside of the image
+/// with the input positions that they read.
 fn windows(
     [input, kernel, output]: [[u32; 3]; 3],
     [stride, dilation, padding]: [[u32; 3]; 3],
@@ -74,7 +74,7 @@ fn windows(
     }
 }
 
-/// Calls `f(y, x, w)` with the places of every product of a convolution, `y[y] += x[x]·w[w]`.
+/// Calls `f(y, x, w)` with the offsets of every product of a convolution, which adds `x[x]·w[w]` to `y[y]`.
 fn taps(p: &ConvParams, mut f: impl FnMut(usize, usize, usize)) {
     let [channels, outputs] = [p.in_channels, p.out_channels].map(|d| d as usize);
     let (of_group, by_group) = (p.group_in(), p.group_out());

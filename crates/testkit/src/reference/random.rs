@@ -1,4 +1,4 @@
-//! Random numbers, the same as everywhere: drawn by Philox, in f32.
+//! Random numbers by Philox in f32, as on every backend.
 
 use super::{Reference, ReferenceBuffer};
 use kiln_core::ops::{Distribution, RandomOps, RandomParams};

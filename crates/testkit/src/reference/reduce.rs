@@ -1,11 +1,11 @@
-//! Reductions, and what walks one axis.
+//! Reductions, and ops along one axis.
 
 use super::{Reference, ReferenceBuffer};
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
 use kiln_core::{Result, checks};
 use std::cmp::Ordering;
 
-/// The places of the elements of each line along the axis.
+/// The offsets of the elements of each line along the axis.
 fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
     let [outer, n, inner] = [p.outer, p.n, p.inner].map(|d| d as usize);
     (0..outer * inner).map(move |line| {
@@ -14,7 +14,7 @@ fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// The order of a sort that takes the largest first, or the smallest; NaN counts as the largest.
+/// The order of a sort with the largest first, or the smallest first; NaN counts as the largest.
 fn order(a: f64, b: f64, smallest: bool) -> Ordering {
     let largest_first = match (a.is_nan(), b.is_nan()) {
         (true, true) => Ordering::Equal,

@@ -1,4 +1,4 @@
-//! Functions of one, two and three tensors.
+//! Calls of functions of one, two and three tensors.
 
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;

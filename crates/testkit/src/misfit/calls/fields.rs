@@ -1,4 +1,4 @@
-//! Calls of parameters that are plain bytes, and the places of their fields.
+//! Calls whose parameters are plain bytes, and the byte ranges of their fields.
 
 use crate::misfit::call::{Call, Operand};
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
@@ -20,7 +20,7 @@ pub(super) fn call<B: Backend, P: Pod, const N: usize>(
     })
 }
 
-/// The bytes of a field.
+/// The byte range of a field.
 macro_rules! field {
     ($P:ty, $($field:ident).+) => {
         $crate::misfit::calls::fields::bytes(|p: &$P| &p.$($field).+, std::mem::offset_of!($P, $($field).+))
@@ -29,12 +29,12 @@ macro_rules! field {
 
 pub(super) use field;
 
-/// As `field!`, which names the field once.
+/// The implementation of `field!`, with which the field is named only once.
 pub(super) fn bytes<P: Zeroable, F>(_: impl Fn(&P) -> &F, at: usize) -> Range<usize> {
     at..at + size_of::<F>()
 }
 
-/// The bytes of the entries of an array of 64-bit fields from `rank` on.
+/// The byte range of the unused entries, from `rank` on, of an array of 64-bit fields.
 pub(super) fn unused(all: Range<usize>, rank: usize) -> Range<usize> {
     all.start + 8 * rank..all.end
 }

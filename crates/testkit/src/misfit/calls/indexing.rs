@@ -1,4 +1,4 @@
-//! Views and index ops.
+//! Calls of views and index ops.
 
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
@@ -7,7 +7,7 @@ use kiln_core::DType::{F32, I32};
 use kiln_core::ops::*;
 
 pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
-    // Turned and backwards, so that every other step leads out of the tensor or to one element twice.
+    // A transposed view with negative strides: any other stride leads out of the tensor or to one element twice.
     let view = ViewParams::new(&shape(&[3, 5]), &[-1, -3], 14);
     let of_view = |call: Call<B>| {
         call.free(unused(field!(ViewParams, shape), 2))
@@ -27,7 +27,7 @@ pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
         of_view(call("view_read", view, [(F32, 15); 2], |on: &B, p, [x, y]| {
             on.view_read(p, x, y)
         }))
-        // It may read what lies closer, and more than once.
+        // A view that is only read may have other strides that stay inside, and read an element more than once.
         .free(field!(ViewParams, strides))
         .roomy(0),
         of_view(call("view_write", view, [(F32, 15); 2], |on: &B, p, [x, y]| {

@@ -1,4 +1,4 @@
-//! Normalisation and softmax.
+//! Calls of norms and softmax.
 
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;

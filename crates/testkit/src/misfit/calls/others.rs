@@ -1,4 +1,4 @@
-//! Losses and random numbers.
+//! Calls of losses and random ops.
 
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;

@@ -1,4 +1,4 @@
-//! Products and attention.
+//! Calls of matrix products and attention.
 
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
@@ -45,7 +45,7 @@ pub(super) fn products<B: Backend>() -> Vec<Call<B>> {
             0,
         ),
     ];
-    // The forms that leave A in rows or turn it, for few columns and for many.
+    // A stored as it is and transposed, with few columns and with many: backends have other algorithms for these.
     for (trans_a, columns) in [(false, 1), (false, 70), (true, 1), (true, 70)] {
         let a: [usize; 2] = if trans_a { [7, 40] } else { [40, 7] };
         let p = product(&a, &[7, columns], [trans_a, false]);

@@ -1,4 +1,4 @@
-//! Reductions, along one axis and over several.
+//! Calls of reductions, along one axis and over several.
 
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;

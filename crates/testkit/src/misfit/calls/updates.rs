@@ -1,4 +1,4 @@
-//! Updates of parameters.
+//! Calls of optimizer updates.
 
 use super::fields::{call, field};
 use crate::misfit::call::Call;
@@ -8,7 +8,7 @@ use kiln_core::ops::*;
 use kiln_core::{Backend, Result};
 use std::mem::size_of;
 
-/// An update with as many state buffers as `N` leaves behind scalars, parameter and gradient.
+/// An update of `N` buffers: scalars, parameter, gradient, and state buffers.
 fn update<B: Backend, P: Pod, const N: usize>(
     op: &'static str,
     p: P,

@@ -1,4 +1,4 @@
-//! Convolutions and poolings.
+//! Calls of convolutions and poolings.
 
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;
@@ -9,7 +9,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
-    // Every other stride, padding or dilation would need another number of windows.
+    // Any other stride, padding or dilation would give another number of windows.
     let window = Window::new([3, 3, 3]);
     let (conv, _) =
         ConvParams::new("conv3d", &shape(&[2, 5, 5, 5, 2]), &shape(&[4, 3, 3, 3, 2]), &window, 1).expect("they fit");
@@ -38,7 +38,7 @@ pub(super) fn windows<B: Backend>() -> Vec<Call<B>> {
     .expect("they fit");
     let of_both = |call: Call<B>| {
         let first = |r: Range<usize>| r.start..r.start + 4;
-        // Of images in two dimensions the first one is no window.
+        // For two-dimensional images the first dimension of the window is unused.
         let call = of_pool_at(of_conv(call), size_of::<ConvParams>());
         call.small(first(field!(ConvParams, window.stride)))
             .small(first(field!(ConvParams, window.dilation)))

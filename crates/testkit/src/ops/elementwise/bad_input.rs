@@ -1,10 +1,10 @@
-//! What elementwise ops refuse.
+//! Arguments that elementwise ops refuse.
 
 use crate::refused;
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{Indices, Tensor};
 
-/// Shapes that do not broadcast, dtypes that differ or are not there, parameters that are not numbers.
+/// Shapes that do not broadcast, dtypes that differ or that the backend lacks, and NaN as parameter are typed errors.
 pub fn bad_input<B: Backend>(backend: &B) {
     run(backend).unwrap_or_else(|e| panic!("{e}"));
 }
@@ -23,7 +23,7 @@ fn run<B: Backend>(backend: &B) -> Result<()> {
     ] {
         refused!(f(&a, &b), Error::ShapeMismatch { .. });
         refused!(f(&make(&[0])?, &make(&[2])?), Error::ShapeMismatch { .. });
-        // Each shape fits, their broadcast does not.
+        // Each shape is valid, but the shape that they broadcast to is too large.
         let (tall, wide) = (make(&[0, 1 << 31, 1])?, make(&[0, 1, 1 << 31])?);
         refused!(f(&tall, &wide), Error::TooLarge { .. });
         if backend.supports_dtype(DType::F64) {
@@ -64,7 +64,7 @@ fn run<B: Backend>(backend: &B) -> Result<()> {
     refused!(a.sum_to_size(&[2]), Error::ShapeMismatch { .. });
     refused!(a.sum_to_size(&[1, 2, 3]), Error::ShapeMismatch { .. });
     refused!(a.sum_to_size(&[2, 0]), Error::ShapeMismatch { .. });
-    // A message says what was asked and what was found.
+    // The message has the op and both shapes.
     let message = a.add(&b).map_or_else(|e| e.to_string(), |_| String::new());
     assert_eq!(message, "add: shapes [2, 3] and [2, 4] do not agree");
     Ok(())

@@ -52,9 +52,9 @@ impl Case for Pair {
         })
     }
 
-    /// Arithmetic rounds once; powers and angles are within 2 and 3 units in the last place, of two roundings each, for CUDA's
-    /// libraries (CUDA C++ programming guide, mathematical functions), which the CPU's are not above. A remainder is what
-    /// is left of its operands.
+    /// Arithmetic rounds once. Powers and angles have errors of at most 2 and 3 units in the last place, of two roundings each,
+    /// in CUDA's library (CUDA C++ programming guide, mathematical functions) and not more on the CPU. The error of a
+    /// remainder is relative to its operands.
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
         match self.f {
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => Rounding::relative(1.0, want),
@@ -93,7 +93,7 @@ pub fn div<B: Backend>(backend: &B) {
     check_with(24, backend, pairs(Binary::Div, (-2.0, 2.0), (-3.0, -0.4)));
 }
 
-/// Powers with broadcasting, and the exponents where a formula divides by zero.
+/// Powers with broadcasting, and bases and exponents for which the gradient's formula divides by zero.
 pub fn pow<B: Backend>(backend: &B) {
     check(backend, pairs(Binary::Pow, (0.3, 2.5), (-2.0, 2.5)));
     if !backend.supports_dtype(DType::F64) {
@@ -115,7 +115,7 @@ pub fn pow<B: Backend>(backend: &B) {
     assert_eq!(got[2], [0.0, 0.0, 2f64.ln(), -inf]);
 }
 
-/// A rectifier with one learned slope and with one for each channel.
+/// PReLU with one slope and with one for each channel.
 pub fn prelu<B: Backend>(backend: &B) {
     #[derive(Clone, Debug)]
     struct Learned {
@@ -138,7 +138,7 @@ pub fn prelu<B: Backend>(backend: &B) {
         let weight = shapes::values(&[if each { channels } else { 1 }], -1.0, 1.0);
         (x, weight).prop_map(|(x, weight)| Learned { x, weight })
     });
-    // Differences across 0 see neither slope.
+    // Differences across 0 give neither slope.
     let apart = |case: &Learned| case.x.data.iter().all(|x| x.abs() > 1e-3);
     check(backend, strategy.prop_filter("values apart from 0", apart));
     let refused = || -> Result<()> {
@@ -162,8 +162,8 @@ pub fn atan2<B: Backend>(backend: &B) {
     }
 }
 
-/// Remainders with broadcasting, of divisors of either sign, where the quotient is far enough from an integer for
-/// differences.
+/// Remainders with broadcasting, with divisors of either sign, where the quotient is far enough from an integer for
+/// central differences.
 pub fn remainder<B: Backend>(backend: &B) {
     for b in [0.6, -1.9] {
         let apart = |p: &Pair| {
@@ -178,7 +178,7 @@ pub fn remainder<B: Backend>(backend: &B) {
     }
 }
 
-/// The larger and the smaller, where they are far enough apart for differences.
+/// The larger and the smaller of two operands that are far enough apart for central differences.
 pub fn extremes<B: Backend>(backend: &B) {
     for f in [Binary::Maximum, Binary::Minimum] {
         let apart = |p: &Pair| zip(&p.a, &p.b, |a, b| (a - b).abs()).data.iter().all(|&d| d > 1e-5);
@@ -187,7 +187,7 @@ pub fn extremes<B: Backend>(backend: &B) {
     }
 }
 
-/// Equal operands share the gradient; NaN passes through with all of it, as in PyTorch.
+/// Equal operands share the gradient; NaN operands give NaN and get the whole gradient, as in PyTorch.
 pub fn ties<B: Backend>(backend: &B) {
     let nan = f64::NAN;
     for (f, less, more) in [(Binary::Maximum, 0.0, 1.0), (Binary::Minimum, 1.0, 0.0)] {
@@ -211,7 +211,7 @@ pub fn ties<B: Backend>(backend: &B) {
     }
 }
 
-/// The six comparisons, with tensors and with numbers, on values that often meet.
+/// The six comparisons, with tensors and with numbers, on values that are often equal.
 pub fn comparisons<B: Backend>(backend: &B) {
     #[derive(Clone, Debug)]
     struct Compared {
@@ -222,7 +222,7 @@ pub fn comparisons<B: Backend>(backend: &B) {
         fn inputs(&self) -> Vec<Array> {
             vec![self.a.clone(), self.b.clone()]
         }
-        /// Numbers whose bits are the six masks, and those against the number 1.
+        /// Numbers whose bits are the six masks, and the six masks of comparisons with the number 1.
         fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
             let (a, b) = (&x[0], &x[1]);
             let masks = [a.eq(b)?, a.ne(b)?, a.lt(b)?, a.le(b)?, a.gt(b)?, a.ge(b)?];
@@ -234,7 +234,7 @@ pub fn comparisons<B: Backend>(backend: &B) {
                 a.gt_scalar(1.0)?,
                 a.ge_scalar(1.0)?,
             ];
-            // Of the shape of both, which the masks against a number need not have.
+            // Zeros of the broadcast shape, which masks of comparisons with a number need not have.
             let none = masks[0].to_float(a.dtype())?.zeros_like()?;
             let bits = |masks: &[Indices<B>]| {
                 masks.iter().enumerate().try_fold(none.clone(), |sum, (i, mask)| {

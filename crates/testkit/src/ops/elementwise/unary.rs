@@ -1,4 +1,4 @@
-//! Functions of one tensor: each against its formula in f64.
+//! Functions of one tensor, each compared with its formula in f64.
 
 use super::{erf, erfc};
 use crate::{Array, Case, Reference, Rounding, check_with, shapes};
@@ -16,7 +16,7 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// A function with its parameters, of which it may have none.
+    /// A function with its parameters, some of which it may not use.
     pub(crate) fn new(f: Unary, a: f64, b: f64) -> Self {
         Function { f, a, b }
     }
@@ -31,13 +31,13 @@ impl Function {
         apply(self, x)
     }
 
-    /// Its value in f64.
+    /// The function's value at x in f64.
     pub(crate) fn exact(self, x: f64) -> f64 {
         exact(self, x)
     }
 }
 
-/// Every function with the parameters that the table says to try, and the interval that x is drawn from.
+/// Every function with the parameters to try and the interval of x, both from the table of functions.
 fn functions() -> impl Iterator<Item = (Function, (f64, f64))> {
     let tried = Unary::ALL
         .iter()
@@ -55,7 +55,7 @@ macro_rules! apply {
     ($($(#[$doc:meta])* $name:ident {
         $kind:ident $method:ident($($parameter:ident = $default:expr),*), $($rest:tt)*
     })*) => {
-        /// Calls the tensor's method of a function, with as many parameters as it has.
+        /// Calls the tensor's method for a function, with the number of parameters that it has.
         fn apply<B: Backend>(Function { f, a, b }: Function, x: &Tensor<B>) -> Result<Tensor<B>> {
             let mut parameters = [a, b].into_iter();
             match f {
@@ -79,7 +79,7 @@ impl Case for Apply {
         x[0].map(|x| exact(self.f, x))
     }
 
-    /// A unit in the last place is two roundings, and parameters are rounded.
+    /// A unit in the last place counts as two roundings, and parameters are rounded.
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
         let row = self.f.f.function();
         if row.ulps == 0.0 {
@@ -88,19 +88,19 @@ impl Case for Apply {
         let terms = x[0].data.iter().zip(&want.data);
         let magnitude = terms.map(|(&x, &y)| terms_of(self.f, x, y)).collect();
         let steps = 2.0 * row.ulps + row.parameters.len() as f64;
-        // The table's units are those of f32. In f64 formulas are not corrected for the rounding of what they put into an
-        // exponential: the few roundings of an argument of up to x² count as often.
+        // The table's units are those of f32. In f64 the formulas do not correct the rounding of an exponential's argument,
+        // which can be as large as x², so its few roundings count that many times.
         let square = x[0].data.iter().fold(0.0, |m: f64, x| m.max(x * x));
         Rounding::terms(steps, Array::new(&want.shape, magnitude)).oracle(steps + 4.0 * square)
     }
 
-    /// Slopes of bounded functions are made of numbers up to 1, or of their parameters, which cancel in their tails.
+    /// Derivatives of bounded functions have terms of up to 1, or of the size of their parameters, which cancel in the tails.
     fn slope_terms(&self, _: &[Array]) -> f64 {
         1.5 * self.f.a.abs().max(1.0) * 2.0
     }
 }
 
-/// The function in f64, in forms that lose no digits near 0 and in the tails.
+/// The function in f64, in forms that do not cancel near 0 or in the tails.
 fn exact(Function { f, a, b }: Function, x: f64) -> f64 {
     let sigmoid = |x: f64| {
         if x < 0.0 {
@@ -140,7 +140,7 @@ fn exact(Function { f, a, b }: Function, x: f64) -> f64 {
         Unary::Sinh => x.sinh(),
         Unary::Cosh => x.cosh(),
         Unary::Tanh => x.tanh(),
-        // The largest of f32 have squares in f64, and 1 + δ is exact there.
+        // The square of the largest f32 is finite in f64, and x is exact there.
         Unary::Asinh => (x.abs() + x * x / (1.0 + (x * x + 1.0).sqrt())).ln_1p().copysign(x),
         Unary::Acosh if x < 1.0 => f64::NAN,
         Unary::Acosh => {
@@ -222,21 +222,21 @@ pub fn unary<B: Backend>(backend: &B) {
     }
 }
 
-/// Below this, results lose digits because what they are made of lies below the normal numbers of f32.
+/// Results below this lose digits, because intermediate results are below the normal numbers of f32.
 const TINY: f64 = 1e-37;
-/// How far results that small may be off, absolutely.
+/// The absolute error that results below [`TINY`] may have.
 const TINY_ERROR: f64 = 1e-43;
 
 /// Every function over the whole range of f32: values are within the table's units in the last place of the exact ones
-/// wherever these are at least 1e-37, and within 1e-43 of them below.
+/// if these are at least 1e-37, and within 1e-43 of smaller ones.
 ///
 /// # Panics
-/// Naming function, argument and error where one is further off, or when an op returns an error.
+/// With function, argument and error, when an error is larger, or when an op returns an error.
 pub fn unary_accuracy<B: Backend>(backend: &B) {
     let values = every_magnitude();
     for (f, _) in functions() {
         let x = Array::new(&[values.len()], values.iter().map(|&x| f64::from(x)).collect());
-        // Functions of rounded parameters are what a backend computes.
+        // A backend computes the function of parameters rounded to f32.
         let f = Function {
             a: f64::from(f.a as f32),
             b: f64::from(f.b as f32),
@@ -273,8 +273,8 @@ fn every_magnitude() -> Vec<f32> {
     values
 }
 
-/// The error of a value in f32 in units in the last place of `of`, the size of what it is made of; infinite where one of the two
-/// is a number and the other is not.
+/// The error of a value in f32, in units in the last place of `of`, the magnitude of its terms; infinite if only one of
+/// `got` and `want` is NaN or infinite.
 fn error_in_ulps(of: f64, got: f64, want: f64) -> f64 {
     let largest = f64::from(f32::MAX) * (1.0 - 1e-6);
     let right = |right: bool| if right { 0.0 } else { f64::INFINITY };
@@ -291,27 +291,26 @@ fn error_in_ulps(of: f64, got: f64, want: f64) -> f64 {
     (got - want).abs() / unit
 }
 
-/// The size of what the result `want` at x is made of: where parameters themselves cancel or magnify, of what they are
-/// applied to.
+/// The magnitude of the terms of the result `want` at x, for functions whose parameters cause cancellation or magnify an error.
 fn terms_of(Function { f, a, b }: Function, x: f64, want: f64) -> f64 {
     match f {
         Unary::Affine => (a * x).abs() + b.abs(),
         Unary::Softplus => want.abs() * (1.0 + (a * x).abs()),
         Unary::Celu if x < 0.0 => want.abs() * (1.0 + (x / a).abs() * (x / a).exp()),
         Unary::Softshrink => x.abs() + a,
-        // The sum with 3 is what is rounded.
+        // The sum with 3 is rounded.
         Unary::Hardsigmoid => 0.5,
         Unary::Hardswish => x.abs() * 0.5,
         _ => want.abs(),
     }
 }
 
-/// The slope of every function over the whole range of f32, against the slope in f64 of [`Reference`], which composes it of
-/// other functions: within twice the table's units in the last place, and 4 more, of the terms that the slope is a sum of.
-/// Below 1e-37, where f32 runs out of digits, slopes may be 0 or anything as small.
+/// The derivative of every function over the whole range of f32 is compared with that of [`Reference`] in f64, which composes
+/// it of other functions: it is within twice the table's units in the last place, and 4 more, of the magnitude of its terms.
+/// Derivatives below 1e-37, where f32 loses digits, need only be as small.
 ///
 /// # Panics
-/// Naming functions, arguments and errors where one is further off, or when an op returns an error.
+/// With functions, arguments and errors, when an error is larger, or when an op returns an error.
 pub fn unary_slope_accuracy<B: Backend>(backend: &B) {
     let values = every_magnitude();
     let wide: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
@@ -328,7 +327,7 @@ pub fn unary_slope_accuracy<B: Backend>(backend: &B) {
         let bound = 2.0 * f.f.function().ulps + 4.0;
         let mut worst = (0.0, 0.0, 0.0, 0.0);
         for ((&x, &got), &want) in wide.iter().zip(&got).zip(&want) {
-            // Outside of the domain, and where the value is beyond f32, so may be what is computed from it.
+            // Derivatives outside of the domain, or where the value overflows f32, are not compared.
             let value = exact(f, x);
             let defined = !value.is_nan() && value.abs() < f64::from(f32::MAX);
             let tiny = got.abs() <= TINY && want.abs() <= 2.0 * TINY;
@@ -360,18 +359,18 @@ fn slopes<B: Backend>(f: Function, x: &Tensor<B>) -> Result<Vec<f64>> {
         .map_or_else(|| Ok(vec![0.0; x.size()]), Tensor::to_f64)
 }
 
-/// The size of the terms that the slope `want` at x, where the function is `value`, is a sum of.
+/// The magnitude of the terms of the derivative `want` at x, where the function has the value `value`.
 fn slope_terms_of(Function { f, a, b: _ }: Function, x: f64, value: f64, want: f64) -> f64 {
     match f {
-        // Computed from the output, which rounds to 1.
+        // The derivative is computed from the output, which rounds to 1.
         Unary::Tanh => 1.0,
         Unary::Sigmoid => value,
         Unary::Expm1 => 1.0 + want,
-        // The argument of an exponential is rounded.
+        // The rounded argument of an exponential.
         Unary::Erf | Unary::Erfc => want.abs() * (1.0 + x * x),
         Unary::Softplus => want.abs() * (1.0 + (a * x).abs()),
         Unary::Celu => want.abs() * (1.0 + (x / a).abs()),
-        // x·c(x) has the slope c + x·c′.
+        // x·c(x) has the derivative c + x·c′.
         Unary::Silu | Unary::Mish | Unary::Hardswish if x != 0.0 => product_terms(x, value, want),
         Unary::Gelu if x != 0.0 => product_terms(x, value, want) * (1.0 + x * x / 2.0),
         Unary::GeluTanh if x != 0.0 => product_terms(x, value, want) * (1.0 + (1.6 * x + 0.072 * x.powi(3)).abs()),
@@ -379,13 +378,13 @@ fn slope_terms_of(Function { f, a, b: _ }: Function, x: f64, value: f64, want: f
     }
 }
 
-/// The size of the terms of the slope of x·c(x): c and x·c′.
+/// The magnitude of the terms of the derivative of x·c(x): c and x·c′.
 fn product_terms(x: f64, value: f64, want: f64) -> f64 {
     let factor = value / x;
     factor.abs() + (want - factor).abs()
 }
 
-/// Arithmetic with numbers, and conversion with its gradient.
+/// Arithmetic with a scalar, or a conversion to another dtype and back.
 #[derive(Clone, Debug)]
 struct Scalars {
     which: usize,
@@ -408,13 +407,13 @@ impl Case for Scalars {
             5 => x.rdiv_scalar(3.0),
             6 => x.clamp_min(1.500_1),
             7 => x.clamp_max(1.500_1),
-            // There and back through f64, which loses nothing.
+            // Conversion to f64 and back, which is exact.
             _ => x.to_dtype(DType::F64)?.square()?.to_dtype(x.dtype()),
         }
     }
 
-    /// The number is rounded, and so is its reciprocal. A number divided by a tensor is a reciprocal, which is stored, then a
-    /// product.
+    /// The scalar and its reciprocal are rounded. A scalar divided by a tensor is computed as a reciprocal, which is
+    /// stored, and a product.
     fn rounding(&self, _: &[Array], want: &Array) -> Rounding {
         let stored = if self.which == 5 { 1.0 } else { 0.0 };
         Rounding::relative(3.0, want).stored(stored)

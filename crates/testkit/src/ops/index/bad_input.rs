@@ -1,11 +1,11 @@
-//! What shape and index ops refuse.
+//! Arguments that shape and index ops refuse.
 
 use crate::refused;
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::ops::index::Pad;
 use kiln_nn::{Indices, Tensor};
 
-/// Sizes that do not fit, axes and indices out of range, steps of 0, paddings beyond the edge.
+/// Sizes that do not fit, axes and indices out of range, steps of 0, and too much padding are typed errors.
 pub fn bad_input<B: Backend>(backend: &B) {
     shapes(backend).unwrap_or_else(|e| panic!("{e}"));
     parts(backend).unwrap_or_else(|e| panic!("{e}"));

@@ -27,7 +27,7 @@ struct Indexed {
 }
 
 impl Indexed {
-    /// The index that belongs to an element of the picked (or the added) tensor.
+    /// The index for an element of the picked (or the added) tensor.
     fn index_at(&self, at: &[usize]) -> usize {
         let offset = match self.op {
             Op::Gather | Op::ScatterAdd => at.iter().zip(&self.index.0).fold(0, |o, (&i, &d)| o * d + i),
@@ -73,7 +73,7 @@ impl Case for Indexed {
             return Array::from_fn(&shape, |i| x[0].at(&moved(i)));
         }
         let mut y = x[0].clone();
-        // An index per element may be smaller than the source.
+        // An index with an entry per element may be smaller than the source.
         let added = match self.op {
             Op::ScatterAdd => &self.index.0,
             _ => &x[1].shape,
@@ -85,7 +85,7 @@ impl Case for Indexed {
         y
     }
 
-    /// All indices may meet in one place.
+    /// All indices may be equal, so that all terms are added to one element.
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
         match self.op {
             Op::Gather | Op::IndexSelect => Rounding::exact(want),
@@ -107,7 +107,7 @@ fn run<B: Backend>(backend: &B, op: Op) {
         let mut picked = shape.clone();
         picked[axis] = count;
         let index_shape = match op {
-            // Every other index is smaller along some axes.
+            // Half of the index tensors are smaller than the input along some axes.
             Op::Gather | Op::ScatterAdd => {
                 let less = |n: usize, i: usize| n - (seed >> (2 * i)) as usize % 2 * n.min(1);
                 let smaller = picked
@@ -139,22 +139,22 @@ fn run<B: Backend>(backend: &B, op: Op) {
     check(backend, cases);
 }
 
-/// One index per element.
+/// Gather: one index per element.
 pub fn gather<B: Backend>(backend: &B) {
     run(backend, Op::Gather);
 }
 
-/// One index per added element; several may meet.
+/// Scatter-add: one index per added element; several may be equal.
 pub fn scatter_add<B: Backend>(backend: &B) {
     run(backend, Op::ScatterAdd);
 }
 
-/// One index per entry of an axis.
+/// Index-select: one index per entry of an axis.
 pub fn index_select<B: Backend>(backend: &B) {
     run(backend, Op::IndexSelect);
 }
 
-/// One index per added entry of an axis.
+/// Index-add: one index per added entry of an axis.
 pub fn index_add<B: Backend>(backend: &B) {
     run(backend, Op::IndexAdd);
 }
@@ -190,7 +190,7 @@ impl Case for Embedding {
     }
 }
 
-/// Rows of a table, and the padding row that learns nothing.
+/// Rows of a table, and a padding row that gets no gradient.
 pub fn embedding<B: Backend>(backend: &B) {
     let cases = (1usize..9, shapes::dim(), shapes::shape(2)).prop_flat_map(|(rows, width, shape)| {
         let n: usize = shape.iter().product();
@@ -218,7 +218,7 @@ pub fn embedding<B: Backend>(backend: &B) {
     run().unwrap_or_else(|e| panic!("embedding: {e}"));
 }
 
-/// A one at each index, in every float dtype.
+/// One-hot vectors in every float dtype.
 pub fn one_hot<B: Backend>(backend: &B) {
     let run = || -> Result<()> {
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {

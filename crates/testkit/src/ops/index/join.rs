@@ -54,7 +54,7 @@ impl Case for Join {
     }
 }
 
-/// Tensors of different sizes along an axis, empty ones among them.
+/// Concatenation of tensors of different sizes along an axis, some of them empty.
 pub fn concat<B: Backend>(backend: &B) {
     let cases = (shapes::shape(4), choices()).prop_filter_map("an axis", |(shape, mut c)| {
         let (axis, given) = (!shape.is_empty()).then(|| c.axis(shape.len()))?;
@@ -78,7 +78,7 @@ pub fn concat<B: Backend>(backend: &B) {
     check(backend, cases);
 }
 
-/// Tensors of one shape along a new axis.
+/// Stacking of tensors of one shape along a new axis.
 pub fn stack<B: Backend>(backend: &B) {
     let cases = (shapes::shape(3), choices()).prop_flat_map(|(shape, mut c)| {
         let (axis, given) = c.axis(shape.len() + 1);
@@ -151,7 +151,7 @@ pub fn pad<B: Backend>(backend: &B) {
                     Pad::Reflect | Pad::Replicate if n == 0 => (0, 0),
                     Pad::Reflect | Pad::Replicate => {
                         let most = if mode == Pad::Reflect { n.min(4) } else { 4 };
-                        // Something is left.
+                        // At least one entry is left.
                         let least = 1 - n as isize;
                         let before = (c.next(most + 2) as isize - 2).max(least);
                         (before, (c.next(most + 2) as isize - 2).max(least - before))
@@ -201,7 +201,7 @@ impl Case for Tiled {
     }
 }
 
-/// Repetition along old and new axes, zero times among them.
+/// Repetition along old and new axes, also zero times.
 pub fn tile<B: Backend>(backend: &B) {
     let cases = (shapes::shape(3), prop::collection::vec(0usize..4, 0..5)).prop_flat_map(|(shape, repeats)| {
         shapes::values(&shape, -2.0, 2.0).prop_map(move |x| Tiled {

@@ -1,4 +1,4 @@
-//! Ops that show the elements of one tensor in another order or number.
+//! Ops whose result holds elements of one tensor in another order or number.
 
 use super::{Choices, choices};
 use crate::ops::matmul::magnitudes;
@@ -21,7 +21,7 @@ enum Op {
     Narrow(isize, usize, usize),
     Slice(isize, Option<isize>, Option<isize>, isize),
     Flip(Vec<isize>),
-    /// A piece of `split`, of `split_sizes` into three, of `chunk`, of `unbind`.
+    /// A piece of `split`, of `split_sizes` into three, of `chunk`, or of `unbind`.
     Split(isize, usize, usize),
     SplitSizes(isize, [usize; 3], usize),
     Chunk(isize, usize, usize),
@@ -34,7 +34,7 @@ const KINDS: usize = 16;
 struct View {
     op: Op,
     x: Array,
-    /// The oracle's answer: its shape, and where each element comes from. `SumTo` adds instead.
+    /// The oracle's result: its shape, and the input index of each element. `SumTo` adds elements instead.
     shape: Vec<usize>,
     from: Vec<Vec<usize>>,
 }
@@ -94,7 +94,7 @@ fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// The result with entries `picked` of `axis`: its shape, and where each element comes from.
+/// The result with entries `picked` of `axis`: its shape, and the input index of each element.
 fn pick(shape: &[usize], axis: usize, picked: &[usize]) -> (Vec<usize>, Vec<Vec<usize>>) {
     let mut to = shape.to_vec();
     to[axis] = picked.len();
@@ -108,7 +108,7 @@ fn pick(shape: &[usize], axis: usize, picked: &[usize]) -> (Vec<usize>, Vec<Vec<
     (to, from)
 }
 
-/// What Python's `list(range(n))[start:end:step]` is, by walking.
+/// Python's `list(range(n))[start:end:step]`, by steps from the first index.
 fn python(n: usize, start: Option<isize>, end: Option<isize>, step: isize) -> Vec<usize> {
     let n = n as isize;
     let wrap = |i: isize| if i < 0 { i + n } else { i };
@@ -129,7 +129,7 @@ fn python(n: usize, start: Option<isize>, end: Option<isize>, step: isize) -> Ve
         .collect()
 }
 
-/// An op of the given kind for `shape`, with its answer; `None` where the shape does not allow it.
+/// An op of the given kind for `shape`, with its result's shape and input indices; `None` if the shape does not allow it.
 fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize>, Vec<Vec<usize>>)> {
     let rank = shape.len();
     let size: usize = shape.iter().product();
@@ -140,7 +140,7 @@ fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize
     }
     Some(match kind {
         0 => {
-            // The dimensions in another order, one of them open where that is unambiguous.
+            // The dimensions in another order, one of them −1 where that is unambiguous.
             let mut to: Vec<usize> = c.order(rank).into_iter().map(|i| shape[i]).collect();
             to.insert(c.next(rank + 1), 1);
             let mut wanted: Vec<isize> = to.iter().copied().map(signed).collect();
@@ -269,7 +269,7 @@ fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize
             let (axis, given) = c.axis(rank);
             let n = shape[axis];
             let amount = 1 + c.next(n + 1);
-            // `chunk` gives pieces of the size that `amount` of them would need.
+            // `chunk` gives pieces of the size that `amount` equal pieces would have.
             let each = if kind == 12 { amount } else { n.div_ceil(amount).max(1) };
             let i = c.next(n.div_ceil(each).max(1));
             let (to, from) = pick(shape, axis, &(i * each..((i + 1) * each).min(n)).collect::<Vec<_>>());
@@ -303,7 +303,7 @@ fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize
     })
 }
 
-/// Every op that shows a tensor's elements in another order or number.
+/// Every op whose result holds a tensor's elements in another order or number.
 pub fn views<B: Backend>(backend: &B) {
     for kind in 0..KINDS {
         let built = (shapes::shape(4), choices()).prop_filter_map("an op for the shape", move |(shape, mut c)| {
