@@ -23,7 +23,7 @@ struct Program {
     name: &'static str,
     /// The arguments of cargo that build it.
     words: &'static [&'static str],
-    /// True if the program has Kiln's kernels. The others are built with stand-ins that compile faster.
+    /// True if the program runs Kiln's kernels. For the others kernels are compiled to PTX alone, which is quickest.
     kernels: bool,
 }
 

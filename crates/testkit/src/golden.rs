@@ -22,8 +22,8 @@ pub fn pytorch<B: Backend>(backend: &B) {
 }
 
 /// As [`pytorch`], at NaN, infinities, zeros, ties and bounds, for empty tensors, and beyond the edge of an image; with
-/// gradients of gradients where the file has them. Gradients that are NaN in PyTorch are not compared, because its
-/// formulas give NaN where a product of 0 and ∞ could have been avoided.
+/// gradients of gradients where the file has them. Gradients of gradients that are NaN in PyTorch are not compared, because
+/// its formulas give NaN where a product of 0 and ∞ could have been avoided.
 ///
 /// # Panics
 /// As [`pytorch`].

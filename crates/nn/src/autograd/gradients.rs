@@ -106,7 +106,7 @@ impl<B: Backend> Gradients<B> {
     ///
     /// # Errors
     /// Two gradients of one tensor whose shapes or dtypes differ, as when the tensor's dtype was changed between them: nothing
-    /// has changed then. [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// has changed then. [`Error::OutOfMemory`].
     pub fn accumulate(&mut self, other: Gradients<B>) -> Result<()> {
         for (id, grad) in &other.by_id {
             if let Some(sum) = self.by_id.get(id) {

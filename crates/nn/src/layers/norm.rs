@@ -67,7 +67,7 @@ impl<B: Backend, Kind> NormBuilder<B, Kind> {
         self
     }
 
-    /// With or without scale and shift.
+    /// With or without scale and shift: by default with, but for [`InstanceNorm`]. [`RmsNorm`] has no shift.
     pub fn affine(mut self, affine: bool) -> Self {
         self.affine = affine;
         self

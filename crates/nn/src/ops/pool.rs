@@ -57,9 +57,9 @@ impl<B: Backend> Tensor<B> {
         Average::Windows(p).forward(OP, self, shape)
     }
 
-    /// The mean of each of `output` cells, of sizes as equal as possible, that the image is divided into
-    /// (`torch.nn.functional.adaptive_avg_pool1d`, `adaptive_avg_pool2d`, `adaptive_avg_pool3d`, channels-last):
-    /// `[N, (D, H,) W, C] → [N, output…, C]`.
+    /// The mean of each of `output` cells of the image (`torch.nn.functional.adaptive_avg_pool1d`, `adaptive_avg_pool2d`,
+    /// `adaptive_avg_pool3d`, channels-last): `[N, (D, H,) W, C] → [N, output…, C]`. Along a dimension of size n, cell i of m
+    /// spans the positions from ⌊i·n/m⌋ up to, but without, ⌈(i + 1)·n/m⌉.
     ///
     /// # Errors
     /// An output of other than 1 to 3 dimensions, or with another number of dimensions than the image; an empty dimension.

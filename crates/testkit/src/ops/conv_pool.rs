@@ -47,7 +47,7 @@ impl Case for ConvPool {
     }
 }
 
-/// Convolutions as in [`conv_case`], with poolings of any kernel, stride, padding and dilation.
+/// Convolutions of every kind, with poolings of any kernel, stride, padding and dilation.
 pub fn conv_max_pool<B: Backend>(backend: &B) {
     let axis = (1usize..4, 1usize..4, 0usize..2, 1usize..3);
     let axes = prop::collection::vec(axis, 3);
