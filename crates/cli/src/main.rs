@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         }
     };
     let code = code.unwrap_or_else(|error| {
-        // There is nowhere to tell that this failed.
+        // If standard error cannot be written, there is no place to report that.
         let _ = output::report(&error);
         error.code
     });

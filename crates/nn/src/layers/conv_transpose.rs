@@ -66,7 +66,7 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
 }
 
 impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
-    /// The factor by which the output is larger than the input; 1 by default.
+    /// The stride, 1 by default: the output is about this many times as large as the input.
     pub fn stride(mut self, stride: impl Extents<R>) -> Self {
         self.conv = self.conv.stride(stride);
         self

@@ -6,9 +6,9 @@ use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor}
 /// Zeroes each element with probability `p` in training and divides the others by 1 − `p`; the identity in evaluation
 /// (`torch.nn.Dropout`; Srivastava et al. 2014).
 ///
-/// The random numbers are a pure function of the seed, the layer's stream, the number of training passes before, and the
-/// element. That number is a counter on the device which is saved with the model (`step`), so a resumed run draws the
-/// same numbers as one that was not interrupted.
+/// The random numbers are a pure function of the seed, the layer's stream, the number of draws before, and the element.
+/// That number is a counter on the device which is saved with the model (`step`), so a resumed run draws the same
+/// numbers as one that was not interrupted.
 #[derive(Debug, Module)]
 pub struct Dropout<B: Backend> {
     p: f64,
