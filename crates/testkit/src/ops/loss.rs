@@ -403,7 +403,9 @@ pub fn pointwise<B: Backend>(backend: &B) {
                 if let Pointwise::Mse | Pointwise::L1 | Pointwise::Huber(_) | Pointwise::SmoothL1(_) = f {
                     for (i, (t, x)) in t.data.iter_mut().zip(&x.data).enumerate() {
                         let sign = if (i % 2 == 0) == signs { 1.0 } else { -1.0 };
-                        *t = f64::from((x + sign * *t) as f32);
+                        // Differences must not reach over the place where the formula changes.
+                        let distance = if (*t - scale).abs() < 0.01 { scale + 0.01 } else { *t };
+                        *t = f64::from((x + sign * distance) as f32);
                     }
                 }
                 Paired {
