@@ -2,7 +2,7 @@
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{
     Data, DeriveInput, Error, Fields, GenericParam, Ident, Index, Member, Result, TypeParamBound, WherePredicate,
     parse_macro_input, spanned::Spanned,
@@ -12,7 +12,7 @@ use syn::{
 /// order of declaration.
 ///
 /// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
-/// an `Option`, `Vec`, array or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
+/// an `Option`, `Vec`, array, tuple or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
 /// `#[module(skip)]` leaves a field of any other type out; `#[module(rename = "name")]` walks it under another name.
 /// On the struct, `#[module(kind = "Conv2d")]` (any expression of type `&'static str`) sets the name that errors and
 /// summaries give its type.
@@ -28,9 +28,10 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
     };
     let backend = backend_parameter(input)?;
     let (mut shared, mut unique) = (Tokens::new(), Tokens::new());
-    for (name, member) in walked_fields(&data.fields)? {
-        shared.extend(quote! { walk.field(#name, &self.#member); });
-        unique.extend(quote! { walk.field(#name, &mut self.#member); });
+    for (name, member, at) in walked_fields(&data.fields)? {
+        // With the place of the field's type, where the compiler points if that is no module.
+        shared.extend(quote_spanned! { at => walk.field(#name, &self.#member); });
+        unique.extend(quote_spanned! { at => walk.field(#name, &mut self.#member); });
     }
     let (name, kind) = (&input.ident, kind(input)?);
     let (generics, arguments, predicates) = input.generics.split_for_impl();
@@ -96,9 +97,9 @@ fn backend_parameter(input: &DeriveInput) -> Result<Ident> {
     ))
 }
 
-/// The name and the place of every field that is walked.
-fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
-    let mut walked: Vec<(String, Member)> = Vec::new();
+/// The name of every field that is walked, the field, and where its type is written.
+fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member, Span)>> {
+    let mut walked: Vec<(String, Member, Span)> = Vec::new();
     for (i, field) in fields.iter().enumerate() {
         let member = match &field.ident {
             Some(ident) => Member::Named(ident.clone()),
@@ -128,13 +129,13 @@ fn walked_fields(fields: &Fields) -> Result<Vec<(String, Member)>> {
         if skip {
             continue;
         }
-        if name.contains('.') || walked.iter().any(|(n, _)| *n == name) {
+        if name.contains('.') || walked.iter().any(|(n, ..)| *n == name) {
             return Err(Error::new(
                 field.span(),
                 "a field is walked under a name of its own, without dots",
             ));
         }
-        walked.push((name, member));
+        walked.push((name, member, field.ty.span()));
     }
     Ok(walked)
 }

@@ -325,3 +325,24 @@ fn traces_report_layers() {
     assert_eq!(failed, (true, true));
     assert_eq!(calls.last().unwrap().path, "head");
 }
+
+#[test]
+fn tuples_are_modules_that_run_in_order() -> kiln_nn::Result<()> {
+    let cpu = Cpu::poisoned();
+    let init = &mut Init::new(&cpu, 1);
+    let model = (Linear::new(init, 2, 3)?, Relu, (Linear::new(init, 3, 1)?,));
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(names, ["0.weight", "0.bias", "2.0.weight", "2.0.bias"]);
+    let x = Tensor::ones(&cpu, &[4, 2], DType::F32)?;
+    let y = model.2.0.forward(&model.0.forward(&x)?.relu()?)?;
+    assert_eq!(model.forward(&x)?.to_vec::<f32>()?, y.to_vec::<f32>()?);
+    let refused = model
+        .forward(&Tensor::ones(&cpu, &[4, 3], DType::F32)?)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.starts_with("in `0` (Linear): "), "{refused}");
+    let wrong = (Relu, (Linear::new(init, 2, 3)?, Linear::new(init, 2, 3)?));
+    let refused = wrong.forward(&x).unwrap_err().to_string();
+    assert!(refused.starts_with("in `1.1` (Linear): "), "{refused}");
+    Ok(())
+}

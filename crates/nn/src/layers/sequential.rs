@@ -84,3 +84,25 @@ impl<B: Backend> Layer<B> for Sequential<B> {
         Ok(y)
     }
 }
+
+/// A tuple of layers runs them in order, as [`Sequential`] does.
+macro_rules! tuple {
+    ($($($name:ident $i:tt)*;)*) => {$(
+        impl<B: Backend, $($name: Layer<B>),*> Layer<B> for ($($name,)*) {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+                $(let x = &self.$i.forward(x).map_err(|e| e.within(stringify!($i), self.$i.kind()))?;)*
+                Ok(x.clone())
+            }
+        }
+    )*};
+}
+tuple! {
+    A0 0;
+    A0 0 A1 1;
+    A0 0 A1 1 A2 2;
+    A0 0 A1 1 A2 2 A3 3;
+    A0 0 A1 1 A2 2 A3 3 A4 4;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6 A7 7;
+}

@@ -1,4 +1,4 @@
-//! The walk over boxes, options and lists of modules, and over plain data.
+//! The walk over boxes, options, lists and tuples of modules, and over plain data.
 
 use super::walk::{Walk, WalkMut, Walkable};
 use crate::{Backend, DType};
@@ -53,6 +53,30 @@ macro_rules! list {
     )*};
 }
 list!([] Vec<M>, [const N: usize] [M; N]);
+
+/// Tuples number their entries from 0.
+macro_rules! tuple {
+    ($($($name:ident $i:tt)*;)*) => {$(
+        impl<B: Backend, $($name: Walkable<B>),*> Walkable<B> for ($($name,)*) {
+            fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+                $(walk.field(stringify!($i), &self.$i);)*
+            }
+            fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+                $(walk.field(stringify!($i), &mut self.$i);)*
+            }
+        }
+    )*};
+}
+tuple! {
+    A0 0;
+    A0 0 A1 1;
+    A0 0 A1 1 A2 2;
+    A0 0 A1 1 A2 2 A3 3;
+    A0 0 A1 1 A2 2 A3 3 A4 4;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6;
+    A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6 A7 7;
+}
 
 /// Plain data has no parameters and no buffers.
 macro_rules! plain {

@@ -7,6 +7,11 @@ use kiln_core::ModuleId;
 
 /// A type whose parameters and buffers can be visited. `#[derive(Module)]` implements it for structs whose fields are
 /// modules, and every type that has it is a [`Module`](super::Module).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no module",
+    label = "no module, and no plain data",
+    note = "derive `Module` for it, or leave the field out with `#[module(skip)]`"
+)]
 pub trait Walkable<B: Backend>: Send + Sync {
     /// The name of the type, as error messages and summaries show it: `Conv2d`.
     fn kind(&self) -> &'static str {
