@@ -3,8 +3,8 @@
 use crate::Tensor;
 use crate::array::Array;
 use crate::memory::Memory;
+use crate::ops::index::{IntoDims, resolve};
 use kiln_core::{Backend, DType, Element, Error, Result, Shape};
-use std::fmt;
 use std::sync::Arc;
 
 /// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
@@ -65,20 +65,12 @@ impl<B: Backend> Indices<B> {
         self.0.to_vec()
     }
 
-    /// The same values under another shape of equal size.
+    /// The same values under another shape of equal size, of which one dimension may be −1.
     ///
     /// # Errors
-    /// A shape of another size.
-    pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
-        let to = Shape::new(shape)?;
-        if to.size() != self.size() {
-            return Err(Error::ShapeMismatch {
-                op: "reshape",
-                lhs: *self.shape(),
-                rhs: to,
-            });
-        }
-        Ok(Indices(self.0.with(to)))
+    /// Those of [`Tensor::reshape`].
+    pub fn reshape(&self, shape: impl IntoDims) -> Result<Self> {
+        Ok(Indices(self.0.with(resolve("reshape", self.shape(), shape)?)))
     }
 
     /// The values as untracked floats of `dtype` (`torch.Tensor.to`).
@@ -154,11 +146,5 @@ impl<B: Backend> Tensor<B> {
         let mut out = self.backend().alloc(DType::I32, self.size())?;
         self.backend().cast(self.buffer(), &mut out)?;
         Ok(Indices::from_buffer(self.backend(), out, *self.shape()))
-    }
-}
-
-impl<B: Backend> fmt::Debug for Indices<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Indices({}, {})", self.shape(), self.dtype())
     }
 }

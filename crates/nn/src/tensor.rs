@@ -1,6 +1,7 @@
 //! The differentiable tensor, the node of the op that made it and the rule that differentiates the op. A tensor holds a
 //! node, the node a rule, and a rule's gradients are tensors, so the three types are one file.
 
+mod display;
 mod drop;
 mod values;
 

@@ -3,7 +3,6 @@
 use super::Tensor;
 use crate::array::Array;
 use kiln_core::{Backend, DType, Element, Error, Float, Result, Shape, host};
-use std::fmt;
 use std::sync::Arc;
 
 impl<B: Backend> Tensor<B> {
@@ -60,6 +59,58 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::full`].
     pub fn ones(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
         Self::full(backend, shape, dtype, 1.0)
+    }
+
+    /// `start`, `start + step`, … up to but without `end` (`torch.arange`), each rounded from f64. Computed on the host.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// let x = Tensor::arange(&kiln_cpu::Cpu::new(), 1.0, 2.0, 0.25, DType::F32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.25, 1.5, 1.75]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A step of 0 or that leads away from `end`, numbers that are not finite, an integer dtype, memory.
+    pub fn arange(backend: &B, start: f64, end: f64, step: f64, dtype: DType) -> Result<Self> {
+        const OP: &str = "arange";
+        let count = ((end - start) / step).ceil();
+        if !(count >= 0.0 && start.is_finite() && step.is_finite()) {
+            let found = format!("{start}, {end}, {step}");
+            return Err(Error::invalid(
+                OP,
+                "start, end, step",
+                found,
+                "a step that leads from start to end",
+            ));
+        }
+        // What saturates is refused for its size.
+        let values = host::collect((0..count as usize).map(|i| start + i as f64 * step))?;
+        Self::from_f64(backend, &values, &[values.len()], dtype)
+    }
+
+    /// `steps` numbers at equal distances, the first `start` and the last `end` (`torch.linspace`), each rounded from f64.
+    /// Computed on the host.
+    ///
+    /// # Errors
+    /// Numbers that are not finite, an integer dtype, memory.
+    pub fn linspace(backend: &B, start: f64, end: f64, steps: usize, dtype: DType) -> Result<Self> {
+        if !start.is_finite() || !end.is_finite() {
+            return Err(Error::invalid(
+                "linspace",
+                "start, end",
+                format!("{start}, {end}"),
+                "finite numbers",
+            ));
+        }
+        let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
+        // From both ends, so that the last number is the end itself.
+        let at = |i: usize| match i < steps / 2 || steps == 1 {
+            true => start + i as f64 * step,
+            false => end - (steps - 1 - i) as f64 * step,
+        };
+        let values = host::collect((0..steps).map(at))?;
+        Self::from_f64(backend, &values, &[steps], dtype)
     }
 
     /// Zeros of the shape, dtype and backend of `self`, untracked (`torch.zeros_like`).
@@ -194,14 +245,4 @@ pub(crate) fn same_dtype<B: Backend>(op: &'static str, a: &Tensor<B>, b: &Tensor
         });
     }
     Ok(())
-}
-
-impl<B: Backend> fmt::Debug for Tensor<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}, {}", self.shape(), self.dtype())?;
-        match self.to_f64() {
-            Ok(values) if values.len() <= 16 => write!(f, ", {values:?})"),
-            _ => write!(f, ")"),
-        }
-    }
 }
