@@ -62,6 +62,7 @@ pub mod module;
 pub mod ops;
 pub mod optim;
 mod predict;
+pub mod prelude;
 mod rng;
 mod snapshot;
 mod tensor;
@@ -73,7 +74,7 @@ pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
-pub use ops::index::Pad;
+pub use ops::index::{Ellipsis, NewAxis, Pad, Step};
 pub use ops::loss::{CrossEntropyOptions, Reduction};
 pub use optim::Optimizer;
 pub use predict::{Samples, predict};
@@ -82,6 +83,7 @@ pub use snapshot::StorageSnapshot;
 pub use tensor::Tensor;
 pub use weights::{Layout, LoadOptions, LoadReport, WeightsError};
 
+pub use kiln_core::ops::{Activation, Padding, Window};
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
 /// Implements [`Walkable`], and by it [`Module`], for a struct whose fields are modules.
 pub use kiln_derive::Module;

@@ -22,12 +22,13 @@ macro_rules! every_suite {
             ops::attention { self_attention, refused }
             ops::conv { conv, conv_transpose, refused }
             ops::conv_pool { conv_max_pool, as_two_ops, refused }
+            ops::einsum { einsum, refused }
             ops::elementwise {
                 unary, unary_accuracy, unary_slope_accuracy, casts, add, sub, mul, div, pow, atan2, remainder, prelu, extremes, ties, comparisons, select,
-                bad_input
+                quotients, composed, composed_edges,                bad_input
             }
             ops::index {
-                views, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
+                views, indexing, triangles, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
             }
             ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
@@ -35,7 +36,7 @@ macro_rules! every_suite {
             ops::optim { sgd, adam, rmsprop, adagrad }
             ops::pool { max_pool, avg_pool, adaptive_avg_pool, ties_and_nan, refused }
             ops::random { distributions, dropout, bad_input }
-            ops::reduce { sum_and_mean, extremes, var_and_std, norms, along_one_axis, ties_and_limits, refused }
+            ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, along_one_axis, ties_and_limits, refused }
             ops::softmax { softmax, refused }
             ::golden { pytorch, edges }
             ::halves { rounded_once, losses, gradients }

@@ -2,8 +2,11 @@
 
 mod binary;
 mod compare;
+mod composed;
+mod operators;
 mod unary;
 
+pub use operators::{Operand, Value};
 pub(super) use unary::composed;
 
 use crate::autograd::{Rule, RuleContext};

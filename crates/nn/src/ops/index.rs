@@ -2,12 +2,17 @@
 //!
 //! Two backend ops do most of it: reading a strided view and writing to one. Each is the gradient of the other.
 
+mod basic;
 mod gather;
 mod join;
 mod shape;
 mod slice;
+mod triangle;
 
+pub use basic::{AxisIndex, Ellipsis, IntoAxisIndex, IntoIndex, NewAxis, Step};
 pub use join::Pad;
+pub use shape::IntoDims;
+pub(crate) use shape::resolve;
 
 use crate::autograd::{Part, Rule, RuleContext};
 use crate::{Backend, Result, Shape, Tensor};

@@ -2,6 +2,9 @@
 //!
 //! Axes may count from the end; an empty list means every axis. With `keep_dim` a reduced axis stays with size 1.
 
+mod order;
+mod product;
+
 use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{AxisParams, Reduce, ReduceParams};

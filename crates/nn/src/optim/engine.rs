@@ -245,7 +245,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// Updates one of them by tensor ops.
     fn update_composed(&self, w: &mut Work<'_, B>, block: &Block<B>, weight_decay: f64) -> Result<()> {
         let dtype = block.scalars.dtype();
-        let scalar = |i| block.scalars.narrow(0, i, 1)?.reshape::<usize>(&[]);
+        let scalar = |i| block.scalars.narrow(0, i, 1)?.reshape(());
         let (param, grad) = (w.param.detach().to_dtype(dtype)?, w.grad.detach().to_dtype(dtype)?);
         let (param, state) = self.algorithm.step(&Update {
             param: &param,

@@ -2,10 +2,12 @@
 
 mod bad_input;
 mod binary;
+mod composed;
 mod unary;
 
 pub use bad_input::bad_input;
 pub use binary::{add, atan2, comparisons, div, extremes, mul, pow, prelu, remainder, select, sub, ties};
+pub use composed::{composed, composed_edges, quotients};
 pub(crate) use unary::Function;
 pub use unary::{casts, unary, unary_accuracy, unary_slope_accuracy};
 

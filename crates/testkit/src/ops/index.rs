@@ -1,13 +1,17 @@
 //! Shape ops, views, joins and index ops.
 
 mod bad_input;
+mod basic;
 mod gather;
 mod join;
+mod triangle;
 mod view;
 
 pub use bad_input::bad_input;
+pub use basic::indexing;
 pub use gather::{embedding, gather, index_add, index_select, one_hot, scatter_add};
 pub use join::{concat, pad, stack, tile};
+pub use triangle::triangles;
 pub use view::views;
 
 /// Choices for an op's arguments, drawn after its shape is known: `next(n)` is below `n`.

@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod conv;
 pub mod conv_pool;
+pub mod einsum;
 pub mod elementwise;
 pub mod index;
 pub mod loss;

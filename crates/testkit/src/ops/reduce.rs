@@ -11,6 +11,7 @@ use proptest::prelude::*;
 enum Kind {
     Sum,
     Mean,
+    Prod,
     Max,
     Min,
     Var(usize),
@@ -56,6 +57,7 @@ impl Case for Reduction {
         match self.kind {
             Kind::Sum => x.sum(axes, keep),
             Kind::Mean => x.mean(axes, keep),
+            Kind::Prod => x.prod(axes, keep),
             Kind::Max => x.max(axes, keep),
             Kind::Min => x.min(axes, keep),
             Kind::Var(c) => x.var(axes, c, keep),
@@ -75,6 +77,7 @@ impl Case for Reduction {
             match self.kind {
                 Kind::Sum => sum(&|x| x),
                 Kind::Mean => mean,
+                Kind::Prod => v.iter().product(),
                 Kind::Max => max,
                 Kind::Min => v.iter().copied().fold(f64::INFINITY, f64::min),
                 Kind::Var(c) => var(c),
@@ -92,6 +95,7 @@ impl Case for Reduction {
         let n = self.count() as f64;
         match self.kind {
             Kind::Max | Kind::Min | Kind::Norm(f64::INFINITY) => Rounding::exact(want),
+            Kind::Prod => Rounding::relative(n + 1.0, want),
             Kind::Sum | Kind::Mean => Rounding::terms(n + 1.0, self.oracle(&magnitudes(x))),
             // Squares of differences from a mean, which itself has the error of a sum.
             Kind::Var(c) => Rounding::terms(n + 4.0, self.squares(x, c)),
@@ -227,6 +231,11 @@ pub fn sum_and_mean<B: Backend>(backend: &B) {
     check(backend, reductions(vec![Kind::Sum, Kind::Mean]));
 }
 
+/// Products.
+pub fn prod<B: Backend>(backend: &B) {
+    check(backend, reductions(vec![Kind::Prod]));
+}
+
 /// Maxima and minima.
 pub fn extremes<B: Backend>(backend: &B) {
     check(backend, reductions(vec![Kind::Max, Kind::Min]));
@@ -260,6 +269,8 @@ pub fn norms<B: Backend>(backend: &B) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Along {
     Cumsum,
+    Cumprod,
+    Sort(bool),
     TopK(usize, bool),
     TopKIndex(usize, bool),
     Arg(bool, bool),
@@ -284,6 +295,8 @@ impl Case for OneAxis {
         let axis = self.axis as isize - if self.negative { x.rank() as isize } else { 0 };
         match self.f {
             Along::Cumsum => x.cumsum(axis),
+            Along::Cumprod => x.cumprod(axis),
+            Along::Sort(descending) => Ok(x.sort(axis, descending)?.0),
             Along::TopK(k, largest) => Ok(x.top_k(k, axis, largest)?.0),
             Along::TopKIndex(k, largest) => x.top_k(k, axis, largest)?.1.to_float(x.dtype()),
             Along::Arg(true, keep) => x.argmax(axis, keep)?.to_float(x.dtype()),
@@ -296,7 +309,7 @@ impl Case for OneAxis {
         let n = x.shape[axis];
         let mut shape = x.shape.clone();
         shape[axis] = match self.f {
-            Along::Cumsum => n,
+            Along::Cumsum | Along::Cumprod | Along::Sort(_) => n,
             Along::TopK(k, _) | Along::TopKIndex(k, _) => k,
             Along::Arg(..) => 1,
         };
@@ -310,7 +323,8 @@ impl Case for OneAxis {
             };
             match self.f {
                 Along::Cumsum => (0..=at[axis]).map(read).sum(),
-                Along::TopK(_, largest) => read(sorted(largest)),
+                Along::Cumprod => (0..=at[axis]).map(read).product(),
+                Along::Sort(largest) | Along::TopK(_, largest) => read(sorted(largest)),
                 Along::TopKIndex(_, largest) | Along::Arg(largest, _) => sorted(largest) as f64,
             }
         });
@@ -322,6 +336,7 @@ impl Case for OneAxis {
 
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
         match self.f {
+            Along::Cumprod => Rounding::relative(self.x.shape[self.axis] as f64, want),
             Along::Cumsum => Rounding::terms(self.x.shape[self.axis] as f64, self.oracle(&magnitudes(x))),
             _ => Rounding::exact(want),
         }
@@ -329,15 +344,15 @@ impl Case for OneAxis {
 
     fn proof(&self) -> Proof {
         match self.f {
-            Along::Cumsum | Along::TopK(..) => Proof::SecondGradient,
+            Along::Cumsum | Along::Cumprod | Along::Sort(_) | Along::TopK(..) => Proof::SecondGradient,
             _ => Proof::Forward,
         }
     }
 }
 
-/// Running sums, top-k and arg-reductions.
+/// Running sums and products, sorting, top-k and arg-reductions.
 pub fn along_one_axis<B: Backend>(backend: &B) {
-    let choice = (shapes::shape(4), 0usize..4, any::<[bool; 3]>(), 0usize..5, 0usize..9);
+    let choice = (shapes::shape(4), 0usize..4, any::<[bool; 3]>(), 0usize..7, 0usize..9);
     let strategy = choice
         .prop_filter("an axis", |(shape, ..)| !shape.is_empty())
         .prop_flat_map(|(mut shape, axis, [negative, largest, keep], f, k)| {
@@ -347,6 +362,8 @@ pub fn along_one_axis<B: Backend>(backend: &B) {
                 0 | 1 => Along::Cumsum,
                 2 => Along::TopK(k, largest),
                 3 => Along::TopKIndex(k, largest),
+                4 => Along::Sort(largest),
+                5 => Along::Cumprod,
                 _ => Along::Arg(largest, keep),
             };
             if matches!(f, Along::Arg(..)) {
@@ -407,6 +424,11 @@ pub fn ties_and_limits<B: Backend>(backend: &B) {
         assert_eq!(x.argmin(0, false)?.to_vec::<i32>()?, [1]);
         assert_eq!(x.top_k(4, 0, true)?.1.to_vec::<i32>()?, [1, 3, 2, 0]);
         assert_eq!(x.top_k(4, 0, false)?.1.to_vec::<i32>()?, [0, 2, 1, 3]);
+        assert_eq!(x.argsort(0, true)?.to_vec::<i32>()?, [1, 3, 2, 0]);
+        let x = of(&[0.0, 3.0, 0.5])?;
+        assert_eq!(slope(&x.prod(&[], false)?, &x)?, [1.5, 0.0, 0.0]);
+        let x = of(&[0.0, 3.0, 0.0])?;
+        assert_eq!(slope(&x.prod(&[], false)?, &x)?, [0.0; 3]);
         let inf = f64::INFINITY;
         assert_eq!(of(&[-inf, 1.0])?.logsumexp(&[], false)?.item()?, 1.0);
         assert_eq!(of(&[inf, 1.0])?.logsumexp(&[], false)?.item()?, inf);
@@ -436,6 +458,9 @@ pub fn refused<B: Backend>(backend: &B) {
             assert!(matches!(x.argmax(bad, false), Err(Error::Axis { .. })));
             assert!(matches!(x.argmin(bad, true), Err(Error::Axis { .. })));
             assert!(matches!(x.cumsum(bad), Err(Error::Axis { .. })));
+            assert!(matches!(x.cumprod(bad), Err(Error::Axis { .. })));
+            assert!(matches!(x.prod(&[bad], false), Err(Error::Axis { .. })));
+            assert!(matches!(x.sort(bad, false), Err(Error::Axis { .. })));
             assert!(matches!(x.top_k(1, bad, true), Err(Error::Axis { .. })));
         }
         if rank > 0 {

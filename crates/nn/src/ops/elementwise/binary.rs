@@ -14,7 +14,7 @@ fn binary<B: Backend>(op: &'static str, f: Binary, a: &Tensor<B>, b: &Tensor<B>)
 }
 
 /// The result of the function of each operand whose gradient is wanted, summed to the operand's shape.
-fn each<B: Backend>(
+pub(super) fn each<B: Backend>(
     cx: &RuleContext<'_, B>,
     shapes: [&Shape; 2],
     f: [&dyn Fn() -> Result<Tensor<B>>; 2],

@@ -16,6 +16,8 @@ pub enum Pad {
     Reflect,
     /// The edge repeated: `1 1 | 1 2 3 | 3 3`.
     Replicate,
+    /// The values repeated: `2 3 | 1 2 3 | 1 2`.
+    Circular,
 }
 
 struct Concat {
@@ -108,8 +110,9 @@ impl<B: Backend> Tensor<B> {
     /// comes first; entries reflected or repeated at the other end are those of the axis before cropping.
     ///
     /// # Errors
-    /// A number of pairs other than the rank; cropping more than the axis has. For [`Pad::Reflect`] and [`Pad::Replicate`]
-    /// also cropping the whole axis, reflecting as many entries as the axis has or more, and replicating an empty axis.
+    /// A number of pairs other than the rank; cropping more than the axis has. For all but [`Pad::Constant`] also cropping the
+    /// whole axis, reflecting as many entries as the axis has or more, repeating more than it has, and replicating an empty
+    /// axis.
     pub fn pad(&self, padding: &[(isize, isize)], mode: Pad) -> Result<Tensor<B>> {
         if padding.len() != self.rank() {
             let expected = format!("one pair for each of {} axes", self.rank());
@@ -117,19 +120,20 @@ impl<B: Backend> Tensor<B> {
         }
         match mode {
             Pad::Constant(value) => self.pad_constant(padding, value),
-            Pad::Reflect | Pad::Replicate => {
+            Pad::Reflect | Pad::Replicate | Pad::Circular => {
                 let mut y = self.clone();
                 for (axis, &(before, after)) in padding.iter().enumerate() {
                     let n = self.shape()[axis];
-                    let most = if mode == Pad::Reflect {
-                        n.saturating_sub(1)
-                    } else {
-                        isize::MAX as usize
+                    let most = match mode {
+                        Pad::Reflect => n.saturating_sub(1),
+                        Pad::Circular => n,
+                        _ => isize::MAX as usize,
                     };
                     let fits = |p: isize| p <= 0 || (p as usize <= most && n > 0);
                     if !fits(before) || !fits(after) {
                         let expected = match mode {
                             Pad::Reflect => format!("at most {most} along axis {axis} to reflect"),
+                            Pad::Circular => format!("at most {most} along axis {axis} in a circle"),
                             _ => format!("none along axis {axis} of size {n} to replicate"),
                         };
                         return Err(Error::invalid(
@@ -214,20 +218,36 @@ impl<B: Backend> Tensor<B> {
         // The size is checked before anything is allocated.
         self.shape()
             .with(axis, n.saturating_add(before).saturating_add(after))?;
-        // `near` is the entry at the edge; the entries to reflect begin at `from`.
-        let edge = |near: usize, from: usize, length: usize| match mode {
-            Pad::Reflect => self.narrow(a, from, length)?.flip(&[a]),
+        // `near` is the entry at the edge; the entries to reflect, or those of the circle, begin at a place of their own.
+        let edge = |near: usize, reflected: usize, circle: usize, length: usize| match mode {
+            Pad::Reflect => self.narrow(a, reflected, length)?.flip(&[a]),
+            Pad::Circular => self.narrow(a, circle, length),
             _ => self.narrow(a, near, 1)?.broadcast_to(&self.shape().with(axis, length)?),
         };
         let mut parts = Vec::with_capacity(3);
         if before > 0 {
-            parts.push(edge(0, 1, before)?);
+            parts.push(edge(0, 1, n.saturating_sub(before), before)?);
         }
         parts.push(self.clone());
         if after > 0 {
-            parts.push(edge(n - 1, (n - 1).saturating_sub(after), after)?);
+            parts.push(edge(n - 1, (n - 1).saturating_sub(after), 0, after)?);
         }
         Tensor::concat(&parts.iter().collect::<Vec<_>>(), a)
+    }
+
+    /// The entries along `axis` moved on by `shift`, those that leave one end entering at the other (`torch.roll`).
+    ///
+    /// # Errors
+    /// An axis out of range.
+    pub fn roll(&self, shift: isize, axis: isize) -> Result<Tensor<B>> {
+        let n = self.shape()[self.shape().axis("roll", axis)?];
+        // Shapes keep sizes below isize::MAX.
+        let first = shift.rem_euclid(n.max(1) as isize) as usize;
+        if first == 0 {
+            return Ok(self.clone());
+        }
+        let (end, start) = (self.narrow(axis, n - first, first)?, self.narrow(axis, 0, n - first)?);
+        Tensor::concat(&[&end, &start], axis)
     }
 
     /// Repeats the tensor `repeats[i]` times along axis `i` (`torch.tile`). With fewer repeats than axes, those of the

@@ -36,9 +36,61 @@ impl<B: Backend> Rule<B> for Broadcast {
     }
 }
 
+/// The dimensions that [`Tensor::reshape`] is given: a slice, array or list of integers, a [`Shape`], or a tuple whose integers
+/// may be of different types, such as `(n, -1)` with a `usize` n.
+pub trait IntoDims {
+    /// The dimensions, of which one may be −1.
+    fn dims(self) -> Vec<isize>;
+}
+
+/// A dimension as isize. None is larger than that.
+fn dim(d: impl TryInto<isize>) -> isize {
+    d.try_into().unwrap_or(isize::MAX)
+}
+
+macro_rules! lists {
+    ($([$($generic:tt)*] $list:ty),*) => {$(
+        impl<D: Copy + TryInto<isize>, $($generic)*> IntoDims for $list {
+            fn dims(self) -> Vec<isize> {
+                self.iter().map(|&d| dim(d)).collect()
+            }
+        }
+    )*};
+}
+lists!([] &[D], [] &Vec<D>, [const N: usize] &[D; N]);
+
+impl IntoDims for &Shape {
+    fn dims(self) -> Vec<isize> {
+        self.iter().map(|&d| dim(d)).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {$(
+        impl<$($name: TryInto<isize>),*> IntoDims for ($($name,)*) {
+            fn dims(self) -> Vec<isize> {
+                #[allow(non_snake_case)]
+                let ($($name,)*) = self;
+                vec![$(dim($name)),*]
+            }
+        }
+    )*};
+}
+tuples! {
+    ;
+    A0;
+    A0 A1;
+    A0 A1 A2;
+    A0 A1 A2 A3;
+    A0 A1 A2 A3 A4;
+    A0 A1 A2 A3 A4 A5;
+    A0 A1 A2 A3 A4 A5 A6;
+    A0 A1 A2 A3 A4 A5 A6 A7;
+}
+
 /// Resolves a requested shape in which one dimension may be −1.
-fn resolve<D: Copy + TryInto<isize>>(op: &'static str, from: &Shape, wanted: &[D]) -> Result<Shape> {
-    let wanted: Vec<isize> = wanted.iter().map(|&d| d.try_into().unwrap_or(isize::MAX)).collect();
+pub(crate) fn resolve(op: &'static str, from: &Shape, wanted: impl IntoDims) -> Result<Shape> {
+    let wanted = wanted.dims();
     let refuse = |expected: String| Error::invalid(op, "shape", format!("{wanted:?}"), expected);
     let open = wanted.iter().filter(|&&d| d == -1).count();
     if open > 1 || wanted.iter().any(|&d| d < -1) {
@@ -75,9 +127,18 @@ impl<B: Backend> Tensor<B> {
     /// The same elements under another shape (`torch.reshape`), without a copy. One dimension may be −1: it is computed from
     /// the size and the others.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// let x = Tensor::zeros(&kiln_cpu::Cpu::new(), &[2, 3, 4], DType::F32)?;
+    /// let n = x.shape()[0];
+    /// assert_eq!(x.reshape((n, -1))?.shape().dims(), [2, 12]);
+    /// assert_eq!(x.reshape(&[4, 6])?.shape().dims(), [4, 6]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Two dimensions of −1, one below −1, a size that differs, more than 8 dimensions.
-    pub fn reshape<D: Copy + TryInto<isize>>(&self, shape: &[D]) -> Result<Tensor<B>> {
+    pub fn reshape(&self, shape: impl IntoDims) -> Result<Tensor<B>> {
         Ok(self.reshape_to("reshape", resolve("reshape", self.shape(), shape)?))
     }
 

@@ -44,7 +44,7 @@ fn narrowed(from: &Shape, axis: isize, start: usize, length: usize) -> Result<Vi
 }
 
 /// First index and number of elements of Python's `start:end:step` over `size` elements.
-fn python_slice(size: usize, start: Option<isize>, end: Option<isize>, step: isize) -> (usize, usize) {
+pub(super) fn python_slice(size: usize, start: Option<isize>, end: Option<isize>, step: isize) -> (usize, usize) {
     // Shapes keep sizes below isize::MAX / 8, so the sums below cannot overflow once bounds are clamped.
     let n = size as isize;
     let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
@@ -113,6 +113,44 @@ impl<B: Backend> Tensor<B> {
             within: (0, 0..shape.first().copied().unwrap_or(1)),
         };
         read_view("flip", self, view)
+    }
+
+    /// The elements whose positions along `axis1` and `axis2` differ by `offset`, as a last axis in place of both
+    /// (`torch.diagonal`): above the main diagonal where it is positive.
+    ///
+    /// # Errors
+    /// An axis out of range, one axis twice.
+    pub fn diagonal(&self, offset: isize, axis1: isize, axis2: isize) -> Result<Tensor<B>> {
+        let whole = *self.shape();
+        let (a, b) = (whole.axis("diagonal", axis1)?, whole.axis("diagonal", axis2)?);
+        if a == b {
+            return Err(Error::invalid("diagonal", "axis2", axis2, "another axis than axis1"));
+        }
+        let (below, above) = (offset.min(0).unsigned_abs(), offset.max(0).unsigned_abs());
+        let length = whole[a].saturating_sub(below).min(whole[b].saturating_sub(above));
+        let own = whole.strides();
+        let others = || (0..whole.rank()).filter(|&i| i != a && i != b);
+        let dims: Vec<usize> = others().map(|i| whole[i]).chain([length]).collect();
+        let strides: Vec<i64> = others()
+            .map(|i| own[i])
+            .chain([own[a] + own[b]])
+            .map(|s| s as i64)
+            .collect();
+        let shape = Shape::new(&dims)?;
+        // Without elements there is nothing to point at.
+        let offset = if shape.size() == 0 {
+            0
+        } else {
+            below * own[a] + above * own[b]
+        };
+        let start = below.min(whole[a]);
+        let view = View {
+            p: ViewParams::new(&shape, &strides, offset),
+            whole,
+            shape,
+            within: (a, start..start + length),
+        };
+        read_view("diagonal", self, view)
     }
 
     /// Pieces of `size` entries along `axis`, the last one smaller if `size` does not divide the axis (`torch.split`).

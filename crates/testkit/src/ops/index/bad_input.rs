@@ -3,7 +3,7 @@
 use crate::refused;
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::ops::index::Pad;
-use kiln_nn::{Indices, Tensor};
+use kiln_nn::{Ellipsis, Indices, Step, Tensor};
 
 /// Sizes that do not fit, axes and indices out of range, steps of 0, and too much padding are typed errors.
 pub fn bad_input<B: Backend>(backend: &B) {
@@ -103,7 +103,7 @@ fn joins<B: Backend>(backend: &B) -> Result<()> {
         let double = Tensor::ones(backend, &[2, 3], DType::F64)?;
         refused!(Tensor::concat(&[&x, &double], 0), Error::DTypeMismatch { .. });
     }
-    for mode in [Pad::Constant(0.0), Pad::Reflect, Pad::Replicate] {
+    for mode in [Pad::Constant(0.0), Pad::Reflect, Pad::Replicate, Pad::Circular] {
         refused!(
             x.pad(&[(1, 1)], mode),
             Error::InvalidArgument {
@@ -122,6 +122,22 @@ fn joins<B: Backend>(backend: &B) -> Result<()> {
     let empty = ones(backend, &[0])?;
     refused!(empty.pad(&[(1, 0)], Pad::Reflect), Error::InvalidArgument { .. });
     refused!(empty.pad(&[(1, 0)], Pad::Replicate), Error::InvalidArgument { .. });
+    refused!(empty.pad(&[(1, 0)], Pad::Circular), Error::InvalidArgument { .. });
+    refused!(x.pad(&[(0, 0), (0, 4)], Pad::Circular), Error::InvalidArgument { .. });
+    refused!(empty.tril(0), Error::Axis { .. });
+    refused!(empty.triu(0), Error::Axis { .. });
+    refused!(x.roll(1, 2), Error::Axis { .. });
+    refused!(x.diagonal(0, 1, 2), Error::Axis { .. });
+    refused!(x.diagonal(0, 1, -1), Error::InvalidArgument { .. });
+    refused!(x.i((0, 0, 0)), Error::InvalidArgument { .. });
+    refused!(x.i(2), Error::InvalidArgument { .. });
+    refused!(x.i((.., -4)), Error::InvalidArgument { .. });
+    refused!(x.i(Step(0..1, 0)), Error::InvalidArgument { .. });
+    refused!(x.i(Step(1, 2)), Error::InvalidArgument { .. });
+    refused!(x.i((Ellipsis, Ellipsis)), Error::InvalidArgument { .. });
+    let entries = Indices::from_slice(backend, &[0, 3], &[2])?;
+    refused!(x.i((.., &entries)), Error::IndexOutOfRange { .. });
+    refused!(x.i((&entries, &entries)), Error::InvalidArgument { .. });
     refused!(x.tile(&[usize::MAX, 1]), Error::TooLarge { .. });
     refused!(x.tile(&[1; 9]), Error::Rank { rank: 9, .. });
     Ok(())

@@ -124,6 +124,7 @@ impl Case for Padded {
                     Pad::Reflect if j >= n => j = 2 * (n - 1) - j,
                     Pad::Reflect => {}
                     Pad::Replicate => j = j.clamp(0, n - 1),
+                    Pad::Circular => j = j.rem_euclid(n),
                 }
                 at.push(j as usize);
             }
@@ -136,9 +137,9 @@ impl Case for Padded {
     }
 }
 
-/// Padding and cropping in the three modes.
+/// Padding and cropping in all modes.
 pub fn pad<B: Backend>(backend: &B) {
-    for mode in [Pad::Constant(-0.75), Pad::Reflect, Pad::Replicate] {
+    for mode in [Pad::Constant(-0.75), Pad::Reflect, Pad::Replicate, Pad::Circular] {
         let cases = (shapes::shape(4), choices()).prop_flat_map(move |(shape, mut c)| {
             let padding: Vec<(isize, isize)> = shape
                 .iter()
@@ -148,9 +149,14 @@ pub fn pad<B: Backend>(backend: &B) {
                         let left = n as isize + before.min(0);
                         (before, c.next(3) as isize - c.next(2.min(left as usize) + 1) as isize)
                     }
-                    Pad::Reflect | Pad::Replicate if n == 0 => (0, 0),
-                    Pad::Reflect | Pad::Replicate => {
-                        let most = if mode == Pad::Reflect { n.min(4) } else { 4 };
+                    _ if n == 0 => (0, 0),
+                    _ => {
+                        // One more than may be added.
+                        let most = match mode {
+                            Pad::Reflect => n.min(4),
+                            Pad::Circular => n.min(3) + 1,
+                            _ => 4,
+                        };
                         // At least one entry is left.
                         let least = 1 - n as isize;
                         let before = (c.next(most + 2) as isize - 2).max(least);

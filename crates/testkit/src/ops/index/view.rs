@@ -21,6 +21,8 @@ enum Op {
     Narrow(isize, usize, usize),
     Slice(isize, Option<isize>, Option<isize>, isize),
     Flip(Vec<isize>),
+    Diagonal(isize, isize, isize),
+    Roll(isize, isize),
     /// A piece of `split`, of `split_sizes` into three, of `chunk`, or of `unbind`.
     Split(isize, usize, usize),
     SplitSizes(isize, [usize; 3], usize),
@@ -28,7 +30,7 @@ enum Op {
     Unbind(isize, usize),
 }
 
-const KINDS: usize = 16;
+const KINDS: usize = 18;
 
 #[derive(Clone, Debug)]
 struct View {
@@ -60,6 +62,8 @@ impl Case for View {
             Op::Narrow(axis, start, length) => x.narrow(*axis, *start, *length),
             Op::Slice(axis, start, end, step) => x.slice(*axis, *start, *end, *step),
             Op::Flip(axes) => x.flip(axes),
+            Op::Diagonal(offset, a, b) => x.diagonal(*offset, *a, *b),
+            Op::Roll(shift, axis) => x.roll(*shift, *axis),
             Op::Split(axis, size, i) => piece(x.split(*size, *axis), *i),
             Op::SplitSizes(axis, sizes, i) => piece(x.split_sizes(sizes, *axis), *i),
             Op::Chunk(axis, chunks, i) => piece(x.chunk(*chunks, *axis), *i),
@@ -88,7 +92,7 @@ impl Case for View {
 }
 
 /// Every index of `shape`, in row-major order.
-fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+pub(super) fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     (0..shape.iter().product())
         .map(|n| crate::array::unravel(n, shape))
         .collect()
@@ -109,7 +113,7 @@ fn pick(shape: &[usize], axis: usize, picked: &[usize]) -> (Vec<usize>, Vec<Vec<
 }
 
 /// Python's `list(range(n))[start:end:step]`, by steps from the first index.
-fn python(n: usize, start: Option<isize>, end: Option<isize>, step: isize) -> Vec<usize> {
+pub(super) fn python(n: usize, start: Option<isize>, end: Option<isize>, step: isize) -> Vec<usize> {
     let n = n as isize;
     let wrap = |i: isize| if i < 0 { i + n } else { i };
     let all: Vec<isize> = if step > 0 {
@@ -135,7 +139,7 @@ fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize
     let size: usize = shape.iter().product();
     let same = || indices(shape);
     let signed = |d: usize| d as isize;
-    if rank == 0 && matches!(kind, 5 | 9 | 10 | 12..) {
+    if rank == 0 && matches!(kind, 5 | 9 | 10 | 12..) || rank == 1 && kind == 16 {
         return None;
     }
     Some(match kind {
@@ -289,6 +293,30 @@ fn build(kind: usize, shape: &[usize], c: &mut Choices) -> Option<(Op, Vec<usize
             let i = c.next(3);
             let (to, from) = pick(shape, axis, &(cuts[i]..cuts[i + 1]).collect::<Vec<_>>());
             (Op::SplitSizes(given, [first, second, n - first - second], i), to, from)
+        }
+        16 => {
+            let (mut order, negative) = (c.order(rank), c.flag());
+            let (a, b) = (order[rank - 1], order[rank - 2]);
+            order.truncate(rank - 2);
+            order.sort();
+            let offset = c.next(shape[a] + shape[b] + 3) as isize - shape[a] as isize - 1;
+            let on_it = |i: &Vec<usize>| i[b] as isize - i[a] as isize == offset;
+            let length = (0..shape[a] as isize).filter(|i| (0..shape[b] as isize).contains(&(i + offset)));
+            let mut to: Vec<usize> = order.iter().map(|&i| shape[i]).collect();
+            to.push(length.count());
+            // Row-major order with the position on the diagonal last.
+            let mut from: Vec<_> = indices(shape).into_iter().filter(on_it).collect();
+            from.sort_by_key(|i| (order.iter().map(|&k| i[k]).collect::<Vec<_>>(), i[a]));
+            let given = |axis: usize| axis as isize - if negative { rank as isize } else { 0 };
+            (Op::Diagonal(offset, given(a), given(b)), to, from)
+        }
+        17 => {
+            let (axis, given) = c.axis(rank);
+            let n = shape[axis] as isize;
+            let shift = c.next(20) as isize - 10;
+            let picked: Vec<usize> = (0..n).map(|i| (i - shift).rem_euclid(n) as usize).collect();
+            let (to, from) = pick(shape, axis, &picked);
+            (Op::Roll(shift, given), to, from)
         }
         _ => {
             let (axis, given) = c.axis(rank);

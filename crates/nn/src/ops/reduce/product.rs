@@ -1,0 +1,59 @@
+//! Products over axes and running products, composed of elementwise ones.
+
+use super::acc_dtype;
+use crate::{Backend, Result, Tensor};
+
+impl<B: Backend> Tensor<B> {
+    /// The product over `axes` (`torch.prod`); 1 for an empty product. Pairs are multiplied in a tree, so that gradients are right
+    /// where elements are zero, and products of halves are rounded once.
+    ///
+    /// # Errors
+    /// An axis out of range or named twice.
+    pub fn prod(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
+        let shape = *self.shape();
+        let reduced = shape.axes("prod", axes)?;
+        let all = axes.is_empty();
+        let mut y = self.to_dtype(acc_dtype(self.dtype()))?;
+        for axis in (0..shape.rank()).filter(|&i| all || reduced[i]) {
+            y = y.multiplied(axis)?;
+        }
+        let kept = (0..shape.rank()).filter(|&i| keep_dim || !(all || reduced[i]));
+        let dims: Vec<usize> = kept.map(|i| y.shape()[i]).collect();
+        y.reshape(&dims)?.to_dtype(self.dtype())
+    }
+
+    /// The product along one axis, whose size becomes 1.
+    fn multiplied(&self, axis: usize) -> Result<Tensor<B>> {
+        let (mut y, along) = (self.clone(), axis as isize);
+        if y.shape()[axis] == 0 {
+            // A sum of nothing, so that the result is tracked.
+            return self.sum(&[along], true)?.add_scalar(1.0);
+        }
+        while y.shape()[axis] > 1 {
+            let n = y.shape()[axis];
+            let half = n / 2;
+            let pairs = y.narrow(along, 0, half)?.mul(&y.narrow(along, half, half)?)?;
+            y = match n % 2 {
+                0 => pairs,
+                _ => Tensor::concat(&[&pairs, &y.narrow(along, n - 1, 1)?], along)?,
+            };
+        }
+        Ok(y)
+    }
+
+    /// `y[j] = Π_{l ≤ j} x[l]` along `axis` (`torch.cumprod`), by doubling: ⌈log₂ n⌉ elementwise products.
+    ///
+    /// # Errors
+    /// An axis out of range.
+    pub fn cumprod(&self, axis: isize) -> Result<Tensor<B>> {
+        let n = self.shape()[self.shape().axis("cumprod", axis)?];
+        let mut y = self.to_dtype(acc_dtype(self.dtype()))?;
+        let mut done = 1;
+        while done < n {
+            let later = y.narrow(axis, done, n - done)?.mul(&y.narrow(axis, 0, n - done)?)?;
+            y = Tensor::concat(&[&y.narrow(axis, 0, done)?, &later], axis)?;
+            done *= 2;
+        }
+        y.to_dtype(self.dtype())
+    }
+}
