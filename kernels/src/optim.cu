@@ -17,7 +17,7 @@
 
 struct SgdParams {
     double momentum, dampening, weight_decay;
-    u32 nesterov, maximize;
+    u32 nesterov, pad;
 };
 static_assert(sizeof(SgdParams) == 32, "core::ops::SgdParams");
 
@@ -109,7 +109,7 @@ __device__ __forceinline__ void each(const Tensors &tensors, const Update &updat
 template <typename T, bool MOMENTUM>
 __device__ __forceinline__ void sgd(const SgdParams &p, const Tensors &tensors, const float *__restrict__ scalars) {
     Exact lr = scalars[0], decay = (float)p.weight_decay, momentum = (float)p.momentum;
-    Exact fresh = (float)(1.0 - p.dampening), scale = p.maximize ? -scalars[3] : scalars[3];
+    Exact fresh = (float)(1.0 - p.dampening), scale = scalars[3];
     bool first = scalars[1] == 1.0f, nesterov = p.nesterov;
     each<T, MOMENTUM>(tensors, [=](Exact w, Exact g, States<MOMENTUM> &s) {
         g = scale * g + decay * w;

@@ -38,7 +38,6 @@ fn slots<R: Runtime>(
 pub fn sgd<R: Runtime>(on: &R, p: &SgdParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
     let of = Operands::new(on, "sgd");
     of.flag("nesterov", p.nesterov)?;
-    of.flag("maximize", p.maximize)?;
     slots(&of, s, list, usize::from(p.momentum != 0.0))
 }
 

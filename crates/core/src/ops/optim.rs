@@ -31,8 +31,8 @@ pub struct SgdParams {
     pub weight_decay: f64,
     /// 1 for Nesterov momentum.
     pub nesterov: u32,
-    /// 1 to maximise the objective instead of minimising it.
-    pub maximize: u32,
+    /// Zero.
+    pub pad: u32,
 }
 const _: () = assert!(size_of::<SgdParams>() == 32);
 

@@ -104,7 +104,6 @@ fn scalars<A: Float>(buffer: &CpuBuffer) -> [A; 4] {
 
 fn sgd<A: Real>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
     let [lr, first, _, scale] = scalars::<A>(s);
-    let scale = if p.maximize != 0 { -scale } else { scale };
     let (decay, momentum, fresh) = (A::of(p.weight_decay), A::of(p.momentum), A::of(1.0 - p.dampening));
     let nesterov = p.nesterov != 0;
     if p.momentum == 0.0 {

@@ -216,7 +216,7 @@ impl<B: Backend> Step<B> {
             dampening: 0.0,
             weight_decay: 0.01,
             nesterov: 0,
-            maximize: 0,
+            pad: 0,
         };
         let slot = OptimSlot {
             param: &mut self.weight,

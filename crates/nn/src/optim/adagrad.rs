@@ -74,12 +74,12 @@ impl Algorithm for AdagradRule {
         vec!["sum"]
     }
 
-    fn initial(&self) -> f64 {
+    fn initial(&self, _: &str, _: f64) -> f64 {
         self.initial
     }
 
-    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
-        [lr / (1.0 + (step - 1) as f64 * self.lr_decay), 0.0, 0.0, 1.0]
+    fn scalars(&self, lr: f64, step: u64) -> Vec<f64> {
+        vec![lr / (1.0 + (step - 1) as f64 * self.lr_decay), 0.0, 0.0, 1.0]
     }
 
     fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {

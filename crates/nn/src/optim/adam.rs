@@ -82,19 +82,13 @@ impl<const DECOUPLED: bool> Algorithm for AdamRule<DECOUPLED> {
         names
     }
 
-    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
+    fn scalars(&self, lr: f64, step: u64) -> Vec<f64> {
         let corrected = |beta: f64| 1.0 - beta.powf(step as f64);
-        [lr, corrected(self.betas.0), corrected(self.betas.1).sqrt(), 1.0]
+        vec![lr, corrected(self.betas.0), corrected(self.betas.1).sqrt(), 1.0]
     }
 
     fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
-        let (param, g) = match DECOUPLED {
-            true => {
-                let shrink = u.lr.affine(-u.weight_decay, 1.0)?;
-                (u.param.mul(&shrink)?, u.grad.clone())
-            }
-            false => (u.param.clone(), u.penalized()?),
-        };
+        let (param, g) = u.decayed(DECOUPLED)?;
         let m = u.mean(0, self.betas.0, &g)?;
         let v = u.mean(1, self.betas.1, &g.square()?)?;
         let mut state = vec![m.clone(), v.clone()];

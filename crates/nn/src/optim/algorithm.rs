@@ -1,6 +1,6 @@
 //! The update rules of optimizers.
 
-use crate::{Backend, Result, Tensor};
+use crate::{Backend, Result, Shape, Tensor};
 use kiln_core::ops::{Op, OptimSlot};
 
 /// An update rule over one set of parameters at the same step.
@@ -26,14 +26,21 @@ pub trait Algorithm: Clone + Send + Sync + 'static {
     /// Names of the state kept per parameter, in the order of [`Update::state`]; those of `torch.optim`.
     fn states(&self) -> Vec<&'static str>;
 
-    /// The value that every element of the state starts with.
-    fn initial(&self) -> f64 {
+    /// The value that every element of a state starts with, where the first step has this learning rate.
+    fn initial(&self, state: &str, lr: f64) -> f64 {
+        let _ = (state, lr);
         0.0
     }
 
+    /// The shape of a state: by default the parameter's. `[0]` is that of a state which parameters of this shape do without.
+    fn state_shape(&self, state: &str, param: &Shape) -> Shape {
+        let _ = state;
+        *param
+    }
+
     /// The numbers `[lr, c1, c2, scale]` of a step, counted from 1: the rate, two numbers of the rule's own, and 1, by which the
-    /// optimizer multiplies its scale of gradients.
-    fn scalars(&self, lr: f64, step: u64) -> [f64; 4];
+    /// optimizer multiplies its scale of gradients. A rule without a fused op may have more numbers after them.
+    fn scalars(&self, lr: f64, step: u64) -> Vec<f64>;
 
     /// The new values of one parameter, and its new state, in tensor ops.
     ///
@@ -71,8 +78,8 @@ pub struct Update<'a, B: Backend> {
     pub state: &'a [Tensor<B>],
     /// The learning rate `[]`: on the device, so that a captured step sees the present one.
     pub lr: Tensor<B>,
-    /// The rule's numbers `c1` and `c2`, each `[]`.
-    pub c: [Tensor<B>; 2],
+    /// The rule's own numbers, those of [`Algorithm::scalars`] without rate and scale, each `[]`.
+    pub c: Vec<Tensor<B>>,
     /// The weight decay of the parameter's group.
     pub weight_decay: f64,
 }
@@ -87,6 +94,19 @@ impl<B: Backend> Update<'_, B> {
             0.0 => Ok(self.grad.clone()),
             decay => self.grad.add(&self.param.mul_scalar(decay)?),
         }
+    }
+
+    /// The parameter and the gradient after weight decay: decoupled, it shrinks the parameter by `lr·weight_decay` of it (Loshchilov
+    /// and Hutter 2019); otherwise it is an L2 penalty.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn decayed(&self, decoupled: bool) -> Result<(Tensor<B>, Tensor<B>)> {
+        if !decoupled || self.weight_decay == 0.0 {
+            return Ok((self.param.clone(), self.penalized()?));
+        }
+        let shrink = self.lr.affine(-self.weight_decay, 1.0)?;
+        Ok((self.param.mul(&shrink)?, self.grad.clone()))
     }
 
     /// The running mean `decay·state[i] + (1 − decay)·x`.

@@ -3,7 +3,9 @@
 use super::algorithm::{Algorithm, Update};
 use super::{Applied, Optimizer, check_positive};
 use crate::module::{ParamId, StateDict, Value};
-use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, StorageSnapshot, Tensor, no_grad};
+use crate::{
+    Backend, DType, Error, Gradients, Indices, Module, Param, Result, Shape, StorageSnapshot, Tensor, no_grad,
+};
 use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,6 +96,7 @@ pub struct Optim<B: Backend, A: Algorithm> {
     grad_scale: f64,
     groups: Vec<Group>,
     skip_missing: bool,
+    maximize: bool,
     slots: BTreeMap<String, Slot<B>>,
     blocks: Vec<Block<B>>,
     /// Where the parameters are, known from the first step or a loaded state on.
@@ -121,6 +124,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             grad_scale: 1.0,
             groups: Vec::new(),
             skip_missing: false,
+            maximize: false,
             slots: BTreeMap::new(),
             blocks: Vec::new(),
             backend: None,
@@ -137,6 +141,12 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// only a part of themselves in a step.
     pub fn skip_missing_gradients(mut self) -> Self {
         self.skip_missing = true;
+        self
+    }
+
+    /// Climbs instead of descending: every gradient counts with the opposite sign.
+    pub fn maximize(mut self, maximize: bool) -> Self {
+        self.maximize = maximize;
         self
     }
 
@@ -171,19 +181,24 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             ));
         };
         let Some(state) = &slot.state else {
-            let initial = self.algorithm.initial();
-            let new = |_: &&str| Tensor::full(param.backend(), param.shape(), dtype, initial);
+            let lr = self.options(self.blocks[block].group).0;
+            let new = |name: &&str| {
+                let shape = self.algorithm.state_shape(name, param.shape());
+                Tensor::full(param.backend(), &shape, dtype, self.algorithm.initial(name, lr))
+            };
             let state = self.algorithm.states().iter().map(new).collect::<Result<_>>()?;
             return Ok((block, state));
         };
-        let wrong = |s: &&Tensor<B>| s.shape() != param.shape() || s.dtype() != dtype;
-        if let Some(wrong) = state.iter().find(wrong) {
+        let names = self.algorithm.states();
+        let shapes = names.iter().map(|name| self.algorithm.state_shape(name, param.shape()));
+        let wrong = |(s, shape): &(&Tensor<B>, Shape)| s.shape() != shape || s.dtype() != dtype;
+        if let Some((wrong, shape)) = state.iter().zip(shapes).find(wrong) {
             let op = A::NAME;
             let e = if wrong.dtype() != dtype {
                 let (lhs, rhs) = (dtype, wrong.dtype());
                 Error::DTypeMismatch { op, lhs, rhs }
             } else {
-                let (lhs, rhs) = (*param.shape(), *wrong.shape());
+                let (lhs, rhs) = (shape, *wrong.shape());
                 Error::ShapeMismatch { op, lhs, rhs }
             };
             return Err(e.within(name, "optimizer state"));
@@ -195,7 +210,11 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     fn write(&mut self, block: usize, backend: &B, (group, steps, dtype): (usize, u64, DType)) -> Result<()> {
         let (lr, _) = self.options(group);
         let mut values = self.algorithm.scalars(lr, steps + 1);
-        values[3] *= self.grad_scale;
+        values[3] *= if self.maximize {
+            -self.grad_scale
+        } else {
+            self.grad_scale
+        };
         let dtype = state_dtype(dtype);
         if self.blocks.get(block).is_none_or(|b| b.scalars.dtype() != dtype) {
             self.blocks.truncate(block);
@@ -207,7 +226,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         to.group = group;
         match dtype {
             DType::F64 => to.scalars.write(&values),
-            _ => to.scalars.write(&values.map(|v| v as f32)),
+            _ => to.scalars.write(&values.iter().map(|&v| v as f32).collect::<Vec<_>>()),
         }
     }
 
@@ -247,12 +266,13 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         let dtype = block.scalars.dtype();
         let scalar = |i| block.scalars.narrow(0, i, 1)?.reshape(());
         let (param, grad) = (w.param.detach().to_dtype(dtype)?, w.grad.detach().to_dtype(dtype)?);
+        let own = (1..block.scalars.size()).filter(|&i| i != 3).map(scalar);
         let (param, state) = self.algorithm.step(&Update {
             param: &param,
             grad: &grad.mul(&scalar(3)?)?,
             state: &w.state,
             lr: scalar(0)?,
-            c: [scalar(1)?, scalar(2)?],
+            c: own.collect::<Result<_>>()?,
             weight_decay,
         })?;
         w.param.assign(&param.to_dtype(w.param.dtype())?)?;

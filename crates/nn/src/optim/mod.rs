@@ -3,24 +3,39 @@
 //! Formulas and defaults are those of `torch.optim`. Parameters change in place; everything that changes from step to
 //! step reaches the device in one small block per group of parameters.
 
+mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
+mod adamax;
 mod algorithm;
+mod asgd;
 mod clip;
 mod engine;
 mod lion;
+mod nadam;
+mod options;
 mod plateau;
+mod radam;
 mod rmsprop;
+mod rprop;
 mod schedule;
 mod sgd;
 
+pub use adadelta::{Adadelta, AdadeltaRule};
+pub use adafactor::{Adafactor, AdafactorRule};
 pub use adagrad::{Adagrad, AdagradRule};
 pub use adam::{Adam, AdamRule, AdamW};
+pub use adamax::{Adamax, AdamaxRule};
 pub use algorithm::{Algorithm, Update};
+pub use asgd::{Asgd, AsgdRule};
 pub use engine::{Group, Optim};
 pub use lion::{Lion, LionRule};
+pub use nadam::{NAdam, NAdamRule};
 pub use plateau::{PlateauState, ReduceOnPlateau};
+pub use radam::{RAdam, RAdamRule};
 pub use rmsprop::{Rmsprop, RmspropRule};
+pub use rprop::{Rprop, RpropRule};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
 

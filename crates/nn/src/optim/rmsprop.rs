@@ -89,8 +89,8 @@ impl Algorithm for RmspropRule {
         names
     }
 
-    fn scalars(&self, lr: f64, _: u64) -> [f64; 4] {
-        [lr, 0.0, 0.0, 1.0]
+    fn scalars(&self, lr: f64, _: u64) -> Vec<f64> {
+        vec![lr, 0.0, 0.0, 1.0]
     }
 
     fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {

@@ -16,7 +16,6 @@ pub struct SgdRule {
     dampening: f64,
     weight_decay: f64,
     nesterov: bool,
-    maximize: bool,
 }
 
 impl<B: Backend> Optim<B, SgdRule> {
@@ -46,12 +45,6 @@ impl<B: Backend> Optim<B, SgdRule> {
     /// Uses Nesterov's momentum, which needs a momentum and no dampening.
     pub fn nesterov(mut self, nesterov: bool) -> Self {
         self.algorithm.nesterov = nesterov;
-        self
-    }
-
-    /// Climbs instead of descending.
-    pub fn maximize(mut self, maximize: bool) -> Self {
-        self.algorithm.maximize = maximize;
         self
     }
 }
@@ -86,13 +79,12 @@ impl Algorithm for SgdRule {
         }
     }
 
-    fn scalars(&self, lr: f64, step: u64) -> [f64; 4] {
-        [lr, f64::from(u8::from(step == 1)), 0.0, 1.0]
+    fn scalars(&self, lr: f64, step: u64) -> Vec<f64> {
+        vec![lr, f64::from(u8::from(step == 1)), 0.0, 1.0]
     }
 
     fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
-        let sign = if self.maximize { -1.0 } else { 1.0 };
-        let g = u.grad.mul_scalar(sign)?.add(&u.param.mul_scalar(u.weight_decay)?)?;
+        let g = u.penalized()?;
         let [v] = u.state else {
             return Ok((u.descended(&g)?, vec![]));
         };
@@ -118,7 +110,7 @@ impl Algorithm for SgdRule {
             dampening: self.dampening,
             weight_decay,
             nesterov: u32::from(self.nesterov),
-            maximize: u32::from(self.maximize),
+            pad: 0,
         };
         backend.sgd(&p, scalars, slots)
     }

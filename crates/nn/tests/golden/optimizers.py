@@ -2,7 +2,7 @@
 
     python optimizers.py > optimizers.json
 
-Twenty steps on fixed gradients per optimizer and set of options, in f32 on the CPU.
+Twenty steps on fixed gradients per optimizer and set of options, in f64 on the CPU.
 """
 
 import json
@@ -15,8 +15,8 @@ STEPS = 20
 SHAPES = {"weight": [3, 4], "bias": [5]}
 
 
-def numbers(values):
-    return [float(f"{v:.9g}") for v in values]
+def numbers(values, digits=9):
+    return [float(f"{v:.{digits}g}") for v in values]
 
 
 def optimizer_cases():
@@ -37,6 +37,63 @@ def optimizer_cases():
         ("rmsprop", dict(lr=0.01, centered=True)),
         ("adagrad", dict(lr=0.1)),
         ("adagrad", dict(lr=0.1, lr_decay=0.1, weight_decay=0.05, initial_accumulator_value=0.2, eps=1e-6)),
+        ("sgd", dict(lr=0.1, momentum=0.9, maximize=True, weight_decay=0.05)),
+        ("sgd", dict(lr=0.1, momentum=0.9, nesterov=True)),
+        ("sgd", dict(lr=0.1, weight_decay=0.2)),
+        ("sgd", dict(lr=0.02, momentum=0.99, dampening=0.9)),
+        ("adam", dict(lr=0.02, maximize=True, weight_decay=0.1)),
+        ("adam", dict(lr=0.02, betas=(0.0, 0.9), weight_decay=0.02, amsgrad=True)),
+        ("adam", dict(lr=0.02, eps=0.1)),
+        ("adam", dict(lr=0.05, betas=(0.9, 0.5), amsgrad=True, maximize=True)),
+        ("adamw", dict(lr=0.03, maximize=True)),
+        ("adamw", dict(lr=0.03, weight_decay=0.0)),
+        ("adamw", dict(lr=0.03, betas=(0.0, 0.5), weight_decay=1.0)),
+        ("adamw", dict(lr=0.03, weight_decay=0.1, amsgrad=True)),
+        ("rmsprop", dict(lr=0.02, momentum=0.9, maximize=True)),
+        ("rmsprop", dict(lr=0.02, alpha=0.5, centered=True, weight_decay=0.1)),
+        ("rmsprop", dict(lr=0.02, alpha=0.0, eps=0.1)),
+        ("rmsprop", dict(lr=0.02, momentum=0.3, centered=True, maximize=True, weight_decay=0.1)),
+        ("adagrad", dict(lr=0.1, maximize=True)),
+        ("adagrad", dict(lr=0.1, lr_decay=1.0)),
+        ("adagrad", dict(lr=0.1, weight_decay=0.3)),
+        ("adagrad", dict(lr=0.1, initial_accumulator_value=1.0)),
+        ("nadam", dict(lr=0.002)),
+        ("nadam", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)),
+        ("nadam", dict(lr=0.02, momentum_decay=0.1, weight_decay=0.1, decoupled_weight_decay=True)),
+        ("nadam", dict(lr=0.02, maximize=True)),
+        ("nadam", dict(lr=0.02, betas=(0.5, 0.9), momentum_decay=1.0)),
+        ("nadam", dict(lr=0.05, betas=(0.1, 0.9))),
+        ("radam", dict(lr=0.01)),
+        ("radam", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)),
+        ("radam", dict(lr=0.02, betas=(0.9, 0.9), weight_decay=0.1, decoupled_weight_decay=True)),
+        ("radam", dict(lr=0.02, betas=(0.5, 0.8), maximize=True)),
+        ("radam", dict(lr=0.02, betas=(0.9, 0.5))),
+        ("radam", dict(lr=0.02, betas=(0.9, 0.99), eps=0.01)),
+        ("adadelta", dict(lr=1.0)),
+        ("adadelta", dict(lr=0.5, rho=0.5, eps=1e-3, weight_decay=0.1)),
+        ("adadelta", dict(lr=1.0, eps=0.01, maximize=True)),
+        ("adadelta", dict(lr=2.0, rho=0.0, eps=0.1)),
+        ("adamax", dict(lr=0.01)),
+        ("adamax", dict(lr=0.02, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)),
+        ("adamax", dict(lr=0.02, maximize=True)),
+        ("adamax", dict(lr=0.02, betas=(0.0, 0.5))),
+        ("rprop", dict(lr=0.01)),
+        ("rprop", dict(lr=0.02, etas=(0.2, 2.0), step_sizes=(0.001, 0.1))),
+        ("rprop", dict(lr=0.02, maximize=True)),
+        ("rprop", dict(lr=0.5, etas=(0.9, 1.1), step_sizes=(0.1, 1.0))),
+        ("asgd", dict(lr=0.01)),
+        ("asgd", dict(lr=0.1, lambd=0.01, alpha=0.5, t0=5.0, weight_decay=0.1)),
+        ("asgd", dict(lr=0.1, maximize=True)),
+        ("asgd", dict(lr=0.1, lambd=0.1, alpha=1.0, t0=0.0)),
+        ("adafactor", dict(lr=0.01)),
+        ("adafactor", dict(lr=0.1, beta2_decay=-0.5, d=2.0, weight_decay=0.1)),
+        ("adafactor", dict(lr=0.5, eps=(0.1, 0.5))),
+        ("adafactor", dict(lr=0.1, maximize=True)),
+        ("adafactor", dict(lr=0.1, eps=(1e-6, 2.0), d=1.0, weight_decay=0.5)),
+        ("adafactor", dict(lr=10.0, beta2_decay=-1.0)),
+        ("sgd", dict(lr=0.1, momentum=0.5, dampening=0.5, maximize=True)),
+        ("adam", dict(lr=0.1, betas=(0.99, 0.9), eps=1e-3, weight_decay=0.5)),
+        ("adamw", dict(lr=0.1, betas=(0.9, 0.9), eps=0.01, amsgrad=True)),
     ]
 
 
@@ -46,17 +103,27 @@ CLASSES = {
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
     "adagrad": torch.optim.Adagrad,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "adadelta": torch.optim.Adadelta,
+    "adamax": torch.optim.Adamax,
+    "rprop": torch.optim.Rprop,
+    "asgd": torch.optim.ASGD,
+    "adafactor": torch.optim.Adafactor,
 }
 
 
 def run(name, options, start, grads):
-    params = {k: torch.nn.Parameter(v.clone()) for k, v in start.items()}
+    # Some optimizers keep numbers of their own in the default precision.
+    torch.set_default_dtype(torch.float64)
+    params = {k: torch.nn.Parameter(v.double()) for k, v in start.items()}
     optimizer = CLASSES[name](list(params.values()), **options)
     for step in range(STEPS):
         for k, p in params.items():
-            p.grad = grads[k][step].clone()
+            p.grad = grads[k][step].double()
         optimizer.step()
-    return {k: numbers(p.detach().flatten().tolist()) for k, p in params.items()}
+    torch.set_default_dtype(torch.float32)
+    return {k: numbers(p.detach().flatten().tolist(), 12) for k, p in params.items()}
 
 
 def clipping(grads):
@@ -109,8 +176,8 @@ def main():
     golden = dict(
         torch=torch.__version__,
         shapes=SHAPES,
-        start={k: numbers(v.flatten().tolist()) for k, v in start.items()},
-        grads={k: [numbers(g.flatten().tolist()) for g in v] for k, v in grads.items()},
+        start={k: numbers(v.flatten().tolist(), 17) for k, v in start.items()},
+        grads={k: [numbers(g.flatten().tolist(), 17) for g in v] for k, v in grads.items()},
         optimizers=[
             dict(name=name, options=options, end=run(name, options, start, grads)) for name, options in optimizer_cases()
         ],

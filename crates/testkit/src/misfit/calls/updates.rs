@@ -46,9 +46,7 @@ pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
         ..AdamParams::zeroed()
     };
     vec![
-        update::<B, _, 4>("sgd", sgd, |on, p, s, slots| on.sgd(p, s, slots))
-            .small(field!(SgdParams, nesterov))
-            .small(field!(SgdParams, maximize)),
+        update::<B, _, 4>("sgd", sgd, |on, p, s, slots| on.sgd(p, s, slots)).small(field!(SgdParams, nesterov)),
         update::<B, _, 6>("adam", amsgrad, |on, p, s, slots| on.adam(p, s, slots))
             .small(field!(AdamParams, decoupled))
             .small(field!(AdamParams, amsgrad)),
