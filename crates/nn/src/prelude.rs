@@ -28,8 +28,10 @@
 //! ```
 
 pub use crate::layers::*;
+pub use crate::ops::Interpolation;
 pub use crate::optim::*;
 pub use crate::{
     Activation, Backend, CrossEntropyOptions, DType, Ellipsis, Error, Gradients, Indices, Init, Initializer, Module,
-    NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Shape, State, Step, Tensor, Window, grad, no_grad,
+    NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Shape, State, Step, Tensor, TripletOptions, Window, grad,
+    no_grad,
 };

@@ -28,15 +28,16 @@ macro_rules! every_suite {
                 quotients, composed, composed_edges,                bad_input
             }
             ops::index {
-                views, indexing, triangles, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
+                views, indexing, triangles, pixels, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
             }
-            ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, refused }
+            ops::interpolate { interpolate, refused }
+            ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
             ops::norm { batch_norm, batch_norm_eval, layer_norm, rms_norm, group_norm, instance_norm, refused }
             ops::optim { sgd, adam, rmsprop, adagrad }
             ops::pool { max_pool, avg_pool, adaptive_avg_pool, ties_and_nan, refused }
             ops::random { distributions, dropout, bad_input }
-            ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, along_one_axis, ties_and_limits, refused }
+            ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, along_one_axis, sorted_and_multiplied, ties_and_limits, refused }
             ops::softmax { softmax, refused }
             ::golden { pytorch, edges }
             ::halves { rounded_once, losses, gradients }

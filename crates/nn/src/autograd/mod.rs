@@ -8,6 +8,8 @@
 //! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
 
 mod backward;
+mod function;
+mod functional;
 mod gradients;
 mod mode;
 mod sum;
@@ -15,7 +17,9 @@ mod vjp;
 
 pub use crate::tensor::{Node, NodeId, Part, Rule, RuleContext};
 pub use backward::grad;
+pub use function::function;
+pub use functional::{hessian, hvp, jacobian, jvp};
 pub use gradients::Gradients;
 pub use mode::{is_grad_enabled, no_grad, with_grad};
-pub(crate) use vjp::checkpoint;
-pub use vjp::vjp;
+pub(crate) use vjp::checkpoint_as;
+pub use vjp::{checkpoint, vjp};

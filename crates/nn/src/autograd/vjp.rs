@@ -3,10 +3,11 @@
 
 use super::backward::run;
 use super::mode::{is_grad_enabled, no_grad, with_grad};
-use crate::Tensor;
-use crate::tensor::{Node, Rule, RuleContext};
+use crate::tensor::{Node, NodeId, Rule, RuleContext};
+use crate::{Error, Tensor};
 use kiln_core::{Backend, Result};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The rule of the identity, which marks where the closure's graph begins.
 struct Begin;
@@ -30,6 +31,16 @@ pub fn vjp<B: Backend>(
     grad: &Tensor<B>,
     f: impl FnOnce(&[Tensor<B>]) -> Result<Tensor<B>>,
 ) -> Result<Vec<Option<Tensor<B>>>> {
+    begun(inputs, grad, f, |_, _| Ok(()))
+}
+
+/// As [`vjp`], with a `check` of the output and the ids of the inputs.
+fn begun<B: Backend>(
+    inputs: &[&Tensor<B>],
+    grad: &Tensor<B>,
+    f: impl FnOnce(&[Tensor<B>]) -> Result<Tensor<B>>,
+    check: impl FnOnce(&Tensor<B>, &HashSet<NodeId>) -> Result<()>,
+) -> Result<Vec<Option<Tensor<B>>>> {
     let create_graph = is_grad_enabled();
     let marked: Vec<Tensor<B>> = inputs
         .iter()
@@ -46,6 +57,7 @@ pub fn vjp<B: Backend>(
         return Ok(vec![None; inputs.len()]);
     }
     let targets: HashSet<_> = marked.iter().filter_map(Tensor::id).collect();
+    check(&output, &targets)?;
     let found = run(&[(output, grad.clone())], Some(&targets), true, create_graph)?;
     Ok(marked
         .iter()
@@ -53,27 +65,73 @@ pub fn vjp<B: Backend>(
         .collect())
 }
 
-/// `f(inputs)`, recorded with its inputs alone: the backward pass computes `f` again (Chen et al., "Training Deep Nets
-/// with Sublinear Memory Cost", 2016; `torch.utils.checkpoint`). All tracked tensors that `f` reads must be among the
-/// inputs.
+/// `f(inputs)`, recorded with its inputs alone: the backward pass computes `f` again, so that nothing that `f` computes on its way
+/// is kept (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; `torch.utils.checkpoint`). All tracked tensors that
+/// `f` reads must be among the inputs; random numbers that it draws must be the same both times.
+///
+/// ```
+/// use kiln_nn::{DType, Tensor, autograd::checkpoint};
+/// # fn main() -> kiln_nn::Result<()> {
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::ones(&cpu, &[4, 4], DType::F32)?.requires_grad();
+/// let y = checkpoint(&[&x], |t| t[0].matmul(&t[0])?.tanh()?.matmul(&t[0]))?;
+/// assert!(y.sum(&[], false)?.backward()?.get(&x).is_some());
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// Those of `f`.
-pub(crate) fn checkpoint<B: Backend>(
+/// Those of `f`. In the backward pass, [`Error::InvalidArgument`] for an `f` that reads a tracked tensor that is not among its
+/// inputs: its gradient would be lost.
+pub fn checkpoint<B: Backend>(
+    inputs: &[&Tensor<B>],
+    f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
+) -> Result<Tensor<B>> {
+    checkpoint_as("checkpoint", inputs, f)
+}
+
+/// The error for an output that depends on a leaf other than through the inputs.
+fn closed<B: Backend>(op: &'static str, output: &Tensor<B>, inputs: &HashSet<NodeId>) -> Result<()> {
+    let mut nodes: Vec<Arc<Node<B>>> = output.node().cloned().into_iter().collect();
+    let mut seen = inputs.clone();
+    while let Some(node) = nodes.pop() {
+        if !seen.insert(node.id()) {
+            continue;
+        }
+        if node.is_leaf() {
+            let expected = "a closure whose tracked tensors are all among its inputs";
+            return Err(Error::invalid(
+                op,
+                "f",
+                "one that reads another tracked tensor",
+                expected,
+            ));
+        }
+        if let Some(saved) = node.saved(true) {
+            nodes.extend(saved.inputs.iter().flatten().cloned());
+        }
+    }
+    Ok(())
+}
+
+/// As [`checkpoint`], as the op of this name.
+pub(crate) fn checkpoint_as<B: Backend>(
     op: &'static str,
     inputs: &[&Tensor<B>],
     f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
 ) -> Result<Tensor<B>> {
     let inputs: Vec<Tensor<B>> = inputs.iter().map(|&t| t.clone()).collect();
-    let y = no_grad(|| f(&inputs))?;
+    let y = no_grad(|| f(&inputs))?.detach();
     let tracked: Vec<&Tensor<B>> = inputs.iter().collect();
     Ok(y.record(op, &tracked, || Checkpoint {
+        op,
         inputs: inputs.clone(),
         f,
     }))
 }
 
 struct Checkpoint<B: Backend, F> {
+    op: &'static str,
     inputs: Vec<Tensor<B>>,
     f: F,
 }
@@ -84,6 +142,6 @@ where
 {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let inputs: Vec<&Tensor<B>> = self.inputs.iter().collect();
-        vjp(&inputs, cx.grad, &self.f)
+        begun(&inputs, cx.grad, &self.f, |y, known| closed(self.op, y, known))
     }
 }

@@ -33,11 +33,16 @@ impl<B: Backend> Dropout<B> {
             step: Counter::new(init.backend())?,
         })
     }
+
+    /// True if the layer zeroes elements: in training, unless `p` is 0.
+    pub(super) fn is_active(&self) -> bool {
+        self.mode.is_training() && self.p != 0.0
+    }
 }
 
 impl<B: Backend> Layer<B> for Dropout<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        if !self.mode.is_training() || self.p == 0.0 {
+        if !self.is_active() {
             return Ok(x.clone());
         }
         x.dropout_at(self.p, self.stream, &self.step.tick()?)

@@ -7,6 +7,7 @@ mod activation;
 mod batch_norm;
 mod conv;
 mod conv_transpose;
+mod drop_path;
 mod dropout;
 mod embedding;
 mod linear;
@@ -14,11 +15,13 @@ mod norm;
 mod pool;
 mod prelu;
 mod sequential;
+mod upsample;
 
 pub use activation::*;
 pub use batch_norm::{BatchNorm, BatchNormBuilder};
 pub use conv::*;
 pub use conv_transpose::*;
+pub use drop_path::{DropPath, Dropout1d, Dropout2d, Dropout3d};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use linear::{Linear, LinearBuilder};
@@ -26,6 +29,7 @@ pub use norm::*;
 pub use pool::*;
 pub use prelu::PRelu;
 pub use sequential::Sequential;
+pub use upsample::{PixelShuffle, PixelUnshuffle, Upsample};
 
 use crate::{Backend, Module, Result, Shape, Tensor, trace};
 

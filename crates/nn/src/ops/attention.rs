@@ -2,7 +2,7 @@
 //! definition, and it runs on a backend that does not have the fused op.
 
 use super::reduce::acc_dtype;
-use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, vjp};
+use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
 use crate::{Backend, Indices, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
 
@@ -62,7 +62,7 @@ impl<B: Backend> Tensor<B> {
         let (p, shape) = AttentionParams::new(OP, self.shape(), heads, causal)?;
         if !self.has_op(Op::Attention) {
             // The scores, a matrix for each head, are dropped and computed again for the gradient.
-            return checkpoint(OP, &[self], move |x| composed(&p, &x[0]));
+            return checkpoint_as(OP, &[self], move |x| composed(&p, &x[0]));
         }
         let backend = self.backend();
         let mut y = self.alloc_like(shape)?;

@@ -5,6 +5,7 @@
 mod basic;
 mod gather;
 mod join;
+mod pixels;
 mod shape;
 mod slice;
 mod triangle;

@@ -5,9 +5,12 @@
 //! underflow in half precision. (PyTorch's autocast runs losses in f32 for the same reason.)
 
 mod cross_entropy;
+mod likelihood;
+mod margin;
 mod pointwise;
 
 pub use cross_entropy::CrossEntropyOptions;
+pub use margin::TripletOptions;
 
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};

@@ -10,6 +10,7 @@ mod conv_pool;
 mod einsum;
 pub mod elementwise;
 pub mod index;
+mod interpolate;
 pub mod loss;
 mod matmul;
 mod norm;
@@ -17,3 +18,5 @@ mod pool;
 pub(crate) mod random;
 mod reduce;
 mod softmax;
+
+pub use interpolate::Interpolation;

@@ -5,7 +5,7 @@
 //! with it.
 
 use super::reduce::acc_dtype;
-use crate::autograd::{Rule, RuleContext, checkpoint, is_grad_enabled, no_grad, vjp};
+use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, no_grad, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
@@ -194,7 +194,7 @@ fn recomputed<B: Backend>(
     affine: Affine<'_, B>,
 ) -> Result<Tensor<B>> {
     let given = [affine.0.is_some(), affine.1.is_some()];
-    checkpoint(op, &inputs(x, affine), move |t| of_inputs(&p, t, given))
+    checkpoint_as(op, &inputs(x, affine), move |t| of_inputs(&p, t, given))
 }
 
 impl<B: Backend> Tensor<B> {

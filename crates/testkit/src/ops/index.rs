@@ -4,6 +4,7 @@ mod bad_input;
 mod basic;
 mod gather;
 mod join;
+mod pixels;
 mod triangle;
 mod view;
 
@@ -11,6 +12,7 @@ pub use bad_input::bad_input;
 pub use basic::indexing;
 pub use gather::{embedding, gather, index_add, index_select, one_hot, scatter_add};
 pub use join::{concat, pad, stack, tile};
+pub use pixels::pixels;
 pub use triangle::triangles;
 pub use view::views;
 

@@ -1,7 +1,9 @@
 //! Losses: cross-entropy in its forms, and losses with a target of the same shape.
 
+mod composed;
 mod refused;
 
+pub use composed::{composed, composed_refused};
 pub use refused::refused;
 
 use crate::{Array, Case, Rounding, check, shapes};

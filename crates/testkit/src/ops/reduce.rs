@@ -2,7 +2,7 @@
 
 use super::matmul::magnitudes;
 use crate::array::unravel;
-use crate::{Array, Case, Proof, Rounding, check, shapes};
+use crate::{Array, Case, Proof, Rounding, check, check_with, shapes};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::{Tensor, grad};
 use proptest::prelude::*;
@@ -350,21 +350,42 @@ impl Case for OneAxis {
     }
 }
 
-/// Running sums and products, sorting, top-k and arg-reductions.
+/// Running sums, top-k and arg-reductions.
 pub fn along_one_axis<B: Backend>(backend: &B) {
-    let choice = (shapes::shape(4), 0usize..4, any::<[bool; 3]>(), 0usize..7, 0usize..9);
-    let strategy = choice
+    let along = (0usize..5, any::<[bool; 2]>(), 0usize..9).prop_map(|(f, [largest, keep], k)| match f {
+        0 | 1 => Along::Cumsum,
+        2 => Along::TopK(k, largest),
+        3 => Along::TopKIndex(k, largest),
+        _ => Along::Arg(largest, keep),
+    });
+    check(backend, one_axis(shapes::shape(4), along));
+}
+
+/// Sorting and running products, each of which is several ops.
+pub fn sorted_and_multiplied<B: Backend>(backend: &B) {
+    let along = any::<[bool; 2]>().prop_map(|[product, descending]| match product {
+        true => Along::Cumprod,
+        false => Along::Sort(descending),
+    });
+    let shape = prop::collection::vec(prop_oneof![8 => 1usize..6, 1 => Just(0usize), 1 => Just(17usize)], 1..4);
+    let few = shape.prop_filter("few elements", |s| s.iter().product::<usize>() <= 120);
+    check_with(24, backend, one_axis(few, along));
+}
+
+/// Ops along an axis of shapes, with numbers `k` up to the axis.
+fn one_axis(
+    shapes: impl Strategy<Value = Vec<usize>>,
+    along: impl Strategy<Value = Along>,
+) -> impl Strategy<Value = OneAxis> {
+    let choice = (shapes, 0usize..4, any::<bool>(), along);
+    choice
         .prop_filter("an axis", |(shape, ..)| !shape.is_empty())
-        .prop_flat_map(|(mut shape, axis, [negative, largest, keep], f, k)| {
+        .prop_flat_map(|(mut shape, axis, negative, f)| {
             let axis = axis % shape.len();
-            let k = k.min(shape[axis]);
             let f = match f {
-                0 | 1 => Along::Cumsum,
-                2 => Along::TopK(k, largest),
-                3 => Along::TopKIndex(k, largest),
-                4 => Along::Sort(largest),
-                5 => Along::Cumprod,
-                _ => Along::Arg(largest, keep),
+                Along::TopK(k, largest) => Along::TopK(k.min(shape[axis]), largest),
+                Along::TopKIndex(k, largest) => Along::TopKIndex(k.min(shape[axis]), largest),
+                f => f,
             };
             if matches!(f, Along::Arg(..)) {
                 shape[axis] = shape[axis].max(1);
@@ -375,8 +396,7 @@ pub fn along_one_axis<B: Backend>(backend: &B) {
                 negative,
                 f,
             })
-        });
-    check(backend, strategy);
+        })
 }
 
 /// Equal elements share a gradient, a zero norm has gradient 0, NaN counts as extreme, and an infinite maximum gives no NaN.

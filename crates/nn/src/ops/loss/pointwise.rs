@@ -8,7 +8,7 @@ use crate::{Backend, Error, Result, Tensor};
 
 /// Both operands in the dtype that a loss is computed in. Refuses a target of another shape or dtype. (PyTorch
 /// broadcasts, with a warning that it is likely a mistake.)
-fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
+pub(super) fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
     same_dtype(op, x, target)?;
     if x.shape() != target.shape() {
         return Err(Error::ShapeMismatch {
@@ -21,7 +21,7 @@ fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> 
 }
 
 /// The losses reduced and rounded to the dtype of the loss's input `x`.
-fn finish<B: Backend>(x: &Tensor<B>, losses: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
+pub(super) fn finish<B: Backend>(x: &Tensor<B>, losses: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
     reduction.apply(losses)?.to_dtype(x.dtype())
 }
 

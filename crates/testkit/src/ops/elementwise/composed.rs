@@ -75,9 +75,13 @@ impl Case for Composed {
         }
     }
 
-    /// Shares of a sum of exponentials are differences from 1.
+    /// Shares of a sum of exponentials are differences from 1, and those of an interpolation 1 − w, with w of up to 1.5.
     fn slope_terms(&self, _: &[Array]) -> f64 {
-        if self.f == Function::LogAddExp { 1.5 } else { 0.0 }
+        match self.f {
+            Function::LogAddExp => 1.5,
+            Function::Lerp => 1.5 * 2.5,
+            _ => 0.0,
+        }
     }
 }
 

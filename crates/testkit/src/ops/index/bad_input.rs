@@ -126,6 +126,13 @@ fn joins<B: Backend>(backend: &B) -> Result<()> {
     refused!(x.pad(&[(0, 0), (0, 4)], Pad::Circular), Error::InvalidArgument { .. });
     refused!(empty.tril(0), Error::Axis { .. });
     refused!(empty.triu(0), Error::Axis { .. });
+    let image = ones(backend, &[1, 2, 3, 4])?;
+    refused!(x.pixel_shuffle(1), Error::Rank { .. });
+    refused!(image.pixel_shuffle(0), Error::InvalidArgument { .. });
+    refused!(image.pixel_shuffle(3), Error::InvalidArgument { .. });
+    refused!(image.pixel_shuffle(usize::MAX), Error::InvalidArgument { .. });
+    refused!(image.pixel_unshuffle(2), Error::InvalidArgument { .. });
+    refused!(image.pixel_unshuffle(0), Error::InvalidArgument { .. });
     refused!(x.roll(1, 2), Error::Axis { .. });
     refused!(x.diagonal(0, 1, 2), Error::Axis { .. });
     refused!(x.diagonal(0, 1, -1), Error::InvalidArgument { .. });
