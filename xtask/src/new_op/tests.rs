@@ -82,7 +82,7 @@ fn compile_kernel(root: &Path) {
 }
 
 #[test]
-fn the_scaffold_compiles_and_is_tidy() {
+fn the_scaffold_is_tidy_and_compiles() {
     let copy = Copy::new();
     let written = scaffold(&copy.0, "grid_sample").expect("a new family");
     assert_eq!(written.len(), FILES.len() + 11);
@@ -109,7 +109,9 @@ fn the_scaffold_compiles_and_is_tidy() {
     format.args(["--check", "--edition", "2024"]);
     let rust = FILES.iter().filter(|(_, extension, _)| *extension == "rs");
     format.args(rust.map(|(folder, ..)| format!("{folder}/grid_sample.rs")));
-    for mut command in [format, check] {
+    // Compiling takes minutes on two cores, and is left to `cargo xtask test --full`.
+    let full = std::env::var_os("KILN_TEST_FULL").is_some();
+    for mut command in [Some(format), full.then_some(check)].into_iter().flatten() {
         let output = command
             .current_dir(&copy.0)
             .output()
