@@ -99,3 +99,12 @@ pub fn adam<B: Backend>(backend: &B, lens: &[usize]) -> Result<impl FnMut() -> R
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The chapters of the guide, likewise.
+#[cfg(doctest)]
+pub mod guide {
+    #[doc = include_str!("../../docs/guide/tensors.md")]
+    pub struct Tensors;
+    #[doc = include_str!("../../docs/guide/gradients.md")]
+    pub struct Gradients;
+}

@@ -7,6 +7,7 @@ mod bundle;
 mod ci;
 mod fuzz;
 mod licences;
+mod names;
 mod new_op;
 mod sanitize;
 mod test;
@@ -56,6 +57,8 @@ enum Task {
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
+    /// Write the guide's table of PyTorch's names anew, from the documentation of kiln-nn
+    Names,
     /// Make the files of a new op family, one in every layer
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Sanitize(args) => sanitize::run(&args),
         Task::Licences => licences::run(),
+        Task::Names => names::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
     };
