@@ -167,7 +167,7 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::invalid(OP, "factors", f, "finite numbers above 0"));
         }
         let ratios = factors.iter().zip(&self.shape()[1..]).map(|(&factor, &n)| Ratio {
-            // What saturates is refused for its size.
+            // A number that saturates is refused for its size.
             count: (n as f64 * factor).floor() as usize,
             numerator: 1.0,
             denominator: factor,

@@ -49,14 +49,14 @@ impl fmt::Debug for Group {
     }
 }
 
-/// What the optimizer keeps of one parameter.
+/// The optimizer's record of one parameter.
 struct Slot<B: Backend> {
-    /// Whose state it is; known from the first step on, or from the first step after a state was loaded.
+    /// The parameter that the state belongs to; known from the first step on, or from the first one after a state was loaded.
     param: Option<ParamId>,
     steps: u64,
     /// Made where the parameter first meets a gradient.
     state: Option<Vec<Tensor<B>>>,
-    /// Which block of scalars the step to come reads; set for every parameter that trains.
+    /// The block of scalars that the next step reads; set for every parameter that trains.
     block: Option<usize>,
 }
 

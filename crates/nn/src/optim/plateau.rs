@@ -11,28 +11,28 @@ pub struct ReduceOnPlateau {
     pub factor: f64,
     /// How many observations without improvement are let pass.
     pub patience: u64,
-    /// What counts as an improvement: by this share of the best value, or with `absolute` by this much.
+    /// The least improvement: a share of the best value, or with `absolute` a difference from it.
     pub threshold: f64,
-    /// Whether the threshold is a difference rather than a share.
+    /// True if the threshold is a difference rather than a share.
     pub absolute: bool,
-    /// Whether larger is better (accuracy) rather than smaller (loss).
+    /// True if larger is better (accuracy) rather than smaller (loss).
     pub maximize: bool,
     /// Observations after a change during which none counts as bad.
     pub cooldown: u64,
     /// The rate never falls below this.
     pub min_lr: f64,
-    /// What has been seen: saved and restored with a checkpoint.
+    /// The metrics so far, which are saved and restored with a checkpoint.
     pub state: PlateauState,
 }
 
-/// What a [`ReduceOnPlateau`] has seen.
+/// The state of a [`ReduceOnPlateau`]: a summary of the metrics so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlateauState {
     /// The best value so far.
     pub best: Option<f64>,
     /// Observations since without improvement.
     pub bad: u64,
-    /// What is left of the cooldown.
+    /// The number of metrics left in the cooldown.
     pub cooling: u64,
 }
 

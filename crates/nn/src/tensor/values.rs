@@ -84,7 +84,7 @@ impl<B: Backend> Tensor<B> {
                 "a step that leads from start to end",
             ));
         }
-        // What saturates is refused for its size.
+        // A number that saturates is refused for its size.
         let values = host::collect((0..count as usize).map(|i| start + i as f64 * step))?;
         Self::from_f64(backend, &values, &[values.len()], dtype)
     }
