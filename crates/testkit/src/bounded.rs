@@ -34,6 +34,8 @@ impl Bounded {
     }
 
     fn of(self, value: f64, error: f64) -> Self {
+        // Zero times an error without a bound has no bound.
+        let error = if error.is_nan() { f64::INFINITY } else { error };
         Bounded { value, error, ..self }.rounded(self.dtype)
     }
 
@@ -117,6 +119,8 @@ mod tests {
     fn a_divisor_that_may_be_zero_leaves_no_bound() {
         let third = Bounded::constant(1.0 / 3.0, DType::F32);
         assert_eq!((third / (third - third)).error, f64::INFINITY);
+        let zero = Bounded::exact(0.0, DType::F32);
+        assert_eq!((zero * (third / (third - third))).error, f64::INFINITY);
         assert!((third / third).error < 4.0 * 2f64.powi(-24));
     }
 }
