@@ -1,9 +1,10 @@
 //! Multi-head self-attention as one fused op, and its definition in other ops. Gradients of gradients are taken of the
 //! definition, and it runs on a backend that does not have the fused op.
 
+use super::index::above;
 use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
-use crate::{Backend, Indices, Result, Tensor};
+use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
 
 const OP: &str = "self_attention";
@@ -34,17 +35,11 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
     let part = |i| heads.narrow(0, i, 1)?.reshape(&[n, h, t, d]);
     let mut scores = part(0)?.mul_scalar(p.scale)?.matmul_t(&part(1)?, false, true)?;
     if p.causal == 1 {
-        scores = scores.masked_fill(&later(&scores, t)?, f64::NEG_INFINITY)?;
+        // Above the diagonal the key comes after the query.
+        scores = scores.masked_fill(&above(scores.backend(), [t, t], 0)?, f64::NEG_INFINITY)?;
     }
     let y = scores.softmax(-1)?.matmul(&part(2)?)?;
     y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, h * d])
-}
-
-/// The causal mask `[t, t]`: 1 above the diagonal, where the key comes after the query. It is computed on the device, so that a
-/// captured step uploads nothing.
-fn later<B: Backend>(like: &Tensor<B>, t: usize) -> Result<Indices<B>> {
-    let place = Tensor::ones(like.backend(), &[t], acc_dtype(like.dtype()))?.cumsum(0)?;
-    place.reshape(&[1, t])?.gt(&place.reshape(&[t, 1])?)
 }
 
 impl<B: Backend> Tensor<B> {

@@ -14,6 +14,7 @@ pub use basic::{AxisIndex, Ellipsis, IntoAxisIndex, IntoIndex, NewAxis, Step};
 pub use join::Pad;
 pub use shape::IntoDims;
 pub(crate) use shape::resolve;
+pub(crate) use triangle::above;
 
 use crate::autograd::{Part, Rule, RuleContext};
 use crate::{Backend, Result, Shape, Tensor};

@@ -1,8 +1,8 @@
 //! Adam and AdamW.
 
 use super::algorithm::{Algorithm, Update};
+use super::check_moments;
 use super::engine::Optim;
-use super::{check_decay, check_positive};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AdamParams, Op, OptimSlot};
 
@@ -64,10 +64,7 @@ impl<const DECOUPLED: bool> Algorithm for AdamRule<DECOUPLED> {
     const FUSED: Option<Op> = Some(Op::Adam);
 
     fn check(&self) -> Result<()> {
-        check_decay(Self::NAME, "beta1", self.betas.0)?;
-        check_decay(Self::NAME, "beta2", self.betas.1)?;
-        check_positive(Self::NAME, "eps", self.eps)?;
-        check_positive(Self::NAME, "weight_decay", self.weight_decay)
+        check_moments(Self::NAME, self.betas, self.eps, self.weight_decay)
     }
 
     fn weight_decay(&self) -> f64 {

@@ -1,8 +1,8 @@
 //! Adam with a rate for each layer.
 
 use super::algorithm::{Algorithm, Update};
+use super::check_moments;
 use super::options::optimizer;
-use super::{check_decay, check_positive};
 use crate::{Backend, Result, Tensor};
 
 optimizer! {
@@ -21,10 +21,7 @@ impl Algorithm for LambRule {
     const NAME: &'static str = "lamb";
 
     fn check(&self) -> Result<()> {
-        check_decay(Self::NAME, "beta1", self.betas.0)?;
-        check_decay(Self::NAME, "beta2", self.betas.1)?;
-        check_positive(Self::NAME, "eps", self.eps)?;
-        check_positive(Self::NAME, "weight_decay", self.weight_decay)
+        check_moments(Self::NAME, self.betas, self.eps, self.weight_decay)
     }
 
     fn weight_decay(&self) -> f64 {

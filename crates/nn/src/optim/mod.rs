@@ -181,3 +181,11 @@ fn check_positive(op: &'static str, argument: &'static str, value: f64) -> Resul
 fn check_decay(op: &'static str, argument: &'static str, value: f64) -> Result<()> {
     check(op, argument, value, (0.0..1.0).contains(&value), "0 ≤ value < 1")
 }
+
+/// Refuses options outside their domain of a rule that keeps two moments.
+fn check_moments(op: &'static str, betas: (f64, f64), eps: f64, weight_decay: f64) -> Result<()> {
+    check_decay(op, "beta1", betas.0)?;
+    check_decay(op, "beta2", betas.1)?;
+    check_positive(op, "eps", eps)?;
+    check_positive(op, "weight_decay", weight_decay)
+}

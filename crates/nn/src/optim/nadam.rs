@@ -2,7 +2,7 @@
 
 use super::algorithm::{Algorithm, Update};
 use super::options::optimizer;
-use super::{check_decay, check_positive};
+use super::{check_moments, check_positive};
 use crate::{Backend, Result, Tensor};
 
 optimizer! {
@@ -43,11 +43,8 @@ impl Algorithm for NAdamRule {
     const NAME: &'static str = "nadam";
 
     fn check(&self) -> Result<()> {
-        check_decay(Self::NAME, "beta1", self.betas.0)?;
-        check_decay(Self::NAME, "beta2", self.betas.1)?;
-        check_positive(Self::NAME, "eps", self.eps)?;
         check_positive(Self::NAME, "momentum_decay", self.momentum_decay)?;
-        check_positive(Self::NAME, "weight_decay", self.weight_decay)
+        check_moments(Self::NAME, self.betas, self.eps, self.weight_decay)
     }
 
     fn weight_decay(&self) -> f64 {

@@ -5,7 +5,7 @@ use crate::{Backend, DType, Indices, Result, Tensor};
 /// Of matrices of `rows` × `columns`, the mask of elements above diagonal `diagonal`.
 ///
 /// Computed on the device, so that a captured step uploads nothing. f64 holds every position.
-fn above<B: Backend>(backend: &B, [rows, columns]: [usize; 2], diagonal: isize) -> Result<Indices<B>> {
+pub(crate) fn above<B: Backend>(backend: &B, [rows, columns]: [usize; 2], diagonal: isize) -> Result<Indices<B>> {
     let dtype = if backend.supports_dtype(DType::F64) {
         DType::F64
     } else {
