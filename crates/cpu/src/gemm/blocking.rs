@@ -6,7 +6,7 @@
 
 use crate::Machine;
 use crate::gemm::kernels::{Gemm, Kernels};
-use crate::gemm::plan::GemmShape;
+use crate::gemm::shape::GemmShape;
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD, UNIT};
 use kiln_core::DType;
 use std::sync::OnceLock;
@@ -117,15 +117,20 @@ impl Blocking {
 
     /// The blocks of tasks that pack the columns of B that they need.
     pub(crate) fn own<A: Gemm>(&self, s: &GemmShape, kernels: &Kernels<A>) -> [usize; 2] {
-        let &GemmShape { m, n, k, .. } = s;
+        if s.work() <= SERIAL_THRESHOLD {
+            return [s.m, s.n];
+        }
+        [even(s.m, self.mc, kernels.tile()), self.own_columns(s, kernels.panel())]
+    }
+
+    /// The number of columns of a task that packs the columns of B that it needs, in panels of `panel` columns.
+    pub(crate) fn own_columns(&self, s: &GemmShape, panel: usize) -> usize {
         let work = s.work();
         if work <= SERIAL_THRESHOLD {
-            return [m, n];
+            return s.n;
         }
-        let panel = kernels.panel();
         let tasks = (work / SERIAL_THRESHOLD).clamp(2, TASKS / 2);
-        let most = n.div_ceil(tasks).min(self.own / k).max(panel);
-        [even(m, self.mc, kernels.tile()), even(n, most, panel)]
+        even(s.n, s.n.div_ceil(tasks).min(self.own / s.k).max(panel), panel)
     }
 
     /// The blocks of tasks that read B in place.

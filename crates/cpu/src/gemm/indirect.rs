@@ -173,7 +173,7 @@ pub(crate) fn gemm_indirect<A: Gemm>(
                 if start + count < rows {
                     ahead = Prefetch::after(&table[..count], len);
                 }
-                stage(&mut table[..count], len, panels.list.len(), &mut staged);
+                stage(&mut table[..count], len, &mut staged);
             }
             let mut targets = [std::ptr::null_mut(); MAX_ROWS];
             match places {
@@ -227,7 +227,7 @@ pub(crate) fn gemm_nn<A: Gemm>(
                 if start + count < rows {
                     ahead = Prefetch::after(&table[..count], panels.len);
                 }
-                stage(&mut table[..count], panels.len, panels.list.len(), &mut staged);
+                stage(&mut table[..count], panels.len, &mut staged);
             }
             // SAFETY: A: compared above for every row. C: the rows lie in the target, which is exclusively borrowed, and have
             // its columns.
@@ -354,10 +354,10 @@ impl<'p, A: Gemm> BlockPanels<'p, A> {
 }
 
 /// Copies the rows of a tile side by side and redirects the pointers to the copies, if the rows fall into one set of the
-/// L1 cache and enough panels reuse them.
-fn stage<A: Gemm>(rows: &mut [*const A], len: usize, panels: usize, staged: &mut Vec<A>) {
+/// L1 cache. Even a single panel is computed faster so.
+fn stage<A: Gemm>(rows: &mut [*const A], len: usize, staged: &mut Vec<A>) {
     let apart = rows[1].addr().wrapping_sub(rows[0].addr());
-    if rows.len() <= 4 || panels <= 2 || !Blocking::this::<A>().rows_alias(apart) {
+    if rows.len() <= 4 || !Blocking::this::<A>().rows_alias(apart) {
         return;
     }
     // One cache line more than a row, so that the copies do not alias either.

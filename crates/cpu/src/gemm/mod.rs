@@ -9,6 +9,7 @@
 //! indirect      A has rows that are contiguous in k, given by pointers: matrices, and windows of images (indirect GEMM)
 //! transposed_a  A has columns that are contiguous
 //! small_m       few rows of A, and a transposed B that is read in place
+//! shape         the sizes of a product
 //! plan          the algorithms of a product of two matrices, and the choice between them
 //! product       the implementation of each algorithm
 //! blocking      block sizes for this machine's caches
@@ -24,6 +25,7 @@ pub(crate) mod microkernel;
 pub(crate) mod pack;
 pub(crate) mod plan;
 mod product;
+mod shape;
 mod small_m;
 pub(crate) mod square;
 #[cfg(test)]
@@ -36,8 +38,8 @@ pub(crate) use indirect::{Pointers, RowMap, Taps, gemm_indirect, gemm_nn};
 pub(crate) use kernels::{Gemm, Kernels};
 pub(crate) use microkernel::Segment;
 pub(crate) use pack::{BOperand, KBlock, Panels, UNIT};
-pub(crate) use plan::GemmShape;
 pub(crate) use product::Product;
+pub(crate) use shape::GemmShape;
 pub(crate) use small_m::gemm_nt_small;
 pub(crate) use transpose::{transpose, transpose_tile};
 pub(crate) use transposed_a::{AOperand, gemm_tn, gemm_tn_segmented};

@@ -1,50 +1,12 @@
 //! The algorithms of a matrix product: which shapes each supports, its cost, and the choice between them.
 //!
-//! The choice depends on the shape and the width of this machine's vectors.
+//! The choice depends on the shape, on the width of this machine's vectors and on the size of its caches.
 
+use crate::gemm::blocking::Blocking;
 use crate::gemm::kernels::Gemm;
+use crate::gemm::shape::GemmShape;
 use crate::gemm::{BLOCK_WORK, microkernel};
 use crate::parallel::GRAIN;
-use kiln_core::ops::MatmulParams;
-
-/// The sizes of `C = A·B`, `m×k` by `k×n`, and the storage order of the operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GemmShape {
-    pub(crate) m: usize,
-    pub(crate) n: usize,
-    pub(crate) k: usize,
-    pub(crate) trans_a: bool,
-    pub(crate) trans_b: bool,
-}
-
-impl GemmShape {
-    /// The shape of each product of a batch.
-    pub(crate) fn new(p: &MatmulParams) -> Self {
-        GemmShape {
-            m: p.m as usize,
-            n: p.n as usize,
-            k: p.k as usize,
-            trans_a: p.trans_a == 1,
-            trans_b: p.trans_b == 1,
-        }
-    }
-
-    /// The number of multiply-adds.
-    pub(crate) fn work(&self) -> usize {
-        self.m.saturating_mul(self.n).saturating_mul(self.k)
-    }
-
-    /// The shape of `Cᵀ = Bᵀ·Aᵀ`.
-    pub(crate) fn transposed(&self) -> Self {
-        GemmShape {
-            m: self.n,
-            n: self.m,
-            trans_a: !self.trans_b,
-            trans_b: !self.trans_a,
-            ..*self
-        }
-    }
-}
 
 /// An algorithm for a product. All but [`SmallM`](Algorithm::SmallM) and [`SplitK`](Algorithm::SplitK) give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +76,8 @@ impl Algorithm {
     }
 
     /// The estimated time on one core, in multiply-adds in full vectors of `lanes` elements. The costs per element of an
-    /// operand were measured on Emerald Rapids.
-    pub(crate) fn cost(self, s: &GemmShape, lanes: usize) -> usize {
+    /// operand were measured on Emerald Rapids and Zen 4.
+    pub(crate) fn cost(self, s: &GemmShape, blocking: &Blocking, lanes: usize) -> usize {
         let &GemmShape { m, n, k, .. } = s;
         let product = |a: usize, b: usize| a.saturating_mul(b);
         // Tiles are two vectors wide; a tile of one takes as long, for loading its operands.
@@ -132,9 +94,16 @@ impl Algorithm {
                 };
                 tiles(m, n).saturating_add(product(b, each)).saturating_add(start)
             }
-            // Tasks have few columns, so A is read more often.
+            // Every task reads A again: from the L3 cache if A is larger than half an L2 cache, which costs nothing where A
+            // is copied ahead, by its columns.
             Algorithm::PackedByTask => {
-                let copies = product(b, 22 * m.div_ceil(512));
+                let columns = blocking.own_columns(s, 2 * lanes);
+                let reads = if s.trans_a || a <= 2 * blocking.own {
+                    0
+                } else {
+                    2 * (n.div_ceil(columns) - 1)
+                };
+                let copies = product(b, 22 * m.div_ceil(512)).saturating_add(product(a, reads));
                 (tiles(m, n) / 25).saturating_mul(26).saturating_add(copies)
             }
             // Every block of rows reads B again.
@@ -143,8 +112,6 @@ impl Algorithm {
                 tiles(m, n).saturating_add(product(b, each * m.div_ceil(48)))
             }
             Algorithm::SmallM => (product(c, k) / 4).saturating_mul(5).saturating_add(product(b, 12)),
-            // A B that is not transposed would have to be gathered.
-            Algorithm::InducedTranspose if !s.trans_b => usize::MAX,
             Algorithm::InducedTranspose => {
                 let copies = product(a.saturating_add(c), 30);
                 (tiles(n, m) / 12).saturating_mul(13).saturating_add(copies)
@@ -167,15 +134,17 @@ pub(crate) const NAMES: &[&str] = &[
 
 /// The cheapest algorithm, or the one named `prefer` if it supports the shape.
 pub(crate) fn choose<A: Gemm>(s: &GemmShape, prefer: Option<&str>) -> Algorithm {
-    let lanes = A::kernels().lanes;
+    let (blocking, lanes) = (Blocking::this::<A>(), A::kernels().lanes);
     Algorithm::all(s)
-        .min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(s, lanes)))
+        .min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(s, blocking, lanes)))
         .expect("packed panels compute every product")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::machine::{Cache, Machine};
+    use kiln_core::DType;
 
     #[test]
     fn an_algorithm_that_is_preferred_is_taken_where_it_can_be() {
@@ -197,31 +166,46 @@ mod tests {
     #[test]
     fn choices_follow_the_measurements() {
         use Algorithm::*;
-        let choice = |m, n, k, trans_a, trans_b| {
-            let s = GemmShape {
-                m,
-                n,
-                k,
-                trans_a,
-                trans_b,
+        // The blocks of a Zen 4 and of an Emerald Rapids, whose L2 caches have 1 and 2 MiB.
+        for l2 in [1 << 20, 2 << 20] {
+            let cache = |level, size, ways| Cache {
+                level,
+                size,
+                ways,
+                threads: 1,
             };
-            Algorithm::all(&s).min_by_key(|a| a.cost(&s, 16)).unwrap()
-        };
-        assert_eq!(choice(1024, 1024, 1024, false, false), Packed);
-        assert_eq!(choice(1024, 1024, 1024, false, true), Packed);
-        assert_eq!(choice(512, 512, 512, false, true), Packed);
-        assert_eq!(choice(256, 256, 256, false, false), PackedByTask);
-        assert_eq!(choice(256, 1024, 1024, false, true), PackedByTask);
-        assert_eq!(choice(64, 1024, 1024, false, false), PackedByTask);
-        assert_eq!(choice(32, 1024, 1024, false, false), Unpacked);
-        for m in [24, 64, 128] {
-            assert_eq!(choice(m, 1024, 1024, false, true), InducedTranspose);
-        }
-        for m in 1..=SMALL_M {
-            for (n, k) in [(1, 1), (10, 84), (1000, 10), (1024, 1024), (512, 16)] {
-                assert_eq!(choice(m, n, k, false, true), SmallM);
+            let machine = Machine {
+                name: String::new(),
+                instruction_set: "portable",
+                caches: vec![cache(1, 32 << 10, 8), cache(2, l2, 16)],
+            };
+            let blocking = Blocking::for_machine(&machine, DType::F32);
+            let choice = |m, n, k, trans_a, trans_b| {
+                let s = GemmShape {
+                    m,
+                    n,
+                    k,
+                    trans_a,
+                    trans_b,
+                };
+                Algorithm::all(&s).min_by_key(|a| a.cost(&s, &blocking, 16)).unwrap()
+            };
+            for trans_b in [false, true] {
+                assert_eq!(choice(1024, 1024, 1024, false, trans_b), Packed);
+                assert_eq!(choice(512, 512, 512, false, trans_b), Packed);
+                assert_eq!(choice(384, 384, 2048, true, trans_b), PackedByTask);
+                assert_eq!(choice(384, 384, 2048, false, trans_b), Packed);
+                for m in [32, 64, 128] {
+                    assert_eq!(choice(m, 1024, 1024, false, trans_b), InducedTranspose);
+                }
             }
+            assert_eq!(choice(256, 256, 256, false, false), PackedByTask);
+            for m in 1..=SMALL_M {
+                for (n, k) in [(1, 1), (10, 84), (1000, 10), (1024, 1024), (512, 16)] {
+                    assert_eq!(choice(m, n, k, false, true), SmallM);
+                }
+            }
+            assert_eq!(choice(31, 33, 9001, true, false), SplitK(8));
         }
-        assert_eq!(choice(31, 33, 9001, true, false), SplitK(8));
     }
 }

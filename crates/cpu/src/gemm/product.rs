@@ -6,7 +6,8 @@ mod tests;
 use crate::Cpu;
 use crate::epilogue::finish_rows;
 use crate::gemm::blocking::Blocking;
-use crate::gemm::plan::{Algorithm, GemmShape};
+use crate::gemm::plan::Algorithm;
+use crate::gemm::shape::GemmShape;
 use crate::gemm::{
     AOperand, BOperand, CTile, Epilogue, Gemm, Kernels, Panels, blocks, gemm_nn, gemm_nt_small, gemm_tn, matrix,
     sum_parts, transpose_tile,
