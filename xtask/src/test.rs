@@ -118,7 +118,7 @@ pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
 }
 
 /// The packages with properties, whose cases a seed draws.
-const PROPERTIES: [&str; 4] = ["kiln-cpu", "kiln-data", "kiln-testkit", "kiln-train"];
+const PROPERTIES: [&str; 5] = ["kiln-cpu", "kiln-data", "kiln-npy", "kiln-testkit", "kiln-train"];
 /// The same of those that nvcc compiles.
 const CUDA_PROPERTIES: [&str; 2] = ["kiln-cuda", "kiln-device"];
 /// The seeds that `--full` draws cases from besides the everyday one.

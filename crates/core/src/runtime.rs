@@ -14,6 +14,10 @@ pub trait Buffer: Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// The bytes of the elements, in the machine's order, where the host can read them in place; `None` on another device.
+    fn host_bytes(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// The work of a backend's allocator so far.

@@ -54,6 +54,22 @@ impl<B: Backend> Array<B> {
         self.backend.download(&self.memory)
     }
 
+    /// The elements where they lie, without a copy. The memory must be the host's.
+    pub(crate) fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        const OP: &str = "as_slice";
+        check_dtype(OP, T::DTYPE, self.dtype())?;
+        let bytes = self.memory.host_bytes().ok_or_else(|| {
+            let expected = "memory that the host can read; `to_vec` copies from any device";
+            Error::invalid(OP, "device", self.backend.name(), expected)
+        })?;
+        // An empty buffer may have any address.
+        Ok(if bytes.is_empty() {
+            &[]
+        } else {
+            bytemuck::cast_slice(bytes)
+        })
+    }
+
     /// The memory for writing in place. When others share it they keep the old values: this array moves to a copy.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
         own(&self.backend, &mut self.memory)

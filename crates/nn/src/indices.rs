@@ -4,7 +4,7 @@ use crate::Tensor;
 use crate::array::Array;
 use crate::memory::Memory;
 use crate::ops::index::{IntoDims, resolve};
-use kiln_core::{Backend, DType, Element, Error, Result, Shape};
+use kiln_core::{Backend, DType, Element, Error, Result, Shape, host};
 use std::sync::Arc;
 
 /// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
@@ -37,6 +37,18 @@ impl<B: Backend> Indices<B> {
         Ok(Indices(Array::upload("indices", backend, values, shape)?))
     }
 
+    /// The i32 numbers `start`, `start + 1`, … up to but without `end` (`torch.arange`): the positions of a sequence.
+    ///
+    /// # Errors
+    /// An `end` below `start`, memory.
+    pub fn arange(backend: &B, start: i32, end: i32) -> Result<Self> {
+        if end < start {
+            return Err(Error::invalid("arange", "end", end, format!("{start} or more")));
+        }
+        let values = host::collect(start..end)?;
+        Self::from_slice(backend, &values, &[values.len()])
+    }
+
     /// The backend.
     pub fn backend(&self) -> &B {
         &self.0.backend
@@ -63,6 +75,14 @@ impl<B: Backend> Indices<B> {
     /// [`Error::DTypeMismatch`] for another dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.0.to_vec()
+    }
+
+    /// The elements where they lie, without a copy. `T` must be the dtype.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype; a device whose memory the host cannot read in place.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.0.as_slice()
     }
 
     /// The same values under another shape of equal size, of which one dimension may be −1.

@@ -74,6 +74,7 @@ pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
+pub use ops::AttentionOptions;
 pub use ops::index::{Ellipsis, NewAxis, Pad, Step};
 pub use ops::loss::{CrossEntropyOptions, Reduction, TripletOptions};
 pub use optim::Optimizer;

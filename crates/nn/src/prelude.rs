@@ -31,7 +31,7 @@ pub use crate::layers::*;
 pub use crate::ops::Interpolation;
 pub use crate::optim::*;
 pub use crate::{
-    Activation, Backend, CrossEntropyOptions, DType, Ellipsis, Error, Gradients, Indices, Init, Initializer, Module,
-    NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Shape, State, Step, Tensor, TripletOptions, Window, grad,
-    no_grad,
+    Activation, AttentionOptions, Backend, CrossEntropyOptions, DType, Ellipsis, Error, Gradients, Indices, Init,
+    Initializer, Module, NewAxis, Pad, Padding, Param, Reduction, Result, Rng, Shape, State, Step, Tensor,
+    TripletOptions, Window, grad, no_grad,
 };

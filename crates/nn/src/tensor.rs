@@ -3,6 +3,7 @@
 
 mod display;
 mod drop;
+mod ndarray;
 mod values;
 
 pub(crate) use values::{require_float, same_dtype};

@@ -5,8 +5,9 @@ mod cases;
 
 use cases::{Pair, floats, golden, gradients, optimizer, start};
 use kiln_cpu::Cpu;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Group, Rmsprop, Sgd};
-use kiln_nn::{Backend, DType, Error, Gradients, LoadOptions, Module, Optimizer, Param, Tensor};
+use kiln_nn::layers::BatchNorm;
+use kiln_nn::optim::{Adagrad, Adam, AdamW, Ema, Group, Rmsprop, Sgd};
+use kiln_nn::{Backend, DType, Error, Gradients, Init, Layer, LoadOptions, Module, Optimizer, Param, Tensor};
 use kiln_testkit::Reference;
 
 fn close(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
@@ -439,4 +440,38 @@ fn accumulated_micro_batches_equal_one_batch() {
     let pairs = floats(&grads[0]).into_iter().zip(floats(&grads[1]));
     let want: Vec<f64> = pairs.map(|(a, b)| (a + b) / 2.0).collect();
     close(&sum.get(&model.weight).unwrap().to_f64().unwrap(), &want, 1e-15, "mean");
+}
+
+/// The average of `n` equal steps is the geometric sum, buffers follow the model, and strangers are refused.
+#[test]
+fn a_moving_average_follows_a_model() {
+    let cpu = Cpu::poisoned();
+    let new = |channels| BatchNorm::<Cpu>::new(&mut Init::new(&cpu, 0).dtype(DType::F64), channels).unwrap();
+    let mut model = new(3);
+    let mut ema = Ema::new(&model, 0.9).unwrap();
+    let mut mean = 1.0;
+    for step in 1..=5 {
+        let x = Tensor::full(&cpu, &[4, 3], DType::F64, f64::from(step)).unwrap();
+        model.forward(&x).unwrap();
+        for p in model.named_parameters_mut() {
+            let values = Tensor::full(&cpu, &[3], DType::F64, f64::from(step) * 0.5).unwrap();
+            p.1.assign(&values).unwrap();
+        }
+        ema.update(&model).unwrap();
+        mean += 0.1 * (f64::from(step) * 0.5 - mean);
+    }
+    let average = ema.state_dict();
+    for got in average.float("weight").unwrap().to_f64().unwrap() {
+        assert!((got - mean).abs() < 1e-14, "{got}, expected {mean}");
+    }
+    let (got, want) = (average.float("running_mean").unwrap(), model.running().unwrap().0);
+    assert_eq!(got.to_f64().unwrap(), want.to_f64().unwrap());
+    let mut resumed = Ema::resume(average.copy().unwrap(), 0.0).unwrap();
+    resumed.update(&model).unwrap();
+    assert_eq!(
+        resumed.state_dict().float("weight").unwrap().to_f64().unwrap(),
+        [2.5; 3]
+    );
+    assert!(ema.update(&new(4)).unwrap_err().to_string().contains("ema"));
+    assert!(Ema::new(&model, 1.5).is_err());
 }

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("emulator/simulator", Some(&["ptx"])),
     ("emulator/driver", Some(&["ptx", "simulator"])),
     ("nn", Some(&["core", "derive", "files"])),
+    ("npy", Some(&["core", "files", "nn"])),
     ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
@@ -31,7 +32,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 ];
 
 /// The crates that are generic over a backend: they may name none and have no other bound than `Backend`.
-const GENERIC: &[&str] = &["nn", "models", "data", "train", "profile", "testkit"];
+const GENERIC: &[&str] = &["nn", "npy", "models", "data", "train", "profile", "testkit"];
 
 /// Folders with a manifest that are excluded from the workspace.
 const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];

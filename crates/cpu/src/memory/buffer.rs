@@ -63,6 +63,9 @@ impl Buffer for CpuBuffer {
     fn len(&self) -> usize {
         self.len
     }
+    fn host_bytes(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
 }
 
 impl Drop for CpuBuffer {

@@ -96,4 +96,31 @@ impl<B: Backend> Tensor<B> {
             |cx| Ok(vec![Some(cx.grad.clone())]),
         )
     }
+
+    /// The same values, whose gradient becomes `hook` of it on the way back (`torch.Tensor.register_hook`): to look at
+    /// gradients, to clip or to scale them at one place of a net.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # fn main() -> kiln_nn::Result<()> {
+    /// let x = Tensor::from_slice(&kiln_cpu::Cpu::new(), &[0.1f32, 2.0], &[2])?.requires_grad();
+    /// let y = x.with_grad_hook(|g| g.clamp(-1.0, 1.0))?.square()?;
+    /// assert_eq!(y.sum(&[], false)?.backward()?.get(&x).unwrap().to_vec::<f32>()?, [0.2, 1.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// In the backward pass, those of `hook`, and a result of another shape or dtype.
+    pub fn with_grad_hook(
+        &self,
+        hook: impl Fn(&Tensor<B>) -> Result<Tensor<B>> + Send + Sync + 'static,
+    ) -> Result<Tensor<B>> {
+        function(
+            "grad_hook",
+            &[self],
+            || Ok(self.clone()),
+            move |cx| Ok(vec![Some(hook(cx.grad)?)]),
+        )
+    }
 }

@@ -4,31 +4,37 @@
 //! `Linear::builder(64, 10).bias(false).build(&mut init)?` with options. Images are channels-last, `[N, H, W, C]`.
 
 mod activation;
+mod attention;
 mod batch_norm;
 mod conv;
 mod conv_transpose;
 mod drop_path;
 mod dropout;
 mod embedding;
+mod lambda;
 mod linear;
 mod norm;
 mod pool;
 mod prelu;
 mod sequential;
+mod transformer;
 mod upsample;
 
 pub use activation::*;
+pub use attention::{MultiheadAttention, MultiheadAttentionBuilder};
 pub use batch_norm::{BatchNorm, BatchNormBuilder};
 pub use conv::*;
 pub use conv_transpose::*;
 pub use drop_path::{DropPath, Dropout1d, Dropout2d, Dropout3d};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use lambda::Lambda;
 pub use linear::{Linear, LinearBuilder};
 pub use norm::*;
 pub use pool::*;
 pub use prelu::PRelu;
 pub use sequential::Sequential;
+pub use transformer::{TransformerEncoder, TransformerEncoderLayer, TransformerEncoderLayerBuilder};
 pub use upsample::{PixelShuffle, PixelUnshuffle, Upsample};
 
 use crate::{Backend, Module, Result, Shape, Tensor, trace};

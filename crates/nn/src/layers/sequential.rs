@@ -1,7 +1,7 @@
 //! Layers one after another.
 
 use super::Layer;
-use crate::{Backend, Error, Result, Tensor, Walk, WalkMut, Walkable};
+use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
@@ -82,6 +82,30 @@ impl<B: Backend> Layer<B> for Sequential<B> {
             y = layer.forward(&y).map_err(|e| e.within(name, layer.kind()))?;
         }
         Ok(y)
+    }
+}
+
+/// A list of layers runs them in order, as [`Sequential`] does.
+macro_rules! list {
+    ($([$($generic:tt)*] $list:ty),*) => {$(
+        impl<B: Backend, L: Layer<B>, $($generic)*> Layer<B> for $list {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+                self.iter().enumerate().try_fold(x.clone(), |x, (i, layer)| {
+                    layer.forward(&x).map_err(|e| e.within(&i.to_string(), layer.kind()))
+                })
+            }
+        }
+    )*};
+}
+list!([] Vec<L>, [const N: usize] [L; N]);
+
+/// `None` returns its input.
+impl<B: Backend, L: Layer<B>> Layer<B> for Option<L> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.as_ref().map_or_else(|| Ok(x.clone()), |layer| layer.call(x))
+    }
+    fn flops(&self, input: &Shape, output: &Shape) -> u64 {
+        self.as_ref().map_or(0, |layer| layer.flops(input, output))
     }
 }
 

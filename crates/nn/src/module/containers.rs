@@ -20,6 +20,9 @@ impl<B: Backend, M: Walkable<B> + ?Sized> Walkable<B> for Box<M> {
 }
 
 impl<B: Backend, M: Walkable<B>> Walkable<B> for Option<M> {
+    fn kind(&self) -> &'static str {
+        self.as_ref().map_or("None", M::kind)
+    }
     fn module_id(&self) -> ModuleId {
         self.as_ref().map_or_else(|| ModuleId::of(self), M::module_id)
     }
@@ -37,8 +40,11 @@ impl<B: Backend, M: Walkable<B>> Walkable<B> for Option<M> {
 
 /// Lists number their entries from 0.
 macro_rules! list {
-    ($([$($generic:tt)*] $list:ty),*) => {$(
+    ($([$($generic:tt)*] $list:ty, $kind:literal;)*) => {$(
         impl<B: Backend, M: Walkable<B>, $($generic)*> Walkable<B> for $list {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
             fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
                 for (i, module) in self.iter().enumerate() {
                     walk.field(&i.to_string(), module);
@@ -52,12 +58,18 @@ macro_rules! list {
         }
     )*};
 }
-list!([] Vec<M>, [const N: usize] [M; N]);
+list! {
+    [] Vec<M>, "Vec";
+    [const N: usize] [M; N], "array";
+}
 
 /// Tuples number their entries from 0.
 macro_rules! tuple {
     ($($($name:ident $i:tt)*;)*) => {$(
         impl<B: Backend, $($name: Walkable<B>),*> Walkable<B> for ($($name,)*) {
+            fn kind(&self) -> &'static str {
+                "tuple"
+            }
             fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
                 $(walk.field(stringify!($i), &self.$i);)*
             }

@@ -13,6 +13,18 @@ pub enum Value<B: Backend> {
     Int(Indices<B>),
 }
 
+impl<B: Backend> From<&Tensor<B>> for Value<B> {
+    fn from(tensor: &Tensor<B>) -> Self {
+        Value::Float(tensor.detach())
+    }
+}
+
+impl<B: Backend> From<&Indices<B>> for Value<B> {
+    fn from(indices: &Indices<B>) -> Self {
+        Value::Int(indices.clone())
+    }
+}
+
 impl<B: Backend> Value<B> {
     /// The dimensions.
     pub fn shape(&self) -> &Shape {

@@ -1,11 +1,15 @@
 //! Multi-head self-attention as one fused op, and its definition in other ops. Gradients of gradients are taken of the
 //! definition, and it runs on a backend that does not have the fused op.
 
+mod dot_product;
+
 use super::index::above;
 use super::reduce::acc_dtype;
 use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
+
+pub use dot_product::AttentionOptions;
 
 const OP: &str = "self_attention";
 

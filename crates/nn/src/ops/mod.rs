@@ -19,4 +19,5 @@ pub(crate) mod random;
 mod reduce;
 mod softmax;
 
+pub use attention::AttentionOptions;
 pub use interpolate::Interpolation;

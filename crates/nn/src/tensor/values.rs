@@ -139,6 +139,21 @@ impl<B: Backend> Tensor<B> {
         self.array.to_vec()
     }
 
+    /// The elements where they lie, without a copy. `T` must be the tensor's dtype.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// let x = Tensor::from_slice(&kiln_cpu::Cpu::new(), &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.as_slice::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype; a device whose memory the host cannot read in place.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.array.as_slice()
+    }
+
     /// The elements as f64, whatever the dtype.
     ///
     /// # Errors

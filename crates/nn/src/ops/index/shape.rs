@@ -161,6 +161,26 @@ impl<B: Backend> Tensor<B> {
         Ok(self.reshape_to("flatten", Shape::new(&dims)?))
     }
 
+    /// Splits the dimension `axis` into `sizes`, of which one may be −1 (`torch.unflatten`), without a copy.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// let x = Tensor::zeros(&kiln_cpu::Cpu::new(), &[2, 12], DType::F32)?;
+    /// assert_eq!(x.unflatten(-1, (3, -1))?.shape().dims(), [2, 3, 4]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An axis out of range, sizes whose product is not that of the axis, more than 8 dimensions.
+    pub fn unflatten(&self, axis: isize, sizes: impl IntoDims) -> Result<Tensor<B>> {
+        const OP: &str = "unflatten";
+        let shape = self.shape();
+        let axis = shape.axis(OP, axis)?;
+        let middle = resolve(OP, &Shape::new(&[shape[axis]])?, sizes)?;
+        let dims: Vec<usize> = [&shape[..axis], &middle[..], &shape[axis + 1..]].concat();
+        Ok(self.reshape_to(OP, Shape::new(&dims)?))
+    }
+
     /// Removes `axis`, which must have size 1 (`torch.squeeze`, which leaves an axis of another size as it is), without a copy.
     ///
     /// # Errors

@@ -1,0 +1,152 @@
+//! Multi-head attention.
+
+use super::{Dropout, Layer, Linear};
+use crate::init::Initializer;
+use crate::{AttentionOptions, Backend, Error, Init, Module, Param, Result, Tensor, trace};
+use kiln_core::ops::Activation;
+use std::marker::PhantomData;
+
+/// Multi-head attention (`torch.nn.MultiheadAttention` with `batch_first=True`; Vaswani et al., "Attention Is All You Need",
+/// 2017): queries `[N, L, width]`, keys and values `[N, S, width]` to `[N, L, width]`. As a [`Layer`] it is self-attention
+/// without a mask; [`attend`](MultiheadAttention::attend) takes masks and other keys.
+///
+/// ```
+/// use kiln_nn::{AttentionOptions, DType, Indices, Init, Rng, Tensor, layers::MultiheadAttention};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let attention = MultiheadAttention::new(&mut Init::new(&cpu, 0), 16, 4)?;
+/// let x = Tensor::randn(&cpu, &[2, 5, 16], DType::F32, &mut Rng::new(0))?;
+/// // 1 for a token, 0 for padding: the second sample has three tokens.
+/// let tokens = Indices::from_slice(&cpu, &[1u8, 1, 1, 1, 1, 1, 1, 1, 0, 0], &[2, 1, 1, 5])?;
+/// assert_eq!(attention.attend(&x, &x, &x, &AttentionOptions::masked(&tokens))?.shape(), x.shape());
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+#[derive(Debug, Module)]
+pub struct MultiheadAttention<B: Backend> {
+    /// The projections of queries, keys and values, one below the other, `[3·width, width]`.
+    pub in_proj_weight: Param<B>,
+    /// Their bias `[3·width]`.
+    pub in_proj_bias: Option<Param<B>>,
+    /// The projection of the result.
+    pub out_proj: Linear<B>,
+    dropout: Dropout<B>,
+    heads: usize,
+}
+
+/// The options of a [`MultiheadAttention`].
+#[derive(Clone, Copy, Debug)]
+pub struct MultiheadAttentionBuilder<B> {
+    width: usize,
+    heads: usize,
+    bias: bool,
+    dropout: f64,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend> MultiheadAttention<B> {
+    /// `heads` heads over vectors of `width` elements, with biases and without dropout.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttentionBuilder::build`].
+    pub fn new(init: &mut Init<B>, width: usize, heads: usize) -> Result<Self> {
+        Self::builder(width, heads).build(init)
+    }
+
+    /// Attention with options.
+    pub fn builder(width: usize, heads: usize) -> MultiheadAttentionBuilder<B> {
+        MultiheadAttentionBuilder {
+            width,
+            heads,
+            bias: true,
+            dropout: 0.0,
+            backend: PhantomData,
+        }
+    }
+
+    /// The projections `first..first + count` of `x`, side by side in the last dimension.
+    fn project(&self, x: &Tensor<B>, first: usize, count: usize) -> Result<Tensor<B>> {
+        let width = self.in_proj_weight.shape()[1];
+        let weight = self.in_proj_weight.narrow(0, first * width, count * width)?;
+        let bias = self
+            .in_proj_bias
+            .as_ref()
+            .map(|b| b.narrow(0, first * width, count * width));
+        x.linear(&weight, bias.transpose()?.as_ref(), Activation::None)
+    }
+
+    /// Attention of `query` `[N, L, width]` to `key` and `value` `[N, S, width]`, `[N, L, width]`. A mask or bias of the
+    /// options broadcasts to `[N, heads, L, S]`: one of keys, as of padding, is `[N, 1, 1, S]`.
+    ///
+    /// # Errors
+    /// Inputs of another rank or width, masks that do not broadcast, memory.
+    pub fn attend(
+        &self,
+        query: &Tensor<B>,
+        key: &Tensor<B>,
+        value: &Tensor<B>,
+        options: &AttentionOptions<'_, B>,
+    ) -> Result<Tensor<B>> {
+        trace::scope(self, query, || {
+            let packed = std::ptr::eq(query, key) && std::ptr::eq(key, value);
+            let plain = options.mask.is_none() && options.bias.is_none() && options.scale.is_none();
+            if packed && plain && !self.dropout.is_active() {
+                let y = self.project(query, 0, 3)?.self_attention(self.heads, options.causal)?;
+                return self.out_proj.forward(&y);
+            }
+            let parts = match packed {
+                true => self.project(query, 0, 3)?.chunk(3, -1)?,
+                false => vec![
+                    self.project(query, 0, 1)?,
+                    self.project(key, 1, 1)?,
+                    self.project(value, 2, 1)?,
+                ],
+            };
+            let head = |i: usize| parts[i].unflatten(-1, (self.heads, -1))?.transpose(1, 2);
+            let weights = head(0)?.attention_weights(&head(1)?, options)?;
+            let y = self.dropout.forward(&weights)?.matmul(&head(2)?)?;
+            self.out_proj.forward(&y.transpose(1, 2)?.flatten(2, -1)?)
+        })
+    }
+}
+
+impl<B: Backend> MultiheadAttentionBuilder<B> {
+    /// With or without biases of all projections; with by default.
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// The probability that a weight is zeroed in training; 0 by default.
+    pub fn dropout(mut self, p: f64) -> Self {
+        self.dropout = p;
+        self
+    }
+
+    /// Makes the layer, with PyTorch's initial values: Xavier-uniform projections of the inputs, and biases of 0.
+    ///
+    /// # Errors
+    /// A width that is no multiple of the heads, no heads, a probability outside `0..=1`, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<MultiheadAttention<B>> {
+        let MultiheadAttentionBuilder { width, heads, bias, .. } = self;
+        if width == 0 || heads == 0 || !width.is_multiple_of(heads) {
+            let expected = format!("a divisor of the width {width}");
+            return Err(Error::invalid("multihead_attention", "heads", heads, expected));
+        }
+        let mut out_proj = Linear::builder(width, width).bias(false).build(init)?;
+        let zeros = |size| bias.then(|| init.constant(&[size], 0.0)).transpose();
+        out_proj.bias = zeros(width)?;
+        let in_proj_bias = zeros(3 * width)?;
+        Ok(MultiheadAttention {
+            in_proj_weight: Param::new(init.tensor(&[3 * width, width], &Initializer::xavier_uniform(1.0))?),
+            in_proj_bias,
+            out_proj,
+            dropout: Dropout::new(init, self.dropout)?,
+            heads,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for MultiheadAttention<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.attend(x, x, x, &AttentionOptions::default())
+    }
+}

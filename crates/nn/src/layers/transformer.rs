@@ -1,0 +1,193 @@
+//! The block of a transformer.
+
+use super::{Dropout, LayerNorm, Linear, MultiheadAttention};
+use crate::{Activation, AttentionOptions, Backend, Init, Layer, Module, Result, Tensor, trace};
+use std::marker::PhantomData;
+
+/// Self-attention and a perceptron of two layers, each added to its input and normalised
+/// (`torch.nn.TransformerEncoderLayer` with `batch_first=True`): `[N, T, width]` to `[N, T, width]`. With a causal mask it is the
+/// block of a GPT.
+///
+/// ```
+/// use kiln_nn::{Activation, DType, Init, Layer, Module, Rng, Tensor, layers::TransformerEncoderLayer};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let init = &mut Init::new(&cpu, 0);
+/// let mut block = TransformerEncoderLayer::builder(16, 4).feedforward(64).activation(Activation::Gelu).build(init)?;
+/// block.eval();
+/// let x = Tensor::randn(&cpu, &[2, 5, 16], DType::F32, &mut Rng::new(0))?;
+/// assert_eq!(block.forward(&x)?.shape(), x.shape());
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+#[derive(Debug, Module)]
+pub struct TransformerEncoderLayer<B: Backend> {
+    /// The attention.
+    pub self_attn: MultiheadAttention<B>,
+    /// The first layer of the perceptron, with its activation.
+    pub linear1: Linear<B>,
+    dropout: Dropout<B>,
+    /// The second layer of the perceptron.
+    pub linear2: Linear<B>,
+    /// The norm of the attention.
+    pub norm1: LayerNorm<B>,
+    /// The norm of the perceptron.
+    pub norm2: LayerNorm<B>,
+    dropout1: Dropout<B>,
+    dropout2: Dropout<B>,
+    norm_first: bool,
+}
+
+/// The options of a [`TransformerEncoderLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct TransformerEncoderLayerBuilder<B> {
+    width: usize,
+    heads: usize,
+    feedforward: usize,
+    dropout: f64,
+    activation: Activation,
+    eps: f64,
+    norm_first: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend> TransformerEncoderLayer<B> {
+    /// A block with PyTorch's defaults: 2048 hidden elements, a dropout of 0.1, a ReLU, norms after the sums.
+    ///
+    /// # Errors
+    /// As [`TransformerEncoderLayerBuilder::build`].
+    pub fn new(init: &mut Init<B>, width: usize, heads: usize) -> Result<Self> {
+        Self::builder(width, heads).build(init)
+    }
+
+    /// A block with options.
+    pub fn builder(width: usize, heads: usize) -> TransformerEncoderLayerBuilder<B> {
+        TransformerEncoderLayerBuilder {
+            width,
+            heads,
+            feedforward: 2048,
+            dropout: 0.1,
+            activation: Activation::Relu,
+            eps: 1e-5,
+            norm_first: false,
+            backend: PhantomData,
+        }
+    }
+
+    /// The block with the masks of `options`, which broadcast to `[N, heads, T, T]`.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::attend`].
+    pub fn forward_masked(&self, x: &Tensor<B>, options: &AttentionOptions<'_, B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let attend = |x: &Tensor<B>| self.dropout1.forward(&self.self_attn.attend(x, x, x, options)?);
+            let feed = |x: &Tensor<B>| {
+                let hidden = self.dropout.forward(&self.linear1.forward(x)?)?;
+                self.dropout2.forward(&self.linear2.forward(&hidden)?)
+            };
+            if self.norm_first {
+                let x = x.add(&attend(&self.norm1.forward(x)?)?)?;
+                return x.add(&feed(&self.norm2.forward(&x)?)?);
+            }
+            let x = self.norm1.forward(&x.add(&attend(x)?)?)?;
+            self.norm2.forward(&x.add(&feed(&x)?)?)
+        })
+    }
+}
+
+impl<B: Backend> TransformerEncoderLayerBuilder<B> {
+    /// The number of hidden elements of the perceptron (`dim_feedforward`); 2048 by default.
+    pub fn feedforward(mut self, hidden: usize) -> Self {
+        self.feedforward = hidden;
+        self
+    }
+
+    /// The probability of all dropouts, those of attention weights too; 0.1 by default.
+    pub fn dropout(mut self, p: f64) -> Self {
+        self.dropout = p;
+        self
+    }
+
+    /// The activation of the perceptron; ReLU by default.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    /// The `eps` of both norms (`layer_norm_eps`); 1e-5 by default.
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// Normalises the inputs of attention and perceptron in place of the sums; off by default.
+    pub fn norm_first(mut self, norm_first: bool) -> Self {
+        self.norm_first = norm_first;
+        self
+    }
+
+    /// Makes the block.
+    ///
+    /// # Errors
+    /// A width that is no multiple of the heads, a size of 0, a probability outside `0..=1`, memory.
+    pub fn build(self, init: &mut Init<B>) -> Result<TransformerEncoderLayer<B>> {
+        let (width, hidden, p) = (self.width, self.feedforward, self.dropout);
+        let attention = MultiheadAttention::builder(width, self.heads).dropout(p);
+        Ok(TransformerEncoderLayer {
+            self_attn: attention.build(init)?,
+            linear1: Linear::builder(width, hidden).activation(self.activation).build(init)?,
+            dropout: Dropout::new(init, p)?,
+            linear2: Linear::new(init, hidden, width)?,
+            norm1: LayerNorm::builder(&[width]).eps(self.eps).build(init)?,
+            norm2: LayerNorm::builder(&[width]).eps(self.eps).build(init)?,
+            dropout1: Dropout::new(init, p)?,
+            dropout2: Dropout::new(init, p)?,
+            norm_first: self.norm_first,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for TransformerEncoderLayer<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward_masked(x, &AttentionOptions::default())
+    }
+}
+
+/// Blocks one after another (`torch.nn.TransformerEncoder`): `[N, T, width]` to `[N, T, width]`.
+#[derive(Debug, Module)]
+pub struct TransformerEncoder<B: Backend> {
+    /// The blocks.
+    pub layers: Vec<TransformerEncoderLayer<B>>,
+    /// A norm of the result, which blocks with `norm_first` want.
+    pub norm: Option<LayerNorm<B>>,
+}
+
+impl<B: Backend> TransformerEncoder<B> {
+    /// `count` blocks with the options of `layer`, each with initial values of its own, and no norm after them.
+    ///
+    /// # Errors
+    /// As [`TransformerEncoderLayerBuilder::build`].
+    pub fn new(init: &mut Init<B>, layer: &TransformerEncoderLayerBuilder<B>, count: usize) -> Result<Self> {
+        let layers = (0..count).map(|_| layer.clone().build(init));
+        Ok(TransformerEncoder {
+            layers: layers.collect::<Result<_>>()?,
+            norm: None,
+        })
+    }
+
+    /// All blocks with the masks of `options`, which broadcast to `[N, heads, T, T]`.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::attend`].
+    pub fn forward_masked(&self, x: &Tensor<B>, options: &AttentionOptions<'_, B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let mut blocks = self.layers.iter();
+            self.norm
+                .forward(&blocks.try_fold(x.clone(), |x, block| block.forward_masked(&x, options))?)
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for TransformerEncoder<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.forward_masked(x, &AttentionOptions::default())
+    }
+}

@@ -1,0 +1,55 @@
+//! Tensors from arrays of the `ndarray` crate, and back.
+
+use crate::{Backend, Indices, Result, Tensor};
+use ::ndarray::{ArrayBase, ArrayD, ArrayViewD, Data, Dimension, IxDyn};
+use kiln_core::{Element, Error, host};
+use std::borrow::Cow;
+
+/// The elements in row-major order: in place if they lie so, else a copy.
+fn row_major<T: Element, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D>) -> Result<Cow<'_, [T]>> {
+    match array.as_slice() {
+        Some(slice) => Ok(Cow::Borrowed(slice)),
+        None => Ok(Cow::Owned(host::collect(array.iter().copied())?)),
+    }
+}
+
+macro_rules! conversions {
+    ($type:ident, $elements:literal) => {
+        impl<B: Backend> $type<B> {
+            #[doc = concat!("The values of an array of ", $elements, ", in its shape and dtype, whatever its memory layout.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($type), "::from_slice`]; more than 8 dimensions.")]
+            pub fn from_ndarray<T: Element, S: Data<Elem = T>, D: Dimension>(
+                backend: &B,
+                array: &ArrayBase<S, D>,
+            ) -> Result<Self> {
+                Self::from_slice(backend, &row_major(array)?, array.shape())
+            }
+
+            /// The elements, copied to an array. `T` must be the dtype.
+            ///
+            /// # Errors
+            /// [`Error::DTypeMismatch`] for another dtype.
+            pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+                let values = self.to_vec()?;
+                ArrayD::from_shape_vec(IxDyn(self.shape()), values).map_err(|e| refused(&e))
+            }
+
+            /// The elements as an array where they lie, without a copy. `T` must be the dtype.
+            ///
+            /// # Errors
+            /// [`Error::DTypeMismatch`] for another dtype; a device whose memory the host cannot read in place.
+            pub fn view<T: Element>(&self) -> Result<ArrayViewD<'_, T>> {
+                ArrayViewD::from_shape(IxDyn(self.shape()), self.as_slice()?).map_err(|e| refused(&e))
+            }
+        }
+    };
+}
+conversions!(Tensor, "floats");
+conversions!(Indices, "i32 or u8");
+
+/// An array has at most `isize::MAX` bytes, as a tensor in memory has.
+fn refused(e: &::ndarray::ShapeError) -> Error {
+    Error::invalid("ndarray", "shape", e, "one that an array can have")
+}
