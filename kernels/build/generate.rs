@@ -1,29 +1,64 @@
 //! Writes the Rust module that names every image and kernel.
 
 use crate::compile::Image;
-use crate::entries;
+use crate::entries::{self, Entry};
 use std::fmt::Write;
 
 /// One module per image, with a constant per kernel and a [`PerFloat`] where all three float dtypes exist.
 pub(crate) fn module(images: &[Image]) -> Result<String, String> {
-    let mut text = String::new();
+    let mut all = Vec::new();
     for image in images {
         let bytes = std::fs::read(&image.ptx).map_err(|e| format!("cannot read {}: {e}", image.ptx.display()))?;
         let entries = entries::read(&bytes).map_err(|e| format!("{}: {e}", image.ptx.display()))?;
-        write_image(&mut text, image, &entries).map_err(|e| e.to_string())?;
+        let bytes = format!("*include_bytes!({:?})", image.path);
+        all.push((image.name.clone(), bytes, entries));
     }
+    write_all(&all).map_err(|e| e.to_string())
+}
+
+/// The same for a list of kernels, without code: a line for each with its image, its name, the most threads of a block and the
+/// bytes of its parameters. A test of this crate compares the list with the images.
+pub(crate) fn documented(list: &str) -> Result<String, String> {
+    let mut all: Vec<(String, String, Vec<Entry>)> = Vec::new();
+    for line in list.lines() {
+        let broken = || format!("entries.txt: `{line}` is not a kernel");
+        let mut words = line.split_whitespace();
+        let (image, name) = (words.next().ok_or_else(broken)?, words.next().ok_or_else(broken)?);
+        let mut numbers = words.map(|w| w.parse::<u32>().map_err(|_| broken()));
+        let entry = Entry {
+            name: name.to_string(),
+            max_threads: Some(numbers.next().ok_or_else(broken)??),
+            params: numbers.collect::<Result<_, _>>()?,
+        };
+        match all.last_mut() {
+            Some((last, _, entries)) if last == image => entries.push(entry),
+            _ => all.push((image.to_string(), "[]".to_string(), vec![entry])),
+        }
+    }
+    write_all(&all).map_err(|e| e.to_string())
+}
+
+/// The modules of images, each with the expression of its bytes, and the list of all kernels.
+fn write_all(images: &[(String, String, Vec<Entry>)]) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    for (name, bytes, entries) in images {
+        write_image(&mut text, name, bytes, entries)?;
+    }
+    writeln!(text, "/// Every kernel, image by image.")?;
+    writeln!(text, "pub static ALL: &[&crate::Kernel] = &[")?;
+    for (name, _, entries) in images {
+        for e in entries {
+            writeln!(text, "    &{name}::{},", e.name.to_uppercase())?;
+        }
+    }
+    writeln!(text, "];")?;
     Ok(text)
 }
 
-fn write_image(text: &mut String, image: &Image, entries: &[entries::Entry]) -> std::fmt::Result {
-    let name = &image.name;
+fn write_image(text: &mut String, name: &str, bytes: &str, entries: &[Entry]) -> std::fmt::Result {
     writeln!(text, "/// Kernels of `{name}.cu`; the file describes them.")?;
     writeln!(text, "pub mod {name} {{\n    use crate::{{Aligned, Image, Kernel}};")?;
-    writeln!(
-        text,
-        "    static BYTES: &Aligned<[u8]> = &Aligned(*include_bytes!({:?}));",
-        image.path
-    )?;
+    writeln!(text, "    static BYTES: &Aligned<[u8]> = &Aligned({bytes});")?;
     writeln!(text, "    /// The compiled file.")?;
     writeln!(
         text,

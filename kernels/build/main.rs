@@ -27,6 +27,10 @@ fn build() -> Result<(), String> {
     for name in ["NVCC", "PATH", "VIRTUAL_ENV"].iter().chain(toolkit::HOMES) {
         println!("cargo::rerun-if-env-changed={name}");
     }
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    if std::env::var_os("DOCS_RS").is_some() {
+        return document(&root, &out);
+    }
     let environment = toolkit::own(&root).join("pyvenv.cfg");
     if environment.exists() {
         println!("cargo::rerun-if-changed={}", environment.display());
@@ -47,6 +51,15 @@ fn build() -> Result<(), String> {
             .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
     Ok(())
+}
+
+/// Writes the modules for docs.rs, where there is no nvcc: every kernel by `entries.txt`, in images without code.
+fn document(root: &Path, out: &Path) -> Result<(), String> {
+    let list = root.join("entries.txt");
+    println!("cargo::rerun-if-changed={}", list.display());
+    let list = std::fs::read_to_string(&list).map_err(|e| format!("cannot read {}: {e}", list.display()))?;
+    let path = out.join("generated.rs");
+    std::fs::write(&path, generate::documented(&list)?).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// The translation units of a folder; headers end in `.cuh`.

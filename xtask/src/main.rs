@@ -9,6 +9,7 @@ mod fuzz;
 mod licences;
 mod names;
 mod new_op;
+mod package;
 mod sanitize;
 mod test;
 mod tidy;
@@ -57,6 +58,8 @@ enum Task {
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
     Licences,
+    /// Pack every crate as it would be published, and build it from its package
+    Package,
     /// Write the guide's table of PyTorch's names anew, from the documentation of kiln-nn
     Names,
     /// Make the files of a new op family, one in every layer
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Sanitize(args) => sanitize::run(&args),
         Task::Licences => licences::run(),
+        Task::Package => package::run(),
         Task::Names => names::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),

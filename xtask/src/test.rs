@@ -6,6 +6,7 @@ mod times;
 pub(crate) use times::Times;
 
 use crate::fuzz;
+use crate::package;
 use crate::tidy;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, line};
@@ -25,7 +26,7 @@ either, the CUDA crates are left out and a line says so.
 At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
 and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
 --full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), every
-property on seven more seeds, and each fuzz target for a minute.
+property on seven more seeds, each fuzz target for a minute, and the crates' packages (`cargo xtask package`).
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
@@ -161,6 +162,7 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
             well &= run.more_seeds(&toolkit)?;
             let fuzz = || fuzz::run(&fuzz::Args::all(FUZZ_SECONDS));
             well &= run.times.step("fuzz targets", fuzz)?;
+            well &= run.times.step("packages", package::run)?;
         }
     } else {
         well &= run.cargo_test("", &args.cargo, args.seed, &[])?;

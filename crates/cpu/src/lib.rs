@@ -28,3 +28,8 @@ mod winograd;
 pub use memory::CpuBuffer;
 pub use runtime::{Cpu, CpuBuilder};
 pub use simd::machine::{Cache, Machine};
+
+/// Compiles and runs the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -88,3 +88,8 @@ pub use kiln_core::ops::{Activation, Padding, Window};
 pub use kiln_core::{Backend, DType, Error, Result, Shape};
 /// Implements [`Walkable`], and by it [`Module`], for a struct whose fields are modules.
 pub use kiln_derive::Module;
+
+/// Compiles and runs the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

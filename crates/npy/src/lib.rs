@@ -32,3 +32,8 @@ mod npz;
 pub use error::{NpyError, Result};
 pub use npy::{decode, encode, read, read_indices, read_tensor, write};
 pub use npz::{read_npz, write_npz};
+
+/// Compiles and runs the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
