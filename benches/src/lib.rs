@@ -107,4 +107,14 @@ pub mod guide {
     pub struct Tensors;
     #[doc = include_str!("../../docs/guide/gradients.md")]
     pub struct Gradients;
+    #[doc = include_str!("../../docs/guide/models.md")]
+    pub struct Models;
+    #[doc = include_str!("../../docs/guide/training.md")]
+    pub struct Training;
+    #[doc = include_str!("../../docs/guide/saving.md")]
+    pub struct Saving;
+    #[doc = include_str!("../../docs/guide/debugging.md")]
+    pub struct Debugging;
+    #[doc = include_str!("../../docs/guide/performance.md")]
+    pub struct Performance;
 }
