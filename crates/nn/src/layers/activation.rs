@@ -17,6 +17,15 @@ macro_rules! activations {
     (@layer [$layer:literal] $(#[$doc:meta])* $name:ident $method:ident()) => {
         $(#[$doc])*
         #[doc = concat!("\n`", $layer, "`, as [`Tensor::", stringify!($method), "`].")]
+        ///
+        /// ```
+        #[doc = concat!("# use kiln_nn::{Layer, Tensor, layers::", stringify!($name), "};")]
+        /// # let cpu = kiln_cpu::Cpu::new();
+        /// let x = Tensor::from_slice(&cpu, &[-1.5f32, 0.25, 3.0], &[3])?;
+        #[doc = concat!("let (y, same) = (", stringify!($name), ".forward(&x)?, x.", stringify!($method), "()?);")]
+        /// assert_eq!(y.to_vec::<f32>()?, same.to_vec::<f32>()?);
+        /// # Ok::<(), kiln_nn::Error>(())
+        /// ```
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
         activations!(@forward $name $method());
@@ -24,6 +33,18 @@ macro_rules! activations {
     (@layer [$layer:literal] $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),+)) => {
         $(#[$doc])*
         #[doc = concat!("\n`", $layer, "`, as [`Tensor::", stringify!($method), "`].")]
+        ///
+        /// ```
+        #[doc = concat!("# use kiln_nn::{Layer, Tensor, layers::", stringify!($name), "};")]
+        /// # let cpu = kiln_cpu::Cpu::new();
+        /// let x = Tensor::from_slice(&cpu, &[-1.5f32, 0.25, 3.0], &[3])?;
+        #[doc = concat!("let layer = ", stringify!($name), " {")]
+        $(#[doc = concat!("    ", stringify!($parameter), ": ", stringify!($default), ",")])+
+        /// };
+        #[doc = concat!("let (y, same) = (layer.forward(&x)?, x.", stringify!($method), "(", stringify!($($default),+), ")?);")]
+        /// assert_eq!(y.to_vec::<f32>()?, same.to_vec::<f32>()?);
+        /// # Ok::<(), kiln_nn::Error>(())
+        /// ```
         #[derive(Clone, Copy, Debug)]
         pub struct $name {
             $(
@@ -71,6 +92,15 @@ macro_rules! with_options {
 
 with_options! {
     /// min(max(x, `min`), `max`) (`torch.nn.Hardtanh`).
+    ///
+    /// ```
+    /// # use kiln_nn::{Layer, Tensor, layers::Hardtanh};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[-3.0f32, 0.5, 3.0], &[3])?;
+    /// assert_eq!(Hardtanh::default().forward(&x)?.to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// assert_eq!(Hardtanh { min: 0.0, max: 2.0 }.forward(&x)?.to_vec::<f32>()?, [0.0, 0.5, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     Hardtanh {
         /// The lower bound.
         min: f64 = -1.0,
@@ -78,11 +108,28 @@ with_options! {
         max: f64 = 1.0
     } => clamp;
     /// Softmax along an axis (`torch.nn.Softmax`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::Softmax};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 4], DType::F32)?;
+    /// assert_eq!(Softmax::default().forward(&x)?.to_vec::<f32>()?, [0.25; 8]);
+    /// assert_eq!(Softmax { axis: 0 }.forward(&x)?.to_vec::<f32>()?, [0.5; 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     Softmax {
         /// The axis; −1 is the last.
         axis: isize = -1
     } => softmax;
     /// The logarithm of softmax along an axis (`torch.nn.LogSoftmax`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::LogSoftmax};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let y = LogSoftmax::default().forward(&Tensor::zeros(&cpu, &[2, 4], DType::F32)?)?;
+    /// assert!(y.to_f64()?.iter().all(|y| (y - 0.25f64.ln()).abs() < 1e-6));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     LogSoftmax {
         /// The axis; −1 is the last.
         axis: isize = -1
@@ -91,6 +138,15 @@ with_options! {
     ///
     /// Images are channels-last, so an image flattens to (H, W, C) order where PyTorch has (C, H, W): the columns of a
     /// following Linear from PyTorch are reordered by [`columns_from_torch`](crate::weights::columns_from_torch).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::Flatten};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[16, 4, 4, 8], DType::F32)?;
+    /// assert_eq!(Flatten::default().forward(&x)?.shape().dims(), [16, 128]);
+    /// assert_eq!(Flatten { start: 1, end: 2 }.forward(&x)?.shape().dims(), [16, 16, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     Flatten {
         /// The first dimension joined.
         start: isize = 1,
@@ -100,6 +156,14 @@ with_options! {
 }
 
 /// min(max(x, 0), 6) (`torch.nn.ReLU6`).
+///
+/// ```
+/// # use kiln_nn::{Layer, Tensor, layers::Relu6};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[-3.0f32, 3.0, 9.0], &[3])?;
+/// assert_eq!(Relu6.forward(&x)?.to_vec::<f32>()?, [0.0, 3.0, 6.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Relu6;
 
@@ -112,6 +176,14 @@ impl<B: Backend> Layer<B> for Relu6 {
 }
 
 /// Returns its input (`torch.nn.Identity`).
+///
+/// ```
+/// # use kiln_nn::{DType, Layer, Tensor, layers::Identity};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::ones(&cpu, &[3], DType::F32)?;
+/// assert_eq!(Identity.forward(&x)?.to_vec::<f32>()?, [1.0; 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 

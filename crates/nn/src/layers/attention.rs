@@ -33,6 +33,8 @@ pub struct MultiheadAttention<B: Backend> {
 }
 
 /// The options of a [`MultiheadAttention`].
+///
+/// See the example of [`MultiheadAttention::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct MultiheadAttentionBuilder<B> {
     width: usize,
@@ -45,6 +47,16 @@ pub struct MultiheadAttentionBuilder<B> {
 impl<B: Backend> MultiheadAttention<B> {
     /// `heads` heads over vectors of `width` elements, with biases and without dropout.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let attention = MultiheadAttention::new(init, 16, 4)?; // heads of 4 elements
+    /// let x = Tensor::zeros(&cpu, &[2, 5, 16], DType::F32)?;
+    /// assert_eq!(attention.forward(&x)?.shape().dims(), [2, 5, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`MultiheadAttentionBuilder::build`].
     pub fn new(init: &mut Init<B>, width: usize, heads: usize) -> Result<Self> {
@@ -52,6 +64,16 @@ impl<B: Backend> MultiheadAttention<B> {
     }
 
     /// Attention with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let attention = MultiheadAttention::builder(16, 4).bias(false).dropout(0.1).build(init)?;
+    /// assert_eq!(attention.in_proj_weight.shape().dims(), [48, 16]);
+    /// assert!(attention.in_proj_bias.is_none() && attention.out_proj.bias.is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(width: usize, heads: usize) -> MultiheadAttentionBuilder<B> {
         MultiheadAttentionBuilder {
             width,
@@ -75,6 +97,18 @@ impl<B: Backend> MultiheadAttention<B> {
 
     /// Attention of `query` `[N, L, width]` to `key` and `value` `[N, S, width]`, `[N, L, width]`. A mask or bias of the
     /// options broadcasts to `[N, heads, L, S]`: one of keys, as of padding, is `[N, 1, 1, S]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Init, Rng, Tensor, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let attention = MultiheadAttention::new(init, 16, 4)?;
+    /// let queries = Tensor::zeros(&cpu, &[2, 3, 16], DType::F32)?;
+    /// let memory = Tensor::randn(&cpu, &[2, 7, 16], DType::F32, &mut Rng::new(0))?;
+    /// let y = attention.attend(&queries, &memory, &memory, &AttentionOptions::default())?;
+    /// assert_eq!(y.shape().dims(), [2, 3, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Inputs of another rank or width, masks that do not broadcast, memory.
@@ -110,18 +144,34 @@ impl<B: Backend> MultiheadAttention<B> {
 
 impl<B: Backend> MultiheadAttentionBuilder<B> {
     /// With or without biases of all projections; with by default.
+    ///
+    /// See the example of [`MultiheadAttention::builder`].
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
         self
     }
 
     /// The probability that a weight is zeroed in training; 0 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Module, Rng, Tensor, layers::MultiheadAttention};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut attention = MultiheadAttention::builder(8, 2).dropout(0.5).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[1, 4, 8], DType::F32, &mut Rng::new(0))?;
+    /// assert_ne!(attention.forward(&x)?.to_f64()?, attention.forward(&x)?.to_f64()?);
+    /// attention.eval();
+    /// assert_eq!(attention.forward(&x)?.to_f64()?, attention.forward(&x)?.to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dropout(mut self, p: f64) -> Self {
         self.dropout = p;
         self
     }
 
     /// Makes the layer, with PyTorch's initial values: Xavier-uniform projections of the inputs, and biases of 0.
+    ///
+    /// See the example of [`MultiheadAttention::builder`].
     ///
     /// # Errors
     /// A width that is no multiple of the heads, no heads, a probability outside `0..=1`, memory.

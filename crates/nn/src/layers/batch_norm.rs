@@ -10,6 +10,17 @@ use std::marker::PhantomData;
 /// In training it normalises by the batch and moves the running statistics towards it
 /// (`running = (1 − momentum)·running + momentum·batch`, the variance unbiased); in evaluation it normalises by the
 /// running statistics. Those are kept in f32 (f64 for f64) whatever the dtype of the layer.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::BatchNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let mut norm = BatchNorm::new(&mut Init::new(&cpu, 0), 3)?;
+/// let x = Tensor::full(&cpu, &[4, 8, 8, 3], DType::F32, 5.0)?;
+/// assert_eq!(norm.forward(&x)?.max(&[], false)?.item()?, 0.0); // by the batch, whose mean is 5
+/// norm.eval();
+/// assert!(norm.forward(&x)?.max(&[], false)?.item()? > 4.0); // by the running mean, 0.5 after one batch
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct BatchNorm<B: Backend> {
     /// The scale `[C]`.
@@ -25,6 +36,8 @@ pub struct BatchNorm<B: Backend> {
 }
 
 /// The options of a [`BatchNorm`].
+///
+/// See the example of [`BatchNorm::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormBuilder<B> {
     channels: usize,
@@ -38,6 +51,8 @@ pub struct BatchNormBuilder<B> {
 impl<B: Backend> BatchNorm<B> {
     /// Momentum 0.1, eps 1e-5, with scale and shift and running statistics.
     ///
+    /// See the example of [`BatchNorm`].
+    ///
     /// # Errors
     /// No channels, memory.
     pub fn new(init: &mut Init<B>, channels: usize) -> Result<Self> {
@@ -45,6 +60,16 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let options = BatchNorm::builder(3).momentum(0.01).eps(1e-3).affine(false).track_running_stats(true);
+    /// let norm = options.build(init)?;
+    /// assert_eq!(norm.num_parameters(), 0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(channels: usize) -> BatchNormBuilder<B> {
         BatchNormBuilder {
             channels,
@@ -57,6 +82,19 @@ impl<B: Backend> BatchNorm<B> {
     }
 
     /// The running mean and variance `[C]`, if tracked.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = BatchNorm::new(init, 2)?;
+    /// norm.forward(&Tensor::full(&cpu, &[8, 2], DType::F32, 5.0)?)?;
+    /// if let Some((mean, var)) = norm.running() {
+    ///     assert_eq!(mean.to_vec::<f32>()?, [0.5, 0.5]); // 0.9·0 + 0.1·5
+    ///     assert_eq!(var.to_vec::<f32>()?, [0.9, 0.9]);
+    /// }
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn running(&self) -> Option<(Tensor<B>, Tensor<B>)> {
         Some((self.running_mean.as_ref()?.get(), self.running_var.as_ref()?.get()))
     }
@@ -64,30 +102,70 @@ impl<B: Backend> BatchNorm<B> {
 
 impl<B: Backend> BatchNormBuilder<B> {
     /// The weight of each batch in the running statistics, 0.1 by default: PyTorch's momentum, which is 1 minus Keras's.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = BatchNorm::builder(1).momentum(0.5).build(init)?;
+    /// norm.forward(&Tensor::full(&cpu, &[8, 1], DType::F32, 4.0)?)?;
+    /// assert_eq!(norm.running().map(|(mean, _)| mean.item()).transpose()?, Some(2.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
         self
     }
 
     /// The number that is added to the variance; 1e-5 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Layer, Tensor, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = BatchNorm::builder(1).eps(3.0).build(init)?;
+    /// let y = norm.forward(&Tensor::from_slice(&cpu, &[-1.0f32, 1.0], &[2, 1])?)?; // variance 1
+    /// assert_eq!(y.to_vec::<f32>()?, [-0.5, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
     }
 
     /// With or without scale and shift; with by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = BatchNorm::builder(3).affine(false).build(init)?;
+    /// assert!(norm.weight.is_none() && norm.bias.is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn affine(mut self, affine: bool) -> Self {
         self.affine = affine;
         self
     }
 
     /// With or without running statistics; with by default. Without, evaluation normalises by the batch as well.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = BatchNorm::builder(3).track_running_stats(false).build(init)?;
+    /// assert!(norm.running().is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn track_running_stats(mut self, track: bool) -> Self {
         self.track = track;
         self
     }
 
     /// Makes the layer.
+    ///
+    /// See the example of [`BatchNorm::builder`].
     ///
     /// # Errors
     /// No channels, a momentum outside `0..=1`, an eps that is negative or not finite, memory.

@@ -10,6 +10,16 @@ use std::marker::PhantomData;
 ///
 /// Input `[N, spatial…, C]`, output `[N, spatial'…, O]`; `weight` is `[O, kernel…, C/groups]` (PyTorch's is
 /// `[O, C/groups, kernel…]`), `bias` is `[O]`.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let conv = Conv2d::new(&mut Init::new(&cpu, 0), 3, 8, 5)?;
+/// let x = Tensor::zeros(&cpu, &[1, 32, 32, 3], DType::F32)?;
+/// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 28, 28, 8]);
+/// assert_eq!(conv.weight.shape().dims(), [8, 5, 5, 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 #[module(kind = KINDS[R])]
 pub struct Conv<B: Backend, const R: usize> {
@@ -32,13 +42,37 @@ const POOLED: [&str; 4] = [
 const OPS: [&str; 4] = ["conv", "conv1d", "conv2d", "conv3d"];
 
 /// Convolution over sequences `[N, L, C]`.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv1d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let conv = Conv1d::builder(4, 8, 3).same().build(init)?;
+/// let x = Tensor::zeros(&cpu, &[1, 100, 4], DType::F32)?;
+/// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 100, 8]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Conv1d<B> = Conv<B, 1>;
 /// Convolution over images `[N, H, W, C]`.
+///
+/// See the example of [`Conv`].
 pub type Conv2d<B> = Conv<B, 2>;
 /// Convolution over volumes or videos `[N, D, H, W, C]`.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv3d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let conv = Conv3d::new(init, 1, 4, [1, 3, 3])?;
+/// let x = Tensor::zeros(&cpu, &[1, 10, 16, 16, 1], DType::F32)?;
+/// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 10, 14, 14, 4]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Conv3d<B> = Conv<B, 3>;
 
 /// The options of a [`Conv`].
+///
+/// See the example of [`Conv::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct ConvBuilder<B, const R: usize> {
     pub(super) inputs: usize,
@@ -54,6 +88,16 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel size is one
     /// number for all dimensions or one per dimension.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::new(init, 3, 8, [1, 7])?;
+    /// let x = Tensor::zeros(&cpu, &[1, 16, 16, 3], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 16, 10, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A channel count or kernel size of 0, memory.
     pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Result<Self> {
@@ -61,17 +105,50 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 
     /// A convolution with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Init, Layer, Tensor, layers::{Conv2d, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let options = Conv2d::builder(8, 16, [3, 5]).stride(2).padding([1, 2]).dilation(1).groups(4).bias(false);
+    /// let conv = options.activation(Activation::Relu).build(init)?;
+    /// let x = Tensor::zeros(&cpu, &[1, 32, 32, 8], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 16, 16, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> ConvBuilder<B, R> {
         ConvBuilder::new(inputs, outputs, kernel)
     }
 
     /// The window: kernel, stride, padding and dilation.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, [3, 5]).stride(2).build(init)?;
+    /// assert_eq!(conv.window().kernel[1..], [3, 5]);
+    /// assert_eq!(conv.window().stride[1..], [2, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn window(&self) -> &Window {
         &self.window
     }
 
     /// `pool.forward(&self.forward(x)?)` as one op, [`Tensor::conv_max_pool`]: the same values and gradients, with less
     /// memory. Errors and profiles name both fields, `conv1+pool1`; [`mod@crate::trace`] reports two layers.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::{Conv2d, MaxPool2d}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (conv, pool) = (Conv2d::builder(3, 8, 3).same().build(init)?, MaxPool2d::new(2));
+    /// let x = Tensor::rand(&cpu, &[1, 8, 8, 3], DType::F32, &mut Rng::new(0))?;
+    /// let y = conv.forward_pooled(&pool, &x)?;
+    /// assert_eq!(y.shape().dims(), [1, 4, 4, 8]);
+    /// assert_eq!(y.to_f64()?, pool.forward(&conv.forward(&x)?)?.to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As those of the two layers.
@@ -107,24 +184,64 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     }
 
     /// The step between windows; 1 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, 2).stride(2).build(init)?;
+    /// let x = Tensor::zeros(&cpu, &[1, 8, 8, 3], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 4, 4, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn stride(mut self, stride: impl Extents<R>) -> Self {
         self.window = self.window.stride(stride.extents());
         self
     }
 
     /// The number of zeros before and after the input along each dimension; 0 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, [3, 7]).padding([1, 3]).build(init)?;
+    /// let x = Tensor::zeros(&cpu, &[1, 8, 8, 3], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 8, 8, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn padding(mut self, padding: impl Extents<R>) -> Self {
         self.window = self.window.padding(padding.extents());
         self
     }
 
     /// Pads so that the output has `ceil(input / stride)` positions.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, 5).stride(2).same().build(init)?;
+    /// let x = Tensor::zeros(&cpu, &[1, 9, 9, 3], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 5, 5, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn same(mut self) -> Self {
         self.window.padding = Padding::Same;
         self
     }
 
     /// The distance between the elements of one window; 1 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, 3).dilation(2).build(init)?; // each window spans 5 pixels
+    /// let x = Tensor::zeros(&cpu, &[1, 8, 8, 3], DType::F32)?;
+    /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 4, 4, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dilation(mut self, dilation: impl Extents<R>) -> Self {
         self.window = self.window.dilation(dilation.extents());
         self
@@ -132,18 +249,46 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
 
     /// Splits the channels into groups that are convolved separately; 1 by default. As many groups as input channels make the
     /// convolution depthwise.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let depthwise = Conv2d::builder(32, 32, 3).groups(32).build(init)?;
+    /// assert_eq!(depthwise.weight.shape().dims(), [32, 3, 3, 1]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
     /// With or without a bias; with by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, 3).bias(false).build(init)?; // a batch norm would follow, which has a shift
+    /// assert!(conv.bias.is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
         self
     }
 
     /// Applies an activation to the result, in the same kernel.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Init, Layer, Rng, Tensor, layers::{Conv2d, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::builder(3, 8, 3).activation(Activation::Relu).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[1, 8, 8, 3], DType::F32, &mut Rng::new(0))?;
+    /// assert!(conv.forward(&x)?.to_f64()?.iter().all(|&y| y >= 0.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
@@ -179,6 +324,8 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     }
 
     /// Makes the layer.
+    ///
+    /// See the example of [`Conv::builder`].
     ///
     /// # Errors
     /// A kernel, stride, dilation, channel or group count of 0, groups that do not divide the channels, memory.

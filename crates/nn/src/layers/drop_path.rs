@@ -35,6 +35,8 @@ macro_rules! channels {
         impl<B: Backend> $name<B> {
             /// Dropout with probability `p`. Takes a random stream of `init`.
             ///
+            #[doc = concat!("See the example of [`", stringify!($name), "`].")]
+            ///
             /// # Errors
             /// A probability outside `0..=1`, memory.
             pub fn new(init: &mut Init<B>, p: f64) -> Result<Self> {
@@ -79,6 +81,8 @@ pub struct DropPath<B: Backend> {
 
 impl<B: Backend> DropPath<B> {
     /// Samples are dropped with probability `p`. Takes a random stream of `init`.
+    ///
+    /// See the example of [`DropPath`].
     ///
     /// # Errors
     /// A probability outside `0..=1`, memory.

@@ -9,6 +9,17 @@ use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor}
 /// The random numbers are a pure function of the seed, the layer's stream, the number of draws before, and the element.
 /// That number is a counter on the device which is saved with the model (`step`), so a resumed run draws the same
 /// numbers as one that was not interrupted.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::Dropout};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let mut dropout = Dropout::new(&mut Init::new(&cpu, 0), 0.5)?;
+/// let x = Tensor::ones(&cpu, &[8], DType::F32)?;
+/// assert!(dropout.forward(&x)?.to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
+/// dropout.eval();
+/// assert_eq!(dropout.forward(&x)?.to_vec::<f32>()?, [1.0; 8]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct Dropout<B: Backend> {
     p: f64,
@@ -19,6 +30,8 @@ pub struct Dropout<B: Backend> {
 
 impl<B: Backend> Dropout<B> {
     /// Dropout with probability `p`. Takes a random stream of `init`.
+    ///
+    /// See the example of [`Dropout`].
     ///
     /// # Errors
     /// A probability outside `0..=1`, memory.

@@ -4,6 +4,15 @@ use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace}
 use kiln_core::host;
 
 /// A vector for each of `count` tokens (`torch.nn.Embedding`): i32 ids `[…]` to `[…, dim]`. `weight` is `[count, dim]`.
+///
+/// ```
+/// use kiln_nn::{Indices, Init, Layer, layers::Embedding};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let embedding = Embedding::new(&mut Init::new(&cpu, 0), 1000, 64)?;
+/// let ids = Indices::from_slice(&cpu, &[3i32, 14, 15, 9, 2, 6], &[2, 3])?;
+/// assert_eq!(embedding.forward(&ids)?.shape().dims(), [2, 3, 64]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct Embedding<B: Backend> {
     /// The table `[count, dim]`.
@@ -13,6 +22,15 @@ pub struct Embedding<B: Backend> {
 
 impl<B: Backend> Embedding<B> {
     /// A table of `count` vectors of `dim` elements.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::Embedding};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let embedding = Embedding::new(init, 1000, 64)?;
+    /// assert_eq!(embedding.weight.shape().dims(), [1000, 64]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A `count` or `dim` of 0, memory.
@@ -29,6 +47,16 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// Sets the vector of one token to zero; it receives no gradient and stays zero (`padding_idx` in PyTorch).
+    ///
+    /// ```
+    /// # use kiln_nn::{Indices, Init, Layer, layers::Embedding};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let embedding = Embedding::new(init, 10, 2)?.padding_id(0)?;
+    /// let ids = Indices::from_slice(&cpu, &[0i32], &[1])?;
+    /// assert_eq!(embedding.forward(&ids)?.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An id outside of the table, memory.
@@ -51,6 +79,8 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// The vectors of the i32 `ids` `[…]`: `[…, dim]`.
+    ///
+    /// See the example of [`Embedding`].
     ///
     /// # Errors
     /// Ids that are not i32 or outside of the table.

@@ -35,6 +35,14 @@ type Function<B> = dyn Fn(&Tensor<B>) -> Result<Tensor<B>> + Send + Sync;
 
 impl<B: Backend> Lambda<B> {
     /// The layer that returns `f` of its input.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::Lambda};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let double = Lambda::new(|x| x.mul_scalar(2.0));
+    /// assert_eq!(double.forward(&Tensor::ones(&cpu, &[2], DType::F32)?)?.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn new(f: impl Fn(&Tensor<B>) -> Result<Tensor<B>> + Send + Sync + 'static) -> Self {
         Lambda { f: Arc::new(f) }
     }

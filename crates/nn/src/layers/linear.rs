@@ -8,6 +8,16 @@ use std::marker::PhantomData;
 /// `y = f(x·Wᵀ + b)` over the last dimension (`torch.nn.Linear`, fused with an activation if one is set).
 ///
 /// Input `[…, in]`, output `[…, out]`; `weight` is `[out, in]`, `bias` is `[out]`.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Tensor, layers::Linear};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let layer = Linear::new(&mut Init::new(&cpu, 0), 64, 10)?;
+/// let x = Tensor::zeros(&cpu, &[32, 64], DType::F32)?;
+/// assert_eq!(layer.forward(&x)?.shape().dims(), [32, 10]);
+/// assert_eq!(layer.weight.shape().dims(), [10, 64]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct Linear<B: Backend> {
     /// The matrix `[out, in]`.
@@ -18,6 +28,8 @@ pub struct Linear<B: Backend> {
 }
 
 /// The options of a [`Linear`].
+///
+/// See the example of [`Linear::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinearBuilder<B> {
     inputs: usize,
@@ -30,6 +42,16 @@ pub struct LinearBuilder<B> {
 impl<B: Backend> Linear<B> {
     /// A layer from `inputs` to `outputs` features, with a bias.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::new(init, 64, 10)?;
+    /// let tokens = Tensor::zeros(&cpu, &[2, 7, 64], DType::F32)?;
+    /// assert_eq!(layer.forward(&tokens)?.shape().dims(), [2, 7, 10]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No inputs or no outputs, memory.
     pub fn new(init: &mut Init<B>, inputs: usize, outputs: usize) -> Result<Self> {
@@ -37,6 +59,16 @@ impl<B: Backend> Linear<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Init, Layer, Rng, Tensor, layers::{Linear, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::builder(64, 10).bias(false).activation(Activation::Relu).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[32, 64], DType::F32, &mut Rng::new(0))?;
+    /// assert!(layer.forward(&x)?.to_f64()?.iter().all(|&y| y >= 0.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(inputs: usize, outputs: usize) -> LinearBuilder<B> {
         LinearBuilder {
             inputs,
@@ -50,18 +82,39 @@ impl<B: Backend> Linear<B> {
 
 impl<B: Backend> LinearBuilder<B> {
     /// With or without a bias; with by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::builder(64, 10).bias(false).build(init)?;
+    /// assert_eq!(layer.num_parameters(), 640);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn bias(mut self, bias: bool) -> Self {
         self.bias = bias;
         self
     }
 
     /// Applies an activation to the result, in the same kernel.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Init, Layer, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::builder(64, 10).activation(Activation::Tanh).build(init)?;
+    /// let x = Tensor::full(&cpu, &[1, 64], DType::F32, 100.0)?;
+    /// assert!(layer.forward(&x)?.to_f64()?.iter().all(|y| y.abs() <= 1.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
     }
 
     /// Makes the layer.
+    ///
+    /// See the example of [`Linear::builder`].
     ///
     /// # Errors
     /// As [`Linear::new`].

@@ -43,8 +43,30 @@ use crate::{Backend, Module, Result, Shape, Tensor, trace};
 ///
 /// A layer defines [`call`](Layer::call) and is used through [`forward`](Layer::forward), which runs `call` as PyTorch's
 /// `__call__` runs `forward`.
+///
+/// ```
+/// use kiln_nn::{Backend, DType, Init, Layer, Module, Result, Tensor, layers::Linear};
+/// /// Adds the output of a layer to its input.
+/// #[derive(Module)]
+/// struct Residual<B: Backend> {
+///     inner: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Layer<B> for Residual<B> {
+///     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+///         x.add(&self.inner.forward(x)?)
+///     }
+/// }
+///
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let layer = Residual { inner: Linear::new(&mut Init::new(&cpu, 0), 8, 8)? };
+/// assert_eq!(layer.forward(&Tensor::zeros(&cpu, &[2, 8], DType::F32)?)?.shape().dims(), [2, 8]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub trait Layer<B: Backend>: Module<B> {
     /// The layer's function, from input to output. An implementation runs inner layers by their `forward`.
+    ///
+    /// See the example of [`Layer`].
     ///
     /// # Errors
     /// An input that the layer does not accept, memory.
@@ -52,6 +74,15 @@ pub trait Layer<B: Backend>: Module<B> {
 
     /// Floating-point operations of one forward pass, a multiply-add counted as two; 0 where they are negligible
     /// beside those of products. Layers made of layers leave it at 0: a summary adds up those of the inner layers.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Layer, Shape, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (layer, x, y) = (Linear::new(init, 64, 10)?, Shape::new(&[32, 64])?, Shape::new(&[32, 10])?);
+    /// assert_eq!(Layer::flops(&layer, &x, &y), 2 * 32 * 64 * 10);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn flops(&self, input: &Shape, output: &Shape) -> u64 {
         let _ = (input, output);
         0
@@ -60,6 +91,16 @@ pub trait Layer<B: Backend>: Module<B> {
     /// Runs the layer. An error of an inner layer names that layer's field (``in `conv1` (Conv2d): …``), and
     /// [`mod@trace`] and a profile in progress report every inner layer.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push_named("conv1", Conv2d::new(init, 3, 8, 3)?)?;
+    /// let e = net.forward(&Tensor::zeros(&cpu, &[1, 8, 8, 1], DType::F32)?).unwrap_err();
+    /// assert!(e.to_string().starts_with("in `conv1` (Conv2d)"));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Layer::call`].
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -67,6 +108,16 @@ pub trait Layer<B: Backend>: Module<B> {
     }
 
     /// The outputs of all samples of `x`, `batch_size` at a time, without recording: [`predict`](crate::predict()).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::new(init, 64, 10)?;
+    /// let samples = Tensor::zeros(&cpu, &[1000, 64], DType::F32)?;
+    /// assert_eq!(layer.predict(&samples, 128)?.shape().dims(), [1000, 10]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`predict`](crate::predict()).
@@ -86,8 +137,16 @@ impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
 
 /// One number for all dimensions, or one per dimension: the argument of builders for kernel sizes, strides and the like. Only
 /// one to three dimensions compile.
+///
+/// ```
+/// # use kiln_nn::layers::Extents;
+/// assert_eq!(Extents::<2>::extents(3), [3, 3]);
+/// assert_eq!(Extents::<2>::extents([3, 5]), [3, 5]);
+/// ```
 pub trait Extents<const R: usize> {
     /// One number per dimension.
+    ///
+    /// See the example of [`Extents`].
     fn extents(self) -> [usize; R];
 }
 

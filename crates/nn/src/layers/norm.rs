@@ -5,6 +5,16 @@ use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
 use std::marker::PhantomData;
 
 /// Layer norm over the last dimensions (Ba et al. 2016; `torch.nn.LayerNorm`): the output has the shape of the input.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::LayerNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let norm = LayerNorm::new(&mut Init::new(&cpu, 0), &[16])?;
+/// let x = Tensor::randn(&cpu, &[2, 5, 16], DType::F32, &mut Rng::new(0))?;
+/// let y = norm.forward(&x)?;
+/// assert!(y.mean(&[-1], false)?.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct LayerNorm<B: Backend> {
     /// The scale, of the normalised shape.
@@ -17,6 +27,15 @@ pub struct LayerNorm<B: Backend> {
 }
 
 /// RMS norm over the last dimensions: `x/√(mean(x²) + eps)·weight` (Zhang and Sennrich 2019; `torch.nn.RMSNorm`).
+///
+/// ```
+/// use kiln_nn::{Init, Layer, Tensor, layers::RmsNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let norm = RmsNorm::new(&mut Init::new(&cpu, 0), &[2])?;
+/// let y = norm.forward(&Tensor::from_slice(&cpu, &[1.0f32, 7.0], &[2])?)?.to_f64()?;
+/// assert!((y[0] - 0.2).abs() < 1e-5 && (y[1] - 1.4).abs() < 1e-5); // the root of the mean square was 5
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct RmsNorm<B: Backend> {
     /// The scale, of the normalised shape.
@@ -28,6 +47,16 @@ pub struct RmsNorm<B: Backend> {
 
 /// Group norm of `[N, …, C]` (Wu and He 2018; `torch.nn.GroupNorm`): each sample's channels in groups of neighbours, each
 /// group normalised over its channels and all positions.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::GroupNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let norm = GroupNorm::new(&mut Init::new(&cpu, 0), 4, 16)?;
+/// let x = Tensor::randn(&cpu, &[2, 8, 8, 16], DType::F32, &mut Rng::new(0))?;
+/// let means = norm.forward(&x)?.reshape((2, 64, 4, 4))?.mean(&[1, 3], false)?; // of each sample and group
+/// assert!(means.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct GroupNorm<B: Backend> {
     /// The scale `[C]`.
@@ -40,6 +69,16 @@ pub struct GroupNorm<B: Backend> {
 
 /// Instance norm of `[N, …, C]`: each channel of each sample over its positions (Ulyanov et al. 2016;
 /// `torch.nn.InstanceNorm1d`, `2d`, `3d`). As in PyTorch, without scale and shift by default.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::InstanceNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let norm = InstanceNorm::new(&mut Init::new(&cpu, 0), 3)?;
+/// let x = Tensor::randn(&cpu, &[2, 8, 8, 3], DType::F32, &mut Rng::new(0))?;
+/// let means = norm.forward(&x)?.mean(&[1, 2], false)?; // of each sample and channel
+/// assert!(means.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct InstanceNorm<B: Backend> {
     /// The scale `[C]`.
@@ -51,6 +90,8 @@ pub struct InstanceNorm<B: Backend> {
 }
 
 /// The options of the norms of this file.
+///
+/// See the example of [`LayerNorm::builder`].
 #[derive(Clone, Debug)]
 pub struct NormBuilder<B, Kind> {
     kind: Kind,
@@ -62,12 +103,31 @@ pub struct NormBuilder<B, Kind> {
 
 impl<B: Backend, Kind> NormBuilder<B, Kind> {
     /// The number that is added to the variance (or the mean square).
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Layer, Tensor, layers::RmsNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = RmsNorm::builder(&[2]).eps(3.0).build(init)?;
+    /// let y = norm.forward(&Tensor::from_slice(&cpu, &[-1.0f32, 1.0], &[2])?)?; // mean square 1
+    /// assert_eq!(y.to_vec::<f32>()?, [-0.5, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
     }
 
     /// With or without scale and shift: by default with, but for [`InstanceNorm`]. [`RmsNorm`] has no shift.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::InstanceNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = InstanceNorm::builder(16).affine(true).build(init)?;
+    /// assert!(norm.weight.is_some() && norm.bias.is_some());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn affine(mut self, affine: bool) -> Self {
         self.affine = affine;
         self
@@ -87,20 +147,38 @@ impl<B: Backend, Kind> NormBuilder<B, Kind> {
 }
 
 /// Builds a [`LayerNorm`].
+///
+/// See the example of [`LayerNorm::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct LayerKind;
 /// Builds an [`RmsNorm`].
+///
+/// See the example of [`RmsNorm::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct RmsKind;
 /// Builds a [`GroupNorm`] with this number of groups.
+///
+/// See the example of [`GroupNorm::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct GroupKind(usize);
 /// Builds an [`InstanceNorm`].
+///
+/// See the example of [`InstanceNorm::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceKind;
 
 impl<B: Backend> LayerNorm<B> {
     /// Normalises the last dimensions, which are `shape`; eps 1e-5, with scale and shift.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::LayerNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = LayerNorm::new(init, &[4, 8])?; // over the last two dimensions
+    /// let x = Tensor::randn(&cpu, &[2, 4, 8], DType::F32, &mut Rng::new(0))?;
+    /// assert!(norm.forward(&x)?.mean(&[1, 2], false)?.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An empty shape, memory.
@@ -109,6 +187,15 @@ impl<B: Backend> LayerNorm<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::LayerNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = LayerNorm::builder(&[16]).eps(1e-6).affine(false).build(init)?;
+    /// assert_eq!(norm.num_parameters(), 0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(shape: &[usize]) -> NormBuilder<B, LayerKind> {
         NormBuilder {
             kind: LayerKind,
@@ -122,6 +209,8 @@ impl<B: Backend> LayerNorm<B> {
 
 impl<B: Backend> NormBuilder<B, LayerKind> {
     /// Makes the layer.
+    ///
+    /// See the example of [`LayerNorm::builder`].
     ///
     /// # Errors
     /// An empty shape, an eps that is negative or not finite, memory.
@@ -141,6 +230,8 @@ impl<B: Backend> RmsNorm<B> {
     ///
     /// PyTorch's default eps is the machine epsilon of the dtype.
     ///
+    /// See the example of [`RmsNorm`].
+    ///
     /// # Errors
     /// An empty shape, memory.
     pub fn new(init: &mut Init<B>, shape: &[usize]) -> Result<Self> {
@@ -148,6 +239,16 @@ impl<B: Backend> RmsNorm<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::RmsNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = RmsNorm::builder(&[16]).eps(1e-5).affine(false).build(init)?;
+    /// let x = Tensor::ones(&cpu, &[2, 16], DType::F32)?;
+    /// assert!(norm.forward(&x)?.to_f64()?.iter().all(|y| (y - 1.0).abs() < 1e-4));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(shape: &[usize]) -> NormBuilder<B, RmsKind> {
         NormBuilder {
             kind: RmsKind,
@@ -161,6 +262,8 @@ impl<B: Backend> RmsNorm<B> {
 
 impl<B: Backend> NormBuilder<B, RmsKind> {
     /// Makes the layer.
+    ///
+    /// See the example of [`RmsNorm::builder`].
     ///
     /// # Errors
     /// An empty shape, an eps that is negative or not finite, memory.
@@ -177,6 +280,8 @@ impl<B: Backend> NormBuilder<B, RmsKind> {
 impl<B: Backend> GroupNorm<B> {
     /// Normalises `channels` channels in `groups` groups; eps 1e-5, with scale and shift.
     ///
+    /// See the example of [`GroupNorm`].
+    ///
     /// # Errors
     /// Groups that do not divide the channels, memory.
     pub fn new(init: &mut Init<B>, groups: usize, channels: usize) -> Result<Self> {
@@ -184,6 +289,16 @@ impl<B: Backend> GroupNorm<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::GroupNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = GroupNorm::builder(4, 16).eps(1e-6).affine(true).build(init)?;
+    /// let x = Tensor::zeros(&cpu, &[2, 8, 8, 16], DType::F32)?;
+    /// assert_eq!(norm.forward(&x)?.shape(), x.shape());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(groups: usize, channels: usize) -> NormBuilder<B, GroupKind> {
         NormBuilder {
             kind: GroupKind(groups),
@@ -197,6 +312,8 @@ impl<B: Backend> GroupNorm<B> {
 
 impl<B: Backend> NormBuilder<B, GroupKind> {
     /// Makes the layer.
+    ///
+    /// See the example of [`GroupNorm::builder`].
     ///
     /// # Errors
     /// Groups that do not divide the channels, an eps that is negative or not finite, memory.
@@ -219,6 +336,8 @@ impl<B: Backend> NormBuilder<B, GroupKind> {
 impl<B: Backend> InstanceNorm<B> {
     /// Normalises each of `channels` channels; eps 1e-5, without scale and shift.
     ///
+    /// See the example of [`InstanceNorm`].
+    ///
     /// # Errors
     /// No channels, memory.
     pub fn new(init: &mut Init<B>, channels: usize) -> Result<Self> {
@@ -226,6 +345,15 @@ impl<B: Backend> InstanceNorm<B> {
     }
 
     /// A layer with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::InstanceNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let norm = InstanceNorm::builder(3).eps(1e-6).affine(true).build(init)?;
+    /// assert_eq!(norm.weight.map(|weight| weight.size()), Some(3));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(channels: usize) -> NormBuilder<B, InstanceKind> {
         NormBuilder {
             kind: InstanceKind,
@@ -239,6 +367,8 @@ impl<B: Backend> InstanceNorm<B> {
 
 impl<B: Backend> NormBuilder<B, InstanceKind> {
     /// Makes the layer.
+    ///
+    /// See the example of [`InstanceNorm::builder`].
     ///
     /// # Errors
     /// No channels, an eps that is negative or not finite, memory.

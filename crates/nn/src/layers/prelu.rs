@@ -26,6 +26,15 @@ pub struct PRelu<B: Backend> {
 impl<B: Backend> PRelu<B> {
     /// A layer with `parameters` slopes, all 0.25 at first: 1, or as many as the last dimension has channels.
     ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::PRelu};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = PRelu::new(init, 64)?; // a slope for each of 64 channels
+    /// assert_eq!(layer.weight.to_vec::<f32>()?, [0.25; 64]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `parameters` of 0; [`Error::OutOfMemory`].
     pub fn new(init: &mut Init<B>, parameters: usize) -> Result<Self> {

@@ -5,6 +5,17 @@ use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Module, Sequential, Tensor, layers::{Linear, Relu}};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let init = &mut Init::new(&cpu, 0);
+/// let net = Sequential::new().push(Linear::new(init, 4, 8)?).push(Relu).push(Linear::new(init, 8, 2)?);
+/// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
+/// assert_eq!(net.forward(&Tensor::zeros(&cpu, &[16, 4], DType::F32)?)?.shape().dims(), [16, 2]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Sequential<B: Backend> {
     layers: Vec<(String, Box<dyn Layer<B>>)>,
 }
@@ -17,17 +28,43 @@ impl<B: Backend> Default for Sequential<B> {
 
 impl<B: Backend> Sequential<B> {
     /// A sequence without layers, which returns its input.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Sequential, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[3], DType::F32)?;
+    /// assert_eq!(Sequential::new().forward(&x)?.to_vec::<f32>()?, [1.0; 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn new() -> Self {
         Sequential::default()
     }
 
     /// Appends a layer under the next number.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::{Linear, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push(Linear::new(init, 4, 8)?).push(Relu);
+    /// assert!(net.forward(&Tensor::ones(&cpu, &[4], DType::F32)?)?.to_f64()?.iter().all(|&y| y >= 0.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn push(mut self, layer: impl Layer<B> + 'static) -> Self {
         self.layers.push((self.layers.len().to_string(), Box::new(layer)));
         self
     }
 
     /// Appends a layer under a name.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, Sequential, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push_named("head", Linear::new(init, 4, 2)?)?;
+    /// assert_eq!(net.named_parameters()[0].0, "head.weight");
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A name that another layer has, that is empty or a number, or that contains a dot.
@@ -42,16 +79,41 @@ impl<B: Backend> Sequential<B> {
     }
 
     /// The layers in order.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Sequential, layers::{Linear, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push(Linear::new(init, 4, 8)?).push(Relu);
+    /// let kinds: Vec<_> = net.iter().map(|(name, layer)| format!("{name}: {}", layer.kind())).collect();
+    /// assert_eq!(kinds, ["0: Linear", "1: Relu"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, &dyn Layer<B>)> {
         self.layers.iter().map(|(name, layer)| (name.as_str(), &**layer))
     }
 
     /// Number of layers.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Sequential, layers::{Linear, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push(Linear::new(init, 4, 8)?).push(Relu);
+    /// assert_eq!(net.len(), 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.layers.len()
     }
 
     /// True if there are no layers.
+    ///
+    /// ```
+    /// # use kiln_nn::Sequential;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// assert!(Sequential::<kiln_cpu::Cpu>::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }

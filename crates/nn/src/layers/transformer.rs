@@ -37,6 +37,8 @@ pub struct TransformerEncoderLayer<B: Backend> {
 }
 
 /// The options of a [`TransformerEncoderLayer`].
+///
+/// See the example of [`TransformerEncoderLayer::builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct TransformerEncoderLayerBuilder<B> {
     width: usize,
@@ -52,6 +54,15 @@ pub struct TransformerEncoderLayerBuilder<B> {
 impl<B: Backend> TransformerEncoderLayer<B> {
     /// A block with PyTorch's defaults: 2048 hidden elements, a dropout of 0.1, a ReLU, norms after the sums.
     ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let block = TransformerEncoderLayer::new(init, 16, 4)?;
+    /// assert_eq!(block.linear1.weight.shape().dims(), [2048, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`TransformerEncoderLayerBuilder::build`].
     pub fn new(init: &mut Init<B>, width: usize, heads: usize) -> Result<Self> {
@@ -59,6 +70,17 @@ impl<B: Backend> TransformerEncoderLayer<B> {
     }
 
     /// A block with options.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Init, Layer, Rng, Tensor, layers::TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let options = TransformerEncoderLayer::builder(16, 4).feedforward(64).dropout(0.0).activation(Activation::Gelu);
+    /// let block = options.eps(1e-6).norm_first(true).build(init)?; // the block of a GPT-2
+    /// let x = Tensor::randn(&cpu, &[2, 5, 16], DType::F32, &mut Rng::new(0))?;
+    /// assert_eq!(block.forward(&x)?.shape(), x.shape());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn builder(width: usize, heads: usize) -> TransformerEncoderLayerBuilder<B> {
         TransformerEncoderLayerBuilder {
             width,
@@ -73,6 +95,19 @@ impl<B: Backend> TransformerEncoderLayer<B> {
     }
 
     /// The block with the masks of `options`, which broadcast to `[N, heads, T, T]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Init, Layer, Rng, Tensor, layers::TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let block = TransformerEncoderLayer::builder(16, 4).feedforward(32).dropout(0.0).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[1, 5, 16], DType::F32, &mut Rng::new(0))?;
+    /// let causal = AttentionOptions { causal: true, ..AttentionOptions::default() };
+    /// let (all, first) = (block.forward_masked(&x, &causal)?, block.forward(&x.narrow(1, 0, 1)?)?);
+    /// let apart = all.narrow(1, 0, 1)?.sub(&first)?.abs()?; // the first position sees itself alone
+    /// assert!(apart.max(&[], false)?.item()? < 1e-5);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`MultiheadAttention::attend`].
@@ -95,36 +130,63 @@ impl<B: Backend> TransformerEncoderLayer<B> {
 
 impl<B: Backend> TransformerEncoderLayerBuilder<B> {
     /// The number of hidden elements of the perceptron (`dim_feedforward`); 2048 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let block = TransformerEncoderLayer::builder(16, 4).feedforward(64).build(init)?;
+    /// assert_eq!(block.linear2.weight.shape().dims(), [16, 64]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn feedforward(mut self, hidden: usize) -> Self {
         self.feedforward = hidden;
         self
     }
 
     /// The probability of all dropouts, those of attention weights too; 0.1 by default.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let block = TransformerEncoderLayer::builder(16, 4).dropout(0.0).build(init)?;
+    /// let x = Tensor::randn(&cpu, &[1, 5, 16], DType::F32, &mut Rng::new(0))?;
+    /// assert_eq!(block.forward(&x)?.to_f64()?, block.forward(&x)?.to_f64()?); // in training mode too
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dropout(mut self, p: f64) -> Self {
         self.dropout = p;
         self
     }
 
     /// The activation of the perceptron; ReLU by default.
+    ///
+    /// See the example of [`TransformerEncoderLayer::builder`].
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
     }
 
     /// The `eps` of both norms (`layer_norm_eps`); 1e-5 by default.
+    ///
+    /// See the example of [`TransformerEncoderLayer::builder`].
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
     }
 
     /// Normalises the inputs of attention and perceptron in place of the sums; off by default.
+    ///
+    /// See the example of [`TransformerEncoderLayer::builder`].
     pub fn norm_first(mut self, norm_first: bool) -> Self {
         self.norm_first = norm_first;
         self
     }
 
     /// Makes the block.
+    ///
+    /// See the example of [`TransformerEncoderLayer::builder`].
     ///
     /// # Errors
     /// A width that is no multiple of the heads, a size of 0, a probability outside `0..=1`, memory.
@@ -152,6 +214,18 @@ impl<B: Backend> Layer<B> for TransformerEncoderLayer<B> {
 }
 
 /// Blocks one after another (`torch.nn.TransformerEncoder`): `[N, T, width]` to `[N, T, width]`.
+///
+/// ```
+/// use kiln_nn::{DType, Init, Layer, Rng, Tensor, layers::{LayerNorm, TransformerEncoder, TransformerEncoderLayer}};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let init = &mut Init::new(&cpu, 0);
+/// let options = TransformerEncoderLayer::builder(16, 4).feedforward(64).norm_first(true);
+/// let mut encoder = TransformerEncoder::new(init, &options, 2)?;
+/// encoder.norm = Some(LayerNorm::new(init, &[16])?);
+/// let x = Tensor::randn(&cpu, &[2, 5, 16], DType::F32, &mut Rng::new(0))?;
+/// assert_eq!(encoder.forward(&x)?.shape(), x.shape());
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Debug, Module)]
 pub struct TransformerEncoder<B: Backend> {
     /// The blocks.
@@ -162,6 +236,15 @@ pub struct TransformerEncoder<B: Backend> {
 
 impl<B: Backend> TransformerEncoder<B> {
     /// `count` blocks with the options of `layer`, each with initial values of its own, and no norm after them.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, layers::{TransformerEncoder, TransformerEncoderLayer}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let encoder = TransformerEncoder::new(init, &TransformerEncoderLayer::builder(16, 4).feedforward(64), 3)?;
+    /// assert_eq!(encoder.layers.len(), 3);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`TransformerEncoderLayerBuilder::build`].
@@ -174,6 +257,19 @@ impl<B: Backend> TransformerEncoder<B> {
     }
 
     /// All blocks with the masks of `options`, which broadcast to `[N, heads, T, T]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Indices, Init, Rng, Tensor};
+    /// # use kiln_nn::layers::{TransformerEncoder, TransformerEncoderLayer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let encoder = TransformerEncoder::new(init, &TransformerEncoderLayer::builder(16, 4).feedforward(64), 2)?;
+    /// let x = Tensor::randn(&cpu, &[1, 3, 16], DType::F32, &mut Rng::new(0))?;
+    /// let tokens = Indices::from_slice(&cpu, &[1u8, 1, 0], &[1, 1, 1, 3])?; // the last one is padding
+    /// let y = encoder.forward_masked(&x, &AttentionOptions::masked(&tokens))?;
+    /// assert_eq!(y.shape().dims(), [1, 3, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`MultiheadAttention::attend`].

@@ -31,12 +31,30 @@ pub struct Upsample {
 
 impl Upsample {
     /// Images `factor` times as large along each axis.
+    ///
+    /// ```
+    /// # use kiln_nn::{Layer, Tensor, layers::Upsample, ops::Interpolation};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[1, 2, 1])?;
+    /// let y = Upsample::by(2.0, Interpolation::Nearest).forward(&x)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn by(factor: f64, mode: Interpolation) -> Self {
         let target = Target::Factor(factor);
         Upsample { target, mode }
     }
 
     /// Images of this size.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::Upsample, ops::Interpolation};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[1, 8, 8, 3], DType::F32)?;
+    /// let y = Upsample::to(&[5, 12], Interpolation::Nearest).forward(&x)?;
+    /// assert_eq!(y.shape().dims(), [1, 5, 12, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn to(size: &[usize], mode: Interpolation) -> Self {
         let target = Target::Size(size.to_vec());
         Upsample { target, mode }
