@@ -31,26 +31,47 @@ pub struct Rng {
 
 impl Rng {
     /// The generator of `seed`, before its first draw.
+    ///
+    /// See the example of [`Rng`].
     pub const fn new(seed: u64) -> Self {
         Rng::at(seed, 0)
     }
 
     /// The generator of `seed` after `position` draws, to continue a saved one.
+    ///
+    /// See the example of [`Rng`].
     pub const fn at(seed: u64, position: u64) -> Self {
         Rng { seed, position }
     }
 
     /// The seed.
+    ///
+    /// See the example of [`Rng::position`].
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
     /// The number of draws so far.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut rng = Rng::new(42);
+    /// Tensor::rand(&cpu, &[3], DType::F32, &mut rng)?;
+    /// assert_eq!((rng.seed(), rng.position()), (42, 1));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub const fn position(&self) -> u64 {
         self.position
     }
 
     /// Takes the key of the next draw, which gives the numbers of one tensor. After 2⁶⁰ draws the keys repeat.
+    ///
+    /// ```
+    /// # use kiln_nn::Rng;
+    /// let mut rng = Rng::new(42);
+    /// assert_ne!(rng.next_key(), rng.next_key());
+    /// ```
     pub fn next_key(&mut self) -> Key {
         let at = self.position;
         self.position = at.wrapping_add(1);
@@ -60,6 +81,17 @@ impl Rng {
 }
 
 /// The random numbers of one parameter or one random layer, handed out by [`Init::next_stream`](crate::Init::next_stream).
+///
+/// ```
+/// # use kiln_nn::{Counter, DType, Init, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let (stream, step) = (init.next_stream(), Counter::new(&cpu)?);
+/// let x = Tensor::ones(&cpu, &[8], DType::F32)?;
+/// let (first, second) = (x.dropout_at(0.5, stream, &step.tick()?)?, x.dropout_at(0.5, stream, &step.tick()?)?);
+/// assert_ne!(first.to_vec::<f32>()?, second.to_vec::<f32>()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     seed: u64,

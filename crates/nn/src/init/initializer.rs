@@ -10,6 +10,13 @@ use std::str::FromStr;
 
 /// The fan-in and fan-out of a weight (`torch.nn.init._calculate_fan_in_and_fan_out`): each is a number of channels times the
 /// number of elements of the kernel's window.
+///
+/// ```
+/// # use kiln_nn::{Shape, init::Fan};
+/// let fan = Fan::of(&Shape::new(&[8, 5, 5, 3])?); // the kernel of a convolution from 3 to 8 channels
+/// assert_eq!(fan, Fan { fan_in: 75, fan_out: 200 });
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fan {
     /// The number of inputs that one output depends on.
@@ -21,6 +28,8 @@ pub struct Fan {
 impl Fan {
     /// The fans of a weight `[out, …, in]`; both fans of a vector are its length. As in PyTorch and Keras, the shape alone
     /// decides, for grouped and transposed convolutions too.
+    ///
+    /// See the example of [`Fan`].
     pub fn of(shape: &Shape) -> Fan {
         let n = shape.size();
         match shape.dims() {
@@ -38,6 +47,13 @@ impl Fan {
 }
 
 /// The fan that the variance of a weight is divided by (`mode` of `torch.nn.init.kaiming_uniform_`).
+///
+/// ```
+/// # use kiln_nn::{Initializer, init::{Nonlinearity, Scaled}, layers::Linear};
+/// let (out, mean) = (Scaled::FanOut, Scaled::FanMean);
+/// assert_eq!(Initializer::kaiming_normal(mean, Nonlinearity::Linear), Initializer::xavier_normal(1.0));
+/// assert_ne!(Initializer::kaiming_normal(out, Nonlinearity::Linear), Initializer::xavier_normal(1.0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaled {
     /// The fan-in: activations keep their variance in the forward pass.
@@ -49,6 +65,13 @@ pub enum Scaled {
 }
 
 /// The family of a distribution whose variance is given.
+///
+/// ```
+/// # use kiln_nn::{Initializer, init::{Scaled, Spread}};
+/// let lecun_normal = Initializer::VarianceScaling { scale: 1.0, fan: Scaled::FanIn, spread: Spread::TruncatedNormal };
+/// assert_eq!("lecun_normal".parse::<Initializer>()?, lecun_normal);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Uniform around 0.
@@ -60,6 +83,12 @@ pub enum Spread {
 }
 
 /// The function that follows a layer; its gain keeps the variance constant through both (`torch.nn.init.calculate_gain`).
+///
+/// ```
+/// # use kiln_nn::{init::Nonlinearity, layers::Relu};
+/// assert_eq!(Nonlinearity::Relu.gain(), 2f64.sqrt());
+/// assert_eq!(Nonlinearity::LeakyRelu(1.0).gain(), 1.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
     /// No function: gain 1.
@@ -78,6 +107,8 @@ pub enum Nonlinearity {
 
 impl Nonlinearity {
     /// The factor for the standard deviation of the weight.
+    ///
+    /// See the example of [`Nonlinearity`].
     pub fn gain(self) -> f64 {
         match self {
             Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
@@ -96,6 +127,15 @@ impl Nonlinearity {
 /// `kaiming_uniform`, `kaiming_normal`, `xavier_uniform`, `xavier_normal` (PyTorch), `he_uniform`, `he_normal`,
 /// `glorot_uniform`, `glorot_normal`, `lecun_uniform`, `lecun_normal` (Keras, whose normals are truncated) and
 /// `torch` (PyTorch's default for Linear and Conv).
+///
+/// ```
+/// use kiln_nn::{Init, Initializer};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let init = &mut Init::new(&cpu, 0);
+/// let initializer: Initializer = "truncated_normal(0, 0.02)".parse()?;
+/// assert!(init.tensor(&[64, 64], &initializer)?.to_f64()?.iter().all(|v| v.abs() <= 0.04 + 1e-6));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initializer {
     /// Zeros.
@@ -145,6 +185,12 @@ pub enum Initializer {
 
 impl Initializer {
     /// PyTorch's default for Linear and Conv: `kaiming_uniform_(a=√5)`, that is U(−1/√fan_in, 1/√fan_in).
+    ///
+    /// ```
+    /// # use kiln_nn::Initializer;
+    /// assert_eq!("torch".parse::<Initializer>()?, Initializer::TORCH);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub const TORCH: Initializer = Initializer::VarianceScaling {
         scale: 1.0 / 3.0,
         fan: Scaled::FanIn,
@@ -160,21 +206,58 @@ impl Initializer {
     }
 
     /// `torch.nn.init.kaiming_uniform_`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Initializer, init::{Nonlinearity, Scaled}, layers::Relu};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let he_uniform = Initializer::kaiming_uniform(Scaled::FanIn, Nonlinearity::Relu);
+    /// let weight = init.tensor(&[10, 600], &he_uniform)?; // uniform on ±√(6/600)
+    /// assert!(weight.to_f64()?.iter().all(|v| v.abs() <= 0.1 + 1e-6));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn kaiming_uniform(fan: Scaled, nonlinearity: Nonlinearity) -> Self {
         Self::scaled(nonlinearity.gain(), fan, Spread::Uniform)
     }
 
     /// `torch.nn.init.kaiming_normal_`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Initializer, init::{Nonlinearity, Scaled}, layers::Relu};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let weight = init.tensor(&[500, 200], &Initializer::kaiming_normal(Scaled::FanIn, Nonlinearity::Relu))?;
+    /// assert!((weight.std(&[], 1, false)?.item()? - 0.1).abs() < 1e-3); // √(2/200)
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn kaiming_normal(fan: Scaled, nonlinearity: Nonlinearity) -> Self {
         Self::scaled(nonlinearity.gain(), fan, Spread::Normal)
     }
 
     /// `torch.nn.init.xavier_uniform_`; with gain 1 Keras's `glorot_uniform`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Initializer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let weight = init.tensor(&[300, 300], &Initializer::xavier_uniform(1.0))?; // uniform on ±√(6/600)
+    /// assert!(weight.to_f64()?.iter().all(|v| v.abs() <= 0.1 + 1e-6));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn xavier_uniform(gain: f64) -> Self {
         Self::scaled(gain, Scaled::FanMean, Spread::Uniform)
     }
 
     /// `torch.nn.init.xavier_normal_`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Initializer};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let weight = init.tensor(&[500, 300], &Initializer::xavier_normal(1.0))?;
+    /// assert!((weight.std(&[], 1, false)?.item()? - 0.05).abs() < 1e-3); // √(2/800)
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn xavier_normal(gain: f64) -> Self {
         Self::scaled(gain, Scaled::FanMean, Spread::Normal)
     }
