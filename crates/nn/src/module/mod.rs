@@ -22,8 +22,29 @@ use std::path::Path;
 ///
 /// Every [`Walkable`] type is a module; `#[derive(Module)]` makes a struct walkable. All methods are built on the walk
 /// and work on `dyn Module<B>` too.
+///
+/// ```
+/// use kiln_nn::{Init, Module, Sequential, layers::{BatchNorm, Linear}};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let init = &mut Init::new(&cpu, 0);
+/// let mut net = Sequential::new().push(Linear::new(init, 4, 8)?).push(BatchNorm::new(init, 8)?);
+/// let names: Vec<String> = net.state_dict().names().map(str::to_string).collect();
+/// assert_eq!(names[..4], ["0.bias", "0.weight", "1.bias", "1.num_batches_tracked"]);
+/// net.eval();
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub trait Module<B: Backend>: Walkable<B> {
     /// Every parameter, trainable or not, with its dotted name, in the order of the walk.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::new(init, 4, 2)?;
+    /// let shapes: Vec<_> = layer.named_parameters().iter().map(|(name, p)| format!("{name} {}", p.shape())).collect();
+    /// assert_eq!(shapes, ["weight [2, 4]", "bias [2]"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn named_parameters(&self) -> Vec<(String, &Param<B>)> {
         let mut found = Vec::new();
         self.walk(&mut Walk::new(&mut |name, entry| {
@@ -35,11 +56,32 @@ pub trait Module<B: Backend>: Walkable<B> {
     }
 
     /// Every parameter, trainable or not, in the order of the walk (`model.parameters()` of PyTorch).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::new(init, 4, 2)?;
+    /// let grads = layer.forward(&Tensor::ones(&cpu, &[1, 4], DType::F32)?)?.sum(&[], false)?.backward()?;
+    /// assert!(layer.parameters().into_iter().all(|p| grads.get(p).is_some()));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn parameters(&self) -> Vec<&Param<B>> {
         self.named_parameters().into_iter().map(|(_, p)| p).collect()
     }
 
     /// As [`Module::named_parameters`], mutable.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut layer = Linear::new(init, 4, 2)?;
+    /// for (_, p) in layer.named_parameters_mut() {
+    ///     p.assign(&p.detach().mul_scalar(0.5)?)?;
+    /// }
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn named_parameters_mut(&mut self) -> Vec<(String, &mut Param<B>)> {
         let mut found = Vec::new();
         self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
@@ -51,11 +93,29 @@ pub trait Module<B: Backend>: Walkable<B> {
     }
 
     /// Number of values in all parameters.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// assert_eq!(Linear::new(init, 4, 2)?.num_parameters(), 4 * 2 + 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn num_parameters(&self) -> usize {
         self.named_parameters().iter().map(|(_, p)| p.size()).sum()
     }
 
     /// Number of values in the parameters that train.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut layer = Linear::new(init, 4, 2)?;
+    /// layer.weight.set_trainable(false);
+    /// assert_eq!(layer.num_trainable(), 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn num_trainable(&self) -> usize {
         let all = self.named_parameters();
         all.iter()
@@ -65,26 +125,66 @@ pub trait Module<B: Backend>: Walkable<B> {
     }
 
     /// Switches layers that behave differently in training (dropout, batch norm) to training, their initial mode.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::Dropout};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut dropout = Dropout::new(init, 0.5)?;
+    /// let x = Tensor::ones(&cpu, &[8], DType::F32)?;
+    /// dropout.eval();
+    /// assert_eq!(dropout.forward(&x)?.to_vec::<f32>()?, [1.0; 8]);
+    /// dropout.train();
+    /// assert_ne!(dropout.forward(&x)?.to_vec::<f32>()?, [1.0; 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn train(&mut self) {
         set_mode(self, true);
     }
 
     /// Switches layers that behave differently in training to evaluation.
+    ///
+    /// See the example of [`Module::train`].
     fn eval(&mut self) {
         set_mode(self, false);
     }
 
     /// Stops every parameter from training: no gradient is computed for it and no optimizer changes it.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut layer = Linear::new(init, 4, 2)?;
+    /// layer.freeze();
+    /// assert_eq!(layer.num_trainable(), 0);
+    /// layer.unfreeze();
+    /// assert_eq!(layer.num_trainable(), 10);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn freeze(&mut self) {
         self.set_trainable(&|_| true, false);
     }
 
     /// Lets every parameter train.
+    ///
+    /// See the example of [`Module::freeze`].
     fn unfreeze(&mut self) {
         self.set_trainable(&|_| true, true);
     }
 
     /// Freezes or unfreezes the parameters whose dotted names `select` accepts; returns how many those were.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, Sequential, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut net = Sequential::new().push(Linear::new(init, 4, 8)?).push_named("head", Linear::new(init, 8, 2)?)?;
+    /// net.freeze();
+    /// assert_eq!(net.set_trainable(&|name| name.starts_with("head."), true), 2);
+    /// assert_eq!(net.num_trainable(), 18);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn set_trainable(&mut self, select: &dyn Fn(&str) -> bool, trainable: bool) -> usize {
         let mut count = 0;
         for (name, param) in self.named_parameters_mut() {
@@ -98,12 +198,32 @@ pub trait Module<B: Backend>: Walkable<B> {
 
     /// Parameters, buffers and counters by dotted name, sharing their memory until the model changes
     /// (`torch.nn.Module.state_dict`).
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (layer, mut other) = (Linear::new(init, 4, 2)?, Linear::new(init, 4, 2)?);
+    /// other.load_state_dict(&layer.state_dict(), LoadOptions::strict())?;
+    /// assert_eq!(other.weight.to_f64()?, layer.weight.to_f64()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn state_dict(&self) -> StateDict<B> {
         StateDict::of(self)
     }
 
     /// As [`Module::state_dict`], with convolution kernels in PyTorch's order of dimensions. The kernels are copies; the
     /// rest shares its memory with the model.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Conv2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let conv = Conv2d::new(init, 3, 8, 5)?;
+    /// let dict = conv.torch_state_dict()?;
+    /// assert_eq!(dict.float("weight").map(|w| w.shape().to_vec()), Some(vec![8, 3, 5, 5]));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -113,6 +233,17 @@ pub trait Module<B: Backend>: Walkable<B> {
 
     /// Copies values from a dictionary by name, converting dtypes (`torch.nn.Module.load_state_dict`). The report lists
     /// the entries that were loaded and those that were not.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (small, mut large) = (Linear::builder(4, 2).bias(false).build(init)?, Linear::new(init, 4, 2)?);
+    /// assert!(large.load_state_dict(&small.state_dict(), LoadOptions::strict()).is_err());
+    /// let report = large.load_state_dict(&small.state_dict(), LoadOptions::partial())?;
+    /// assert_eq!((report.loaded, report.missing), (vec!["weight".to_string()], vec!["bias".to_string()]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`WeightsError::Misfit`] when the names or shapes do not fit and the options are strict: nothing has changed
@@ -124,6 +255,19 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// Writes parameters, buffers and counters to a safetensors file, whole or not at all
     /// (see [`weights::write`]).
     ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// # let path = std::env::temp_dir().join(format!("kiln-nn-save-{}.safetensors", std::process::id()));
+    /// let (layer, mut other) = (Linear::new(init, 4, 2)?, Linear::new(init, 4, 2)?);
+    /// layer.save(&path)?;
+    /// other.load(&path, LoadOptions::strict())?;
+    /// assert_eq!(other.weight.to_f64()?, layer.weight.to_f64()?);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`WeightsError::File`] with the path.
     fn save(&self, path: &Path) -> Result<(), WeightsError> {
@@ -131,6 +275,8 @@ pub trait Module<B: Backend>: Walkable<B> {
     }
 
     /// Loads a safetensors file, tensor by tensor, into the model's memory.
+    ///
+    /// See the example of [`Module::save`].
     ///
     /// # Errors
     /// As [`WeightsFile::open`](weights::WeightsFile::open) and
@@ -140,6 +286,17 @@ pub trait Module<B: Backend>: Walkable<B> {
     }
 
     /// Converts every parameter to `dtype`. Buffers keep the precision of arithmetic: f64 with f64, else f32.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Module, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut norm = BatchNorm::new(init, 3)?;
+    /// norm.to_dtype(DType::BF16)?;
+    /// assert_eq!(norm.weight.as_ref().map(|weight| weight.dtype()), Some(DType::BF16));
+    /// assert_eq!(norm.running().map(|(mean, _)| mean.dtype()), Some(DType::F32));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A dtype that the backend does not compute in, memory.

@@ -6,6 +6,15 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The order of a parameter's dimensions compared with PyTorch's.
+///
+/// ```
+/// # use kiln_nn::{Init, layers::{Conv2d, Linear}, module::ParamLayout};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let (conv, layer) = (Conv2d::new(init, 3, 8, 5)?, Linear::new(init, 4, 2)?);
+/// assert_eq!((conv.weight.layout(), layer.weight.layout()), (ParamLayout::Kernel, ParamLayout::Same));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ParamLayout {
     /// As in PyTorch.
@@ -17,6 +26,8 @@ pub enum ParamLayout {
 
 /// The identity of a parameter, independent of its name. It stays the same when the parameter moves, takes other values
 /// or another dtype, or is frozen and unfrozen. It is not saved.
+///
+/// See the example of [`Param::identity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParamId(u64);
 
@@ -29,6 +40,15 @@ impl ParamId {
 
 /// A tensor that an optimizer may change: a leaf of every graph that it is part of (`torch.nn.Parameter`). It
 /// dereferences to its [`Tensor`].
+///
+/// ```
+/// use kiln_nn::{Param, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let scale = Param::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+/// let grads = scale.mul_scalar(3.0)?.sum(&[], false)?.backward()?;
+/// assert_eq!(grads.get(&scale).map(|g| g.to_vec::<f32>()).transpose()?, Some(vec![3.0, 3.0]));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Param<B: Backend> {
     id: ParamId,
     tensor: Tensor<B>,
@@ -38,6 +58,8 @@ pub struct Param<B: Backend> {
 
 impl<B: Backend> Param<B> {
     /// A trainable parameter that starts with the values of `tensor`.
+    ///
+    /// See the example of [`Param`].
     pub fn new(tensor: Tensor<B>) -> Self {
         Param {
             id: ParamId::next(),
@@ -48,6 +70,14 @@ impl<B: Backend> Param<B> {
     }
 
     /// A trainable convolution kernel ([`ParamLayout::Kernel`]) that starts with the values of `tensor`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Param, Tensor, module::ParamLayout};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let kernel = Param::kernel(Tensor::zeros(&cpu, &[8, 5, 5, 3], DType::F32)?);
+    /// assert_eq!(kernel.layout(), ParamLayout::Kernel);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn kernel(tensor: Tensor<B>) -> Self {
         Param {
             layout: ParamLayout::Kernel,
@@ -56,26 +86,57 @@ impl<B: Backend> Param<B> {
     }
 
     /// The identity of this parameter. ([`Tensor::id`] is the id of its node in the graph, which can change.)
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Module, Param, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut p = Param::new(Tensor::ones(&cpu, &[2], DType::F32)?);
+    /// let before = p.identity();
+    /// p.to_dtype(DType::F64)?;
+    /// assert_eq!(p.identity(), before);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn identity(&self) -> ParamId {
         self.id
     }
 
     /// The tensor; tracked while the parameter trains.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Param, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let p = Param::new(Tensor::ones(&cpu, &[2], DType::F32)?);
+    /// assert!(p.tensor().is_tracked());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn tensor(&self) -> &Tensor<B> {
         &self.tensor
     }
 
     /// The order of the dimensions compared with PyTorch's.
+    ///
+    /// See the example of [`Param::kernel`].
     pub fn layout(&self) -> ParamLayout {
         self.layout
     }
 
     /// True if gradients are computed for this parameter and optimizers change it.
+    ///
+    /// See the example of [`Param::set_trainable`].
     pub fn is_trainable(&self) -> bool {
         self.trainable
     }
 
     /// Freezes or unfreezes the parameter. Graphs recorded before keep what they recorded.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Module, Param, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut p = Param::new(Tensor::ones(&cpu, &[2], DType::F32)?);
+    /// p.set_trainable(false);
+    /// assert!(!p.is_trainable() && !p.tensor().is_tracked());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn set_trainable(&mut self, trainable: bool) {
         if trainable != self.trainable {
             self.trainable = trainable;
@@ -89,6 +150,15 @@ impl<B: Backend> Param<B> {
 
     /// Overwrites the values in place.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Param, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut p = Param::new(Tensor::zeros(&cpu, &[2], DType::F32)?);
+    /// p.assign(&Tensor::from_slice(&cpu, &[3.0f32, 4.0], &[2])?)?;
+    /// assert_eq!(p.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A tensor of another shape or dtype.
     pub fn assign(&mut self, values: &Tensor<B>) -> Result<()> {
@@ -96,6 +166,15 @@ impl<B: Backend> Param<B> {
     }
 
     /// Converts to another float dtype. The parameter becomes a new leaf.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Module, Param, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut p = Param::new(Tensor::ones(&cpu, &[2], DType::F32)?);
+    /// p.to_dtype(DType::BF16)?;
+    /// assert_eq!(p.dtype(), DType::BF16);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A dtype that the backend does not compute in.

@@ -6,6 +6,20 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
 /// A buffer of floats that `forward(&self)` may update in place, such as a running mean (`register_buffer` in PyTorch).
+///
+/// ```
+/// # use kiln_nn::{Backend, DType, Module, State, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// /// Counts the samples that pass by.
+/// #[derive(Module)]
+/// struct Seen<B: Backend> {
+///     samples: State<B>,
+/// }
+/// let seen = Seen { samples: State::new(Tensor::zeros(&cpu, &[], DType::F32)?) };
+/// seen.samples.add(&Tensor::full(&cpu, &[], DType::F32, 16.0)?)?;
+/// assert_eq!(seen.state_dict().float("samples").map(|t| t.item()).transpose()?, Some(16.0));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct State<B: Backend>(Mutex<Tensor<B>>);
 
 /// Locks a mutex even if it is poisoned: the lock is held only during calls that leave the value valid, so a panic cannot have
@@ -16,16 +30,35 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<B: Backend> State<B> {
     /// A buffer that starts with the values of `tensor`.
+    ///
+    /// ```
+    /// # use kiln_nn::{State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// assert_eq!(state.get().to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn new(tensor: Tensor<B>) -> Self {
         State(Mutex::new(tensor.detach()))
     }
 
     /// The present values. No copy is made: the memory is shared until the next update.
+    ///
+    /// See the example of [`State::new`].
     pub fn get(&self) -> Tensor<B> {
         locked(&self.0).clone()
     }
 
     /// Overwrites the values in place.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// state.assign(&Tensor::zeros(&cpu, &[2], DType::F32)?)?;
+    /// assert_eq!(state.get().to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A tensor of another shape or dtype.
@@ -34,6 +67,15 @@ impl<B: Backend> State<B> {
     }
 
     /// Adds `values` in place, unrecorded: a running sum.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// state.add(&Tensor::ones(&cpu, &[2], DType::F32)?)?;
+    /// assert_eq!(state.get().to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A tensor of another shape or dtype.
@@ -48,6 +90,15 @@ impl<B: Backend> State<B> {
     }
 
     /// Sets every element to `value`, in place.
+    ///
+    /// ```
+    /// # use kiln_nn::{State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// state.fill(7.0)?;
+    /// assert_eq!(state.get().to_vec::<f32>()?, [7.0, 7.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error of the device.
@@ -69,6 +120,15 @@ impl<B: Backend> State<B> {
 
     /// Moves the buffer's values `s` towards `values` in place: `s = (1 − rate)·s + rate·values`, unrecorded.
     ///
+    /// ```
+    /// # use kiln_nn::{State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// state.blend(&Tensor::from_slice(&cpu, &[3.0f32, 6.0], &[2])?, 0.5)?;
+    /// assert_eq!(state.get().to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A tensor of another shape or dtype.
     pub fn blend(&self, values: &Tensor<B>, rate: f64) -> Result<()> {
@@ -88,6 +148,15 @@ impl<B: Backend> State<B> {
 
     /// Converts to another float dtype.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Module, State, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut state = State::new(Tensor::from_slice(&cpu, &[1.0f32, 2.0], &[2])?);
+    /// state.to_dtype(DType::F64)?;
+    /// assert_eq!(state.get().dtype(), DType::F64);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A dtype that the backend does not compute in.
     pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
@@ -101,10 +170,22 @@ impl<B: Backend> State<B> {
 
 /// A one-element i32 counter on the device: the number of times that a random layer has drawn. It is saved with the model, so a
 /// resumed run draws the same numbers as one that was not interrupted.
+///
+/// ```
+/// use kiln_nn::Counter;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let counter = Counter::new(&kiln_cpu::Cpu::new())?;
+/// assert_eq!(counter.tick()?.to_vec::<i32>()?, [0]);
+/// assert_eq!(counter.tick()?.to_vec::<i32>()?, [1]);
+/// assert_eq!(counter.get().to_vec::<i32>()?, [2]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Counter<B: Backend>(Mutex<Indices<B>>);
 
 impl<B: Backend> Counter<B> {
     /// A counter at 0.
+    ///
+    /// See the example of [`Counter`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -114,6 +195,8 @@ impl<B: Backend> Counter<B> {
 
     /// Returns the present count, `[]` of i32, and adds one to the counter, all on the device. The result is the `step`
     /// argument of a random op.
+    ///
+    /// See the example of [`Counter`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -126,6 +209,8 @@ impl<B: Backend> Counter<B> {
     }
 
     /// The present count, `[]` of i32. The memory is shared until the next tick.
+    ///
+    /// See the example of [`Counter`].
     pub fn get(&self) -> Indices<B> {
         locked(&self.0).clone()
     }
@@ -136,6 +221,15 @@ impl<B: Backend> Counter<B> {
     }
 
     /// Sets the count.
+    ///
+    /// ```
+    /// # use kiln_nn::{Counter, Indices};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let counter = Counter::new(&cpu)?;
+    /// counter.assign(&Indices::from_slice(&cpu, &[41i32], &[])?)?;
+    /// assert_eq!(counter.tick()?.to_vec::<i32>()?, [41]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An integer tensor of another shape or dtype.
@@ -155,6 +249,30 @@ impl<B: Backend> Counter<B> {
 }
 
 /// The mode of a layer that behaves differently in training and in evaluation; training by default.
+///
+/// ```
+/// # use kiln_nn::{Backend, DType, Init, Layer, Mode, Module, Result, Tensor, layers::Linear};
+/// #[derive(Module)]
+/// struct Louder<B: Backend> {
+///     inner: Linear<B>,
+///     mode: Mode,
+/// }
+///
+/// impl<B: Backend> Layer<B> for Louder<B> {
+///     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+///         let y = self.inner.forward(x)?;
+///         if self.mode.is_training() { y.mul_scalar(2.0) } else { Ok(y) }
+///     }
+/// }
+///
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4], DType::F32)?;
+/// let mut layer = Louder { inner: Linear::new(&mut Init::new(&cpu, 0), 4, 1)?, mode: Mode::default() };
+/// let in_training = layer.forward(&x)?.item()?;
+/// layer.eval();
+/// assert_eq!(layer.forward(&x)?.item()?, in_training / 2.0);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     training: bool,
@@ -168,11 +286,20 @@ impl Default for Mode {
 
 impl Mode {
     /// True if the layer is training.
+    ///
+    /// See the example of [`Mode`].
     pub fn is_training(self) -> bool {
         self.training
     }
 
     /// Switches between training and evaluation.
+    ///
+    /// ```
+    /// # use kiln_nn::Mode;
+    /// let mut mode = Mode::default();
+    /// mode.set_training(false);
+    /// assert!(!mode.is_training());
+    /// ```
     pub fn set_training(&mut self, training: bool) {
         self.training = training;
     }

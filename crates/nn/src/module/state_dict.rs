@@ -5,6 +5,16 @@ use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
 /// An entry of a state dictionary.
+///
+/// ```
+/// # use kiln_nn::{Init, layers::BatchNorm, module::{StateDict, Value}};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let dict = StateDict::of(&BatchNorm::new(init, 3)?);
+/// let counted = dict.iter().filter(|(_, value)| matches!(value, Value::Int(_))).count();
+/// assert_eq!(counted, 1); // the number of batches
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Value<B: Backend> {
     /// A parameter or a buffer.
@@ -27,6 +37,14 @@ impl<B: Backend> From<&Indices<B>> for Value<B> {
 
 impl<B: Backend> Value<B> {
     /// The dimensions.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, module::Value};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let value = Value::from(&Tensor::zeros(&cpu, &[2, 3], DType::F32)?);
+    /// assert_eq!(value.shape().dims(), [2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn shape(&self) -> &Shape {
         match self {
             Value::Float(t) => t.shape(),
@@ -35,6 +53,14 @@ impl<B: Backend> Value<B> {
     }
 
     /// The backend that the values lie on.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, module::Value};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let value = Value::from(&Tensor::zeros(&cpu, &[2, 3], DType::F32)?);
+    /// assert_eq!(Tensor::ones(value.backend(), &[1], value.dtype())?.item()?, 1.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn backend(&self) -> &B {
         match self {
             Value::Float(t) => t.backend(),
@@ -43,6 +69,14 @@ impl<B: Backend> Value<B> {
     }
 
     /// The element type.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, module::Value};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let value = Value::from(&Tensor::zeros(&cpu, &[2, 3], DType::F32)?);
+    /// assert_eq!(value.dtype(), DType::F32);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dtype(&self) -> DType {
         match self {
             Value::Float(t) => t.dtype(),
@@ -56,6 +90,16 @@ impl<B: Backend> Value<B> {
 ///
 /// A model that changes while a snapshot is held moves to new memory, which invalidates a captured step. A snapshot that is
 /// kept during training, such as an average of weights, should be a [`copy`](StateDict::copy).
+///
+/// ```
+/// use kiln_nn::{Init, Sequential, layers::Linear, module::StateDict};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let net = Sequential::new().push(Linear::new(&mut Init::new(&cpu, 0), 4, 2)?);
+/// let dict = StateDict::of(&net);
+/// assert_eq!(dict.names().collect::<Vec<_>>(), ["0.bias", "0.weight"]);
+/// assert_eq!(dict.float("0.weight").map(|w| w.shape().to_vec()), Some(vec![2, 4]));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct StateDict<B: Backend> {
     entries: BTreeMap<String, Value<B>>,
@@ -71,11 +115,19 @@ impl<B: Backend> Default for StateDict<B> {
 
 impl<B: Backend> StateDict<B> {
     /// A dictionary without entries.
+    ///
+    /// ```
+    /// # use kiln_nn::module::StateDict;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// assert!(StateDict::<kiln_cpu::Cpu>::new().is_empty());
+    /// ```
     pub fn new() -> Self {
         StateDict::default()
     }
 
     /// The contents of `module`: parameters, buffers and counters.
+    ///
+    /// See the example of [`StateDict`].
     pub fn of(module: &(impl Walkable<B> + ?Sized)) -> Self {
         let mut dict = StateDict::new();
         module.walk(&mut Walk::new(&mut |name, entry| match entry {
@@ -88,6 +140,18 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// The same values in memory of their own.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, StorageSnapshot, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Linear::new(init, 4, 2)?;
+    /// let (kept, mut snapshot) = (layer.state_dict().copy()?, StorageSnapshot::new());
+    /// snapshot.module(&layer);
+    /// assert!(snapshot.fixed()); // `kept` does not share the layer's memory
+    /// assert_eq!(kept.len(), 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -103,16 +167,44 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// Adds an entry, or replaces the one with this name.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, module::{StateDict, Value}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut dict = StateDict::new();
+    /// dict.insert("scale", Value::from(&Tensor::ones(&cpu, &[2], DType::F32)?));
+    /// assert_eq!(dict.names().collect::<Vec<_>>(), ["scale"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn insert(&mut self, name: impl Into<String>, value: Value<B>) {
         self.entries.insert(name.into(), value);
     }
 
     /// The entry with this name.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let dict = Linear::new(init, 4, 2)?.state_dict();
+    /// assert_eq!(dict.get("bias").map(|value| value.dtype()), Some(DType::F32));
+    /// assert!(dict.get("scale").is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn get(&self, name: &str) -> Option<&Value<B>> {
         self.entries.get(name)
     }
 
     /// The entry with this name if it is a [`Value::Float`].
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let dict = Linear::new(init, 4, 2)?.state_dict();
+    /// assert_eq!(dict.float("weight").map(|w| w.size()), Some(8));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn float(&self, name: &str) -> Option<&Tensor<B>> {
         match self.get(name)? {
             Value::Float(t) => Some(t),
@@ -121,6 +213,15 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// The entry with this name if it is a [`Value::Int`].
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::BatchNorm};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let dict = BatchNorm::new(init, 3)?.state_dict();
+    /// assert_eq!(dict.int("num_batches_tracked").map(|n| n.to_vec::<i32>()).transpose()?, Some(vec![0]));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn int(&self, name: &str) -> Option<&Indices<B>> {
         match self.get(name)? {
             Value::Int(i) => Some(i),
@@ -129,31 +230,73 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// Removes and returns the entry with this name.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut dict = Linear::new(init, 4, 2)?.state_dict();
+    /// assert!(dict.remove("bias").is_some());
+    /// assert_eq!(dict.len(), 1);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn remove(&mut self, name: &str) -> Option<Value<B>> {
         self.entries.remove(name)
     }
 
     /// Every entry, sorted by name.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let dict = Linear::new(init, 4, 2)?.state_dict();
+    /// let shapes: Vec<_> = dict.iter().map(|(name, value)| format!("{name} {}", value.shape())).collect();
+    /// assert_eq!(shapes, ["bias [2]", "weight [2, 4]"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value<B>)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
     /// The names, sorted.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let dict = Linear::new(init, 4, 2)?.state_dict();
+    /// assert_eq!(dict.names().collect::<Vec<_>>(), ["bias", "weight"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
     /// Number of entries.
+    ///
+    /// See the example of [`StateDict::remove`].
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True if there are no entries.
+    ///
+    /// See the example of [`StateDict::new`].
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The entries whose names begin with `prefix.`, under their names without it: one part of a checkpoint.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, Sequential, layers::{Linear, Relu}};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let net = Sequential::new().push(Relu).push_named("head", Linear::new(init, 4, 2)?)?;
+    /// assert_eq!(net.state_dict().part("head").names().collect::<Vec<_>>(), ["bias", "weight"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn part(&self, prefix: &str) -> Self {
         let inside = |name: &str| Some(name.strip_prefix(prefix)?.strip_prefix('.')?.to_string());
         let entries = self
@@ -165,6 +308,16 @@ impl<B: Backend> StateDict<B> {
     }
 
     /// Adds every entry of `other`, with `prefix.` before its name.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear, module::StateDict};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let mut checkpoint = StateDict::new();
+    /// checkpoint.insert_part("model", Linear::new(init, 4, 2)?.state_dict());
+    /// assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["model.bias", "model.weight"]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn insert_part(&mut self, prefix: &str, other: StateDict<B>) {
         for (name, value) in other.entries {
             self.insert(format!("{prefix}.{name}"), value);

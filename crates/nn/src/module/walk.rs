@@ -7,6 +7,27 @@ use kiln_core::ModuleId;
 
 /// A type whose parameters and buffers can be visited. `#[derive(Module)]` implements it for structs whose fields are
 /// modules, and every type that has it is a [`Module`](super::Module).
+///
+/// ```
+/// # use kiln_nn::{Backend, DType, Module, Param, Tensor, Walk, WalkMut, Walkable};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// /// Two parameters, walked by hand as a derived walk would.
+/// struct Pair<B: Backend>(Param<B>, Param<B>);
+///
+/// impl<B: Backend> Walkable<B> for Pair<B> {
+///     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+///         walk.field("left", &self.0);
+///         walk.field("right", &self.1);
+///     }
+///     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+///         walk.field("left", &mut self.0);
+///         walk.field("right", &mut self.1);
+///     }
+/// }
+/// let zeros = || Tensor::zeros(&cpu, &[2], DType::F32).map(Param::new);
+/// assert_eq!(Pair(zeros()?, zeros()?).named_parameters()[1].0, "right");
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no module",
     label = "no module, and no plain data",
@@ -14,6 +35,14 @@ use kiln_core::ModuleId;
 )]
 pub trait Walkable<B: Backend>: Send + Sync {
     /// The name of the type, as error messages and summaries show it: `Conv2d`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Walkable, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// assert_eq!(Linear::new(init, 4, 2)?.kind(), "Linear");
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn kind(&self) -> &'static str {
         let full = std::any::type_name::<Self>();
         let path = full.split('<').next().unwrap_or(full);
@@ -22,18 +51,33 @@ pub trait Walkable<B: Backend>: Send + Sync {
 
     /// Identifies this module among those of a model as long as the model is not moved: errors and traces find field names
     /// by it. A module that only wraps another one, such as a `Box`, returns the inner module's id.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Walkable, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let layer = Box::new(Linear::new(init, 4, 2)?);
+    /// assert_eq!(layer.module_id(), (*layer).module_id());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     fn module_id(&self) -> ModuleId {
         ModuleId::of(self)
     }
 
     /// Visits every field in order.
+    ///
+    /// See the example of [`Walkable`].
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>);
 
     /// Visits every field in the same order, mutable.
+    ///
+    /// See the example of [`Walkable`].
     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
 }
 
 /// A parameter, buffer, counter or mode that a walk visits.
+///
+/// See the example of [`Walk`].
 #[derive(Debug)]
 pub enum Entry<'a, B: Backend> {
     /// A parameter.
@@ -47,6 +91,8 @@ pub enum Entry<'a, B: Backend> {
 }
 
 /// A parameter, buffer, counter or mode that a walk visits, mutable.
+///
+/// See the example of [`WalkMut`].
 #[derive(Debug)]
 pub enum EntryMut<'a, B: Backend> {
     /// A parameter.
@@ -76,6 +122,20 @@ enum Visit<'w, 'a, B: Backend> {
 }
 
 /// A walk over a module's parameters and buffers.
+///
+/// ```
+/// # use kiln_nn::{Entry, Init, State, Walk, Walkable, layers::BatchNorm};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let (norm, mut states) = (BatchNorm::new(init, 3)?, Vec::new());
+/// norm.walk(&mut Walk::new(&mut |name, entry| {
+///     if let Entry::State(_) = entry {
+///         states.push(name.to_string());
+///     }
+/// }));
+/// assert_eq!(states, ["running_mean", "running_var"]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Walk<'w, 'a, B: Backend> {
     path: String,
     visit: Visit<'w, 'a, B>,
@@ -83,6 +143,8 @@ pub struct Walk<'w, 'a, B: Backend> {
 
 impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
     /// A walk from the root of a model that calls `visit` with dotted names.
+    ///
+    /// See the example of [`Walk`].
     pub fn new(visit: &'w mut dyn FnMut(&str, Entry<'a, B>)) -> Self {
         Walk {
             path: String::new(),
@@ -100,6 +162,8 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
     }
 
     /// Visits a field under its name.
+    ///
+    /// See the example of [`Walkable`].
     pub fn field(&mut self, name: &str, module: &'a dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         if let Visit::Modules(visit) = &mut self.visit {
@@ -124,6 +188,19 @@ impl<B: Backend> std::fmt::Debug for Walk<'_, '_, B> {
 }
 
 /// A walk over a module's parameters and buffers, for changing them.
+///
+/// ```
+/// # use kiln_nn::{EntryMut, Init, Mode, WalkMut, Walkable, layers::Dropout};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let mut dropout = Dropout::new(init, 0.5)?;
+/// dropout.walk_mut(&mut WalkMut::new(&mut |_, entry| {
+///     if let EntryMut::Mode(mode) = entry {
+///         mode.set_training(false); // as `eval` does it
+///     }
+/// }));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct WalkMut<'w, 'a, B: Backend> {
     path: String,
     visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>),
@@ -131,6 +208,8 @@ pub struct WalkMut<'w, 'a, B: Backend> {
 
 impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
     /// A walk from the root of a model that calls `visit` with dotted names.
+    ///
+    /// See the example of [`WalkMut`].
     pub fn new(visit: &'w mut dyn FnMut(&str, EntryMut<'a, B>)) -> Self {
         WalkMut {
             path: String::new(),
@@ -139,6 +218,8 @@ impl<'w, 'a, B: Backend> WalkMut<'w, 'a, B> {
     }
 
     /// Visits a field under its name.
+    ///
+    /// See the example of [`Walkable`].
     pub fn field(&mut self, name: &str, module: &'a mut dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         module.walk_mut(self);
