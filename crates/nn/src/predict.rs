@@ -8,12 +8,27 @@ use std::sync::OnceLock;
 const OP: &str = "predict";
 
 /// The input of a model, samples along the first dimension.
+///
+/// ```
+/// # use kiln_nn::{Samples, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2])?;
+/// assert_eq!(Samples::part(&x, 1, 2)?.to_vec::<f32>()?, [3.0, 4.0, 5.0, 6.0]);
+/// assert_eq!(Samples::shape(&x).dims(), [3, 2]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub trait Samples<B: Backend>: Sized + Send + Sync {
     /// The backend.
+    ///
+    /// See the example of [`Samples`].
     fn backend(&self) -> &B;
     /// The dimensions.
+    ///
+    /// See the example of [`Samples`].
     fn shape(&self) -> &Shape;
     /// The samples `start..start + length`.
+    ///
+    /// See the example of [`Samples`].
     ///
     /// # Errors
     /// A range that ends beyond the last sample, memory.
@@ -50,6 +65,16 @@ impl<B: Backend> Samples<B> for Indices<B> {
 /// On the CPU the parts are shared out among threads, each of which takes its part from the first layer to the last: what a
 /// layer writes is still in the thread's cache when the next one reads it. Small networks are fastest with parts whose
 /// activations take a few hundred KiB each. Results depend on `batch_size` by rounding, never on the number of threads.
+///
+/// ```
+/// # use kiln_nn::{Indices, Init, layers::Embedding, predict};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let embedding = Embedding::new(&mut Init::new(&cpu, 0), 100, 8)?;
+/// let ids = Indices::arange(&cpu, 0, 100)?;
+/// let vectors = predict(&embedding, &ids, 16, |part| embedding.forward(part))?;
+/// assert_eq!(vectors.shape().dims(), [100, 8]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 ///
 /// # Errors
 /// A `model` with a layer in training mode ([`Module::eval`] comes first), a `batch_size` of 0, an `x` without dimensions, an

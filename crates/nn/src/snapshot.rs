@@ -13,6 +13,21 @@ use std::sync::Arc;
 /// while a new snapshot is [`fixed`](StorageSnapshot::fixed) and equals the one taken after its capture. Values written
 /// in place do not move, but values that something else shares (such as a [`StateDict`](crate::module::StateDict) that is
 /// still held) move to a copy when they are next written.
+///
+/// ```
+/// # use kiln_nn::{Init, Module, StorageSnapshot, layers::Linear};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+/// let snapshot = || {
+///     let mut snapshot = StorageSnapshot::new();
+///     snapshot.module(&layer);
+///     snapshot
+/// };
+/// assert!(snapshot().fixed() && snapshot() == snapshot());
+/// let held = layer.state_dict(); // the next update of the layer moves it to new memory
+/// assert!(!snapshot().fixed());
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageSnapshot {
     ids: Vec<u64>,
@@ -21,17 +36,23 @@ pub struct StorageSnapshot {
 
 impl StorageSnapshot {
     /// A snapshot of no memory, to which memory is added.
+    ///
+    /// See the example of [`StorageSnapshot`].
     pub fn new() -> Self {
         StorageSnapshot::default()
     }
 
     /// True if nothing else shares memory that a step writes, so that writing does not move it.
+    ///
+    /// See the example of [`StorageSnapshot`].
     pub fn fixed(&self) -> bool {
         !self.shared
     }
 
     /// Adds the parameters, buffers, counters and modes of `module`. Trainable parameters, buffers and counters count as
     /// written by the step.
+    ///
+    /// See the example of [`StorageSnapshot`].
     pub fn module<B: Backend>(&mut self, module: &(impl Module<B> + ?Sized)) {
         module.walk(&mut Walk::new(&mut |_, entry| match entry {
             Entry::Param(p) if p.is_trainable() => self.tensor(p.tensor()),
@@ -43,16 +64,43 @@ impl StorageSnapshot {
     }
 
     /// Adds a tensor that the step writes.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, StorageSnapshot, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, mut snapshot) = (Tensor::zeros(&cpu, &[2], DType::F32)?, StorageSnapshot::new());
+    /// snapshot.tensor(&x);
+    /// assert!(snapshot.fixed());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn tensor<B: Backend>(&mut self, tensor: &Tensor<B>) {
         self.memory(tensor.memory());
     }
 
     /// Adds an integer tensor that the step writes.
+    ///
+    /// ```
+    /// # use kiln_nn::{Indices, StorageSnapshot};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (labels, mut snapshot) = (Indices::from_slice(&cpu, &[1i32, 2], &[2])?, StorageSnapshot::new());
+    /// snapshot.indices(&labels);
+    /// assert!(snapshot.fixed());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn indices<B: Backend>(&mut self, indices: &Indices<B>) {
         self.memory(indices.memory());
     }
 
     /// Adds a buffer.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, State, StorageSnapshot, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (mean, mut snapshot) = (State::new(Tensor::zeros(&cpu, &[2], DType::F32)?), StorageSnapshot::new());
+    /// snapshot.state(&mean);
+    /// assert!(snapshot.fixed());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn state<B: Backend>(&mut self, state: &State<B>) {
         state.with(|tensor| self.tensor(tensor));
     }

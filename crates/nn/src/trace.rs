@@ -12,6 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 /// One call of a layer.
+///
+/// See the example of [`trace`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerCall {
     /// Dotted path of the layer in the module that was called first.
@@ -71,6 +73,18 @@ thread_local! {
 /// Runs `f` and reports every layer that it called on this thread, outer layers before inner. The outermost module, which
 /// `f` calls itself, has no name and is not reported. The calls of a trace inside of a trace are reported by the inner
 /// one only.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::{Conv2d, Relu}, trace};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let conv = Conv2d::new(&mut Init::new(&cpu, 0), 3, 8, 3)?;
+/// let net = Sequential::new().push_named("conv1", conv)?.push(Relu);
+/// let x = Tensor::zeros(&cpu, &[1, 8, 8, 3], DType::F32)?;
+/// let (y, calls) = trace::trace(|| net.forward(&x));
+/// assert_eq!((&calls[0].path[..], calls[0].parameters, calls[1].kind), ("conv1", 8 * 27 + 8, "Relu"));
+/// assert_eq!(&calls[1].output, y?.shape());
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
     let (result, tracer) = traced(Tracer::default(), f);
     (result, tracer.calls)
@@ -78,6 +92,15 @@ pub fn trace<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
 
 /// Runs `f` and returns the first of the layers that [`trace`] would report whose output has a NaN or infinite value.
 /// An inner layer comes before the outer one that it belongs to. This is slow: it waits for every output.
+///
+/// ```
+/// # use kiln_nn::{DType, Layer, Sequential, Tensor, layers::{Lambda, Relu}, trace};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let net = Sequential::new().push(Relu).push_named("log", Lambda::new(|x| x.log()))?;
+/// let (_, bad) = trace::first_non_finite(|| net.forward(&Tensor::zeros(&cpu, &[2], DType::F32)?));
+/// assert_eq!(bad.map(|call| call.path), Some("log".to_string()));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub fn first_non_finite<R>(f: impl FnOnce() -> R) -> (R, Option<LayerCall>) {
     let looking = Tracer {
         looks: true,

@@ -7,6 +7,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// An error of reading, writing or loading weights.
+///
+/// ```
+/// # use kiln_nn::{WeightsError, weights::decode};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let failed = decode(b"not a safetensors file", &cpu).err();
+/// assert!(matches!(failed, Some(WeightsError::Format { .. })));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
@@ -88,6 +95,16 @@ pub enum WeightsError {
 
 impl WeightsError {
     /// Returns the innermost error, without [`WeightsError::In`] around it.
+    ///
+    /// ```
+    /// # use kiln_nn::{WeightsError, weights::WeightsFile};
+    /// # let path = std::env::temp_dir().join(format!("kiln-nn-root-{}.safetensors", std::process::id()));
+    /// std::fs::write(&path, "broken")?;
+    /// let failed = WeightsFile::open(&path).err();
+    /// # std::fs::remove_file(path)?;
+    /// assert!(matches!(failed.as_ref().map(WeightsError::root), Some(WeightsError::Format { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn root(&self) -> &WeightsError {
         match self {
             WeightsError::In { source, .. } => source.root(),
@@ -130,6 +147,16 @@ pub(super) fn within(path: &Path, e: WeightsError) -> WeightsError {
 }
 
 /// An entry whose shape or kind (float or integer) differs from the model's.
+///
+/// ```
+/// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let (three, mut four) = (Linear::new(init, 3, 2)?, Linear::new(init, 4, 2)?);
+/// let report = four.load_state_dict(&three.state_dict(), LoadOptions::partial())?;
+/// assert_eq!(report.mismatched[0].to_string(), "weight (expected [2, 4] f32, found [2, 3] f32)");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The entry.
@@ -141,6 +168,16 @@ pub struct Mismatch {
 }
 
 /// The result of loading weights into a model, by name (PyTorch's `load_state_dict` returns the missing and unexpected).
+///
+/// ```
+/// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let (layer, mut other) = (Linear::new(init, 4, 2)?, Linear::builder(4, 2).bias(false).build(init)?);
+/// let report = other.load_state_dict(&layer.state_dict(), LoadOptions::partial())?;
+/// assert_eq!((report.loaded, report.unexpected), (vec!["weight".to_string()], vec!["bias".to_string()]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// The names that were loaded.
@@ -158,6 +195,15 @@ pub struct LoadReport {
 
 impl LoadReport {
     /// True if every parameter and buffer was loaded and every name in the weights was used.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (layer, mut other) = (Linear::new(init, 4, 2)?, Linear::new(init, 4, 2)?);
+    /// assert!(other.load_state_dict(&layer.state_dict(), LoadOptions::partial())?.is_exact());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_exact(&self) -> bool {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }

@@ -15,6 +15,17 @@ type Result<T> = std::result::Result<T, WeightsError>;
 
 /// Encodes a dictionary as a safetensors file. Equal entries give equal bytes, whatever order they were inserted in.
 ///
+/// ```
+/// # use kiln_nn::{Init, Module, layers::Linear};
+/// # use kiln_nn::weights::{self, Metadata};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+/// let bytes = weights::encode(&layer.state_dict(), &Metadata::new())?;
+/// let (dict, _) = weights::decode(&bytes, &cpu)?;
+/// assert_eq!(dict.names().collect::<Vec<_>>(), ["bias", "weight"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`WeightsError::Tensor`] for a device error while reading the values, [`WeightsError::Format`] for more metadata than
 /// a header may hold.
@@ -70,6 +81,19 @@ fn with_metadata(file: &[u8], metadata: &Metadata) -> Result<Vec<u8>> {
 }
 
 /// Writes a safetensors file atomically ([`write_atomic`]).
+///
+/// ```
+/// # use kiln_nn::{Init, Module, layers::Linear};
+/// # use kiln_nn::weights::{self, Metadata};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let path = std::env::temp_dir().join(format!("kiln-nn-write-{}.safetensors", std::process::id()));
+/// let layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+/// weights::write(&path, &layer.state_dict(), &Metadata::from([("epoch".to_string(), "3".to_string())]))?;
+/// let (dict, metadata) = weights::read(&path, &cpu)?;
+/// assert_eq!((dict.len(), &metadata["epoch"][..]), (2, "3"));
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`WeightsError::File`] with the path when the disk is full or the folder is missing or not writable, and the errors of

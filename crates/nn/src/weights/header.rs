@@ -7,6 +7,17 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 /// Free text by key in the header of a file: the `__metadata__` of safetensors.
+///
+/// ```
+/// # use kiln_nn::weights::{self, Metadata};
+/// # use kiln_nn::{Init, Module, layers::Linear};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let info = Metadata::from([("epoch".to_string(), "3".to_string())]);
+/// let bytes = weights::encode(&Linear::new(init, 4, 2)?.state_dict(), &info)?;
+/// assert_eq!(weights::decode(&bytes, &cpu)?.1, info);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Metadata = BTreeMap<String, String>;
 
 /// The largest header that the format allows, in bytes.

@@ -7,6 +7,17 @@ use crate::{Backend, DType, Shape};
 use std::collections::BTreeSet;
 
 /// The options for loading weights.
+///
+/// ```
+/// # use kiln_nn::{Init, Layout, LoadOptions, Module, layers::Conv2d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// # let from_pytorch = Conv2d::new(init, 3, 8, 5)?.torch_state_dict()?;
+/// let mut conv = Conv2d::new(init, 3, 8, 5)?;
+/// let options = LoadOptions::strict().layout(Layout::Torch);
+/// assert!(conv.load_state_dict(&from_pytorch, options)?.is_exact());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LoadOptions {
     partial: bool,
@@ -16,11 +27,30 @@ pub struct LoadOptions {
 
 impl LoadOptions {
     /// Loads everything or nothing: every name must be present and fit (PyTorch's `strict=True`).
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (small, mut large) = (Linear::new(init, 4, 2)?, Linear::new(init, 8, 2)?);
+    /// assert!(large.load_state_dict(&small.state_dict(), LoadOptions::strict()).is_err());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn strict() -> Self {
         LoadOptions::default()
     }
 
     /// Loads every entry that fits; the report lists the others.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let (small, mut large) = (Linear::new(init, 4, 2)?, Linear::new(init, 8, 2)?);
+    /// let report = large.load_state_dict(&small.state_dict(), LoadOptions::partial())?;
+    /// assert_eq!((&report.loaded[..], &report.mismatched[0].name[..]), (&["bias".to_string()][..], "weight"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn partial() -> Self {
         LoadOptions {
             partial: true,
@@ -29,6 +59,8 @@ impl LoadOptions {
     }
 
     /// Sets the layout of kernels in the weights; [`Layout::Kiln`] by default.
+    ///
+    /// See the example of [`LoadOptions`].
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
@@ -36,6 +68,18 @@ impl LoadOptions {
 
     /// Accepts values in a file that are NaN or infinite, or become infinite in the parameter's dtype, such as the −∞ of a
     /// mask kept as a buffer. They are an error otherwise.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, weights};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let path = std::env::temp_dir().join(format!("kiln-nn-inf-{}.safetensors", std::process::id()));
+    /// let mut mask = Init::new(&cpu, 0).constant(&[2], f64::NEG_INFINITY)?;
+    /// weights::write(&path, &mask.state_dict(), &weights::Metadata::new())?;
+    /// assert!(mask.load(&path, LoadOptions::strict()).is_err());
+    /// assert!(mask.load(&path, LoadOptions::strict().allow_non_finite())?.is_exact());
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn allow_non_finite(mut self) -> Self {
         self.non_finite = true;
         self

@@ -27,6 +27,23 @@ type Result<T> = std::result::Result<T, WeightsError>;
 
 /// An open safetensors file. Its header has been read and checked against the size of the file; tensors are read on
 /// request.
+///
+/// ```
+/// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+/// # use kiln_nn::weights::{self, Metadata, WeightsFile};
+/// # use std::io::Cursor;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let mut layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+/// # let info = Metadata::from([("epoch".to_string(), "3".to_string())]);
+/// # let bytes = weights::encode(&layer.state_dict(), &info)?;
+/// # let path = std::env::temp_dir().join(format!("kiln-nn-file-{}.safetensors", std::process::id()));
+/// # std::fs::write(&path, bytes)?;
+/// let mut file = WeightsFile::open(&path)?;
+/// assert_eq!(file.names().collect::<Vec<_>>(), ["bias", "weight"]);
+/// assert!(file.load_into(&mut layer, LoadOptions::strict())?.is_exact());
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct WeightsFile<R> {
     source: R,
@@ -37,6 +54,8 @@ pub struct WeightsFile<R> {
 
 impl WeightsFile<File> {
     /// Opens a file and reads its header. The file is untrusted; only a regular file is opened.
+    ///
+    /// See the example of [`WeightsFile`].
     ///
     /// # Errors
     /// [`WeightsError::Io`] when it cannot be read, and the errors of [`WeightsFile::new`] with the path.
@@ -53,6 +72,19 @@ impl WeightsFile<File> {
 
 impl<R: Read + Seek> WeightsFile<R> {
     /// Reads the header of a seekable source, which starts at its first byte.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # use kiln_nn::weights::{self, Metadata, WeightsFile};
+    /// # use std::io::Cursor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let mut layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// # let info = Metadata::from([("epoch".to_string(), "3".to_string())]);
+    /// # let bytes = weights::encode(&layer.state_dict(), &info)?;
+    /// let file = WeightsFile::new(Cursor::new(bytes))?; // a file in memory
+    /// assert_eq!(file.names().count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`WeightsError::Format`] for a malformed header or one that does not fit the size, [`WeightsError::DType`] for an
@@ -83,17 +115,45 @@ impl<R: Read + Seek> WeightsFile<R> {
     }
 
     /// The metadata in the header.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # use kiln_nn::weights::{self, Metadata, WeightsFile};
+    /// # use std::io::Cursor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let mut layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// # let info = Metadata::from([("epoch".to_string(), "3".to_string())]);
+    /// # let bytes = weights::encode(&layer.state_dict(), &info)?;
+    /// let file = WeightsFile::new(Cursor::new(bytes))?;
+    /// assert_eq!(file.metadata()["epoch"], "3");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn metadata(&self) -> &Metadata {
         &self.header.metadata
     }
 
     /// The names of the tensors, sorted.
+    ///
+    /// See the example of [`WeightsFile`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.entries.keys().map(String::as_str)
     }
 
     /// Reads every tensor onto `backend`, in the layout of the file. Floats of a dtype that the backend does not compute in
     /// become f32, 64-bit integers i32.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # use kiln_nn::weights::{self, Metadata, WeightsFile};
+    /// # use std::io::Cursor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let mut layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// # let info = Metadata::from([("epoch".to_string(), "3".to_string())]);
+    /// # let bytes = weights::encode(&layer.state_dict(), &info)?;
+    /// let dict = WeightsFile::new(Cursor::new(bytes))?.state_dict(&cpu)?;
+    /// assert_eq!(dict.float("weight").map(|w| w.shape().to_vec()), Some(vec![2, 4]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`WeightsError::Range`] for integers that do not fit, [`WeightsError::Memory`] and [`WeightsError::Tensor`] for memory
@@ -116,6 +176,8 @@ impl<R: Read + Seek> WeightsFile<R> {
     /// Loads the tensors into the parameters, buffers and counters of `module`, converting dtypes. Names, shapes and dtypes
     /// are compared before any value is read, and all values are checked before the first is changed, so an error leaves the
     /// module unchanged, unless the file changes or a read fails between the two passes.
+    ///
+    /// See the example of [`WeightsFile`].
     ///
     /// # Errors
     /// [`WeightsError::Misfit`] when names or shapes do not fit and the options are strict,
@@ -354,6 +416,8 @@ fn reserve<T>(name: &str, values: &mut Vec<T>, count: usize) -> Result<()> {
 
 /// Reads all tensors and the metadata of a safetensors file ([`WeightsFile::state_dict`]).
 ///
+/// See the example of [`write`](super::write).
+///
 /// # Errors
 /// As [`WeightsFile::open`] and [`WeightsFile::state_dict`].
 pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDict<B>, Metadata)> {
@@ -363,6 +427,8 @@ pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDic
 }
 
 /// Decodes the bytes of a safetensors file to tensors on `backend` and metadata.
+///
+/// See the example of [`encode`](super::encode).
 ///
 /// # Errors
 /// As [`WeightsFile::new`] and [`WeightsFile::state_dict`].

@@ -4,6 +4,8 @@ use crate::module::{Entry, ParamLayout, StateDict, Value, Walk, Walkable};
 use crate::{Backend, Error, Result, Tensor};
 
 /// The layout of the convolution kernels in weights; `k…` are the spatial dimensions.
+///
+/// See the example of [`LoadOptions`](super::LoadOptions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Layout {
     /// Kernels are `[O, k…, I]`, channels last.
@@ -47,6 +49,16 @@ pub(crate) fn torch_state_dict<B: Backend, M: Walkable<B> + ?Sized>(module: &M) 
 /// Reorders the columns of the weight `[out, channels·positions]` of a Linear that follows the Flatten of an image.
 /// PyTorch flattens `(C, spatial…)`, Kiln `(spatial…, C)`; `positions` is the product of the spatial dimensions.
 ///
+/// ```
+/// # use kiln_nn::{Tensor, weights::columns_from_torch};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// // Two channels a and b of three positions: PyTorch has a0 a1 a2 b0 b1 b2, Kiln a0 b0 a1 b1 a2 b2.
+/// let weight = Tensor::from_slice(&cpu, &[0.0f32, 1.0, 2.0, 10.0, 11.0, 12.0], &[1, 6])?;
+/// let ours = columns_from_torch(&weight, 3, 2)?;
+/// assert_eq!(ours.to_vec::<f32>()?, [0.0, 10.0, 1.0, 11.0, 2.0, 12.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Rank`] for a weight that is not a matrix, [`Error::InvalidArgument`] for another number of columns.
 pub fn columns_from_torch<B: Backend>(weight: &Tensor<B>, positions: usize, channels: usize) -> Result<Tensor<B>> {
@@ -54,6 +66,14 @@ pub fn columns_from_torch<B: Backend>(weight: &Tensor<B>, positions: usize, chan
 }
 
 /// The inverse of [`columns_from_torch`].
+///
+/// ```
+/// # use kiln_nn::{Tensor, weights::columns_to_torch};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let weight = Tensor::from_slice(&cpu, &[0.0f32, 10.0, 1.0, 11.0, 2.0, 12.0], &[1, 6])?;
+/// assert_eq!(columns_to_torch(&weight, 3, 2)?.to_vec::<f32>()?, [0.0, 1.0, 2.0, 10.0, 11.0, 12.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`columns_from_torch`].
