@@ -8,6 +8,14 @@ use kiln_core::{Backend, DType, Element, Error, Result, Shape, host};
 use std::sync::Arc;
 
 /// A contiguous row-major tensor of integers on backend `B`. It has no gradient.
+///
+/// ```
+/// # use kiln_nn::{DType, Indices};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let labels = Indices::from_slice(&cpu, &[3, 1, 4], &[3])?;
+/// assert_eq!((labels.dtype(), labels.size()), (DType::I32, 3));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Indices<B: Backend>(Array<B>);
 
 impl<B: Backend> Clone for Indices<B> {
@@ -22,6 +30,16 @@ impl<B: Backend> Indices<B> {
     }
 
     /// Integers (i32) or a mask (u8, 0 or 1) in row-major order.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let labels = Indices::from_slice(&cpu, &[3, 1, 4, 1], &[2, 2])?;
+    /// assert_eq!(labels.i((1, ..))?.to_vec::<i32>()?, [4, 1]);
+    /// let mask = Indices::from_slice(&cpu, &[1u8, 0], &[2])?;
+    /// assert_eq!(mask.dtype(), DType::U8);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A shape whose size is not the number of values; a float element type.
@@ -39,6 +57,14 @@ impl<B: Backend> Indices<B> {
 
     /// The i32 numbers `start`, `start + 1`, … up to but without `end` (`torch.arange`): the positions of a sequence.
     ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let positions = Indices::arange(&cpu, 2, 5)?;
+    /// assert_eq!(positions.to_vec::<i32>()?, [2, 3, 4]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An `end` below `start`, memory.
     pub fn arange(backend: &B, start: i32, end: i32) -> Result<Self> {
@@ -50,26 +76,68 @@ impl<B: Backend> Indices<B> {
     }
 
     /// The backend.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 3)?;
+    /// let mask = Indices::from_slice(ids.backend(), &[1u8, 0, 1], &[3])?;
+    /// assert_eq!(mask.shape(), ids.shape());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn backend(&self) -> &B {
         &self.0.backend
     }
 
     /// The dimensions.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 6)?.reshape(&[2, 3])?;
+    /// assert_eq!(ids.shape().dims(), [2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
 
     /// `i32` or, for a mask, `u8`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mask = Indices::from_slice(&cpu, &[1u8, 0], &[2])?;
+    /// assert_eq!(mask.dtype(), DType::U8);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dtype(&self) -> DType {
         self.0.dtype()
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 6)?.reshape(&[2, 3])?;
+    /// assert_eq!(ids.size(), 6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn size(&self) -> usize {
         self.shape().size()
     }
 
     /// The elements, copied to the host. `T` must be the dtype.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 3)?;
+    /// assert_eq!(ids.to_vec::<i32>()?, [0, 1, 2]);
+    /// assert!(ids.to_vec::<u8>().is_err());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype.
@@ -79,6 +147,14 @@ impl<B: Backend> Indices<B> {
 
     /// The elements where they lie, without a copy. `T` must be the dtype.
     ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 3)?;
+    /// assert_eq!(ids.as_slice::<i32>()?, [0, 1, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype; a device whose memory the host cannot read in place.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
@@ -87,6 +163,14 @@ impl<B: Backend> Indices<B> {
 
     /// The same values under another shape of equal size, of which one dimension may be −1.
     ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 6)?;
+    /// assert_eq!(ids.reshape((2, -1))?.shape().dims(), [2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Tensor::reshape`].
     pub fn reshape(&self, shape: impl IntoDims) -> Result<Self> {
@@ -94,6 +178,14 @@ impl<B: Backend> Indices<B> {
     }
 
     /// The values as untracked floats of `dtype` (`torch.Tensor.to`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mask = Indices::from_slice(&cpu, &[1u8, 0, 1], &[3])?;
+    /// assert_eq!(mask.to_float(DType::F32)?.sum(&[], false)?.item()?, 2.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An integer dtype.
@@ -122,6 +214,15 @@ impl<B: Backend> Indices<B> {
     /// Overwrites the values in place with `values` from the host, row-major. `T` must be the dtype. This is how new
     /// labels reach a captured step.
     ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut labels = Indices::from_slice(&cpu, &[3, 1], &[2])?;
+    /// labels.write(&[5, 9])?;
+    /// assert_eq!(labels.to_vec::<i32>()?, [5, 9]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
     pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
@@ -129,6 +230,14 @@ impl<B: Backend> Indices<B> {
     }
 
     /// The same values in memory of their own. (A clone shares the memory.)
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let labels = Indices::from_slice(&cpu, &[3, 1], &[2])?;
+    /// assert_eq!(labels.copy()?.to_vec::<i32>()?, labels.to_vec::<i32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -21,6 +21,15 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 ///
 /// Cloning shares the memory. A tensor computed from one that requires a gradient is tracked: it holds the graph of the
 /// ops that made it, which [`Tensor::backward`] follows back.
+///
+/// ```
+/// # use kiln_nn::Tensor;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let w = Tensor::from_slice(&cpu, &[1f32, -2.0], &[2])?.requires_grad();
+/// let loss = w.square()?.sum(&[], false)?;
+/// assert_eq!(loss.backward()?.get(&w).unwrap().to_vec::<f32>()?, [2.0, -4.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Tensor<B: Backend> {
     array: Array<B>,
     node: Option<Arc<Node<B>>>,
@@ -78,6 +87,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The backend.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// let y = Tensor::zeros(x.backend(), &[3], x.dtype())?;
+    /// assert_eq!(y.size(), 3);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn backend(&self) -> &B {
         &self.array.backend
     }
@@ -88,41 +106,99 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The dimensions.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 3], DType::F32)?;
+    /// assert_eq!((x.shape().dims(), x.shape()[1]), (&[2, 3][..], 3));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn shape(&self) -> &Shape {
         &self.array.shape
     }
 
     /// The element type.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2], DType::F16)?;
+    /// assert_eq!(x.dtype(), DType::F16);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn dtype(&self) -> DType {
         self.array.dtype()
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// assert_eq!(Tensor::zeros(&cpu, &[2, 3], DType::F32)?.size(), 6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn size(&self) -> usize {
         self.shape().size()
     }
 
     /// Number of dimensions.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// assert_eq!(Tensor::zeros(&cpu, &[2, 3], DType::F32)?.rank(), 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn rank(&self) -> usize {
         self.shape().rank()
     }
 
     /// A leaf over the same memory, with respect to which gradients are computed (`torch.Tensor.requires_grad_`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// let grads = w.mul_scalar(3.0)?.sum(&[], false)?.backward()?;
+    /// assert_eq!(grads.get(&w).unwrap().to_vec::<f32>()?, [3.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn requires_grad(&self) -> Self {
         self.with(*self.shape(), Some(Node::leaf()))
     }
 
     /// An untracked tensor over the same memory (`torch.Tensor.detach`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// assert!(w.exp()?.is_tracked() && !w.detach().exp()?.is_tracked());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn detach(&self) -> Self {
         self.with(*self.shape(), None)
     }
 
     /// True if a gradient can flow through this tensor (`requires_grad` in PyTorch).
+    ///
+    /// See the example of [`Tensor::detach`].
     pub fn is_tracked(&self) -> bool {
         self.node.is_some()
     }
 
     /// The id under which [`Gradients`](crate::Gradients) holds the gradient of this tensor; `None` when it is not tracked.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// let grads = w.sum(&[], false)?.backward()?;
+    /// assert!(grads.by_id(w.id().unwrap()).is_some());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn id(&self) -> Option<NodeId> {
         self.node.as_ref().map(|n| n.id())
     }
@@ -143,10 +219,14 @@ impl<B: Backend> Tensor<B> {
 }
 
 /// Identifies a tracked tensor. Ids grow with creation, so an op's id is larger than those of its inputs.
+///
+/// See the example of [`Tensor::id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u64);
 
 /// The backward function of an op (`backward` of a `torch.autograd.Function`).
+///
+/// See the example of [`function`](crate::autograd::function), which makes a rule of a closure.
 pub trait Rule<B: Backend>: Send + Sync + 'static {
     /// The gradients of the op's inputs, in the order they were recorded, each of the shape and dtype of its input or of the
     /// [`part`](Rule::part) of it that was read. `None` where no gradient flows, or where [`RuleContext::needs`] says that none
@@ -183,6 +263,8 @@ pub trait Rule<B: Backend>: Send + Sync + 'static {
 }
 
 /// The arguments of a rule's backward pass: the gradient of the op's output, and the output if the rule reads it.
+///
+/// See the example of [`function`](crate::autograd::function), whose closure is given one.
 pub struct RuleContext<'a, B: Backend> {
     /// The gradient of the op's output.
     pub grad: &'a Tensor<B>,
@@ -214,6 +296,21 @@ impl<B: Backend> RuleContext<'_, B> {
     }
 
     /// True if the gradient of input `i` is wanted.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # use kiln_nn::autograd::function;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let a = Tensor::full(&cpu, &[], DType::F32, 3.0)?;
+    /// let b = Tensor::full(&cpu, &[], DType::F32, 4.0)?.requires_grad();
+    /// let factor = a.clone();
+    /// let y = function("times", &[&a, &b], || a.mul(&b), move |cx| {
+    ///     assert!(!cx.needs(0) && cx.needs(1)); // only b requires a gradient
+    ///     Ok(vec![None, Some(cx.grad.mul(&factor)?)])
+    /// })?;
+    /// assert_eq!(y.backward()?.get(&b).unwrap().item()?, 3.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn needs(&self, i: usize) -> bool {
         self.needs.get(i).copied().unwrap_or(false)
     }

@@ -18,6 +18,17 @@ macro_rules! conversions {
         impl<B: Backend> $type<B> {
             #[doc = concat!("The values of an array of ", $elements, ", in its shape and dtype, whatever its memory layout.")]
             ///
+            /// ```
+            /// # use kiln_nn::{Indices, Tensor};
+            /// # let cpu = kiln_cpu::Cpu::new();
+            /// use ndarray::array;
+            /// let x = Tensor::from_ndarray(&cpu, &array![[1f32, 2.0], [3.0, 4.0]].t())?;
+            /// assert_eq!(x.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+            /// let labels = Indices::from_ndarray(&cpu, &array![7, 2])?;
+            /// assert_eq!(labels.to_vec::<i32>()?, [7, 2]);
+            /// # Ok::<(), kiln_nn::Error>(())
+            /// ```
+            ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($type), "::from_slice`]; more than 8 dimensions.")]
             pub fn from_ndarray<T: Element, S: Data<Elem = T>, D: Dimension>(
@@ -29,6 +40,16 @@ macro_rules! conversions {
 
             /// The elements, copied to an array. `T` must be the dtype.
             ///
+            /// ```
+            /// # use kiln_nn::{Indices, Tensor};
+            /// # let cpu = kiln_cpu::Cpu::new();
+            /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+            /// assert_eq!(x.to_ndarray::<f32>()?[[1, 0]], 3.0);
+            /// let ids = Indices::arange(&cpu, 0, 6)?.reshape(&[2, 3])?;
+            /// assert_eq!(ids.to_ndarray::<i32>()?.sum(), 15);
+            /// # Ok::<(), kiln_nn::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// [`Error::DTypeMismatch`] for another dtype.
             pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
@@ -37,6 +58,16 @@ macro_rules! conversions {
             }
 
             /// The elements as an array where they lie, without a copy. `T` must be the dtype.
+            ///
+            /// ```
+            /// # use kiln_nn::{Indices, Tensor};
+            /// # let cpu = kiln_cpu::Cpu::new();
+            /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+            /// assert_eq!(x.view::<f32>()?.sum(), 10.0);
+            /// let ids = Indices::arange(&cpu, 0, 6)?;
+            /// assert_eq!(ids.view::<i32>()?[[5]], 5);
+            /// # Ok::<(), kiln_nn::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`Error::DTypeMismatch`] for another dtype; a device whose memory the host cannot read in place.

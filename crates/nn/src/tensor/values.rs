@@ -8,6 +8,14 @@ use std::sync::Arc;
 impl<B: Backend> Tensor<B> {
     /// A tensor of `values` in row-major order (`torch.tensor`), in their dtype.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
+    /// assert_eq!(x.i((1, ..))?.to_vec::<f32>()?, [4.0, 5.0, 6.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A shape whose size is not the number of values; an integer element type.
     pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
@@ -17,6 +25,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// A tensor of `values` in row-major order, rounded to `dtype`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_f64(&cpu, &[0.1, 1.5], &[2], DType::BF16)?;
+    /// assert_eq!(x.to_f64()?, [0.10009765625, 1.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::from_slice`].
@@ -35,6 +51,14 @@ impl<B: Backend> Tensor<B> {
 
     /// A tensor filled with `value` (`torch.full`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::full(&cpu, &[2], DType::F32, 7.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [7.0, 7.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A shape that overflows, an integer dtype, memory.
     pub fn full(backend: &B, shape: &[usize], dtype: DType, value: f64) -> Result<Self> {
@@ -47,6 +71,14 @@ impl<B: Backend> Tensor<B> {
 
     /// A tensor of zeros (`torch.zeros`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::full`].
     pub fn zeros(backend: &B, shape: &[usize], dtype: DType) -> Result<Self> {
@@ -54,6 +86,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// A tensor of ones (`torch.ones`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::full`].
@@ -92,6 +132,14 @@ impl<B: Backend> Tensor<B> {
     /// `steps` numbers at equal distances, the first `start` and the last `end` (`torch.linspace`), each rounded from f64.
     /// Computed on the host.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::linspace(&cpu, 0.0, 1.0, 5, DType::F32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Numbers that are not finite, an integer dtype, memory.
     pub fn linspace(backend: &B, start: f64, end: f64, steps: usize, dtype: DType) -> Result<Self> {
@@ -115,6 +163,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Zeros of the shape, dtype and backend of `self`, untracked (`torch.zeros_like`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F16)?;
+    /// assert_eq!(x.zeros_like()?.dtype(), DType::F16);
+    /// assert_eq!(x.zeros_like()?.to_f64()?, [0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn zeros_like(&self) -> Result<Self> {
@@ -122,6 +179,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// A tensor filled with `value`, of the shape, dtype and backend of `self`, untracked (`torch.full_like`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.full_like(3.0)?.to_vec::<f32>()?, [3.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -132,6 +197,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The elements, copied to the host. `T` must be the tensor's dtype.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert!(x.to_vec::<f64>().is_err());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype.
@@ -156,6 +230,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The elements as f64, whatever the dtype.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::full(&cpu, &[2], DType::F16, 0.5)?;
+    /// assert_eq!(x.to_f64()?, [0.5, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A device error.
     pub fn to_f64(&self) -> Result<Vec<f64>> {
@@ -172,6 +254,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The value of a tensor with one element (`torch.Tensor.item`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.sum(&[], false)?.item()?, 3.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when there is not exactly one element.
@@ -197,6 +287,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Overwrites the values in place with those of `source` (`torch.Tensor.copy_`); the tensor's node in the graph stays.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut x = Tensor::zeros(&cpu, &[2], DType::F32)?;
+    /// x.assign(&Tensor::ones(&cpu, &[2], DType::F32)?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Shapes or dtypes that differ.
     pub fn assign(&mut self, source: &Tensor<B>) -> Result<()> {
@@ -217,6 +316,15 @@ impl<B: Backend> Tensor<B> {
     /// Overwrites the values in place with `values` from the host, row-major; the tensor's node in the graph stays. `T` must be
     /// the tensor's dtype. New inputs reach a captured step in this way.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut x = Tensor::zeros(&cpu, &[2], DType::F32)?;
+    /// x.write(&[1f32, 2.0])?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
     pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
@@ -227,6 +335,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The same values in memory of their own, untracked (`x.detach().clone()` in PyTorch). A clone in Rust shares the memory.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// let y = x.copy()?;
+    /// assert_eq!((y.to_f64()?, y.is_tracked()), (vec![1.0, 1.0], false));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
