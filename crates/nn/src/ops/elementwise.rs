@@ -38,6 +38,14 @@ impl<B: Backend> Rule<B> for SumTo {
 impl<B: Backend> Tensor<B> {
     /// The values converted to the float `dtype` (`torch.Tensor.to`), rounded to nearest even. The gradient is converted back.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.to_dtype(DType::BF16)?.dtype(), DType::BF16);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::UnsupportedDType`] for an integer dtype or one that the backend lacks.
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor<B>> {
@@ -53,6 +61,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The sum over the dimensions along which `shape` was broadcast to the shape of `self`
     /// (`torch.Tensor.sum_to_size`): the gradient of a broadcast operand is summed so.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2, 3], DType::F32)?;
+    /// assert_eq!(x.sum_to_size(&[3])?.to_vec::<f32>()?, [2.0, 2.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] when `shape` does not broadcast to the shape of `self`.

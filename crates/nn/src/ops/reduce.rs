@@ -211,6 +211,16 @@ pub(super) fn acc_dtype(dtype: DType) -> DType {
 impl<B: Backend> Tensor<B> {
     /// Σx over `axes` (`torch.sum`); 0 for an empty sum.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.sum(&[0], false)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum(&[-1], true)?.shape().dims(), [2, 1]);
+    /// assert_eq!(x.sum(&[], false)?.item()?, 10.0); // over all axes
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or named twice.
     pub fn sum(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
@@ -219,6 +229,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Σx/n over `axes` (`torch.mean`); NaN for an empty mean.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.mean(&[0], false)?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// assert_eq!(x.mean(&[], false)?.item()?, 2.5);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range or named twice.
@@ -231,6 +250,14 @@ impl<B: Backend> Tensor<B> {
     /// The largest element over `axes`, NaN if any is NaN. Elements that attain it share the gradient equally
     /// (`torch.amax`): where it is NaN, those that are NaN (`torch.max` of a whole tensor).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.max(&[1], false)?.to_vec::<f32>()?, [5.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or named twice, an empty reduction.
     pub fn max(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
@@ -239,6 +266,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The smallest element over `axes`, NaN if any is NaN. Elements that attain it share the gradient equally
     /// (`torch.amin`): where it is NaN, those that are NaN (`torch.min` of a whole tensor).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.min(&[1], false)?.to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range or named twice, an empty reduction.
@@ -255,6 +290,15 @@ impl<B: Backend> Tensor<B> {
     /// of the values themselves. The divisor is at least 0: with n ≤ `correction` the result is NaN or ∞, and the
     /// gradient is NaN for values equal to the mean and infinite for others.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?;
+    /// assert_eq!(x.var(&[], 1, false)?.item()?, 2.0);
+    /// assert_eq!(x.var(&[], 0, false)?.item()?, 1.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or named twice.
     pub fn var(&self, axes: &[isize], correction: usize, keep_dim: bool) -> Result<Tensor<B>> {
@@ -269,6 +313,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The square root of [`Tensor::var`] (`torch.std`), with gradient 0 where it is 0.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0], &[2])?;
+    /// assert_eq!(x.std(&[], 0, false)?.item()?, 2.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::var`].
@@ -305,6 +357,15 @@ impl<B: Backend> Tensor<B> {
     /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|, with the gradient of [`Tensor::max`]; any other `p` > 0 is
     /// (Σ|x|ᵖ)^(1/p), with gradient 0 where `x` is 0.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[3f32, -4.0], &[2])?;
+    /// assert_eq!(x.norm(2.0, &[], false)?.item()?, 5.0);
+    /// assert_eq!(x.norm(1.0, &[], false)?.item()?, 7.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An order that is NaN, 0 or less; an axis out of range or named twice; an empty maximum.
     pub fn norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
@@ -340,6 +401,14 @@ impl<B: Backend> Tensor<B> {
     /// ln Σeˣ over `axes` (`torch.logsumexp`), without overflow; −∞ for an empty sum. The gradient is 0 where every
     /// term is −∞.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1000f64, 1000.0], &[2])?;
+    /// assert!((x.logsumexp(&[], false)?.item()? - (1000.0 + 2f64.ln())).abs() < 1e-9);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or named twice.
     pub fn logsumexp(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
@@ -369,6 +438,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The i32 index of the largest element along `axis` (`torch.argmax`): the first of equal elements; a NaN counts as larger.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0, 4.0, 3.0], &[2, 2])?;
+    /// assert_eq!(x.argmax(1, false)?.to_vec::<i32>()?, [1, 0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, an empty axis.
     pub fn argmax(&self, axis: isize, keep_dim: bool) -> Result<Indices<B>> {
@@ -377,6 +454,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The i32 index of the smallest element along `axis` (`torch.argmin`): the first of equal elements; a NaN counts as
     /// smaller.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0, 4.0, 3.0], &[2, 2])?;
+    /// assert_eq!(x.argmin(1, false)?.to_vec::<i32>()?, [0, 1]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -394,6 +479,14 @@ impl<B: Backend> Tensor<B> {
 
     /// `y[j] = Σ_{l ≤ j} x[l]` along `axis` (`torch.cumsum`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+    /// assert_eq!(x.cumsum(0)?.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range.
     pub fn cumsum(&self, axis: isize) -> Result<Tensor<B>> {
@@ -402,6 +495,16 @@ impl<B: Backend> Tensor<B> {
 
     /// The `k` largest elements along `axis` (the smallest unless `largest`) and their i32 indices (`torch.topk`), sorted;
     /// equal elements by lower index, NaN as the largest. The values are differentiable.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[3f32, 1.0, 2.0], &[3])?;
+    /// let (values, at) = x.top_k(2, 0, true)?;
+    /// assert_eq!(values.to_vec::<f32>()?, [3.0, 2.0]);
+    /// assert_eq!(at.to_vec::<i32>()?, [0, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range, a `k` larger than the axis.

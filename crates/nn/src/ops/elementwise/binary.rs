@@ -153,6 +153,16 @@ impl<B: Backend> Tensor<B> {
 
     /// `self + other`, element by element, with broadcasting (`torch.add`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let row = Tensor::from_slice(&cpu, &[10f32, 20.0], &[2])?;
+    /// assert_eq!(x.add(&row)?.to_vec::<f32>()?, [11.0, 22.0, 13.0, 24.0]);
+    /// assert_eq!((&x + &row)?.to_vec::<f32>()?, [11.0, 22.0, 13.0, 24.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Shapes that do not broadcast, dtypes that differ.
     pub fn add(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -161,6 +171,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `self − other`, element by element, with broadcasting (`torch.sub`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, 7.0], &[2])?, Tensor::from_slice(&cpu, &[2f32], &[1])?);
+    /// assert_eq!(x.sub(&y)?.to_vec::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -171,6 +189,14 @@ impl<B: Backend> Tensor<B> {
 
     /// `self · other`, element by element, with broadcasting (`torch.mul`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, 7.0], &[2])?, Tensor::from_slice(&cpu, &[2f32], &[1])?);
+    /// assert_eq!(x.mul(&y)?.to_vec::<f32>()?, [10.0, 14.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn mul(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -178,6 +204,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `self / other`, element by element, with broadcasting (`torch.div`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, 7.0], &[2])?, Tensor::from_slice(&cpu, &[2f32], &[1])?);
+    /// assert_eq!(x.div(&y)?.to_vec::<f32>()?, [2.5, 3.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -187,6 +221,15 @@ impl<B: Backend> Tensor<B> {
 
     /// `self` to the power of `other`, element by element, with broadcasting (`torch.pow`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[2f64, 3.0], &[2])?, Tensor::from_slice(&cpu, &[3f64, 2.0], &[2])?);
+    /// let error = x.pow(&y)?.sub(&Tensor::from_slice(&cpu, &[8f64, 9.0], &[2])?)?;
+    /// assert!(error.abs()?.max(&[], false)?.item()? < 1e-9);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn pow(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -195,6 +238,15 @@ impl<B: Backend> Tensor<B> {
 
     /// `self` where it is greater than 0, else `weight`·`self`, for a `weight` of one element or one for each channel of
     /// `[…, C]` (`torch.nn.functional.prelu`; He et al. 2015).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[-1f32, 2.0], &[2])?;
+    /// let weight = Tensor::from_slice(&cpu, &[0.25f32], &[1])?;
+    /// assert_eq!(x.prelu(&weight)?.to_vec::<f32>()?, [-0.25, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A `weight` that is neither `[1]` nor `[C]`, dtypes that differ.
@@ -214,6 +266,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The angle of the point (`other`, `self`), in radians from −π to π, with broadcasting (`torch.atan2`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (y, x) = (Tensor::from_slice(&cpu, &[1f64], &[1])?, Tensor::from_slice(&cpu, &[-1f64], &[1])?);
+    /// assert!((y.atan2(&x)?.item()?.to_degrees() - 135.0).abs() < 1e-9);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn atan2(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -221,6 +281,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `self` − `other`·⌊`self`/`other`⌋, which has the sign of `other`, with broadcasting (`torch.remainder`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, -5.0], &[2])?, Tensor::from_slice(&cpu, &[3f32], &[1])?);
+    /// assert_eq!(x.remainder(&y)?.to_vec::<f32>()?, [2.0, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -230,6 +298,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The larger of the two with broadcasting, NaN if either is (`torch.maximum`). Equal operands share the gradient.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[1f32, 4.0], &[2])?, Tensor::from_slice(&cpu, &[3f32, 2.0], &[2])?);
+    /// assert_eq!(x.maximum(&y)?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn maximum(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -237,6 +313,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The smaller of the two with broadcasting, NaN if either is (`torch.minimum`). Equal operands share the gradient.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[1f32, 4.0], &[2])?, Tensor::from_slice(&cpu, &[3f32, 2.0], &[2])?);
+    /// assert_eq!(x.minimum(&y)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].

@@ -18,6 +18,16 @@ macro_rules! comparisons {
         impl<B: Backend> Tensor<B> {$(
             #[doc = concat!("The mask of `self ", $sign, " other` with broadcasting (`torch.", stringify!($name), "`).")]
             ///
+            /// ```
+            /// # use kiln_nn::Tensor;
+            /// # let cpu = kiln_cpu::Cpu::new();
+            /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+            /// let y = Tensor::from_slice(&cpu, &[2f32], &[1])?;
+            #[doc = concat!("let mask = x.", stringify!($name), "(&y)?;")]
+            #[doc = concat!("assert_eq!(mask.to_vec::<u8>()?, [1f32, 2.0, 3.0].map(|v| u8::from(v.", stringify!($name), "(&2.0))));")]
+            /// # Ok::<(), kiln_nn::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// Shapes that do not broadcast, dtypes that differ.
             pub fn $name(&self, other: &Tensor<B>) -> Result<Indices<B>> {
@@ -25,6 +35,15 @@ macro_rules! comparisons {
             }
 
             #[doc = concat!("The mask of `self ", $sign, " value`, where the value is rounded to the tensor's dtype.")]
+            ///
+            /// ```
+            /// # use kiln_nn::Tensor;
+            /// # let cpu = kiln_cpu::Cpu::new();
+            /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+            #[doc = concat!("let mask = x.", stringify!($scalar), "(2.0)?;")]
+            #[doc = concat!("assert_eq!(mask.to_vec::<u8>()?, [1f32, 2.0, 3.0].map(|v| u8::from(v.", stringify!($name), "(&2.0))));")]
+            /// # Ok::<(), kiln_nn::Error>(())
+            /// ```
             ///
             /// # Errors
             /// Memory.
@@ -62,6 +81,15 @@ impl<B: Backend> Indices<B> {
 
     /// The mask of `self = other` for i32 tensors, with broadcasting (`torch.eq`).
     ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let labels = Indices::from_slice(&cpu, &[1, 2, 3], &[3])?;
+    /// let predicted = Indices::from_slice(&cpu, &[1, 0, 3], &[3])?;
+    /// assert_eq!(predicted.eq(&labels)?.to_vec::<u8>()?, [1, 0, 1]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Shapes that do not broadcast, a u8 mask instead of i32.
     pub fn eq(&self, other: &Indices<B>) -> Result<Indices<B>> {
@@ -69,6 +97,14 @@ impl<B: Backend> Indices<B> {
     }
 
     /// The mask of `self = value` for an i32 tensor (`torch.eq`).
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let tokens = Indices::from_slice(&cpu, &[5, 0, 7], &[3])?;
+    /// assert_eq!(tokens.eq_scalar(0)?.to_vec::<u8>()?, [0, 1, 0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A u8 mask instead of i32.
@@ -84,6 +120,15 @@ impl<B: Backend> Indices<B> {
     }
 
     /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), for an i32 tensor, with broadcasting of both.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let tokens = Indices::from_slice(&cpu, &[5, 6, 7], &[3])?;
+    /// let mask = Indices::from_slice(&cpu, &[0u8, 1, 0], &[3])?;
+    /// assert_eq!(tokens.masked_fill(&mask, -100)?.to_vec::<i32>()?, [5, -100, 7]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Shapes that do not broadcast, a `mask` that is not u8, a `self` that is not i32.
@@ -118,6 +163,15 @@ impl<B: Backend> Rule<B> for Where<B> {
 impl<B: Backend> Tensor<B> {
     /// `a` where the mask is not 0, else `b`, with broadcasting of all three (`torch.where`).
     ///
+    /// ```
+    /// # use kiln_nn::{Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (a, b) = (Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?, Tensor::from_slice(&cpu, &[3f32, 4.0], &[2])?);
+    /// let mask = Indices::from_slice(&cpu, &[1u8, 0], &[2])?;
+    /// assert_eq!(Tensor::where_(&mask, &a, &b)?.to_vec::<f32>()?, [1.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Shapes that do not broadcast, dtypes of `a` and `b` that differ, a mask that is not u8.
     pub fn where_(mask: &Indices<B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
@@ -136,6 +190,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), with broadcasting of both.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, -2.0, 3.0], &[3])?;
+    /// assert_eq!(x.masked_fill(&x.lt_scalar(0.0)?, 0.0)?.to_vec::<f32>()?, [1.0, 0.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Shapes that do not broadcast, a mask that is not u8.

@@ -69,6 +69,14 @@ impl<B: Backend> Tensor<B> {
     /// The remainder of `self`/`other` rounded towards zero, which has the sign of `self`, with broadcasting (`torch.fmod`).
     /// [`Tensor::remainder`] has the sign of `other`.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, -5.0], &[2])?, Tensor::from_slice(&cpu, &[3f32], &[1])?);
+    /// assert_eq!(x.fmod(&y)?.to_vec::<f32>()?, [2.0, -2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn fmod(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -84,6 +92,14 @@ impl<B: Backend> Tensor<B> {
 
     /// `self`/`other` rounded down, with broadcasting (`torch.floor_divide`; `torch.div` with `rounding_mode="floor"`): exactly
     /// the integer for which [`Tensor::remainder`] is what is left, where the dtype holds it. Its gradient is 0.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[5f32, -5.0], &[2])?, Tensor::from_slice(&cpu, &[3f32], &[1])?);
+    /// assert_eq!(x.floor_divide(&y)?.to_vec::<f32>()?, [1.0, -2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -110,6 +126,14 @@ impl<B: Backend> Tensor<B> {
 
     /// ln(e^`self` + e^`other`) without overflow, with broadcasting (`torch.logaddexp`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1000f64], &[1])?;
+    /// assert!((x.logaddexp(&x)?.item()? - (1000.0 + 2f64.ln())).abs() < 1e-9);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn logaddexp(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -126,6 +150,15 @@ impl<B: Backend> Tensor<B> {
     /// Each element not below that of `min` and not above that of `max`, with broadcasting (`torch.clamp` with tensors). Where
     /// `min` is above `max` the result is `max`.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 5.0], &[2])?;
+    /// let min = Tensor::from_slice(&cpu, &[2f32, 3.0], &[2])?;
+    /// assert_eq!(x.clamp_tensors(Some(&min), None)?.to_vec::<f32>()?, [2.0, 5.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::add`].
     pub fn clamp_tensors(&self, min: Option<&Tensor<B>>, max: Option<&Tensor<B>>) -> Result<Tensor<B>> {
@@ -140,6 +173,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `self + weight·(end − self)` with broadcasting (`torch.lerp`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[0f32, 10.0], &[2])?, Tensor::from_slice(&cpu, &[4f32, 20.0], &[2])?);
+    /// let weight = Tensor::from_slice(&cpu, &[0.25f32], &[1])?;
+    /// assert_eq!(x.lerp(&y, &weight)?.to_vec::<f32>()?, [1.0, 12.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::add`].

@@ -30,6 +30,12 @@ pub trait Operand<B: Backend> {
 }
 
 /// An operand that is there.
+///
+/// ```
+/// # use kiln_cpu::Cpu;
+/// # use kiln_nn::ops::elementwise::{Operand, Value};
+/// assert!(matches!(Operand::<Cpu>::operand(2), Ok(Value::Number(2.0))));
+/// ```
 pub enum Value<B: Backend> {
     /// A tensor.
     Tensor(Tensor<B>),

@@ -208,7 +208,19 @@ macro_rules! methods {
     (@function $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),*) $torch:literal) => {
         $(#[$doc])*
         #[doc = concat!("\n`", $torch, "`", $(" (there `", stringify!($parameter), "` is ", stringify!($default), " unless given)",)*
-            ".\n\n# Errors\n[`Error::OutOfMemory`]", $("; a `", stringify!($parameter), "` that is NaN",)* ".")]
+            ".")]
+        ///
+        /// ```
+        /// # use kiln_nn::Tensor;
+        /// # let cpu = kiln_cpu::Cpu::new();
+        /// let x = Tensor::from_slice(&cpu, &[0.25f32, 0.5], &[2])?.requires_grad();
+        #[doc = concat!("let y = x.", stringify!($method), "(", stringify!($($default),*), ")?;")]
+        /// assert_eq!(y.shape(), x.shape());
+        /// assert!(y.sum(&[], false)?.backward()?.get(&x).is_some());
+        /// # Ok::<(), kiln_nn::Error>(())
+        /// ```
+        ///
+        #[doc = concat!("# Errors\n[`Error::OutOfMemory`]", $("; a `", stringify!($parameter), "` that is NaN",)* ".")]
         pub fn $method(&self $(, $parameter: f64)*) -> Result<Tensor<B>> {
             const OP: &str = stringify!($method);
             $(not_nan(OP, stringify!($parameter), $parameter)?;)*
@@ -237,6 +249,14 @@ impl<B: Backend> Tensor<B> {
 
     /// x + c (`torch.add`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.add_scalar(0.5)?.to_vec::<f32>()?, [1.5, 2.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn add_scalar(&self, c: f64) -> Result<Tensor<B>> {
@@ -244,6 +264,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// x − c (`torch.sub`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.sub_scalar(0.5)?.to_vec::<f32>()?, [0.5, 1.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -253,6 +281,14 @@ impl<B: Backend> Tensor<B> {
 
     /// c − x (`torch.rsub`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.rsub_scalar(1.0)?.to_vec::<f32>()?, [0.0, -1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn rsub_scalar(&self, c: f64) -> Result<Tensor<B>> {
@@ -260,6 +296,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// c·x (`torch.mul`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.mul_scalar(3.0)?.to_vec::<f32>()?, [3.0, 6.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -269,6 +313,14 @@ impl<B: Backend> Tensor<B> {
 
     /// x/c, computed as x·(1/c) (`torch.div`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.div_scalar(4.0)?.to_vec::<f32>()?, [0.25, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn div_scalar(&self, c: f64) -> Result<Tensor<B>> {
@@ -276,6 +328,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// c/x.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.rdiv_scalar(4.0)?.to_vec::<f32>()?, [4.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -286,6 +346,14 @@ impl<B: Backend> Tensor<B> {
     /// xᵃ for a constant exponent a (`torch.pow`): for ½ and −½ the square root and its reciprocal, else IEEE 754's
     /// `pow`. NaN where x < 0 and the exponent is not an integer, except for x = −∞ with an exponent other than ±½: ∞
     /// for a positive and 0 for a negative exponent.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[4f32, 9.0], &[2])?;
+    /// assert_eq!(x.powf(0.5)?.to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An exponent that is NaN.
@@ -301,6 +369,14 @@ impl<B: Backend> Tensor<B> {
 
     /// x for x > 0, else `alpha`·(e^(x/`alpha`) − 1) (`torch.nn.functional.celu`; Barron 2017).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[2f32, -100.0], &[2])?;
+    /// assert_eq!(x.celu(0.5)?.to_vec::<f32>()?, [2.0, -0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An `alpha` that is 0 or NaN.
     pub fn celu(&self, alpha: f64) -> Result<Tensor<B>> {
@@ -312,6 +388,15 @@ impl<B: Backend> Tensor<B> {
 
     /// ln(1 + e^(`beta`·x))/`beta`, and x itself where `beta`·x > `threshold` (`torch.nn.functional.softplus`, whose
     /// defaults are 1 and 20).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[0f64, 30.0], &[2])?;
+    /// let y = x.softplus(1.0, 20.0)?.to_vec::<f64>()?;
+    /// assert!((y[0] - 2f64.ln()).abs() < 1e-9 && y[1] == 30.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A `beta` that is 0 or not finite, a `threshold` that is NaN.
@@ -325,6 +410,14 @@ impl<B: Backend> Tensor<B> {
 
     /// max(x, `min`), as [`Tensor::clamp`].
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[-1f32, 2.0], &[2])?;
+    /// assert_eq!(x.clamp_min(0.0)?.to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A bound that is NaN.
     pub fn clamp_min(&self, min: f64) -> Result<Tensor<B>> {
@@ -332,6 +425,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// min(x, `max`), as [`Tensor::clamp`].
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[-1f32, 2.0], &[2])?;
+    /// assert_eq!(x.clamp_max(0.0)?.to_vec::<f32>()?, [-1.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A bound that is NaN.

@@ -7,6 +7,16 @@ use kiln_core::ops::ViewParams;
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// How one axis is indexed.
+///
+/// ```
+/// # use kiln_nn::{DType, Tensor};
+/// # use kiln_nn::ops::index::AxisIndex;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::arange(&cpu, 0.0, 6.0, 1.0, DType::F32)?.reshape(&[2, 3])?;
+/// let first = x.i(vec![AxisIndex::Slice(None, None, 1), AxisIndex::At(0)])?; // x[:, 0]
+/// assert_eq!(first.to_vec::<f32>()?, [0.0, 3.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone)]
 pub enum AxisIndex<B: Backend> {
     /// One entry, from the end when negative. The axis is dropped.
@@ -22,24 +32,52 @@ pub enum AxisIndex<B: Backend> {
 }
 
 /// A new axis of size 1 in [`Tensor::i`] (`None` in NumPy and PyTorch).
+///
+/// ```
+/// # use kiln_nn::{DType, NewAxis, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::zeros(&cpu, &[2, 3], DType::F32)?;
+/// assert_eq!(x.i((.., NewAxis))?.shape().dims(), [2, 1, 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
 /// As many whole axes as the other indices leave over in [`Tensor::i`] (`...` in NumPy and PyTorch).
+///
+/// ```
+/// # use kiln_nn::{DType, Ellipsis, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::zeros(&cpu, &[2, 3, 4], DType::F32)?;
+/// assert_eq!(x.i((Ellipsis, 0))?.shape().dims(), [2, 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
 /// Every n-th entry of a range in [`Tensor::i`]: `Step(1.., 2)` is Python's `1::2`, and `Step(.., -1)` its `::-1`.
+///
+/// ```
+/// # use kiln_nn::{DType, Step, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::arange(&cpu, 0.0, 5.0, 1.0, DType::F32)?;
+/// assert_eq!(x.i(Step(1.., 2))?.to_vec::<f32>()?, [1.0, 3.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Step<R>(pub R, pub isize);
 
 /// An index of one axis in [`Tensor::i`].
+///
+/// See the example of [`Tensor::i`].
 pub trait IntoAxisIndex<B: Backend> {
     /// The index.
     fn axis_index(self) -> AxisIndex<B>;
 }
 
 /// Indices of the leading axes in [`Tensor::i`]: that of one axis, or a tuple, an array or a list of up to eight.
+///
+/// See the example of [`Tensor::i`].
 pub trait IntoIndex<B: Backend> {
     /// The indices in order.
     fn index(self) -> Vec<AxisIndex<B>>;
@@ -319,6 +357,14 @@ impl<B: Backend> Tensor<B> {
 
 impl<B: Backend> Indices<B> {
     /// The part that `index` names, as [`Tensor::i`].
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::from_slice(&cpu, &[1, 2, 3, 4, 5, 6], &[2, 3])?;
+    /// assert_eq!(ids.i((.., -1))?.to_vec::<i32>()?, [3, 6]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Tensor::i`].

@@ -218,6 +218,15 @@ impl<B: Backend> Tensor<B> {
     /// index has the rank of `self` and at most its size in every other dimension; elements of `self` beyond that are not
     /// read.
     ///
+    /// ```
+    /// # use kiln_nn::{Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let index = Indices::from_slice(&cpu, &[0, 0, 1, 0], &[2, 2])?;
+    /// assert_eq!(x.gather(1, &index)?.to_vec::<f32>()?, [1.0, 1.0, 4.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, an index of another rank, larger than `self` in another dimension or not i32, an index
     /// outside the axis.
@@ -231,6 +240,15 @@ impl<B: Backend> Tensor<B> {
     /// for the same element are added in the order of j, so the result does not depend on the number of threads. An index
     /// smaller than `self` in other dimensions adds to the first entries only; one smaller than `source` reads only its
     /// first entries.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, source) = (Tensor::zeros(&cpu, &[3], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?);
+    /// let index = Indices::from_slice(&cpu, &[0, 2, 0], &[3])?;
+    /// assert_eq!(x.scatter_add(0, &index, &source)?.to_vec::<f32>()?, [4.0, 0.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::gather`]; a source of another rank or dtype, or smaller than the index.
@@ -256,6 +274,15 @@ impl<B: Backend> Tensor<B> {
 
     /// The entries `index[j]` along `axis` (`torch.index_select`), for an index of rank 1.
     ///
+    /// ```
+    /// # use kiln_nn::{Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+    /// let index = Indices::from_slice(&cpu, &[2, 0, 2], &[3])?;
+    /// assert_eq!(x.index_select(0, &index)?.to_vec::<f32>()?, [3.0, 1.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, an index of another rank or not i32, an index outside the axis.
     pub fn index_select(&self, axis: isize, index: &Indices<B>) -> Result<Tensor<B>> {
@@ -265,6 +292,15 @@ impl<B: Backend> Tensor<B> {
     /// A copy of `self` with entry `j` of `source` along `axis` added to entry `index[j]` (`torch.index_add`), in order
     /// of `j`.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, source) = (Tensor::ones(&cpu, &[2, 2], DType::F32)?, Tensor::ones(&cpu, &[3, 2], DType::F32)?);
+    /// let index = Indices::from_slice(&cpu, &[1, 1, 1], &[3])?;
+    /// assert_eq!(x.index_add(0, &index, &source)?.to_vec::<f32>()?, [1.0, 1.0, 4.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::index_select`]; a source of another shape or dtype.
     pub fn index_add(&self, axis: isize, index: &Indices<B>, source: &Tensor<B>) -> Result<Tensor<B>> {
@@ -273,6 +309,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Row `index[…]` of this table `[V, D]` for every i32 index: the result is `[…, D]` (`torch.nn.functional.embedding`).
     /// The row `padding_idx` is read like any other, but receives no gradient.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let table = Tensor::arange(&cpu, 0.0, 6.0, 1.0, DType::F32)?.reshape(&[3, 2])?;
+    /// let tokens = Indices::from_slice(&cpu, &[2, 0], &[2])?;
+    /// assert_eq!(table.embedding(&tokens, None)?.to_vec::<f32>()?, [4.0, 5.0, 0.0, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A table that is not of rank 2, an index that is not i32, an index or `padding_idx` outside of the table.
@@ -307,6 +352,14 @@ impl<B: Backend> Indices<B> {
     /// A new last axis of `classes` that is 1 at the index and 0 elsewhere (`torch.nn.functional.one_hot`), as floats of
     /// `dtype`.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let labels = Indices::from_slice(&cpu, &[2, 0], &[2])?;
+    /// assert_eq!(labels.one_hot(3, DType::F32)?.to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No classes, an index outside of `0..classes`, an integer dtype, a ninth dimension.
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor<B>> {
@@ -336,6 +389,15 @@ impl<B: Backend> Indices<B> {
     }
 
     /// The entries `index[j]` along `axis` (`torch.index_select`), for an index of rank 1.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let labels = Indices::from_slice(&cpu, &[5, 6, 7], &[3])?;
+    /// let order = Indices::from_slice(&cpu, &[2, 0], &[2])?;
+    /// assert_eq!(labels.index_select(0, &order)?.to_vec::<i32>()?, [7, 5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::index_select`].

@@ -8,6 +8,14 @@ use kiln_core::MAX_RANK;
 use kiln_core::ops::ViewParams;
 
 /// The values that padding adds (`mode` of `torch.nn.functional.pad`).
+///
+/// ```
+/// # use kiln_nn::{Pad, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+/// assert_eq!(x.pad(&[(2, 1)], Pad::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pad {
     /// The same value everywhere.
@@ -53,6 +61,14 @@ fn window(whole: &Shape, part: &Shape, start: &[usize]) -> ViewParams {
 impl<B: Backend> Tensor<B> {
     /// Joins tensors one after the other along `axis` (`torch.cat`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::zeros(&cpu, &[2, 3], DType::F32)?, Tensor::ones(&cpu, &[1, 3], DType::F32)?);
+    /// assert_eq!(Tensor::concat(&[&x, &y], 0)?.shape().dims(), [3, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No tensors, an axis out of range, shapes that differ in another dimension, dtypes that differ.
     pub fn concat(tensors: &[&Tensor<B>], axis: isize) -> Result<Tensor<B>> {
@@ -91,6 +107,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Joins tensors of one shape along a new axis (`torch.stack`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::zeros(&cpu, &[2, 3], DType::F32)?, Tensor::ones(&cpu, &[2, 3], DType::F32)?);
+    /// assert_eq!(Tensor::stack(&[&x, &y], 0)?.shape().dims(), [2, 2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::concat`].
     pub fn stack(tensors: &[&Tensor<B>], axis: isize) -> Result<Tensor<B>> {
@@ -108,6 +132,15 @@ impl<B: Backend> Tensor<B> {
     /// Pads by `(before, after)` entries along each axis, one pair per axis from the first (`numpy.pad`;
     /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop. With a constant, the cropping
     /// comes first; entries reflected or repeated at the other end are those of the axis before cropping.
+    ///
+    /// ```
+    /// # use kiln_nn::{Pad, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[1, 2])?;
+    /// let y = x.pad(&[(0, 0), (1, 2)], Pad::Constant(0.0))?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A number of pairs other than the rank; cropping more than the axis has. For all but [`Pad::Constant`] also cropping the
@@ -237,6 +270,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The entries along `axis` moved on by `shift`, those that leave one end entering at the other (`torch.roll`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+    /// assert_eq!(x.roll(1, 0)?.to_vec::<f32>()?, [3.0, 1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range.
     pub fn roll(&self, shift: isize, axis: isize) -> Result<Tensor<B>> {
@@ -252,6 +293,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Repeats the tensor `repeats[i]` times along axis `i` (`torch.tile`). With fewer repeats than axes, those of the
     /// leading axes are 1; with more, the tensor gets new leading axes of size 1.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.tile(&[2])?.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+    /// assert_eq!(x.tile(&[3, 1])?.shape().dims(), [3, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// More than 8 dimensions, a size that overflows.

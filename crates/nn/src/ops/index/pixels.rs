@@ -6,6 +6,16 @@ impl<B: Backend> Tensor<B> {
     /// Blocks of `factor`² channels as blocks of `factor` × `factor` pixels (`torch.nn.functional.pixel_shuffle`, channels-last; Shi et
     /// al. 2016): `[N, H, W, C·factor²]` to `[N, H·factor, W·factor, C]`.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 4.0, 1.0, DType::F32)?.reshape(&[1, 1, 1, 4])?;
+    /// let y = x.pixel_shuffle(2)?;
+    /// assert_eq!(y.shape().dims(), [1, 2, 2, 1]);
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A rank that is not 4, a factor of 0, channels that its square does not divide.
     pub fn pixel_shuffle(&self, factor: usize) -> Result<Tensor<B>> {
@@ -22,6 +32,14 @@ impl<B: Backend> Tensor<B> {
 
     /// The inverse of [`Tensor::pixel_shuffle`] (`torch.nn.functional.pixel_unshuffle`, channels-last): `[N, H·factor, W·factor, C]`
     /// to `[N, H, W, C·factor²]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[1, 6, 4, 3], DType::F32)?;
+    /// assert_eq!(x.pixel_unshuffle(2)?.shape().dims(), [1, 3, 2, 12]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A rank that is not 4, a factor of 0 or one that does not divide height and width.

@@ -38,6 +38,13 @@ impl<B: Backend> Rule<B> for Broadcast {
 
 /// The dimensions that [`Tensor::reshape`] is given: a slice, array or list of integers, a [`Shape`], or a tuple whose integers
 /// may be of different types, such as `(n, -1)` with a `usize` n.
+///
+/// ```
+/// # use kiln_nn::ops::index::IntoDims;
+/// let n: usize = 2;
+/// assert_eq!((n, -1).dims(), [2, -1]);
+/// assert_eq!((&[2, 3]).dims(), [2, 3]);
+/// ```
 pub trait IntoDims {
     /// The dimensions, of which one may be −1.
     fn dims(self) -> Vec<isize>;
@@ -144,6 +151,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Joins the dimensions `start..=end` into one (`torch.flatten`), without a copy. A scalar becomes `[1]`.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 3, 4], DType::F32)?;
+    /// assert_eq!(x.flatten(1, -1)?.shape().dims(), [2, 12]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, `start` after `end`.
     pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor<B>> {
@@ -183,6 +198,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Removes `axis`, which must have size 1 (`torch.squeeze`, which leaves an axis of another size as it is), without a copy.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 1, 3], DType::F32)?;
+    /// assert_eq!(x.squeeze(1)?.shape().dims(), [2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or of another size.
     pub fn squeeze(&self, axis: isize) -> Result<Tensor<B>> {
@@ -196,6 +219,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Inserts a new axis of size 1 at `axis` (`torch.unsqueeze`), without a copy; −1 appends it.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 3], DType::F32)?;
+    /// assert_eq!(x.unsqueeze(0)?.shape().dims(), [1, 2, 3]);
+    /// assert_eq!(x.unsqueeze(-1)?.shape().dims(), [2, 3, 1]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis outside of `-rank-1..=rank`, more than 8 dimensions.
@@ -219,6 +251,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Reorders the dimensions: dimension `i` of the result is dimension `axes[i]` of `self` (`torch.permute`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let channels_first = Tensor::zeros(&cpu, &[8, 3, 32, 16], DType::F32)?;
+    /// assert_eq!(channels_first.permute(&[0, 2, 3, 1])?.shape().dims(), [8, 32, 16, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range or named twice, another number of axes than dimensions.
@@ -256,6 +296,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Exchanges two dimensions (`torch.transpose`).
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.transpose(0, 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range.
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor<B>> {
@@ -267,6 +315,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Repeats the elements along dimensions of size 1 and along new leading ones to have `shape` (`torch.broadcast_to`,
     /// which makes no copy).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.broadcast_to(&[2, 2])?.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A shape that this one does not broadcast to.
@@ -283,6 +339,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// As [`Tensor::broadcast_to`], where −1 keeps a dimension as it is (`torch.Tensor.expand`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2, 1])?;
+    /// assert_eq!(x.expand(&[-1, 2])?.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::broadcast_to`]; −1 for a dimension that `self` does not have, any other negative size.

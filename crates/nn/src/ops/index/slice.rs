@@ -69,6 +69,14 @@ pub(super) fn python_slice(size: usize, start: Option<isize>, end: Option<isize>
 impl<B: Backend> Tensor<B> {
     /// `length` entries from `start` along `axis` (`torch.narrow`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 5.0, 1.0, DType::F32)?;
+    /// assert_eq!(x.narrow(0, 1, 3)?.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, a range that leaves the axis.
     pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Tensor<B>> {
@@ -82,6 +90,15 @@ impl<B: Backend> Tensor<B> {
     /// Python's `start:end:step` along `axis`: bounds count from the end when negative and are clamped to the axis; a
     /// negative step, which PyTorch does not have, walks backwards.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 5.0, 1.0, DType::F32)?;
+    /// assert_eq!(x.slice(0, Some(1), None, 2)?.to_vec::<f32>()?, [1.0, 3.0]); // x[1::2]
+    /// assert_eq!(x.slice(0, Some(-2), None, 1)?.to_vec::<f32>()?, [3.0, 4.0]); // x[-2:]
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, a step of 0.
     pub fn slice(&self, axis: isize, start: Option<isize>, end: Option<isize>, step: isize) -> Result<Tensor<B>> {
@@ -94,6 +111,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Reverses the order of entries along each of `axes` (`torch.flip`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+    /// assert_eq!(x.flip(&[0])?.to_vec::<f32>()?, [3.0, 2.0, 1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range or named twice.
@@ -117,6 +142,15 @@ impl<B: Backend> Tensor<B> {
 
     /// The elements whose positions along `axis1` and `axis2` differ by `offset`, as a last axis in place of both
     /// (`torch.diagonal`): above the main diagonal where it is positive.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 9.0, 1.0, DType::F32)?.reshape(&[3, 3])?;
+    /// assert_eq!(x.diagonal(0, 0, 1)?.to_vec::<f32>()?, [0.0, 4.0, 8.0]);
+    /// assert_eq!(x.diagonal(1, 0, 1)?.to_vec::<f32>()?, [1.0, 5.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range, one axis twice.
@@ -155,6 +189,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Pieces of `size` entries along `axis`, the last one smaller if `size` does not divide the axis (`torch.split`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 5.0, 1.0, DType::F32)?;
+    /// let sizes: Vec<usize> = x.split(2, 0)?.iter().map(Tensor::size).collect();
+    /// assert_eq!(sizes, [2, 2, 1]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, a size of 0.
     pub fn split(&self, size: usize, axis: isize) -> Result<Vec<Tensor<B>>> {
@@ -171,6 +214,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Pieces of the given sizes along `axis` (`torch.split` with a list).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 5.0, 1.0, DType::F32)?;
+    /// let parts = x.split_sizes(&[1, 4], 0)?;
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range, sizes that do not add up to that of the axis.
@@ -193,6 +245,15 @@ impl<B: Backend> Tensor<B> {
     /// At most `chunks` pieces of equal size along `axis`, the last one smaller if that does not divide the axis
     /// (`torch.chunk`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let qkv = Tensor::zeros(&cpu, &[2, 12], DType::F32)?;
+    /// let parts = qkv.chunk(3, -1)?;
+    /// assert_eq!((parts.len(), parts[0].shape().dims()), (3, &[2, 4][..]));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range, no chunks.
     pub fn chunk(&self, chunks: usize, axis: isize) -> Result<Vec<Tensor<B>>> {
@@ -204,6 +265,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The entries along `axis`, each a tensor without that axis (`torch.unbind`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.unbind(0)?[1].to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range.
@@ -220,6 +289,14 @@ impl<B: Backend> Tensor<B> {
 
 impl<B: Backend> Indices<B> {
     /// `length` entries from `start` along `axis` (`torch.narrow`).
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 5)?;
+    /// assert_eq!(ids.narrow(0, 1, 3)?.to_vec::<i32>()?, [1, 2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range, a range that leaves the axis.

@@ -25,6 +25,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Zero above `diagonal` of the last two axes (`torch.tril`): 0 is the main diagonal, and larger ones lie above it.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.tril(0)?.to_vec::<f32>()?, [1.0, 0.0, 3.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A rank below 2.
     pub fn tril(&self, diagonal: isize) -> Result<Tensor<B>> {
@@ -32,6 +40,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Zero below `diagonal` of the last two axes (`torch.triu`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.triu(0)?.to_vec::<f32>()?, [1.0, 2.0, 0.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A rank below 2.

@@ -7,6 +7,14 @@ impl<B: Backend> Tensor<B> {
     /// The product over `axes` (`torch.prod`); 1 for an empty product. Pairs are multiplied in a tree, so that gradients are right
     /// where elements are zero, and products of halves are rounded once.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.prod(&[0], false)?.to_vec::<f32>()?, [3.0, 8.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range or named twice.
     pub fn prod(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
@@ -42,6 +50,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// `y[j] = Π_{l ≤ j} x[l]` along `axis` (`torch.cumprod`), by doubling: ⌈log₂ n⌉ elementwise products.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0], &[3])?;
+    /// assert_eq!(x.cumprod(0)?.to_vec::<f32>()?, [1.0, 2.0, 6.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range.
