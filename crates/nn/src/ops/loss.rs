@@ -21,6 +21,15 @@ fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
 }
 
 /// The reduction of the losses of single elements or rows (`reduction` of PyTorch's losses).
+///
+/// ```
+/// # use kiln_nn::{DType, Reduction, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?);
+/// assert_eq!(x.mse_loss(&t, Reduction::None)?.to_vec::<f32>()?, [1.0, 9.0]);
+/// assert_eq!(x.mse_loss(&t, Reduction::Mean)?.item()?, 5.0);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
     /// Their mean, a scalar `[]`; of a weighted loss, the weighted mean.

@@ -8,6 +8,15 @@ use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{CrossEntropyParams, Op};
 
 /// The options of `torch.nn.CrossEntropyLoss`.
+///
+/// ```
+/// # use kiln_nn::{CrossEntropyOptions, DType, Indices, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let (logits, labels) = (Tensor::zeros(&cpu, &[1, 2], DType::F32)?, Indices::from_slice(&cpu, &[1], &[1])?);
+/// let options = CrossEntropyOptions { label_smoothing: 0.1, ..Default::default() };
+/// assert!((logits.cross_entropy_with(&labels, &options)?.item()? - 2f64.ln()).abs() < 1e-6);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CrossEntropyOptions<'a, B: Backend> {
     /// The share of each target that is spread evenly over the classes, in `0..=1`.
@@ -176,6 +185,15 @@ impl<B: Backend> Tensor<B> {
     /// Half precision is computed in f32 and rounded once. A loss scale that the loss is multiplied by, at most 65504 in f16,
     /// is applied to the gradient of the logits before that is rounded.
     ///
+    /// ```
+    /// # use kiln_nn::{Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let logits = Tensor::from_slice(&cpu, &[0f32, 0.0, 3.0, 3.0], &[2, 2])?;
+    /// let labels = Indices::from_slice(&cpu, &[0, 1], &[2])?;
+    /// assert!((logits.cross_entropy(&labels)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No classes; labels of another shape or dtype; [`Error::IndexOutOfRange`] for a label that is neither a class nor
     /// ignored.
@@ -184,6 +202,16 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// As [`Tensor::cross_entropy`], with PyTorch's options.
+    ///
+    /// ```
+    /// # use kiln_nn::{CrossEntropyOptions, DType, Indices, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let logits = Tensor::zeros(&cpu, &[2, 2], DType::F32)?;
+    /// let labels = Indices::from_slice(&cpu, &[0, -100], &[2])?; // the second row does not count
+    /// let options = CrossEntropyOptions { reduction: Reduction::Sum, ..Default::default() };
+    /// assert!((logits.cross_entropy_with(&labels, &options)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::cross_entropy`]; a smoothing outside `0..=1`; class weights of another shape or dtype, or tracked.
@@ -219,6 +247,16 @@ impl<B: Backend> Tensor<B> {
     /// with class probabilities): `−Σ_c w[c]·t[c]·log_softmax(x)[c]`, the targets smoothed first. The mean is over rows;
     /// `ignore_index` has no meaning here.
     ///
+    /// ```
+    /// # use kiln_nn::{CrossEntropyOptions, DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let logits = Tensor::zeros(&cpu, &[1, 2], DType::F32)?;
+    /// let targets = Tensor::from_slice(&cpu, &[0.3f32, 0.7], &[1, 2])?;
+    /// let loss = logits.cross_entropy_soft(&targets, &CrossEntropyOptions::default())?;
+    /// assert!((loss.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No classes; targets of another shape or dtype; options as in [`Tensor::cross_entropy_with`].
     pub fn cross_entropy_soft(&self, targets: &Tensor<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
@@ -250,6 +288,16 @@ impl<B: Backend> Tensor<B> {
     /// Cross-entropy of probabilities `[…, C]` and i32 labels `[…]` (Keras's sparse categorical cross-entropy with
     /// `from_logits=False`): each row is divided by its sum, clipped to `1e-7..=1 − 1e-7`, and `−ln p[t]` taken.
     ///
+    /// ```
+    /// # use kiln_nn::{Indices, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let p = Tensor::from_slice(&cpu, &[0.25f32, 0.75], &[1, 2])?;
+    /// let labels = Indices::from_slice(&cpu, &[1], &[1])?;
+    /// let loss = p.cross_entropy_from_probabilities(&labels, Reduction::Mean)?;
+    /// assert!((loss.item()? + 0.75f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::cross_entropy`].
     pub fn cross_entropy_from_probabilities(&self, labels: &Indices<B>, reduction: Reduction) -> Result<Tensor<B>> {
@@ -266,6 +314,15 @@ impl<B: Backend> Tensor<B> {
     /// The mean negative log-likelihood of log-probabilities `[…, C]` and i32 labels `[…]`
     /// (`torch.nn.functional.nll_loss`, classes last).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let logits = Tensor::zeros(&cpu, &[1, 2], DType::F32)?;
+    /// let labels = Indices::from_slice(&cpu, &[1], &[1])?;
+    /// assert!((logits.log_softmax(-1)?.nll_loss(&labels)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::cross_entropy`].
     pub fn nll_loss(&self, labels: &Indices<B>) -> Result<Tensor<B>> {
@@ -273,6 +330,16 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// As [`Tensor::nll_loss`], with class weights, an ignore index and a reduction.
+    ///
+    /// ```
+    /// # use kiln_nn::{CrossEntropyOptions, Indices, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let log_p = Tensor::from_slice(&cpu, &[-1f32, -2.0, -3.0, -4.0], &[2, 2])?;
+    /// let labels = Indices::from_slice(&cpu, &[0, 1], &[2])?;
+    /// let options = CrossEntropyOptions { reduction: Reduction::None, ..Default::default() };
+    /// assert_eq!(log_p.nll_loss_with(&labels, &options)?.to_vec::<f32>()?, [1.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::cross_entropy_with`]; any label smoothing, which is defined on logits.

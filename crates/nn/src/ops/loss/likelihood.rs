@@ -10,6 +10,15 @@ impl<B: Backend> Tensor<B> {
     /// ln(2π)/2 (`torch.nn.functional.gaussian_nll_loss`, whose eps is 1e-6 by default). The bound of the variance does not
     /// stop its gradient.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::full(&cpu, &[1], DType::F32, 1.0)?, Tensor::full(&cpu, &[1], DType::F32, 3.0)?);
+    /// let var = Tensor::ones(&cpu, &[1], DType::F32)?;
+    /// assert_eq!(x.gaussian_nll_loss(&t, &var, false, 1e-6, Reduction::Mean)?.item()?, 2.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A target or a variance of another shape or dtype.
     pub fn gaussian_nll_loss(
@@ -34,6 +43,14 @@ impl<B: Backend> Tensor<B> {
     /// eˣ − t·x for Poisson distributions whose logarithm of the mean is x, or x − t·ln(x + eps) where x is the mean itself
     /// (`torch.nn.functional.poisson_nll_loss`, whose eps is 1e-8 by default). With `full`, Stirling's approximation of ln t! is
     /// added where t > 1.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[1], DType::F32)?, Tensor::ones(&cpu, &[1], DType::F32)?);
+    /// assert_eq!(x.poisson_nll_loss(&t, true, false, 1e-8, Reduction::Mean)?.item()?, 1.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype.
@@ -66,6 +83,15 @@ impl<B: Backend> Tensor<B> {
     /// positive and 1 − `alpha` for negative targets, unless it is `None` (Lin et al. 2017; `torchvision.ops.sigmoid_focal_loss`,
     /// by default with 0.25 and 2, without reduction).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[1], DType::F32)?, Tensor::ones(&cpu, &[1], DType::F32)?);
+    /// let loss = x.sigmoid_focal_loss(&t, None, 2.0, Reduction::Mean)?;
+    /// assert!((loss.item()? - 0.25 * 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A target of another shape or dtype.
     pub fn sigmoid_focal_loss(
@@ -90,6 +116,15 @@ impl<B: Backend> Tensor<B> {
 
     /// 1 − (2·Σxt + `smooth`)/(Σx + Σt + `smooth`) for probabilities x `[N, …]`, with the sums over each sample (Milletari et al. 2016):
     /// how far two regions are from covering each other.
+    ///
+    /// ```
+    /// # use kiln_nn::{Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 0.0], &[1, 2])?;
+    /// assert_eq!(x.dice_loss(&x, 1.0, Reduction::Mean)?.item()?, 0.0);
+    /// assert_eq!(x.dice_loss(&x.rsub_scalar(1.0)?, 0.0, Reduction::Mean)?.item()?, 1.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype, a scalar.

@@ -6,6 +6,12 @@ use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 
 /// The options of [`Tensor::triplet_margin_loss`].
+///
+/// ```
+/// # use kiln_nn::TripletOptions;
+/// let options = TripletOptions { margin: 0.2, ..Default::default() };
+/// assert_eq!((options.margin, options.p), (0.2, 2.0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TripletOptions {
     /// The distance by which the negative should be farther than the positive, 1 by default.
@@ -49,6 +55,15 @@ impl<B: Backend> Tensor<B> {
     /// The cosine of the angle between vectors along `axis`, `x·y / (max(‖x‖, eps)·max(‖y‖, eps))`
     /// (`torch.nn.functional.cosine_similarity`, whose eps is 1e-8 by default). The axis is dropped.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 0.0, 0.0, 2.0], &[2, 2])?;
+    /// let y = Tensor::from_slice(&cpu, &[5f32, 0.0, 3.0, 0.0], &[2, 2])?;
+    /// assert_eq!(x.cosine_similarity(&y, -1, 1e-8)?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Another shape or dtype, an axis out of range.
     pub fn cosine_similarity(&self, other: &Tensor<B>, axis: isize, eps: f64) -> Result<Tensor<B>> {
@@ -61,6 +76,14 @@ impl<B: Backend> Tensor<B> {
     /// The p-norm of `self − other + eps` along the last axis, which is dropped (`torch.nn.functional.pairwise_distance`, whose eps
     /// is 1e-6 by default).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[3f32, 4.0], &[1, 2])?, Tensor::zeros(&cpu, &[1, 2], DType::F32)?);
+    /// assert_eq!(x.pairwise_distance(&y, 2.0, 0.0)?.to_vec::<f32>()?, [5.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Another shape or dtype, a scalar; the orders that [`Tensor::norm`] refuses.
     pub fn pairwise_distance(&self, other: &Tensor<B>, p: f64, eps: f64) -> Result<Tensor<B>> {
@@ -71,6 +94,16 @@ impl<B: Backend> Tensor<B> {
 
     /// max(0, margin + d(x, positive) − d(x, negative)) of vectors along the last axis, with d of [`Tensor::pairwise_distance`]
     /// (`torch.nn.functional.triplet_margin_loss`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, TripletOptions};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let anchor = Tensor::zeros(&cpu, &[1, 1], DType::F32)?;
+    /// let (near, far) = (anchor.add_scalar(1.0)?, anchor.add_scalar(2.5)?);
+    /// let options = TripletOptions { margin: 2.0, eps: 0.0, ..Default::default() };
+    /// assert_eq!(anchor.triplet_margin_loss(&near, &far, &options)?.item()?, 0.5);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Another shape or dtype, a scalar.
@@ -93,6 +126,15 @@ impl<B: Backend> Tensor<B> {
 
     /// 1 − cos of vectors along the last axis whose target is 1, max(0, cos − margin) of those whose target is −1
     /// (`torch.nn.functional.cosine_embedding_loss`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 0.0], &[1, 2])?;
+    /// let (y, alike) = (Tensor::from_slice(&cpu, &[0f32, 1.0], &[1, 2])?, Tensor::ones(&cpu, &[1], DType::F32)?);
+    /// assert_eq!(x.cosine_embedding_loss(&y, &alike, 0.0, Reduction::Mean)?.item()?, 1.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Another shape or dtype, a target that has not one number for each vector.
@@ -119,6 +161,15 @@ impl<B: Backend> Tensor<B> {
     /// max(0, −t·(x − y) + margin), for targets of 1 where x should rank above y and −1 where it should rank below
     /// (`torch.nn.functional.margin_ranking_loss`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, y) = (Tensor::from_slice(&cpu, &[2f32, 2.0], &[2])?, Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?);
+    /// let above = Tensor::ones(&cpu, &[2], DType::F32)?;
+    /// assert_eq!(x.margin_ranking_loss(&y, &above, 0.5, Reduction::None)?.to_vec::<f32>()?, [0.0, 1.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Another shape or dtype.
     pub fn margin_ranking_loss(
@@ -137,6 +188,14 @@ impl<B: Backend> Tensor<B> {
 
     /// x where the target is 1, max(0, margin − x) where it is −1 (`torch.nn.functional.hinge_embedding_loss`).
     ///
+    /// ```
+    /// # use kiln_nn::{Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::from_slice(&cpu, &[0.5f32, 0.25], &[2])?, Tensor::from_slice(&cpu, &[1f32, -1.0], &[2])?);
+    /// assert_eq!(x.hinge_embedding_loss(&t, 1.0, Reduction::None)?.to_vec::<f32>()?, [0.5, 0.75]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A target of another shape or dtype.
     pub fn hinge_embedding_loss(&self, target: &Tensor<B>, margin: f64, reduction: Reduction) -> Result<Tensor<B>> {
@@ -146,6 +205,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// ln(1 + e^(−t·x)) for targets of 1 and −1 (`torch.nn.functional.soft_margin_loss`), without overflow.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[1], DType::F32)?, Tensor::ones(&cpu, &[1], DType::F32)?);
+    /// assert!((x.soft_margin_loss(&t, Reduction::Mean)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype.

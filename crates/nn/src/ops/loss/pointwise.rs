@@ -77,6 +77,14 @@ fn huber<B: Backend>(x: &Tensor<B>, target: &Tensor<B>, delta: f64) -> Result<Te
 impl<B: Backend> Tensor<B> {
     /// (x − t)² of each element, reduced (`torch.nn.functional.mse_loss`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?);
+    /// assert_eq!(x.mse_loss(&t, Reduction::Mean)?.item()?, 5.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A target of another shape or dtype.
     pub fn mse_loss(&self, target: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
@@ -85,6 +93,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// |x − t| of each element, reduced (`torch.nn.functional.l1_loss`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, -3.0], &[2])?);
+    /// assert_eq!(x.l1_loss(&t, Reduction::Mean)?.item()?, 2.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype.
@@ -96,6 +112,14 @@ impl<B: Backend> Tensor<B> {
     /// With d = |x − t|: d²/2 up to `delta`, δ·(d − δ/2) beyond (Huber 1964; `torch.nn.functional.huber_loss`); an
     /// infinite `delta` gives d²/2 everywhere.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?);
+    /// assert_eq!(x.huber_loss(&t, 1.0, Reduction::None)?.to_vec::<f32>()?, [0.5, 2.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A target of another shape or dtype, a `delta` that is not positive.
     pub fn huber_loss(&self, target: &Tensor<B>, delta: f64, reduction: Reduction) -> Result<Tensor<B>> {
@@ -106,6 +130,14 @@ impl<B: Backend> Tensor<B> {
 
     /// With d = |x − t|: d²/(2β) up to `beta`, d − β/2 beyond (`torch.nn.functional.smooth_l1_loss`); `beta` 0 is
     /// [`Tensor::l1_loss`], and with an infinite `beta` the loss is 0.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[1f32, 3.0], &[2])?);
+    /// assert_eq!(x.smooth_l1_loss(&t, 2.0, Reduction::None)?.to_vec::<f32>()?, [0.25, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype, a `beta` that is negative or NaN.
@@ -120,6 +152,14 @@ impl<B: Backend> Tensor<B> {
 
     /// −t·ln x − (1 − t)·ln(1 − x) for probabilities x (`torch.nn.functional.binary_cross_entropy`): the logarithms
     /// stop at −100 and the gradient's denominator x·(1 − x) at 1e-12. NaN where x is outside of 0..=1.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (p, t) = (Tensor::full(&cpu, &[2], DType::F32, 0.5)?, Tensor::from_slice(&cpu, &[0f32, 1.0], &[2])?);
+    /// assert!((p.bce_loss(&t, Reduction::Mean)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype.
@@ -139,6 +179,14 @@ impl<B: Backend> Tensor<B> {
     /// Binary cross-entropy of logits (`torch.nn.functional.binary_cross_entropy_with_logits`), without overflow:
     /// `(1 − t)·x + (1 + (w − 1)·t)·ln(1 + e⁻ˣ)`, where the weight `w` of positive targets (1 if absent) broadcasts to
     /// the shape of `self`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, t) = (Tensor::zeros(&cpu, &[2], DType::F32)?, Tensor::from_slice(&cpu, &[0f32, 1.0], &[2])?);
+    /// assert!((x.bce_with_logits(&t, None, Reduction::Mean)?.item()? - 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype, a `pos_weight` that does not broadcast or has another dtype.
@@ -163,6 +211,14 @@ impl<B: Backend> Tensor<B> {
 
     /// t·(ln t − x) for log-probabilities x (`torch.nn.functional.kl_div`), 0 where t = 0; with `log_target` the target
     /// is ln t. The mean is over elements, as PyTorch's `mean`; its `batchmean` is the sum divided by the batch.
+    ///
+    /// ```
+    /// # use kiln_nn::{Reduction, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let t = Tensor::from_slice(&cpu, &[0.25f32, 0.75], &[1, 2])?;
+    /// assert!(t.log()?.kl_div(&t, false, Reduction::Sum)?.item()?.abs() < 1e-6); // equal distributions
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A target of another shape or dtype.
