@@ -55,6 +55,14 @@ impl<B: Backend> Tensor<B> {
     /// With `causal`, a value that is NaN or infinite may turn earlier positions into NaN or not, depending on the
     /// backend: their weight for it is 0, and 0 times that value is NaN in a backend that multiplies them.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let qkv = Tensor::randn(&cpu, &[2, 5, 3 * 8], DType::F32, &mut Rng::new(0))?;
+    /// assert_eq!(qkv.self_attention(4, true)?.shape().dims(), [2, 5, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A rank other than 3, no heads, a last dimension that is no multiple of `3·heads`, memory.
     pub fn self_attention(&self, heads: usize, causal: bool) -> Result<Tensor<B>> {

@@ -16,6 +16,16 @@ impl<B: Backend> Tensor<B> {
     /// kernel size, stride, padding and dilation; its kernel size must be that of the weight. If `self` and `w` have no input
     /// channels, the result has no channels, as in PyTorch.
     ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, w) = (Tensor::ones(&cpu, &[2, 8, 8, 3], DType::F32)?, Tensor::ones(&cpu, &[16, 3, 3, 3], DType::F32)?);
+    /// let y = x.conv(&w, None, &Window::new([3, 3]).stride([2, 2]), 1, Activation::Relu)?;
+    /// assert_eq!(y.shape().dims(), [2, 3, 3, 16]);
+    /// assert_eq!(y.to_f64()?[0], 27.0); // 3·3 pixels of 3 channels
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Wrong ranks, a zero stride or dilation, a kernel larger than the padded input, groups that do not divide the
     /// channels, a weight or bias that does not fit, dtypes that differ.
@@ -81,6 +91,15 @@ impl<B: Backend> Tensor<B> {
     /// activation, channels-last): `self [N, (D, H,) W, C]`, `w [C, (kD, kH,) kW, O/groups]`, `bias [O]`, result
     /// `[N, …, O]` of size `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + 1 + output_padding`. `output_padding`
     /// has three entries as the window has; with fewer than three spatial dimensions the first ones are unused and must be 0.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, w) = (Tensor::ones(&cpu, &[2, 4, 4, 3], DType::F32)?, Tensor::ones(&cpu, &[3, 2, 2, 8], DType::F32)?);
+    /// let y = x.conv_transpose(&w, None, &Window::new([2, 2]).stride([2, 2]), [0; 3], 1, Activation::None)?;
+    /// assert_eq!(y.shape().dims(), [2, 8, 8, 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::conv`]; "same" padding; an output padding that is not smaller than stride or dilation; a padding

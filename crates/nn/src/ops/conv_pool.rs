@@ -73,6 +73,16 @@ impl<B: Backend> Tensor<B> {
     /// [`Tensor::max_pool`] of [`Tensor::conv`], with the same values. A backend that fuses the two needs less memory,
     /// because it never holds all of the convolution's result. `ceil_mode` belongs to the pooling.
     ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, w) = (Tensor::ones(&cpu, &[2, 8, 8, 3], DType::F32)?, Tensor::ones(&cpu, &[16, 3, 3, 3], DType::F32)?);
+    /// let (window, pool) = (Window::new([3, 3]), Window::new([2, 2]).stride([2, 2]));
+    /// let y = x.conv_max_pool(&w, None, (&window, 1), Activation::Relu, (&pool, false))?;
+    /// assert_eq!(y.shape().dims(), [2, 3, 3, 16]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As the two ops.
     pub fn conv_max_pool(

@@ -8,6 +8,16 @@ const OP: &str = "interpolate";
 /// How values between the positions of an image are made (`mode` of `torch.nn.functional.interpolate`).
 ///
 /// Positions are the middles of pixels. With `align_corners` those of the corner pixels stay where they are instead.
+///
+/// ```
+/// # use kiln_nn::Tensor;
+/// # use kiln_nn::ops::Interpolation;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[0f32, 4.0], &[1, 2, 1])?;
+/// let y = x.interpolate(&[3], Interpolation::Linear { align_corners: true })?;
+/// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0, 4.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// The pixel at the position rounded down, as PyTorch's `nearest`.
@@ -158,6 +168,16 @@ impl<B: Backend> Tensor<B> {
 
     /// An image `factors` times as large, rounded down (`torch.nn.functional.interpolate` with `scale_factor`, channels-last):
     /// `[N, (D, H,) W, C]` to `[N, ⌊size·factor⌋…, C]`. Positions are computed from the factors, not from the rounded sizes.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # use kiln_nn::ops::Interpolation;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[0f32, 4.0], &[1, 2, 1])?;
+    /// let y = x.interpolate_by(&[2.0], Interpolation::Nearest)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::interpolate`]; a factor that is not finite or not above 0.

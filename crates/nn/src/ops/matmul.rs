@@ -11,6 +11,17 @@ impl<B: Backend> Tensor<B> {
     /// that broadcast. A vector on the left is a row, one on the right a column, and that dimension is dropped from
     /// the result; two vectors give their inner product as a scalar.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let v = Tensor::from_slice(&cpu, &[1f32, 10.0], &[2])?;
+    /// assert_eq!(x.matmul(&v)?.to_vec::<f32>()?, [21.0, 43.0]);
+    /// let batches = Tensor::ones(&cpu, &[8, 3, 2], DType::F32)?;
+    /// assert_eq!(batches.matmul(&x)?.shape().dims(), [8, 3, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A scalar operand, inner dimensions that differ, batches that do not broadcast, dtypes that differ.
     pub fn matmul(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
@@ -60,6 +71,14 @@ impl<B: Backend> Tensor<B> {
     /// The product of matrices of which either may be stored transposed: `op(self) · op(other)`, where op swaps the
     /// last two dimensions of an operand whose flag is set. Both operands have rank 2 or more.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (q, k) = (Tensor::ones(&cpu, &[5, 4], DType::F32)?, Tensor::ones(&cpu, &[7, 4], DType::F32)?);
+    /// assert_eq!(q.matmul_t(&k, false, true)?.shape().dims(), [5, 7]); // q·kᵀ
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Ranks below 2; as [`Tensor::matmul`].
     pub fn matmul_t(&self, other: &Tensor<B>, trans_self: bool, trans_other: bool) -> Result<Tensor<B>> {
@@ -68,6 +87,16 @@ impl<B: Backend> Tensor<B> {
 
     /// `f(self · wᵀ + bias)` (`torch.nn.functional.linear` with its activation): `self […, in]`, `w [out, in]`,
     /// `bias [out]`, result `[…, out]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{Activation, DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (x, w) = (Tensor::ones(&cpu, &[2, 3], DType::F32)?, Tensor::ones(&cpu, &[4, 3], DType::F32)?);
+    /// let bias = Tensor::full(&cpu, &[4], DType::F32, -5.0)?;
+    /// assert_eq!(x.linear(&w, Some(&bias), Activation::None)?.to_vec::<f32>()?, [-2.0; 8]);
+    /// assert_eq!(x.linear(&w, Some(&bias), Activation::Relu)?.to_vec::<f32>()?, [0.0; 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A scalar, a weight that is not a matrix, sizes or dtypes that do not agree.

@@ -205,6 +205,16 @@ impl<B: Backend> Tensor<B> {
     /// dtype (f32; f64 for f64), for running statistics. (PyTorch's running variance is the unbiased one: multiply by
     /// n/(n − 1) for n values per channel.) For an empty batch they are NaN.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 10.0, 3.0, 30.0], &[2, 2])?;
+    /// let (y, mean, var) = x.batch_norm(None, None, 1e-5)?;
+    /// assert_eq!(mean.to_vec::<f32>()?, [2.0, 20.0]);
+    /// assert!((y.to_f64()?[0] + 1.0).abs() < 1e-4 && (var.to_f64()?[1] - 100.0).abs() < 1e-2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Rank below 2; a single value per channel; a scale or shift of another shape or dtype; an
     /// `eps` that is negative or not finite.
@@ -241,6 +251,15 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[5f32], &[1, 1])?;
+    /// let (mean, var) = (Tensor::full(&cpu, &[1], DType::F32, 3.0)?, Tensor::full(&cpu, &[1], DType::F32, 4.0)?);
+    /// assert_eq!(x.batch_norm_eval(&mean, &var, None, None, 0.0)?.to_vec::<f32>()?, [1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::batch_norm`], except that a single value per channel is allowed; statistics of another shape or dtype;
@@ -305,6 +324,15 @@ impl<B: Backend> Tensor<B> {
     /// Layer norm (Ba, Kiros & Hinton 2016; `torch.nn.functional.layer_norm`) over the last dimensions, which must equal
     /// `normalized_shape`; scale and shift have that shape.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 3.0, 10.0, 30.0], &[2, 2])?;
+    /// let y = x.layer_norm(&[2], None, None, 1e-5)?.to_f64()?;
+    /// assert!(y.iter().zip([-1.0, 1.0, -1.0, 1.0]).all(|(y, expected)| (y - expected).abs() < 1e-4));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A `normalized_shape` that has no dimension or does not fit; a scale or shift of another shape or dtype; an `eps` that is
     /// negative or not finite.
@@ -323,6 +351,15 @@ impl<B: Backend> Tensor<B> {
     /// RMS norm (Zhang & Sennrich 2019; `torch.nn.functional.rms_norm`): `x/√(mean(x²) + eps)·scale` over the last
     /// dimensions, which must equal `normalized_shape`.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[2f32, -2.0], &[1, 2])?;
+    /// let y = x.rms_norm(&[2], None, 1e-6)?.to_f64()?;
+    /// assert!((y[0] - 1.0).abs() < 1e-4 && (y[1] + 1.0).abs() < 1e-4);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::layer_norm`].
     pub fn rms_norm(&self, normalized_shape: &[usize], scale: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
@@ -333,6 +370,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Group norm (Wu & He 2018; `torch.nn.functional.group_norm`) of `[N, …, C]`: each sample's channels in `groups`
     /// groups of neighbours, each normalised over its channels and all positions. Scale and shift are `[C]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::rand(&cpu, &[2, 4, 4, 6], DType::F32, &mut Rng::new(0))?;
+    /// let y = x.group_norm(3, None, None, 1e-5)?;
+    /// assert!(y.i((0, .., .., 0..2))?.mean(&[], false)?.item()?.abs() < 1e-4); // the first group
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Rank below 2; groups that do not divide the channels; no positions; a scale or shift of another shape or dtype;
@@ -350,6 +396,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Instance norm (Ulyanov, Vedaldi & Lempitsky 2016; `torch.nn.functional.instance_norm`) of `[N, …, C]`: each
     /// channel of each sample over its positions. Scale and shift are `[C]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::rand(&cpu, &[2, 4, 4, 6], DType::F32, &mut Rng::new(0))?;
+    /// let y = x.instance_norm(None, None, 1e-5)?;
+    /// assert!(y.i((0, .., .., 5))?.mean(&[], false)?.item()?.abs() < 1e-4);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::group_norm`]; a single position.

@@ -14,6 +14,15 @@ impl<B: Backend> Tensor<B> {
     /// `[N, (D, H,) W, C] → [N, …, C]`. NaN counts as the largest value, padding is never chosen; the gradient goes to
     /// the first of equal elements. With `ceil_mode` the last window may extend past the end of the padded input.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::arange(&cpu, 0.0, 16.0, 1.0, DType::F32)?.reshape(&[1, 4, 4, 1])?;
+    /// let y = x.max_pool(&Window::new([2, 2]).stride([2, 2]), false)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Wrong rank, a zero kernel, stride or dilation, a window larger than the padded input (with `ceil_mode`, by a stride
     /// or more), padding over half of the kernel.
@@ -23,6 +32,15 @@ impl<B: Backend> Tensor<B> {
 
     /// As [`Tensor::max_pool`], with the flat spatial position of each largest element in its image, `(d·H + h)·W + w`, as i32
     /// of the result's shape (PyTorch's `return_indices`).
+    ///
+    /// ```
+    /// # use kiln_nn::{Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[4f32, 1.0, 2.0, 3.0], &[1, 4, 1])?;
+    /// let (y, at) = x.max_pool_with_indices(&Window::new([2]).stride([2]), false)?;
+    /// assert_eq!((y.to_vec::<f32>()?, at.to_vec::<i32>()?), (vec![4.0, 3.0], vec![0, 3]));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::max_pool`]; an image with more than 2³¹ − 1 positions.
@@ -46,6 +64,15 @@ impl<B: Backend> Tensor<B> {
     /// The mean of each window (`torch.nn.functional.avg_pool1d`, `avg_pool2d`, `avg_pool3d`, channels-last):
     /// `[N, (D, H,) W, C] → [N, …, C]`. With `count_include_pad` (PyTorch's default) the zeros of the padding count.
     ///
+    /// ```
+    /// # use kiln_nn::{Tensor, Window};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[4f32, 2.0, 2.0, 3.0], &[1, 4, 1])?;
+    /// let y = x.avg_pool(&Window::new([2]).stride([2]), false, true)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 2.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::max_pool`]; a dilation other than 1.
     pub fn avg_pool(&self, window: &Window, ceil_mode: bool, count_include_pad: bool) -> Result<Tensor<B>> {
@@ -61,6 +88,14 @@ impl<B: Backend> Tensor<B> {
     /// `adaptive_avg_pool3d`, channels-last): `[N, (D, H,) W, C] → [N, output…, C]`. Along a dimension of size n, cell i of m
     /// spans the positions from ⌊i·n/m⌋ up to, but without, ⌈(i + 1)·n/m⌉.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2, 7, 5, 3], DType::F32)?;
+    /// assert_eq!(x.adaptive_avg_pool(&[2, 2])?.shape().dims(), [2, 2, 2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An output of other than 1 to 3 dimensions, or with another number of dimensions than the image; an empty dimension.
     pub fn adaptive_avg_pool(&self, output: &[usize]) -> Result<Tensor<B>> {
@@ -75,6 +110,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// The mean over all positions of each image (Keras's `GlobalAveragePooling`): `[N, (D, H,) W, C] → [N, C]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[2, 7, 5, 3], DType::F32)?;
+    /// assert_eq!(x.global_avg_pool()?.shape().dims(), [2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A rank that is not 3, 4 or 5; an image without positions.

@@ -72,6 +72,14 @@ fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> R
 impl<B: Backend> Tensor<B> {
     /// Numbers uniform on `low ≤ x < high` (`torch.Tensor.uniform_`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::uniform(&cpu, &[100], DType::F32, -1.0, 1.0, &mut Rng::new(0))?;
+    /// assert!(x.to_f64()?.iter().all(|x| (-1.0..1.0).contains(x)));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Bounds that are not finite or out of order, an integer dtype, a shape that overflows.
     pub fn uniform(backend: &B, shape: &[usize], dtype: DType, low: f64, high: f64, rng: &mut Rng) -> Result<Self> {
@@ -80,6 +88,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Normal numbers of mean `mean` and standard deviation `std` (`torch.normal`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::normal(&cpu, &[10_000], DType::F32, 5.0, 2.0, &mut Rng::new(0))?;
+    /// assert!((x.mean(&[], false)?.item()? - 5.0).abs() < 0.2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A mean that is not finite, a deviation that is negative or not finite, an integer dtype, a shape that overflows.
@@ -90,6 +106,14 @@ impl<B: Backend> Tensor<B> {
 
     /// Normal numbers conditioned on lying within two standard deviations of the mean (`torch.nn.init.trunc_normal_` with those
     /// bounds; Keras's `TruncatedNormal`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::truncated_normal(&cpu, &[1000], DType::F32, 0.0, 0.02, &mut Rng::new(0))?;
+    /// assert!(x.abs()?.max(&[], false)?.item()? <= 0.0401);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::normal`].
@@ -107,6 +131,14 @@ impl<B: Backend> Tensor<B> {
 
     /// 1 with probability `p`, else 0 (`torch.bernoulli`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::bernoulli(&cpu, &[1000], DType::F32, 0.25, &mut Rng::new(0))?;
+    /// assert!((x.mean(&[], false)?.item()? - 0.25).abs() < 0.1);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A probability outside `0..=1`, an integer dtype, a shape that overflows.
     pub fn bernoulli(backend: &B, shape: &[usize], dtype: DType, p: f64, rng: &mut Rng) -> Result<Self> {
@@ -116,6 +148,15 @@ impl<B: Backend> Tensor<B> {
 
     /// Numbers uniform on `0 ≤ x < 1` (`torch.rand`).
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::rand(&cpu, &[2, 3], DType::F32, &mut Rng::new(42))?;
+    /// let again = Tensor::rand(&cpu, &[2, 3], DType::F32, &mut Rng::new(42))?;
+    /// assert_eq!(x.to_vec::<f32>()?, again.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Tensor::uniform`].
     pub fn rand(backend: &B, shape: &[usize], dtype: DType, rng: &mut Rng) -> Result<Self> {
@@ -123,6 +164,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Standard normal numbers (`torch.randn`).
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::randn(&cpu, &[10_000], DType::F32, &mut Rng::new(0))?;
+    /// assert!((x.std(&[], 1, false)?.item()? - 1.0).abs() < 0.1);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::normal`].
@@ -133,6 +182,15 @@ impl<B: Backend> Tensor<B> {
     /// Each element 0 with probability `p`, else divided by 1 − `p` (`torch.nn.functional.dropout`; Srivastava et al.
     /// 2014). The generator counts on the host, so this cannot be part of a captured step; a
     /// [`Dropout`](crate::layers::Dropout) layer can.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Rng, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[100], DType::F32)?;
+    /// let y = x.dropout(0.5, &mut Rng::new(0))?;
+    /// assert!(y.to_vec::<f32>()?.iter().all(|&y| y == 0.0 || y == 2.0));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A probability outside `0..=1`.
@@ -146,6 +204,17 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::dropout`], for use in custom layers: the random numbers are those of the layer's stream
     /// ([`Init::next_stream`](crate::Init::next_stream)) at `step`, a one-element i32 tensor that
     /// [`Counter::tick`](crate::Counter::tick) returns, different for every call. It stays on the device.
+    ///
+    /// ```
+    /// # use kiln_nn::{Counter, DType, Init, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (stream, calls) = (Init::new(&cpu, 0).next_stream(), Counter::new(&cpu)?);
+    /// let x = Tensor::ones(&cpu, &[100], DType::F32)?;
+    /// let first = x.dropout_at(0.5, stream, &calls.tick()?)?;
+    /// let second = x.dropout_at(0.5, stream, &calls.tick()?)?;
+    /// assert_ne!(first.to_vec::<f32>()?, second.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A probability outside `0..=1`, a step that is not one i32.
@@ -165,6 +234,16 @@ fn dropped(p: f64, size: usize, key: Key) -> Result<RandomParams> {
 
 impl<B: Backend> Indices<B> {
     /// The numbers `0..n` in random order (`torch.randperm`): Fisher–Yates on the host, the same on every device.
+    ///
+    /// ```
+    /// # use kiln_nn::{Indices, Rng};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let order = Indices::permutation(&cpu, 10, &mut Rng::new(0))?;
+    /// let mut sorted = order.to_vec::<i32>()?;
+    /// sorted.sort();
+    /// assert_eq!(sorted, (0..10).collect::<Vec<_>>());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `n` above 2³¹ − 1, memory of the host or of the device.

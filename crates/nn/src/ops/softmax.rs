@@ -63,6 +63,14 @@ fn composed<B: Backend>(x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<
 impl<B: Backend> Tensor<B> {
     /// eˣ/Σeˣ along `axis` (`torch.softmax`), without overflow.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2, 4], DType::F32)?;
+    /// assert_eq!(x.softmax(-1)?.to_vec::<f32>()?, [0.25; 8]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// An axis out of range.
     pub fn softmax(&self, axis: isize) -> Result<Tensor<B>> {
@@ -70,6 +78,14 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// x − ln Σeˣ along `axis` (`torch.log_softmax`), without overflow.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[2], DType::F32)?;
+    /// assert!((x.log_softmax(-1)?.to_f64()?[0] + 2f64.ln()).abs() < 1e-6);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An axis out of range.

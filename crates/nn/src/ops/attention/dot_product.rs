@@ -4,6 +4,15 @@ use crate::ops::index::above;
 use crate::{Backend, DType, Error, Indices, Result, Tensor};
 
 /// The keys that a query attends to, and how its scores are scaled. By default every query attends to every key.
+///
+/// ```
+/// # use kiln_nn::{AttentionOptions, DType, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let q = Tensor::ones(&cpu, &[1, 2, 4], DType::F32)?;
+/// let options = AttentionOptions { causal: true, scale: Some(1.0), ..Default::default() };
+/// assert_eq!(q.attention_weights(&q, &options)?.to_vec::<f32>()?, [1.0, 0.0, 0.5, 0.5]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct AttentionOptions<'a, B: Backend> {
     /// A u8 mask that broadcasts to the scores `[…, L, S]`: a query attends to the keys whose entry is not 0 (a boolean
     /// `attn_mask` of PyTorch's function). Where that is none of them, the result is 0.
@@ -18,6 +27,16 @@ pub struct AttentionOptions<'a, B: Backend> {
 
 impl<'a, B: Backend> AttentionOptions<'a, B> {
     /// Attention to the keys whose entry of `mask` is not 0.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Indices, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (q, k) = (Tensor::ones(&cpu, &[1, 1, 4], DType::F32)?, Tensor::ones(&cpu, &[1, 3, 4], DType::F32)?);
+    /// let mask = Indices::from_slice(&cpu, &[1u8, 1, 0], &[1, 3])?; // the last key is padding
+    /// let weights = q.attention_weights(&k, &AttentionOptions::masked(&mask))?;
+    /// assert_eq!(weights.to_vec::<f32>()?, [0.5, 0.5, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn masked(mask: &'a Indices<B>) -> Self {
         AttentionOptions {
             mask: Some(mask),
@@ -26,6 +45,15 @@ impl<'a, B: Backend> AttentionOptions<'a, B> {
     }
 
     /// Attention of each query to the keys up to its own position.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let q = Tensor::ones(&cpu, &[1, 2, 4], DType::F32)?;
+    /// let weights = q.attention_weights(&q, &AttentionOptions::causal())?;
+    /// assert_eq!(weights.to_vec::<f32>()?, [1.0, 0.0, 0.5, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn causal() -> Self {
         AttentionOptions {
             causal: true,
@@ -64,6 +92,15 @@ fn lowest(dtype: DType) -> f64 {
 impl<B: Backend> Tensor<B> {
     /// The weights of attention: the softmax over the keys of `scale·q·kᵀ + bias`, where a masked key has weight 0.
     /// Queries `[…, L, E]` and keys `[…, S, E]` give `[…, L, S]`.
+    ///
+    /// ```
+    /// # use kiln_nn::{AttentionOptions, DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (q, k) = (Tensor::ones(&cpu, &[1, 2, 4], DType::F32)?, Tensor::ones(&cpu, &[1, 3, 4], DType::F32)?);
+    /// let weights = q.attention_weights(&k, &AttentionOptions::default())?;
+    /// assert_eq!(weights.shape().dims(), [1, 2, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::scaled_dot_product_attention`].
