@@ -7,9 +7,25 @@ use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AdagradParams, Op, OptimSlot};
 
 /// Adagrad (Duchi et al. 2011; `torch.optim.Adagrad`).
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{Adagrad, Optimizer};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// let mut adagrad = Adagrad::new(0.01).lr_decay(0.1);
+/// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// adagrad.step(&mut model, &loss.backward()?)?;
+/// assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Adagrad<B> = Optim<B, AdagradRule>;
 
 /// The options of [`Adagrad`].
+///
+/// See the example of [`Adagrad`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradRule {
     lr_decay: f64,
@@ -20,6 +36,8 @@ pub struct AdagradRule {
 
 impl<B: Backend> Optim<B, AdagradRule> {
     /// Eps 1e-10, no decay, an accumulator that starts at 0.
+    ///
+    /// See the example of [`Adagrad`].
     pub fn new(lr: f64) -> Self {
         let rule = AdagradRule {
             lr_decay: 0.0,
@@ -31,24 +49,32 @@ impl<B: Backend> Optim<B, AdagradRule> {
     }
 
     /// Divides the rate of step `t` by `1 + (t − 1)·decay`.
+    ///
+    /// See the example of [`Adagrad`].
     pub fn lr_decay(mut self, decay: f64) -> Self {
         self.algorithm.lr_decay = decay;
         self
     }
 
     /// Sets what is added to the denominator.
+    ///
+    /// See the example of [`Adagrad`].
     pub fn eps(mut self, eps: f64) -> Self {
         self.algorithm.eps = eps;
         self
     }
 
     /// Sets the L2 penalty.
+    ///
+    /// See the example of [`Adagrad`].
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.algorithm.weight_decay = weight_decay;
         self
     }
 
     /// Sets what the sum of squares starts with.
+    ///
+    /// See the example of [`Adagrad`].
     pub fn initial_accumulator(mut self, value: f64) -> Self {
         self.algorithm.initial = value;
         self

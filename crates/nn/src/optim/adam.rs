@@ -7,13 +7,43 @@ use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AdamParams, Op, OptimSlot};
 
 /// Adam (Kingma and Ba 2015; `torch.optim.Adam`): weight decay adds to the gradient.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{Adam, Optimizer};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// let mut adam = Adam::new(1e-2).betas(0.9, 0.99);
+/// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// adam.step(&mut model, &loss.backward()?)?;
+/// assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Adam<B> = Optim<B, AdamRule<false>>;
 
 /// AdamW (Loshchilov and Hutter 2019; `torch.optim.AdamW`): weight decay shrinks the parameter directly, by default
 /// with 0.01.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{AdamW, Optimizer};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// let mut adamw = AdamW::new(1e-2).weight_decay(0.05);
+/// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// adamw.step(&mut model, &loss.backward()?)?;
+/// assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type AdamW<B> = Optim<B, AdamRule<true>>;
 
 /// The options of [`Adam`] and, when decoupled, of [`AdamW`].
+///
+/// See the example of [`Adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamRule<const DECOUPLED: bool> {
     betas: (f64, f64),
@@ -24,6 +54,8 @@ pub struct AdamRule<const DECOUPLED: bool> {
 
 impl<B: Backend, const DECOUPLED: bool> Optim<B, AdamRule<DECOUPLED>> {
     /// Betas (0.9, 0.999) and eps 1e-8.
+    ///
+    /// See the example of [`Adam`].
     pub fn new(lr: f64) -> Self {
         let rule = AdamRule {
             betas: (0.9, 0.999),
@@ -35,24 +67,32 @@ impl<B: Backend, const DECOUPLED: bool> Optim<B, AdamRule<DECOUPLED>> {
     }
 
     /// Sets the decay of the first and of the second moment.
+    ///
+    /// See the example of [`Adam`].
     pub fn betas(mut self, first: f64, second: f64) -> Self {
         self.algorithm.betas = (first, second);
         self
     }
 
     /// Sets what is added to the denominator.
+    ///
+    /// See the example of [`Adam`].
     pub fn eps(mut self, eps: f64) -> Self {
         self.algorithm.eps = eps;
         self
     }
 
     /// Sets the weight decay.
+    ///
+    /// See the example of [`AdamW`].
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.algorithm.weight_decay = weight_decay;
         self
     }
 
     /// Divides by the largest second moment so far (Reddi et al. 2018).
+    ///
+    /// See the example of [`Adam`].
     pub fn amsgrad(mut self, amsgrad: bool) -> Self {
         self.algorithm.amsgrad = amsgrad;
         self

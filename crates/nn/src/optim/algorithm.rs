@@ -7,6 +7,35 @@ use kiln_core::ops::{Op, OptimSlot};
 ///
 /// A rule is written in tensor ops, [`step`](Algorithm::step), and so runs on every backend. A backend may have a kernel that makes
 /// the update of all parameters in one call: then [`FUSED`](Algorithm::FUSED) names it, and [`fused`](Algorithm::fused) calls it.
+///
+/// ```
+/// # use kiln_nn::{Backend, DType, Init, Layer, Result, Tensor};
+/// use kiln_nn::optim::{Algorithm, Optim, Optimizer, Update};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// #[derive(Clone)]
+/// struct Signum;
+///
+/// impl Algorithm for Signum {
+///     const NAME: &'static str = "signum";
+///     fn check(&self) -> Result<()> { Ok(()) }
+///     fn weight_decay(&self) -> f64 { 0.0 }
+///     fn states(&self) -> Vec<&'static str> { vec!["average"] }
+///     fn scalars(&self, lr: f64, _: u64) -> Vec<f64> { vec![lr, 0.0, 0.0, 1.0] }
+///     fn step<B: Backend>(&self, u: &Update<'_, B>) -> Result<(Tensor<B>, Vec<Tensor<B>>)> {
+///         let average = u.mean(0, 0.9, &u.penalized()?)?;
+///         Ok((u.descended(&average.sign()?)?, vec![average]))
+///     }
+/// }
+///
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// # let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// let mut optimizer = Optim::with(Signum, 1e-3);
+/// optimizer.step(&mut model, &loss.backward()?)?;
+/// # assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub trait Algorithm: Clone + Send + Sync + 'static {
     /// The optimizer's name in errors.
     const NAME: &'static str;
@@ -68,6 +97,8 @@ pub trait Algorithm: Clone + Send + Sync + 'static {
 }
 
 /// The operands of one parameter's update, in the precision of arithmetic: f32, or f64 for f64.
+///
+/// See the example of [`Algorithm`].
 #[derive(Debug)]
 pub struct Update<'a, B: Backend> {
     /// The parameter.
@@ -87,6 +118,8 @@ pub struct Update<'a, B: Backend> {
 impl<B: Backend> Update<'_, B> {
     /// The gradient with an L2 penalty: `g + weight_decay·p`.
     ///
+    /// See the example of [`Algorithm`].
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn penalized(&self) -> Result<Tensor<B>> {
@@ -98,6 +131,8 @@ impl<B: Backend> Update<'_, B> {
 
     /// The parameter and the gradient after weight decay: decoupled, it shrinks the parameter by `lr·weight_decay` of it (Loshchilov
     /// and Hutter 2019); otherwise it is an L2 penalty.
+    ///
+    /// See the example of [`Algorithm`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -111,6 +146,8 @@ impl<B: Backend> Update<'_, B> {
 
     /// The running mean `decay·state[i] + (1 − decay)·x`.
     ///
+    /// See the example of [`Algorithm`].
+    ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn mean(&self, i: usize, decay: f64, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -118,6 +155,8 @@ impl<B: Backend> Update<'_, B> {
     }
 
     /// The parameter after a step: `p − lr·direction`.
+    ///
+    /// See the example of [`Algorithm`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).

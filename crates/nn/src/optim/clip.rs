@@ -17,6 +17,17 @@ fn ids<B: Backend>(parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) 
 impl<B: Backend> Gradients<B> {
     /// Multiplies every gradient: after accumulating `n` micro-batches by `1/n`.
     ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[], DType::F32)?.requires_grad();
+    /// let mut grads = w.mul_scalar(3.0)?.backward()?;
+    /// grads.accumulate(w.mul_scalar(5.0)?.backward()?)?;
+    /// grads.scale(1.0 / 2.0)?;
+    /// assert_eq!(grads.get(&w).unwrap().item()?, 4.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A factor that is not finite, memory.
     pub fn scale(&mut self, factor: f64) -> Result<()> {
@@ -28,6 +39,16 @@ impl<B: Backend> Gradients<B> {
     }
 
     /// Clips every entry of the parameters' gradients to `-limit..=limit` (`torch.nn.utils.clip_grad_value_`).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::from_slice(&cpu, &[0.25f32, -3.0], &[2])?.requires_grad();
+    /// let mut grads = w.square()?.sum(&[], false)?.backward()?;
+    /// grads.clip_value([&w], 1.0)?;
+    /// assert_eq!(grads.get(&w).unwrap().to_vec::<f32>()?, [0.5, -1.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A limit that is negative or NaN, memory.
@@ -44,6 +65,15 @@ impl<B: Backend> Gradients<B> {
 
     /// The Euclidean norm of the parameters' gradients as one vector: a scalar of f32, or of f64 if any gradient is. Parameters
     /// without a gradient do not count.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::from_slice(&cpu, &[1.5f32, 2.0], &[2])?.requires_grad();
+    /// let grads = w.square()?.sum(&[], false)?.backward()?;
+    /// assert_eq!(grads.norm([&w])?.item()?, 5.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// No gradient of any of the parameters, memory.

@@ -40,6 +40,8 @@ pub struct Ema<B: Backend> {
 impl<B: Backend> Ema<B> {
     /// An average that starts with the values of `model`, in f32 for parameters of f16 and bf16.
     ///
+    /// See the example of [`Ema`].
+    ///
     /// # Errors
     /// A decay outside `0..=1`, memory.
     pub fn new<M: Module<B> + ?Sized>(model: &M, decay: f64) -> Result<Self> {
@@ -55,6 +57,18 @@ impl<B: Backend> Ema<B> {
 
     /// An average that goes on from the values of [`Ema::state_dict`].
     ///
+    /// ```
+    /// # use kiln_nn::Init;
+    /// use kiln_nn::optim::Ema;
+    /// # use kiln_nn::layers::Linear;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+    /// let saved = Ema::new(&model, 0.99)?.state_dict().copy()?;
+    /// let ema = Ema::resume(saved, 0.99)?;
+    /// assert!(ema.state_dict().float("weight").is_some());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A decay outside `0..=1`.
     pub fn resume(average: StateDict<B>, decay: f64) -> Result<Self> {
@@ -65,11 +79,15 @@ impl<B: Backend> Ema<B> {
     }
 
     /// The averages by the names of the model's state dictionary.
+    ///
+    /// See the example of [`Ema`].
     pub fn state_dict(&self) -> &StateDict<B> {
         &self.average
     }
 
     /// Moves the averages towards the values of `model`. Nothing has changed after an error.
+    ///
+    /// See the example of [`Ema`].
     ///
     /// # Errors
     /// A model with other names or shapes than the one that it began with, memory.

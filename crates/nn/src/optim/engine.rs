@@ -11,6 +11,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Options of the parameters that a predicate selects by dotted name.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{AdamW, Group, Optimizer};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// # let grads = model.forward(&Tensor::ones(&cpu, &[2, 3], DType::F32)?)?.sum(&[], false)?.backward()?;
+/// let frozen = Group::new(|name| name.ends_with("weight")).lr_factor(0.0).weight_decay(0.0);
+/// let mut adamw = AdamW::new(1e-2).group(frozen);
+/// let before = model.weight.to_vec::<f32>()?;
+/// adamw.step(&mut model, &grads)?;
+/// assert_eq!(model.weight.to_vec::<f32>()?, before);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Group {
     select: Box<dyn Fn(&str) -> bool + Send>,
     lr_factor: f64,
@@ -19,6 +34,8 @@ pub struct Group {
 
 impl Group {
     /// The parameters whose dotted names `select` accepts, with the optimizer's own options.
+    ///
+    /// See the example of [`Group`].
     pub fn new(select: impl Fn(&str) -> bool + Send + 'static) -> Self {
         Group {
             select: Box::new(select),
@@ -28,12 +45,16 @@ impl Group {
     }
 
     /// Multiplies the learning rate: the group follows the optimizer's rate and its schedule at this ratio.
+    ///
+    /// See the example of [`Group`].
     pub fn lr_factor(mut self, factor: f64) -> Self {
         self.lr_factor = factor;
         self
     }
 
     /// Sets the weight decay.
+    ///
+    /// See the example of [`Group`].
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.weight_decay = Some(weight_decay);
         self
@@ -90,6 +111,8 @@ struct Work<'a, B: Backend> {
 type Pair<'a, B> = (String, &'a mut Param<B>, &'a Tensor<B>);
 
 /// An optimizer: an [`Algorithm`] with its groups and the state of every parameter.
+///
+/// See the examples of [`Adam`](super::Adam) and of [`Algorithm`].
 pub struct Optim<B: Backend, A: Algorithm> {
     pub(super) algorithm: A,
     lr: f64,
@@ -117,6 +140,8 @@ fn state_dtype(param: DType) -> DType {
 
 impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// An optimizer that runs `algorithm`.
+    ///
+    /// See the example of [`Algorithm`].
     pub fn with(algorithm: A, lr: f64) -> Self {
         Optim {
             algorithm,
@@ -132,6 +157,8 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     }
 
     /// Adds a group. A parameter belongs to the first group that selects it, else to the optimizer's own options.
+    ///
+    /// See the example of [`Group`].
     pub fn group(mut self, group: Group) -> Self {
         self.groups.push(group);
         self
@@ -139,12 +166,37 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
 
     /// Leaves trainable parameters without a gradient as they are instead of refusing the step: for models that use
     /// only a part of themselves in a step.
+    ///
+    /// ```
+    /// # use kiln_nn::{Gradients, Init};
+    /// use kiln_nn::optim::{Optimizer, Sgd};
+    /// # use kiln_nn::layers::Linear;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+    /// let none = Gradients::default();
+    /// assert!(Sgd::new(0.1).step(&mut model, &none).is_err());
+    /// assert!(Sgd::new(0.1).skip_missing_gradients().step(&mut model, &none).is_ok());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn skip_missing_gradients(mut self) -> Self {
         self.skip_missing = true;
         self
     }
 
     /// Climbs instead of descending: every gradient counts with the opposite sign.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor};
+    /// use kiln_nn::optim::{Optimizer, Sgd};
+    /// # use kiln_nn::layers::Linear;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+    /// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+    /// let reward = model.forward(&x)?.mean(&[], false)?;
+    /// Sgd::new(0.1).maximize(true).step(&mut model, &reward.backward()?)?;
+    /// assert!(model.forward(&x)?.mean(&[], false)?.item()? > reward.item()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn maximize(mut self, maximize: bool) -> Self {
         self.maximize = maximize;
         self

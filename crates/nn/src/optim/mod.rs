@@ -47,6 +47,21 @@ use crate::module::StateDict;
 use crate::{Backend, Gradients, Module, Result, StorageSnapshot};
 
 /// The parameters that an update changed: those whose steps are to be counted, each time that it is made.
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{Optimizer, Sgd};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// # let grads = model.forward(&Tensor::ones(&cpu, &[2, 3], DType::F32)?)?.sum(&[], false)?.backward()?;
+/// let mut sgd = Sgd::new(0.1);
+/// sgd.prepare(&model)?;
+/// let applied = sgd.apply(&mut model, &grads)?;
+/// sgd.count(&applied);
+/// assert!(applied.names().contains(&"weight".to_string()));
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     names: Vec<String>,
@@ -54,11 +69,19 @@ pub struct Applied {
 
 impl Applied {
     /// The parameters of these dotted names.
+    ///
+    /// ```
+    /// use kiln_nn::optim::Applied;
+    /// let applied = Applied::new(vec!["head.weight".into()]);
+    /// assert_eq!(applied.names(), ["head.weight"]);
+    /// ```
     pub fn new(names: Vec<String>) -> Self {
         Applied { names }
     }
 
     /// Their dotted names.
+    ///
+    /// See the example of [`Applied`].
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -73,6 +96,16 @@ impl Applied {
 /// [`step`](Optimizer::step) is all that most callers need. It does three things that a captured step takes apart:
 /// [`prepare`](Optimizer::prepare) on the host before it, [`apply`](Optimizer::apply) on the device, which is recorded
 /// once and replayed, and [`count`](Optimizer::count) on the host after it.
+///
+/// ```
+/// # use kiln_cpu::Cpu;
+/// use kiln_nn::optim::{Adam, Optimizer, Sgd};
+/// let mut optimizers: [Box<dyn Optimizer<Cpu>>; 2] = [Box::new(Sgd::new(0.1)), Box::new(Adam::new(1e-3))];
+/// for optimizer in &mut optimizers {
+///     optimizer.set_lr(0.01);
+///     assert_eq!(optimizer.lr(), 0.01);
+/// }
+/// ```
 pub trait Optimizer<B: Backend>: Send {
     /// Updates every trainable parameter of `model` in place.
     ///

@@ -5,6 +5,17 @@ use crate::Result;
 
 /// Multiplies the learning rate by `factor` when the metric has not improved for more than `patience` observations
 /// (`torch.optim.lr_scheduler.ReduceLROnPlateau`, with its defaults).
+///
+/// ```
+/// use kiln_nn::optim::ReduceOnPlateau;
+/// let mut plateau = ReduceOnPlateau { factor: 0.5, patience: 1, ..Default::default() };
+/// let mut lr = 0.1;
+/// for loss in [2.0, 1.0, 1.0, 1.0] {
+///     lr = plateau.observe(loss, lr)?;
+/// }
+/// assert_eq!(lr, 0.05);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReduceOnPlateau {
     /// The rate is multiplied by this.
@@ -26,6 +37,14 @@ pub struct ReduceOnPlateau {
 }
 
 /// The state of a [`ReduceOnPlateau`]: a summary of the metrics so far.
+///
+/// ```
+/// use kiln_nn::optim::{PlateauState, ReduceOnPlateau};
+/// let mut plateau = ReduceOnPlateau::default();
+/// plateau.observe(2.0, 0.1)?;
+/// assert_eq!(plateau.state, PlateauState { best: Some(2.0), bad: 0, cooling: 0 });
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlateauState {
     /// The best value so far.
@@ -53,6 +72,8 @@ impl Default for ReduceOnPlateau {
 
 impl ReduceOnPlateau {
     /// Takes a metric and the present rate; returns the rate from here on. NaN is no improvement.
+    ///
+    /// See the example of [`ReduceOnPlateau`].
     ///
     /// # Errors
     /// A factor outside `0 ≤ factor < 1`, a negative threshold or rate.

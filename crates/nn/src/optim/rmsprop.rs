@@ -7,9 +7,25 @@ use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Op, OptimSlot, RmspropParams};
 
 /// RMSprop (Tieleman and Hinton 2012; `torch.optim.RMSprop`).
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{Optimizer, Rmsprop};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// let mut rmsprop = Rmsprop::new(1e-3).momentum(0.9).centered(true);
+/// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// rmsprop.step(&mut model, &loss.backward()?)?;
+/// assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Rmsprop<B> = Optim<B, RmspropRule>;
 
 /// The options of [`Rmsprop`].
+///
+/// See the example of [`Rmsprop`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmspropRule {
     alpha: f64,
@@ -21,6 +37,8 @@ pub struct RmspropRule {
 
 impl<B: Backend> Optim<B, RmspropRule> {
     /// Alpha 0.99 and eps 1e-8, no momentum.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn new(lr: f64) -> Self {
         let rule = RmspropRule {
             alpha: 0.99,
@@ -33,30 +51,40 @@ impl<B: Backend> Optim<B, RmspropRule> {
     }
 
     /// Sets the smoothing of the mean square.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn alpha(mut self, alpha: f64) -> Self {
         self.algorithm.alpha = alpha;
         self
     }
 
     /// Sets what is added to the denominator.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn eps(mut self, eps: f64) -> Self {
         self.algorithm.eps = eps;
         self
     }
 
     /// Sets the L2 penalty.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.algorithm.weight_decay = weight_decay;
         self
     }
 
     /// Sets the momentum.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.algorithm.momentum = momentum;
         self
     }
 
     /// Normalises by the variance instead of the mean square.
+    ///
+    /// See the example of [`Rmsprop`].
     pub fn centered(mut self, centered: bool) -> Self {
         self.algorithm.centered = centered;
         self

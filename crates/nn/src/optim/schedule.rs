@@ -6,6 +6,12 @@ use std::f64::consts::PI;
 
 /// A learning rate as a pure function of the step (or the epoch: whichever the caller counts), from 0. Formulas are
 /// those of `torch.optim.lr_scheduler`; resuming needs nothing but the count.
+///
+/// ```
+/// use kiln_nn::optim::Schedule;
+/// let schedule = Schedule::Step { lr: 0.1, every: 30, gamma: 0.5 };
+/// assert_eq!((schedule.lr(0), schedule.lr(29), schedule.lr(30)), (0.1, 0.1, 0.05));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {
     /// The same rate for ever.
@@ -85,6 +91,13 @@ pub enum Schedule {
 
 impl Schedule {
     /// `OneCycle` with PyTorch's defaults.
+    ///
+    /// ```
+    /// use kiln_nn::optim::Schedule;
+    /// let schedule = Schedule::one_cycle(0.1, 100);
+    /// assert_eq!(schedule.lr(29), 0.1); // the largest rate, after 30 % of the steps
+    /// assert!((schedule.lr(0) - 0.1 / 25.0).abs() < 1e-9);
+    /// ```
     pub fn one_cycle(max: f64, steps: u64) -> Self {
         Schedule::OneCycle {
             max,
@@ -96,6 +109,12 @@ impl Schedule {
     }
 
     /// This schedule after a linear warm-up from nothing (from `1/steps` of the rate, so that no step is wasted).
+    ///
+    /// ```
+    /// use kiln_nn::optim::Schedule;
+    /// let schedule = Schedule::Constant { lr: 1.0 }.warmed_up(4);
+    /// assert_eq!([0, 1, 2, 3, 4].map(|step| schedule.lr(step)), [0.25, 0.4375, 0.625, 0.8125, 1.0]);
+    /// ```
     pub fn warmed_up(self, steps: u64) -> Self {
         Schedule::Warmup {
             start: 1.0 / steps.max(1) as f64,
@@ -105,6 +124,11 @@ impl Schedule {
     }
 
     /// Checks the parameters.
+    ///
+    /// ```
+    /// use kiln_nn::optim::Schedule;
+    /// assert!(Schedule::Constant { lr: -0.1 }.check().is_err());
+    /// ```
     ///
     /// # Errors
     /// A rate or factor that is negative or not finite, a length of 0, a divisor of 0, a share outside `0..=1`.
@@ -156,6 +180,13 @@ impl Schedule {
     }
 
     /// The rate of step `step`, counted from 0.
+    ///
+    /// ```
+    /// use kiln_nn::optim::Schedule;
+    /// let schedule = Schedule::Cosine { lr: 0.1, min: 0.0, steps: 10 };
+    /// assert_eq!(schedule.lr(0), 0.1);
+    /// assert!((schedule.lr(5) - 0.05).abs() < 1e-9);
+    /// ```
     pub fn lr(&self, step: u64) -> f64 {
         let times = |lr: f64, gamma: f64, n: u64| lr * gamma.powf(n as f64);
         match self {
@@ -196,6 +227,16 @@ impl Schedule {
     }
 
     /// Sets an optimizer's rate to that of `step`.
+    ///
+    /// ```
+    /// # use kiln_cpu::Cpu;
+    /// use kiln_nn::optim::{Optimizer, Schedule, Sgd};
+    /// let schedule = Schedule::Exponential { lr: 0.1, gamma: 0.5 };
+    /// let mut sgd = Sgd::<Cpu>::new(0.1);
+    /// schedule.apply(1, &mut sgd)?;
+    /// assert_eq!(sgd.lr(), 0.05);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Schedule::check`].

@@ -7,9 +7,25 @@ use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Op, OptimSlot, SgdParams};
 
 /// Stochastic gradient descent (`torch.optim.SGD`).
+///
+/// ```
+/// # use kiln_nn::{DType, Init, Layer, Tensor};
+/// use kiln_nn::optim::{Optimizer, Sgd};
+/// # use kiln_nn::layers::Linear;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+/// let mut sgd = Sgd::new(0.01).momentum(0.9).weight_decay(1e-4);
+/// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
+/// sgd.step(&mut model, &loss.backward()?)?;
+/// assert!(model.forward(&x)?.square()?.mean(&[], false)?.item()? < loss.item()?);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub type Sgd<B> = Optim<B, SgdRule>;
 
 /// The options of [`Sgd`].
+///
+/// See the example of [`Sgd`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SgdRule {
     momentum: f64,
@@ -20,29 +36,39 @@ pub struct SgdRule {
 
 impl<B: Backend> Optim<B, SgdRule> {
     /// Plain gradient descent.
+    ///
+    /// See the example of [`Sgd`].
     pub fn new(lr: f64) -> Self {
         Optim::with(SgdRule::default(), lr)
     }
 
     /// Sets the momentum.
+    ///
+    /// See the example of [`Sgd`].
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.algorithm.momentum = momentum;
         self
     }
 
     /// Sets the dampening of the gradient in the momentum buffer.
+    ///
+    /// See the example of [`Sgd`].
     pub fn dampening(mut self, dampening: f64) -> Self {
         self.algorithm.dampening = dampening;
         self
     }
 
     /// Sets the L2 penalty.
+    ///
+    /// See the example of [`Sgd`].
     pub fn weight_decay(mut self, weight_decay: f64) -> Self {
         self.algorithm.weight_decay = weight_decay;
         self
     }
 
     /// Uses Nesterov's momentum, which needs a momentum and no dampening.
+    ///
+    /// See the example of [`Sgd`].
     pub fn nesterov(mut self, nesterov: bool) -> Self {
         self.algorithm.nesterov = nesterov;
         self
