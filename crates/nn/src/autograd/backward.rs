@@ -13,6 +13,15 @@ impl<B: Backend> Tensor<B> {
     /// The gradients of this scalar with respect to every leaf that it was computed from (`torch.Tensor.backward`). The
     /// graph is freed on the way.
     ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?.requires_grad();
+    /// let grads = x.square()?.sum(&[], false)?.backward()?;
+    /// assert_eq!(grads.get(&x).unwrap().to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A tensor that is not a scalar or not tracked; a graph already freed; whatever a rule's ops return.
     pub fn backward(&self) -> Result<Gradients<B>> {
@@ -22,6 +31,16 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// As [`Tensor::backward`], keeping the graph for another pass (`retain_graph=True` in PyTorch).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?.requires_grad();
+    /// let y = x.square()?.sum(&[], false)?;
+    /// let (first, second) = (y.backward_retain()?, y.backward()?);
+    /// assert_eq!(first.get(&x).unwrap().to_f64()?, second.get(&x).unwrap().to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Tensor::backward`].
@@ -33,6 +52,16 @@ impl<B: Backend> Tensor<B> {
 
     /// As [`Tensor::backward`] for a tensor of any shape: the gradients are products of `grad`, which has this tensor's
     /// shape and dtype, with the Jacobian.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?.requires_grad();
+    /// let weights = Tensor::from_slice(&cpu, &[10f32, 0.0], &[2])?;
+    /// let grads = x.square()?.backward_with(&weights)?;
+    /// assert_eq!(grads.get(&x).unwrap().to_vec::<f32>()?, [20.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A gradient of another shape or dtype, and as [`Tensor::backward`].
@@ -74,6 +103,18 @@ fn check_seed<B: Backend>(output: &Tensor<B>, grad: &Tensor<B>) -> Result<()> {
 /// The gradients of `output` (weighted by `seed`; ones for a scalar when `None`) with respect to `inputs`, as
 /// `torch.autograd.grad`: `None` for an input that the output does not depend on. With `create_graph` the results are
 /// tracked and can be differentiated again; the graph is then kept, else it is freed.
+///
+/// ```
+/// # use kiln_nn::{DType, Tensor};
+/// # use kiln_nn::autograd::grad;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// // The second derivative of x³.
+/// let x = Tensor::full(&cpu, &[], DType::F32, 2.0)?.requires_grad();
+/// let slope = grad(&x.powf(3.0)?, &[&x], None, true)?.remove(0).unwrap();
+/// let bend = grad(&slope, &[&x], None, false)?.remove(0).unwrap();
+/// assert!((bend.item()? - 12.0).abs() < 1e-4);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`Tensor::backward`]; an untracked input.

@@ -6,6 +6,15 @@ use crate::{Backend, DType, Error, Result, Shape, Tensor};
 use std::collections::HashMap;
 
 /// Gradients by the tensor they belong to, each of that tensor's shape and dtype.
+///
+/// ```
+/// # use kiln_nn::{DType, Tensor};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+/// let grads = w.mul_scalar(3.0)?.sum(&[], false)?.backward()?;
+/// assert_eq!(grads.get(&w).unwrap().to_vec::<f32>()?, [3.0, 3.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
 pub struct Gradients<B: Backend> {
     by_id: HashMap<NodeId, Tensor<B>>,
 }
@@ -45,21 +54,52 @@ impl<B: Backend> Gradients<B> {
     }
 
     /// The gradient of `tensor`; `None` when the output does not depend on it.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (w, other) = (Tensor::ones(&cpu, &[], DType::F32)?.requires_grad(), Tensor::ones(&cpu, &[], DType::F32)?);
+    /// let grads = w.mul(&other)?.backward()?;
+    /// assert!(grads.get(&w).is_some() && grads.get(&other).is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn get(&self, tensor: &Tensor<B>) -> Option<&Tensor<B>> {
         self.by_id.get(&tensor.id()?)
     }
 
     /// The gradient of the tensor with this [`Tensor::id`].
+    ///
+    /// See the example of [`Tensor::id`].
     pub fn by_id(&self, id: NodeId) -> Option<&Tensor<B>> {
         self.by_id.get(&id)
     }
 
     /// Removes and returns the gradient of `tensor`.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[], DType::F32)?.requires_grad();
+    /// let mut grads = w.mul_scalar(3.0)?.backward()?;
+    /// assert_eq!(grads.remove(&w).unwrap().item()?, 3.0);
+    /// assert!(grads.is_empty());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn remove(&mut self, tensor: &Tensor<B>) -> Option<Tensor<B>> {
         self.by_id.remove(&tensor.id()?)
     }
 
     /// Sets `grad` as the gradient of `tensor` and returns the one that it replaces.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Gradients, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// let mut grads = Gradients::default();
+    /// grads.insert(&w, w.full_like(0.5)?)?;
+    /// assert_eq!(grads.get(&w).unwrap().to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A tensor that is not tracked; a gradient of another shape or dtype than the tensor's.
@@ -74,6 +114,15 @@ impl<B: Backend> Gradients<B> {
     }
 
     /// Every gradient with the id of its tensor, in no particular order.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[2], DType::F32)?.requires_grad();
+    /// let grads = w.sum(&[], false)?.backward()?;
+    /// assert!(grads.iter().all(|(id, grad)| Some(id) == w.id() && grad.size() == 2));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Tensor<B>)> {
         self.by_id.iter().map(|(&id, g)| (id, g))
     }
@@ -93,16 +142,40 @@ impl<B: Backend> Gradients<B> {
     }
 
     /// Number of gradients.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let [v, w] = [2.0, 3.0].map(|value| Tensor::full(&cpu, &[], DType::F32, value).map(|t| t.requires_grad()));
+    /// assert_eq!(v?.mul(&w?)?.backward()?.len(), 2);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
     /// True if there are no gradients.
+    ///
+    /// ```
+    /// # use kiln_cpu::Cpu;
+    /// # use kiln_nn::Gradients;
+    /// assert!(Gradients::<Cpu>::default().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
     /// Adds another set of gradients of the same parameters: gradient accumulation over micro-batches.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let w = Tensor::ones(&cpu, &[], DType::F32)?.requires_grad();
+    /// let mut grads = w.mul_scalar(3.0)?.backward()?;
+    /// grads.accumulate(w.mul_scalar(2.0)?.backward()?)?;
+    /// assert_eq!(grads.get(&w).unwrap().item()?, 5.0);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Two gradients of one tensor whose shapes or dtypes differ, as when the tensor's dtype was changed between them: nothing

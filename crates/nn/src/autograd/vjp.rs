@@ -24,6 +24,17 @@ impl<B: Backend> Rule<B> for Begin {
 /// (`is_grad_enabled()` inside a rule means `create_graph`): the results are then tracked functions of `inputs` and
 /// `grad`.
 ///
+/// ```
+/// # use kiln_nn::Tensor;
+/// # use kiln_nn::autograd::vjp;
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?.requires_grad();
+/// let grad = Tensor::from_slice(&cpu, &[10f32, 100.0], &[2])?;
+/// let dx = vjp(&[&x], &grad, |inputs| inputs[0].square())?.remove(0).unwrap();
+/// assert_eq!(dx.to_vec::<f32>()?, [20.0, 400.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+///
 /// # Errors
 /// Whatever `f` or its rules return.
 pub fn vjp<B: Backend>(
