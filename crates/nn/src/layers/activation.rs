@@ -134,6 +134,11 @@ with_options! {
         /// The axis; −1 is the last.
         axis: isize = -1
     } => log_softmax;
+    /// One half times the sigmoid of the other (`torch.nn.GLU`).
+    Glu {
+        /// The axis; −1 is the last.
+        axis: isize = -1
+    } => glu;
     /// Joins the dimensions `start..=end` into one (`torch.nn.Flatten`), by default all but the first.
     ///
     /// Images are channels-last, so an image flattens to (H, W, C) order where PyTorch has (C, H, W): the columns of a

@@ -5,10 +5,12 @@
 mod basic;
 mod gather;
 mod join;
+mod masked;
 mod pixels;
 mod shape;
 mod slice;
 mod triangle;
+mod windows;
 
 pub use basic::{AxisIndex, Ellipsis, IntoAxisIndex, IntoIndex, NewAxis, Step};
 pub use join::Pad;

@@ -232,6 +232,56 @@ fn dropped(p: f64, size: usize, key: Key) -> Result<RandomParams> {
     RandomParams::new("dropout", Distribution::Bernoulli, size, (p, 0.0), key.seed, key.stream)
 }
 
+impl<B: Backend> Tensor<B> {
+    /// Draws `count` entries of the last axis with probabilities in proportion to these weights (`torch.multinomial`): weights
+    /// `[…, K]` to i32 indices `[…, count]`. Without replacement an entry is drawn once at most. Drawn as the largest of
+    /// the logarithms with Gumbel noise (Vieira 2014).
+    ///
+    /// ```
+    /// # use kiln_nn::{Rng, Tensor};
+    /// let weights = Tensor::from_slice(&kiln_cpu::Cpu::new(), &[0f32, 3.0, 1.0], &[3])?;
+    /// let mut drawn = weights.multinomial(2, false, &mut Rng::new(0))?.to_vec::<i32>()?;
+    /// drawn.sort();
+    /// assert_eq!(drawn, [1, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A scalar, weights that are negative or not finite, fewer weights other than 0 than are drawn: one with replacement, `count`
+    /// without.
+    pub fn multinomial(&self, count: usize, replacement: bool, rng: &mut Rng) -> Result<Indices<B>> {
+        const OP: &str = "multinomial";
+        let Some((&classes, batch)) = self.shape().split_last() else {
+            return Err(Error::Rank {
+                op: OP,
+                expected: "1 or more",
+                rank: 0,
+            });
+        };
+        no_grad(|| {
+            let weights = self.detach().to_dtype(acc_dtype(self.dtype()))?;
+            let needed = if replacement { count.min(1) } else { count };
+            let rows = weights.to_f64()?;
+            let fits = |row: &[f64]| row.iter().filter(|w| **w > 0.0).count() >= needed;
+            let sound = rows.iter().all(|w| *w >= 0.0 && w.is_finite());
+            if !sound || (!rows.is_empty() && !rows.chunks(classes.max(1)).all(fits)) || (classes == 0 && needed > 0) {
+                let expected = format!("finite numbers, 0 or more, at least {needed} of each row above 0");
+                return Err(Error::invalid(OP, "weights", self.shape(), expected));
+            }
+            let draws = if replacement { count } else { 1 };
+            let shape = [batch, &[draws, classes]].concat();
+            let uniform = Tensor::rand(self.backend(), &shape, weights.dtype(), rng)?;
+            let gumbel = uniform.log()?.neg()?.log()?.neg()?;
+            let keys = weights.log()?.unsqueeze(-2)?.add(&gumbel)?;
+            match replacement {
+                true if count == 0 => Indices::from_slice(self.backend(), &[0i32; 0], &[batch, &[0]].concat()),
+                true => keys.argmax(-1, false),
+                false => keys.squeeze(-2)?.top_k(count, -1, true).map(|(_, drawn)| drawn),
+            }
+        })
+    }
+}
+
 impl<B: Backend> Indices<B> {
     /// The numbers `0..n` in random order (`torch.randperm`): Fisher–Yates on the host, the same on every device.
     ///

@@ -4,17 +4,21 @@ mod bad_input;
 mod basic;
 mod gather;
 mod join;
+mod masked;
 mod pixels;
 mod triangle;
 mod view;
+mod windows;
 
 pub use bad_input::bad_input;
 pub use basic::indexing;
 pub use gather::{embedding, gather, index_add, index_select, one_hot, scatter_add};
 pub use join::{concat, pad, stack, tile};
+pub use masked::masks;
 pub use pixels::pixels;
 pub use triangle::triangles;
 pub use view::views;
+pub use windows::windows;
 
 /// Choices for an op's arguments, drawn after its shape is known: `next(n)` is below `n`.
 #[derive(Clone, Debug)]

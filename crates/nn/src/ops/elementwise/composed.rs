@@ -4,7 +4,7 @@ use super::binary::each;
 use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::ops::reduce::acc_dtype;
 use crate::tensor::same_dtype;
-use crate::{Backend, Result, Shape, Tensor};
+use crate::{Backend, Error, Result, Shape, Tensor};
 
 /// `f` in the dtype of accumulators, so that halves are rounded once.
 fn wide<B: Backend>(
@@ -190,5 +190,25 @@ impl<B: Backend> Tensor<B> {
         wide("lerp", [self, end], |a, b| {
             a.add(&b.sub(a)?.mul(&weight.to_dtype(a.dtype())?)?)
         })
+    }
+
+    /// One half of the elements along `axis` times the sigmoid of the other (`torch.nn.functional.glu`; Dauphin et al. 2016).
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// let x = Tensor::from_slice(&kiln_cpu::Cpu::new(), &[3f32, 4.0, 0.0, 100.0], &[4])?;
+    /// assert_eq!(x.glu(-1)?.to_vec::<f32>()?, [1.5, 4.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An axis out of range or of odd length.
+    pub fn glu(&self, axis: isize) -> Result<Tensor<B>> {
+        let size = self.shape()[self.shape().axis("glu", axis)?];
+        if !size.is_multiple_of(2) {
+            return Err(Error::invalid("glu", "axis", size, "an even number of elements"));
+        }
+        let value = self.narrow(axis, 0, size / 2)?;
+        value.mul(&self.narrow(axis, size / 2, size / 2)?.sigmoid()?)
     }
 }
