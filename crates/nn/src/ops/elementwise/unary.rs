@@ -201,26 +201,32 @@ macro_rules! methods {
         $kind:ident $method:ident($($parameter:ident = $default:expr),*), torch: $torch:literal, $($rest:tt)*
     })*) => {
         impl<B: Backend> Tensor<B> {
-            $(methods!(@$kind $(#[$doc])* $name $method($($parameter = $default),*) $torch);)*
+            $(methods!(@$kind $(#[$doc])* $name $method($($parameter = $default),*) $torch [$($rest)*]);)*
         }
     };
     (@custom $($row:tt)*) => {};
-    (@function $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),*) $torch:literal) => {
+    // Functions that PyTorch has a layer of have its defaults.
+    (@given [layer: $($rest:tt)*] $($parameter:ident = $default:expr),*) => {
+        concat!($(" (there `", stringify!($parameter), "` is ", $default, " unless given)",)* "")
+    };
+    (@given $($rest:tt)*) => { "" };
+    (@list) => { "" };
+    (@list $first:expr $(, $more:expr)*) => { concat!($first $(, ", ", $more)*) };
+    (@function $(#[$doc:meta])* $name:ident $method:ident($($parameter:ident = $default:expr),*) $torch:literal $rest:tt) => {
         $(#[$doc])*
-        #[doc = concat!("\n`", $torch, "`", $(" (there `", stringify!($parameter), "` is ", stringify!($default), " unless given)",)*
-            ".")]
+        #[doc = concat!("\n`", $torch, "`", methods!(@given $rest $($parameter = $default),*), ".")]
         ///
         /// ```
         /// # use kiln_nn::Tensor;
         /// # let cpu = kiln_cpu::Cpu::new();
         /// let x = Tensor::from_slice(&cpu, &[0.25f32, 0.5], &[2])?.requires_grad();
-        #[doc = concat!("let y = x.", stringify!($method), "(", stringify!($($default),*), ")?;")]
+        #[doc = concat!("let y = x.", stringify!($method), "(", methods!(@list $($default),*), ")?;")]
         /// assert_eq!(y.shape(), x.shape());
         /// assert!(y.sum(&[], false)?.backward()?.get(&x).is_some());
         /// # Ok::<(), kiln_nn::Error>(())
         /// ```
         ///
-        #[doc = concat!("# Errors\n[`Error::OutOfMemory`]", $("; a `", stringify!($parameter), "` that is NaN",)* ".")]
+        #[doc = concat!("# Errors\n[`Error::OutOfMemory`]", $("; NaN for `", stringify!($parameter), "`",)* ".")]
         pub fn $method(&self $(, $parameter: f64)*) -> Result<Tensor<B>> {
             const OP: &str = stringify!($method);
             $(not_nan(OP, stringify!($parameter), $parameter)?;)*
