@@ -6,7 +6,7 @@ mod cases;
 use cases::{Pair, floats, golden, gradients, optimizer, start};
 use kiln_cpu::Cpu;
 use kiln_nn::layers::BatchNorm;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Ema, Group, Rmsprop, Sgd};
+use kiln_nn::optim::{Adagrad, Adam, AdamW, Ema, Group, Muon, MuonRate, Rmsprop, Sgd};
 use kiln_nn::{Backend, DType, Error, Gradients, Init, Layer, LoadOptions, Module, Optimizer, Param, Tensor};
 use kiln_testkit::Reference;
 
@@ -474,4 +474,75 @@ fn a_moving_average_follows_a_model() {
     );
     assert!(ema.update(&new(4)).unwrap_err().to_string().contains("ema"));
     assert!(Ema::new(&model, 1.5).is_err());
+}
+
+/// A matrix, and the other way round one with more rows than columns.
+#[derive(Module)]
+struct Matrix<B: Backend> {
+    weight: Param<B>,
+}
+
+#[test]
+fn twenty_steps_of_muon_equal_pytorchs() {
+    let (cpu, golden) = (Cpu::poisoned(), golden());
+    let turned = |values: &serde_json::Value, tall: bool| {
+        let x = Tensor::from_f64(&cpu, &floats(values), &[3, 4], DType::F64).unwrap();
+        if tall { x.transpose(0, 1).unwrap() } else { x }
+    };
+    for case in golden["muon"].as_array().unwrap() {
+        let (options, tall) = (&case["options"], case["tall"].as_bool().unwrap());
+        let mut model = Matrix {
+            weight: Param::new(turned(&golden["start"]["weight"], tall)),
+        };
+        let mut muon = Muon::new(options["lr"].as_f64().unwrap());
+        if let Some(momentum) = options["momentum"].as_f64() {
+            muon = muon.momentum(momentum);
+        }
+        if let Some(decay) = options["weight_decay"].as_f64() {
+            muon = muon.weight_decay(decay);
+        }
+        muon = muon.nesterov(options["nesterov"].as_bool().unwrap_or(true));
+        muon = muon.steps(options["ns_steps"].as_u64().unwrap_or(5) as usize);
+        muon = muon.adjust(match options["adjust_lr_fn"].as_str() {
+            None => MuonRate::Original,
+            Some("match_rms_adamw") => MuonRate::MatchRmsAdamw,
+            Some(_) => MuonRate::SpectralUnclamped,
+        });
+        for step in 0..20 {
+            let mut grads = Gradients::default();
+            let grad = turned(&golden["grads"]["weight"][step], tall);
+            grads.insert(&model.weight, grad).unwrap();
+            muon.step(&mut model, &grads).unwrap();
+        }
+        let got = model.weight.to_f64().unwrap();
+        close(&got, &floats(&case["end"]), 1e-9, &format!("{case}"));
+    }
+}
+
+/// Kernels are matrices of their first dimension; vectors are refused, and left to another optimizer.
+#[test]
+fn muon_takes_matrices_alone() {
+    let cpu = Cpu::poisoned();
+    let mut model = Matrix {
+        weight: Param::new(Tensor::ones(&cpu, &[2, 3, 2], DType::F32).unwrap()),
+    };
+    let step = |model: &mut Matrix<Cpu>, muon: &mut Muon<Cpu>| {
+        let loss = model.weight.square().unwrap().sum(&[], false).unwrap();
+        muon.step(model, &loss.backward().unwrap())
+    };
+    let mut muon = Muon::new(0.1).weight_decay(0.0);
+    step(&mut model, &mut muon).unwrap();
+    // Of rank 1, so the step is the same for all twelve: σ/√12 with a singular value near 1.
+    let moved: Vec<f64> = model
+        .weight
+        .to_f64()
+        .unwrap()
+        .iter()
+        .map(|w| (1.0 - w) * 12f64.sqrt() / 0.1)
+        .collect();
+    assert!(moved.iter().all(|m| (0.6..1.3).contains(m)), "{moved:?}");
+    model.weight = Param::new(Tensor::ones(&cpu, &[3], DType::F32).unwrap());
+    let error = step(&mut model, &mut Muon::new(0.1)).unwrap_err().to_string();
+    assert!(error.contains("another optimizer"), "{error}");
+    assert!(step(&mut model, &mut Muon::new(0.1).momentum(1.5)).is_err());
 }

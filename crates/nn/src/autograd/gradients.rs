@@ -89,6 +89,27 @@ impl<B: Backend> Gradients<B> {
         self.by_id.remove(&tensor.id()?)
     }
 
+    /// Removes the gradients of `tensors` and returns them: the parameters that another optimizer is to update.
+    ///
+    /// ```
+    /// use kiln_nn::optim::{AdamW, Muon, Optimizer};
+    /// # use kiln_nn::{DType, Init, Layer, Module, Tensor, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
+    /// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+    /// let mut muon = Muon::new(0.02).skip_missing_gradients();
+    /// let mut adamw = AdamW::new(3e-4).skip_missing_gradients();
+    /// let mut grads = model.forward(&x)?.square()?.mean(&[], false)?.backward()?;
+    /// let vectors = grads.take(model.parameters().into_iter().filter(|p| p.rank() < 2));
+    /// muon.step(&mut model, &grads)?;
+    /// adamw.step(&mut model, &vectors)?;
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    pub fn take(&mut self, tensors: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> Gradients<B> {
+        let ids = tensors.into_iter().filter_map(|t| t.as_ref().id());
+        Gradients::new(ids.filter_map(|id| Some((id, self.by_id.remove(&id)?))).collect())
+    }
+
     /// Sets `grad` as the gradient of `tensor` and returns the one that it replaces.
     ///
     /// ```

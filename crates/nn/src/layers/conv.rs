@@ -342,15 +342,16 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     }
 }
 
+impl<B: Backend, const R: usize> Conv<B, R> {
+    /// The layer's function with this weight.
+    pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.conv(weight, self.bias.as_deref(), &self.window, self.groups, self.activation)
+    }
+}
+
 impl<B: Backend, const R: usize> Layer<B> for Conv<B, R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.conv(
-            &self.weight,
-            self.bias.as_deref(),
-            &self.window,
-            self.groups,
-            self.activation,
-        )
+        self.run(&self.weight, x)
     }
 
     fn flops(&self, input: &Shape, _: &Shape) -> u64 {

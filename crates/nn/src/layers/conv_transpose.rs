@@ -253,17 +253,24 @@ impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
     }
 }
 
-impl<B: Backend, const R: usize> Layer<B> for ConvTranspose<B, R> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+impl<B: Backend, const R: usize> ConvTranspose<B, R> {
+    /// The layer's function with this weight.
+    pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
         let bias = self.bias.as_deref();
         x.conv_transpose(
-            &self.weight,
+            weight,
             bias,
             &self.window,
             self.output_padding,
             self.groups,
             self.activation,
         )
+    }
+}
+
+impl<B: Backend, const R: usize> Layer<B> for ConvTranspose<B, R> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.run(&self.weight, x)
     }
 
     fn flops(&self, input: &Shape, _: &Shape) -> u64 {

@@ -80,6 +80,13 @@ impl<B: Backend> Linear<B> {
     }
 }
 
+impl<B: Backend> Linear<B> {
+    /// The layer's function with this weight.
+    pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.linear(weight, self.bias.as_deref(), self.activation)
+    }
+}
+
 impl<B: Backend> LinearBuilder<B> {
     /// With or without a bias; with by default.
     ///
@@ -135,7 +142,7 @@ impl<B: Backend> LinearBuilder<B> {
 
 impl<B: Backend> Layer<B> for Linear<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.linear(&self.weight, self.bias.as_deref(), self.activation)
+        self.run(&self.weight, x)
     }
 
     fn flops(&self, input: &Shape, _: &Shape) -> u64 {

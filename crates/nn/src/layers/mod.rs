@@ -11,6 +11,7 @@ mod conv_transpose;
 mod drop_path;
 mod dropout;
 mod embedding;
+mod embedding_bag;
 mod lambda;
 mod linear;
 mod norm;
@@ -19,6 +20,7 @@ mod prelu;
 mod sequential;
 mod transformer;
 mod upsample;
+mod weight_norm;
 
 pub use activation::*;
 pub use attention::{MultiheadAttention, MultiheadAttentionBuilder};
@@ -28,6 +30,7 @@ pub use conv_transpose::*;
 pub use drop_path::{DropPath, Dropout1d, Dropout2d, Dropout3d};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use embedding_bag::{BagMode, EmbeddingBag};
 pub use lambda::Lambda;
 pub use linear::{Linear, LinearBuilder};
 pub use norm::*;
@@ -36,6 +39,7 @@ pub use prelu::PRelu;
 pub use sequential::Sequential;
 pub use transformer::{TransformerEncoder, TransformerEncoderLayer, TransformerEncoderLayerBuilder};
 pub use upsample::{PixelShuffle, PixelUnshuffle, Upsample};
+pub use weight_norm::{SpectralNorm, WeightNorm, Weighted};
 
 use crate::{Backend, Module, Result, Shape, Tensor, trace};
 

@@ -313,6 +313,74 @@ impl<B: Backend, const R: usize> Layer<B> for AdaptiveAvgPool<R> {
     }
 }
 
+/// Max pooling to a fixed output size (`torch.nn.AdaptiveMaxPool2d` and its siblings): `[N, spatial…, C]` to
+/// `[N, output…, C]`.
+///
+/// ```
+/// use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool2d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
+/// assert_eq!(AdaptiveMaxPool2d::new(7).forward(&x)?.shape().dims(), [1, 7, 7, 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AdaptiveMaxPool<const R: usize> {
+    output: [usize; R],
+}
+
+/// Adaptive max pooling over sequences `[N, L, C]`.
+///
+/// ```
+/// # use kiln_nn::{Layer, Tensor, layers::AdaptiveMaxPool1d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0, 4.0], &[1, 4, 1])?;
+/// assert_eq!(AdaptiveMaxPool1d::new(2).forward(&x)?.to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+pub type AdaptiveMaxPool1d = AdaptiveMaxPool<1>;
+/// Adaptive max pooling over images `[N, H, W, C]`.
+///
+/// See the example of [`AdaptiveMaxPool`].
+pub type AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
+/// Adaptive max pooling over volumes `[N, D, H, W, C]`.
+///
+/// ```
+/// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool3d};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::zeros(&cpu, &[1, 8, 13, 17, 3], DType::F32)?;
+/// assert_eq!(AdaptiveMaxPool3d::new([4, 7, 7]).forward(&x)?.shape().dims(), [1, 4, 7, 7, 3]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+pub type AdaptiveMaxPool3d = AdaptiveMaxPool<3>;
+
+impl<const R: usize> AdaptiveMaxPool<R> {
+    /// Pooling to `output` positions per dimension.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool2d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
+    /// assert_eq!(AdaptiveMaxPool2d::new([4, 1]).forward(&x)?.shape().dims(), [1, 4, 1, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    pub fn new(output: impl Extents<R>) -> Self {
+        AdaptiveMaxPool {
+            output: output.extents(),
+        }
+    }
+}
+
+unit_module!(
+    [const R: usize] AdaptiveMaxPool<R>,
+    ["AdaptiveMaxPool", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"][R]
+);
+
+impl<B: Backend, const R: usize> Layer<B> for AdaptiveMaxPool<R> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.adaptive_max_pool(&self.output)
+    }
+}
+
 /// The mean over all positions (Keras's `GlobalAveragePooling2D` and its siblings): `[N, spatial…, C]` to `[N, C]`.
 ///
 /// ```

@@ -109,6 +109,47 @@ impl<B: Backend> Tensor<B> {
         Average::Cells(p).forward(OP, self, shape)
     }
 
+    /// The largest element of each of `output` cells of the image (`torch.nn.functional.adaptive_max_pool1d`,
+    /// `adaptive_max_pool2d`, `adaptive_max_pool3d`, channels-last): `[N, (D, H,) W, C] → [N, output…, C]`, in the cells of
+    /// [`Tensor::adaptive_avg_pool`]. NaN counts as the largest; the gradient goes to the first of equal elements.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Tensor};
+    /// let x = Tensor::arange(&kiln_cpu::Cpu::new(), 0.0, 5.0, 1.0, DType::F32)?.reshape(&[1, 5, 1])?;
+    /// assert_eq!(x.adaptive_max_pool(&[2])?.to_vec::<f32>()?, [2.0, 4.0]); // of three elements each
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Tensor::adaptive_avg_pool`].
+    pub fn adaptive_max_pool(&self, output: &[usize]) -> Result<Tensor<B>> {
+        const OP: &str = "adaptive_max_pool";
+        if output.is_empty() || output.len() > 3 {
+            return Err(Error::invalid(OP, "output", format!("{output:?}"), "1, 2 or 3 sizes"));
+        }
+        let mut size = [1; 3];
+        size[3 - output.len()..].copy_from_slice(output);
+        AdaptivePoolParams::new(OP, output.len(), self.shape(), size)?;
+        // A cell is a part of every axis: the largest along the last one, then of those along the one before, is the first
+        // of the largest in row-major order.
+        let mut x = self.clone();
+        for axis in (1..=output.len()).rev() {
+            let (n, cells) = (x.shape()[axis], output[axis - 1]);
+            if n == cells {
+                continue;
+            }
+            let cell = |i: usize| {
+                let (start, end) = (i * n / cells, ((i + 1) * n).div_ceil(cells));
+                Ok(x.narrow(axis as isize, start, end - start)?
+                    .top_k(1, axis as isize, true)?
+                    .0)
+            };
+            let parts: Vec<Tensor<B>> = (0..cells).map(cell).collect::<Result<_>>()?;
+            x = Tensor::concat(&parts.iter().collect::<Vec<_>>(), axis as isize)?;
+        }
+        Ok(x)
+    }
+
     /// The mean over all positions of each image (Keras's `GlobalAveragePooling`): `[N, (D, H,) W, C] → [N, C]`.
     ///
     /// ```

@@ -16,7 +16,7 @@ macro_rules! optimizer {
         /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::Linear};
         /// # let cpu = kiln_cpu::Cpu::new();
         /// # let x = Tensor::ones(&cpu, &[4, 3], DType::F32)?;
-        /// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
+        /// # let mut model = Linear::builder(3, 1).bias(false).build(&mut Init::new(&cpu, 0))?;
         #[doc = concat!("let mut optimizer = ", stringify!($optimizer), "::new(1e-2);")]
         /// let loss = model.forward(&x)?.square()?.mean(&[], false)?;
         /// optimizer.step(&mut model, &loss.backward()?)?;

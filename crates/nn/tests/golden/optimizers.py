@@ -126,6 +126,28 @@ def run(name, options, start, grads):
     return {k: numbers(p.detach().flatten().tolist(), 12) for k, p in params.items()}
 
 
+def muon(start, grads):
+    """Muon of one matrix, with its iteration in f64 in the place of bf16."""
+    cases = []
+    half, torch.bfloat16 = torch.bfloat16, torch.float64
+    for tall in (False, True):
+        for options in (
+            dict(lr=0.1),
+            dict(lr=0.05, momentum=0.5, nesterov=False, weight_decay=0.0),
+            dict(lr=0.05, momentum=0.8, ns_steps=2, adjust_lr_fn="match_rms_adamw"),
+            dict(lr=0.05, weight_decay=0.5, adjust_lr_fn="spectral_unclamped"),
+        ):
+            turned = (lambda x: x.T.contiguous()) if tall else (lambda x: x)
+            p = torch.nn.Parameter(turned(start["weight"].double()))
+            optimizer = torch.optim.Muon([p], **options)
+            for step in range(STEPS):
+                p.grad = turned(grads["weight"][step].double())
+                optimizer.step()
+            cases.append(dict(tall=tall, options=options, end=numbers(p.detach().flatten().tolist(), 12)))
+    torch.bfloat16 = half
+    return cases
+
+
 def clipping(grads):
     cases = []
     for kind, limit in [("norm", 0.5), ("norm", 1e3), ("value", 0.25)]:
@@ -181,6 +203,7 @@ def main():
         optimizers=[
             dict(name=name, options=options, end=run(name, options, start, grads)) for name, options in optimizer_cases()
         ],
+        muon=muon(start, grads),
         clipping=clipping(grads),
         schedules=dict(
             constant=schedule(lambda o: sched.ConstantLR(o, factor=1.0)),

@@ -2,7 +2,7 @@
 
 use super::matmul::magnitudes;
 use crate::array::unravel;
-use crate::{Array, Case, Rounding, check, shapes};
+use crate::{Array, Case, Rounding, check, check_with, shapes};
 use kiln_core::ops::{Padding, Window};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
@@ -189,10 +189,11 @@ pub fn avg_pool<B: Backend>(backend: &B) {
     check(backend, pool(kind, false));
 }
 
-/// Adaptive average pooling; `output` of `None` stands for the global mean.
+/// Adaptive pooling; `output` of `None` stands for the global mean.
 #[derive(Clone, Debug)]
 struct Adaptive {
     output: Option<Vec<usize>>,
+    max: bool,
     x: Array,
 }
 
@@ -203,6 +204,7 @@ impl Case for Adaptive {
 
     fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
         match &self.output {
+            Some(output) if self.max => x[0].adaptive_max_pool(output),
             Some(output) => x[0].adaptive_avg_pool(output),
             None => x[0].global_avg_pool(),
         }
@@ -215,7 +217,7 @@ impl Case for Adaptive {
         let output = self.output.clone().unwrap_or(vec![1; rank]);
         let (batch, channels) = (x.shape[0], x.shape[rank + 1]);
         let mut y = Array::from_fn(&[&[batch][..], &output, &[channels]].concat(), |at| {
-            let (mut sum, mut count) = (0.0, 0.0);
+            let (mut sum, mut count, mut largest) = (0.0, 0.0, f64::NEG_INFINITY);
             for n in 0..size.iter().product() {
                 let p = unravel(n, size);
                 let inside = (0..rank).all(|i| {
@@ -223,11 +225,13 @@ impl Case for Adaptive {
                     p[i] >= o * s / t && p[i] < ((o + 1) * s).div_ceil(t)
                 });
                 if inside {
+                    let value = x.at(&[&at[..1], &p, &at[rank + 1..]].concat());
                     count += 1.0;
-                    sum += x.at(&[&at[..1], &p, &at[rank + 1..]].concat());
+                    sum += value;
+                    largest = largest.max(value);
                 }
             }
-            sum / count
+            if self.max { largest } else { sum / count }
         });
         if self.output.is_none() {
             y.shape = vec![batch, channels];
@@ -235,11 +239,29 @@ impl Case for Adaptive {
         y
     }
 
-    fn rounding(&self, x: &[Array], _: &Array) -> Rounding {
+    fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
+        if self.max {
+            return Rounding::exact(want);
+        }
         let shape = &self.x.shape;
         let positions: usize = shape[1..shape.len() - 1].iter().product();
         Rounding::terms(positions as f64 + 1.0, self.oracle(&magnitudes(x)))
     }
+}
+
+/// Adaptive max pooling, by cells that overlap and cells of one element.
+pub fn adaptive_max_pool<B: Backend>(backend: &B) {
+    let axes = prop::collection::vec((1usize..8, 1usize..5), 1..=3);
+    let strategy = (axes, 0usize..3, 1usize..4).prop_flat_map(|(axes, batch, channels)| {
+        let (size, output): (Vec<usize>, Vec<usize>) = axes.into_iter().unzip();
+        let x = shapes::values(&[&[batch][..], &size, &[channels]].concat(), -2.0, 2.0);
+        x.prop_map(move |x| Adaptive {
+            output: Some(output.clone()),
+            max: true,
+            x,
+        })
+    });
+    check_with(16, backend, strategy);
 }
 
 /// Adaptive and global average pooling.
@@ -252,6 +274,7 @@ pub fn adaptive_avg_pool<B: Backend>(backend: &B) {
         let output = (!global).then_some(output);
         shapes::values(&[&[batch][..], &size, &[channels]].concat(), -2.0, 2.0).prop_map(move |x| Adaptive {
             output: output.clone(),
+            max: false,
             x,
         })
     });
@@ -386,11 +409,12 @@ pub fn refused<B: Backend>(backend: &B) {
         }
     }
     for output in [&[][..], &[0, 1], &[1, 1, 1, 1], &[usize::MAX, 1]] {
-        let found = x.adaptive_avg_pool(output);
-        assert!(
-            matches!(found, Err(Error::InvalidArgument { .. })),
-            "{output:?}: {found:?}"
-        );
+        for found in [x.adaptive_avg_pool(output), x.adaptive_max_pool(output)] {
+            assert!(
+                matches!(found, Err(Error::InvalidArgument { .. })),
+                "{output:?}: {found:?}"
+            );
+        }
     }
     let empty = zeros(&[1, 0, 5, 2]);
     assert!(matches!(
