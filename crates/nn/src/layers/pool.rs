@@ -245,140 +245,80 @@ impl<B: Backend, const R: usize> Layer<B> for AvgPool<R> {
     }
 }
 
-/// Average pooling to a fixed output size (`torch.nn.AdaptiveAvgPool2d` and its siblings): `[N, spatial…, C]` to
-/// `[N, output…, C]`.
-///
-/// ```
-/// use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveAvgPool2d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
-/// assert_eq!(AdaptiveAvgPool2d::new(7).forward(&x)?.shape().dims(), [1, 7, 7, 3]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct AdaptiveAvgPool<const R: usize> {
-    output: [usize; R],
-}
-
-/// Adaptive average pooling over sequences `[N, L, C]`.
-///
-/// ```
-/// # use kiln_nn::{Layer, Tensor, layers::AdaptiveAvgPool1d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0, 4.0], &[1, 4, 1])?;
-/// assert_eq!(AdaptiveAvgPool1d::new(2).forward(&x)?.to_vec::<f32>()?, [1.5, 3.5]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub type AdaptiveAvgPool1d = AdaptiveAvgPool<1>;
-/// Adaptive average pooling over images `[N, H, W, C]`.
-///
-/// See the example of [`AdaptiveAvgPool`].
-pub type AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
-/// Adaptive average pooling over volumes `[N, D, H, W, C]`.
-///
-/// ```
-/// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveAvgPool3d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::zeros(&cpu, &[1, 8, 13, 17, 3], DType::F32)?;
-/// assert_eq!(AdaptiveAvgPool3d::new([4, 7, 7]).forward(&x)?.shape().dims(), [1, 4, 7, 7, 3]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub type AdaptiveAvgPool3d = AdaptiveAvgPool<3>;
-
-impl<const R: usize> AdaptiveAvgPool<R> {
-    /// Pooling to `output` positions per dimension.
-    ///
-    /// ```
-    /// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveAvgPool2d};
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
-    /// assert_eq!(AdaptiveAvgPool2d::new([4, 1]).forward(&x)?.shape().dims(), [1, 4, 1, 3]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    pub fn new(output: impl Extents<R>) -> Self {
-        AdaptiveAvgPool {
-            output: output.extents(),
+/// Declares the layer of an adaptive pooling, its names by dimensions, and the result of its first example.
+macro_rules! adaptive {
+    ($(
+        $(#[$about:meta])* pub struct $layer:ident;
+        $one:ident, $two:ident, $three:ident => $method:ident, $pooling:literal, $example:literal;
+    )*) => {$(
+        $(#[$about])*
+        ///
+        /// ```
+        #[doc = concat!("use kiln_nn::{DType, Layer, Tensor, layers::", stringify!($two), "};")]
+        /// # let cpu = kiln_cpu::Cpu::new();
+        /// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
+        #[doc = concat!("assert_eq!(", stringify!($two), "::new(7).forward(&x)?.shape().dims(), [1, 7, 7, 3]);")]
+        /// # Ok::<(), kiln_nn::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug)]
+        pub struct $layer<const R: usize> {
+            output: [usize; R],
         }
-    }
-}
 
-unit_module!(
-    [const R: usize] AdaptiveAvgPool<R>,
-    ["AdaptiveAvgPool", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"][R]
-);
+        #[doc = concat!($pooling, " over sequences `[N, L, C]`.")]
+        ///
+        /// ```
+        #[doc = concat!("# use kiln_nn::{Layer, Tensor, layers::", stringify!($one), "};")]
+        /// # let cpu = kiln_cpu::Cpu::new();
+        /// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0, 4.0], &[1, 4, 1])?;
+        #[doc = concat!("assert_eq!(", stringify!($one), "::new(2).forward(&x)?.to_vec::<f32>()?, ", $example, ");")]
+        /// # Ok::<(), kiln_nn::Error>(())
+        /// ```
+        pub type $one = $layer<1>;
+        #[doc = concat!($pooling, " over images `[N, H, W, C]`.")]
+        ///
+        #[doc = concat!("See the example of [`", stringify!($layer), "`].")]
+        pub type $two = $layer<2>;
+        #[doc = concat!($pooling, " over volumes `[N, D, H, W, C]`.")]
+        ///
+        #[doc = concat!("See the example of [`", stringify!($layer), "`].")]
+        pub type $three = $layer<3>;
 
-impl<B: Backend, const R: usize> Layer<B> for AdaptiveAvgPool<R> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.adaptive_avg_pool(&self.output)
-    }
-}
-
-/// Max pooling to a fixed output size (`torch.nn.AdaptiveMaxPool2d` and its siblings): `[N, spatial…, C]` to
-/// `[N, output…, C]`.
-///
-/// ```
-/// use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool2d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
-/// assert_eq!(AdaptiveMaxPool2d::new(7).forward(&x)?.shape().dims(), [1, 7, 7, 3]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct AdaptiveMaxPool<const R: usize> {
-    output: [usize; R],
-}
-
-/// Adaptive max pooling over sequences `[N, L, C]`.
-///
-/// ```
-/// # use kiln_nn::{Layer, Tensor, layers::AdaptiveMaxPool1d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::from_slice(&cpu, &[1.0f32, 2.0, 3.0, 4.0], &[1, 4, 1])?;
-/// assert_eq!(AdaptiveMaxPool1d::new(2).forward(&x)?.to_vec::<f32>()?, [2.0, 4.0]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub type AdaptiveMaxPool1d = AdaptiveMaxPool<1>;
-/// Adaptive max pooling over images `[N, H, W, C]`.
-///
-/// See the example of [`AdaptiveMaxPool`].
-pub type AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
-/// Adaptive max pooling over volumes `[N, D, H, W, C]`.
-///
-/// ```
-/// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool3d};
-/// # let cpu = kiln_cpu::Cpu::new();
-/// let x = Tensor::zeros(&cpu, &[1, 8, 13, 17, 3], DType::F32)?;
-/// assert_eq!(AdaptiveMaxPool3d::new([4, 7, 7]).forward(&x)?.shape().dims(), [1, 4, 7, 7, 3]);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub type AdaptiveMaxPool3d = AdaptiveMaxPool<3>;
-
-impl<const R: usize> AdaptiveMaxPool<R> {
-    /// Pooling to `output` positions per dimension.
-    ///
-    /// ```
-    /// # use kiln_nn::{DType, Layer, Tensor, layers::AdaptiveMaxPool2d};
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let x = Tensor::zeros(&cpu, &[1, 13, 17, 3], DType::F32)?;
-    /// assert_eq!(AdaptiveMaxPool2d::new([4, 1]).forward(&x)?.shape().dims(), [1, 4, 1, 3]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    pub fn new(output: impl Extents<R>) -> Self {
-        AdaptiveMaxPool {
-            output: output.extents(),
+        impl<const R: usize> $layer<R> {
+            /// Pooling to `output` positions per dimension.
+            ///
+            #[doc = concat!("See the example of [`", stringify!($layer), "`].")]
+            pub fn new(output: impl Extents<R>) -> Self {
+                $layer {
+                    output: output.extents(),
+                }
+            }
         }
-    }
+
+        unit_module!(
+            [const R: usize] $layer<R>,
+            [stringify!($layer), stringify!($one), stringify!($two), stringify!($three)][R]
+        );
+
+        impl<B: Backend, const R: usize> Layer<B> for $layer<R> {
+            fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+                x.$method(&self.output)
+            }
+        }
+    )*};
 }
 
-unit_module!(
-    [const R: usize] AdaptiveMaxPool<R>,
-    ["AdaptiveMaxPool", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"][R]
-);
-
-impl<B: Backend, const R: usize> Layer<B> for AdaptiveMaxPool<R> {
-    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.adaptive_max_pool(&self.output)
-    }
+adaptive! {
+    /// Average pooling to a fixed output size (`torch.nn.AdaptiveAvgPool2d` and its siblings): `[N, spatial…, C]` to
+    /// `[N, output…, C]`.
+    pub struct AdaptiveAvgPool;
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d => adaptive_avg_pool,
+        "Adaptive average pooling", "[1.5, 3.5]";
+    /// Max pooling to a fixed output size (`torch.nn.AdaptiveMaxPool2d` and its siblings): `[N, spatial…, C]` to
+    /// `[N, output…, C]`.
+    pub struct AdaptiveMaxPool;
+    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d => adaptive_max_pool,
+        "Adaptive max pooling", "[2.0, 4.0]";
 }
 
 /// The mean over all positions (Keras's `GlobalAveragePooling2D` and its siblings): `[N, spatial…, C]` to `[N, C]`.
