@@ -2,6 +2,7 @@
 
 use super::Pad;
 use crate::autograd::vjp;
+use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Error, Result, Tensor, Window};
 
 impl<B: Backend> Tensor<B> {
@@ -43,6 +44,11 @@ impl<B: Backend> Tensor<B> {
             };
             padding[i + 1] = (before as isize, needed as isize - before as isize - size as isize);
             counts.push(count);
+        }
+        // The gradient is a sum over the windows of a pixel, which halves would round at each of them.
+        let wide = acc_dtype(self.dtype());
+        if self.is_tracked() && wide != self.dtype() {
+            return self.to_dtype(wide)?.unfold(window)?.to_dtype(self.dtype());
         }
         let (n, channels) = (self.shape()[0], self.shape()[rank + 1]);
         let taps: usize = window.kernel.iter().product();
@@ -90,6 +96,10 @@ impl<B: Backend> Tensor<B> {
                 rank: self.rank(),
             });
         };
+        let wide = acc_dtype(self.dtype());
+        if wide != self.dtype() {
+            return self.to_dtype(wide)?.fold(window, size)?.to_dtype(self.dtype());
+        }
         window.check(OP)?;
         let taps: usize = window.kernel.iter().product();
         let shape = [&[n], size, &[width / taps]].concat();
