@@ -1,8 +1,8 @@
 //! Places of elements that are not 0, draws by weights, and gates.
 
 use kiln_cpu::Cpu;
-use kiln_nn::layers::Glu;
-use kiln_nn::{DType, Error, Indices, Layer, Rng, Tensor, Window};
+use kiln_nn::layers::{BagMode, EmbeddingBag, Glu};
+use kiln_nn::{DType, Error, Indices, Init, Layer, Module, Rng, Tensor, Window};
 
 #[test]
 fn places_are_in_row_major_order() {
@@ -112,4 +112,69 @@ fn windows_times_a_kernel_are_a_convolution() {
     }
     assert!(x.unfold(&Window::new([9, 9])).is_err());
     assert!(x.unfold(&Window::new([2])).is_err());
+}
+
+/// Bags by rows and by lengths are the sums, means and maxima of loops; empty ones are 0 and pass no gradient.
+#[test]
+fn bags_join_their_vectors() {
+    let cpu = Cpu::poisoned();
+    let (count, dim) = (7, 3);
+    let ids = [3, 0, 3, 6, 1, 5, 5, 2];
+    let tokens = Indices::from_slice(&cpu, &ids, &[8]).unwrap();
+    for mode in [BagMode::Sum, BagMode::Mean, BagMode::Max] {
+        let init = &mut Init::new(&cpu, 1).dtype(DType::F64);
+        let bags = EmbeddingBag::new(init, count, dim).unwrap().mode(mode);
+        let table = bags.weight.to_f64().unwrap();
+        let want = |bag: &[i32]| -> Vec<f64> {
+            let of = |j: usize| bag.iter().map(move |&i| (i as usize) * dim + j);
+            let each = |j: usize| of(j).map(|at| table[at]);
+            let join = |j: usize| match mode {
+                _ if bag.is_empty() => 0.0,
+                BagMode::Sum => each(j).sum(),
+                BagMode::Mean => each(j).sum::<f64>() / bag.len() as f64,
+                BagMode::Max => each(j).fold(f64::NEG_INFINITY, f64::max),
+            };
+            (0..dim).map(join).collect()
+        };
+        let check = |got: &Tensor<Cpu>, bags: &[&[i32]]| {
+            assert_eq!(got.shape().dims(), [bags.len(), dim]);
+            let want: Vec<f64> = bags.iter().flat_map(|bag| want(bag)).collect();
+            for (g, w) in got.to_f64().unwrap().iter().zip(&want) {
+                assert!((g - w).abs() < 1e-14, "{mode:?}: {g}, expected {w}");
+            }
+        };
+        check(
+            &bags.forward(&tokens.reshape(&[2, 4]).unwrap()).unwrap(),
+            &[&ids[..4], &ids[4..]],
+        );
+        check(
+            &bags.forward(&tokens.i(..0).unwrap().reshape(&[2, 0]).unwrap()).unwrap(),
+            &[&[], &[]],
+        );
+        let y = bags.forward_lengths(&tokens, &[0, 3, 0, 5]).unwrap();
+        check(&y, &[&[], &ids[..3], &[], &ids[3..]]);
+        check(&bags.forward_lengths(&tokens.i(..0).unwrap(), &[]).unwrap(), &[]);
+        // Row 4 is in no bag.
+        let grads = y.sum(&[], false).unwrap().backward().unwrap();
+        assert_eq!(
+            grads.get(&bags.weight).unwrap().i(4).unwrap().to_f64().unwrap(),
+            [0.0; 3]
+        );
+        let error = bags.forward_lengths(&tokens, &[3, 4]).unwrap_err().to_string();
+        assert!(error.contains("2 lengths, 7 ids in all"), "{error}");
+        assert!(bags.forward(&tokens).is_err() && bags.named_parameters().len() == 1);
+    }
+}
+
+/// An image without pixels has no windows under `same`, and comes back from none.
+#[test]
+fn no_windows_fold_to_no_image() {
+    let cpu = Cpu::poisoned();
+    let window = Window::new([2, 2]).same();
+    let rows = Tensor::zeros(&cpu, &[1, 0, 3, 2], DType::F32)
+        .unwrap()
+        .unfold(&window)
+        .unwrap();
+    assert_eq!(rows.shape().dims(), [1, 0, 8]);
+    assert_eq!(rows.fold(&window, &[0, 3]).unwrap().shape().dims(), [1, 0, 3, 2]);
 }

@@ -32,11 +32,11 @@ pub enum NpyError {
         value: i128,
     },
     /// The array is not of the kind that was asked for.
-    #[error("an array of {found}, not of {expected}")]
+    #[error("an array of {found}, not of {expected}; `read` takes both")]
     Kind {
-        /// What the array is.
+        /// The kind of the array: floats or integers.
         found: &'static str,
-        /// What was asked for.
+        /// The kind that the caller wants.
         expected: &'static str,
     },
     /// A device error.

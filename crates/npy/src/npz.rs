@@ -12,8 +12,8 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 /// Reads all arrays of a `.npz` file (`numpy.load`) onto `backend`, under their names.
 ///
 /// # Errors
-/// What is not a zip archive of NumPy's arrays, packed by another method than deflate, or damaged; for each array those of
-/// [`read`](crate::read()). The message begins with the path and the name of the array.
+/// A file that is no zip archive of NumPy's arrays, that is damaged, or packed by another method than deflate; for each array those
+/// of [`read`](crate::read()). The message begins with the path and the name of the array.
 pub fn read_npz<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<StateDict<B>> {
     let path = path.as_ref();
     let read = || {

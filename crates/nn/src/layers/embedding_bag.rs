@@ -1,6 +1,7 @@
 //! Sums and means of the vectors of tokens.
 
 use super::Embedding;
+use crate::ops::acc_dtype;
 use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace};
 use kiln_core::host;
 
@@ -102,8 +103,9 @@ impl<B: Backend> EmbeddingBag<B> {
         const OP: &str = "embedding_bag";
         let total = lengths.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
         if ids.shape().rank() != 1 || total != Some(ids.size()) || i32::try_from(lengths.len()).is_err() {
-            let expected = format!("as many as the ids {}", ids.shape());
-            return Err(Error::invalid(OP, "lengths", format!("{total:?} ids in all"), expected));
+            let expected = format!("as many as the ids, which are {}, of one dimension", ids.shape());
+            let found = format!("{} lengths, {} ids in all", lengths.len(), total.unwrap_or(usize::MAX));
+            return Err(Error::invalid(OP, "lengths", found, expected));
         }
         trace::scope(self, ids, || {
             let rows = self.weight.embedding(ids, None)?;
@@ -128,12 +130,15 @@ impl<B: Backend> EmbeddingBag<B> {
             for (bag, &length) in lengths.iter().enumerate() {
                 bag_of.extend(std::iter::repeat_n(bag as i32, length));
             }
-            let sums = zeros.index_add(0, &Indices::from_slice(backend, &bag_of, &[bag_of.len()])?, &rows)?;
-            if self.mode == BagMode::Sum {
-                return Ok(sums);
+            let bag_of = Indices::from_slice(backend, &bag_of, &[bag_of.len()])?;
+            // Halves are added up in f32 and rounded once.
+            let wide = acc_dtype(rows.dtype());
+            let mut joined = zeros.to_dtype(wide)?.index_add(0, &bag_of, &rows.to_dtype(wide)?)?;
+            if self.mode == BagMode::Mean {
+                let counts = host::collect(lengths.iter().map(|&n| n.max(1) as f64))?;
+                joined = joined.div(&Tensor::from_f64(backend, &counts, &[counts.len(), 1], wide)?)?;
             }
-            let counts = host::collect(lengths.iter().map(|&n| n.max(1) as f64))?;
-            sums.div(&Tensor::from_f64(backend, &counts, &[counts.len(), 1], sums.dtype())?)
+            joined.to_dtype(rows.dtype())
         })
     }
 }

@@ -99,7 +99,7 @@ impl<B: Backend, L: Weighted<B>> WeightNorm<B, L> {
     /// See the example of [`WeightNorm`].
     ///
     /// # Errors
-    /// Memory.
+    /// [`Error::OutOfMemory`].
     pub fn new(layer: L) -> Result<Self> {
         let weight_g = Param::new(no_grad(|| lengths(layer.weight()))?);
         Ok(WeightNorm { weight_g, layer })

@@ -21,3 +21,4 @@ mod softmax;
 
 pub use attention::AttentionOptions;
 pub use interpolate::Interpolation;
+pub(crate) use reduce::acc_dtype;

@@ -261,17 +261,29 @@ impl<B: Backend> Tensor<B> {
         no_grad(|| {
             let weights = self.detach().to_dtype(acc_dtype(self.dtype()))?;
             let needed = if replacement { count.min(1) } else { count };
-            let rows = weights.to_f64()?;
-            let fits = |row: &[f64]| row.iter().filter(|w| **w > 0.0).count() >= needed;
-            let sound = rows.iter().all(|w| *w >= 0.0 && w.is_finite());
-            if !sound || (!rows.is_empty() && !rows.chunks(classes.max(1)).all(fits)) || (classes == 0 && needed > 0) {
-                let expected = format!("finite numbers, 0 or more, at least {needed} of each row above 0");
-                return Err(Error::invalid(OP, "weights", self.shape(), expected));
+            let values = weights.to_f64()?;
+            if let Some(bad) = values.iter().find(|w| !(**w >= 0.0 && w.is_finite())) {
+                return Err(Error::invalid(OP, "weights", bad, "finite numbers, 0 or more"));
+            }
+            let above = |row: &[f64]| row.iter().filter(|w| **w > 0.0).count();
+            let least = match classes {
+                0 => Some(0).filter(|_| !batch.contains(&0)),
+                _ => values.chunks(classes).map(above).min(),
+            };
+            if let Some(least) = least.filter(|&least| least < needed) {
+                let found = format!("a row with {least} above 0");
+                return Err(Error::invalid(
+                    OP,
+                    "weights",
+                    found,
+                    format!("at least {needed} above 0 in each row"),
+                ));
             }
             let draws = if replacement { count } else { 1 };
             let shape = [batch, &[draws, classes]].concat();
             let uniform = Tensor::rand(self.backend(), &shape, weights.dtype(), rng)?;
-            let gumbel = uniform.log()?.neg()?.log()?.neg()?;
+            // Above 0, or a weight could lose to those of 0.
+            let gumbel = uniform.clamp_min(1e-30)?.log()?.neg()?.log()?.neg()?;
             let keys = weights.log()?.unsqueeze(-2)?.add(&gumbel)?;
             match replacement {
                 true if count == 0 => Indices::from_slice(self.backend(), &[0i32; 0], &[batch, &[0]].concat()),

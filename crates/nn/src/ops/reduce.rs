@@ -201,7 +201,7 @@ fn cumsum<B: Backend>(x: &Tensor<B>, axis: isize, reverse: bool) -> Result<Tenso
 }
 
 /// The dtype that a composed op computes in, so that half precision is rounded once, at its end: f64 for f64, else f32.
-pub(super) fn acc_dtype(dtype: DType) -> DType {
+pub(crate) fn acc_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
         _ => DType::F32,

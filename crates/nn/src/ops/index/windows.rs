@@ -52,7 +52,7 @@ impl<B: Backend> Tensor<B> {
         }
         let (n, channels) = (self.shape()[0], self.shape()[rank + 1]);
         let taps: usize = window.kernel.iter().product();
-        let to = [n, counts.iter().product(), taps * channels];
+        let to = [n, counts.iter().product(), taps.saturating_mul(channels)];
         if counts.contains(&0) {
             return Tensor::zeros(self.backend(), &to, self.dtype());
         }
