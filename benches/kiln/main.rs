@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod conv_pool;
 mod gemm;
 mod loss;
 mod norm;
@@ -36,6 +37,7 @@ fn all() {
     let mut c = Criterion::default().configure_from_args();
     family(&mut c, "gemm", gemm::run);
     family(&mut c, "conv", conv::run);
+    family(&mut c, "conv_pool", conv_pool::run);
     family(&mut c, "pool", pool::run);
     family(&mut c, "norm", norm::run);
     family(&mut c, "loss", loss::run);

@@ -1,10 +1,12 @@
 //! Algorithms by name, for benchmarks and tests.
 
+use crate::ops::conv_pool;
 use crate::{Cpu, CpuBuilder, conv, gemm};
 use kiln_core::{Error, Result};
 
 impl CpuBuilder {
-    /// Computes every product and convolution that the algorithm of this name supports by it, and the others as usual; one of
+    /// Computes every product, convolution and pooled convolution that the algorithm of this name supports by it, and the others
+    /// as usual; one of
     /// [`Cpu::algorithms`]. This is for benchmarks and tests: by default each is computed by the algorithm that is estimated to be
     /// the fastest.
     ///
@@ -20,9 +22,9 @@ impl CpuBuilder {
 }
 
 impl Cpu {
-    /// The names of the algorithms of products and of convolutions, as profiles print them.
+    /// The names of the algorithms of products, of convolutions and of convolutions with pooling, as profiles print them.
     pub fn algorithms() -> impl Iterator<Item = &'static str> {
-        let names = gemm::plan::NAMES.iter().chain(conv::plan::NAMES);
+        let names = gemm::plan::NAMES.iter().chain(conv::plan::NAMES).chain(conv_pool::plan::NAMES);
         names.copied()
     }
 }

@@ -21,11 +21,15 @@ pub(crate) struct PooledConv<A: 'static> {
 }
 
 impl<A: Scalar> PooledConv<A> {
-    /// `None` if long sums, more than two dimensions or few outputs make another algorithm faster. `pool` is 2×2 with stride 2.
+    /// True unless long sums or few outputs make another algorithm faster.
+    pub(crate) fn is_profitable(conv: &Geometry) -> bool {
+        conv.depth() <= DEPTH && 4 * conv.outputs >= 3 * A::pool_kernels().lanes
+    }
+
+    /// `None` for groups, sums of nothing and more than two dimensions. `pool` is 2×2 with stride 2.
     pub(crate) fn new(conv: &Geometry, pool: &Geometry) -> Option<Self> {
         let kernels = A::pool_kernels();
-        let is_profitable = (1..=DEPTH).contains(&conv.depth()) && 4 * conv.outputs >= 3 * kernels.lanes;
-        if conv.groups > 1 || !is_profitable {
+        if conv.groups > 1 || conv.depth() == 0 {
             return None;
         }
         let padded = PaddedImage::new(conv)?;

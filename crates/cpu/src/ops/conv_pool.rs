@@ -2,6 +2,7 @@
 //! pooled, or in registers.
 
 mod grad;
+pub(crate) mod plan;
 mod separate;
 mod split;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod tests;
 use crate::{Cpu, CpuBuffer};
 use kiln_core::ops::{ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Buffer, DType, Result, checks};
+use plan::Forward;
 use split::{BatchSplit, has_relu_or_none};
 
 impl ConvPoolOps for Cpu {
@@ -23,19 +25,21 @@ impl ConvPoolOps for Cpu {
         index: &mut CpuBuffer,
     ) -> Result<()> {
         checks::conv_max_pool(self, p, x, w, bias, y, index)?;
-        match (BatchSplit::fitting(self, p), y.dtype()) {
-            (Some(parts), DType::F32) => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
-            (Some(parts), DType::F64) => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
+        let parts = BatchSplit::new(p);
+        match y.dtype() {
+            DType::F32 => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
+            DType::F64 => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
             // A result in a half dtype is rounded before it is pooled.
             _ => separate::forward(self, p, (x, w, bias), (y, index)),
         }
     }
 
     fn conv_pool_algorithm(&self, p: &ConvPoolParams, dtype: DType) -> Option<&'static str> {
-        Some(match (BatchSplit::fitting(self, p), dtype) {
-            (Some(parts), DType::F64) => parts.algorithm::<f64>(p),
-            (Some(parts), _) => parts.algorithm::<f32>(p),
-            (None, _) => "two ops",
+        let parts = BatchSplit::new(p);
+        Some(match dtype {
+            DType::F32 => Forward::<f32>::choose(self, p, &parts).name(),
+            DType::F64 => Forward::<f64>::choose(self, p, &parts).name(),
+            _ => plan::SEPARATE,
         })
     }
 
@@ -48,9 +52,10 @@ impl ConvPoolOps for Cpu {
         to: ConvPoolGrads<'_, CpuBuffer>,
     ) -> Result<()> {
         checks::conv_max_pool_grad(self, p, of, x, w, &to)?;
+        let together = has_relu_or_none(p) && plan::preferred(self) != Some(plan::SEPARATE);
         match of.g.dtype() {
-            DType::F32 if has_relu_or_none(p) => grad::gradients::<f32>(self, p, of, (x, w), to),
-            DType::F64 if has_relu_or_none(p) => grad::gradients::<f64>(self, p, of, (x, w), to),
+            DType::F32 if together => grad::gradients::<f32>(self, p, of, (x, w), to),
+            DType::F64 if together => grad::gradients::<f64>(self, p, of, (x, w), to),
             _ => separate::gradients(self, p, of, (x, w), to),
         }
     }

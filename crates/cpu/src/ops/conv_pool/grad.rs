@@ -1,7 +1,8 @@
 //! The gradients of a convolution followed by max pooling, a few images at a time: the gradient of the convolution's result
 //! is computed in cache, or not at all.
 
-use super::split::{BatchSplit, SUMS};
+use super::plan::{self, Forward};
+use super::split::BatchSplit;
 use crate::fused_pool::argmax_grad::ArgmaxGrad;
 use crate::gemm::sum_parts;
 use crate::ops::conv::{data_grad, weight_grad};
@@ -52,7 +53,7 @@ pub(super) fn gradients<A: Scalar>(
             })
         };
     }
-    if let (true, Some(parts)) = (dx.is_empty(), BatchSplit::fitting(cpu, p)) {
+    if dx.is_empty() && parts.bounds_sums(dw.len()) && (parts.is_profitable(cpu) || plan::preferred(cpu).is_some()) {
         return parts.weight_grad(cpu, p, of, x, (dw, db));
     }
     let mut pre_pool = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
@@ -103,8 +104,9 @@ impl BatchSplit {
             images: argmax.images(gradients),
             ..*self
         };
-        let mut gradients = [0, 1].map(|i| wanted[i] && argmax.is_profitable[i]);
-        gradients[1] &= parts(gradients).count() * weights <= SUMS;
+        let preferred = plan::preferred(cpu).map(|name| name == plan::ARGMAX);
+        let mut gradients = [0, 1].map(|i| wanted[i] && preferred.unwrap_or(argmax.is_profitable[i]));
+        gradients[1] &= parts(gradients).bounds_sums(weights);
         let parts = parts(gradients);
         gradients.contains(&true).then_some((argmax, parts, gradients))
     }
@@ -205,7 +207,7 @@ impl BatchSplit {
         (dw, db): (&mut [A], &mut [A]),
     ) -> Result<()> {
         let [image, result, _] = self.sizes();
-        let Some((pooled, parts)) = self.pooled::<A>(p) else {
+        let (Forward::Registers(pooled), parts) = (Forward::<A>::choose(cpu, p, self), self.by_work()) else {
             return self.tasks(cpu, &mut [], dw, db, |task| {
                 let mut pre_pool = cpu.scratch(A::DTYPE, task.images * result)?;
                 let (conv, _) = self.sized(task.images);

@@ -1,12 +1,13 @@
 //! Splits a batch into parts whose results stay in cache; the forward pass of a part.
 
+use super::plan::Forward;
+use super::separate;
 use crate::conv::plan::{Algorithm, choose};
 use crate::conv::planar::Planes;
 use crate::conv::{Geometry, Operands};
-use crate::fused_pool::forward::PooledConv;
 use crate::gemm::{BLOCK_WORK, Epilogue, SERIAL_THRESHOLD};
 use crate::ops::conv::forward;
-use crate::ops::pool::{is_2x2_stride2, max_pool_wide};
+use crate::ops::pool::max_pool_wide;
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
 use crate::{Cpu, CpuBuffer};
@@ -29,7 +30,7 @@ pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
 /// The largest number of elements of the convolution's result in a part: half of an L2 cache.
 const PART: usize = 1 << 17;
 /// The largest number of elements of all partial gradients of a weight together.
-pub(super) const SUMS: usize = 1 << 20;
+const SUMS: usize = 1 << 20;
 
 /// A batch of images, split into parts.
 #[derive(Clone, Copy)]
@@ -52,27 +53,22 @@ impl BatchSplit {
         }
     }
 
-    /// Splits the batch; `None` if the result of one image is larger than a part, or the convolution needs many images at once.
-    pub(super) fn fitting(cpu: &Cpu, p: &ConvPoolParams) -> Option<Self> {
-        let parts = BatchSplit::new(p);
-        let conv = &parts.conv;
+    /// True if splitting the batch makes the op faster: not if the result of one image is larger than a part, or if the
+    /// convolution needs many images at once.
+    pub(super) fn is_profitable(&self, cpu: &Cpu) -> bool {
+        let conv = &self.conv;
         let weights = conv.outputs * conv.depth();
         let fits = conv.out_positions() * conv.outputs <= PART && 4 * weights <= PART;
-        let few = conv.batch > 0 && parts.count() * weights <= SUMS;
-        (fits && few && !takes_winograd(cpu, conv)).then_some(parts)
+        fits && conv.batch > 0 && self.bounds_sums(weights) && !takes_winograd(cpu, conv)
+    }
+
+    /// True if the partial gradients of all parts, of this many weights each, take little memory.
+    pub(super) fn bounds_sums(&self, weights: usize) -> bool {
+        self.count() * weights <= SUMS
     }
 
     pub(super) fn count(&self) -> usize {
         self.conv.batch.div_ceil(self.images)
-    }
-
-    /// The algorithm that keeps results in registers, with its parts of the batch; `None` if it is not profitable.
-    pub(super) fn pooled<A: Scalar>(&self, p: &ConvPoolParams) -> Option<(PooledConv<A>, Self)> {
-        if !has_relu_or_none(p) || !is_2x2_stride2(&self.pool) {
-            return None;
-        }
-        let pooled = PooledConv::new(&self.conv, &self.pool)?;
-        Some((pooled, self.by_work()))
     }
 
     /// Parts of equal work, at most 32 of them.
@@ -101,22 +97,7 @@ impl BatchSplit {
         ]
     }
 
-    /// True if a planar convolution is pooled pairs of lines at a time.
-    fn is_planar<A: Scalar>(&self, p: &ConvPoolParams) -> bool {
-        has_relu_or_none(p)
-            && is_2x2_stride2(&self.pool)
-            && matches!(choose::<A>(Pass::Forward, &self.conv, true, None), Algorithm::Planar)
-    }
-
-    /// The name of the forward algorithm in profiles.
-    pub(super) fn algorithm<A: Scalar>(&self, p: &ConvPoolParams) -> &'static str {
-        match self.pooled::<A>(p) {
-            Some(_) => "pooled in registers",
-            None if self.is_planar::<A>(p) => "pooled planar",
-            None => "pooled in cache",
-        }
-    }
-
+    /// Computes the largest results and their indices.
     pub(super) fn forward<A: Scalar>(
         &self,
         cpu: &Cpu,
@@ -124,21 +105,28 @@ impl BatchSplit {
         (x, w, bias): (&CpuBuffer, &CpuBuffer, Option<&CpuBuffer>),
         (y, index): (&mut CpuBuffer, &mut CpuBuffer),
     ) -> Result<()> {
+        let algorithm = Forward::<A>::choose(cpu, p, self);
+        if let Forward::Separate = algorithm {
+            return separate::forward(cpu, p, (x, w, bias), (y, index));
+        }
         let (x, w, bias) = (x.as_slice::<A>(), w.as_slice::<A>(), bias.map(CpuBuffer::as_slice::<A>));
         let [_, result, of_image] = self.sizes();
         let activation = p.conv.activation();
         let outputs = (y.as_mut_slice::<A>(), index.as_mut_slice::<i32>());
-        if let Some((pooled, parts)) = self.pooled(p) {
-            let w = pooled.pack(cpu, w)?;
-            return parts.each(x, outputs, |x, outputs| {
-                pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
-            });
-        }
-        if self.is_planar::<A>(p) {
-            let planes = Planes::new(cpu, &self.conv, w)?;
-            return self.by_work().each(x, outputs, |x, outputs| {
-                planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
-            });
+        match algorithm {
+            Forward::Registers(pooled) => {
+                let w = pooled.pack(cpu, w)?;
+                return self.by_work().each(x, outputs, |x, outputs| {
+                    pooled.forward(cpu, x, &w, Epilogue { bias, activation }, outputs)
+                });
+            }
+            Forward::Planar => {
+                let planes = Planes::new(cpu, &self.conv, w)?;
+                return self.by_work().each(x, outputs, |x, outputs| {
+                    planes.largest(cpu, &self.pool, x, Epilogue { bias, activation }, outputs)
+                });
+            }
+            Forward::Cache | Forward::Separate => (),
         }
         self.each(x, outputs, |x, (y, index)| {
             let images = y.len() / of_image;

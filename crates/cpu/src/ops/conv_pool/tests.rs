@@ -2,7 +2,31 @@ use super::*;
 use kiln_core::ops::{Activation, Window};
 use kiln_core::{Runtime, Shape};
 
-/// Compares several parts, the last of them smaller, with the whole batch at once, with results in registers and in cache.
+/// The default choice, and every algorithm by its name.
+fn algorithms() -> impl Iterator<Item = Cpu> {
+    let named = |name: &&str| Cpu::builder().algorithm(name).unwrap().build();
+    std::iter::once(Cpu::poisoned()).chain(plan::NAMES.iter().map(named))
+}
+
+/// Every algorithm is one that some case chooses, or that a device of its name takes.
+#[test]
+fn a_named_algorithm_is_taken_where_it_computes_the_case() {
+    let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
+    let (window, pool) = (Window::new([3, 3]), Window::new([2, 2]).stride([2, 2]));
+    let (p, _) =
+        ConvPoolParams::new("test", &shape([4, 20, 20, 3]), &shape([32, 3, 3, 3]), (&window, 1), (&pool, false)).unwrap();
+    for name in plan::NAMES.iter().filter(|name| **name != plan::ARGMAX) {
+        let cpu = Cpu::builder().algorithm(name).unwrap().build();
+        assert_eq!(cpu.conv_pool_algorithm(&p, DType::F32), Some(*name));
+    }
+    let usual = Cpu::new().conv_pool_algorithm(&p, DType::F32);
+    for other in [plan::ARGMAX, "direct"] {
+        let cpu = Cpu::builder().algorithm(other).unwrap().build();
+        assert_eq!(cpu.conv_pool_algorithm(&p, DType::F32), usual);
+    }
+}
+
+/// Compares several parts, the last of them smaller, with the whole batch at once, by every algorithm.
 #[test]
 fn parts_agree_with_the_whole() {
     let side_by_side = Window::new([2, 2]).stride([2, 2]);
@@ -37,7 +61,8 @@ fn parts_agree_with_the_whole() {
         let w = shape([outputs, kernel, kernel, channels]);
         let (mut p, y) = ConvPoolParams::new("test", &x, &w, (&window, 1), (&pool, false)).unwrap();
         p.conv.activation = Activation::Relu as u32;
-        let parts = BatchSplit::fitting(&Cpu::new(), &p).unwrap();
+        let parts = BatchSplit::new(&p);
+        assert!(parts.is_profitable(&Cpu::new()));
         let cpu = Cpu::poisoned();
         // Values of few bits: sums are exact in any order.
         let upload = |n: usize, salt: usize| {
@@ -48,12 +73,12 @@ fn parts_agree_with_the_whole() {
         };
         let (x, w, bias) = (upload(x.size(), 1), upload(w.size(), 2), upload(outputs, 3));
         let g = upload(y.size(), 4);
-        let run = |whole: bool| {
+        let run = |cpu: &Cpu, whole: bool| {
             let mut out = cpu.alloc(DType::F32, y.size()).unwrap();
             let mut index = cpu.alloc(DType::I32, y.size()).unwrap();
             let operands = (&x, &w, Some(&bias));
             if whole {
-                separate::forward(&cpu, &p, operands, (&mut out, &mut index)).unwrap();
+                separate::forward(cpu, &p, operands, (&mut out, &mut index)).unwrap();
             } else {
                 cpu.conv_max_pool(&p, &x, &w, Some(&bias), &mut out, &mut index)
                     .unwrap();
@@ -79,7 +104,7 @@ fn parts_agree_with_the_whole() {
                     db: wanted[2].then_some(db),
                 };
                 if whole {
-                    separate::gradients(&cpu, &p, &of, (&x, &w), to).unwrap();
+                    separate::gradients(cpu, &p, &of, (&x, &w), to).unwrap();
                 } else {
                     cpu.conv_max_pool_grad(&p, &of, &x, &w, to).unwrap();
                 }
@@ -88,12 +113,15 @@ fn parts_agree_with_the_whole() {
             }
             (index.as_slice::<i32>().to_vec(), results)
         };
-        let (got, want) = (run(false), run(true));
         assert_eq!(batch > parts.images, batch > 3, "{} images a part", parts.images);
-        assert!(
-            got == want,
-            "{batch} images of {size}, {channels} to {outputs}, {window:?}"
-        );
+        let want = run(&cpu, true);
+        for cpu in algorithms() {
+            let name = cpu.preferred_algorithm();
+            assert!(
+                run(&cpu, false) == want,
+                "{batch} images of {size}, {channels} to {outputs}, {window:?}: {name:?}"
+            );
+        }
     }
 }
 
