@@ -1,6 +1,6 @@
 //! Writes the header of codes: the enums and tables of core's ops as CUDA C has them, so that there is one list of each.
 
-use kiln_core::ops::{Activation, Binary, Compare, GradReads, Reduce, Unary};
+use kiln_core::ops::{Activation, Binary, Compare, GradReads, Integer, IntegerFold, Reduce, Unary};
 use std::fmt::{Debug, Write};
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,12 @@ fn header() -> Result<String, std::fmt::Error> {
     codes(&mut text, "Compare", Compare::ALL)?;
     codes(&mut text, "Reduce", Reduce::ALL)?;
     codes(&mut text, "Activation", Activation::ALL)?;
+    codes(&mut text, "Integer", Integer::ALL)?;
+    codes(&mut text, "IntegerFold", IntegerFold::ALL)?;
 
     each(&mut text, "Unary", Unary::ALL)?;
     each(&mut text, "Binary", Binary::ALL)?;
+    each(&mut text, "Integer", Integer::ALL)?;
     // The first is the identity.
     each(&mut text, "Activation", &Activation::ALL[1..])?;
     flags(&mut text, "Whether the gradient reads x.", "GRAD_READS_X", |f| {

@@ -57,33 +57,6 @@ struct Compare {
     static constexpr bool LIGHT = true;
 };
 
-template <typename F, typename T, typename Y>
-__device__ __forceinline__ void zip(const BroadcastParams &p, const F &f, const T *__restrict__ a, const T *__restrict__ b,
-                                    Y *__restrict__ y) {
-    constexpr int L = LANES<T>;
-    const bool one_a = innermost(p, p.a) == 0, one_b = innermost(p, p.b) == 0;
-    const u64 packs = whole_packs<L>(p) && aligned16(a) && aligned16(b) && aligned16(y) ? p.n / L : 0;
-    for (u64 i = global_thread(); i < packs; i += global_threads()) {
-        Offsets at = locate(p, i * L);
-        Group<T, L> x = load_group<T, L>(a, at.a, one_a), z = load_group<T, L>(b, at.b, one_b);
-        Group<Y, L> r;
-        // Long functions run lane by lane over packs that turn, so that there is one copy of their code.
-        constexpr int STEPS = F::LIGHT ? L : 1;
-#pragma unroll STEPS
-        for (int k = 0; k < L; ++k) {
-            Y v = f(x.v[0], z.v[0]);
-            x.turn(x.v[0]);
-            z.turn(z.v[0]);
-            r.turn(v);
-        }
-        *reinterpret_cast<Group<Y, L> *>(y + i * L) = r;
-    }
-    for (u64 i = packs * L + global_thread(); i < p.n; i += global_threads()) {
-        Offsets at = locate(p, i);
-        y[i] = f(a[at.a], b[at.b]);
-    }
-}
-
 #define BINARY_CASE(code)                                                                                              \
     case BINARY_##code: return zip(p, Binary<BINARY_##code>(), a, b, y);
 

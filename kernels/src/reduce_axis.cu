@@ -60,45 +60,52 @@ __device__ __forceinline__ void arg_columns(const AxisParams &p, const T *__rest
     index[i] = place(best);
 }
 
+// Elements as their sums have them, and back.
+template <typename T> __device__ __forceinline__ float widened(T x) { return to_acc(x); }
+__device__ __forceinline__ u32 widened(i32 x) { return (u32)x; }
+template <typename T> __device__ __forceinline__ T rounded(float x) { return from_acc<T>(x); }
+template <typename T> __device__ __forceinline__ T rounded(u32 x) { return (T)x; }
+
 // Each thread sums 4 neighbours, warps and then the block scan the sums by shuffles, and a total goes from tile to tile.
 template <typename T>
 __device__ __forceinline__ void cumsum_blocks(const AxisParams &p, const T *__restrict__ x, T *__restrict__ y) {
+    using Sum = decltype(widened(T()));
     constexpr int EACH = 4, TILE = 256 * EACH;
-    __shared__ float sums[256 / WARP];
+    __shared__ Sum sums[256 / WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     x += blockIdx.x * p.n;
     y += blockIdx.x * p.n;
-    float total = 0.0f;
+    Sum total = 0;
     for (u64 tile = 0; tile < p.n; tile += TILE) {
-        float v[EACH], sum = 0.0f;
+        Sum v[EACH], sum = 0;
         u64 first = tile + threadIdx.x * EACH;
 #pragma unroll
         for (int k = 0; k < EACH; ++k) {
             u64 j = first + k;
-            sum += j < p.n ? to_acc(x[p.reverse ? p.n - 1 - j : j]) : 0.0f;
+            sum += j < p.n ? widened(x[p.reverse ? p.n - 1 - j : j]) : 0;
             v[k] = sum;
         }
-        float up = sum;
+        Sum up = sum;
 #pragma unroll
         for (int step = 1; step < WARP; step *= 2) {
-            float other = __shfl_up_sync(FULL_WARP, up, step);
+            Sum other = __shfl_up_sync(FULL_WARP, up, step);
             if (lane >= step) up += other;
         }
         if (lane == WARP - 1) sums[warp] = up;
         __syncthreads();
-        float before = 0.0f, all = 0.0f;
+        Sum before = 0, all = 0;
 #pragma unroll
         for (int w = 0; w < 256 / WARP; ++w) {
             if (w == warp) before = all;
             all += sums[w];
         }
         // The sums before this thread's elements: of earlier tiles, warps and lanes.
-        float lanes = __shfl_up_sync(FULL_WARP, up, 1);
-        before = total + (before + (lane > 0 ? lanes : 0.0f));
+        Sum lanes = __shfl_up_sync(FULL_WARP, up, 1);
+        before = total + (before + (lane > 0 ? lanes : 0));
 #pragma unroll
         for (int k = 0; k < EACH; ++k) {
             u64 j = first + k;
-            if (j < p.n) y[p.reverse ? p.n - 1 - j : j] = from_acc<T>(before + v[k]);
+            if (j < p.n) y[p.reverse ? p.n - 1 - j : j] = rounded<T>(before + v[k]);
         }
         total += all;
         __syncthreads();
@@ -110,15 +117,15 @@ __device__ __forceinline__ void cumsum_columns(const AxisParams &p, const T *__r
     u64 i = global_thread();
     if (i >= p.outer * p.inner) return;
     u64 from = axis_start(p, i, p.n);
-    float total = 0.0f, part = 0.0f;
+    decltype(widened(T())) total = 0, part = 0;
     for (u64 step = 0; step < p.n; ++step) {
         u64 at = from + (p.reverse ? p.n - 1 - step : step) * p.inner;
-        part += to_acc(x[at]);
-        y[at] = from_acc<T>(total + part);
+        part += widened(x[at]);
+        y[at] = rounded<T>(total + part);
         // Blocks of 64 are summed from zero: shorter chains of roundings.
         if (step % 64 == 63) {
             total += part;
-            part = 0.0f;
+            part = 0;
         }
     }
 }
@@ -135,3 +142,5 @@ __device__ __forceinline__ void cumsum_columns(const AxisParams &p, const T *__r
     ENTRY(cumsum_blocks, suffix, T, T)                                                                                 \
     ENTRY(cumsum_columns, suffix, T, T)
 FOR_FLOATS(ENTRIES)
+ENTRY(cumsum_blocks, i32, i32, i32)
+ENTRY(cumsum_columns, i32, i32, i32)

@@ -25,6 +25,7 @@ pub trait Backend:
     + AttentionOps
     + LossOps
     + IndexOps
+    + IntegerOps
     + RandomOps
     + OptimOps
 {
@@ -43,6 +44,7 @@ impl<T> Backend for T where
         + AttentionOps
         + LossOps
         + IndexOps
+        + IntegerOps
         + RandomOps
         + OptimOps
 {

@@ -73,6 +73,14 @@ ops! {
         Gather = "gather",
         /// [`IndexOps::scatter_add`](crate::ops::IndexOps::scatter_add)
         ScatterAdd = "scatter_add",
+        /// [`IntegerOps::integer_binary`](crate::ops::IntegerOps::integer_binary)
+        IntegerBinary = "integer_binary",
+        /// [`IntegerOps::integer_reduce`](crate::ops::IntegerOps::integer_reduce)
+        IntegerReduce = "integer_reduce",
+        /// [`IntegerOps::integer_cumsum`](crate::ops::IntegerOps::integer_cumsum)
+        IntegerCumsum = "integer_cumsum",
+        /// [`IntegerOps::integer_scatter`](crate::ops::IntegerOps::integer_scatter)
+        IntegerScatter = "integer_scatter",
         /// [`RandomOps::random`](crate::ops::RandomOps::random)
         Random = "random",
         /// [`RandomOps::tick`](crate::ops::RandomOps::tick)

@@ -24,7 +24,10 @@ impl CpuBuilder {
 impl Cpu {
     /// The names of the algorithms of products, of convolutions and of convolutions with pooling, as profiles print them.
     pub fn algorithms() -> impl Iterator<Item = &'static str> {
-        let names = gemm::plan::NAMES.iter().chain(conv::plan::NAMES).chain(conv_pool::plan::NAMES);
+        let names = gemm::plan::NAMES
+            .iter()
+            .chain(conv::plan::NAMES)
+            .chain(conv_pool::plan::NAMES);
         names.copied()
     }
 }

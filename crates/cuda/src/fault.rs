@@ -24,7 +24,7 @@ pub(crate) mod code {
 }
 
 /// The ops that check indices, by their codes.
-const OPS: [&str; 7] = [
+const OPS: [&str; 8] = [
     "",
     "gather",
     "scatter_add",
@@ -32,6 +32,7 @@ const OPS: [&str; 7] = [
     "index_add",
     "one_hot",
     "cross_entropy",
+    "integer_scatter",
 ];
 
 impl Fault {

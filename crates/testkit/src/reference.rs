@@ -6,6 +6,7 @@
 //! several ops are as accurate as those of one.
 
 mod elementwise;
+mod integer;
 mod moves;
 mod products;
 mod random;

@@ -22,6 +22,7 @@ enum FaultOp : u32 {
     FAULT_INDEX_ADD,
     FAULT_ONE_HOT,
     FAULT_CROSS_ENTROPY,
+    FAULT_INTEGER_SCATTER,
 };
 
 // Records the first fault; the caller then writes zeros where the element would have gone.

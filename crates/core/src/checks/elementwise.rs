@@ -39,7 +39,7 @@ pub fn unary_grad<R: Runtime>(
 }
 
 /// Checks the dtypes and lengths of operands that broadcast, and of the result, against the parameters.
-fn broadcast<R: Runtime>(
+pub(super) fn broadcast<R: Runtime>(
     of: &Operands<'_, R>,
     p: &BroadcastParams,
     operands: &[(&'static str, &R::Buffer, DType, &Strides)],

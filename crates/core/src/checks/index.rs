@@ -77,12 +77,12 @@ pub fn view_write<R: Runtime>(on: &R, p: &ViewParams, x: &R::Buffer, y: &R::Buff
 }
 
 /// The numbers of elements of the source and the result of an indexed op.
-struct Sizes {
-    source: usize,
-    result: usize,
+pub(super) struct Sizes {
+    pub(super) source: usize,
+    pub(super) result: usize,
 }
 
-fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &IndexParams) -> Result<Sizes> {
+pub(super) fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &IndexParams) -> Result<Sizes> {
     Ok(Sizes {
         source: of.size(&[p.outer, p.size, p.inner])?,
         result: of.size(&[p.outer, p.count, p.inner])?,

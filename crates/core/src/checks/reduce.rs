@@ -11,6 +11,18 @@ use crate::{DType, Result, Runtime};
 pub fn reduce<R: Runtime>(on: &R, p: &ReduceParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "reduce");
     let f = of.code("op", p.op, Reduce::from_code(p.op))?;
+    folded(&of, p, matches!(f, Reduce::Max | Reduce::Min), x, y, of.float(x)?)
+}
+
+/// Checks the geometry of a reduction; `refuses_nothing` if there is no result for no elements.
+pub(super) fn folded<R: Runtime>(
+    of: &Operands<'_, R>,
+    p: &ReduceParams,
+    refuses_nothing: bool,
+    x: &R::Buffer,
+    y: &R::Buffer,
+    dtype: DType,
+) -> Result<()> {
     let dims = of.dims(&p.shape, p.rank)?;
     let beyond = p.reduced.checked_shr(p.rank).unwrap_or(0);
     of.require(beyond == 0, "reduced", p.reduced, "a bit for each dimension")?;
@@ -42,15 +54,14 @@ pub fn reduce<R: Runtime>(on: &R, p: &ReduceParams, x: &R::Buffer, y: &R::Buffer
         p.count,
         "the product of the dimensions reduced",
     )?;
-    let none = count == 0 && outputs > 0 && matches!(f, Reduce::Max | Reduce::Min);
+    let none = count == 0 && outputs > 0 && refuses_nothing;
     of.require(!none, "count", 0, "a non-empty reduction")?;
-    let dtype = of.float(x)?;
     of.holds("x", x, dtype, of.size(dims)?)?;
     of.holds("y", y, dtype, outputs)
 }
 
 /// The numbers of elements of `[outer, n, inner]` and `[outer, to, inner]`.
-fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AxisParams, to: u64) -> Result<[usize; 2]> {
+pub(super) fn along<R: Runtime>(of: &Operands<'_, R>, p: &AxisParams, to: u64) -> Result<[usize; 2]> {
     of.flag("reverse", p.reverse)?;
     Ok([of.size(&[p.outer, p.n, p.inner])?, of.size(&[p.outer, to, p.inner])?])
 }
@@ -61,7 +72,7 @@ fn sizes<R: Runtime>(of: &Operands<'_, R>, p: &AxisParams, to: u64) -> Result<[u
 /// Operands that the parameters do not fit.
 pub fn arg_reduce<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, index: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "arg_reduce");
-    let [from, to] = sizes(&of, p, 1)?;
+    let [from, to] = along(&of, p, 1)?;
     of.require(p.n <= i32::MAX as u64, "n", p.n, "at most 2147483647")?;
     of.require(p.n > 0 || to == 0, "n", p.n, "a non-empty reduction")?;
     of.holds("x", x, of.float(x)?, from)?;
@@ -74,7 +85,7 @@ pub fn arg_reduce<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, index: &R::
 /// Operands that the parameters do not fit.
 pub fn cumsum<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, y: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "cumsum");
-    let [n, _] = sizes(&of, p, 1)?;
+    let [n, _] = along(&of, p, 1)?;
     let dtype = of.float(x)?;
     of.holds("x", x, dtype, n)?;
     of.holds("y", y, dtype, n)
@@ -86,7 +97,7 @@ pub fn cumsum<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, y: &R::Buffer) 
 /// Operands that the parameters do not fit.
 pub fn top_k<R: Runtime>(on: &R, p: &AxisParams, x: &R::Buffer, values: &R::Buffer, index: &R::Buffer) -> Result<()> {
     let of = Operands::new(on, "top_k");
-    let [from, to] = sizes(&of, p, p.k)?;
+    let [from, to] = along(&of, p, p.k)?;
     of.require(p.n <= i32::MAX as u64, "n", p.n, "at most 2147483647")?;
     of.require(p.k <= p.n, "k", p.k, "at most the size of the axis")?;
     let dtype = of.float(x)?;

@@ -1,6 +1,7 @@
 //! A convolution followed by max pooling, a few images at a time: the result of the convolution stays in cache, where it is
 //! pooled, or in registers.
 
+mod forward;
 mod grad;
 pub(crate) mod plan;
 mod separate;

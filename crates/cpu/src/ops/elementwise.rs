@@ -14,6 +14,7 @@ use half::{bf16, f16};
 use kiln_core::ops::{BroadcastParams, ElementwiseOps, UnaryParams};
 use kiln_core::{Buffer, DType, Float, Result, checks};
 
+pub(super) use broadcast::zip;
 pub(super) use cast::To;
 
 /// `y += x`.

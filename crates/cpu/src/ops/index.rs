@@ -39,7 +39,7 @@ macro_rules! bits {
 }
 
 /// Returns the indices after checking, before anything is written, that each is in `0..size`.
-fn checked<'a>(op: &'static str, index: &'a CpuBuffer, size: u64) -> Result<&'a [i32]> {
+pub(super) fn checked<'a>(op: &'static str, index: &'a CpuBuffer, size: u64) -> Result<&'a [i32]> {
     let index = index.as_slice::<i32>();
     match index.iter().position(|&i| i < 0 || i as u64 >= size) {
         Some(position) => Err(Error::IndexOutOfRange {

@@ -2,9 +2,10 @@
 
 mod attention;
 pub(crate) mod conv;
-mod conv_pool;
+pub(crate) mod conv_pool;
 mod elementwise;
 mod index;
+mod integer;
 mod loss;
 mod matmul;
 mod norm;

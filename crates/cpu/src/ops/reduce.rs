@@ -6,6 +6,7 @@
 
 mod axis;
 mod folds;
+pub(super) mod integer;
 
 use crate::dispatch::float;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut};

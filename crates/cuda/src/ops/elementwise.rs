@@ -24,7 +24,7 @@ impl Cuda {
     }
 
     /// A grid for a broadcast into `n` elements of `dtype`.
-    fn broadcast(&self, p: &BroadcastParams, dtype: DType) -> Geometry {
+    pub(super) fn broadcast(&self, p: &BroadcastParams, dtype: DType) -> Geometry {
         let lanes = 16 / dtype.size() as u64;
         let whole = p.rank < 2 || p.shape[p.rank as usize - 1].is_multiple_of(lanes);
         self.striding(p.n, if whole { lanes } else { 1 })

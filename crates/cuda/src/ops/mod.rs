@@ -5,6 +5,7 @@ pub mod conv;
 mod conv_pool;
 mod elementwise;
 mod index;
+mod integer;
 mod loss;
 pub mod matmul;
 pub mod norm;

@@ -5,6 +5,7 @@ mod conv;
 mod conv_pool;
 mod elementwise;
 mod index;
+mod integer;
 mod loss;
 mod matmul;
 mod norm;

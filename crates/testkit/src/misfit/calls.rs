@@ -3,6 +3,7 @@
 mod elementwise;
 mod fields;
 mod indexing;
+mod integers;
 mod norms;
 mod others;
 mod products;
@@ -24,6 +25,7 @@ pub fn calls<B: Backend>() -> Vec<Call<B>> {
     all.extend(windows::windows());
     all.extend(norms::norms());
     all.extend(indexing::indexing());
+    all.extend(integers::integers());
     all.extend(others::others());
     all.extend(updates::updates());
     all

@@ -6,7 +6,11 @@ use kiln_core::ops::{Binary, BroadcastParams, Compare, ElementwiseOps, Strides, 
 use kiln_core::{Result, checks};
 
 /// Calls `f(i, places)` for every element `i` of the result, with the offsets of its operands.
-fn broadcast<const N: usize>(p: &BroadcastParams, strides: [&Strides; N], mut f: impl FnMut(usize, [usize; N])) {
+pub(super) fn broadcast<const N: usize>(
+    p: &BroadcastParams,
+    strides: [&Strides; N],
+    mut f: impl FnMut(usize, [usize; N]),
+) {
     let dims = &p.shape[..p.rank as usize];
     for i in 0..p.n as usize {
         let (mut rest, mut at) = (i as i64, [0; N]);

@@ -18,7 +18,7 @@ fn view(p: &ViewParams) -> impl Iterator<Item = usize> {
 }
 
 /// For each element of `[outer, count, inner]` the offset in `[outer, size, inner]` that `index` names.
-fn places(op: &'static str, p: &IndexParams, index: &ReferenceBuffer) -> Result<Vec<usize>> {
+pub(super) fn places(op: &'static str, p: &IndexParams, index: &ReferenceBuffer) -> Result<Vec<usize>> {
     let [size, inner, count] = [p.size, p.inner, p.count].map(|d| d as usize);
     let place = |(i, index): (usize, i64)| {
         let at = usize::try_from(index).ok().filter(|&at| at < size);

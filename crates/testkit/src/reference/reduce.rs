@@ -6,7 +6,7 @@ use kiln_core::{Result, checks};
 use std::cmp::Ordering;
 
 /// The offsets of the elements of each line along the axis.
-fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
+pub(super) fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
     let [outer, n, inner] = [p.outer, p.n, p.inner].map(|d| d as usize);
     (0..outer * inner).map(move |line| {
         let (o, i) = (line / inner, line % inner);
@@ -30,26 +30,31 @@ fn order(a: f64, b: f64, smallest: bool) -> Ordering {
     }
 }
 
+/// The output that element `i` is reduced into.
+pub(super) fn place(p: &ReduceParams, i: usize) -> usize {
+    let (mut rest, mut at, mut step) = (i, 0, 1);
+    for d in (0..p.rank as usize).rev() {
+        let size = p.shape[d] as usize;
+        if p.reduced >> d & 1 == 0 {
+            at += rest % size * step;
+            step *= size;
+        }
+        rest /= size;
+    }
+    at
+}
+
 impl ReduceOps for Reference {
     fn reduce(&self, p: &ReduceParams, x: &ReferenceBuffer, y: &mut ReferenceBuffer) -> Result<()> {
         checks::reduce(self, p, x, y)?;
-        let (f, rank) = (p.op(), p.rank as usize);
+        let f = p.op();
         y.data.fill(match f {
             Reduce::Max => f64::NEG_INFINITY,
             Reduce::Min => f64::INFINITY,
             _ => 0.0,
         });
         for (i, &x) in x.data.iter().enumerate() {
-            let (mut rest, mut at, mut step) = (i, 0, 1);
-            for d in (0..rank).rev() {
-                let size = p.shape[d] as usize;
-                if p.reduced >> d & 1 == 0 {
-                    at += rest % size * step;
-                    step *= size;
-                }
-                rest /= size;
-            }
-            let y = &mut y.data[at];
+            let y = &mut y.data[place(p, i)];
             *y = match f {
                 Reduce::Sum | Reduce::Mean => *y + x,
                 Reduce::SumSquares => *y + x * x,

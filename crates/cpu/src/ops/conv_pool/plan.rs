@@ -26,7 +26,7 @@ pub(super) fn preferred(cpu: &Cpu) -> Option<&'static str> {
 /// The algorithm of a forward pass.
 pub(super) enum Forward<A: 'static> {
     /// The results of a window stay in registers until the largest is known.
-    Registers(PooledConv<A>),
+    Registers(Box<PooledConv<A>>),
     /// The results of a channel's lines are pooled in pairs of lines.
     Planar,
     /// The results of a few images stay in cache, where they are pooled.
@@ -64,7 +64,9 @@ impl<A: Scalar> Forward<A> {
     fn named(name: &str, p: &ConvPoolParams, parts: &BatchSplit) -> Option<Self> {
         let windows = has_relu_or_none(p) && is_2x2_stride2(&parts.pool);
         match name {
-            REGISTERS if windows => PooledConv::new(&parts.conv, &parts.pool).map(Forward::Registers),
+            REGISTERS if windows => {
+                PooledConv::new(&parts.conv, &parts.pool).map(|pooled| Forward::Registers(Box::new(pooled)))
+            }
             PLANAR if windows => planar::is_supported(&parts.conv).then_some(Forward::Planar),
             CACHE if parts.conv.batch > 0 => Some(Forward::Cache),
             SEPARATE => Some(Forward::Separate),

@@ -13,8 +13,14 @@ fn algorithms() -> impl Iterator<Item = Cpu> {
 fn a_named_algorithm_is_taken_where_it_computes_the_case() {
     let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
     let (window, pool) = (Window::new([3, 3]), Window::new([2, 2]).stride([2, 2]));
-    let (p, _) =
-        ConvPoolParams::new("test", &shape([4, 20, 20, 3]), &shape([32, 3, 3, 3]), (&window, 1), (&pool, false)).unwrap();
+    let (p, _) = ConvPoolParams::new(
+        "test",
+        &shape([4, 20, 20, 3]),
+        &shape([32, 3, 3, 3]),
+        (&window, 1),
+        (&pool, false),
+    )
+    .unwrap();
     for name in plan::NAMES.iter().filter(|name| **name != plan::ARGMAX) {
         let cpu = Cpu::builder().algorithm(name).unwrap().build();
         assert_eq!(cpu.conv_pool_algorithm(&p, DType::F32), Some(*name));

@@ -84,7 +84,8 @@ fn inner(p: &BroadcastParams, s: &Strides) -> i64 {
     }
 }
 
-fn zip<T: Copy + Sync, U: Send>(
+/// `y = f(a, b)`.
+pub(in crate::ops) fn zip<T: Copy + Sync, U: Send>(
     p: &BroadcastParams,
     a: &[T],
     b: &[T],

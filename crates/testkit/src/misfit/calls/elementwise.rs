@@ -52,6 +52,15 @@ pub(super) fn elementwise<B: Backend>() -> Vec<Call<B>> {
         ),
         broadcast(
             call(
+                "integer_binary",
+                three("integer_binary", Integer::Add as u32, None),
+                [(I32, 6), (I32, 8), (I32, 24)],
+                |on: &B, p, [a, b, y]| on.integer_binary(p, a, b, y),
+            ),
+            false,
+        ),
+        broadcast(
+            call(
                 "select",
                 select,
                 [(U8, 12), (F32, 6), (F32, 8), (F32, 24)],
