@@ -55,7 +55,7 @@ fn implemented(line: &str) -> Option<&str> {
     Some(identifier(rest.split_once(" for ").map_or(rest, |(_, of)| of)))
 }
 
-/// The item that a line declares: a function or a type, or an optimizer in `optimizer!`.
+/// The item that a line declares: a function or a type, an optimizer in `optimizer!`, or a method in a table of them.
 fn declared(line: &str) -> Option<(bool, &str)> {
     if let Some(rest) = line.trim_start().strip_prefix("pub ") {
         let (kind, rest) = rest.split_once(' ')?;
@@ -65,8 +65,14 @@ fn declared(line: &str) -> Option<(bool, &str)> {
             _ => None,
         };
     }
-    let (name, rule) = line.trim().strip_suffix(" {")?.split_once(", ")?;
-    (rule == format!("{name}Rule")).then_some((false, name))
+    if let Some((name, rule)) = line.trim().strip_suffix(" {").and_then(|row| row.split_once(", ")) {
+        return (rule == format!("{name}Rule")).then_some((false, name));
+    }
+    // A row of a macro that makes methods: `name => …;`, `name, other => …;` or `name(…) => …;`.
+    let row = line
+        .strip_prefix("    ")
+        .filter(|row| row.contains(" => ") && row.ends_with(';'))?;
+    Some((true, identifier(row))).filter(|(_, name)| !name.is_empty())
 }
 
 /// Adds the names in the documentation of public items.

@@ -1,7 +1,7 @@
 //! The array below tensors of floats and of integers: shared memory on a device, and a shape.
 
 use crate::memory::{Memory, own};
-use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape};
+use kiln_core::{Backend, Buffer, DType, Element, Error, Result, Shape, host};
 use std::sync::Arc;
 
 /// A contiguous row-major array on backend `B`. Clones share the memory.
@@ -81,6 +81,16 @@ impl<B: Backend> Array<B> {
         check_len("write", values.len(), &self.shape)?;
         let backend = self.backend.clone();
         backend.write(values, self.buffer_mut()?)
+    }
+
+    /// The same values on another backend, through the host.
+    pub(crate) fn to_device<C: Backend>(&self, backend: &C) -> Result<Array<C>> {
+        let len = self.shape.size();
+        let mut bytes = host::repeat(0u8, len * self.dtype().size())?;
+        self.backend.download_bytes(&self.memory, &mut bytes)?;
+        let mut buffer = backend.alloc(self.dtype(), len)?;
+        backend.upload_bytes(&bytes, &mut buffer)?;
+        Ok(Array::new(backend, buffer, self.shape))
     }
 
     /// The same values in memory of their own.

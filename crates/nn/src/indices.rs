@@ -4,6 +4,7 @@ use crate::Tensor;
 use crate::array::Array;
 use crate::memory::Memory;
 use crate::ops::index::{IntoDims, resolve};
+use crate::ops::integer::IntegerValue;
 use kiln_core::{Backend, DType, Element, Error, Result, Shape, host};
 use std::sync::Arc;
 
@@ -29,30 +30,23 @@ impl<B: Backend> Indices<B> {
         Indices(Array::new(backend, buffer, shape))
     }
 
-    /// Integers (i32) or a mask (u8, 0 or 1) in row-major order.
+    /// Integers (i32, or others that fit it) or a mask (bool, or u8 of 0 and 1) in row-major order.
     ///
     /// ```
     /// # use kiln_nn::{DType, Indices};
     /// # let cpu = kiln_cpu::Cpu::new();
     /// let labels = Indices::from_slice(&cpu, &[3, 1, 4, 1], &[2, 2])?;
     /// assert_eq!(labels.i((1, ..))?.to_vec::<i32>()?, [4, 1]);
-    /// let mask = Indices::from_slice(&cpu, &[1u8, 0], &[2])?;
+    /// let mask = Indices::from_slice(&cpu, &[true, false], &[2])?;
     /// assert_eq!(mask.dtype(), DType::U8);
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     ///
     /// # Errors
-    /// A shape whose size is not the number of values; a float element type.
-    pub fn from_slice<T: Element>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
+    /// A shape whose size is not the number of values; an i64 or usize that does not fit i32.
+    pub fn from_slice<T: IntegerValue>(backend: &B, values: &[T], shape: &[usize]) -> Result<Self> {
         let shape = Shape::new(shape)?;
-        if T::DTYPE.is_float() {
-            return Err(Error::UnsupportedDType {
-                op: "indices",
-                dtype: T::DTYPE,
-                expected: "i32 or u8",
-            });
-        }
-        Ok(Indices(Array::upload("indices", backend, values, shape)?))
+        Ok(Indices(Array::upload("indices", backend, &T::stored(values)?, shape)?))
     }
 
     /// The i32 numbers `start`, `start + 1`, … up to but without `end` (`torch.arange`): the positions of a sequence.
@@ -128,21 +122,22 @@ impl<B: Backend> Indices<B> {
         self.shape().size()
     }
 
-    /// The elements, copied to the host. `T` must be the dtype.
+    /// The elements, copied to the host: i32, or converted to i64 and others; of a mask u8 or bool.
     ///
     /// ```
     /// # use kiln_nn::Indices;
     /// # let cpu = kiln_cpu::Cpu::new();
     /// let ids = Indices::arange(&cpu, 0, 3)?;
     /// assert_eq!(ids.to_vec::<i32>()?, [0, 1, 2]);
+    /// assert_eq!(ids.to_vec::<usize>()?, [0, 1, 2]);
     /// assert!(ids.to_vec::<u8>().is_err());
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for another dtype.
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.0.to_vec()
+    /// [`Error::DTypeMismatch`] for another dtype, a negative number as an unsigned one.
+    pub fn to_vec<T: IntegerValue>(&self) -> Result<Vec<T>> {
+        T::read(self.0.to_vec()?)
     }
 
     /// The elements where they lie, without a copy. `T` must be the dtype.
@@ -195,6 +190,19 @@ impl<B: Backend> Indices<B> {
         let mut out = backend.alloc(dtype, self.size())?;
         backend.cast(self.buffer(), &mut out)?;
         Ok(Tensor::from_buffer(backend, out, *self.shape()))
+    }
+
+    /// The values on another device or backend, as [`Tensor::to_device`].
+    ///
+    /// # Errors
+    /// Memory of the host or of the device.
+    pub fn to_device<C: Backend>(&self, backend: &C) -> Result<Indices<C>> {
+        Ok(Indices(self.0.to_device(backend)?))
+    }
+
+    /// The array as an untracked tensor, for ops that move elements of any dtype.
+    pub(crate) fn elements(&self) -> Tensor<B> {
+        Tensor::new(self.0.clone(), None)
     }
 
     pub(crate) fn buffer(&self) -> &B::Buffer {
@@ -259,6 +267,11 @@ impl<B: Backend> Indices<B> {
 }
 
 impl<B: Backend> Tensor<B> {
+    /// The integers that an op has moved: see [`Indices::elements`].
+    pub(crate) fn into_indices(self) -> Indices<B> {
+        Indices(self.into_array())
+    }
+
     /// The values as i32, rounded towards zero, without gradient (`torch.Tensor.int`): turns token ids that a data loader
     /// delivers as floats into ids for a model. Values outside the range of i32 become its smallest or largest number,
     /// NaN becomes 0.

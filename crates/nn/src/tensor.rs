@@ -61,6 +61,11 @@ impl<B: Backend> Tensor<B> {
         Tensor { array, node }
     }
 
+    /// The array, without the graph.
+    pub(crate) fn into_array(self) -> Array<B> {
+        self.array
+    }
+
     /// The same memory under a shape of equal size, with another node of the graph.
     pub(crate) fn with(&self, shape: Shape, node: Option<Arc<Node<B>>>) -> Self {
         Tensor::new(self.array.with(shape), node)

@@ -3,8 +3,9 @@
 use crate::error::{NpyError, Result};
 use crate::header::Header;
 use half::{bf16, f16};
-use kiln_core::{DType, Element, host};
+use kiln_core::{DType, host};
 use kiln_nn::module::Value;
+use kiln_nn::ops::integer::IntegerValue;
 use kiln_nn::{Backend, Indices, Shape, Tensor};
 
 /// The elements of a shape in C's order, from the same in Fortran's.
@@ -96,7 +97,7 @@ pub(crate) fn from_bytes<B: Backend>(header: &Header, data: &[u8], backend: &B) 
     })
 }
 
-fn indices<B: Backend, T: Element>(backend: &B, values: &[T], shape: &[usize]) -> kiln_core::Result<Value<B>> {
+fn indices<B: Backend, T: IntegerValue>(backend: &B, values: &[T], shape: &[usize]) -> kiln_core::Result<Value<B>> {
     Indices::from_slice(backend, values, shape).map(Value::Int)
 }
 

@@ -28,8 +28,9 @@ macro_rules! every_suite {
                 quotients, composed, composed_edges,                bad_input
             }
             ops::index {
-                views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, index_select, index_add, embedding, one_hot, bad_input
+                views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, one_hot, bad_input
             }
+            ops::integer { arithmetic, logic, reductions, sorted, several_index_tensors, index_put, refused }
             ops::interpolate { interpolate, refused }
             ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }

@@ -90,7 +90,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// A scalar of this tensor's dtype and backend.
-    fn scalar(&self, value: f64) -> Result<Tensor<B>> {
+    pub(in crate::ops) fn scalar(&self, value: f64) -> Result<Tensor<B>> {
         Tensor::full(self.backend(), &[], self.dtype(), value)
     }
 }

@@ -13,6 +13,7 @@ mod triangle;
 mod windows;
 
 pub use basic::{AxisIndex, Ellipsis, IntoAxisIndex, IntoIndex, NewAxis, Step};
+pub(in crate::ops) use gather::{asked, covered, under};
 pub use join::Pad;
 pub use shape::IntoDims;
 pub(crate) use shape::resolve;

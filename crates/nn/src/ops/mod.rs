@@ -10,6 +10,7 @@ mod conv_pool;
 mod einsum;
 pub mod elementwise;
 pub mod index;
+pub mod integer;
 mod interpolate;
 pub mod loss;
 mod matmul;

@@ -215,7 +215,7 @@ impl<B: Backend> Winners<B> {
             let blind = None;
             return Ok(Flat { image, index, blind });
         }
-        let blind = index.eq_scalar(-1)?;
+        let blind = index.eq(-1)?;
         Ok(Flat {
             image,
             index: index.masked_fill(&blind, 0)?,

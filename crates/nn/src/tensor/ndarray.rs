@@ -1,12 +1,13 @@
 //! Tensors from arrays of the `ndarray` crate, and back.
 
+use crate::ops::integer::IntegerValue;
 use crate::{Backend, Indices, Result, Tensor};
 use ::ndarray::{ArrayBase, ArrayD, ArrayViewD, Data, Dimension, IxDyn};
 use kiln_core::{Element, Error, host};
 use std::borrow::Cow;
 
 /// The elements in row-major order: in place if they lie so, else a copy.
-fn row_major<T: Element, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D>) -> Result<Cow<'_, [T]>> {
+fn row_major<T: Copy, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D>) -> Result<Cow<'_, [T]>> {
     match array.as_slice() {
         Some(slice) => Ok(Cow::Borrowed(slice)),
         None => Ok(Cow::Owned(host::collect(array.iter().copied())?)),
@@ -14,7 +15,7 @@ fn row_major<T: Element, S: Data<Elem = T>, D: Dimension>(array: &ArrayBase<S, D
 }
 
 macro_rules! conversions {
-    ($type:ident, $elements:literal) => {
+    ($type:ident, $value:ident, $elements:literal) => {
         impl<B: Backend> $type<B> {
             #[doc = concat!("The values of an array of ", $elements, ", in its shape and dtype, whatever its memory layout.")]
             ///
@@ -31,7 +32,7 @@ macro_rules! conversions {
             ///
             /// # Errors
             #[doc = concat!("As [`", stringify!($type), "::from_slice`]; more than 8 dimensions.")]
-            pub fn from_ndarray<T: Element, S: Data<Elem = T>, D: Dimension>(
+            pub fn from_ndarray<T: $value, S: Data<Elem = T>, D: Dimension>(
                 backend: &B,
                 array: &ArrayBase<S, D>,
             ) -> Result<Self> {
@@ -52,7 +53,7 @@ macro_rules! conversions {
             ///
             /// # Errors
             /// [`Error::DTypeMismatch`] for another dtype.
-            pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+            pub fn to_ndarray<T: $value>(&self) -> Result<ArrayD<T>> {
                 let values = self.to_vec()?;
                 ArrayD::from_shape_vec(IxDyn(self.shape()), values).map_err(|e| refused(&e))
             }
@@ -77,8 +78,8 @@ macro_rules! conversions {
         }
     };
 }
-conversions!(Tensor, "floats");
-conversions!(Indices, "i32 or u8");
+conversions!(Tensor, Element, "floats");
+conversions!(Indices, IntegerValue, "i32 or u8");
 
 /// An array has at most `isize::MAX` bytes, as a tensor in memory has.
 fn refused(e: &::ndarray::ShapeError) -> Error {

@@ -49,6 +49,23 @@ impl<B: Backend> Tensor<B> {
         }
     }
 
+    /// The values on another device or backend (`torch.Tensor.to` with a device), through the host. The result is untracked.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # let (cpu, other) = (kiln_cpu::Cpu::new(), kiln_cpu::Cpu::new());
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0], &[2])?;
+    /// assert_eq!(x.to_device(&other)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A dtype that the other backend does not have, memory of the host or of the device.
+    pub fn to_device<C: Backend>(&self, backend: &C) -> Result<Tensor<C>> {
+        require_float("to_device", backend, self.dtype())?;
+        Ok(Tensor::new(self.array.to_device(backend)?, None))
+    }
+
     /// A tensor filled with `value` (`torch.full`).
     ///
     /// ```

@@ -12,7 +12,7 @@ mod windows;
 
 pub use bad_input::bad_input;
 pub use basic::indexing;
-pub use gather::{embedding, gather, index_add, index_select, one_hot, scatter_add};
+pub use gather::{embedding, gather, index_add, index_copy, index_select, one_hot, scatter, scatter_add};
 pub use join::{concat, pad, stack, tile};
 pub use masked::masks;
 pub use pixels::pixels;

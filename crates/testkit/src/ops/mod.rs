@@ -6,6 +6,7 @@ pub mod conv_pool;
 pub mod einsum;
 pub mod elementwise;
 pub mod index;
+pub mod integer;
 pub mod interpolate;
 pub mod loss;
 pub mod matmul;

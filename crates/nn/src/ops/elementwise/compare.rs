@@ -2,7 +2,7 @@
 
 use crate::autograd::{Rule, RuleContext};
 use crate::tensor::same_dtype;
-use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
+use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{BroadcastParams, Compare};
 
 fn compare<B: Backend>(op: &'static str, f: Compare, a: &Tensor<B>, b: &Tensor<B>) -> Result<Indices<B>> {
@@ -14,9 +14,9 @@ fn compare<B: Backend>(op: &'static str, f: Compare, a: &Tensor<B>, b: &Tensor<B
 }
 
 macro_rules! comparisons {
-    ($($name:ident, $scalar:ident => $f:ident, $sign:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $scalar:ident => $f:ident, $sign:literal;)*) => {
         impl<B: Backend> Tensor<B> {$(
-            #[doc = concat!("The mask of `self ", $sign, " other` with broadcasting (`torch.", stringify!($name), "`).")]
+            $(#[$doc])*
             ///
             /// ```
             /// # use kiln_nn::Tensor;
@@ -55,94 +55,18 @@ macro_rules! comparisons {
 }
 
 comparisons! {
+    /// The mask of `self = other` with broadcasting (`torch.eq`).
     eq, eq_scalar => Eq, "=";
+    /// The mask of `self ≠ other` with broadcasting (`torch.ne`).
     ne, ne_scalar => Ne, "≠";
+    /// The mask of `self < other` with broadcasting (`torch.lt`).
     lt, lt_scalar => Lt, "<";
+    /// The mask of `self ≤ other` with broadcasting (`torch.le`).
     le, le_scalar => Le, "≤";
+    /// The mask of `self > other` with broadcasting (`torch.gt`).
     gt, gt_scalar => Gt, ">";
+    /// The mask of `self ≥ other` with broadcasting (`torch.ge`).
     ge, ge_scalar => Ge, "≥";
-}
-
-impl<B: Backend> Indices<B> {
-    fn compare(&self, op: &'static str, f: Compare, other: &Indices<B>) -> Result<Indices<B>> {
-        self.require(op, DType::I32)?;
-        if self.dtype() != other.dtype() {
-            return Err(Error::DTypeMismatch {
-                op,
-                lhs: self.dtype(),
-                rhs: other.dtype(),
-            });
-        }
-        let (p, shape) = BroadcastParams::new(op, f as u32, self.shape(), other.shape(), None)?;
-        let mut mask = self.backend().alloc(DType::U8, shape.size())?;
-        self.backend().compare(&p, self.buffer(), other.buffer(), &mut mask)?;
-        Ok(Indices::from_buffer(self.backend(), mask, shape))
-    }
-
-    /// The mask of `self = other` for i32 tensors, with broadcasting (`torch.eq`).
-    ///
-    /// ```
-    /// # use kiln_nn::Indices;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let labels = Indices::from_slice(&cpu, &[1, 2, 3], &[3])?;
-    /// let predicted = Indices::from_slice(&cpu, &[1, 0, 3], &[3])?;
-    /// assert_eq!(predicted.eq(&labels)?.to_vec::<u8>()?, [1, 0, 1]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Shapes that do not broadcast, a u8 mask instead of i32.
-    pub fn eq(&self, other: &Indices<B>) -> Result<Indices<B>> {
-        self.compare("eq", Compare::Eq, other)
-    }
-
-    /// The mask of `self = value` for an i32 tensor (`torch.eq`).
-    ///
-    /// ```
-    /// # use kiln_nn::Indices;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let tokens = Indices::from_slice(&cpu, &[5, 0, 7], &[3])?;
-    /// assert_eq!(tokens.eq_scalar(0)?.to_vec::<u8>()?, [0, 1, 0]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A u8 mask instead of i32.
-    pub fn eq_scalar(&self, value: i32) -> Result<Indices<B>> {
-        self.compare("eq_scalar", Compare::Eq, &self.number(value)?)
-    }
-
-    /// `value` as an i32 tensor `[]`. It is filled on the device, so that a captured step uploads nothing.
-    fn number(&self, value: i32) -> Result<Indices<B>> {
-        let mut buffer = self.backend().alloc(DType::I32, 1)?;
-        self.backend().fill(f64::from(value), &mut buffer)?;
-        Ok(Indices::from_buffer(self.backend(), buffer, Shape::scalar()))
-    }
-
-    /// `value` where the mask is not 0, else `self` (`torch.Tensor.masked_fill`), for an i32 tensor, with broadcasting of both.
-    ///
-    /// ```
-    /// # use kiln_nn::Indices;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let tokens = Indices::from_slice(&cpu, &[5, 6, 7], &[3])?;
-    /// let mask = Indices::from_slice(&cpu, &[0u8, 1, 0], &[3])?;
-    /// assert_eq!(tokens.masked_fill(&mask, -100)?.to_vec::<i32>()?, [5, -100, 7]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Shapes that do not broadcast, a `mask` that is not u8, a `self` that is not i32.
-    pub fn masked_fill(&self, mask: &Indices<B>, value: i32) -> Result<Indices<B>> {
-        const OP: &str = "masked_fill";
-        self.require(OP, DType::I32)?;
-        mask.require(OP, DType::U8)?;
-        let value = self.number(value)?;
-        let (p, shape) = BroadcastParams::new(OP, 0, value.shape(), self.shape(), Some(mask.shape()))?;
-        let mut y = self.backend().alloc(DType::I32, shape.size())?;
-        self.backend()
-            .select(&p, mask.buffer(), value.buffer(), self.buffer(), &mut y)?;
-        Ok(Indices::from_buffer(self.backend(), y, shape))
-    }
 }
 
 struct Where<B: Backend> {

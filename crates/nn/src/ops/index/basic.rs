@@ -2,7 +2,7 @@
 
 use super::slice::python_slice;
 use super::{View, read_view};
-use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::ViewParams;
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -23,7 +23,7 @@ pub enum AxisIndex<B: Backend> {
     At(isize),
     /// Python's `start:end:step`.
     Slice(Option<isize>, Option<isize>, isize),
-    /// The entries that an i32 tensor names. Its axes take the place of the axis.
+    /// The entries that an i32 tensor names, or that a u8 mask of one axis or more marks.
     Entries(Indices<B>),
     /// An axis of size 1 that was not there.
     NewAxis,
@@ -222,13 +222,14 @@ tuples! {
 /// The part of a tensor that indices name.
 struct Plan<B: Backend> {
     view: View,
-    /// The tensor of entries among the indices and the axis of the view that it indexes.
-    entries: Option<(usize, Indices<B>)>,
+    /// The tensors of entries among the indices, each with the axis of the view that it indexes, in order.
+    entries: Vec<(usize, Indices<B>)>,
 }
 
 /// Resolves `index` for a tensor of shape `from`.
-fn plan<B: Backend>(from: &Shape, mut index: Vec<AxisIndex<B>>) -> Result<Plan<B>> {
+fn plan<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<Plan<B>> {
     const OP: &str = "i";
+    let mut index = without_masks(from, index)?;
     let used = |a: &AxisIndex<B>| !matches!(a, AxisIndex::NewAxis | AxisIndex::Ellipsis);
     let (given, dots) = (
         index.iter().filter(|a| used(a)).count(),
@@ -248,7 +249,7 @@ fn plan<B: Backend>(from: &Shape, mut index: Vec<AxisIndex<B>>) -> Result<Plan<B
 
     let own = from.strides();
     let (mut dims, mut strides, mut offset) = (Vec::new(), Vec::new(), 0);
-    let (mut within, mut entries, mut axis) = ((0, 0..from.first().copied().unwrap_or(1)), None, 0);
+    let (mut within, mut entries, mut axis) = ((0, 0..from.first().copied().unwrap_or(1)), Vec::new(), 0);
     for a in index {
         let (start, length, step) = match &a {
             AxisIndex::NewAxis => {
@@ -279,10 +280,9 @@ fn plan<B: Backend>(from: &Shape, mut index: Vec<AxisIndex<B>>) -> Result<Plan<B
                 (position as usize, 1, 1)
             }
         };
-        if let AxisIndex::Entries(tensor) = &a
-            && entries.replace((dims.len(), tensor.clone())).is_some()
-        {
-            return Err(Error::invalid(OP, "index", "two tensors", "at most one"));
+        if let AxisIndex::Entries(tensor) = &a {
+            tensor.require(OP, DType::I32)?;
+            entries.push((dims.len(), tensor.clone()));
         }
         offset += start * own[axis];
         if !matches!(a, AxisIndex::At(_)) {
@@ -314,14 +314,114 @@ fn plan<B: Backend>(from: &Shape, mut index: Vec<AxisIndex<B>>) -> Result<Plan<B
     })
 }
 
-/// `shape` with the axes of `entries` in place of `axis`.
-fn with_entries(shape: &Shape, axis: usize, entries: &Shape) -> Vec<usize> {
-    [&shape[..axis], entries.dims(), &shape[axis + 1..]].concat()
+/// The number of axes that an index takes.
+fn axes<B: Backend>(a: &AxisIndex<B>) -> usize {
+    match a {
+        AxisIndex::NewAxis | AxisIndex::Ellipsis => 0,
+        AxisIndex::Entries(mask) if mask.dtype() == DType::U8 => mask.shape().rank(),
+        _ => 1,
+    }
+}
+
+/// The indices with each mask as the positions that it marks: an index tensor for each of its axes (`torch.nonzero`).
+fn without_masks<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<Vec<AxisIndex<B>>> {
+    let given: usize = index.iter().map(axes).sum();
+    let (mut out, mut axis) = (Vec::with_capacity(index.len()), 0);
+    for a in index {
+        let taken = axes(&a);
+        match a {
+            AxisIndex::Entries(mask) if mask.dtype() == DType::U8 => {
+                if from.get(axis..axis + taken) != Some(mask.shape()) {
+                    return Err(Error::ShapeMismatch {
+                        op: "i",
+                        lhs: *from,
+                        rhs: *mask.shape(),
+                    });
+                }
+                let positions = mask.nonzero()?;
+                for column in 0..taken {
+                    out.push(AxisIndex::Entries(positions.i((.., column))?));
+                }
+            }
+            AxisIndex::Ellipsis => {
+                axis += from.rank().saturating_sub(given);
+                out.push(AxisIndex::Ellipsis);
+            }
+            a => out.push(a),
+        }
+        axis += taken;
+    }
+    Ok(out)
+}
+
+/// The entries of axes of `part` that index tensors name, whose broadcast shape takes the place of the axes; at the front where
+/// other axes lie between them.
+fn pick<B: Backend>(part: Tensor<B>, entries: &[(usize, Indices<B>)]) -> Result<Tensor<B>> {
+    let Some((first, _)) = entries.first() else {
+        return Ok(part);
+    };
+    let mut to = Shape::scalar();
+    for (_, index) in entries {
+        to = to.broadcast("i", index.shape())?;
+    }
+    let named: Vec<usize> = entries.iter().map(|(axis, _)| *axis).collect();
+    let together = named.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let first = if together { *first } else { 0 };
+    // The named axes side by side, and as one: an entry is Σ index · step.
+    let mut order: Vec<usize> = (0..part.rank()).filter(|axis| !named.contains(axis)).collect();
+    order.splice(first..first, named.iter().copied());
+    let order: Vec<isize> = order.into_iter().map(|axis| axis as isize).collect();
+    let (mut step, mut flat) = (1, None);
+    for (axis, index) in entries.iter().rev() {
+        let n = part.shape()[*axis];
+        // Entries count from the end where they are negative.
+        let index = index.add(index.lt(0)?.mul(i32::try_from(n).unwrap_or(i32::MAX))?)?;
+        let term = match entries.len() {
+            1 => index,
+            // Reading the multiples of the step checks the index too.
+            _ => {
+                let multiples = steps(part.backend(), n, step)?;
+                multiples
+                    .index_select(0, &index.flatten(0, -1)?)?
+                    .reshape(index.shape())?
+            }
+        };
+        flat = Some(match flat {
+            None => term,
+            Some(sum) => term.add(&sum)?,
+        });
+        step *= n;
+    }
+    let flat = flat.map_or_else(|| Indices::full(part.backend(), &[], 0), Ok)?;
+    let part = if together { part } else { part.permute(&order)? };
+    let dims = part.shape();
+    let (before, after) = (&dims[..first], &dims[first + named.len()..]);
+    let joined = part.reshape(&[before, &[step], after].concat())?;
+    let flat = flat.broadcast_to(&to)?.flatten(0, -1)?;
+    joined
+        .index_select(first as isize, &flat)?
+        .reshape(&[before, &to[..], after].concat())
+}
+
+/// The numbers `0, step, 2·step, …`, `n` of them, made on the device.
+fn steps<B: Backend>(backend: &B, n: usize, step: usize) -> Result<Indices<B>> {
+    let last = n.saturating_sub(1).saturating_mul(step);
+    if i32::try_from(last).is_err() || i32::try_from(step).is_err() {
+        return Err(Error::invalid(
+            "i",
+            "shape",
+            last,
+            "at most 2147483647 entries of the indexed axes",
+        ));
+    }
+    Indices::full(backend, &[n], step)?.cumsum(0)?.sub(step as i32)
 }
 
 impl<B: Backend> Tensor<B> {
-    /// The part that `index` names, as `x[index]` in NumPy and PyTorch: positions drop their axes, ranges are clamped to
-    /// theirs, negative numbers count from the end, and axes that are not named are whole.
+    /// The part that `index` names, as `x[index]` in PyTorch: positions drop their axes, ranges are clamped to theirs, negative
+    /// numbers count from the end, and axes that are not named are whole. Index tensors are broadcast with each other; their
+    /// axes take the place of the axes that they index, or come first where others lie between. A u8 mask stands for the
+    /// positions that it marks, of as many axes as it has.
     ///
     /// ```
     /// use kiln_nn::{DType, Ellipsis, Indices, NewAxis, Result, Step, Tensor};
@@ -333,12 +433,15 @@ impl<B: Backend> Tensor<B> {
     /// assert_eq!(x.i((Ellipsis, NewAxis, 0))?.shape().dims(), [2, 3, 1]); // x[..., None, 0]
     /// let rows = Indices::from_slice(&cpu, &[2, 0], &[2])?;
     /// assert_eq!(x.i((1, &rows, 0))?.to_vec::<f32>()?, [20.0, 12.0]); // x[1, rows, 0]
+    /// let columns = Indices::from_slice(&cpu, &[3, -1], &[2])?;
+    /// assert_eq!(x.i((1, &rows, &columns))?.to_vec::<f32>()?, [23.0, 15.0]); // x[1, rows, columns]
+    /// assert_eq!(x.i(&x.gt_scalar(20.0)?)?.to_vec::<f32>()?, [21.0, 22.0, 23.0]); // x[x > 20]
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// More indices than axes, a position out of range, a step of 0, two index tensors, entries out of range.
+    /// More indices than axes, a position out of range, a step of 0, index tensors that do not broadcast, entries out of range.
     pub fn i(&self, index: impl IntoIndex<B>) -> Result<Tensor<B>> {
         let Plan { view, entries } = plan(self.shape(), index.index())?;
         let in_order = view.p.rank == 0 || (view.p.rank == 1 && view.p.strides[0] == 1);
@@ -346,12 +449,7 @@ impl<B: Backend> Tensor<B> {
             true => self.reshape(&view.shape)?,
             false => read_view("i", self, view)?,
         };
-        let Some((axis, entries)) = entries else {
-            return Ok(part);
-        };
-        let to = with_entries(part.shape(), axis, entries.shape());
-        let flat = entries.reshape(&[entries.size()])?;
-        part.index_select(axis as isize, &flat)?.reshape(&to)
+        pick(part, &entries)
     }
 }
 
@@ -369,15 +467,6 @@ impl<B: Backend> Indices<B> {
     /// # Errors
     /// Those of [`Tensor::i`].
     pub fn i(&self, index: impl IntoIndex<B>) -> Result<Indices<B>> {
-        let Plan { view, entries } = plan(self.shape(), index.index())?;
-        let mut part = self.backend().alloc(self.dtype(), view.shape.size())?;
-        self.backend().view_read(&view.p, self.buffer(), &mut part)?;
-        let part = Indices::from_buffer(self.backend(), part, view.shape);
-        let Some((axis, entries)) = entries else {
-            return Ok(part);
-        };
-        let to = with_entries(part.shape(), axis, entries.shape());
-        let flat = entries.reshape(&[entries.size()])?;
-        part.index_select(axis as isize, &flat)?.reshape(&to)
+        Ok(self.elements().i(index)?.into_indices())
     }
 }

@@ -141,7 +141,7 @@ fn select<B: Backend>(
 
 /// The error of an op inside of a composed one, changed to the name of the composed op and to the position in the
 /// caller's index.
-fn asked(op: &'static str, e: Error, place: impl Fn(usize) -> usize) -> Error {
+pub(in crate::ops) fn asked(op: &'static str, e: Error, place: impl Fn(usize) -> usize) -> Error {
     match e {
         Error::IndexOutOfRange {
             index, position, size, ..
@@ -202,7 +202,7 @@ fn add<B: Backend>(
 
 /// The part of `x` that an index of shape `index` covers: the first `index[i]` entries along axis i, but all of them along the
 /// axis `whole`. An axis shorter than the index stays as it is: the op refuses it later.
-fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Result<Tensor<B>> {
+pub(in crate::ops) fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Result<Tensor<B>> {
     let fits = |i: usize| Some(i) == whole || index[i] <= x.shape()[i];
     let mut part = x.clone();
     if index.rank() == x.rank() && (0..x.rank()).all(fits) {
@@ -211,6 +211,22 @@ fn under<B: Backend>(x: &Tensor<B>, index: &Shape, whole: Option<usize>) -> Resu
         }
     }
     Ok(part)
+}
+
+/// `y`, whose shape is `base`, as the first entries along every axis of a copy of `x`: entries of `x` beyond are appended
+/// unchanged, axis by axis.
+pub(in crate::ops) fn covered<B: Backend>(x: &Tensor<B>, base: &Shape, mut y: Tensor<B>) -> Result<Tensor<B>> {
+    for i in 0..x.rank() {
+        let (reached, all) = (base[i], x.shape()[i]);
+        if reached < all {
+            let mut rest = x.narrow(i as isize, reached, all - reached)?;
+            for j in i + 1..x.rank() {
+                rest = rest.narrow(j as isize, 0, base[j])?;
+            }
+            y = Tensor::concat(&[&y, &rest], i as isize)?;
+        }
+    }
+    Ok(y)
 }
 
 impl<B: Backend> Tensor<B> {
@@ -257,19 +273,8 @@ impl<B: Backend> Tensor<B> {
         let a = self.shape().axis(OP, axis)?;
         let base = under(self, index.shape(), Some(a))?;
         let source = under(source, index.shape(), None)?;
-        let mut y = add(By::Element, OP, &base, axis, index, &source)?;
-        // Entries of `self` that the index did not cover are appended unchanged, axis by axis.
-        for i in 0..self.rank() {
-            let (reached, all) = (base.shape()[i], self.shape()[i]);
-            if reached < all {
-                let mut rest = self.narrow(i as isize, reached, all - reached)?;
-                for j in i + 1..self.rank() {
-                    rest = rest.narrow(j as isize, 0, base.shape()[j])?;
-                }
-                y = Tensor::concat(&[&y, &rest], i as isize)?;
-            }
-        }
-        Ok(y)
+        let y = add(By::Element, OP, &base, axis, index, &source)?;
+        covered(self, base.shape(), y)
     }
 
     /// The entries `index[j]` along `axis` (`torch.index_select`), for an index of rank 1.
@@ -340,7 +345,7 @@ impl<B: Backend> Tensor<B> {
                 .ok_or_else(refuse)?;
             if y.is_tracked() {
                 // Elements of the padding row come from a detached copy, so they pass no gradient on.
-                let mask = flat.eq_scalar(row)?.reshape(&[flat.size(), 1])?;
+                let mask = flat.eq(row)?.reshape(&[flat.size(), 1])?;
                 y = Tensor::where_(&mask, &y.detach(), &y)?;
             }
         }
@@ -386,25 +391,5 @@ impl<B: Backend> Indices<B> {
             added.map_err(|e| asked("one_hot", e, |row| row))?;
         }
         Ok(Tensor::from_buffer(self.backend(), y, to))
-    }
-
-    /// The entries `index[j]` along `axis` (`torch.index_select`), for an index of rank 1.
-    ///
-    /// ```
-    /// # use kiln_nn::Indices;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let labels = Indices::from_slice(&cpu, &[5, 6, 7], &[3])?;
-    /// let order = Indices::from_slice(&cpu, &[2, 0], &[2])?;
-    /// assert_eq!(labels.index_select(0, &order)?.to_vec::<i32>()?, [7, 5]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Tensor::index_select`].
-    pub fn index_select(&self, axis: isize, index: &Indices<B>) -> Result<Indices<B>> {
-        let (p, to) = params(By::Entry, "index_select", self.shape(), axis, index)?;
-        let mut y = self.backend().alloc(self.dtype(), to.size())?;
-        select(self.backend(), &p, self.buffer(), index, &mut y)?;
-        Ok(Indices::from_buffer(self.backend(), y, to))
     }
 }

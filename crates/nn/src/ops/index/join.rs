@@ -130,8 +130,8 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Pads by `(before, after)` entries along each axis, one pair per axis from the first (`numpy.pad`;
-    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop. With a constant, the cropping
-    /// comes first; entries reflected or repeated at the other end are those of the axis before cropping.
+    /// `torch.nn.functional.pad` counts its pairs from the last axis). Negative numbers crop. With a constant and in a circle, the
+    /// cropping comes first; entries reflected or replicated at the other end are those of the axis before cropping.
     ///
     /// ```
     /// # use kiln_nn::{Pad, Tensor};
@@ -156,7 +156,10 @@ impl<B: Backend> Tensor<B> {
             Pad::Reflect | Pad::Replicate | Pad::Circular => {
                 let mut y = self.clone();
                 for (axis, &(before, after)) in padding.iter().enumerate() {
-                    let n = self.shape()[axis];
+                    if mode == Pad::Circular {
+                        y = y.crop_edges(axis, before, after)?;
+                    }
+                    let n = y.shape()[axis];
                     let most = match mode {
                         Pad::Reflect => n.saturating_sub(1),
                         Pad::Circular => n,
@@ -177,7 +180,9 @@ impl<B: Backend> Tensor<B> {
                         ));
                     }
                     y = y.pad_edges(axis, before.max(0) as usize, after.max(0) as usize, mode)?;
-                    y = y.crop_edges(axis, before, after)?;
+                    if mode != Pad::Circular {
+                        y = y.crop_edges(axis, before, after)?;
+                    }
                 }
                 Ok(y)
             }

@@ -51,15 +51,6 @@ impl<B: Backend> Indices<B> {
         let flat = host::collect(flat.iter().map(|&i| i as i32))?;
         Indices::from_slice(self.backend(), &flat, &[flat.len()])
     }
-
-    /// The elements that `mask` marks, `[count]`, as [`Tensor::masked_select`].
-    ///
-    /// # Errors
-    /// Those of [`Tensor::masked_select`].
-    pub fn masked_select(&self, mask: &Indices<B>) -> Result<Indices<B>> {
-        let (entries, _) = rows(self.shape(), mask, "masked_select", true)?;
-        self.reshape(&[-1])?.index_select(0, &entries)
-    }
 }
 
 /// The entries that `mask` marks of an axis that stands for the leading dimensions of `shape`, and the other dimensions. A

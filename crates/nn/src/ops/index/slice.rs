@@ -1,7 +1,7 @@
 //! Ops that read parts of a tensor: ranges, slices with steps, flips, splits into pieces.
 
 use super::{View, read_view};
-use crate::{Backend, Error, Indices, Result, Shape, Tensor};
+use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::host;
 use kiln_core::ops::ViewParams;
 
@@ -284,27 +284,6 @@ impl<B: Backend> Tensor<B> {
             pieces.push(self.narrow(axis, j, 1)?.squeeze(axis)?);
         }
         Ok(pieces)
-    }
-}
-
-impl<B: Backend> Indices<B> {
-    /// `length` entries from `start` along `axis` (`torch.narrow`).
-    ///
-    /// ```
-    /// # use kiln_nn::Indices;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let ids = Indices::arange(&cpu, 0, 5)?;
-    /// assert_eq!(ids.narrow(0, 1, 3)?.to_vec::<i32>()?, [1, 2, 3]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// An axis out of range, a range that leaves the axis.
-    pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Result<Indices<B>> {
-        let view = narrowed(self.shape(), axis, start, length)?;
-        let mut y = self.backend().alloc(self.dtype(), view.shape.size())?;
-        self.backend().view_read(&view.p, self.buffer(), &mut y)?;
-        Ok(Indices::from_buffer(self.backend(), y, view.shape))
     }
 }
 

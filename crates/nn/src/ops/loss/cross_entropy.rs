@@ -107,10 +107,7 @@ struct Labels<B: Backend> {
 impl<B: Backend> Labels<B> {
     fn new(labels: &Indices<B>, ignore_index: i64) -> Result<Self> {
         // No i32 label equals an `ignore_index` outside the range of i32.
-        let ignored = i32::try_from(ignore_index)
-            .ok()
-            .map(|i| labels.eq_scalar(i))
-            .transpose()?;
+        let ignored = i32::try_from(ignore_index).ok().map(|i| labels.eq(i)).transpose()?;
         let kept = match &ignored {
             None => labels.clone(),
             Some(ignored) => labels.masked_fill(ignored, 0)?,

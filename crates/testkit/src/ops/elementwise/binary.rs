@@ -273,7 +273,7 @@ pub fn comparisons<B: Backend>(backend: &B) {
         let a = Indices::from_slice(backend, &[1, 2, 3], &[3, 1])?;
         let b = Indices::from_slice(backend, &[3, 1], &[2])?;
         assert_eq!(a.eq(&b)?.to_vec::<u8>()?, [0, 1, 0, 0, 1, 0]);
-        assert_eq!(a.eq_scalar(2)?.to_vec::<u8>()?, [0, 1, 0]);
+        assert_eq!(a.eq(2)?.to_vec::<u8>()?, [0, 1, 0]);
         Ok(())
     };
     run().unwrap_or_else(|e| panic!("comparison of integers: {e}"));

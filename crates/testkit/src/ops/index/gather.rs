@@ -11,8 +11,10 @@ use proptest::prelude::*;
 enum Op {
     Gather,
     ScatterAdd,
+    Scatter,
     IndexSelect,
     IndexAdd,
+    IndexCopy,
 }
 
 #[derive(Clone, Debug)]
@@ -30,8 +32,8 @@ impl Indexed {
     /// The index for an element of the picked (or the added) tensor.
     fn index_at(&self, at: &[usize]) -> usize {
         let offset = match self.op {
-            Op::Gather | Op::ScatterAdd => at.iter().zip(&self.index.0).fold(0, |o, (&i, &d)| o * d + i),
-            Op::IndexSelect | Op::IndexAdd => at[self.axis],
+            Op::Gather | Op::ScatterAdd | Op::Scatter => at.iter().zip(&self.index.0).fold(0, |o, (&i, &d)| o * d + i),
+            Op::IndexSelect | Op::IndexAdd | Op::IndexCopy => at[self.axis],
         };
         self.index.1[offset] as usize
     }
@@ -50,8 +52,10 @@ impl Case for Indexed {
         match self.op {
             Op::Gather => x[0].gather(self.given, &index),
             Op::ScatterAdd => x[0].scatter_add(self.given, &index, &x[1]),
+            Op::Scatter => x[0].scatter(self.given, &index, &x[1]),
             Op::IndexSelect => x[0].index_select(self.given, &index),
             Op::IndexAdd => x[0].index_add(self.given, &index, &x[1]),
+            Op::IndexCopy => x[0].index_copy(self.given, &index, &x[1]),
         }
     }
 
@@ -75,12 +79,16 @@ impl Case for Indexed {
         let mut y = x[0].clone();
         // An index with an entry per element may be smaller than the source.
         let added = match self.op {
-            Op::ScatterAdd => &self.index.0,
+            Op::ScatterAdd | Op::Scatter => &self.index.0,
             _ => &x[1].shape,
         };
         for n in 0..added.iter().product() {
             let at = crate::array::unravel(n, added);
-            *y.at_mut(&moved(&at)) += x[1].at(&at);
+            let (to, value) = (y.at_mut(&moved(&at)), x[1].at(&at));
+            *to = match self.op {
+                Op::ScatterAdd | Op::IndexAdd => *to + value,
+                _ => value,
+            };
         }
         y
     }
@@ -88,7 +96,7 @@ impl Case for Indexed {
     /// All indices may be equal, so that all terms are added to one element.
     fn rounding(&self, x: &[Array], want: &Array) -> Rounding {
         match self.op {
-            Op::Gather | Op::IndexSelect => Rounding::exact(want),
+            Op::Gather | Op::IndexSelect | Op::Scatter | Op::IndexCopy => Rounding::exact(want),
             Op::ScatterAdd | Op::IndexAdd => {
                 let most = x[1].shape[self.axis];
                 Rounding::terms(most as f64, self.oracle(&magnitudes(x)))
@@ -108,7 +116,7 @@ fn run<B: Backend>(backend: &B, op: Op) {
         picked[axis] = count;
         let index_shape = match op {
             // Half of the index tensors are smaller than the input along some axes.
-            Op::Gather | Op::ScatterAdd => {
+            Op::Gather | Op::ScatterAdd | Op::Scatter => {
                 let less = |n: usize, i: usize| n - (seed >> (2 * i)) as usize % 2 * n.min(1);
                 let smaller = picked
                     .iter()
@@ -116,7 +124,7 @@ fn run<B: Backend>(backend: &B, op: Op) {
                     .map(|(i, &n)| if seed % 3 == 0 { less(n, i) } else { n });
                 smaller.collect()
             }
-            Op::IndexSelect | Op::IndexAdd => vec![count],
+            Op::IndexSelect | Op::IndexAdd | Op::IndexCopy => vec![count],
         };
         let key = kiln_core::philox::Key::new(seed, 0, 0);
         let n: usize = index_shape.iter().product();
@@ -126,7 +134,7 @@ fn run<B: Backend>(backend: &B, op: Op) {
         Some((shape, picked, axis, given, (index_shape, index)))
     });
     let cases = cases.prop_flat_map(move |(shape, picked, axis, given, index)| {
-        let adds = op == Op::ScatterAdd || op == Op::IndexAdd;
+        let adds = !matches!(op, Op::Gather | Op::IndexSelect);
         (shapes::values(&shape, -2.0, 2.0), shapes::values(&picked, -2.0, 2.0)).prop_map(move |(x, source)| Indexed {
             op,
             x,
@@ -147,6 +155,16 @@ pub fn gather<B: Backend>(backend: &B) {
 /// Scatter-add: one index per added element; several may be equal.
 pub fn scatter_add<B: Backend>(backend: &B) {
     run(backend, Op::ScatterAdd);
+}
+
+/// Scatter: of elements that several indices name the last one counts.
+pub fn scatter<B: Backend>(backend: &B) {
+    run(backend, Op::Scatter);
+}
+
+/// Index-copy: of entries that several indices name the last one counts.
+pub fn index_copy<B: Backend>(backend: &B) {
+    run(backend, Op::IndexCopy);
 }
 
 /// Index-select: one index per entry of an axis.

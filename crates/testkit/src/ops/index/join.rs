@@ -115,7 +115,7 @@ impl Case for Padded {
         let shape: Vec<usize> = x.shape.iter().zip(&self.padding).map(grown).collect();
         Array::from_fn(&shape, |i| {
             let mut at = Vec::new();
-            for (d, (&i, &(before, _))) in i.iter().zip(&self.padding).enumerate() {
+            for (d, (&i, &(before, after))) in i.iter().zip(&self.padding).enumerate() {
                 let (n, mut j) = (x.shape[d] as isize, i as isize - before);
                 match self.mode {
                     Pad::Constant(value) if j < 0 || j >= n => return value,
@@ -124,7 +124,12 @@ impl Case for Padded {
                     Pad::Reflect if j >= n => j = 2 * (n - 1) - j,
                     Pad::Reflect => {}
                     Pad::Replicate => j = j.clamp(0, n - 1),
-                    Pad::Circular => j = j.rem_euclid(n),
+                    // The circle is that of the entries that are left.
+                    Pad::Circular => {
+                        let cropped = |p: isize| (-p).max(0);
+                        let start = cropped(before);
+                        j = (j - start).rem_euclid(n - start - cropped(after)) + start;
+                    }
                 }
                 at.push(j as usize);
             }
@@ -160,7 +165,13 @@ pub fn pad<B: Backend>(backend: &B) {
                         // At least one entry is left.
                         let least = 1 - n as isize;
                         let before = (c.next(most + 2) as isize - 2).max(least);
-                        (before, (c.next(most + 2) as isize - 2).max(least - before))
+                        let after = (c.next(most + 2) as isize - 2).max(least - before);
+                        if mode != Pad::Circular {
+                            return (before, after);
+                        }
+                        let after = after.max(least - before.min(0));
+                        let left = n as isize + before.min(0) + after.min(0);
+                        (before.min(left), after.min(left))
                     }
                 })
                 .collect();
