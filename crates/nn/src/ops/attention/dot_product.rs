@@ -1,6 +1,7 @@
 //! Attention of separate queries, keys and values, with masks.
 
 use crate::ops::index::above;
+use crate::ops::reduce::acc_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Tensor};
 
 /// The keys that a query attends to, and how its scores are scaled. By default every query attends to every key.
@@ -157,6 +158,17 @@ impl<B: Backend> Tensor<B> {
         value: &Tensor<B>,
         options: &AttentionOptions<'_, B>,
     ) -> Result<Tensor<B>> {
-        self.attention_weights(key, options)?.matmul(value)
+        let wide = acc_dtype(self.dtype());
+        if wide == self.dtype() {
+            return self.attention_weights(key, options)?.matmul(value);
+        }
+        // Scores of halves would be rounded before the exponential.
+        let bias = options.bias.map(|bias| bias.to_dtype(wide)).transpose()?;
+        let options = AttentionOptions {
+            bias: bias.as_ref(),
+            ..*options
+        };
+        let weights = self.to_dtype(wide)?.attention_weights(&key.to_dtype(wide)?, &options)?;
+        weights.matmul(&value.to_dtype(wide)?)?.to_dtype(self.dtype())
     }
 }

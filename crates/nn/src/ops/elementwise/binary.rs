@@ -261,7 +261,7 @@ impl<B: Backend> Tensor<B> {
             });
         }
         same_dtype(OP, self, weight)?;
-        Tensor::where_(&self.gt_scalar(0.0)?, self, &self.mul(weight)?)
+        Tensor::where_(&self.gt_scalar(0.0)?, self, &self.mul(weight)?)?.reshape(self.shape())
     }
 
     /// The angle of the point (`other`, `self`), in radians from −π to π, with broadcasting (`torch.atan2`).

@@ -95,15 +95,16 @@ pub(in crate::ops) fn composed<B: Backend>(
         Unary::Sin => g.mul(&x.cos()?),
         Unary::Cos => g.mul(&x.sin()?)?.neg(),
         Unary::Tan => g.mul(&y.square()?.add_scalar(1.0)?),
-        Unary::Asin => g.mul(&x.square()?.rsub_scalar(1.0)?.rsqrt()?),
-        Unary::Acos => g.mul(&x.square()?.rsub_scalar(1.0)?.rsqrt()?)?.neg(),
+        Unary::Asin => g.mul(&squared_rest(x)?.rsqrt()?),
+        Unary::Acos => g.mul(&squared_rest(x)?.rsqrt()?)?.neg(),
         Unary::Atan => g.div(&x.square()?.add_scalar(1.0)?),
         Unary::Sinh => g.mul(&x.cosh()?),
         Unary::Cosh => g.mul(&x.sinh()?),
         Unary::Tanh => g.mul(&y.square()?.rsub_scalar(1.0)?),
         Unary::Asinh => g.mul(&x.square()?.add_scalar(1.0)?.rsqrt()?),
-        Unary::Acosh => g.mul(&x.square()?.sub_scalar(1.0)?.rsqrt()?),
-        Unary::Atanh => g.div(&x.square()?.rsub_scalar(1.0)?),
+        // By the factors of x² − 1, which neither overflow nor lose the difference near 1.
+        Unary::Acosh => g.mul(&x.sub_scalar(1.0)?.rsqrt()?.mul(&x.add_scalar(1.0)?.rsqrt()?)?),
+        Unary::Atanh => g.div(&squared_rest(x)?),
         Unary::Erf => g.mul(&x.square()?.neg()?.exp()?)?.mul_scalar(FRAC_2_SQRT_PI),
         Unary::Erfc => g.mul(&x.square()?.neg()?.exp()?)?.mul_scalar(-FRAC_2_SQRT_PI),
         Unary::Sigmoid => g.mul(&y.rsub_scalar(1.0)?)?.mul(y),
@@ -157,6 +158,14 @@ pub(in crate::ops) fn composed<B: Backend>(
         }
         Unary::Clamp => between(x, g, a, b),
     }
+}
+
+/// 1 − x² with the value of (1 − x)(1 + x), as near ±1 the square has lost the difference, and the gradient −2x, as the factors'
+/// product rule has 0·∞ where what follows is infinite.
+fn squared_rest<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
+    let (rest, fixed) = (x.square()?.rsub_scalar(1.0)?, x.detach());
+    let exact = fixed.rsub_scalar(1.0)?.mul(&fixed.add_scalar(1.0)?)?;
+    rest.add(&exact.sub(&rest.detach())?)
 }
 
 /// `above` where x > 0, elsewhere `below`·e^(x/a). The exponential is taken of min(x, 0): for large x it would overflow, and

@@ -1,7 +1,8 @@
 //! Negative log-likelihoods of distributions, and the losses of unbalanced segmentation.
 
-use super::Reduction;
 use super::pointwise::{finish, operands};
+use super::{Reduction, widened};
+use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 use std::f64::consts::TAU;
 
@@ -20,7 +21,7 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// A target or a variance of another shape or dtype.
+    /// A target or a variance of a shape that does not broadcast, or of another dtype.
     pub fn gaussian_nll_loss(
         &self,
         target: &Tensor<B>,
@@ -30,8 +31,17 @@ impl<B: Backend> Tensor<B> {
         reduction: Reduction,
     ) -> Result<Tensor<B>> {
         const OP: &str = "gaussian_nll_loss";
-        let [x, target] = operands(OP, self, target)?;
-        let [_, var] = operands(OP, self, var)?;
+        same_dtype(OP, self, target)?;
+        same_dtype(OP, self, var)?;
+        let [x, target, mut var] = [widened(self)?, widened(target)?, widened(var)?];
+        // One variance for all elements of a vector.
+        if self
+            .shape()
+            .split_last()
+            .is_some_and(|(_, lead)| lead == &var.shape()[..])
+        {
+            var = var.unsqueeze(-1)?;
+        }
         // The bound moves the value alone.
         let lift = var.detach().clamp_min(eps)?.sub(&var.detach())?;
         let var = var.add(&lift)?;

@@ -65,9 +65,15 @@ impl<B: Backend> Tensor<B> {
     /// ```
     ///
     /// # Errors
-    /// Another shape or dtype, an axis out of range.
+    /// Shapes that do not broadcast, another dtype, an axis out of range.
     pub fn cosine_similarity(&self, other: &Tensor<B>, axis: isize, eps: f64) -> Result<Tensor<B>> {
-        let [x, y] = operands("cosine_similarity", self, other)?;
+        const OP: &str = "cosine_similarity";
+        same_dtype(OP, self, other)?;
+        let shape = self.shape().broadcast(OP, other.shape())?;
+        let [x, y] = [
+            widened(self)?.broadcast_to(&shape)?,
+            widened(other)?.broadcast_to(&shape)?,
+        ];
         let length = |x: &Tensor<B>| x.norm(2.0, &[axis], false)?.clamp_min(eps);
         let product = x.mul(&y)?.sum(&[axis], false)?;
         product.div(&length(&x)?.mul(&length(&y)?)?)?.to_dtype(self.dtype())
@@ -200,8 +206,13 @@ impl<B: Backend> Tensor<B> {
     /// A target of another shape or dtype.
     pub fn hinge_embedding_loss(&self, target: &Tensor<B>, margin: f64, reduction: Reduction) -> Result<Tensor<B>> {
         let [x, target] = operands("hinge_embedding_loss", self, target)?;
-        let far = x.rsub_scalar(margin)?.clamp_min(0.0)?;
-        finish(self, &Tensor::where_(&target.gt_scalar(0.0)?, &x, &far)?, reduction)
+        // A target that is neither counts as both, as PyTorch's does.
+        let near = x.masked_fill(&target.eq_scalar(-1.0)?, 0.0)?;
+        let far = x
+            .rsub_scalar(margin)?
+            .clamp_min(0.0)?
+            .masked_fill(&target.eq_scalar(1.0)?, 0.0)?;
+        finish(self, &near.add(&far)?, reduction)
     }
 
     /// ln(1 + e^(−t·x)) for targets of 1 and −1 (`torch.nn.functional.soft_margin_loss`), without overflow.
