@@ -59,7 +59,11 @@ fn one(group: &mut BenchmarkGroup<'_, WallTime>, cpu: &Cpu, s: &Conv, id: String
                 dw: Some(&mut dw),
                 db: Some(&mut db),
             };
-            let of = PooledGrad { g: &g, y: &y, index: &index };
+            let of = PooledGrad {
+                g: &g,
+                y: &y,
+                index: &index,
+            };
             cpu.conv_max_pool_grad(&p, &of, &x, &w, to)
         });
     }

@@ -69,7 +69,7 @@ impl GptConfig {
 /// GPT-2 (Radford et al. 2019) without dropout: embeddings of tokens and of positions, pre-norm blocks of causal
 /// attention and of a perceptron four times as wide with a GELU (by erf), a last norm, and a linear head without bias that is
 /// not tied to the embedding. Token ids `[N, T]`, `T` at most the context, to logits `[N, T, vocabulary]`.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Gpt<B: Backend> {
     wte: Embedding<B>,
     wpe: Param<B>,
@@ -79,7 +79,7 @@ pub struct Gpt<B: Backend> {
 }
 
 /// `x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct GptBlock<B: Backend> {
     ln_1: LayerNorm<B>,
     attn: Attention<B>,
@@ -88,7 +88,7 @@ pub struct GptBlock<B: Backend> {
 }
 
 /// Causal multi-head self-attention between two dense layers (Vaswani et al. 2017): `[N, T, width]` to `[N, T, width]`.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Attention<B: Backend> {
     c_attn: Linear<B>,
     c_proj: Linear<B>,
@@ -96,7 +96,7 @@ pub struct Attention<B: Backend> {
 }
 
 /// Two dense layers with a GELU between: `[N, T, width]` to `[N, T, width]`.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Mlp<B: Backend> {
     c_fc: Linear<B>,
     gelu: Gelu,

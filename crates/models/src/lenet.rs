@@ -32,7 +32,7 @@ pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>>
 
 /// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→classes, with PyTorch's
 /// initial weights: images `[N, 32, 32, 3]` to logits `[N, classes]`. Parameters have the tutorial's names.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Lenet<B: Backend> {
     conv1: Conv2d<B>,
     pool: MaxPool2d,

@@ -25,7 +25,7 @@ pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>>
 
 /// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 outputs and one of
 /// `classes` outputs, with Keras's initial weights: images `[N, 28, 28, 1]` to logits `[N, classes]`.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct MnistCnn<B: Backend> {
     conv1: Conv2d<B>,
     pool1: MaxPool2d,

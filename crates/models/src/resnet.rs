@@ -22,7 +22,7 @@ pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>>
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two
 /// basic blocks with 64, 128, 256 and 512 channels, then the mean over positions and one dense layer. Images
 /// `[N, 32, 32, 3]`, or of any other height and width, to logits `[N, classes]`. Parameters have torchvision's names.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct ResNet18<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,
@@ -35,7 +35,7 @@ pub struct ResNet18<B: Backend> {
 }
 
 /// Two 3×3 convolutions with batch norm, and a shortcut around them.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct BasicBlock<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,
@@ -45,7 +45,7 @@ pub struct BasicBlock<B: Backend> {
 }
 
 /// A 1×1 convolution with batch norm: the shortcut where the block changes the shape.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Shortcut<B: Backend> {
     #[module(rename = "0")]
     conv: Conv2d<B>,

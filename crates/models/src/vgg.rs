@@ -25,7 +25,7 @@ const PLAN: [usize; 13] = [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]
 /// VGG-11 (Simonyan and Zisserman 2014, configuration A) with batch norm after each convolution, as it is used on CIFAR:
 /// eight 3×3 convolutions, five max-pools that leave one position of 512 channels, and one dense layer. Images
 /// `[N, 32, 32, 3]` to logits `[N, classes]`. Parameters of the convolutions have torchvision's names.
-#[derive(Module)]
+#[derive(Clone, Module)]
 pub struct Vgg11<B: Backend> {
     features: Sequential<B>,
     flatten: Flatten,

@@ -492,7 +492,7 @@ fn bad_input_names_the_layer() {
         (Box::new(Softmax { axis: 2 }), &[2, 3]),
     ];
     for (layer, shape) in cases {
-        let (kind, model) = (layer.kind(), Sequential::new().push(Sequential::new().push(layer)));
+        let (kind, model) = (layer.kind(), vec![vec![layer]]);
         let x = Tensor::zeros(&cpu, shape, DType::F32).unwrap();
         let refused = model.forward(&x).expect_err(kind);
         match &refused {

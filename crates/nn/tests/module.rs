@@ -2,8 +2,11 @@
 
 use kiln_cpu::Cpu;
 use kiln_nn::Walkable;
-use kiln_nn::layers::{Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
-use kiln_nn::{Backend, Counter, DType, Error, Init, Layer, Mode, Module, Param, Result, Sequential, State, Tensor};
+use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Embedding, Flatten, Linear, MaxPool2d, Relu};
+use kiln_nn::optim::{Optimizer, Sgd};
+use kiln_nn::{
+    Backend, Counter, DType, Error, Init, Layer, Mode, Module, Param, Result, Rng, Sequential, State, Tensor,
+};
 
 /// A struct with every kind of field that the derive macro accepts.
 #[derive(Module)]
@@ -345,4 +348,56 @@ fn tuples_are_modules_that_run_in_order() -> kiln_nn::Result<()> {
     let refused = wrong.forward(&x).unwrap_err().to_string();
     assert!(refused.starts_with("in `1.1` (Linear): "), "{refused}");
     Ok(())
+}
+
+/// A clone starts with the same values, and neither sees what the other learns.
+#[test]
+fn a_clone_is_a_model_of_its_own() {
+    let cpu = Cpu::new();
+    let init = &mut Init::new(&cpu, 0);
+    let frozen = Sequential::new().push(Linear::new(init, 3, 3).unwrap());
+    let mut net = Sequential::new()
+        .push_named("fc", Linear::new(init, 4, 3).unwrap())
+        .unwrap()
+        .push(BatchNorm::new(init, 3).unwrap())
+        .push(frozen);
+    net.set_trainable(&|name| name.starts_with("2."), false);
+    let mut copy = net.clone();
+    let names = |net: &Sequential<Cpu>| {
+        net.named_parameters()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&copy), names(&net));
+    assert_eq!(copy.num_trainable(), net.num_trainable());
+    let identities = |net: &Sequential<Cpu>| -> Vec<_> { net.parameters().into_iter().map(Param::identity).collect() };
+    assert!(identities(&copy).iter().all(|id| !identities(&net).contains(id)));
+    let values = |net: &Sequential<Cpu>| -> Vec<Vec<f64>> {
+        let dict = net.state_dict();
+        dict.iter()
+            .filter_map(|(name, _)| Some(dict.float(name)?.to_f64().unwrap()))
+            .collect()
+    };
+    let before = values(&net);
+    assert_eq!(values(&copy), before);
+
+    let x = Tensor::randn(&cpu, &[8, 4], DType::F32, &mut Rng::new(1)).unwrap();
+    let loss = copy.forward(&x).unwrap().square().unwrap().sum(&[], false).unwrap();
+    let grads = loss.backward().unwrap();
+    assert!(net.parameters().iter().all(|p| grads.get(p).is_none()));
+    Sgd::new(0.1).step(&mut copy, &grads).unwrap();
+    assert_eq!(values(&net), before, "the original has changed");
+    assert_ne!(values(&copy), before, "the clone has not");
+
+    // The other way round, with a counter.
+    let dropout = Dropout::new(init, 0.5).unwrap();
+    let twin = dropout.clone();
+    let ones = Tensor::ones(&cpu, &[64], DType::F32).unwrap();
+    let [first, second] = [&dropout, &twin].map(|d| d.forward(&ones).unwrap().to_f64().unwrap());
+    assert_eq!(first, second, "both draw by their own counts");
+    let loss = net.forward(&x).unwrap().square().unwrap().sum(&[], false).unwrap();
+    let after = values(&copy);
+    Sgd::new(0.1).step(&mut net, &loss.backward().unwrap()).unwrap();
+    assert_eq!(values(&copy), after);
 }

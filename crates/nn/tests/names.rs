@@ -6,7 +6,7 @@ use kiln_nn::trace::{self, trace};
 use kiln_nn::{Backend, DType, Error, Indices, Init, Layer, Module, Result, Sequential, Tensor};
 
 /// A block of two equal layers with activations that have no size.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Mlp<B: Backend> {
     fc1: Linear<B>,
     act1: Gelu,
@@ -122,7 +122,7 @@ fn errors_name_the_field_wherever_it_is_kept() {
         // The same inside of a trace, and in a model inside of another.
         let (traced, _) = trace(|| net(wrong).forward(&ones(&[2, 4])).unwrap_err());
         assert_eq!(traced, refused);
-        let outer = Sequential::new().push(Relu).push(net(wrong));
+        let outer = (Relu, net(wrong));
         let nested = outer.forward(&ones(&[2, 4])).unwrap_err().to_string();
         assert!(nested.starts_with(&format!("in `1.{wrong}` (Linear): ")), "{nested}");
     }
@@ -140,7 +140,7 @@ fn the_layer_that_was_called_first_has_no_name() {
 }
 
 /// A module that catches an error of one layer; the next error must not mention that layer.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Careful<B: Backend> {
     wrong: Linear<B>,
     right: Linear<B>,
@@ -208,7 +208,7 @@ fn layers_without_a_size_are_told_apart_by_their_order() {
 }
 
 /// A module that uses one layer twice, and another one that it makes in the forward pass.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Twice<B: Backend> {
     conv: Conv2d<B>,
     pool: MaxPool2d,
@@ -247,7 +247,7 @@ fn a_layer_that_is_used_twice_keeps_its_name() {
 }
 
 /// A module whose input is a tensor of token ids.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Tokens<B: Backend> {
     embed: Embedding<B>,
     head: Linear<B>,
@@ -283,7 +283,7 @@ fn modules_that_take_something_else_name_their_layers_too() {
 }
 
 /// A module whose forward pass can panic; later passes must still name their layers correctly.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Panics<B: Backend> {
     fc: Linear<B>,
 }

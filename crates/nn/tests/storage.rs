@@ -9,7 +9,7 @@ use kiln_nn::{
     Tensor,
 };
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Net<B: kiln_nn::Backend> {
     dense: Linear<B>,
     norm: BatchNorm<B>,

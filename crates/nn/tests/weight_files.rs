@@ -336,6 +336,7 @@ fn names_cannot_steer_a_terminal() {
 }
 
 /// A layer that multiplies by a number whose square overflows f32.
+#[derive(Clone)]
 struct Large;
 
 impl<B: Backend> Walkable<B> for Large {

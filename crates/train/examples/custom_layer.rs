@@ -7,7 +7,7 @@ use kiln_nn::optim::Adam;
 use kiln_nn::{Backend, DType, Init, Layer, Module, Optimizer, Result, Rng, Tensor};
 
 /// `x + w₂(silu(w₁ n) · w₃ n)` of the normalised input n, the gated feed-forward block of Shazeer (2020).
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct GatedBlock<B: Backend> {
     norm: RmsNorm<B>,
     gate: Linear<B>,
@@ -35,7 +35,7 @@ impl<B: Backend> Layer<B> for GatedBlock<B> {
 }
 
 /// Two blocks and an output.
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Net<B: Backend> {
     blocks: Vec<GatedBlock<B>>,
     head: Linear<B>,

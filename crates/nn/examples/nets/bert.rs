@@ -26,7 +26,7 @@
 
 use kiln_nn::prelude::*;
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 pub struct Bert<B: Backend> {
     tokens: Embedding<B>,
     positions: Param<B>,

@@ -43,7 +43,7 @@
 
 use kiln_nn::prelude::*;
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Block<B: Backend> {
     heads: usize,
     ln_1: LayerNorm<B>,
@@ -72,7 +72,7 @@ impl<B: Backend> Layer<B> for Block<B> {
     }
 }
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 pub struct Gpt<B: Backend> {
     wte: Embedding<B>,
     wpe: Embedding<B>,

@@ -31,7 +31,7 @@
 
 use kiln_nn::prelude::*;
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Block<B: Backend> {
     main: (Conv3d<B>, BatchNorm<B>, Relu, Conv3d<B>, BatchNorm<B>),
     shortcut: Option<(Conv3d<B>, BatchNorm<B>)>,

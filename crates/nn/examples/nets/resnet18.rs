@@ -40,7 +40,7 @@
 
 use kiln_nn::prelude::*;
 
-#[derive(Module)]
+#[derive(Clone, Module)]
 struct Block<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,

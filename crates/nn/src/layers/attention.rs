@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 /// assert_eq!(attention.attend(&x, &x, &x, &AttentionOptions::masked(&tokens))?.shape(), x.shape());
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct MultiheadAttention<B: Backend> {
     /// The projections of queries, keys and values, one below the other, `[3·width, width]`.
     pub in_proj_weight: Param<B>,

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 /// assert!(norm.forward(&x)?.max(&[], false)?.item()? > 4.0); // by the running mean, 0.5 after one batch
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct BatchNorm<B: Backend> {
     /// The scale `[C]`.
     pub weight: Option<Param<B>>,

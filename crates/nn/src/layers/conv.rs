@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 /// assert_eq!(conv.weight.shape().dims(), [8, 5, 5, 3]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 #[module(kind = KINDS[R])]
 pub struct Conv<B: Backend, const R: usize> {
     /// The kernel `[O, kernel…, C/groups]`.

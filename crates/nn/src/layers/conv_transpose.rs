@@ -19,7 +19,7 @@ use kiln_core::ops::{Activation, Window, spatial};
 /// assert_eq!(conv.forward(&x)?.shape().dims(), [1, 32, 32, 3]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 #[module(kind = TRANSPOSED_KINDS[R])]
 pub struct ConvTranspose<B: Backend, const R: usize> {
     /// The kernel `[C, kernel…, O/groups]`.

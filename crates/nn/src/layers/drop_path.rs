@@ -27,7 +27,7 @@ macro_rules! channels {
         /// # Ok(())
         /// # }
         /// ```
-        #[derive(Debug, Module)]
+        #[derive(Clone, Debug, Module)]
         pub struct $name<B: Backend> {
             dropout: Dropout<B>,
         }
@@ -74,7 +74,7 @@ channels! {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct DropPath<B: Backend> {
     dropout: Dropout<B>,
 }

@@ -20,7 +20,7 @@ use crate::{Backend, Counter, Error, Init, Mode, Module, Result, Stream, Tensor}
 /// assert_eq!(dropout.forward(&x)?.to_vec::<f32>()?, [1.0; 8]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Dropout<B: Backend> {
     p: f64,
     stream: Stream,

@@ -13,7 +13,7 @@ use kiln_core::host;
 /// assert_eq!(embedding.forward(&ids)?.shape().dims(), [2, 3, 64]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Embedding<B: Backend> {
     /// The table `[count, dim]`.
     pub weight: Param<B>,

@@ -37,7 +37,7 @@ pub enum BagMode {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct EmbeddingBag<B: Backend> {
     /// The table `[count, dim]`.
     pub weight: Param<B>,

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 /// assert_eq!(layer.weight.shape().dims(), [10, 64]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct Linear<B: Backend> {
     /// The matrix `[out, in]`.
     pub weight: Param<B>,

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 /// assert!(y.mean(&[-1], false)?.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct LayerNorm<B: Backend> {
     /// The scale, of the normalised shape.
     pub weight: Option<Param<B>>,
@@ -36,7 +36,7 @@ pub struct LayerNorm<B: Backend> {
 /// assert!((y[0] - 0.2).abs() < 1e-5 && (y[1] - 1.4).abs() < 1e-5); // the root of the mean square was 5
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct RmsNorm<B: Backend> {
     /// The scale, of the normalised shape.
     pub weight: Option<Param<B>>,
@@ -57,7 +57,7 @@ pub struct RmsNorm<B: Backend> {
 /// assert!(means.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct GroupNorm<B: Backend> {
     /// The scale `[C]`.
     pub weight: Option<Param<B>>,
@@ -79,7 +79,7 @@ pub struct GroupNorm<B: Backend> {
 /// assert!(means.to_f64()?.iter().all(|mean| mean.abs() < 1e-5));
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct InstanceNorm<B: Backend> {
     /// The scale `[C]`.
     pub weight: Option<Param<B>>,

@@ -17,7 +17,7 @@ use crate::{Backend, Error, Init, Module, Param, Result, Tensor};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct PRelu<B: Backend> {
     /// The slopes `[1]` or `[C]`.
     pub weight: Param<B>,

@@ -17,7 +17,29 @@ use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable};
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
 pub struct Sequential<B: Backend> {
-    layers: Vec<(String, Box<dyn Layer<B>>)>,
+    layers: Vec<(String, Box<dyn Stored<B>>)>,
+}
+
+/// A layer whose type is forgotten, but not how it is duplicated.
+trait Stored<B: Backend>: Layer<B> {
+    fn duplicate(&self) -> Box<dyn Stored<B>>;
+}
+
+impl<B: Backend, L: Layer<B> + Clone + 'static> Stored<B> for L {
+    fn duplicate(&self) -> Box<dyn Stored<B>> {
+        Box::new(self.clone())
+    }
+}
+
+impl<B: Backend> Clone for Sequential<B> {
+    fn clone(&self) -> Self {
+        let layers = self.layers.iter();
+        Sequential {
+            layers: layers
+                .map(|(name, layer)| (name.clone(), (**layer).duplicate()))
+                .collect(),
+        }
+    }
 }
 
 impl<B: Backend> Default for Sequential<B> {
@@ -40,7 +62,8 @@ impl<B: Backend> Sequential<B> {
         Sequential::default()
     }
 
-    /// Appends a layer under the next number.
+    /// Appends a layer under the next number. The layer can be cloned, so that the sequence can; layers that cannot are a
+    /// `Vec<Box<dyn Layer<B>>>`, which is a layer too.
     ///
     /// ```
     /// # use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::{Linear, Relu}};
@@ -50,7 +73,7 @@ impl<B: Backend> Sequential<B> {
     /// assert!(net.forward(&Tensor::ones(&cpu, &[4], DType::F32)?)?.to_f64()?.iter().all(|&y| y >= 0.0));
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
-    pub fn push(mut self, layer: impl Layer<B> + 'static) -> Self {
+    pub fn push(mut self, layer: impl Layer<B> + Clone + 'static) -> Self {
         self.layers.push((self.layers.len().to_string(), Box::new(layer)));
         self
     }
@@ -68,7 +91,7 @@ impl<B: Backend> Sequential<B> {
     ///
     /// # Errors
     /// A name that another layer has, that is empty or a number, or that contains a dot.
-    pub fn push_named(mut self, name: &str, layer: impl Layer<B> + 'static) -> Result<Self> {
+    pub fn push_named(mut self, name: &str, layer: impl Layer<B> + Clone + 'static) -> Result<Self> {
         let taken = self.layers.iter().any(|(n, _)| n == name);
         if taken || name.contains('.') || name.bytes().all(|b| b.is_ascii_digit()) {
             let expected = "a new name without dots that is not a number";
@@ -90,7 +113,9 @@ impl<B: Backend> Sequential<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, &dyn Layer<B>)> {
-        self.layers.iter().map(|(name, layer)| (name.as_str(), &**layer))
+        self.layers
+            .iter()
+            .map(|(name, layer)| (name.as_str(), &**layer as &dyn Layer<B>))
     }
 
     /// Number of layers.

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 /// assert_eq!(block.forward(&x)?.shape(), x.shape());
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct TransformerEncoderLayer<B: Backend> {
     /// The attention.
     pub self_attn: MultiheadAttention<B>,
@@ -226,7 +226,7 @@ impl<B: Backend> Layer<B> for TransformerEncoderLayer<B> {
 /// assert_eq!(encoder.forward(&x)?.shape(), x.shape());
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct TransformerEncoder<B: Backend> {
     /// The blocks.
     pub layers: Vec<TransformerEncoderLayer<B>>,

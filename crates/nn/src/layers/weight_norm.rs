@@ -79,7 +79,7 @@ impl<B: Backend, const R: usize> Weighted<B> for ConvTranspose<B, R> {
 /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0]);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct WeightNorm<B: Backend, L: Weighted<B>> {
     /// The lengths, `[O, 1, …]`.
     pub weight_g: Param<B>,
@@ -129,7 +129,7 @@ impl<B: Backend, L: Weighted<B>> Layer<B> for WeightNorm<B, L> {
 /// assert!((y[0] - 1.0).abs() < 1e-6 && (y[1] - 0.25).abs() < 1e-6);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct SpectralNorm<B: Backend, L: Weighted<B>> {
     /// The layer, with the weight before its division.
     pub layer: L,

@@ -56,6 +56,22 @@ pub struct Param<B: Backend> {
     layout: ParamLayout,
 }
 
+/// A parameter of its own with the same values, layout and `trainable`, and another identity: it shares the memory until one of
+/// the two changes.
+impl<B: Backend> Clone for Param<B> {
+    fn clone(&self) -> Self {
+        Param {
+            id: ParamId::next(),
+            tensor: match self.trainable {
+                true => self.tensor.requires_grad(),
+                false => self.tensor.detach(),
+            },
+            trainable: self.trainable,
+            layout: self.layout,
+        }
+    }
+}
+
 impl<B: Backend> Param<B> {
     /// A trainable parameter that starts with the values of `tensor`.
     ///

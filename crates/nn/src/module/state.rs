@@ -305,6 +305,20 @@ impl Mode {
     }
 }
 
+/// A buffer of its own with the same values: it shares the memory until one of the two changes.
+impl<B: Backend> Clone for State<B> {
+    fn clone(&self) -> Self {
+        State::new(self.get())
+    }
+}
+
+/// A counter of its own with the same count: it shares the memory until one of the two counts.
+impl<B: Backend> Clone for Counter<B> {
+    fn clone(&self) -> Self {
+        Counter(Mutex::new(self.get()))
+    }
+}
+
 impl<B: Backend> fmt::Debug for State<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tensor = locked(&self.0);

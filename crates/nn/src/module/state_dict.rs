@@ -139,6 +139,31 @@ impl<B: Backend> StateDict<B> {
         dict
     }
 
+    /// The dictionary on another device or backend, through the host: how a model moves to a GPU (`torch.nn.Module.to`).
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, LoadOptions, Module, layers::Linear};
+    /// # let (cpu, other) = (kiln_cpu::Cpu::new(), kiln_cpu::Cpu::new());
+    /// let layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// let mut moved = Linear::new(&mut Init::new(&other, 0), 4, 2)?;
+    /// moved.load_state_dict(&layer.state_dict().to_device(&other)?, LoadOptions::strict())?;
+    /// assert_eq!(moved.weight.to_f64()?, layer.weight.to_f64()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Tensor::to_device`].
+    pub fn to_device<C: Backend>(&self, backend: &C) -> Result<StateDict<C>> {
+        let moved = |value: &Value<B>| match value {
+            Value::Float(t) => t.to_device(backend).map(Value::Float),
+            Value::Int(i) => i.to_device(backend).map(Value::Int),
+        };
+        let entries = self.entries.iter().map(|(name, v)| Ok((name.clone(), moved(v)?)));
+        Ok(StateDict {
+            entries: entries.collect::<Result<_>>()?,
+        })
+    }
+
     /// The same values in memory of their own.
     ///
     /// ```

@@ -11,7 +11,7 @@ use kiln_train::{Batch, Output};
 use std::sync::Arc;
 
 /// A convolution with pooling, dropout and a dense layer, for images `[8, 8, 1]` of four classes.
-#[derive(Module)]
+#[derive(Clone, Module)]
 pub(crate) struct Net<B: Backend> {
     conv: Conv2d<B>,
     pool: MaxPool2d,
