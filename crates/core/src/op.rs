@@ -77,8 +77,6 @@ ops! {
         IntegerBinary = "integer_binary",
         /// [`IntegerOps::integer_reduce`](crate::ops::IntegerOps::integer_reduce)
         IntegerReduce = "integer_reduce",
-        /// [`IntegerOps::integer_cumsum`](crate::ops::IntegerOps::integer_cumsum)
-        IntegerCumsum = "integer_cumsum",
         /// [`IntegerOps::integer_scatter`](crate::ops::IntegerOps::integer_scatter)
         IntegerScatter = "integer_scatter",
         /// [`RandomOps::random`](crate::ops::RandomOps::random)
@@ -115,6 +113,8 @@ ops! {
         IndexSelect = "index_select",
         /// [`IndexOps::one_hot`](crate::ops::IndexOps::one_hot)
         OneHot = "one_hot",
+        /// [`IntegerOps::integer_cumsum`](crate::ops::IntegerOps::integer_cumsum)
+        IntegerCumsum = "integer_cumsum",
         /// [`RandomOps::dropout`](crate::ops::RandomOps::dropout)
         Dropout = "dropout",
         /// [`OptimOps::sgd`](crate::ops::OptimOps::sgd)

@@ -28,7 +28,7 @@
 //! ```
 
 pub use crate::layers::*;
-pub use crate::ops::Interpolation;
+pub use crate::ops::{GridMode, GridOptions, GridPadding, Interpolation};
 pub use crate::optim::*;
 pub use crate::{
     Activation, AttentionOptions, Backend, CrossEntropyOptions, DType, Ellipsis, Error, Gradients, Indices, Init,

@@ -58,6 +58,18 @@ fn schedules_equal_pytorch() {
         ),
         ("exponential", Schedule::Exponential { lr, gamma: 0.9 }),
         (
+            "polynomial",
+            Schedule::Polynomial {
+                lr,
+                steps: 12,
+                power: 2.0,
+            },
+        ),
+        (
+            "inverse",
+            Schedule::function(move |step| lr / (1.0 + 0.1 * step as f64)),
+        ),
+        (
             "cosine",
             Schedule::Cosine {
                 lr,

@@ -157,6 +157,15 @@ def _(s, name):
     return "interpolate", [last(s.input)], call, {"mode": mode, "keep": bool(corners), "shape": sizes, "factors": scales}
 
 
+@op("nn.functional.grid_sample")
+def _(s):
+    (grid,) = s.args[:1] or (s.kwargs["grid"],)
+    mode, padding, corners = s.kwargs.get("mode", "bilinear"), s.kwargs.get("padding_mode", "zeros"), bool(s.kwargs.get("align_corners"))
+    need(mode != "bicubic", "mode bicubic")
+    call = lambda x, g: last(F.grid_sample(first(x), g, mode, padding, corners))
+    return "grid_sample", [last(s.input), grid], call, {"mode": mode, "padding_mode": padding, "keep": corners}
+
+
 @op("nn.functional.pixel_shuffle", "nn.functional.pixel_unshuffle")
 def _(s, name):
     kind = name.split(".")[-1]

@@ -225,9 +225,9 @@ def _(s, name):
 def _(s):
     p, dim, keep, dtype = options(s, ["ord", "dim", "keepdim", "dtype"], [2, None, False, None])
     no(dtype=dtype)
-    need(p > 0, "an order of 0 or less")
     dims = axes(dim, s.input)
-    return "norm", [s.input], lambda x: torch.linalg.vector_norm(x, p, dims or None, keep), {"value": p, "axes": dims, "keep": keep}
+    call = lambda x: torch.linalg.vector_norm(x, p, dims or None, keep)
+    return "norm", [s.input], call, {"value": float(p), "axes": dims, "keep": keep}, [], 0 if p == 0 else 1
 
 
 @op("argmax", "argmin")

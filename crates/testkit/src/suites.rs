@@ -31,7 +31,7 @@ macro_rules! every_suite {
                 views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, one_hot, bad_input
             }
             ops::integer { arithmetic, logic, reductions, sorted, several_index_tensors, index_put, refused }
-            ops::interpolate { interpolate, refused }
+            ops::interpolate { interpolate, grid_sample, refused }
             ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
             ops::norm { batch_norm, batch_norm_eval, layer_norm, rms_norm, group_norm, instance_norm, refused }

@@ -1,6 +1,6 @@
 //! Arithmetic of integer tensors: functions of two, reductions and running sums, and writing by index.
 
-use super::{AxisParams, BroadcastParams, IndexParams, ReduceParams, coded};
+use super::{AxisParams, BroadcastParams, IndexParams, Op, ReduceParams, coded};
 use crate::{DType, Result, Runtime};
 
 coded! {
@@ -83,7 +83,10 @@ pub trait IntegerOps: Runtime {
     fn integer_reduce(&self, f: IntegerFold, p: &ReduceParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
 
     /// `y[o, j, i] = Σ_{l ≤ j} x[o, l, i]` in i32; with `reverse`, over `l ≥ j`.
-    fn integer_cumsum(&self, p: &AxisParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()>;
+    fn integer_cumsum(&self, p: &AxisParams, x: &Self::Buffer, y: &mut Self::Buffer) -> Result<()> {
+        let _ = (p, x, y);
+        self.unsupported(Op::IntegerCumsum)
+    }
 
     /// Joins `x[o, j, i]` to `y[o, index[o, j, i], i]`, all in i32 (`torch.scatter_reduce`). An index outside its range is an
     /// [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange).

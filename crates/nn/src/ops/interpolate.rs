@@ -1,5 +1,9 @@
 //! Images of another size.
 
+mod grid;
+
+pub use grid::{GridMode, GridOptions, GridPadding};
+
 use super::reduce::acc_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Tensor};
 

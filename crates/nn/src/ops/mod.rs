@@ -21,5 +21,5 @@ mod reduce;
 mod softmax;
 
 pub use attention::AttentionOptions;
-pub use interpolate::Interpolation;
+pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
 pub(crate) use reduce::acc_dtype;

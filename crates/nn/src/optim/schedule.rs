@@ -3,6 +3,8 @@
 use super::{Optimizer, check, check_positive};
 use crate::{Backend, Result};
 use std::f64::consts::PI;
+use std::fmt;
+use std::sync::Arc;
 
 /// A learning rate as a pure function of the step (or the epoch: whichever the caller counts), from 0. Formulas are
 /// those of `torch.optim.lr_scheduler`; resuming needs nothing but the count.
@@ -44,6 +46,17 @@ pub enum Schedule {
         /// The factor.
         gamma: f64,
     },
+    /// `lr` times a power of the share of `steps` that are left, and 0 after (`PolynomialLR`).
+    Polynomial {
+        /// The first rate.
+        lr: f64,
+        /// Steps to 0.
+        steps: u64,
+        /// The exponent; 1, a straight line, in PyTorch.
+        power: f64,
+    },
+    /// A function of the step: see [`Schedule::function`].
+    Function(Function),
     /// Half a cosine from `lr` to `min` (`CosineAnnealingLR`; Loshchilov and Hutter 2017). It comes up again after.
     Cosine {
         /// The first rate.
@@ -89,7 +102,34 @@ pub enum Schedule {
     },
 }
 
+/// A closure as a schedule: see [`Schedule::function`]. Equal to its clones alone.
+#[derive(Clone)]
+pub struct Function(Arc<dyn Fn(u64) -> f64 + Send + Sync>);
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Function")
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Schedule {
+    /// The rate that `f` gives for a step counted from 0 (`LambdaLR`, whose function gives a factor of the first rate).
+    ///
+    /// ```
+    /// use kiln_nn::optim::Schedule;
+    /// let schedule = Schedule::function(|step| 0.1 / (1.0 + step as f64).sqrt());
+    /// assert_eq!((schedule.lr(0), schedule.lr(3)), (0.1, 0.05));
+    /// ```
+    pub fn function(f: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Self {
+        Schedule::Function(Function(Arc::new(f)))
+    }
+
     /// `OneCycle` with PyTorch's defaults.
     ///
     /// ```
@@ -146,6 +186,12 @@ impl Schedule {
                 check_positive(OP, "lr", *lr)?;
                 check_positive(OP, "gamma", *gamma)
             }
+            Schedule::Polynomial { lr, steps, power } => {
+                check_positive(OP, "lr", *lr)?;
+                check_positive(OP, "power", *power)?;
+                length(*steps)
+            }
+            Schedule::Function(f) => check_positive(OP, "the rate of step 0", f.0(0)),
             Schedule::Cosine { lr, min, steps } => {
                 check_positive(OP, "lr", *lr)?;
                 check_positive(OP, "min", *min)?;
@@ -197,6 +243,11 @@ impl Schedule {
                 times(*lr, *gamma, passed as u64)
             }
             Schedule::Exponential { lr, gamma } => times(*lr, *gamma, step),
+            Schedule::Polynomial { lr, steps, power } => {
+                let steps = (*steps).max(1);
+                lr * (1.0 - step.min(steps) as f64 / steps as f64).powf(*power)
+            }
+            Schedule::Function(f) => f.0(step),
             Schedule::Cosine { lr, min, steps } => cosine(*lr, *min, step as f64 / (*steps).max(1) as f64),
             Schedule::CosineRestarts { lr, min, steps, factor } => {
                 let (at, length) = restart(step, (*steps).max(1), (*factor).max(1));

@@ -210,6 +210,8 @@ def main():
             step=schedule(lambda o: sched.StepLR(o, 7, gamma=0.5)),
             multi_step=schedule(lambda o: sched.MultiStepLR(o, [3, 9, 30], gamma=0.3)),
             exponential=schedule(lambda o: sched.ExponentialLR(o, 0.9)),
+            polynomial=schedule(lambda o: sched.PolynomialLR(o, total_iters=12, power=2.0)),
+            inverse=schedule(lambda o: sched.LambdaLR(o, lambda step: 1 / (1 + 0.1 * step))),
             cosine=schedule(lambda o: sched.CosineAnnealingLR(o, T_max=25, eta_min=0.01)),
             cosine_restarts=schedule(lambda o: sched.CosineAnnealingWarmRestarts(o, T_0=5, T_mult=2, eta_min=0.01)),
             cosine_restarts_even=schedule(lambda o: sched.CosineAnnealingWarmRestarts(o, T_0=6)),

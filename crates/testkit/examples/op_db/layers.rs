@@ -3,7 +3,7 @@
 use crate::{Case, Out};
 use kiln_core::ops::{Activation, Padding, Window};
 use kiln_cpu::Cpu;
-use kiln_nn::ops::{AttentionOptions, Interpolation};
+use kiln_nn::ops::{AttentionOptions, GridMode, GridOptions, GridPadding, Interpolation};
 use kiln_nn::{CrossEntropyOptions, Reduction, Result, Tensor, TripletOptions};
 
 /// Numbers of one to three axes, the last of three.
@@ -90,6 +90,22 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
                 Some(factors) => x.interpolate_by(&factors.iter().map(crate::number).collect::<Vec<_>>(), mode),
                 None => x.interpolate(&case.sizes("shape"), mode),
             }
+        }
+        "grid_sample" => {
+            let options = GridOptions {
+                mode: if case.text("mode") == "nearest" {
+                    GridMode::Nearest
+                } else {
+                    GridMode::Linear
+                },
+                padding: match case.text("padding_mode") {
+                    "border" => GridPadding::Border,
+                    "reflection" => GridPadding::Reflection,
+                    _ => GridPadding::Zeros,
+                },
+                align_corners: keep,
+            };
+            x.grid_sample(&case.x[1], options)
         }
         "pixel_shuffle" => x.pixel_shuffle(case.int("k") as usize),
         "pixel_unshuffle" => x.pixel_unshuffle(case.int("k") as usize),

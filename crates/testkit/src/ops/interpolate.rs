@@ -1,5 +1,9 @@
 //! Images of another size.
 
+mod grid;
+
+pub use grid::grid_sample;
+
 use super::matmul::magnitudes;
 use crate::{Array, Case, Rounding, check_with, shapes};
 use kiln_core::{Backend, DType, Error, Result};

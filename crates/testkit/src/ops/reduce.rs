@@ -418,6 +418,17 @@ pub fn ties_and_limits<B: Backend>(backend: &B) {
             let one = of(&[0.0, -4.0])?;
             assert_eq!(slope(&one.norm(p, &[], false)?, &one)?[0], 0.0, "norm {p}");
         }
+        // Orders of 0 and less.
+        assert_eq!(of(&[2.0, 0.0, -1.0])?.norm(0.0, &[], false)?.item()?, 2.0);
+        let x = of(&[3.0, -1.0, 2.0])?;
+        let y = x.norm(f64::NEG_INFINITY, &[], false)?;
+        assert_eq!((y.item()?, slope(&y, &x)?), (1.0, vec![0.0, -1.0, 0.0]));
+        let x = of(&[2.0, -2.0])?;
+        let y = x.norm(-1.0, &[], false)?;
+        assert_eq!((y.item()?, slope(&y, &x)?), (1.0, vec![0.25, -0.25]));
+        let x = of(&[0.0, 4.0])?;
+        let y = x.norm(-1.0, &[], false)?;
+        assert_eq!((y.item()?, slope(&y, &x)?), (0.0, vec![0.0, 0.0]));
         let x = of(&[1.0, f64::NAN, 3.0, f64::NAN])?;
         assert!(x.logsumexp(&[], false)?.item()?.is_nan());
         for y in [
@@ -505,12 +516,14 @@ pub fn refused<B: Backend>(backend: &B) {
     refused(empty.min(&[], false));
     refused(empty.norm(f64::INFINITY, &[1], false));
     refused(empty.argmax(1, false).and_then(|i| i.to_float(DType::F32)));
-    for p in [0.0, -1.0, f64::NEG_INFINITY, f64::NAN] {
-        assert!(matches!(
-            empty.norm(p, &[], false),
-            Err(Error::InvalidArgument { argument: "p", .. })
-        ));
+    for p in [-1.0, f64::NEG_INFINITY] {
+        refused(empty.norm(p, &[], false));
     }
+    assert_eq!(empty.norm(0.0, &[], false).and_then(|y| y.item()), Ok(0.0));
+    assert!(matches!(
+        empty.norm(f64::NAN, &[], false),
+        Err(Error::InvalidArgument { argument: "p", .. })
+    ));
     assert_eq!(empty.max(&[0], false).map(|y| y.size()), Ok(0));
     assert_eq!(empty.argmin(0, false).map(|y| y.size()), Ok(0));
     assert_eq!(empty.cumsum(1).map(|y| y.size()), Ok(0));

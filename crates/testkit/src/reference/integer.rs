@@ -2,9 +2,9 @@
 
 use super::elementwise::broadcast;
 use super::moves::places;
-use super::reduce::{lines, place};
+use super::reduce::place;
 use super::{Reference, ReferenceBuffer};
-use kiln_core::ops::{AxisParams, BroadcastParams, IndexParams, Integer, IntegerFold, IntegerOps, ReduceParams};
+use kiln_core::ops::{BroadcastParams, IndexParams, Integer, IntegerFold, IntegerOps, ReduceParams};
 use kiln_core::{Result, checks};
 
 /// `f(a, b)` before it wraps.
@@ -73,21 +73,6 @@ impl IntegerOps for Reference {
         for (i, &x) in x.data.iter().enumerate() {
             let y = &mut y.data[place(p, i)];
             *y = join(f, *y, x);
-        }
-        Ok(())
-    }
-
-    fn integer_cumsum(&self, p: &AxisParams, x: &ReferenceBuffer, y: &mut ReferenceBuffer) -> Result<()> {
-        checks::integer_cumsum(self, p, x, y)?;
-        for mut line in lines(p) {
-            if p.reverse == 1 {
-                line.reverse();
-            }
-            let mut sum = 0.0;
-            for at in line {
-                sum = join(IntegerFold::Sum, sum, x.data[at]);
-                y.data[at] = sum;
-            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use kiln_core::{Result, checks};
 use std::cmp::Ordering;
 
 /// The offsets of the elements of each line along the axis.
-pub(super) fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
+fn lines(p: &AxisParams) -> impl Iterator<Item = Vec<usize>> {
     let [outer, n, inner] = [p.outer, p.n, p.inner].map(|d| d as usize);
     (0..outer * inner).map(move |line| {
         let (o, i) = (line / inner, line % inner);

@@ -12,7 +12,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 /// # fn main() -> Result<()> {
 /// # let cpu = kiln_cpu::Cpu::new();
 /// let x = Indices::arange(&cpu, 0, 5)?;
-/// assert_eq!((2 * &x - 1)?.to_vec::<i32>()?, [-1, 1, 3, 5, 7]);
+/// assert_eq!(((2 * &x)? - 1)?.to_vec::<i32>()?, [-1, 1, 3, 5, 7]);
 /// let middle = (x.gt(0)? & x.lt(4)?)?;
 /// assert_eq!(middle.to_vec::<u8>()?, [0, 1, 1, 1, 0]);
 /// assert_eq!((&x % 3 + &x)?.to_vec::<i32>()?, [0, 2, 4, 3, 5]);

@@ -1,7 +1,7 @@
 //! Reductions over axes, and running sums along one. An empty list of axes means every axis.
 
 use crate::{Backend, DType, Indices, Result};
-use kiln_core::ops::{AxisParams, IntegerFold, Reduce, ReduceParams};
+use kiln_core::ops::{AxisParams, IntegerFold, Op, Reduce, ReduceParams};
 
 impl<B: Backend> Indices<B> {
     fn reduce(&self, op: &'static str, f: IntegerFold, axes: &[isize], keep_dim: bool) -> Result<Indices<B>> {
@@ -129,8 +129,23 @@ impl<B: Backend> Indices<B> {
     pub fn cumsum(&self, axis: isize) -> Result<Indices<B>> {
         let x = self.integers()?;
         let p = AxisParams::new("cumsum", x.shape(), axis, 0, false)?;
+        if !x.backend().supports(Op::IntegerCumsum, DType::I32) {
+            return x.shifted_sums(axis, p.n as usize);
+        }
         let mut y = x.backend().alloc(DType::I32, x.size())?;
         x.backend().integer_cumsum(&p, x.buffer(), &mut y)?;
         Ok(Indices::from_buffer(x.backend(), y, *x.shape()))
+    }
+
+    /// The running sums along an axis of `n` entries: each step adds the sums of as many entries before as an entry has summed up
+    /// so far (Hillis and Steele, "Data parallel algorithms", 1986).
+    fn shifted_sums(&self, axis: isize, n: usize) -> Result<Indices<B>> {
+        let (mut sums, mut step) = (self.clone(), 1);
+        while step < n {
+            let zeros = sums.narrow(axis, 0, step)?.mul(0)?;
+            let before = Indices::concat(&[&zeros, &sums.narrow(axis, 0, n - step)?], axis)?;
+            (sums, step) = (sums.add(&before)?, 2 * step);
+        }
+        Ok(sums)
     }
 }

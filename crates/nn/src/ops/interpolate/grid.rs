@@ -1,0 +1,234 @@
+//! Images sampled at the positions of a grid (Jaderberg et al., "Spatial Transformer Networks", 2015).
+
+use crate::ops::acc_dtype;
+use crate::tensor::same_dtype;
+use crate::{Backend, Error, Indices, Result, Tensor};
+
+const OP: &str = "grid_sample";
+
+/// How [`Tensor::grid_sample`] takes a value between pixels.
+///
+/// See the example of [`GridOptions`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridMode {
+    /// Between the pixels around it, linear along each axis (`bilinear`, for volumes too).
+    #[default]
+    Linear,
+    /// The nearest pixel; the grid gets no gradient.
+    Nearest,
+}
+
+/// The pixels that [`Tensor::grid_sample`] finds outside of an image.
+///
+/// See the example of [`GridOptions`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GridPadding {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// Those of the edge.
+    Border,
+    /// The image reflected at its edges, as often as it takes.
+    Reflection,
+}
+
+/// The options of [`Tensor::grid_sample`]; the defaults are PyTorch's.
+///
+/// ```
+/// # use kiln_nn::Tensor;
+/// # use kiln_nn::ops::{GridMode, GridOptions, GridPadding};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[1, 2, 2, 1])?;
+/// let corner = Tensor::from_slice(&cpu, &[9f32, 9.0], &[1, 1, 1, 2])?; // far to the lower right
+/// let options = GridOptions { mode: GridMode::Nearest, padding: GridPadding::Border, align_corners: true };
+/// assert_eq!(x.grid_sample(&corner, options)?.to_vec::<f32>()?, [4.0]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GridOptions {
+    /// How values between pixels are made.
+    pub mode: GridMode,
+    /// The pixels outside of the image.
+    pub padding: GridPadding,
+    /// −1 and 1 are the middles of the corner pixels, not their outer edges.
+    pub align_corners: bool,
+}
+
+/// The coordinates of points along one axis in pixels, and the axis's size.
+struct Axis<B: Backend> {
+    at: Tensor<B>,
+    size: usize,
+}
+
+/// What one pixel around each point adds: where it is, in pixels of the whole image, its share, and whether it is inside.
+struct Corner<B: Backend> {
+    place: Indices<B>,
+    share: Option<Tensor<B>>,
+    inside: Indices<B>,
+}
+
+impl<B: Backend> Axis<B> {
+    /// Coordinates from −1 to 1 in pixels.
+    fn new(grid: &Tensor<B>, size: usize, options: GridOptions) -> Result<Self> {
+        let n = size as f64;
+        let at = match options.align_corners {
+            true => grid.affine((n - 1.0) / 2.0, (n - 1.0) / 2.0)?,
+            false => grid.affine(n / 2.0, (n - 1.0) / 2.0)?,
+        };
+        let at = match options.padding {
+            GridPadding::Zeros => at,
+            GridPadding::Border => clipped(&at, n - 1.0)?,
+            GridPadding::Reflection => {
+                let low = if options.align_corners { 0.0 } else { -0.5 };
+                clipped(&reflected(&at, low, n - 1.0 - 2.0 * low)?, n - 1.0)?
+            }
+        };
+        Ok(Axis { at, size })
+    }
+
+    /// The pixel `above` the lower one (0 or 1) around each point, as whole coordinates; with its share where it has one.
+    fn pixel(&self, mode: GridMode, above: usize) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let fixed = self.at.detach();
+        if mode == GridMode::Nearest {
+            return Ok((fixed.round()?, None));
+        }
+        let lower = fixed.floor()?;
+        let share = self.at.sub(&lower)?;
+        Ok(match above {
+            0 => (lower, Some(share.rsub_scalar(1.0)?)),
+            _ => (lower.add_scalar(1.0)?, Some(share)),
+        })
+    }
+}
+
+/// Coordinates moved into 0..=`most`; no gradient comes from the edges on.
+fn clipped<B: Backend>(at: &Tensor<B>, most: f64) -> Result<Tensor<B>> {
+    let inside = at.gt_scalar(0.0)?.bitwise_and(at.lt_scalar(most)?)?;
+    Tensor::where_(&inside, at, &at.detach().clamp(0.0, most)?)
+}
+
+/// Coordinates reflected at `low` and `low + span`.
+fn reflected<B: Backend>(at: &Tensor<B>, low: f64, span: f64) -> Result<Tensor<B>> {
+    if span == 0.0 {
+        return at.mul_scalar(0.0);
+    }
+    let far = at.sub_scalar(low)?.abs()?;
+    let rest = far.remainder(&far.detach().full_like(span)?)?;
+    let flips = far.detach().div_scalar(span)?.floor()?;
+    let odd = flips.remainder(&flips.full_like(2.0)?)?.eq_scalar(1.0)?;
+    Tensor::where_(&odd, &rest.rsub_scalar(span + low)?, &rest.add_scalar(low)?)
+}
+
+impl<B: Backend> Tensor<B> {
+    /// The image at the positions of a grid (`torch.nn.functional.grid_sample`, channels-last): `[N, (D,) H, W, C]` and
+    /// `[N, (D′,) H′, W′, 2 or 3]` to `[N, (D′,) H′, W′, C]`. A position is x, y (and z): −1 is the left, upper (and front) end of
+    /// the image, 1 the other. Both get gradients.
+    ///
+    /// ```
+    /// # use kiln_nn::Tensor;
+    /// # use kiln_nn::ops::GridOptions;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::from_slice(&cpu, &[1f32, 2.0, 3.0, 4.0], &[1, 2, 2, 1])?;
+    /// let middle = Tensor::from_slice(&cpu, &[0f32, 0.0], &[1, 1, 1, 2])?;
+    /// assert_eq!(x.grid_sample(&middle, GridOptions::default())?.to_vec::<f32>()?, [2.5]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Ranks other than 4 and 5, a grid of another rank, batch or number of coordinates, dtypes that differ, an image without
+    /// pixels or with more than 2³¹ − 1.
+    pub fn grid_sample(&self, grid: &Tensor<B>, options: GridOptions) -> Result<Tensor<B>> {
+        same_dtype(OP, self, grid)?;
+        if !(4..=5).contains(&self.rank()) {
+            return Err(Error::Rank {
+                op: OP,
+                expected: "4 or 5",
+                rank: self.rank(),
+            });
+        }
+        let axes = self.rank() - 2;
+        let fits = grid.rank() == self.rank() && grid.shape()[0] == self.shape()[0] && grid.shape()[axes + 1] == axes;
+        if !fits {
+            return Err(Error::ShapeMismatch {
+                op: OP,
+                lhs: *self.shape(),
+                rhs: *grid.shape(),
+            });
+        }
+        let (batch, sizes, channels) = (self.shape()[0], &self.shape()[1..=axes], self.shape()[axes + 1]);
+        let pixels: usize = sizes.iter().product();
+        if pixels == 0 || i32::try_from(batch * pixels).is_err() {
+            return Err(Error::invalid(OP, "input", self.shape(), "1 to 2147483647 pixels"));
+        }
+        let wide = acc_dtype(self.dtype());
+        let (rows, grid_wide) = (
+            self.to_dtype(wide)?.reshape(&[batch * pixels, channels])?,
+            grid.to_dtype(wide)?,
+        );
+        let points = grid.size() / axes;
+        let along = |i: usize| {
+            let at = grid_wide.narrow(-1, axes - 1 - i, 1)?.reshape(&[points])?;
+            Axis::new(&at, sizes[i], options)
+        };
+        let along: Vec<Axis<B>> = (0..axes).map(along).collect::<Result<_>>()?;
+        // The first pixel of each point's image.
+        let each = (points / batch.max(1)).max(1) as i32;
+        let sample = Indices::full(self.backend(), &[points], 1)?
+            .cumsum(0)?
+            .sub(1)?
+            .floor_divide(each)?;
+        let first = sample.mul(pixels as i32)?;
+        let corners = match options.mode {
+            GridMode::Linear => 1 << axes,
+            GridMode::Nearest => 1,
+        };
+        let mut sum: Option<Tensor<B>> = None;
+        for bits in 0..corners {
+            let corner = corner(&along, options.mode, bits, &first)?;
+            let mut own = rows.index_select(0, &corner.place)?;
+            if let Some(share) = corner.share {
+                own = own.mul(&share.unsqueeze(-1)?)?;
+            }
+            own = own.masked_fill(&corner.inside.logical_not()?.unsqueeze(-1)?, 0.0)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(&own)?,
+                None => own,
+            });
+        }
+        let to = [&grid.shape()[..=axes], &[channels]].concat();
+        match sum {
+            Some(sum) => sum.reshape(&to)?.to_dtype(self.dtype()),
+            None => Tensor::zeros(self.backend(), &to, self.dtype()),
+        }
+    }
+}
+
+/// The pixel around each point that is above the lower one along the axes whose bits are set.
+fn corner<B: Backend>(along: &[Axis<B>], mode: GridMode, bits: usize, first: &Indices<B>) -> Result<Corner<B>> {
+    let (mut place, mut share, mut inside): (Option<Indices<B>>, Option<Tensor<B>>, Option<Indices<B>>) =
+        (None, None, None);
+    for (i, axis) in along.iter().enumerate() {
+        let (at, own) = axis.pixel(mode, bits >> i & 1)?;
+        let most = (axis.size - 1) as f64;
+        let within = at.ge_scalar(0.0)?.bitwise_and(at.le_scalar(most)?)?;
+        let at = at.clamp(0.0, most)?.to_indices()?;
+        place = Some(match place {
+            None => at,
+            Some(outer) => outer.mul(axis.size as i32)?.add(at)?,
+        });
+        inside = Some(match inside {
+            None => within,
+            Some(outer) => outer.bitwise_and(within)?,
+        });
+        share = match (share, own) {
+            (Some(outer), Some(own)) => Some(outer.mul(&own)?),
+            (outer, own) => outer.or(own),
+        };
+    }
+    let none = || Error::invalid(OP, "input", 0, "axes");
+    Ok(Corner {
+        place: first.add(place.ok_or_else(none)?)?,
+        share,
+        inside: inside.ok_or_else(none)?,
+    })
+}
