@@ -205,8 +205,8 @@ impl<B: Backend> Tensor<B> {
 
 /// The pixel around each point that is above the lower one along the axes whose bits are set.
 fn corner<B: Backend>(along: &[Axis<B>], mode: GridMode, bits: usize, first: &Indices<B>) -> Result<Corner<B>> {
-    let (mut place, mut share, mut inside): (Option<Indices<B>>, Option<Tensor<B>>, Option<Indices<B>>) =
-        (None, None, None);
+    let (mut place, mut inside): (Option<Indices<B>>, Option<Indices<B>>) = (None, None);
+    let mut share: Option<Tensor<B>> = None;
     for (i, axis) in along.iter().enumerate() {
         let (at, own) = axis.pixel(mode, bits >> i & 1)?;
         let most = (axis.size - 1) as f64;
