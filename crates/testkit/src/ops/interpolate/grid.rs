@@ -144,7 +144,7 @@ pub fn grid_sample<B: Backend>(backend: &B) {
         },
     );
     check_with(
-        32,
+        12,
         backend,
         cases.prop_filter("positions that no rounding moves to another pixel", apart),
     );
