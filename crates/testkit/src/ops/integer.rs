@@ -278,6 +278,7 @@ pub fn refused<B: Backend>(backend: &B) {
         refused!(x.masked_fill(&x, 0), Error::UnsupportedDType { .. });
         refused!(x.i((&row, &x)), Error::ShapeMismatch { .. });
         refused!(x.i(&row.gt(0)?), Error::ShapeMismatch { op: "i", .. });
+        refused!(x.i(&mask.i((0, 0))?), Error::InvalidArgument { op: "i", .. });
         let floats = Tensor::zeros(backend, &[2, 3], DType::F32)?;
         refused!(floats.index_copy(0, &x, &floats), Error::Rank { .. });
         refused!(floats.scatter(1, &mask, &floats), Error::UnsupportedDType { .. });

@@ -338,6 +338,10 @@ fn without_masks<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<V
                         rhs: *mask.shape(),
                     });
                 }
+                if taken == 0 {
+                    let expected = "a mask of one axis or more; `masked_fill` and `where_` take a single one";
+                    return Err(Error::invalid("i", "mask", mask.shape(), expected));
+                }
                 let positions = mask.nonzero()?;
                 for column in 0..taken {
                     out.push(AxisIndex::Entries(positions.i((.., column))?));

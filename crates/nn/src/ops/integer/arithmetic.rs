@@ -79,7 +79,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn neg(&self) -> Result<Indices<B>> {
         self.number(0)?.sub(self)
     }
@@ -95,7 +95,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn abs(&self) -> Result<Indices<B>> {
         self.maximum(&self.neg()?)
     }
@@ -111,7 +111,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn sign(&self) -> Result<Indices<B>> {
         self.clamp(-1, 1)
     }
@@ -127,7 +127,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn clamp(&self, min: i32, max: i32) -> Result<Indices<B>> {
         self.maximum(min)?.minimum(max)
     }
@@ -143,7 +143,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn pow(&self, exponent: u32) -> Result<Indices<B>> {
         let (mut power, mut square) = (Indices::full(self.backend(), self.shape(), 1)?, self.integers()?);
         let mut left = exponent;
@@ -172,7 +172,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn bitwise_not(&self) -> Result<Indices<B>> {
         match self.dtype() {
             DType::U8 => self.logical_not(),

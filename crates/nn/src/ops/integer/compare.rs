@@ -67,7 +67,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn to_mask(&self) -> Result<Indices<B>> {
         self.ne(&Indices::filled(self.backend(), &[], self.dtype(), 0)?)
     }
@@ -83,7 +83,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn to_i32(&self) -> Result<Indices<B>> {
         self.integers()
     }
@@ -99,7 +99,7 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// Memory.
+    /// Too little memory on the device for the result.
     pub fn logical_not(&self) -> Result<Indices<B>> {
         self.eq(&Indices::filled(self.backend(), &[], self.dtype(), 0)?)
     }

@@ -60,7 +60,7 @@ struct Axis<B: Backend> {
     size: usize,
 }
 
-/// What one pixel around each point adds: where it is, in pixels of the whole image, its share, and whether it is inside.
+/// One of the pixels around each point: its place among all pixels, its share of the value, and a mask of those inside the image.
 struct Corner<B: Backend> {
     place: Indices<B>,
     share: Option<Tensor<B>>,
