@@ -300,7 +300,7 @@ impl Error {
         self,
         modules: &[ModuleId],
         layer: &'static str,
-        name: impl FnOnce(&[ModuleId], &'static str) -> String,
+        name: &dyn Fn(&[ModuleId], &'static str) -> String,
     ) -> Self {
         let left = Origin(modules.to_vec());
         match self {
@@ -372,11 +372,11 @@ mod tests {
             }
         };
         let [fc, block, net] = [&fc, &block, &net].map(ModuleId::of);
-        let e = Error::invalid("linear", "x", 0, "1").leaving(&[fc], "Linear", nobody);
+        let e = Error::invalid("linear", "x", 0, "1").leaving(&[fc], "Linear", &nobody);
         assert_eq!(e.to_string(), "linear: x = 0, expected 1");
-        let e = e.leaving(&[block], "Block", known(fc, "fc"));
+        let e = e.leaving(&[block], "Block", &known(fc, "fc"));
         assert_eq!(e.to_string(), "in `fc` (Linear): linear: x = 0, expected 1");
-        let e = e.leaving(&[net], "Net", known(block, "h.3"));
+        let e = e.leaving(&[net], "Net", &known(block, "h.3"));
         assert_eq!(e.to_string(), "in `h.3.fc` (Linear): linear: x = 0, expected 1");
         assert_eq!(
             e.clone().within("net", "Net").to_string(),
@@ -385,7 +385,7 @@ mod tests {
         // A name given by `within` belongs to the module that added it.
         let e = Error::invalid("linear", "x", 0, "1")
             .within("fc", "Linear")
-            .leaving(&[net], "Net", nobody);
+            .leaving(&[net], "Net", &nobody);
         assert_eq!(e.to_string(), "in `fc` (Linear): linear: x = 0, expected 1");
     }
 

@@ -1,6 +1,6 @@
 //! Forward passes without gradients, over parts of the samples.
 
-use crate::module::{Entry, Module, Walk};
+use crate::module::{Module, entries, is_training};
 use crate::{Indices, Tensor, no_grad};
 use kiln_core::{Backend, Error, Result, Shape};
 use std::sync::OnceLock;
@@ -85,11 +85,7 @@ pub fn predict<B: Backend, X: Samples<B>>(
     batch_size: usize,
     forward: impl Fn(&X) -> Result<Tensor<B>> + Sync,
 ) -> Result<Tensor<B>> {
-    let mut trains = false;
-    model.walk(&mut Walk::new(&mut |_, entry| {
-        trains |= matches!(entry, Entry::Mode(mode) if mode.is_training());
-    }));
-    if trains {
+    if is_training(&entries(model)) {
         return Err(Error::invalid(
             OP,
             "model",
@@ -97,6 +93,15 @@ pub fn predict<B: Backend, X: Samples<B>>(
             "a call of `eval` before",
         ));
     }
+    by_parts(x, batch_size, &forward)
+}
+
+/// [`predict`] without the model's type.
+fn by_parts<B: Backend, X: Samples<B>>(
+    x: &X,
+    batch_size: usize,
+    forward: &(dyn Fn(&X) -> Result<Tensor<B>> + Sync),
+) -> Result<Tensor<B>> {
     if batch_size == 0 {
         return Err(Error::invalid(OP, "batch_size", batch_size, "at least 1"));
     }

@@ -1,7 +1,7 @@
 //! Identification of the memory that outlives a training step, by which captured steps see that it has moved.
 
 use crate::memory::Memory;
-use crate::module::{Counter, Entry, Module, State, Walk};
+use crate::module::{Counter, Entries, Entry, Module, State, entries};
 use crate::{Indices, Tensor};
 use kiln_core::Backend;
 use std::sync::Arc;
@@ -54,13 +54,19 @@ impl StorageSnapshot {
     ///
     /// See the example of [`StorageSnapshot`].
     pub fn module<B: Backend>(&mut self, module: &(impl Module<B> + ?Sized)) {
-        module.walk(&mut Walk::new(&mut |_, entry| match entry {
-            Entry::Param(p) if p.is_trainable() => self.tensor(p.tensor()),
-            Entry::Param(p) => self.numbers(&[0, p.tensor().memory().id()]),
-            Entry::State(s) => self.state(s),
-            Entry::Counter(c) => self.counter(c),
-            Entry::Mode(mode) => self.numbers(&[u64::from(mode.is_training())]),
-        }));
+        self.entries(&entries(module));
+    }
+
+    fn entries<B: Backend>(&mut self, entries: &Entries<'_, B>) {
+        for (_, entry) in entries {
+            match entry {
+                Entry::Param(p) if p.is_trainable() => self.tensor(p.tensor()),
+                Entry::Param(p) => self.numbers(&[0, p.tensor().memory().id()]),
+                Entry::State(s) => self.state(s),
+                Entry::Counter(c) => self.counter(c),
+                Entry::Mode(mode) => self.numbers(&[u64::from(mode.is_training())]),
+            }
+        }
     }
 
     /// Adds a tensor that the step writes.

@@ -4,7 +4,7 @@
 //! the field that keeps it, so names are found by a walk over the fields of the modules around it: when there is an error,
 //! and once for each outermost pass while a trace or a profile is on. Otherwise no name is made.
 
-use crate::module::{Module, Walk};
+use crate::module::{Module, modules};
 use crate::predict::Samples;
 use crate::{Backend, Error, Result, Shape, Tensor, no_grad};
 use kiln_core::{ModuleId, Scope};
@@ -166,6 +166,22 @@ pub fn scope<B: Backend, M: Module<B> + ?Sized>(
     run(module, None, x, |_, _| 0, body)
 }
 
+/// The layer of a forward pass. Whatever depends on the layer's type is behind a function, so that all types share the code
+/// that reports a pass.
+struct Pass<'p, B: Backend> {
+    /// The ids of the modules that run as one layer.
+    ids: Vec<ModuleId>,
+    kind: &'static str,
+    backend: &'p B,
+    input: &'p Shape,
+    /// The modules inside of the layer.
+    modules: &'p dyn Fn() -> Vec<(String, ModuleId)>,
+    /// The number of parameters.
+    parameters: &'p dyn Fn() -> usize,
+    /// The floating-point operations of the layer itself, from the shapes of input and output.
+    flops: &'p dyn Fn(&Shape, &Shape) -> u64,
+}
+
 /// As [`scope`], where `flops` gives the floating-point operations of the module itself from the shapes of input and output. If
 /// `with` is given, `module` and that other module run as one layer of the given type.
 #[inline]
@@ -173,37 +189,47 @@ pub(crate) fn run<B: Backend, M: Module<B> + ?Sized>(
     module: &M,
     with: Option<(ModuleId, &'static str)>,
     x: &impl Samples<B>,
-    flops: impl FnOnce(&Shape, &Shape) -> u64,
+    flops: impl Fn(&Shape, &Shape) -> u64,
     body: impl FnOnce() -> Result<Tensor<B>>,
 ) -> Result<Tensor<B>> {
+    let (modules, parameters) = (|| modules(module), || module.num_parameters());
+    let pass = || {
+        let (ids, kind) = match with {
+            None => (vec![module.module_id()], module.kind()),
+            Some((other, kind)) => (vec![module.module_id(), other], kind),
+        };
+        Pass {
+            ids,
+            kind,
+            backend: x.backend(),
+            input: x.shape(),
+            modules: &modules,
+            parameters: &parameters,
+            flops: &flops,
+        }
+    };
     let y = match is_on() || x.backend().observer().is_some() {
         false => body(),
-        true => observed(module, with, x, flops, body),
+        true => observed(&pass(), Box::new(body)),
     };
-    y.map_err(|e| {
-        let (ids, kind) = identity(module, with);
-        e.leaving(&ids, kind, |left, kind| field(module, left, kind))
+    y.map_err(|e| failed(e, &pass()))
+}
+
+/// The error of a pass, with the path of the inner layer that it came from.
+#[cold]
+fn failed<B: Backend>(e: Error, pass: &Pass<'_, B>) -> Error {
+    e.leaving(&pass.ids, pass.kind, &|left, kind| {
+        let paths = paths(pass);
+        path_of(left, kind, &|id| paths.get(&id).cloned().unwrap_or_default(), &|_| 0)
     })
 }
 
-/// The ids of the modules that run as one layer, and the name of its type.
-#[cold]
-fn identity<B: Backend, M: Module<B> + ?Sized>(
-    module: &M,
-    with: Option<(ModuleId, &'static str)>,
-) -> (Vec<ModuleId>, &'static str) {
-    match with {
-        None => (vec![module.module_id()], module.kind()),
-        Some((other, kind)) => (vec![module.module_id(), other], kind),
-    }
-}
-
-/// The paths of the modules inside of `module`.
-fn paths<B: Backend, M: Module<B> + ?Sized>(module: &M) -> HashMap<ModuleId, Vec<String>> {
+/// The paths of the modules inside of the layer.
+fn paths<B: Backend>(pass: &Pass<'_, B>) -> HashMap<ModuleId, Vec<String>> {
     let mut paths: HashMap<ModuleId, Vec<String>> = HashMap::new();
-    module.walk(&mut Walk::modules(&mut |path, inner| {
-        paths.entry(inner.module_id()).or_default().push(path.to_string());
-    }));
+    for (path, id) in (pass.modules)() {
+        paths.entry(id).or_default().push(path);
+    }
     paths
 }
 
@@ -213,8 +239,8 @@ fn paths<B: Backend, M: Module<B> + ?Sized>(module: &M) -> HashMap<ModuleId, Vec
 fn path_of(
     ids: &[ModuleId],
     kind: &str,
-    paths: impl Fn(ModuleId) -> Vec<String>,
-    turn: impl Fn(ModuleId) -> usize,
+    paths: &dyn Fn(ModuleId) -> Vec<String>,
+    turn: &dyn Fn(ModuleId) -> usize,
 ) -> String {
     let path = |&id: &ModuleId| {
         let mut found = paths(id);
@@ -226,22 +252,9 @@ fn path_of(
     found.map_or_else(|| kind.to_string(), |paths| paths.join("+"))
 }
 
-/// The path in `module` of the modules `left` that an error came from; `kind` if they are not found.
-#[cold]
-fn field<B: Backend, M: Module<B> + ?Sized>(module: &M, left: &[ModuleId], kind: &str) -> String {
-    let paths = paths(module);
-    path_of(left, kind, |id| paths.get(&id).cloned().unwrap_or_default(), |_| 0)
-}
-
 /// Runs a forward pass and reports it to the trace and the profile, unless it is the outermost, which has no name.
 #[cold]
-fn observed<B: Backend, M: Module<B> + ?Sized>(
-    module: &M,
-    with: Option<(ModuleId, &'static str)>,
-    x: &impl Samples<B>,
-    flops: impl FnOnce(&Shape, &Shape) -> u64,
-    body: impl FnOnce() -> Result<Tensor<B>>,
-) -> Result<Tensor<B>> {
+fn observed<B: Backend>(pass: &Pass<'_, B>, body: Box<dyn FnOnce() -> Result<Tensor<B>> + '_>) -> Result<Tensor<B>> {
     /// Ends the pass when dropped, also by a panic.
     struct Close;
     impl Drop for Close {
@@ -252,7 +265,7 @@ fn observed<B: Backend, M: Module<B> + ?Sized>(
         }
     }
     if STATE.with_borrow(|state| state.open.is_empty()) {
-        let paths = paths(module);
+        let paths = paths(pass);
         STATE.with_borrow_mut(|state| {
             state.paths = paths;
             state.enter(String::new());
@@ -260,21 +273,16 @@ fn observed<B: Backend, M: Module<B> + ?Sized>(
         let _close = Close;
         return body();
     }
-    let (ids, kind) = identity(module, with);
-    let (name, index) = STATE.with_borrow_mut(|state| state.begin(&ids, kind));
+    let (name, index) = STATE.with_borrow_mut(|state| state.begin(&pass.ids, pass.kind));
     let _close = Close;
-    let observer = x.backend().observer();
+    let observer = pass.backend.observer();
     if let Some(observer) = observer {
-        let (name, input) = (&name, x.shape());
+        let (name, kind, input) = (&name, pass.kind, pass.input);
         observer.enter(&Scope::Layer { name, kind, input });
     }
     let y = body();
     if let Some(index) = index {
-        let call = |y: &Tensor<B>, inner: u64| {
-            let own = flops(x.shape(), y.shape());
-            (module.num_parameters(), inner.saturating_add(own))
-        };
-        report(index, x.shape(), y.as_ref(), call);
+        report(index, pass, y.as_ref());
     }
     if let Some(observer) = observer {
         observer.leave(y.as_ref().ok().map(Tensor::shape));
@@ -299,7 +307,7 @@ impl State {
             all.filter_map(|path| relative(path, &caller.path)).collect()
         };
         let turn = |id: ModuleId| caller.called.get(&id).copied().unwrap_or(0);
-        let name = path_of(ids, kind, inside, turn);
+        let name = path_of(ids, kind, &inside, &turn);
         ids.iter().for_each(|&id| *caller.called.entry(id).or_default() += 1);
         let path = match &caller.path[..] {
             "" => name.clone(),
@@ -337,13 +345,7 @@ fn relative(path: &str, around: &str) -> Option<String> {
 }
 
 /// Completes the entry of a layer in the trace, or removes it with those of its inner layers if the layer has failed.
-/// `of` gives parameters and operations, from the output and the operations of the inner layers.
-fn report<B: Backend>(
-    index: usize,
-    input: &Shape,
-    y: Result<&Tensor<B>, &Error>,
-    of: impl FnOnce(&Tensor<B>, u64) -> (usize, u64),
-) {
+fn report<B: Backend>(index: usize, pass: &Pass<'_, B>, y: Result<&Tensor<B>, &Error>) {
     let looks = STATE.with_borrow(|state| state.tracer.as_ref().is_some_and(|t| t.looks && t.bad.is_none()));
     // A device that fails here fails again where the result is read, and the error is reported there.
     let bad = looks && y.is_ok_and(|y| !is_finite(y).unwrap_or(true));
@@ -358,11 +360,12 @@ fn report<B: Backend>(
         }
         let depth = tracer.calls[index].depth;
         let inner = tracer.calls[index + 1..].iter().filter(|c| c.depth == depth + 1);
-        let (parameters, flops) = of(y, inner.map(|c| c.flops).sum());
+        let inner: u64 = inner.map(|c| c.flops).sum();
         let call = &mut tracer.calls[index];
-        (call.input, call.output) = (*input, *y.shape());
+        (call.input, call.output) = (*pass.input, *y.shape());
         call.output_bytes = y.size() * y.dtype().size();
-        (call.parameters, call.flops) = (parameters, flops);
+        call.parameters = (pass.parameters)();
+        call.flops = inner.saturating_add((pass.flops)(pass.input, y.shape()));
     });
 }
 

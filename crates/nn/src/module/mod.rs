@@ -4,11 +4,13 @@
 //! that PyTorch's state dictionary would give it: `features.3.weight`, `norm.running_mean`.
 
 mod containers;
+mod entries;
 mod param;
 mod state;
 mod state_dict;
 mod walk;
 
+pub(crate) use entries::{Entries, EntriesMut, entries, entries_mut, is_training, modules};
 pub use param::{Param, ParamId, ParamLayout};
 pub use state::{Counter, Mode, State};
 pub use state_dict::{StateDict, Value};
@@ -46,13 +48,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn named_parameters(&self) -> Vec<(String, &Param<B>)> {
-        let mut found = Vec::new();
-        self.walk(&mut Walk::new(&mut |name, entry| {
-            if let Entry::Param(p) = entry {
-                found.push((name.to_string(), p));
-            }
-        }));
-        found
+        entries::parameters(entries(self))
     }
 
     /// Every parameter, trainable or not, in the order of the walk (`model.parameters()` of PyTorch).
@@ -67,7 +63,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn parameters(&self) -> Vec<&Param<B>> {
-        self.named_parameters().into_iter().map(|(_, p)| p).collect()
+        entries::unnamed(entries(self))
     }
 
     /// As [`Module::named_parameters`], mutable.
@@ -83,13 +79,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn named_parameters_mut(&mut self) -> Vec<(String, &mut Param<B>)> {
-        let mut found = Vec::new();
-        self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
-            if let EntryMut::Param(p) = entry {
-                found.push((name.to_string(), p));
-            }
-        }));
-        found
+        entries::parameters_mut(entries_mut(self))
     }
 
     /// Number of values in all parameters.
@@ -102,7 +92,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn num_parameters(&self) -> usize {
-        self.named_parameters().iter().map(|(_, p)| p.size()).sum()
+        entries::size(entries(self), |_| true)
     }
 
     /// Number of values in the parameters that train.
@@ -117,11 +107,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn num_trainable(&self) -> usize {
-        let all = self.named_parameters();
-        all.iter()
-            .filter(|(_, p)| p.is_trainable())
-            .map(|(_, p)| p.size())
-            .sum()
+        entries::size(entries(self), Param::is_trainable)
     }
 
     /// Switches layers that behave differently in training (dropout, batch norm) to training, their initial mode.
@@ -139,14 +125,14 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn train(&mut self) {
-        set_mode(self, true);
+        entries::set_training(entries_mut(self), true);
     }
 
     /// Switches layers that behave differently in training to evaluation.
     ///
     /// See the example of [`Module::train`].
     fn eval(&mut self) {
-        set_mode(self, false);
+        entries::set_training(entries_mut(self), false);
     }
 
     /// Stops every parameter from training: no gradient is computed for it and no optimizer changes it.
@@ -186,14 +172,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Ok::<(), kiln_nn::Error>(())
     /// ```
     fn set_trainable(&mut self, select: &dyn Fn(&str) -> bool, trainable: bool) -> usize {
-        let mut count = 0;
-        for (name, param) in self.named_parameters_mut() {
-            if select(&name) {
-                param.set_trainable(trainable);
-                count += 1;
-            }
-        }
-        count
+        entries::set_trainable(entries_mut(self), select, trainable)
     }
 
     /// Parameters, buffers and counters by dotted name, sharing their memory until the model changes
@@ -228,7 +207,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     fn torch_state_dict(&self) -> Result<StateDict<B>> {
-        weights::torch_state_dict(self)
+        weights::torch_state_dict(&entries(self))
     }
 
     /// Copies values from a dictionary by name, converting dtypes (`torch.nn.Module.load_state_dict`). The report lists
@@ -249,7 +228,7 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// [`WeightsError::Misfit`] when the names or shapes do not fit and the options are strict: nothing has changed
     /// then.
     fn load_state_dict(&mut self, dict: &StateDict<B>, options: LoadOptions) -> Result<LoadReport, WeightsError> {
-        weights::load_state_dict(self, dict, options)
+        weights::load_state_dict(entries_mut(self), dict, options)
     }
 
     /// Writes parameters, buffers and counters to a safetensors file, whole or not at all
@@ -301,27 +280,8 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// # Errors
     /// A dtype that the backend does not compute in, memory.
     fn to_dtype(&mut self, dtype: DType) -> Result<()> {
-        let mut result = Ok(());
-        self.walk_mut(&mut WalkMut::new(&mut |name, entry| {
-            let converted = match entry {
-                EntryMut::Param(p) => p.to_dtype(dtype),
-                EntryMut::State(s) => s.to_dtype(if dtype == DType::F64 { DType::F64 } else { DType::F32 }),
-                EntryMut::Counter(_) | EntryMut::Mode(_) => Ok(()),
-            };
-            if let (Ok(()), Err(e)) = (&result, converted) {
-                result = Err(e.within(name, "parameter"));
-            }
-        }));
-        result
+        entries::to_dtype(entries_mut(self), dtype)
     }
-}
-
-fn set_mode<B: Backend, M: Module<B> + ?Sized>(module: &mut M, training: bool) {
-    module.walk_mut(&mut WalkMut::new(&mut |_, entry| {
-        if let EntryMut::Mode(m) = entry {
-            m.set_training(training);
-        }
-    }));
 }
 
 impl<B: Backend, M: Walkable<B> + ?Sized> Module<B> for M {}

@@ -1,6 +1,7 @@
 //! State dictionaries: the parameters, buffers and counters of a model by dotted name.
 
-use super::walk::{Entry, Walk, Walkable};
+use super::entries::{Entries, entries};
+use super::walk::{Entry, Walkable};
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
@@ -129,13 +130,19 @@ impl<B: Backend> StateDict<B> {
     ///
     /// See the example of [`StateDict`].
     pub fn of(module: &(impl Walkable<B> + ?Sized)) -> Self {
+        StateDict::of_entries(&entries(module))
+    }
+
+    pub(crate) fn of_entries(entries: &Entries<'_, B>) -> Self {
         let mut dict = StateDict::new();
-        module.walk(&mut Walk::new(&mut |name, entry| match entry {
-            Entry::Param(p) => dict.insert(name, Value::Float(p.tensor().detach())),
-            Entry::State(s) => dict.insert(name, Value::Float(s.get())),
-            Entry::Counter(c) => dict.insert(name, Value::Int(c.get())),
-            Entry::Mode(_) => {}
-        }));
+        for (name, entry) in entries {
+            match entry {
+                Entry::Param(p) => dict.insert(name, Value::Float(p.tensor().detach())),
+                Entry::State(s) => dict.insert(name, Value::Float(s.get())),
+                Entry::Counter(c) => dict.insert(name, Value::Int(c.get())),
+                Entry::Mode(_) => {}
+            }
+        }
         dict
     }
 

@@ -118,7 +118,7 @@ fn push(path: &mut String, name: &str) -> usize {
 /// The function that a walk calls: with every parameter and buffer, or with every module.
 enum Visit<'w, 'a, B: Backend> {
     Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
-    Modules(&'w mut dyn FnMut(&str, &'a dyn Walkable<B>)),
+    Modules(&'w mut dyn FnMut(&str, ModuleId)),
 }
 
 /// A walk over a module's parameters and buffers.
@@ -154,7 +154,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
 
     /// A walk that calls `visit` with every field, outer fields before inner ones: modules, lists, parameters and
     /// plain data alike.
-    pub(crate) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Walkable<B>)) -> Self {
+    pub(super) fn modules(visit: &'w mut dyn FnMut(&str, ModuleId)) -> Self {
         Walk {
             path: String::new(),
             visit: Visit::Modules(visit),
@@ -167,7 +167,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
     pub fn field(&mut self, name: &str, module: &'a dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         if let Visit::Modules(visit) = &mut self.visit {
-            visit(&self.path, module);
+            visit(&self.path, module.module_id());
         }
         module.walk(self);
         self.path.truncate(len);

@@ -1,6 +1,6 @@
 //! A moving average of a model's parameters.
 
-use crate::module::{StateDict, Value};
+use crate::module::{Entries, Entry, StateDict, Value, entries};
 use crate::{Backend, DType, Error, Module, Result, no_grad};
 use std::collections::HashSet;
 
@@ -45,10 +45,13 @@ impl<B: Backend> Ema<B> {
     /// # Errors
     /// A decay outside `0..=1`, memory.
     pub fn new<M: Module<B> + ?Sized>(model: &M, decay: f64) -> Result<Self> {
-        let mut start = model.state_dict().copy()?;
-        for (name, p) in model.named_parameters() {
+        let entries = entries(model);
+        let mut start = StateDict::of_entries(&entries).copy()?;
+        for (name, entry) in entries {
             // Steps of a thousandth would be lost in the eight bits of a bf16.
-            if p.dtype() != DType::F64 {
+            if let Entry::Param(p) = entry
+                && p.dtype() != DType::F64
+            {
                 start.insert(name, Value::Float(p.detach().copy()?.to_dtype(DType::F32)?));
             }
         }
@@ -92,9 +95,17 @@ impl<B: Backend> Ema<B> {
     /// # Errors
     /// A model with other names or shapes than the one that it began with, memory.
     pub fn update<M: Module<B> + ?Sized>(&mut self, model: &M) -> Result<()> {
-        let parameters: HashSet<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+        self.update_from(entries(model))
+    }
+
+    fn update_from(&mut self, entries: Entries<'_, B>) -> Result<()> {
+        let now = StateDict::of_entries(&entries);
+        let parameters = entries
+            .into_iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Param(_)));
+        let parameters: HashSet<String> = parameters.map(|(name, _)| name).collect();
         let mut next = StateDict::new();
-        for (name, value) in model.state_dict().iter() {
+        for (name, value) in now.iter() {
             let expected = "names and shapes of the model that the average began with";
             let stranger = || Error::invalid(OP, "model", name, expected);
             let before = self.average.get(name).ok_or_else(stranger)?;

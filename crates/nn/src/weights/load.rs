@@ -2,7 +2,7 @@
 
 use super::torch::{Layout, from_torch};
 use super::{LoadReport, Mismatch, WeightsError};
-use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut, Walkable};
+use crate::module::{EntriesMut, Entry, EntryMut, ParamLayout, StateDict, Value};
 use crate::{Backend, DType, Shape};
 use std::collections::BTreeSet;
 
@@ -111,22 +111,21 @@ fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
     Shape::new(&dims).unwrap_or(*shape)
 }
 
-/// Copies the entries of `dict` that fit into `module`, converting dtypes.
-pub(crate) fn load_state_dict<B: Backend, M: Walkable<B> + ?Sized>(
-    module: &mut M,
+/// Copies the entries of `dict` that fit into a module, converting dtypes.
+pub(crate) fn load_state_dict<B: Backend>(
+    module: EntriesMut<'_, B>,
     dict: &StateDict<B>,
     options: LoadOptions,
 ) -> Result<LoadReport, WeightsError> {
     let offered = |name: &str| dict.get(name).map(|v| (*v.shape(), v.dtype()));
-    let report = compare(module, &offered, &mut dict.names(), options);
+    let report = compare(&module, &offered, &mut dict.names(), options);
     if !options.partial && !report.is_exact() {
         return Err(WeightsError::Misfit(report));
     }
     let fits: BTreeSet<&str> = report.loaded.iter().map(String::as_str).collect();
-    let mut result = Ok(());
-    module.walk_mut(&mut WalkMut::new(&mut |name, entry| {
-        let Some(value) = dict.get(name).filter(|_| result.is_ok() && fits.contains(name)) else {
-            return;
+    for (name, entry) in module {
+        let Some(value) = dict.get(&name).filter(|_| fits.contains(&name[..])) else {
+            continue;
         };
         let copied = match (entry, value) {
             (EntryMut::Param(p), Value::Float(t)) => from_torch(t, p.layout(), options.layout)
@@ -136,36 +135,32 @@ pub(crate) fn load_state_dict<B: Backend, M: Walkable<B> + ?Sized>(
             (EntryMut::Counter(c), Value::Int(i)) => c.assign(i),
             _ => Ok(()),
         };
-        result = copied.map_err(|source| WeightsError::Tensor {
-            name: name.to_string(),
-            source,
-        });
-    }));
-    result.map(|()| report)
+        copied.map_err(|source| WeightsError::Tensor { name, source })?;
+    }
+    Ok(report)
 }
 
-/// Compares the entries `names`, whose shapes and dtypes `offered` returns, with `module`; nothing is changed.
-pub(super) fn compare<B: Backend, M: Walkable<B> + ?Sized>(
-    module: &M,
+/// Compares the entries `names`, whose shapes and dtypes `offered` returns, with those of a module; nothing is changed.
+pub(super) fn compare<B: Backend>(
+    module: &EntriesMut<'_, B>,
     offered: &dyn Fn(&str) -> Option<(Shape, DType)>,
     names: &mut dyn Iterator<Item = &str>,
     options: LoadOptions,
 ) -> LoadReport {
     let mut report = LoadReport::default();
     let mut known = BTreeSet::new();
-    module.walk(&mut crate::Walk::new(&mut |name, entry| {
-        use crate::Entry;
-        let (shape, dtype, counter) = match entry {
+    for (name, entry) in module {
+        let (shape, dtype, counter) = match entry.reborrow() {
             Entry::Param(p) => (outside(p.shape(), p.layout(), options.layout), p.dtype(), false),
             Entry::State(s) => {
                 let s = s.get();
                 (*s.shape(), s.dtype(), false)
             }
             Entry::Counter(c) => (*c.get().shape(), DType::I32, true),
-            Entry::Mode(_) => return,
+            Entry::Mode(_) => continue,
         };
-        known.insert(name.to_string());
-        let name = name.to_string();
+        known.insert(&name[..]);
+        let name = name.clone();
         match offered(&name) {
             None if counter => report.counters_kept.push(name),
             None => report.missing.push(name),
@@ -178,7 +173,7 @@ pub(super) fn compare<B: Backend, M: Walkable<B> + ?Sized>(
                 found: described(&found, of),
             }),
         }
-    }));
+    }
     report.unexpected = names.filter(|n| !known.contains(*n)).map(str::to_string).collect();
     report
 }

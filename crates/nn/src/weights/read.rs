@@ -9,7 +9,7 @@ use super::error::{io_error, tensor_error, within};
 use super::header::{Entry, Header, Metadata};
 use super::load::{LoadOptions, compare};
 use super::{LoadReport, WeightsError};
-use crate::module::{EntryMut, ParamLayout, StateDict, Value, WalkMut, Walkable};
+use crate::module::{EntriesMut, EntryMut, ParamLayout, StateDict, Value, Walkable, entries_mut};
 use crate::{Backend, DType, Indices, Tensor};
 use safetensors::Dtype;
 use std::collections::BTreeSet;
@@ -188,22 +188,25 @@ impl<R: Read + Seek> WeightsFile<R> {
         module: &mut M,
         options: LoadOptions,
     ) -> Result<LoadReport> {
+        self.load_entries(entries_mut(module), options)
+    }
+
+    fn load_entries<B: Backend>(&mut self, mut module: EntriesMut<'_, B>, options: LoadOptions) -> Result<LoadReport> {
         let entries = &self.header.entries;
         let offered = |name: &str| entries.get(name).map(|e| (e.shape, e.dtype));
-        let report = compare(module, &offered, &mut self.names(), options);
+        let report = compare(&module, &offered, &mut self.names(), options);
         if !options.is_partial() && !report.is_exact() {
             return Err(self.named(WeightsError::Misfit(report)));
         }
         let fits: BTreeSet<&str> = report.loaded.iter().map(String::as_str).collect();
         for store in [false, true] {
-            let mut result = Ok(());
-            module.walk_mut(&mut WalkMut::new(&mut |name, entry| {
-                let found = self.header.entries.get(name).filter(|_| fits.contains(name));
-                if let (Some(found), true) = (found.cloned(), result.is_ok()) {
-                    result = self.transfer(name, &found, entry, options, store);
+            for (name, entry) in &mut module {
+                let found = self.header.entries.get(name).filter(|_| fits.contains(&name[..]));
+                if let Some(found) = found.cloned() {
+                    let done = self.transfer(name, &found, entry, options, store);
+                    done.map_err(|e| self.named(e))?;
                 }
-            }));
-            result.map_err(|e| self.named(e))?;
+            }
         }
         Ok(report)
     }
@@ -213,7 +216,7 @@ impl<R: Read + Seek> WeightsFile<R> {
         &mut self,
         name: &str,
         from: &Entry,
-        to: EntryMut<'_, B>,
+        to: &mut EntryMut<'_, B>,
         options: LoadOptions,
         store: bool,
     ) -> Result<()> {

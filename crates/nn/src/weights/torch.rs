@@ -1,6 +1,6 @@
 //! Conversion between PyTorch's layout of kernels and Kiln's. Models always have Kiln's layout.
 
-use crate::module::{Entry, ParamLayout, StateDict, Value, Walk, Walkable};
+use crate::module::{Entries, Entry, ParamLayout, StateDict, Value};
 use crate::{Backend, Error, Result, Tensor};
 
 /// The layout of the convolution kernels in weights; `k…` are the spatial dimensions.
@@ -26,22 +26,18 @@ pub(super) fn from_torch<B: Backend>(t: &Tensor<B>, layout: ParamLayout, from: L
     t.detach().permute(&axes)
 }
 
-/// The state dictionary of `module`, with kernels permuted to `[O, I, k…]`.
-pub(crate) fn torch_state_dict<B: Backend, M: Walkable<B> + ?Sized>(module: &M) -> Result<StateDict<B>> {
-    let mut dict = StateDict::of(module);
-    let mut kernels = Vec::new();
-    module.walk(&mut Walk::new(&mut |name, entry| {
+/// The state dictionary of a module, with kernels permuted to `[O, I, k…]`.
+pub(crate) fn torch_state_dict<B: Backend>(entries: &Entries<'_, B>) -> Result<StateDict<B>> {
+    let mut dict = StateDict::of_entries(entries);
+    for (name, entry) in entries {
         if let Entry::Param(p) = entry
             && p.layout() == ParamLayout::Kernel
             && p.rank() > 2
         {
-            kernels.push((name.to_string(), p.tensor().detach()));
+            let last = p.rank() as isize - 1;
+            let axes: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
+            dict.insert(name, Value::Float(p.tensor().detach().permute(&axes)?));
         }
-    }));
-    for (name, kernel) in kernels {
-        let last = kernel.rank() as isize - 1;
-        let axes: Vec<isize> = [0, last].into_iter().chain(1..last).collect();
-        dict.insert(name, Value::Float(kernel.permute(&axes)?));
     }
     Ok(dict)
 }
