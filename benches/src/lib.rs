@@ -107,6 +107,8 @@ pub mod guide {
     pub struct Tensors;
     #[doc = include_str!("../../docs/guide/gradients.md")]
     pub struct Gradients;
+    #[doc = include_str!("../../docs/guide/ops.md")]
+    pub struct Ops;
     #[doc = include_str!("../../docs/guide/models.md")]
     pub struct Models;
     #[doc = include_str!("../../docs/guide/training.md")]

@@ -40,9 +40,11 @@ pub struct PerFloat {
     pub f16: &'static Kernel,
 }
 
-/// Aligns an image so that a driver may read it by words.
+/// Aligns an image so that a driver may read it by words. Modules that `kiln-nvcc` writes use it.
+#[doc(hidden)]
+#[derive(Debug)]
 #[repr(C, align(64))]
-struct Aligned<T: ?Sized>(T);
+pub struct Aligned<T: ?Sized>(pub T);
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 

@@ -6,6 +6,7 @@ mod bench;
 mod bundle;
 mod ci;
 mod fuzz;
+mod instances;
 mod licences;
 mod names;
 mod new_op;
@@ -62,6 +63,8 @@ enum Task {
     Package,
     /// Write the guide's table of PyTorch's names anew, from the documentation of kiln-nn
     Names,
+    /// Write the list of kiln-nn's functions that are compiled once for a backend anew
+    Instances,
     /// Make the files of a new op family, one in every layer
     NewOp(new_op::Args),
     /// Check formatting, clippy, docs, then run the tests
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         Task::Licences => licences::run(),
         Task::Package => package::run(),
         Task::Names => names::run(),
+        Task::Instances => instances::run(),
         Task::NewOp(args) => new_op::run(&args),
         Task::Ci(args) => ci::run(&args),
     };

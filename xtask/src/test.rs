@@ -113,6 +113,8 @@ pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
             "kiln-cuda",
             "--exclude",
             "kiln-device",
+            "--exclude",
+            "kiln-example-kernel",
         ],
     };
     words.iter().map(|w| w.to_string()).collect()
@@ -121,7 +123,7 @@ pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
 /// The packages with properties, whose cases a seed draws.
 const PROPERTIES: [&str; 5] = ["kiln-cpu", "kiln-data", "kiln-npy", "kiln-testkit", "kiln-train"];
 /// The same of those that nvcc compiles.
-const CUDA_PROPERTIES: [&str; 2] = ["kiln-cuda", "kiln-device"];
+const CUDA_PROPERTIES: [&str; 3] = ["kiln-cuda", "kiln-device", "kiln-example-kernel"];
 /// The seeds that `--full` draws cases from besides the everyday one.
 const MORE_SEEDS: u64 = 7;
 /// The seconds that `--full` gives each fuzz target.
@@ -367,10 +369,10 @@ mod tests {
             has(&missing, &["--workspace"]) && !has(&missing, &["--features"]),
             "{missing:?}"
         );
-        for package in ["kiln-kernels", "kiln-cuda", "kiln-device"] {
+        for package in ["kiln-kernels", "kiln-cuda", "kiln-device", "kiln-example-kernel"] {
             assert!(has(&missing, &["--exclude", package]), "{missing:?}");
         }
-        assert_eq!(missing.len(), 1 + 2 * 3, "{missing:?}");
+        assert_eq!(missing.len(), 1 + 2 * 4, "{missing:?}");
         assert!(!WITHOUT_CUDA.contains(&"--features"));
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The search for nvcc, shared with the build of the kernels.
-#[path = "../../kernels/build/toolkit.rs"]
+#[path = "../../crates/nvcc/src/toolkit.rs"]
 pub(crate) mod search;
 
 /// The packages that nvcc needs to compile for a device, all of one release, because parts of different releases do not work

@@ -18,9 +18,12 @@ mod error;
 mod fault;
 mod launch;
 mod ops;
+mod own;
 mod runtime;
 mod transfer;
 
 pub use buffer::CudaBuffer;
+pub use kiln_device::Geometry;
 pub use ops::{conv, matmul, norm, reduce, softmax};
+pub use own::KernelArg;
 pub use runtime::{Cuda, CudaGraph, Options};

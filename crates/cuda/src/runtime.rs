@@ -9,6 +9,8 @@ use kiln_core::{DType, Error, MemoryStats, Result, Runtime, checks};
 use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -38,8 +40,9 @@ struct Inner {
     options: Options,
     capturing: AtomicBool,
     launches: AtomicU64,
-    modules: Mutex<HashMap<&'static str, Module>>,
-    functions: Mutex<HashMap<&'static str, Function>>,
+    /// By the addresses of the images and kernels, whose names are unique within Kiln alone.
+    modules: Mutex<HashMap<usize, Module>>,
+    functions: Mutex<HashMap<usize, Function>>,
     fault: Mutex<Pinned>,
     fault_address: u64,
     transfers: Mutex<Transfers>,
@@ -159,17 +162,16 @@ impl Cuda {
     pub(crate) fn function(&self, kernel: &'static Kernel) -> Result<Function> {
         self.0.launches.fetch_add(1, Ordering::Relaxed);
         let mut functions = lock(&self.0.functions);
-        if let Some(function) = functions.get(kernel.name) {
+        if let Some(function) = functions.get(&ptr::from_ref(kernel).addr()) {
             return Ok(function.clone());
         }
         let mut modules = lock(&self.0.modules);
-        let image = kernel.image;
-        if !modules.contains_key(image.name) {
-            let module = self.check(Module::load(&self.0.context, image.fatbin))?;
-            modules.insert(image.name, module);
-        }
-        let function = self.check(modules[image.name].function(kernel.name))?;
-        functions.insert(kernel.name, function.clone());
+        let module = match modules.entry(ptr::from_ref(kernel.image).addr()) {
+            Entry::Occupied(loaded) => loaded.into_mut(),
+            Entry::Vacant(place) => place.insert(self.check(Module::load(&self.0.context, kernel.image.fatbin))?),
+        };
+        let function = self.check(module.function(kernel.name))?;
+        functions.insert(ptr::from_ref(kernel).addr(), function.clone());
         Ok(function)
     }
 

@@ -1,4 +1,7 @@
-//! `#[derive(Module)]` for structs generic over a Kiln backend.
+//! `#[derive(Module)]` for structs generic over a Kiln backend, and an attribute that saves compile time in the crates that use
+//! them.
+
+mod compiled_once;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
@@ -11,7 +14,7 @@ use syn::{
 /// Implements `kiln_nn::Walkable<B>`, by which the struct is a `Module<B>`: every field is walked under its own name, in the
 /// order of declaration.
 ///
-/// The struct has a type parameter bounded by `Backend`. A field is a layer, another module, a parameter or buffer,
+/// The struct has a type parameter bounded by `Backend`, or names its backend: `#[module(backend = kiln_cpu::Cpu)]`. A field is a layer, another module, a parameter or buffer,
 /// an `Option`, `Vec`, array, tuple or `Box` of those, or plain data (numbers, `bool`, `String`), which has nothing to walk.
 /// `#[module(skip)]` leaves a field of any other type out; `#[module(rename = "name")]` walks it under another name.
 /// On the struct, `#[module(kind = "Conv2d")]` (any expression of type `&'static str`) sets the name that errors and
@@ -22,18 +25,33 @@ pub fn derive_module(input: TokenStream) -> TokenStream {
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
+/// Lets other crates use the machine code of a generic function, or of the functions of an `impl` block or a trait, instead of compiling it
+/// again: they are marked `#[inline(never)]`, and the compiler looks for such instances in the crates below before it makes its
+/// own. Functions with type parameters of their own, and those with an `inline` attribute, are left as they are.
+///
+/// It pays for functions that run for much longer than a call takes. The instances come from a crate that names the functions for a
+/// concrete type, such as `kiln-instances`.
+#[proc_macro_attribute]
+pub fn compiled_once(_options: TokenStream, item: TokenStream) -> TokenStream {
+    compiled_once::mark(item.into()).into()
+}
+
 fn expand(input: &DeriveInput) -> Result<Tokens> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(input.span(), "Module can be derived for structs only"));
     };
-    let backend = backend_parameter(input)?;
+    let options = options(input)?;
+    let backend = match options.backend {
+        Some(named) => named,
+        None => backend_parameter(input)?.into_token_stream(),
+    };
     let (mut shared, mut unique) = (Tokens::new(), Tokens::new());
     for (name, member, at) in walked_fields(&data.fields)? {
         // With the place of the field's type, where the compiler points if that is no module.
         shared.extend(quote_spanned! { at => walk.field(#name, &self.#member); });
         unique.extend(quote_spanned! { at => walk.field(#name, &mut self.#member); });
     }
-    let (name, kind) = (&input.ident, kind(input)?);
+    let (name, kind) = (&input.ident, options.kind);
     let (generics, arguments, predicates) = input.generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
@@ -53,20 +71,30 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
     })
 }
 
-/// The name that errors and summaries give the type.
-fn kind(input: &DeriveInput) -> Result<Tokens> {
+/// What `#[module(…)]` says of the struct.
+struct Options {
+    /// The name that errors and summaries give the type.
+    kind: Tokens,
+    /// The backend, of a struct that is not generic over one.
+    backend: Option<Tokens>,
+}
+
+fn options(input: &DeriveInput) -> Result<Options> {
     let name = input.ident.to_string();
-    let mut kind = quote! { #name };
+    let (mut kind, mut backend) = (quote! { #name }, None);
     for attribute in input.attrs.iter().filter(|a| a.path().is_ident("module")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("kind") {
                 kind = meta.value()?.parse::<syn::Expr>()?.into_token_stream();
-                return Ok(());
+            } else if meta.path.is_ident("backend") {
+                backend = Some(meta.value()?.parse::<syn::Type>()?.into_token_stream());
+            } else {
+                return Err(meta.error("expected `kind = …` or `backend = …`"));
             }
-            Err(meta.error("expected `kind = …`"))
+            Ok(())
         })?;
     }
-    Ok(kind)
+    Ok(Options { kind, backend })
 }
 
 /// The type parameter with a bound whose last segment is `Backend`, in the list of parameters or in the where clause.
@@ -93,7 +121,8 @@ fn backend_parameter(input: &DeriveInput) -> Result<Ident> {
     }
     Err(Error::new(
         input.ident.span(),
-        "Module is derived for structs with a type parameter bounded by `Backend`, such as `struct Net<B: Backend>`",
+        "Module is derived for structs with a type parameter bounded by `Backend`, such as `struct Net<B: Backend>`, and for those \
+         that name theirs by `#[module(backend = …)]`",
     ))
 }
 
@@ -167,6 +196,12 @@ mod tests {
         let code = expanded("struct Net<L, T>(L, Y<T>) where L: Layer<T>, T: kiln_nn::Backend;").unwrap();
         assert!(code.contains("Walkable < T > for Net < L , T >"), "{code}");
         assert!(code.contains("field (\"1\" , & mut self . 1)"), "{code}");
+    }
+
+    #[test]
+    fn a_struct_may_name_its_backend() {
+        let code = expanded("#[module(backend = kiln_cpu::Cpu, kind = \"N\")] struct Net { a: X }").unwrap();
+        assert!(code.contains("Walkable < kiln_cpu :: Cpu > for Net {"), "{code}");
     }
 
     #[test]

@@ -26,7 +26,12 @@ enum Kind<'a> {
 impl<'a> Arg<'a> {
     /// A value: its bytes are copied when the kernel is launched.
     pub fn value<T: NoUninit>(value: &'a T) -> Self {
-        Self(Kind::Value(bytemuck::bytes_of(value)))
+        Self::bytes(bytemuck::bytes_of(value))
+    }
+
+    /// A value by its bytes, which are copied when the kernel is launched.
+    pub fn bytes(value: &'a [u8]) -> Self {
+        Self(Kind::Value(value))
     }
 
     /// The address of a block, which a graph keeps if the launch is captured.

@@ -25,6 +25,7 @@ impl<B: Backend> Clone for Indices<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     pub(crate) fn from_buffer(backend: &B, buffer: B::Buffer, shape: Shape) -> Self {
         Indices(Array::new(backend, buffer, shape))
@@ -266,6 +267,7 @@ impl<B: Backend> Indices<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The integers that an op has moved: see [`Indices::elements`].
     pub(crate) fn into_indices(self) -> Indices<B> {

@@ -59,6 +59,7 @@ pub struct Init<B: Backend> {
     stream: u32,
 }
 
+#[compiled_once]
 impl<B: Backend> Init<B> {
     /// A context for f32 parameters with PyTorch's default initialisation ([`Scheme::Torch`]).
     ///

@@ -51,11 +51,15 @@
 
 // The derive macro writes paths that begin with `kiln_nn`, inside of this crate too.
 extern crate self as kiln_nn;
+// `#[compiled_once]` without a `use` in every file.
+#[macro_use]
+extern crate kiln_derive;
 
 mod array;
 pub mod autograd;
 mod indices;
 pub mod init;
+mod instances;
 pub mod layers;
 mod memory;
 pub mod module;
@@ -72,6 +76,7 @@ pub mod weights;
 pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
+pub use instances::instances;
 pub use layers::{Layer, Sequential};
 pub use module::{Counter, Entry, EntryMut, Mode, Module, Param, State, Walk, WalkMut, Walkable};
 pub use ops::AttentionOptions;

@@ -217,6 +217,7 @@ pub(crate) fn run<B: Backend, M: Module<B> + ?Sized>(
 
 /// The error of a pass, with the path of the inner layer that it came from.
 #[cold]
+#[compiled_once]
 fn failed<B: Backend>(e: Error, pass: &Pass<'_, B>) -> Error {
     e.leaving(&pass.ids, pass.kind, &|left, kind| {
         let paths = paths(pass);
@@ -254,6 +255,7 @@ fn path_of(
 
 /// Runs a forward pass and reports it to the trace and the profile, unless it is the outermost, which has no name.
 #[cold]
+#[compiled_once]
 fn observed<B: Backend>(pass: &Pass<'_, B>, body: Box<dyn FnOnce() -> Result<Tensor<B>> + '_>) -> Result<Tensor<B>> {
     /// Ends the pass when dropped, also by a panic.
     struct Close;

@@ -11,7 +11,8 @@ pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in &workspace.files {
         let counted = [".rs", ".cu", ".cuh", ".c", ".h", ".py"];
-        if !counted.iter().any(|e| file.path.ends_with(e)) {
+        // A list that a task writes has as many rows as there are.
+        if !counted.iter().any(|e| file.path.ends_with(e)) || file.path == crate::instances::PATH {
             continue;
         }
         let lines = file.text.lines().count();

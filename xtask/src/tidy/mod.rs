@@ -5,7 +5,7 @@
 mod checks;
 mod circles;
 mod files;
-mod guide;
+mod generated;
 mod layering;
 mod modules;
 mod op_modules;
@@ -27,7 +27,7 @@ fn check(workspace: &Workspace) -> Vec<Finding> {
     found.extend(files::check(workspace));
     found.extend(checks::check(workspace));
     found.extend(circles::check(workspace));
-    found.extend(guide::check(workspace));
+    found.extend(generated::check(workspace));
     found.extend(words::check(workspace));
     found.sort();
     found

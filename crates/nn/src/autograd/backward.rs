@@ -9,6 +9,7 @@ use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The gradients of this scalar with respect to every leaf that it was computed from (`torch.Tensor.backward`). The
     /// graph is freed on the way.
@@ -118,6 +119,7 @@ fn check_seed<B: Backend>(output: &Tensor<B>, grad: &Tensor<B>) -> Result<()> {
 ///
 /// # Errors
 /// As [`Tensor::backward`]; an untracked input.
+#[compiled_once]
 pub fn grad<B: Backend>(
     output: &Tensor<B>,
     inputs: &[&Tensor<B>],
@@ -147,6 +149,7 @@ pub fn grad<B: Backend>(
 }
 
 /// Runs a backward pass. Without `targets` it ends at every leaf; with them, it visits only ops that lead to one.
+#[compiled_once]
 pub(super) fn run<B: Backend>(
     seeds: &[(Tensor<B>, Tensor<B>)],
     targets: Option<&HashSet<NodeId>>,

@@ -71,6 +71,7 @@ pub fn function<B: Backend>(
     }))
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `f(self)` with the gradient of the identity (the straight-through estimator; Bengio et al. 2013): for functions whose own
     /// gradient is zero, such as rounding.

@@ -48,6 +48,7 @@ pub(super) fn check_like<B: Backend>(
     Ok(())
 }
 
+#[compiled_once]
 impl<B: Backend> Gradients<B> {
     pub(super) fn new(by_id: HashMap<NodeId, Tensor<B>>) -> Self {
         Gradients { by_id }

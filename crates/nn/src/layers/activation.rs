@@ -174,6 +174,7 @@ pub struct Relu6;
 
 unit_module!([] Relu6, "Relu6");
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Relu6 {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.clamp(0.0, 6.0)
@@ -194,6 +195,7 @@ pub struct Identity;
 
 unit_module!([] Identity, "Identity");
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Identity {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         Ok(x.clone())

@@ -44,6 +44,7 @@ pub struct MultiheadAttentionBuilder<B> {
     backend: PhantomData<fn() -> B>,
 }
 
+#[compiled_once]
 impl<B: Backend> MultiheadAttention<B> {
     /// `heads` heads over vectors of `width` elements, with biases and without dropout.
     ///
@@ -142,6 +143,7 @@ impl<B: Backend> MultiheadAttention<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> MultiheadAttentionBuilder<B> {
     /// With or without biases of all projections; with by default.
     ///
@@ -195,6 +197,7 @@ impl<B: Backend> MultiheadAttentionBuilder<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for MultiheadAttention<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.attend(x, x, x, &AttentionOptions::default())

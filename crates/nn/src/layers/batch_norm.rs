@@ -48,6 +48,7 @@ pub struct BatchNormBuilder<B> {
     backend: PhantomData<fn() -> B>,
 }
 
+#[compiled_once]
 impl<B: Backend> BatchNorm<B> {
     /// Momentum 0.1, eps 1e-5, with scale and shift and running statistics.
     ///
@@ -100,6 +101,7 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> BatchNormBuilder<B> {
     /// The weight of each batch in the running statistics, 0.1 by default: PyTorch's momentum, which is 1 minus Keras's.
     ///
@@ -193,6 +195,7 @@ impl<B: Backend> BatchNormBuilder<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for BatchNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (scale, shift) = (self.weight.as_deref(), self.bias.as_deref());

@@ -84,6 +84,7 @@ pub struct ConvBuilder<B, const R: usize> {
     backend: PhantomData<fn() -> B>,
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Conv<B, R> {
     /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel size is one
     /// number for all dimensions or one per dimension.
@@ -170,6 +171,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     pub(super) fn new(inputs: usize, outputs: usize, kernel: impl Extents<R>) -> Self {
         ConvBuilder {
@@ -342,6 +344,7 @@ impl<B: Backend, const R: usize> ConvBuilder<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Conv<B, R> {
     /// The layer's function with this weight.
     pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -349,6 +352,7 @@ impl<B: Backend, const R: usize> Conv<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for Conv<B, R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.run(&self.weight, x)

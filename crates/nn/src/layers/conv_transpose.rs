@@ -79,6 +79,7 @@ pub struct ConvTransposeBuilder<B, const R: usize> {
     output_padding: [usize; R],
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     /// A transposed convolution from `inputs` to `outputs` channels with stride 1, no padding, and a bias. The kernel
     /// size is one number for all dimensions or one per dimension.
@@ -119,6 +120,7 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
     /// The stride, 1 by default: the output is about this many times as large as the input.
     ///
@@ -253,6 +255,7 @@ impl<B: Backend, const R: usize> ConvTransposeBuilder<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     /// The layer's function with this weight.
     pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -268,6 +271,7 @@ impl<B: Backend, const R: usize> ConvTranspose<B, R> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for ConvTranspose<B, R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.run(&self.weight, x)

@@ -79,6 +79,7 @@ pub struct DropPath<B: Backend> {
     dropout: Dropout<B>,
 }
 
+#[compiled_once]
 impl<B: Backend> DropPath<B> {
     /// Samples are dropped with probability `p`. Takes a random stream of `init`.
     ///
@@ -92,6 +93,7 @@ impl<B: Backend> DropPath<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for DropPath<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         masked(&self.dropout, x, |axis| axis == 0)

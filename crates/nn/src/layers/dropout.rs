@@ -28,6 +28,7 @@ pub struct Dropout<B: Backend> {
     step: Counter<B>,
 }
 
+#[compiled_once]
 impl<B: Backend> Dropout<B> {
     /// Dropout with probability `p`. Takes a random stream of `init`.
     ///
@@ -53,6 +54,7 @@ impl<B: Backend> Dropout<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Dropout<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         if !self.is_active() {

@@ -20,6 +20,7 @@ pub struct Embedding<B: Backend> {
     padding_id: Option<usize>,
 }
 
+#[compiled_once]
 impl<B: Backend> Embedding<B> {
     /// A table of `count` vectors of `dim` elements.
     ///

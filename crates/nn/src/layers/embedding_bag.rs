@@ -45,6 +45,7 @@ pub struct EmbeddingBag<B: Backend> {
     mode: BagMode,
 }
 
+#[compiled_once]
 impl<B: Backend> EmbeddingBag<B> {
     /// A table of `count` vectors of `dim` elements, and means.
     ///

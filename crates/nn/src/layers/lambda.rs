@@ -33,6 +33,7 @@ pub struct Lambda<B: Backend> {
 
 type Function<B> = dyn Fn(&Tensor<B>) -> Result<Tensor<B>> + Send + Sync;
 
+#[compiled_once]
 impl<B: Backend> Lambda<B> {
     /// The layer that returns `f` of its input.
     ///
@@ -62,6 +63,7 @@ impl<B: Backend> Walkable<B> for Lambda<B> {
     fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Lambda<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         (self.f)(x)

@@ -39,6 +39,7 @@ pub struct LinearBuilder<B> {
     backend: PhantomData<fn() -> B>,
 }
 
+#[compiled_once]
 impl<B: Backend> Linear<B> {
     /// A layer from `inputs` to `outputs` features, with a bias.
     ///
@@ -80,6 +81,7 @@ impl<B: Backend> Linear<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Linear<B> {
     /// The layer's function with this weight.
     pub(super) fn run(&self, weight: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
@@ -87,6 +89,7 @@ impl<B: Backend> Linear<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> LinearBuilder<B> {
     /// With or without a bias; with by default.
     ///
@@ -140,6 +143,7 @@ impl<B: Backend> LinearBuilder<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Linear<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.run(&self.weight, x)

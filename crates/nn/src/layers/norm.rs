@@ -167,6 +167,7 @@ pub struct GroupKind(usize);
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceKind;
 
+#[compiled_once]
 impl<B: Backend> LayerNorm<B> {
     /// Normalises the last dimensions, which are `shape`; eps 1e-5, with scale and shift.
     ///
@@ -207,6 +208,7 @@ impl<B: Backend> LayerNorm<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> NormBuilder<B, LayerKind> {
     /// Makes the layer.
     ///
@@ -225,6 +227,7 @@ impl<B: Backend> NormBuilder<B, LayerKind> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> RmsNorm<B> {
     /// Normalises the last dimensions, which are `shape`; eps 1e-6, with scale.
     ///
@@ -260,6 +263,7 @@ impl<B: Backend> RmsNorm<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> NormBuilder<B, RmsKind> {
     /// Makes the layer.
     ///
@@ -277,6 +281,7 @@ impl<B: Backend> NormBuilder<B, RmsKind> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> GroupNorm<B> {
     /// Normalises `channels` channels in `groups` groups; eps 1e-5, with scale and shift.
     ///
@@ -310,6 +315,7 @@ impl<B: Backend> GroupNorm<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> NormBuilder<B, GroupKind> {
     /// Makes the layer.
     ///
@@ -333,6 +339,7 @@ impl<B: Backend> NormBuilder<B, GroupKind> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> InstanceNorm<B> {
     /// Normalises each of `channels` channels; eps 1e-5, without scale and shift.
     ///
@@ -365,6 +372,7 @@ impl<B: Backend> InstanceNorm<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> NormBuilder<B, InstanceKind> {
     /// Makes the layer.
     ///
@@ -383,24 +391,28 @@ impl<B: Backend> NormBuilder<B, InstanceKind> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for LayerNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.layer_norm(&self.shape, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for RmsNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.rms_norm(&self.shape, self.weight.as_deref(), self.eps)
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for GroupNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.group_norm(self.groups, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for InstanceNorm<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         if x.shape().last() != Some(&self.channels) {

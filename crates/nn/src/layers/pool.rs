@@ -233,12 +233,14 @@ impl<const R: usize> AvgPool<R> {
 unit_module!([const R: usize] MaxPool<R>, ["MaxPool", "MaxPool1d", "MaxPool2d", "MaxPool3d"][R]);
 unit_module!([const R: usize] AvgPool<R>, ["AvgPool", "AvgPool1d", "AvgPool2d", "AvgPool3d"][R]);
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for MaxPool<R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.max_pool(&self.window, self.ceil_mode)
     }
 }
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for AvgPool<R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.avg_pool(&self.window, self.ceil_mode, self.count_include_pad)
@@ -365,6 +367,7 @@ unit_module!(
     const { ["", "GlobalAvgPool1d", "GlobalAvgPool2d", "GlobalAvgPool3d"][R] }
 );
 
+#[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for GlobalAvgPool<R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         // Unlike `Tensor::global_avg_pool`, this refuses an input whose rank is not R + 2.

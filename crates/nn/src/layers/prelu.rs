@@ -23,6 +23,7 @@ pub struct PRelu<B: Backend> {
     pub weight: Param<B>,
 }
 
+#[compiled_once]
 impl<B: Backend> PRelu<B> {
     /// A layer with `parameters` slopes, all 0.25 at first: 1, or as many as the last dimension has channels.
     ///
@@ -47,6 +48,7 @@ impl<B: Backend> PRelu<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for PRelu<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.prelu(&self.weight)

@@ -31,6 +31,11 @@ impl<B: Backend, L: Layer<B> + Clone + 'static> Stored<B> for L {
     }
 }
 
+/// Compiles the functions by which a [`Sequential`] holds a layer of type `L`.
+pub(crate) fn instance<B: Backend, L: Layer<B> + Clone + 'static>() -> *const () {
+    (std::ptr::null::<L>() as *const dyn Stored<B>).cast()
+}
+
 impl<B: Backend> Clone for Sequential<B> {
     fn clone(&self) -> Self {
         let layers = self.layers.iter();
@@ -48,6 +53,7 @@ impl<B: Backend> Default for Sequential<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Sequential<B> {
     /// A sequence without layers, which returns its input.
     ///
@@ -160,6 +166,7 @@ impl<B: Backend> Walkable<B> for Sequential<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Sequential<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let mut y = x.clone();

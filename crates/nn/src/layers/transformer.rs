@@ -51,6 +51,7 @@ pub struct TransformerEncoderLayerBuilder<B> {
     backend: PhantomData<fn() -> B>,
 }
 
+#[compiled_once]
 impl<B: Backend> TransformerEncoderLayer<B> {
     /// A block with PyTorch's defaults: 2048 hidden elements, a dropout of 0.1, a ReLU, norms after the sums.
     ///
@@ -128,6 +129,7 @@ impl<B: Backend> TransformerEncoderLayer<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> TransformerEncoderLayerBuilder<B> {
     /// The number of hidden elements of the perceptron (`dim_feedforward`); 2048 by default.
     ///
@@ -207,6 +209,7 @@ impl<B: Backend> TransformerEncoderLayerBuilder<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for TransformerEncoderLayer<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.forward_masked(x, &AttentionOptions::default())
@@ -234,6 +237,7 @@ pub struct TransformerEncoder<B: Backend> {
     pub norm: Option<LayerNorm<B>>,
 }
 
+#[compiled_once]
 impl<B: Backend> TransformerEncoder<B> {
     /// `count` blocks with the options of `layer`, each with initial values of its own, and no norm after them.
     ///
@@ -282,6 +286,7 @@ impl<B: Backend> TransformerEncoder<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for TransformerEncoder<B> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         self.forward_masked(x, &AttentionOptions::default())

@@ -63,6 +63,7 @@ impl Upsample {
 
 unit_module!([] Upsample, "Upsample");
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for Upsample {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         match &self.target {
@@ -88,6 +89,7 @@ pub struct PixelShuffle(pub usize);
 
 unit_module!([] PixelShuffle, "PixelShuffle");
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for PixelShuffle {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.pixel_shuffle(self.0)
@@ -110,6 +112,7 @@ pub struct PixelUnshuffle(pub usize);
 
 unit_module!([] PixelUnshuffle, "PixelUnshuffle");
 
+#[compiled_once]
 impl<B: Backend> Layer<B> for PixelUnshuffle {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         x.pixel_unshuffle(self.0)

@@ -35,6 +35,7 @@ use std::path::Path;
 /// net.eval();
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
+#[compiled_once]
 pub trait Module<B: Backend>: Walkable<B> {
     /// Every parameter, trainable or not, with its dotted name, in the order of the walk.
     ///
@@ -262,6 +263,28 @@ pub trait Module<B: Backend>: Walkable<B> {
     /// [`WeightsFile::load_into`](weights::WeightsFile::load_into).
     fn load(&mut self, path: &Path, options: LoadOptions) -> Result<LoadReport, WeightsError> {
         weights::WeightsFile::open(path)?.load_into(self, options)
+    }
+
+    /// Moves every parameter, buffer and counter to another device of the same backend, through the host
+    /// (`torch.nn.Module.to` with a device). Nothing has changed after an error.
+    ///
+    /// A model on another backend has another type: it is made there, and given the values by [`StateDict::to_device`]. The state of
+    /// an optimizer moves in the same way, by its own state dictionary.
+    ///
+    /// ```
+    /// # use kiln_nn::{Init, Module, layers::Linear};
+    /// # let (cpu, other) = (kiln_cpu::Cpu::new(), kiln_cpu::Cpu::new());
+    /// let mut layer = Linear::new(&mut Init::new(&cpu, 0), 4, 2)?;
+    /// let before = layer.weight.to_f64()?;
+    /// layer.to_device(&other)?;
+    /// assert_eq!(layer.weight.to_f64()?, before);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A dtype that the other device does not have, memory.
+    fn to_device(&mut self, backend: &B) -> Result<()> {
+        state_dict::to_device(entries_mut(self), backend)
     }
 
     /// Converts every parameter to `dtype`. Buffers keep the precision of arithmetic: f64 with f64, else f32.

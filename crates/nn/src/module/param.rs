@@ -72,6 +72,7 @@ impl<B: Backend> Clone for Param<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Param<B> {
     /// A trainable parameter that starts with the values of `tensor`.
     ///
@@ -196,10 +197,14 @@ impl<B: Backend> Param<B> {
     /// A dtype that the backend does not compute in.
     pub fn to_dtype(&mut self, dtype: DType) -> Result<()> {
         if dtype != self.dtype() {
-            let values = self.tensor.detach().to_dtype(dtype)?;
-            self.tensor = if self.trainable { values.requires_grad() } else { values };
+            self.replace(self.tensor.detach().to_dtype(dtype)?);
         }
         Ok(())
+    }
+
+    /// Takes other values in their memory. Gradients of the values before are no longer the parameter's.
+    pub(super) fn replace(&mut self, values: Tensor<B>) {
+        self.tensor = if self.trainable { values.requires_grad() } else { values };
     }
 
     /// The memory, for an optimizer's update.

@@ -28,6 +28,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+#[compiled_once]
 impl<B: Backend> State<B> {
     /// A buffer that starts with the values of `tensor`.
     ///
@@ -182,6 +183,7 @@ impl<B: Backend> State<B> {
 /// ```
 pub struct Counter<B: Backend>(Mutex<Indices<B>>);
 
+#[compiled_once]
 impl<B: Backend> Counter<B> {
     /// A counter at 0.
     ///
@@ -216,6 +218,11 @@ impl<B: Backend> Counter<B> {
     }
 
     /// Calls `look` with the count, without sharing its memory.
+    /// Takes another count in its memory.
+    pub(super) fn replace(&mut self, count: Indices<B>) {
+        self.0 = Mutex::new(count);
+    }
+
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
         look(&locked(&self.0))
     }

@@ -1,7 +1,8 @@
 //! State dictionaries: the parameters, buffers and counters of a model by dotted name.
 
-use super::entries::{Entries, entries};
-use super::walk::{Entry, Walkable};
+use super::entries::{Entries, EntriesMut, entries};
+use super::state::State;
+use super::walk::{Entry, EntryMut, Walkable};
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
@@ -36,6 +37,7 @@ impl<B: Backend> From<&Indices<B>> for Value<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Value<B> {
     /// The dimensions.
     ///
@@ -66,6 +68,13 @@ impl<B: Backend> Value<B> {
         match self {
             Value::Float(t) => t.backend(),
             Value::Int(i) => i.backend(),
+        }
+    }
+
+    pub(crate) fn buffer(&self) -> &B::Buffer {
+        match self {
+            Value::Float(t) => t.buffer(),
+            Value::Int(i) => i.buffer(),
         }
     }
 
@@ -114,6 +123,7 @@ impl<B: Backend> Default for StateDict<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> StateDict<B> {
     /// A dictionary without entries.
     ///
@@ -355,4 +365,30 @@ impl<B: Backend> StateDict<B> {
             self.insert(format!("{prefix}.{name}"), value);
         }
     }
+}
+
+/// Moves every value of a module to another device, after all have been copied.
+pub(super) fn to_device<B: Backend>(entries: EntriesMut<'_, B>, backend: &B) -> Result<()> {
+    let mut moved = Vec::new();
+    for (name, entry) in &entries {
+        let value = match entry {
+            EntryMut::Param(p) => p.to_device(backend).map(Value::Float),
+            EntryMut::State(s) => s.get().to_device(backend).map(Value::Float),
+            EntryMut::Counter(c) => c.get().to_device(backend).map(Value::Int),
+            EntryMut::Mode(_) => continue,
+        };
+        moved.push(value.map_err(|e| e.within(name, "parameter"))?);
+    }
+    let stored = entries
+        .into_iter()
+        .filter(|(_, entry)| !matches!(entry, EntryMut::Mode(_)));
+    for ((_, entry), value) in stored.zip(moved) {
+        match (entry, value) {
+            (EntryMut::Param(p), Value::Float(t)) => p.replace(t),
+            (EntryMut::State(s), Value::Float(t)) => *s = State::new(t),
+            (EntryMut::Counter(c), Value::Int(i)) => c.replace(i),
+            _ => {}
+        }
+    }
+    Ok(())
 }

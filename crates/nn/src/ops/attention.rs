@@ -46,6 +46,7 @@ fn composed<B: Backend>(p: &AttentionParams, qkv: &Tensor<B>) -> Result<Tensor<B
     y.permute(&[0, 2, 1, 3])?.reshape(&[n, t, h * d])
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Self-attention of `heads` heads over packed queries, keys and values (Vaswani et al., "Attention Is All You Need",
     /// 2017): `[N, T, 3·H·D]`, the queries of all heads, then the keys, then the values, to `[N, T, H·D]`. Every head

@@ -10,6 +10,7 @@ use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvParams, Window};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `f(self ⋆ w + bias)` (`torch.nn.functional.conv1d`, `conv2d`, `conv3d` with the activation, channels-last):
     /// `self [N, (D, H,) W, C]`, `w [O, (kD, kH,) kW, C/groups]`, `bias [O]`, result `[N, …, O]`. The window gives

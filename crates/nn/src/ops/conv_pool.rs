@@ -69,6 +69,7 @@ impl<B: Backend> Rule<B> for ConvPool<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// [`Tensor::max_pool`] of [`Tensor::conv`], with the same values. A backend that fuses the two needs less memory,
     /// because it never holds all of the convolution's result. `ceil_mode` belongs to the pooling.

@@ -162,6 +162,7 @@ fn implicit(equation: &str, inputs: &[&str], covered: usize) -> Vec<Label> {
     dots.chain(once.into_iter().map(|&c| Label::Letter(c))).collect()
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The sum of products that `equation` writes in Einstein's notation (`torch.einsum`): each operand's axes have letters,
     /// letters that the result lacks are summed over, and `...` stands for axes that broadcast. Without `->` the result has

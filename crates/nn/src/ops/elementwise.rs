@@ -35,6 +35,7 @@ impl<B: Backend> Rule<B> for SumTo {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The values converted to the float `dtype` (`torch.Tensor.to`), rounded to nearest even. The gradient is converted back.
     ///

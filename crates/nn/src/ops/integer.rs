@@ -18,6 +18,7 @@ pub use order::Unique;
 
 use crate::{Backend, DType, Indices, Result, Tensor};
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The result of an op on tensors that moves elements of any dtype.
     fn moved(&self, f: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>) -> Result<Indices<B>> {

@@ -142,6 +142,7 @@ fn cubic<B: Backend>(x: &Tensor<B>, near: bool) -> Result<Tensor<B>> {
     y.mul(x)?.add_scalar(c0)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// An image of another size (`torch.nn.functional.interpolate` with `size`, channels-last): `[N, (D, H,) W, C]` to
     /// `[N, size…, C]`.

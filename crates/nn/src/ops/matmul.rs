@@ -6,6 +6,7 @@ use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 use kiln_core::ops::{Activation, MatmulParams, Op};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The matrix product `self · other` (`torch.matmul`): `[…, m, k] · […, k, n] → […, m, n]` with leading dimensions
     /// that broadcast. A vector on the left is a row, one on the right a column, and that dimension is dropped from

@@ -197,6 +197,7 @@ fn recomputed<B: Backend>(
     checkpoint_as(op, &inputs(x, affine), move |t| of_inputs(&p, t, given))
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Batch norm in training (Ioffe & Szegedy 2015; `torch.nn.functional.batch_norm`) over all axes but the last,
     /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]`.

@@ -9,6 +9,7 @@ use average::Average;
 use kiln_core::DType;
 use kiln_core::ops::{AdaptivePoolParams, Op, PoolParams, Window, image_parts};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The largest element of each window (`torch.nn.functional.max_pool1d`, `max_pool2d`, `max_pool3d`, channels-last):
     /// `[N, (D, H,) W, C] → [N, …, C]`. NaN counts as the largest value, padding is never chosen; the gradient goes to

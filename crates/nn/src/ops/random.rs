@@ -69,6 +69,7 @@ fn composed<B: Backend>(p: &RandomParams, step: &Indices<B>, x: &Tensor<B>) -> R
     kept.masked_fill(&dropped, 0.0)?.to_dtype(x.dtype())
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Numbers uniform on `low ≤ x < high` (`torch.Tensor.uniform_`).
     ///
@@ -232,6 +233,7 @@ fn dropped(p: f64, size: usize, key: Key) -> Result<RandomParams> {
     RandomParams::new("dropout", Distribution::Bernoulli, size, (p, 0.0), key.seed, key.stream)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Draws `count` entries of the last axis with probabilities in proportion to these weights (`torch.multinomial`): weights
     /// `[…, K]` to i32 indices `[…, count]`. Without replacement an entry is drawn once at most. Drawn as the largest of
@@ -294,6 +296,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The numbers `0..n` in random order (`torch.randperm`): Fisher–Yates on the host, the same on every device.
     ///

@@ -187,6 +187,7 @@ pub(crate) fn acc_dtype(dtype: DType) -> DType {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Σx over `axes` (`torch.sum`); 0 for an empty sum.
     ///

@@ -60,6 +60,7 @@ fn composed<B: Backend>(x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<
     y.to_dtype(x.dtype())
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// eˣ/Σeˣ along `axis` (`torch.softmax`), without overflow.
     ///

@@ -34,6 +34,7 @@ pub struct AdagradRule {
     initial: f64,
 }
 
+#[compiled_once]
 impl<B: Backend> Optim<B, AdagradRule> {
     /// Eps 1e-10, no decay, an accumulator that starts at 0.
     ///

@@ -14,6 +14,7 @@ fn ids<B: Backend>(parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) 
     parameters.into_iter().filter_map(|p| p.as_ref().id()).collect()
 }
 
+#[compiled_once]
 impl<B: Backend> Gradients<B> {
     /// Multiplies every gradient: after accumulating `n` micro-batches by `1/n`.
     ///

@@ -37,6 +37,7 @@ pub struct Ema<B: Backend> {
     average: StateDict<B>,
 }
 
+#[compiled_once]
 impl<B: Backend> Ema<B> {
     /// An average that starts with the values of `model`, in f32 for parameters of f16 and bf16.
     ///

@@ -138,6 +138,7 @@ fn state_dtype(param: DType) -> DType {
     if param == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
+#[compiled_once]
 impl<B: Backend, A: Algorithm> Optim<B, A> {
     /// An optimizer that runs `algorithm`.
     ///
@@ -357,6 +358,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
     fn prepare(&mut self, model: &dyn Module<B>) -> Result<()> {
         self.check()?;

@@ -33,6 +33,7 @@ pub struct LionRule {
     weight_decay: f64,
 }
 
+#[compiled_once]
 impl<B: Backend> Optim<B, LionRule> {
     /// Betas (0.9, 0.99) and no weight decay.
     ///

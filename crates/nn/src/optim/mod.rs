@@ -15,6 +15,7 @@ mod ema;
 mod engine;
 mod lamb;
 mod lion;
+mod model_optimizer;
 mod muon;
 mod nadam;
 mod options;
@@ -36,6 +37,7 @@ pub use ema::Ema;
 pub use engine::{Group, Optim};
 pub use lamb::{Lamb, LambRule};
 pub use lion::{Lion, LionRule};
+pub use model_optimizer::ModelOptimizer;
 pub use muon::{Muon, MuonRate, MuonRule};
 pub use nadam::{NAdam, NAdamRule};
 pub use plateau::{PlateauState, ReduceOnPlateau};
@@ -166,6 +168,11 @@ pub trait Optimizer<B: Backend>: Send {
     /// # Errors
     /// Entries that are missing, unknown, or not what this optimizer saves. Nothing has changed then.
     fn load_state_dict(&mut self, state: &StateDict<B>) -> Result<()>;
+}
+
+/// Compiles the functions of an optimizer.
+pub(crate) fn instance<B: Backend, O: Optimizer<B> + 'static>() -> *const () {
+    (std::ptr::null::<O>() as *const dyn Optimizer<B>).cast()
 }
 
 impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {

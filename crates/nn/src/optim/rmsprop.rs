@@ -35,6 +35,7 @@ pub struct RmspropRule {
     centered: bool,
 }
 
+#[compiled_once]
 impl<B: Backend> Optim<B, RmspropRule> {
     /// Alpha 0.99 and eps 1e-8, no momentum.
     ///

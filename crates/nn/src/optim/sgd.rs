@@ -34,6 +34,7 @@ pub struct SgdRule {
     nesterov: bool,
 }
 
+#[compiled_once]
 impl<B: Backend> Optim<B, SgdRule> {
     /// Plain gradient descent.
     ///

@@ -160,6 +160,7 @@ fn ends(n: usize) -> [(usize, usize); 2] {
     [(0, EDGE), (n - EDGE, EDGE)]
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     fn shown(&self) -> Result<Shown> {
         let mut x = self.detach();
@@ -183,6 +184,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> fmt::Display for Tensor<B> {
     /// The values, rounded to four digits after the point, and of more than 1000 elements only the first and the last three
     /// entries of each axis; then shape, dtype and device, and `requires_grad` or the op that made a tracked tensor.
@@ -197,12 +199,14 @@ impl<B: Backend> fmt::Display for Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> fmt::Debug for Tensor<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     fn shown(&self) -> Result<Shown> {
         let mut x = self.clone();
@@ -237,6 +241,7 @@ impl<B: Backend> Indices<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> fmt::Display for Indices<B> {
     /// As a [`Tensor`]'s; masks as `true` and `false`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,6 +250,7 @@ impl<B: Backend> fmt::Display for Indices<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> fmt::Debug for Indices<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -5,6 +5,7 @@ use crate::array::Array;
 use kiln_core::{Backend, DType, Element, Error, Float, Result, Shape, host};
 use std::sync::Arc;
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// A tensor of `values` in row-major order (`torch.tensor`), in their dtype.
     ///

@@ -29,6 +29,7 @@ type Result<T> = std::result::Result<T, WeightsError>;
 /// # Errors
 /// [`WeightsError::Tensor`] for a device error while reading the values, [`WeightsError::Format`] for more metadata than
 /// a header may hold.
+#[compiled_once]
 pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Vec<u8>> {
     let mut host = Vec::with_capacity(dict.len());
     for (name, value) in dict.iter() {

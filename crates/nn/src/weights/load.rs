@@ -112,6 +112,7 @@ fn outside(shape: &Shape, layout: ParamLayout, of: Layout) -> Shape {
 }
 
 /// Copies the entries of `dict` that fit into a module, converting dtypes.
+#[compiled_once]
 pub(crate) fn load_state_dict<B: Backend>(
     module: EntriesMut<'_, B>,
     dict: &StateDict<B>,
@@ -141,6 +142,7 @@ pub(crate) fn load_state_dict<B: Backend>(
 }
 
 /// Compares the entries `names`, whose shapes and dtypes `offered` returns, with those of a module; nothing is changed.
+#[compiled_once]
 pub(super) fn compare<B: Backend>(
     module: &EntriesMut<'_, B>,
     offered: &dyn Fn(&str) -> Option<(Shape, DType)>,

@@ -435,6 +435,7 @@ pub fn read<B: Backend>(path: impl AsRef<Path>, backend: &B) -> Result<(StateDic
 ///
 /// # Errors
 /// As [`WeightsFile::new`] and [`WeightsFile::state_dict`].
+#[compiled_once]
 pub fn decode<B: Backend>(bytes: &[u8], backend: &B) -> Result<(StateDict<B>, Metadata)> {
     let mut file = WeightsFile::new(Cursor::new(bytes))?;
     let dict = file.state_dict(backend)?;

@@ -90,6 +90,7 @@ fn lowest(dtype: DType) -> f64 {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The weights of attention: the softmax over the keys of `scale·q·kᵀ + bias`, where a masked key has weight 0.
     /// Queries `[…, L, E]` and keys `[…, S, E]` give `[…, L, S]`.

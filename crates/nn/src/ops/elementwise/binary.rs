@@ -138,6 +138,7 @@ fn exponent<B: Backend>(g: &Tensor<B>, y: &Tensor<B>, a: &Tensor<B>, b: &Tensor<
     g.mul(&y.mul(&a.masked_fill(&flat, 1.0)?.log()?)?)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     fn pair(&self, op: &'static str, f: Binary, other: &Tensor<B>) -> Result<Tensor<B>> {
         Ok(binary(op, f, self, other)?.record(op, &[self, other], || Pair::new(f, self, other)))

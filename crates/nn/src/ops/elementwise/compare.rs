@@ -84,6 +84,7 @@ impl<B: Backend> Rule<B> for Where<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `a` where the mask is not 0, else `b`, with broadcasting of all three (`torch.where`).
     ///

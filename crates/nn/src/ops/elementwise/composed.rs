@@ -65,6 +65,7 @@ fn apart<B: Backend>(a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
     difference.masked_fill(&undefined, 0.0)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The remainder of `self`/`other` rounded towards zero, which has the sign of `self`, with broadcasting (`torch.fmod`).
     /// [`Tensor::remainder`] has the sign of `other`.

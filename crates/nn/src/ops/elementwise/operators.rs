@@ -61,6 +61,7 @@ impl<B: Backend> Operand<B> for Result<Tensor<B>> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The floored remainder of a division by a number.
     fn rem_scalar(&self, c: f64) -> Result<Tensor<B>> {

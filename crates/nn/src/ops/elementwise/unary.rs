@@ -245,6 +245,7 @@ macro_rules! methods {
 }
 unary_functions!(methods);
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `f` of every element, with up to two parameters.
     pub(in crate::ops) fn unary(&self, op: &'static str, f: Unary, parameters: &[f64]) -> Result<Tensor<B>> {

@@ -227,6 +227,7 @@ struct Plan<B: Backend> {
 }
 
 /// Resolves `index` for a tensor of shape `from`.
+#[compiled_once]
 fn plan<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<Plan<B>> {
     const OP: &str = "i";
     let mut index = without_masks(from, index)?;
@@ -324,6 +325,7 @@ fn axes<B: Backend>(a: &AxisIndex<B>) -> usize {
 }
 
 /// The indices with each mask as the positions that it marks: an index tensor for each of its axes (`torch.nonzero`).
+#[compiled_once]
 fn without_masks<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<Vec<AxisIndex<B>>> {
     let given: usize = index.iter().map(axes).sum();
     let (mut out, mut axis) = (Vec::with_capacity(index.len()), 0);
@@ -360,6 +362,7 @@ fn without_masks<B: Backend>(from: &Shape, index: Vec<AxisIndex<B>>) -> Result<V
 
 /// The entries of axes of `part` that index tensors name, whose broadcast shape takes the place of the axes; at the front where
 /// other axes lie between them.
+#[compiled_once]
 fn pick<B: Backend>(part: Tensor<B>, entries: &[(usize, Indices<B>)]) -> Result<Tensor<B>> {
     let Some((first, _)) = entries.first() else {
         return Ok(part);
@@ -421,6 +424,7 @@ fn steps<B: Backend>(backend: &B, n: usize, step: usize) -> Result<Indices<B>> {
     Indices::full(backend, &[n], step)?.cumsum(0)?.sub(step as i32)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The part that `index` names, as `x[index]` in PyTorch: positions drop their axes, ranges are clamped to theirs, negative
     /// numbers count from the end, and axes that are not named are whole. Index tensors are broadcast with each other; their
@@ -457,6 +461,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The part that `index` names, as [`Tensor::i`].
     ///

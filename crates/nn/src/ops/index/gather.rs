@@ -229,6 +229,7 @@ pub(in crate::ops) fn covered<B: Backend>(x: &Tensor<B>, base: &Shape, mut y: Te
     Ok(y)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `y[…, j, …] = x[…, index[…, j, …], …]` along `axis` (`torch.gather`); the result has the shape of the index. The
     /// index has the rank of `self` and at most its size in every other dimension; elements of `self` beyond that are not
@@ -353,6 +354,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// A new last axis of `classes` that is 1 at the index and 0 elsewhere (`torch.nn.functional.one_hot`), as floats of
     /// `dtype`.

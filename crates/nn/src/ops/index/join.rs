@@ -58,6 +58,7 @@ fn window(whole: &Shape, part: &Shape, start: &[usize]) -> ViewParams {
     ViewParams::new(part, &own.map(|s| s as i64), offset)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Joins tensors one after the other along `axis` (`torch.cat`).
     ///

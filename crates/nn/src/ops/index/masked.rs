@@ -3,6 +3,7 @@
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::host;
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The places of the elements that are not 0, one row of positions each, i32 `[count, rank]` (`torch.nonzero`), in
     /// row-major order.
@@ -74,6 +75,7 @@ fn rows<B: Backend>(
     Ok((mask.entries(op, mask.size())?, shape[covers..].to_vec()))
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The elements that a u8 mask of the same shape marks, `[count]`, in row-major order (`torch.masked_select`).
     ///

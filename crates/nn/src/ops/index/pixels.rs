@@ -2,6 +2,7 @@
 
 use crate::{Backend, Error, Result, Tensor};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Blocks of `factor`² channels as blocks of `factor` × `factor` pixels (`torch.nn.functional.pixel_shuffle`, channels-last; Shi et
     /// al. 2016): `[N, H, W, C·factor²]` to `[N, H·factor, W·factor, C]`.

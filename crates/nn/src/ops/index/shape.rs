@@ -122,6 +122,7 @@ pub(crate) fn resolve(op: &'static str, from: &Shape, wanted: impl IntoDims) -> 
     Ok(to)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     fn reshape_to(&self, op: &'static str, to: Shape) -> Tensor<B> {
         let from = *self.shape();

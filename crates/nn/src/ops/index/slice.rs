@@ -66,6 +66,7 @@ pub(super) fn python_slice(size: usize, start: Option<isize>, end: Option<isize>
     (first.max(0) as usize, count)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// `length` entries from `start` along `axis` (`torch.narrow`).
     ///

@@ -16,6 +16,7 @@ pub(crate) fn above<B: Backend>(backend: &B, [rows, columns]: [usize; 2], diagon
     column.sub(&row)?.gt_scalar(diagonal as f64)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The last two axes and the mask of their elements above `diagonal`.
     fn above(&self, op: &'static str, diagonal: isize) -> Result<Indices<B>> {

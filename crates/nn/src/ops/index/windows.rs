@@ -5,6 +5,7 @@ use crate::autograd::vjp;
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Error, Result, Tensor, Window};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The windows of images as rows (`torch.nn.functional.unfold`, channels-last): `[N, (D, H,) W, C]` to `[N, L, T·C]`, with
     /// L windows in row-major order, and in each the T taps of the kernel in row-major order with their C channels. A

@@ -5,6 +5,7 @@ use crate::{Backend, DType, Indices, Result};
 use kiln_core::ops::{BroadcastParams, Integer};
 
 /// `f(a, b)`. Functions of bits keep masks as masks; everything else is i32.
+#[compiled_once]
 fn binary<B: Backend>(op: &'static str, f: Integer, a: &Indices<B>, b: &Indices<B>) -> Result<Indices<B>> {
     let (a, b) = match f.is_bitwise() && a.dtype() == b.dtype() {
         true => (a.clone(), b.clone()),
@@ -67,6 +68,7 @@ functions! {
     right_shift => RightShift, ["[16, -3, -1]", "[3, 1, 40]" => "[2, -2, -1]"];
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// `−self` (`torch.neg`), which is i32.
     ///

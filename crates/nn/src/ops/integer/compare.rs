@@ -4,6 +4,7 @@ use super::IntegerOperand;
 use crate::{Backend, DType, Indices, Result, Tensor};
 use kiln_core::ops::{BroadcastParams, Compare};
 
+#[compiled_once]
 fn compare<B: Backend>(op: &'static str, f: Compare, a: &Indices<B>, b: &Indices<B>) -> Result<Indices<B>> {
     let (a, b) = match a.dtype() == b.dtype() {
         true => (a.clone(), b.clone()),
@@ -55,6 +56,7 @@ comparisons! {
     ge => Ge;
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The mask of the elements that are not 0 (`torch.Tensor.bool`).
     ///

@@ -63,6 +63,7 @@ moves! {
     masked_select(mask: &Indices<B>) => "assert_eq!(x.masked_select(&x.gt(3)?)?.to_vec::<i32>()?, [4, 5]);";
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// Joins tensors one after the other along `axis`, as [`Tensor::concat`].
     ///

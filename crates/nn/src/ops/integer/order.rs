@@ -18,6 +18,7 @@ pub struct Unique<B: Backend> {
     pub counts: Indices<B>,
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// The i32 index of the largest element along `axis` (`torch.argmax`), the first of equal ones.
     ///
@@ -181,6 +182,7 @@ impl<B: Backend> Indices<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The number of elements over `axes` that are not 0 (`torch.count_nonzero`).
     ///

@@ -3,6 +3,7 @@
 use crate::{Backend, DType, Indices, Result};
 use kiln_core::ops::{AxisParams, IntegerFold, Op, Reduce, ReduceParams};
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     fn reduce(&self, op: &'static str, f: IntegerFold, axes: &[isize], keep_dim: bool) -> Result<Indices<B>> {
         let x = self.integers()?;

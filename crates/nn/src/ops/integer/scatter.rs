@@ -24,6 +24,7 @@ fn last<B: Backend>(op: &'static str, to: &Shape, axis: usize, index: &Indices<B
     Ok(last)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// A copy of `self` with elements of `source` in it: `y[…, index[…, j, …], …] = source[…, j, …]` (`torch.scatter`). Where
     /// indices along the axis are equal, the last counts, on every device. Index and source may be smaller than `self`, as in
@@ -156,6 +157,7 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// A copy of `self` with elements of `source` in it, as [`Tensor::scatter`].
     ///

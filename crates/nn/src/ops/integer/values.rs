@@ -4,6 +4,7 @@ use super::IntegerValue;
 use crate::{Backend, DType, Error, Indices, Result, Rng, Shape};
 use kiln_core::{Element, host};
 
+#[compiled_once]
 impl<B: Backend> Indices<B> {
     /// A tensor filled with `value` (`torch.full`): i32, or a mask for a `bool` or u8.
     ///

@@ -119,6 +119,7 @@ fn reflected<B: Backend>(at: &Tensor<B>, low: f64, span: f64) -> Result<Tensor<B
     Tensor::where_(&odd, &rest.rsub_scalar(span + low)?, &rest.add_scalar(low)?)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The image at the positions of a grid (`torch.nn.functional.grid_sample`, channels-last): `[N, (D,) H, W, C]` and
     /// `[N, (D′,) H′, W′, 2 or 3]` to `[N, (D′,) H′, W′, C]`. A position is x, y (and z): −1 is the left, upper (and front) end of

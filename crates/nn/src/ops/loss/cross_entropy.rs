@@ -175,6 +175,7 @@ fn check<B: Backend>(
     )
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The mean cross-entropy of logits `[…, C]` and i32 labels `[…]` (`torch.nn.functional.cross_entropy`; Keras's
     /// sparse categorical cross-entropy with `from_logits=True`). NaN, with gradient 0, where no row counts.

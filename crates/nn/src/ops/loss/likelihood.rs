@@ -6,6 +6,7 @@ use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 use std::f64::consts::TAU;
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// (ln v + (x − t)²/v)/2 with v = max(`var`, eps) for normal distributions of mean x and variance `var`, with `full` plus
     /// ln(2π)/2 (`torch.nn.functional.gaussian_nll_loss`, whose eps is 1e-6 by default). The bound of the variance does not

@@ -51,6 +51,7 @@ fn labels<B: Backend>(op: &'static str, losses: &Tensor<B>, x: &Tensor<B>, targe
     widened(target)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The cosine of the angle between vectors along `axis`, `x·y / (max(‖x‖, eps)·max(‖y‖, eps))`
     /// (`torch.nn.functional.cosine_similarity`, whose eps is 1e-8 by default). The axis is dropped.

@@ -74,6 +74,7 @@ fn huber<B: Backend>(x: &Tensor<B>, target: &Tensor<B>, delta: f64) -> Result<Te
     near.mul(&distance.sub(&near.mul_scalar(0.5)?)?)
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// (x − t)² of each element, reduced (`torch.nn.functional.mse_loss`).
     ///

@@ -27,6 +27,7 @@ impl<B: Backend> Rule<B> for NormRule<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The vector norm of order `p` over `axes` (`torch.linalg.vector_norm`): `p` = 2 is √Σx², with gradient 0 where it
     /// is 0; `p` = 1 is Σ|x|; `p` = ∞ is max |x|, with the gradient of [`Tensor::max`]; any other `p` > 0 is

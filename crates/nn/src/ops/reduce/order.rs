@@ -2,6 +2,7 @@
 
 use crate::{Backend, Indices, Result, Tensor};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The elements along `axis` in ascending or descending order, and where they were (`torch.sort`, which is stable as this
     /// is): equal elements by lower index, NaN as the largest. The values are differentiable; the indices are i32.

@@ -3,6 +3,7 @@
 use super::acc_dtype;
 use crate::{Backend, Result, Tensor};
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The product over `axes` (`torch.prod`); 1 for an empty product. Pairs are multiplied in a tree, so that gradients are right
     /// where elements are zero, and products of halves are rounded once.

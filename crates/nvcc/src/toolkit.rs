@@ -26,16 +26,19 @@ pub(crate) fn find(manifest: &Path) -> Result<Nvcc, String> {
     }
     let tried: String = tried.iter().map(|t| format!("\n  {t}")).collect();
     Err(format!(
-        "no working nvcc, which compiles Kiln's CUDA kernels. Do one of these:\n  \
-         cargo xtask toolkit              (271 MB from PyPI into this project; needs Python, no GPU)\n  \
+        "no working nvcc, which compiles CUDA kernels. Do one of these:\n  \
+         cargo xtask toolkit              (in Kiln's sources: 271 MB from PyPI; needs Python, no GPU)\n  \
          install the CUDA toolkit (13.0 is what this was tried with), and set CUDA_HOME if it is in an unusual place\n  \
          set NVCC to the compiler\nA build without CUDA does not need it: leave out `--features cuda`.\nTried:{tried}"
     ))
 }
 
-/// The environment that `cargo xtask toolkit` makes, beside the folder of the kernels.
+/// The environment `.venv-cuda` in the folder of a manifest or the nearest one above it; where there is none, that beside the folder.
+/// `cargo xtask toolkit` makes one.
 pub(crate) fn own(manifest: &Path) -> PathBuf {
-    manifest.parent().unwrap_or(manifest).join(".venv-cuda")
+    let beside = manifest.parent().unwrap_or(manifest).join(".venv-cuda");
+    let above = manifest.ancestors().map(|folder| folder.join(".venv-cuda"));
+    above.into_iter().find(|path| path.is_dir()).unwrap_or(beside)
 }
 
 fn candidates(manifest: &Path) -> Vec<(String, PathBuf)> {

@@ -1,16 +1,25 @@
-//! The guide's table of PyTorch's names has those of the documentation.
+//! Files that a task makes from others are as it makes them.
 
 use super::workspace::{Finding, Workspace};
-use crate::names;
+use crate::workspace::File;
+use crate::{instances, names};
+
+/// The path of each file, the task, and the text that it makes.
+type Made = (&'static str, &'static str, fn(&[File]) -> String);
+
+const MADE: [Made; 2] = [
+    (names::PATH, "names", names::table),
+    (instances::PATH, "instances", instances::list),
+];
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
-    let written = workspace.files.iter().find(|f| f.path == names::PATH);
-    match written {
-        Some(file) if file.text != names::table(&workspace.files) => {
-            vec![Finding::new(names::PATH, "not what `cargo xtask names` writes")]
-        }
-        _ => vec![],
-    }
+    let written = |path| workspace.files.iter().find(move |f| f.path == path);
+    let stale = MADE
+        .iter()
+        .filter(|(path, _, text)| written(*path).is_some_and(|f| f.text != text(&workspace.files)));
+    stale
+        .map(|(path, task, _)| Finding::new(*path, format!("not what `cargo xtask {task}` writes")))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,5 @@
+//! Compiles the kernels.
+
+fn main() {
+    kiln_nvcc::Build::new("kernels").run();
+}
