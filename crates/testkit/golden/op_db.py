@@ -18,6 +18,7 @@ import sys
 import warnings
 
 import torch
+import op_db_spectral
 from op_db_layers import OPS
 from op_db_tensors import Skip, need
 from torch.testing._internal.common_methods_invocations import op_db

@@ -27,6 +27,7 @@ macro_rules! every_suite {
                 unary, unary_accuracy, unary_slope_accuracy, casts, add, sub, mul, div, pow, atan2, remainder, prelu, extremes, ties, comparisons, select,
                 quotients, composed, composed_edges,                bad_input
             }
+            ops::fft { along_one_axis, along_several, of_any_length, refused }
             ops::index {
                 views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, one_hot, bad_input
             }

@@ -9,6 +9,7 @@ mod conv;
 mod conv_pool;
 mod einsum;
 pub mod elementwise;
+mod fft;
 pub mod index;
 pub mod integer;
 mod interpolate;
@@ -21,5 +22,6 @@ mod reduce;
 mod softmax;
 
 pub use attention::AttentionOptions;
+pub use fft::FftNorm;
 pub use interpolate::{GridMode, GridOptions, GridPadding, Interpolation};
 pub(crate) use reduce::acc_dtype;

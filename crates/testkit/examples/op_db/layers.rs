@@ -3,7 +3,7 @@
 use crate::{Case, Out};
 use kiln_core::ops::{Activation, Padding, Window};
 use kiln_cpu::Cpu;
-use kiln_nn::ops::{AttentionOptions, GridMode, GridOptions, GridPadding, Interpolation};
+use kiln_nn::ops::{AttentionOptions, FftNorm, GridMode, GridOptions, GridPadding, Interpolation};
 use kiln_nn::{CrossEntropyOptions, Reduction, Result, Tensor, TripletOptions};
 
 /// Numbers of one to three axes, the last of three.
@@ -42,6 +42,28 @@ fn options<'a>(case: &Case, weight: Option<&'a Tensor<Cpu>>) -> CrossEntropyOpti
         weight,
         ignore_index: case.int("k") as i64,
         reduction: reduction(case),
+    }
+}
+
+/// The Fourier transform of a name.
+fn spectral(name: &str, case: &Case) -> Result<Tensor<Cpu>> {
+    let (x, axes) = (&case.x[0], case.list("axes"));
+    let sizes = case.args["sizes"].as_array().map(|_| case.sizes("sizes"));
+    let norm = match case.text("mode") {
+        "ortho" => FftNorm::Ortho,
+        "forward" => FftNorm::Forward,
+        _ => FftNorm::Backward,
+    };
+    let n = sizes.as_ref().map(|s| s[0]);
+    match name {
+        "fft" => x.fft(n, axes[0], norm),
+        "ifft" => x.ifft(n, axes[0], norm),
+        "rfft" => x.rfft(n, axes[0], norm),
+        "irfft" => x.irfft(n, axes[0], norm),
+        "fftn" => x.fftn(sizes.as_deref(), &axes, norm),
+        "ifftn" => x.ifftn(sizes.as_deref(), &axes, norm),
+        "rfftn" => x.rfftn(sizes.as_deref(), &axes, norm),
+        _ => x.irfftn(sizes.as_deref(), &axes, norm),
     }
 }
 
@@ -107,6 +129,7 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
             };
             x.grid_sample(&case.x[1], options)
         }
+        "fft" | "ifft" | "rfft" | "irfft" | "fftn" | "ifftn" | "rfftn" | "irfftn" => spectral(name, case),
         "pixel_shuffle" => x.pixel_shuffle(case.int("k") as usize),
         "pixel_unshuffle" => x.pixel_unshuffle(case.int("k") as usize),
         "embedding" => x.embedding(&case.ints[0], case.args["k"].as_u64().map(|k| k as usize)),

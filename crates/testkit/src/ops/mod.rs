@@ -5,6 +5,7 @@ pub mod conv;
 pub mod conv_pool;
 pub mod einsum;
 pub mod elementwise;
+pub mod fft;
 pub mod index;
 pub mod integer;
 pub mod interpolate;
