@@ -56,6 +56,7 @@ impl<B: Backend> fmt::Debug for Lbfgs<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Lbfgs<B> {
     /// The defaults of `torch.optim.LBFGS` with this learning rate, which is 1 there: the length of every iteration but the very
     /// first, or where a line search begins.
