@@ -58,9 +58,9 @@ def _(s, name):
         told = {"ceil": ceil, "dilation": dilation}
         call = lambda x: last(f(first(x), kernel, stride, padding, dilation, ceil))
     else:
-        no(divisor_override=given[5])
-        told = {"ceil": given[3], "keep": given[4], "dilation": [1] * rank}
-        call = lambda x: last(f(first(x), kernel, stride, padding, given[3], given[4]))
+        told = {"ceil": given[3], "keep": given[4], "dilation": [1] * rank, "k": given[5]}
+        more = () if given[5] is None else (given[5],)
+        call = lambda x: last(f(first(x), kernel, stride, padding, given[3], given[4], *more))
     return f"{kind}_pool", [last(s.input)], call, told | {"kernel": kernel, "stride": stride, "padding": padding}
 
 

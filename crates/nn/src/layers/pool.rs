@@ -58,6 +58,7 @@ pub struct AvgPool<const R: usize> {
     window: Window,
     ceil_mode: bool,
     count_include_pad: bool,
+    divisor: Option<isize>,
 }
 
 /// Average pooling over sequences `[N, L, C]`.
@@ -208,6 +209,7 @@ impl<const R: usize> AvgPool<R> {
             window: Window::new(kernel).stride(kernel),
             ceil_mode: false,
             count_include_pad: true,
+            divisor: None,
         }
     }
 
@@ -228,6 +230,20 @@ impl<const R: usize> AvgPool<R> {
         self.count_include_pad = count;
         self
     }
+
+    /// Divides the sum of every window by this number, whatever it contains.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Layer, Tensor, layers::AvgPool1d};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let x = Tensor::ones(&cpu, &[1, 4, 1], DType::F32)?;
+    /// assert_eq!(AvgPool1d::new(2).divisor_override(1).forward(&x)?.to_vec::<f32>()?, [2.0, 2.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    pub fn divisor_override(mut self, divisor: isize) -> Self {
+        self.divisor = Some(divisor);
+        self
+    }
 }
 
 unit_module!([const R: usize] MaxPool<R>, ["MaxPool", "MaxPool1d", "MaxPool2d", "MaxPool3d"][R]);
@@ -243,7 +259,10 @@ impl<B: Backend, const R: usize> Layer<B> for MaxPool<R> {
 #[compiled_once]
 impl<B: Backend, const R: usize> Layer<B> for AvgPool<R> {
     fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        x.avg_pool(&self.window, self.ceil_mode, self.count_include_pad)
+        match self.divisor {
+            Some(divisor) => x.avg_pool_by(&self.window, self.ceil_mode, divisor),
+            None => x.avg_pool(&self.window, self.ceil_mode, self.count_include_pad),
+        }
     }
 }
 

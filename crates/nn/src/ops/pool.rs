@@ -1,6 +1,7 @@
 //! Max and average pooling in one to three spatial dimensions, channels-last.
 
 mod average;
+mod divisor;
 
 use super::activation::mask_relu_grad;
 use crate::autograd::{Rule, RuleContext};

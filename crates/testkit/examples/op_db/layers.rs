@@ -89,6 +89,10 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
         }
         "max_pool" => x.max_pool(&window(case, &case.sizes("kernel")), case.flag("ceil")),
         "avg_pool" => x.avg_pool(&window(case, &case.sizes("kernel")), case.flag("ceil"), keep),
+        "avg_pool" if !case.args["k"].is_null() => {
+            let window = window(case, &case.sizes("kernel"));
+            x.avg_pool_by(&window, case.flag("ceil"), case.int("k"))
+        }
         "adaptive_max_pool" => x.adaptive_max_pool(&case.sizes("shape")),
         "adaptive_avg_pool" => x.adaptive_avg_pool(&case.sizes("shape")),
         "batch_norm" => x.batch_norm(a, b, value()).map(|(y, ..)| y),

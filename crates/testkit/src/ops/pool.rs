@@ -22,6 +22,7 @@ pub(super) struct Axis {
 pub(super) enum Kind {
     Max,
     Average { count_include_pad: bool },
+    Divided { divisor: isize },
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +85,7 @@ impl Case for Pool {
         match self.kind {
             Kind::Max => x[0].max_pool(&window, self.ceil_mode),
             Kind::Average { count_include_pad } => x[0].avg_pool(&window, self.ceil_mode, count_include_pad),
+            Kind::Divided { divisor } => x[0].avg_pool_by(&window, self.ceil_mode, divisor),
         }
     }
 
@@ -124,6 +126,7 @@ impl Case for Pool {
                     count_include_pad: true,
                 } => sum / padded,
                 Kind::Average { .. } => sum / real,
+                Kind::Divided { divisor } => sum / divisor as f64,
             }
         })
     }
@@ -133,6 +136,11 @@ impl Case for Pool {
         match self.kind {
             Kind::Max => Rounding::exact(want),
             Kind::Average { .. } => Rounding::terms(taps as f64 + 1.0, self.oracle(&magnitudes(x))),
+            // A mean multiplied by its count.
+            Kind::Divided { .. } => {
+                let terms = self.oracle(&magnitudes(x)).map(f64::abs);
+                Rounding::terms(taps as f64 + 6.0, terms)
+            }
         }
     }
 }
@@ -187,6 +195,13 @@ pub fn max_pool<B: Backend>(backend: &B) {
 pub fn avg_pool<B: Backend>(backend: &B) {
     let kind = any::<bool>().prop_map(|count_include_pad| Kind::Average { count_include_pad });
     check(backend, pool(kind, false));
+}
+
+/// Sums of windows divided by a number.
+pub fn avg_pool_by<B: Backend>(backend: &B) {
+    let divisor = prop::sample::select(vec![1isize, 2, 7, -3, 1000]);
+    let kind = divisor.prop_map(|divisor| Kind::Divided { divisor });
+    check_with(24, backend, pool(kind, false));
 }
 
 /// Adaptive pooling; `output` of `None` stands for the global mean.
@@ -386,6 +401,17 @@ pub fn refused<B: Backend>(backend: &B) {
             })
         ),
         "{dilated:?}"
+    );
+    let by_nothing = x.avg_pool_by(&plain, false, 0);
+    assert!(
+        matches!(
+            by_nothing,
+            Err(Error::InvalidArgument {
+                argument: "divisor",
+                ..
+            })
+        ),
+        "{by_nothing:?}"
     );
     for rank in (0..=6).filter(|&r| r != 4) {
         let other = zeros(&vec![3; rank]);
