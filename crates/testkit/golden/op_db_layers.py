@@ -182,6 +182,24 @@ def _(s):
     padding = padding % weight.shape[0] if padding is not None else None
     return "embedding", [weight], lambda w: F.embedding(s.input, w, padding_idx=padding), {"k": padding}, [s.input]
 
+@op("nn.functional.embedding_bag")
+def _(s):
+    (ids,) = s.args[:1]
+    given = dict(offsets=None, mode="mean", per_sample_weights=None, padding_idx=None, include_last_offset=False) | s.kwargs
+    offsets, weights, padding, ends = given["offsets"], given["per_sample_weights"], given["padding_idx"], given.pop("include_last_offset")
+    given.pop("sparse", None)
+    no(**{k: v for k, v in given.items() if k not in ("offsets", "mode", "per_sample_weights", "padding_idx")})
+    lengths = None
+    if offsets is not None:
+        starts = offsets.tolist() + ([] if ends else [ids.numel()])
+        lengths = [b - a for a, b in zip(starts, starts[1:])]
+        need(starts[0] == 0 and all(n >= 0 for n in lengths), "offsets that do not ascend")
+    padding = padding % s.input.shape[0] if padding is not None else None
+    f = lambda w, *p: F.embedding_bag(ids, w, offsets, mode=given["mode"], per_sample_weights=p[0] if p else None, padding_idx=padding, include_last_offset=ends)
+    told = {"mode": given["mode"], "k": padding, "sizes": lengths}
+    return "embedding_bag", [s.input] + ([] if weights is None else [weights]), f, told, [ids]
+
+
 
 @op("nn.functional.unfold")
 def _(s):

@@ -29,7 +29,7 @@ macro_rules! every_suite {
             }
             ops::fft { along_one_axis, along_several, of_any_length, refused }
             ops::index {
-                views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, one_hot, bad_input
+                views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, bags, one_hot, bad_input
             }
             ops::integer { arithmetic, logic, reductions, sorted, several_index_tensors, index_put, refused }
             ops::interpolate { interpolate, grid_sample, refused }

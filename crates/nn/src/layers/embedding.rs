@@ -47,6 +47,11 @@ impl<B: Backend> Embedding<B> {
         })
     }
 
+    /// The layer of a table.
+    pub(super) fn of(weight: Param<B>, padding_id: Option<usize>) -> Self {
+        Embedding { weight, padding_id }
+    }
+
     /// Sets the vector of one token to zero; it receives no gradient and stays zero (`padding_idx` in PyTorch).
     ///
     /// ```

@@ -1,23 +1,8 @@
 //! Sums and means of the vectors of tokens.
 
 use super::Embedding;
-use crate::ops::acc_dtype;
-use crate::{Backend, Error, Indices, Init, Module, Param, Result, Tensor, trace};
-use kiln_core::host;
-
-/// How an [`EmbeddingBag`] joins the vectors of a bag.
-///
-/// See the example of [`EmbeddingBag`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BagMode {
-    /// Their sum.
-    Sum,
-    /// Their mean, PyTorch's default.
-    #[default]
-    Mean,
-    /// The largest of each element.
-    Max,
-}
+use crate::ops::index::{BagMode, BagOptions};
+use crate::{Backend, Indices, Init, Module, Param, Result, Tensor, trace};
 
 /// One vector for each bag of tokens (`torch.nn.EmbeddingBag`): the sum, mean or maximum of the tokens' vectors in a table
 /// `[count, dim]`. A bag without tokens gives zeros.
@@ -43,6 +28,7 @@ pub struct EmbeddingBag<B: Backend> {
     pub weight: Param<B>,
     #[module(skip)]
     mode: BagMode,
+    padding_id: Option<usize>,
 }
 
 #[compiled_once]
@@ -57,6 +43,7 @@ impl<B: Backend> EmbeddingBag<B> {
         Ok(EmbeddingBag {
             weight: Embedding::new(init, count, dim)?.weight,
             mode: BagMode::Mean,
+            padding_id: None,
         })
     }
 
@@ -68,6 +55,35 @@ impl<B: Backend> EmbeddingBag<B> {
         self
     }
 
+    /// Sets the vector of one token to zero; it receives no gradient, and the token counts in no bag (`padding_idx` in PyTorch).
+    ///
+    /// ```
+    /// use kiln_nn::layers::EmbeddingBag;
+    /// # use kiln_nn::{Indices, Init};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let bags = EmbeddingBag::new(&mut Init::new(&cpu, 0), 3, 2)?.padding_id(0)?;
+    /// let padded = bags.forward(&Indices::from_slice(&cpu, &[2, 0, 0], &[1, 3])?)?;
+    /// let alone = bags.forward(&Indices::from_slice(&cpu, &[2], &[1, 1])?)?;
+    /// assert_eq!(padded.to_vec::<f32>()?, alone.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An id outside of the table, memory.
+    pub fn padding_id(mut self, id: usize) -> Result<Self> {
+        self.weight = Embedding::of(self.weight, None).padding_id(id)?.weight;
+        self.padding_id = Some(id);
+        Ok(self)
+    }
+
+    fn options(&self) -> BagOptions<'static, B> {
+        BagOptions {
+            mode: self.mode,
+            padding_idx: self.padding_id,
+            weights: None,
+        }
+    }
+
     /// The bags of i32 ids `[N, L]`, a row each: `[N, dim]`.
     ///
     /// See the example of [`EmbeddingBag`].
@@ -75,22 +91,7 @@ impl<B: Backend> EmbeddingBag<B> {
     /// # Errors
     /// Ids of another rank, not i32 or outside of the table.
     pub fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>> {
-        let &[bags, length] = ids.shape().dims() else {
-            return Err(Error::Rank {
-                op: "embedding_bag",
-                expected: "2",
-                rank: ids.shape().rank(),
-            });
-        };
-        trace::scope(self, ids, || {
-            let rows = self.weight.embedding(ids, None)?;
-            match self.mode {
-                _ if length == 0 => Tensor::zeros(rows.backend(), &[bags, self.weight.shape()[1]], rows.dtype()),
-                BagMode::Sum => rows.sum(&[1], false),
-                BagMode::Mean => rows.mean(&[1], false),
-                BagMode::Max => rows.top_k(1, 1, true)?.0.squeeze(1),
-            }
-        })
+        trace::scope(self, ids, || self.weight.embedding_bag(ids, None, &self.options()))
     }
 
     /// Bags of different lengths: the first `lengths[0]` of the i32 ids `[M]`, then the next `lengths[1]`, …:
@@ -101,45 +102,39 @@ impl<B: Backend> EmbeddingBag<B> {
     /// # Errors
     /// Lengths that do not add up to the number of ids; those of [`EmbeddingBag::forward`].
     pub fn forward_lengths(&self, ids: &Indices<B>, lengths: &[usize]) -> Result<Tensor<B>> {
-        const OP: &str = "embedding_bag";
-        let total = lengths.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
-        if ids.shape().rank() != 1 || total != Some(ids.size()) || i32::try_from(lengths.len()).is_err() {
-            let expected = format!("as many as the ids, which are {}, of one dimension", ids.shape());
-            let found = format!("{} lengths, {} ids in all", lengths.len(), total.unwrap_or(usize::MAX));
-            return Err(Error::invalid(OP, "lengths", found, expected));
-        }
         trace::scope(self, ids, || {
-            let rows = self.weight.embedding(ids, None)?;
-            let (backend, dim) = (rows.backend(), self.weight.shape()[1]);
-            let zeros = Tensor::zeros(backend, &[lengths.len(), dim], rows.dtype())?;
-            if self.mode == BagMode::Max {
-                let mut from = 0;
-                let mut bags = Vec::new();
-                for &length in lengths {
-                    bags.push(match length {
-                        0 => zeros.narrow(0, 0, 1)?,
-                        _ => rows.narrow(0, from, length)?.top_k(1, 0, true)?.0,
-                    });
-                    from += length;
-                }
-                return match bags.is_empty() {
-                    true => Ok(zeros),
-                    false => Tensor::concat(&bags.iter().collect::<Vec<_>>(), 0),
-                };
-            }
-            let mut bag_of = host::room(ids.size())?;
-            for (bag, &length) in lengths.iter().enumerate() {
-                bag_of.extend(std::iter::repeat_n(bag as i32, length));
-            }
-            let bag_of = Indices::from_slice(backend, &bag_of, &[bag_of.len()])?;
-            // Halves are added up in f32 and rounded once.
-            let wide = acc_dtype(rows.dtype());
-            let mut joined = zeros.to_dtype(wide)?.index_add(0, &bag_of, &rows.to_dtype(wide)?)?;
-            if self.mode == BagMode::Mean {
-                let counts = host::collect(lengths.iter().map(|&n| n.max(1) as f64))?;
-                joined = joined.div(&Tensor::from_f64(backend, &counts, &[counts.len(), 1], wide)?)?;
-            }
-            joined.to_dtype(rows.dtype())
+            self.weight.embedding_bag(ids, Some(lengths), &self.options())
         })
+    }
+
+    /// Sums in which the vector of each token is multiplied by one of `weights`, which has the shape of the ids
+    /// (`per_sample_weights` in PyTorch): as [`EmbeddingBag::forward_lengths`] where there are lengths, else as
+    /// [`EmbeddingBag::forward`].
+    ///
+    /// ```
+    /// use kiln_nn::layers::{BagMode, EmbeddingBag};
+    /// # use kiln_nn::{Indices, Init, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let bags = EmbeddingBag::new(&mut Init::new(&cpu, 0), 3, 2)?.mode(BagMode::Sum);
+    /// let ids = Indices::from_slice(&cpu, &[2, 2, 1], &[3])?;
+    /// let weights = Tensor::from_slice(&cpu, &[3f32, -3.0, 1.0], &[3])?;
+    /// let y = bags.forward_weighted(&ids, Some(&[2, 1]), &weights)?;
+    /// assert_eq!(y.to_vec::<f32>()?[..2], [0.0, 0.0]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A mode other than sums, weights of another shape or dtype, and as [`EmbeddingBag::forward_lengths`].
+    pub fn forward_weighted(
+        &self,
+        ids: &Indices<B>,
+        lengths: Option<&[usize]>,
+        weights: &Tensor<B>,
+    ) -> Result<Tensor<B>> {
+        let options = BagOptions {
+            weights: Some(weights),
+            ..self.options()
+        };
+        trace::scope(self, ids, || self.weight.embedding_bag(ids, lengths, &options))
     }
 }

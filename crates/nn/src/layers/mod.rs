@@ -23,6 +23,7 @@ mod transformer;
 mod upsample;
 mod weight_norm;
 
+pub use crate::ops::index::BagMode;
 pub use activation::*;
 pub use attention::{MultiheadAttention, MultiheadAttentionBuilder};
 pub use batch_norm::{BatchNorm, BatchNormBuilder};
@@ -31,7 +32,7 @@ pub use conv_transpose::*;
 pub use drop_path::{DropPath, Dropout1d, Dropout2d, Dropout3d};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
-pub use embedding_bag::{BagMode, EmbeddingBag};
+pub use embedding_bag::EmbeddingBag;
 pub use hooked::Hooked;
 pub use lambda::Lambda;
 pub use linear::{Linear, LinearBuilder};

@@ -2,6 +2,7 @@
 //!
 //! Two backend ops do most of it: reading a strided view and writing to one. Each is the gradient of the other.
 
+mod bag;
 mod basic;
 mod gather;
 mod join;
@@ -12,6 +13,7 @@ mod slice;
 mod triangle;
 mod windows;
 
+pub use bag::{BagMode, BagOptions};
 pub use basic::{AxisIndex, Ellipsis, IntoAxisIndex, IntoIndex, NewAxis, Step};
 pub(in crate::ops) use gather::{asked, covered, under};
 pub use join::Pad;

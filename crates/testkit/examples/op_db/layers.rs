@@ -3,6 +3,7 @@
 use crate::{Case, Out};
 use kiln_core::ops::{Activation, Padding, Window};
 use kiln_cpu::Cpu;
+use kiln_nn::ops::index::{BagMode, BagOptions};
 use kiln_nn::ops::{AttentionOptions, FftNorm, GridMode, GridOptions, GridPadding, Interpolation};
 use kiln_nn::{CrossEntropyOptions, Reduction, Result, Tensor, TripletOptions};
 
@@ -137,6 +138,19 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
         "pixel_shuffle" => x.pixel_shuffle(case.int("k") as usize),
         "pixel_unshuffle" => x.pixel_unshuffle(case.int("k") as usize),
         "embedding" => x.embedding(&case.ints[0], case.args["k"].as_u64().map(|k| k as usize)),
+        "embedding_bag" => {
+            let options = BagOptions {
+                mode: match case.text("mode") {
+                    "sum" => BagMode::Sum,
+                    "max" => BagMode::Max,
+                    _ => BagMode::Mean,
+                },
+                padding_idx: case.args["k"].as_u64().map(|k| k as usize),
+                weights: a,
+            };
+            let lengths = case.args["sizes"].as_array().map(|_| case.sizes("sizes"));
+            x.embedding_bag(&case.ints[0], lengths.as_deref(), &options)
+        }
         "attention" => {
             let options = AttentionOptions {
                 mask: case.ints.first(),

@@ -1,6 +1,7 @@
 //! Shape ops, views, joins and index ops.
 
 mod bad_input;
+mod bag;
 mod basic;
 mod gather;
 mod join;
@@ -11,6 +12,7 @@ mod view;
 mod windows;
 
 pub use bad_input::bad_input;
+pub use bag::bags;
 pub use basic::indexing;
 pub use gather::{embedding, gather, index_add, index_copy, index_select, one_hot, scatter, scatter_add};
 pub use join::{concat, pad, stack, tile};
