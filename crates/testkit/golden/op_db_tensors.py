@@ -230,6 +230,16 @@ def _(s):
     return "norm", [s.input], call, {"value": float(p), "axes": dims, "keep": keep}, [], 0 if p == 0 else 1
 
 
+@op("norm.nuc", "linalg.norm", "linalg.matrix_norm")
+def _(s, name):
+    p, dim, keep, dtype = options(s, ["p" if name == "norm.nuc" else "ord", "dim", "keepdim", "dtype"], ["fro", (-2, -1), False, None])
+    need(p == "nuc", "another order: a vector norm of both axes, or one that Kiln lacks")
+    no(dtype=dtype)
+    dim = [d % s.input.dim() for d in ((-2, -1) if dim is None else dim)]
+    call = lambda x: torch.linalg.matrix_norm(x, "nuc", keepdim=keep)
+    return "norm_nuclear", [s.input.movedim(dim, (-2, -1))], call, {"keep": keep}
+
+
 @op("argmax", "argmin")
 def _(s, name):
     dim, keep = options(s, ["dim", "keepdim"], [None, False])

@@ -3,6 +3,7 @@
 //! Axes may count from the end; an empty list means every axis. With `keep_dim` a reduced axis stays with size 1.
 
 mod norm;
+mod nuclear;
 mod order;
 mod product;
 

@@ -96,6 +96,7 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Option<Vec<Out>>> {
         "prod" => x.prod(&case.list("axes"), keep),
         "var" => x.var(&case.list("axes"), case.int("correction") as usize, keep),
         "std" => x.std(&case.list("axes"), case.int("correction") as usize, keep),
+        "norm_nuclear" => x.norm_nuclear(keep),
         "norm" => x.norm(value(), &case.list("axes"), keep),
         "cumsum" => x.cumsum(axis()),
         "cumprod" => x.cumprod(axis()),

@@ -1,5 +1,9 @@
 //! Reductions, arg-reductions, running sums and top-k.
 
+mod nuclear;
+
+pub use nuclear::nuclear_norm;
+
 use super::matmul::magnitudes;
 use crate::array::unravel;
 use crate::{Array, Case, Proof, Rounding, check, check_with, shapes};
