@@ -161,7 +161,6 @@ def _(s, name):
 def _(s):
     (grid,) = s.args[:1] or (s.kwargs["grid"],)
     mode, padding, corners = s.kwargs.get("mode", "bilinear"), s.kwargs.get("padding_mode", "zeros"), bool(s.kwargs.get("align_corners"))
-    need(mode != "bicubic", "mode bicubic")
     call = lambda x, g: last(F.grid_sample(first(x), g, mode, padding, corners))
     return "grid_sample", [last(s.input), grid], call, {"mode": mode, "padding_mode": padding, "keep": corners}
 
@@ -182,6 +181,7 @@ def _(s):
     padding = padding % weight.shape[0] if padding is not None else None
     return "embedding", [weight], lambda w: F.embedding(s.input, w, padding_idx=padding), {"k": padding}, [s.input]
 
+
 @op("nn.functional.embedding_bag")
 def _(s):
     (ids,) = s.args[:1]
@@ -198,7 +198,6 @@ def _(s):
     f = lambda w, *p: F.embedding_bag(ids, w, offsets, mode=given["mode"], per_sample_weights=p[0] if p else None, padding_idx=padding, include_last_offset=ends)
     told = {"mode": given["mode"], "k": padding, "sizes": lengths}
     return "embedding_bag", [s.input] + ([] if weights is None else [weights]), f, told, [ids]
-
 
 
 @op("nn.functional.unfold")

@@ -89,11 +89,11 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
             x.conv_transpose(&case.x[1], b, &window, more, case.int("k") as usize, Activation::None)
         }
         "max_pool" => x.max_pool(&window(case, &case.sizes("kernel")), case.flag("ceil")),
-        "avg_pool" => x.avg_pool(&window(case, &case.sizes("kernel")), case.flag("ceil"), keep),
         "avg_pool" if !case.args["k"].is_null() => {
             let window = window(case, &case.sizes("kernel"));
             x.avg_pool_by(&window, case.flag("ceil"), case.int("k"))
         }
+        "avg_pool" => x.avg_pool(&window(case, &case.sizes("kernel")), case.flag("ceil"), keep),
         "adaptive_max_pool" => x.adaptive_max_pool(&case.sizes("shape")),
         "adaptive_avg_pool" => x.adaptive_avg_pool(&case.sizes("shape")),
         "batch_norm" => x.batch_norm(a, b, value()).map(|(y, ..)| y),
@@ -120,10 +120,10 @@ pub(crate) fn call(name: &str, case: &Case) -> Result<Vec<Out>> {
         }
         "grid_sample" => {
             let options = GridOptions {
-                mode: if case.text("mode") == "nearest" {
-                    GridMode::Nearest
-                } else {
-                    GridMode::Linear
+                mode: match case.text("mode") {
+                    "nearest" => GridMode::Nearest,
+                    "bicubic" => GridMode::Cubic,
+                    _ => GridMode::Linear,
                 },
                 padding: match case.text("padding_mode") {
                     "border" => GridPadding::Border,

@@ -1,5 +1,6 @@
 //! Images sampled at the positions of a grid (Jaderberg et al., "Spatial Transformer Networks", 2015).
 
+use super::cubic::cubic;
 use crate::ops::acc_dtype;
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Indices, Result, Tensor};
@@ -16,6 +17,9 @@ pub enum GridMode {
     Linear,
     /// The nearest pixel; the grid gets no gradient.
     Nearest,
+    /// The cubic through four pixels along each axis, with a = −0.75 (`bicubic`, for volumes too). It is the pixels that lie outside
+    /// which are padded, not the positions.
+    Cubic,
 }
 
 /// The pixels that [`Tensor::grid_sample`] finds outside of an image.
@@ -58,6 +62,7 @@ pub struct GridOptions {
 struct Axis<B: Backend> {
     at: Tensor<B>,
     size: usize,
+    options: GridOptions,
 }
 
 /// One of the pixels around each point: its place among all pixels, its share of the value, and a mask of those inside the image.
@@ -75,27 +80,44 @@ impl<B: Backend> Axis<B> {
             true => grid.affine((n - 1.0) / 2.0, (n - 1.0) / 2.0)?,
             false => grid.affine(n / 2.0, (n - 1.0) / 2.0)?,
         };
-        let at = match options.padding {
-            GridPadding::Zeros => at,
-            GridPadding::Border => clipped(&at, n - 1.0)?,
-            GridPadding::Reflection => {
-                let low = if options.align_corners { 0.0 } else { -0.5 };
-                clipped(&reflected(&at, low, n - 1.0 - 2.0 * low)?, n - 1.0)?
-            }
-        };
-        Ok(Axis { at, size })
+        let mut axis = Axis { at, size, options };
+        if options.mode != GridMode::Cubic {
+            axis.at = axis.padded(&axis.at)?;
+        }
+        Ok(axis)
     }
 
-    /// The pixel `above` the lower one (0 or 1) around each point, as whole coordinates; with its share where it has one.
-    fn pixel(&self, mode: GridMode, above: usize) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
-        let fixed = self.at.detach();
-        if mode == GridMode::Nearest {
-            return Ok((fixed.round()?, None));
+    /// Coordinates moved into the image, unless it is surrounded by zeros.
+    fn padded(&self, at: &Tensor<B>) -> Result<Tensor<B>> {
+        let most = self.size as f64 - 1.0;
+        match self.options.padding {
+            GridPadding::Zeros => Ok(at.clone()),
+            GridPadding::Border => clipped(at, most),
+            GridPadding::Reflection => {
+                let low = if self.options.align_corners { 0.0 } else { -0.5 };
+                clipped(&reflected(at, low, most - 2.0 * low)?, most)
+            }
         }
-        let lower = fixed.floor()?;
+    }
+
+    /// One of the pixels around each point, from the lowest on, as whole coordinates; with its share where it has one.
+    fn pixel(&self, number: usize) -> Result<(Tensor<B>, Option<Tensor<B>>)> {
+        let fixed = self.at.detach();
+        let lower = match self.options.mode {
+            GridMode::Nearest => return Ok((fixed.round()?, None)),
+            GridMode::Linear | GridMode::Cubic => fixed.floor()?,
+        };
         let share = self.at.sub(&lower)?;
-        Ok(match above {
-            0 => (lower, Some(share.rsub_scalar(1.0)?)),
+        Ok(match (self.options.mode, number) {
+            (GridMode::Cubic, number) => {
+                let distance = match number {
+                    0 | 1 => share.add_scalar(1.0 - number as f64)?,
+                    _ => share.rsub_scalar(number as f64 - 1.0)?,
+                };
+                let at = lower.add_scalar(number as f64 - 1.0)?;
+                (self.padded(&at)?, Some(cubic(&distance, number == 1 || number == 2)?))
+            }
+            (_, 0) => (lower, Some(share.rsub_scalar(1.0)?)),
             _ => (lower.add_scalar(1.0)?, Some(share)),
         })
     }
@@ -179,13 +201,15 @@ impl<B: Backend> Tensor<B> {
             .sub(1)?
             .floor_divide(each)?;
         let first = sample.mul(pixels as i32)?;
-        let corners = match options.mode {
-            GridMode::Linear => 1 << axes,
+        let each: usize = match options.mode {
+            GridMode::Linear => 2,
             GridMode::Nearest => 1,
+            GridMode::Cubic => 4,
         };
+        let corners = (0..axes).fold(1, |product, _| product * each);
         let mut sum: Option<Tensor<B>> = None;
-        for bits in 0..corners {
-            let corner = corner(&along, options.mode, bits, &first)?;
+        for number in 0..corners {
+            let corner = corner(&along, (number, each), &first)?;
             let mut own = rows.index_select(0, &corner.place)?;
             if let Some(share) = corner.share {
                 own = own.mul(&share.unsqueeze(-1)?)?;
@@ -204,12 +228,14 @@ impl<B: Backend> Tensor<B> {
     }
 }
 
-/// The pixel around each point that is above the lower one along the axes whose bits are set.
-fn corner<B: Backend>(along: &[Axis<B>], mode: GridMode, bits: usize, first: &Indices<B>) -> Result<Corner<B>> {
+/// One of the pixels around each point, of which there are `each` along every axis.
+fn corner<B: Backend>(along: &[Axis<B>], (number, each): (usize, usize), first: &Indices<B>) -> Result<Corner<B>> {
+    let mut rest = number;
     let (mut place, mut inside): (Option<Indices<B>>, Option<Indices<B>>) = (None, None);
     let mut share: Option<Tensor<B>> = None;
-    for (i, axis) in along.iter().enumerate() {
-        let (at, own) = axis.pixel(mode, bits >> i & 1)?;
+    for axis in along {
+        let (at, own) = axis.pixel(rest % each)?;
+        rest /= each;
         let most = (axis.size - 1) as f64;
         let within = at.ge_scalar(0.0)?.bitwise_and(at.le_scalar(most)?)?;
         let at = at.clamp(0.0, most)?.to_indices()?;

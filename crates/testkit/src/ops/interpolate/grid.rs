@@ -23,11 +23,23 @@ impl Sample {
         } else {
             ((at + 1.0) * n - 1.0) / 2.0
         };
+        if self.options.mode == GridMode::Cubic {
+            return at;
+        }
+        self.padded(at, n)
+    }
+
+    /// A position moved into the image, unless zeros surround it.
+    fn padded(&self, at: f64, n: f64) -> f64 {
         match self.options.padding {
             GridPadding::Zeros => at,
             GridPadding::Border => at.clamp(0.0, n - 1.0),
             GridPadding::Reflection => {
-                let (low, high) = if align { (0.0, n - 1.0) } else { (-0.5, n - 0.5) };
+                let (low, high) = if self.options.align_corners {
+                    (0.0, n - 1.0)
+                } else {
+                    (-0.5, n - 0.5)
+                };
                 if high == low {
                     return 0.0;
                 }
@@ -55,22 +67,33 @@ impl Sample {
                 self.position(self.grid.at(&of), x.shape[1 + i])
             };
             let positions: Vec<f64> = (0..axes).map(position).collect();
-            let corners = if self.options.mode == GridMode::Linear {
-                1 << axes
-            } else {
-                1
+            let each: usize = match self.options.mode {
+                GridMode::Nearest => 1,
+                GridMode::Linear => 2,
+                GridMode::Cubic => 4,
             };
-            (0..corners)
-                .map(|bits: usize| {
+            (0..each.pow(axes as u32))
+                .map(|number: usize| {
                     let mut from = vec![at[0]; 1];
                     let mut share = 1.0;
                     for (i, &p) in positions.iter().enumerate() {
                         let pixel = match self.options.mode {
                             GridMode::Nearest => p.round_ties_even(),
-                            GridMode::Linear => p.floor() + (bits >> i & 1) as f64,
+                            GridMode::Linear => p.floor() + (number / each.pow(i as u32) % 2) as f64,
+                            GridMode::Cubic => p.floor() + (number / each.pow(i as u32) % 4) as f64 - 1.0,
                         };
+                        let distance = (p - pixel).abs();
                         if self.options.mode == GridMode::Linear {
-                            share *= 1.0 - (p - pixel).abs();
+                            share *= 1.0 - distance;
+                        }
+                        let mut pixel = pixel;
+                        if self.options.mode == GridMode::Cubic {
+                            let a = -0.75;
+                            share *= match distance {
+                                d if d <= 1.0 => (a + 2.0) * d.powi(3) - (a + 3.0) * d.powi(2) + 1.0,
+                                d => a * (d.powi(3) - 5.0 * d.powi(2) + 8.0 * d - 4.0),
+                            };
+                            pixel = self.padded(pixel, x.shape[1 + i] as f64);
                         }
                         if pixel < 0.0 || pixel > (x.shape[1 + i] - 1) as f64 {
                             return 0.0;
@@ -115,7 +138,7 @@ impl Case for Sample {
 /// Images of two and three dimensions in every mode, with positions inside and far outside; the grid's gradient is that of the
 /// formula.
 pub fn grid_sample<B: Backend>(backend: &B) {
-    let mode = prop::sample::select(vec![GridMode::Linear, GridMode::Nearest]);
+    let mode = prop::sample::select(vec![GridMode::Linear, GridMode::Nearest, GridMode::Cubic]);
     let padding = prop::sample::select(vec![GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection]);
     let shape = (
         1usize..3,
@@ -180,9 +203,12 @@ fn apart(case: &Sample) -> bool {
         .all(|(&at, &n)| {
             let p = case.position(at, n);
             let edge = match case.options.mode {
-                GridMode::Linear => p - p.round(),
+                GridMode::Linear | GridMode::Cubic => p - p.round(),
                 GridMode::Nearest => p - p.floor() - 0.5,
             };
-            edge.abs() > 0.02 || (case.options.padding != GridPadding::Zeros && (p == 0.0 || p == (n - 1) as f64))
+            edge.abs() > 0.02
+                || (case.options.padding != GridPadding::Zeros
+                    && case.options.mode != GridMode::Cubic
+                    && (p == 0.0 || p == (n - 1) as f64))
         })
 }
