@@ -178,3 +178,21 @@ fn no_windows_fold_to_no_image() {
     assert_eq!(rows.shape().dims(), [1, 0, 8]);
     assert_eq!(rows.fold(&window, &[0, 3]).unwrap().shape().dims(), [1, 0, 3, 2]);
 }
+
+/// An index that is smaller than its tensors adds to the first entries of other axes, and reads the first of the source.
+#[test]
+fn integers_are_added_under_a_smaller_index() {
+    let cpu = Cpu::poisoned();
+    let of = |values: &[i32], shape: &[usize]| Indices::from_slice(&cpu, values, shape).unwrap();
+    let x = of(&[1, 2, 3, 4, 5, 6], &[2, 3]);
+    let source = of(&[10, 20, 30, 40, 50, 60], &[3, 2]);
+    let y = x.scatter_add(0, &of(&[1, 1], &[2, 1]), &source).unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [1, 2, 3, 44, 5, 6]);
+    let mask = x.gt(3).unwrap();
+    let y = mask
+        .scatter_add(1, &of(&[0, 2, 2], &[1, 3]), &of(&[5, 6, 7], &[1, 3]))
+        .unwrap();
+    assert_eq!(y.to_vec::<i32>().unwrap(), [5, 0, 13, 1, 1, 1]);
+    let wide = of(&[0, 0, 0, 0], &[1, 4]);
+    assert!(x.scatter_add(0, &wide, &wide).is_err() && x.scatter_add(0, &source, &x).is_err());
+}

@@ -4,7 +4,8 @@
     python op_db.py [--only NAME] [--seed N]
 
 Every operator of `torch.testing._internal.common_methods_invocations.op_db` that Kiln names has a row in op_db_tensors.py or
-op_db_layers.py, which says how a sample is written for Kiln; images are moved to channels-last. The samples, rounded to f64, f32 and bf16, go line by line to
+op_db_layers.py, op_db_spectral.py or op_db_integers.py, which says how a sample is written for Kiln; images are moved to channels-last. The samples, rounded
+to f64, f32 and bf16, or of i32 and truth values, go line by line to
 `cargo run --release -p kiln-testkit --example op_db`, which computes and compares them with PyTorch's results in f64. What cannot be
 expressed is counted by its reason; the exit code is 1 if a result differs.
 """
@@ -19,6 +20,7 @@ import warnings
 
 import torch
 import op_db_spectral
+from op_db_integers import INTS, MASKS
 from op_db_layers import OPS
 from op_db_tensors import Skip, need
 from torch.testing._internal.common_methods_invocations import op_db
@@ -75,20 +77,25 @@ def main():
     skipped, rows, broken = collections.Counter(), 0, 0
     for info in op_db:
         name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
-        if name not in OPS or (args.only and args.only not in name):
+        if name not in OPS | INTS or (args.only and args.only not in name):
             continue
         rows += 1
-        handler = OPS[name]
-        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        tables = [(OPS, torch.float64), (OPS, torch.float32), (OPS, torch.bfloat16), (INTS, torch.int32)]
+        for table, dtype in tables + [(INTS, torch.bool)] * (name in MASKS):
+            if name not in table:
+                continue
+            handler = table[name]
             torch.manual_seed(args.seed)
             if dtype not in info.dtypes:
                 continue
-            for i, s in enumerate(info.sample_inputs("cpu", dtype, requires_grad=info.supports_autograd)):
+            for i, s in enumerate(info.sample_inputs("cpu", dtype, requires_grad=info.supports_autograd and table is OPS)):
                 try:
                     given = handler(s, name) if handler.__code__.co_argcount == 2 and handler.__defaults__ is None else handler(s)
                     kiln_name, inputs, f, told, *more = given
                     ints = more[0] if more else []
                     need(all(t.dtype == dtype for t in inputs), "dtypes that differ")
+                    if table is INTS:
+                        f, inputs, ints = (lambda f=f, inputs=inputs: f(*inputs)), [], inputs + ints
                     case = line(kiln_name, f, inputs, ints, told, more[1] if len(more) > 1 else len(inputs))
                 except Skip as reason:
                     skipped[f"{name}: {reason}"] += 1
@@ -103,7 +110,7 @@ def main():
     code = kiln.wait()
     for reason, count in sorted(skipped.items()):
         print(f"{count:6} not expressed: {reason}")
-    missing = sorted({o.name for o in op_db} - {n.split(".")[0] if n not in {o.name for o in op_db} else n for n in OPS})
+    missing = sorted({o.name for o in op_db} - {n.split(".")[0] if n not in {o.name for o in op_db} else n for n in OPS | INTS})
     print(f"{rows} operators with a row, {len(missing)} names without")
     sys.exit(code or int(broken > 0))
 

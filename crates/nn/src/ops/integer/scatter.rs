@@ -194,7 +194,7 @@ impl<B: Backend> Indices<B> {
     }
 
     /// A copy of `self` with `source` added: `y[…, index[…, j, …], …] += source[…, j, …]` (`torch.scatter_add`), which wraps
-    /// around.
+    /// around. Index and source may be smaller than `self`, as in [`Tensor::scatter_add`].
     ///
     /// ```
     /// # use kiln_nn::Indices;
@@ -206,12 +206,15 @@ impl<B: Backend> Indices<B> {
     /// ```
     ///
     /// # Errors
-    /// An axis out of range, an index that is not i32, of another rank or of another size than `self` in other dimensions, a
-    /// source that has not the shape of the index, an index outside the axis.
+    /// An axis out of range, an index that is not i32, of another rank or larger than `self` in other dimensions, a source of
+    /// another rank or smaller than the index, an index outside the axis.
     pub fn scatter_add(&self, axis: isize, index: &Indices<B>, source: &Indices<B>) -> Result<Indices<B>> {
         const OP: &str = "scatter_add";
         index.require(OP, DType::I32)?;
-        let p = IndexParams::gather(OP, self.shape(), index.shape(), axis)?;
+        let (a, whole) = (self.shape().axis(OP, axis)?, self.integers()?);
+        let base = whole.moved(|x| under(x, index.shape(), Some(a)))?;
+        let source = source.integers()?.moved(|s| under(s, index.shape(), None))?;
+        let p = IndexParams::gather(OP, base.shape(), index.shape(), axis)?;
         if source.shape() != index.shape() {
             return Err(Error::ShapeMismatch {
                 op: OP,
@@ -219,10 +222,10 @@ impl<B: Backend> Indices<B> {
                 rhs: *source.shape(),
             });
         }
-        let (source, mut y) = (source.integers()?, self.integers()?.copy()?);
+        let mut y = base.copy()?;
         let backend = self.backend().clone();
         let added = backend.integer_scatter(IntegerFold::Sum, &p, source.buffer(), index.buffer(), y.buffer_mut()?);
         added.map_err(|e| asked(OP, e, |place| place))?;
-        Ok(y)
+        whole.moved(|x| covered(x, base.shape(), y.elements()))
     }
 }
