@@ -3,6 +3,7 @@
 
 use crate::workspace::{File, Outcome, root};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The file of the list.
 pub(crate) const PATH: &str = "crates/nn/src/instances.rs";
@@ -159,10 +160,27 @@ pub(crate) fn list(files: &[File]) -> String {
     format!("{HEAD}{rows}    ]\n}}\n")
 }
 
+/// The lines of a file, from 1, that begin a block of ops which is not marked.
+pub(crate) fn unmarked(file: &File) -> Vec<usize> {
+    let ops = file.path.starts_with("crates/nn/src/ops/");
+    let mut before = "";
+    let lines = file.text.lines().enumerate().filter(|(_, line)| {
+        let marked = std::mem::replace(&mut before, *line) == "#[compiled_once]";
+        let block = *line == "impl<B: Backend> Tensor<B> {" || *line == "impl<B: Backend> Indices<B> {";
+        ops && block && !marked
+    });
+    lines.map(|(i, _)| i + 1).collect()
+}
+
+/// Writes the list of the workspace at `root`.
+pub(crate) fn write(root: &Path) -> Result<(), String> {
+    let files = crate::workspace::files(root)?;
+    std::fs::write(root.join(PATH), list(&files)).map_err(|e| format!("cannot write {PATH}: {e}"))
+}
+
 /// Writes the list.
 pub(crate) fn run() -> Outcome {
-    let files = crate::workspace::files(&root())?;
-    std::fs::write(root().join(PATH), list(&files)).map_err(|e| format!("cannot write {PATH}: {e}"))?;
+    write(&root())?;
     println!("{PATH} is written");
     Ok(true)
 }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::instances;
 use crate::workspace::{Outcome, root};
 use std::path::Path;
 
@@ -99,6 +100,7 @@ fn scaffold(root: &Path, name: &str) -> Result<Vec<String>, String> {
     for (path, text) in &written {
         std::fs::write(root.join(path), text).map_err(|e| format!("cannot write {path}: {e}"))?;
     }
+    instances::write(root)?;
     Ok(written.into_iter().map(|(path, _)| path).collect())
 }
 

@@ -14,12 +14,22 @@ const MADE: [Made; 2] = [
 
 pub(super) fn check(workspace: &Workspace) -> Vec<Finding> {
     let written = |path| workspace.files.iter().find(move |f| f.path == path);
-    let stale = MADE
-        .iter()
-        .filter(|(path, _, text)| written(*path).is_some_and(|f| f.text != text(&workspace.files)));
-    stale
-        .map(|(path, task, _)| Finding::new(*path, format!("not what `cargo xtask {task}` writes")))
-        .collect()
+    let mut found = Vec::new();
+    for (path, task, text) in MADE {
+        if written(path).is_some_and(|f| f.text != text(&workspace.files)) {
+            found.push(Finding::new(path, format!("not what `cargo xtask {task}` writes")));
+        }
+    }
+    for file in &workspace.files {
+        for line in instances::unmarked(file) {
+            let place = format!("{}:{line}", file.path);
+            found.push(Finding::new(
+                place,
+                "ops that every program compiles again: mark the block `#[compiled_once]`",
+            ));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -36,5 +46,16 @@ mod tests {
         assert!(table.contains("| `torch.sum` | `sum` |"));
         let new = workspace(&[("crates/nn/src/a.rs", source), (names::PATH, &table)]);
         assert_eq!(places(&check(&new)), [""; 0]);
+    }
+
+    #[test]
+    fn a_block_that_is_not_marked_is_found() {
+        let block = "impl<B: Backend> Tensor<B> {\n}\n";
+        let marked = format!("#[compiled_once]\n{block}");
+        let files = [
+            ("crates/nn/src/ops/a.rs", block),
+            ("crates/nn/src/ops/b.rs", &marked[..]),
+        ];
+        assert_eq!(places(&check(&workspace(&files))), ["crates/nn/src/ops/a.rs:1"]);
     }
 }

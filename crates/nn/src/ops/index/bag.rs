@@ -103,6 +103,7 @@ impl<B: Backend> Tokens<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// One vector for each bag of tokens: the joined rows of this table `[count, dim]` (`torch.nn.functional.embedding_bag`). The i32
     /// `ids` are `[N, L]`, a bag in each row; or `[M]` with the bags' lengths, of which there are `N` (PyTorch is given where each bag

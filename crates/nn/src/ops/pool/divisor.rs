@@ -4,6 +4,7 @@ use crate::ops::acc_dtype;
 use crate::{Backend, Error, Result, Tensor, Window};
 use kiln_core::ops::PoolParams;
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The sum of each window divided by `divisor` (`torch.nn.functional.avg_pool2d` and `torch.nn.functional.avg_pool3d` with
     /// `divisor_override`, channels-last): `[N, (D, H,) W, C] → [N, …, C]`.

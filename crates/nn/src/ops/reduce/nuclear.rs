@@ -110,6 +110,7 @@ impl<B: Backend> Rule<B> for TurnedRule<B> {
     }
 }
 
+#[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// The nuclear norm of matrices, the sum of their singular values (`torch.linalg.matrix_norm` with `ord="nuc"`): `[…, m, n]` to `[…]`,
     /// or `[…, 1, 1]` with `keep_dim`. The singular values are found on the host, in f64, by one-sided Jacobi rotations (Hestenes
