@@ -187,7 +187,7 @@ fn inverse_real<B: Backend>(
 /// its factors are (Cooley and Tukey 1965; Bluestein 1970). Its tables are made on the host, in f64: it cannot be part of a captured step.
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
-    /// The transform of complex numbers along an axis, Σ x[j]·e^(−2πi·jk/n) (`torch.fft.fft`): `[…, m, …, 2]` to `[…, n, …, 2]`.
+    /// The transform of complex numbers along an axis, `y[k] = Σ x[j]·e^(−2πi·jk/n)` (`torch.fft.fft`): `[…, m, …, 2]` to `[…, n, …, 2]`.
     /// `n` is the size of the axis by default; one that is smaller cuts, a larger one adds zeros.
     ///
     /// ```
