@@ -2,6 +2,7 @@
 
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BagMode, EmbeddingBag, Glu};
+use kiln_nn::ops::{GridMode, GridOptions, GridPadding};
 use kiln_nn::{DType, Error, Indices, Init, Layer, Module, Rng, Tensor, Window};
 
 #[test]
@@ -195,4 +196,28 @@ fn integers_are_added_under_a_smaller_index() {
     assert_eq!(y.to_vec::<i32>().unwrap(), [5, 0, 13, 1, 1, 1]);
     let wide = of(&[0, 0, 0, 0], &[1, 4]);
     assert!(x.scatter_add(0, &wide, &wide).is_err() && x.scatter_add(0, &source, &x).is_err());
+}
+
+/// A volume whose layers are all alike, sampled by cubics, is the sampled layer.
+#[test]
+fn cubics_of_a_volume_of_equal_layers_are_those_of_a_layer() {
+    let cpu = Cpu::poisoned();
+    let mut rng = Rng::new(3);
+    let image = Tensor::randn(&cpu, &[2, 4, 5, 3], DType::F64, &mut rng).unwrap();
+    let volume = image.unsqueeze(1).unwrap().expand(&[2, 3, 4, 5, 3]).unwrap();
+    let grid = Tensor::uniform(&cpu, &[2, 1, 2, 3, 3], DType::F64, -1.5, 1.5, &mut rng).unwrap();
+    for padding in [GridPadding::Border, GridPadding::Reflection] {
+        let options = GridOptions {
+            mode: GridMode::Cubic,
+            padding,
+            align_corners: false,
+        };
+        let plane = grid.narrow(-1, 0, 2).unwrap().reshape(&[2, 2, 3, 2]).unwrap();
+        let expected = image.grid_sample(&plane, options).unwrap().to_f64().unwrap();
+        let found = volume.grid_sample(&grid, options).unwrap();
+        assert_eq!(found.shape().dims(), [2, 1, 2, 3, 3]);
+        for (found, expected) in found.to_f64().unwrap().iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        }
+    }
 }

@@ -135,7 +135,7 @@ impl Case for Sample {
     }
 }
 
-/// Images of two and three dimensions in every mode, with positions inside and far outside; the grid's gradient is that of the
+/// Images of two and, but for cubics, three dimensions in every mode, with positions inside and far outside; the grid's gradient is that of the
 /// formula.
 pub fn grid_sample<B: Backend>(backend: &B) {
     let mode = prop::sample::select(vec![GridMode::Linear, GridMode::Nearest, GridMode::Cubic]);
@@ -147,7 +147,11 @@ pub fn grid_sample<B: Backend>(backend: &B) {
         1usize..3,
     );
     let cases = (shape, mode, padding, any::<bool>()).prop_flat_map(
-        |((batch, sizes, points, channels), mode, padding, align_corners)| {
+        |((batch, mut sizes, points, channels), mode, padding, align_corners)| {
+            if mode == GridMode::Cubic {
+                // 64 pixels of each point would take an emulated device minutes.
+                sizes.truncate(2);
+            }
             let axes = sizes.len();
             let x = [&[batch][..], &sizes, &[channels]].concat();
             let grid = [&[batch][..], &points[..axes], &[axes]].concat();
