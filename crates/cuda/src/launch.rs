@@ -80,7 +80,8 @@ impl Cuda {
         // SAFETY: the arguments' number and sizes are those of the kernel's own PTX, compared above; pointers are live
         // blocks of this handle's own pool (`Runtime::owns`), borrowed by the calling op, freed in stream order
         // (kiln_device::Block) and kept by a graph that repeats the launch (`Arg::block`, `Cuda::keep`); that they are as long
-        // as the parameters say is what `kiln_core::checks` found at the op's entry.
+        // as the parameters say is what `kiln_core::checks` found at the op's entry. Kernels of the caller's own
+        // (`Cuda::launch_kernel`) find the length in their arguments.
         self.check(unsafe { self.stream().launch(&function, geometry, args) })?;
         if self.options().blocking && !self.capturing() {
             self.wait()?;

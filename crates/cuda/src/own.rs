@@ -40,7 +40,11 @@ impl Cuda {
     /// parameters are those of `args`, in order. A grid without blocks is no launch.
     ///
     /// Tensors are passed as `kiln::Slice`, which knows its length: an index outside of it stops the kernel, and the next wait for
-    /// the device returns the error, after which the process has to be started anew, as after any fault on a GPU. What the kernel does beyond that, by pointers of its own, is CUDA C's responsibility.
+    /// the device returns the error, after which the process has to be started anew, as after any fault on a GPU.
+    ///
+    /// Arguments are compared with the kernel by number and size, not by type. It is the caller's part that a kernel writes no
+    /// [`KernelArg::Input`], that no [`KernelArg::Value`] stands where the kernel expects a slice, and that the kernel uses no other
+    /// pointers: a mistake there changes other tensors on the device.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a buffer of another device, and for blocks of no or too many threads;

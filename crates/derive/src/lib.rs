@@ -71,7 +71,7 @@ fn expand(input: &DeriveInput) -> Result<Tokens> {
     })
 }
 
-/// What `#[module(…)]` says of the struct.
+/// The options in `#[module(…)]` on the struct.
 struct Options {
     /// The name that errors and summaries give the type.
     kind: Tokens,

@@ -134,6 +134,17 @@ fn along<B: Backend>(
     y.to_dtype(x.dtype())
 }
 
+/// An axis, and the size that it is cut or padded to.
+type AxisSize = (usize, Option<usize>);
+
+/// The last axis, along which numbers are real, and the others.
+fn last_axis<'a>(op: &'static str, axes: &'a [AxisSize]) -> Result<(AxisSize, &'a [AxisSize])> {
+    let (&last, others) = axes
+        .split_last()
+        .ok_or_else(|| Error::invalid(op, "axes", "none", "at least one axis"))?;
+    Ok((last, others))
+}
+
 /// The transforms of real numbers: along the last axis that of real numbers, along the others complex ones.
 fn real<B: Backend>(
     op: &'static str,
@@ -141,9 +152,7 @@ fn real<B: Backend>(
     axes: &[(usize, Option<usize>)],
     norm: FftNorm,
 ) -> Result<Tensor<B>> {
-    let Some((&(axis, n), others)) = axes.split_last() else {
-        return Err(Error::invalid(op, "axes", "none", "at least one axis"));
-    };
+    let ((axis, n), others) = last_axis(op, axes)?;
     let wide = x.to_dtype(acc_dtype(x.dtype()))?;
     let n = n.unwrap_or(x.shape()[axis]);
     let y = with_zeros(&fitted(op, &wide, axis, n)?)?;
@@ -159,9 +168,7 @@ fn inverse_real<B: Backend>(
     axes: &[(usize, Option<usize>)],
     norm: FftNorm,
 ) -> Result<Tensor<B>> {
-    let Some((&(axis, n), others)) = axes.split_last() else {
-        return Err(Error::invalid(op, "axes", "none", "at least one axis"));
-    };
+    let ((axis, n), others) = last_axis(op, axes)?;
     let n = match n {
         Some(n) => n,
         None => x.shape()[axis].saturating_sub(1).saturating_mul(2),

@@ -41,7 +41,7 @@ pub struct BagOptions<'a, B: Backend> {
     pub mode: BagMode,
     /// Tokens of this id count in no bag, and their vector receives no gradient.
     pub padding_idx: Option<usize>,
-    /// What each token's vector is multiplied by, in sums alone: the shape of the ids, the table's dtype
+    /// The factor of each token's vector, in sums alone: the shape of the ids, the table's dtype
     /// (`per_sample_weights`).
     pub weights: Option<&'a Tensor<B>>,
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 
-/// What a function is at one point of a line.
+/// A function at one point of a line: its value, derivative and gradient.
 #[derive(Clone)]
 pub(super) struct Point<G> {
     /// The distance along the line.

@@ -1,4 +1,4 @@
-//! What L-BFGS keeps between steps, and how it is saved.
+//! The state of L-BFGS between steps, and how it is saved.
 
 use crate::module::{StateDict, Value};
 use crate::{Backend, DType, Error, Indices, Result, Tensor, no_grad};
@@ -41,7 +41,7 @@ impl<B: Backend> Clone for Last<B> {
     }
 }
 
-/// What is kept between steps.
+/// The history and the counts between steps.
 pub(super) struct State<B: Backend> {
     pub(super) iterations: u64,
     pub(super) evaluations: u64,
