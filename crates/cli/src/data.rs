@@ -4,7 +4,8 @@ use crate::args::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::thousands;
 use kiln_data::{
-    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Split, Synthetic, TextFile, ToFloat, Vocabulary, cifar, mnist,
+    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Sample, Split, Synthetic, TextFile, ToFloat, Vocabulary,
+    cifar, mnist,
 };
 use kiln_files::shown_path;
 use kiln_models::{Augment, DataKind, InputKind, Model};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 
 /// A training set and the set held back from it.
 pub(crate) struct Data {
-    pub(crate) train: Arc<dyn Dataset>,
-    pub(crate) test: Arc<dyn Dataset>,
+    pub(crate) train: Arc<dyn Dataset<Sample = Sample>>,
+    pub(crate) test: Arc<dyn Dataset<Sample = Sample>>,
     /// A description in one line.
     pub(crate) description: String,
     /// The characters of a text; `None` for images.
@@ -34,7 +35,7 @@ impl Data {
 }
 
 /// Bad records of a dataset that were left out.
-pub(crate) fn skipped(data: &Arc<dyn Dataset>) -> u64 {
+pub(crate) fn skipped(data: &Arc<dyn Dataset<Sample = Sample>>) -> u64 {
     data.skipped().map_or(0, |s| s.count())
 }
 
@@ -78,9 +79,9 @@ pub(crate) fn load_test(
     args: &DataArgs,
     seed: u64,
     vocabulary: Option<&Vocabulary>,
-) -> Result<(Arc<dyn Dataset>, String)> {
+) -> Result<(Arc<dyn Dataset<Sample = Sample>>, String)> {
     let (source, bad) = (Source::of(model, args)?, policy(args));
-    let test: Arc<dyn Dataset> = match &source {
+    let test: Arc<dyn Dataset<Sample = Sample>> = match &source {
         Source::Synthetic(n) => synthetic(model, *n, 1, seed)?,
         Source::Mnist(dir) => Arc::new(mnist::test_folder(dir, bad)?),
         Source::Cifar(dir) => Arc::new(cifar::test_folder(dir, bad)?),
@@ -160,12 +161,14 @@ fn policy(args: &DataArgs) -> BadRecords {
     }
 }
 
-fn both<D: Dataset + 'static>(split: Split<D>) -> (Arc<dyn Dataset>, Arc<dyn Dataset>) {
+fn both<D: Dataset<Sample = Sample> + 'static>(
+    split: Split<D>,
+) -> (Arc<dyn Dataset<Sample = Sample>>, Arc<dyn Dataset<Sample = Sample>>) {
     (Arc::new(split.train), Arc::new(split.test))
 }
 
 /// Synthetic images: `n` to train on as part 0, a fifth as many to evaluate on as part 1.
-fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset>> {
+fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
     let InputKind::Images(shape) = model.input() else {
         return Err(Error::usage(format!("{model} takes no images")));
     };
@@ -176,7 +179,7 @@ fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dat
 }
 
 /// Refuses images whose shape is not that of the model's input.
-fn check(model: Model, data: &Arc<dyn Dataset>, source: &Source<'_>) -> Result<()> {
+fn check(model: Model, data: &Arc<dyn Dataset<Sample = Sample>>, source: &Source<'_>) -> Result<()> {
     match (data.shape(), model.input()) {
         (Some(shape), InputKind::Images(input)) if shape.dims() != input => Err(Error::failure(format!(
             "{source}: images are {shape:?}, {model} takes {input:?}"

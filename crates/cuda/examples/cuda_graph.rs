@@ -3,7 +3,7 @@
 
 use kiln_core::Runtime;
 use kiln_cuda::Cuda;
-use kiln_data::{Batch, Loader, LoaderOptions, ToFloat, mnist};
+use kiln_data::{LabelledOn, Loader, LoaderOptions, ToFloat, mnist};
 use kiln_nn::layers::{Flatten, Linear, Relu};
 use kiln_nn::optim::{Adam, Applied};
 use kiln_nn::{Init, Layer, Optimizer, Sequential, Tensor};
@@ -92,7 +92,7 @@ pub(crate) fn run(cuda: &Cuda, steps: usize) -> Result<[f64; 2], Box<dyn Error>>
 fn step(
     model: &mut Sequential<Cuda>,
     optimizer: &mut dyn Optimizer<Cuda>,
-    batch: &Batch<Cuda>,
+    batch: &LabelledOn<Cuda>,
 ) -> kiln_core::Result<(Tensor<Cuda>, Applied)> {
     let loss = model.forward(&batch.inputs)?.cross_entropy(&batch.labels)?;
     let grads = loss.backward()?;

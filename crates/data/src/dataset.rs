@@ -67,10 +67,14 @@ impl Sample {
     }
 }
 
-/// Random access to samples, from any thread.
+/// Random access to samples, from any thread (PyTorch's map-style `Dataset`).
 ///
-/// A read is a pure function of the index: two reads of one index give the same sample, on any thread.
+/// A read is a pure function of the index: two reads of one index give the same sample, on any thread. A sample is of any type;
+/// [`Sample`] is one with a label, and other types are stacked to batches by a [`Collate`](crate::Collate) function.
 pub trait Dataset: Send + Sync {
+    /// A sample.
+    type Sample: Default + Send + 'static;
+
     /// Number of samples.
     fn len(&self) -> usize;
 
@@ -83,23 +87,27 @@ pub trait Dataset: Send + Sync {
     ///
     /// # Errors
     /// [`DataError::Index`] for an index past the end, and the errors of reading and decoding the record.
-    fn read(&self, index: usize, sample: &mut Sample) -> Result<()>;
+    fn read(&self, index: usize, sample: &mut Self::Sample) -> Result<()>;
 
-    /// Reads sample `index` into a new [`Sample`].
+    /// Reads sample `index` into a new one.
     ///
     /// # Errors
     /// As [`Dataset::read`].
-    fn get(&self, index: usize) -> Result<Sample> {
-        let mut sample = Sample::default();
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        let mut sample = Self::Sample::default();
         self.read(index, &mut sample)?;
         Ok(sample)
     }
 
-    /// The shape of every input; `None` when they differ.
-    fn shape(&self) -> Option<Shape>;
+    /// The shape of every input; `None` when they differ, or a sample is more than an input and its label.
+    fn shape(&self) -> Option<Shape> {
+        None
+    }
 
     /// Number of classes: labels are in `0..classes`. `None` when labels are not classes.
-    fn classes(&self) -> Option<usize>;
+    fn classes(&self) -> Option<usize> {
+        None
+    }
 
     /// The names of the classes in label order; empty when the classes have no names.
     fn class_names(&self) -> &[String] {
@@ -119,10 +127,12 @@ pub trait Dataset: Send + Sync {
 
 /// Forwards every method to the dataset behind the pointer.
 impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    type Sample = D::Sample;
+
     fn len(&self) -> usize {
         (**self).len()
     }
-    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+    fn read(&self, index: usize, sample: &mut D::Sample) -> Result<()> {
         (**self).read(index, sample)
     }
     fn shape(&self) -> Option<Shape> {
@@ -210,10 +220,12 @@ impl<D: Dataset> Subset<D> {
 }
 
 impl<D: Dataset> Dataset for Subset<D> {
+    type Sample = D::Sample;
+
     fn len(&self) -> usize {
         self.indices.len()
     }
-    fn read(&self, index: usize, sample: &mut Sample) -> Result<()> {
+    fn read(&self, index: usize, sample: &mut D::Sample) -> Result<()> {
         check_index(index, self.len())?;
         self.dataset.read(self.indices[index], sample)
     }

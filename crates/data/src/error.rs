@@ -209,6 +209,14 @@ pub enum DataError {
         /// The shape expected.
         expected: String,
     },
+    /// A batch that cannot be written over one of other arrays.
+    #[error("cannot write the batch ({found}) over one of another layout ({expected})")]
+    Layout {
+        /// The arrays of the batch.
+        found: String,
+        /// The tensors that it was to be written over.
+        expected: String,
+    },
     /// An option outside its domain.
     #[error("{what}: {argument} = {value}, expected {expected}")]
     InvalidArgument {

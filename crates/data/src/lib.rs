@@ -13,7 +13,7 @@
 //! let transform = Compose::new().then(Flip::new(0.5)?).then(ToFloat).then(Normalise::new(&[0.1307], &[0.3081])?);
 //! let loader = Loader::new(Arc::new(digits.train), options)?.with_transform(transform);
 //! let batch = loader.epoch(0)?.next().expect("9,000 digits make 141 batches")?;
-//! assert_eq!(batch.input_shape.dims(), [64, 28, 28, 1]);
+//! assert_eq!(batch.inputs.shape(), [64, 28, 28, 1]);
 //! assert_eq!(batch.labels.len(), 64);
 //! # Ok::<(), kiln_data::DataError>(())
 //! ```
@@ -21,6 +21,10 @@
 //! Files are untrusted: sizes are checked against limits and against the size of the file before memory is allocated,
 //! and a [`DataError`] names the file, the place, the value found and the value expected.
 
+// The derive macro writes paths that begin with `kiln_data`, inside of this crate too.
+extern crate self as kiln_data;
+
+mod batch;
 mod dataset;
 mod error;
 mod formats;
@@ -31,14 +35,24 @@ mod streams;
 mod synthetic;
 mod transforms;
 
+pub use batch::{Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, storage};
 pub use dataset::{Dataset, Sample, Split, Subset};
 pub use error::{DataError, Place, Result};
 pub use formats::{
     DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, TextWindows, Vocabulary, cifar,
     csv, decode_image, idx, mnist, resize_bilinear,
 };
-pub use loader::{Batch, Epoch, HostBatch, Loader, LoaderOptions, Position};
+pub use kiln_derive::Batch;
+pub use loader::{
+    BatchSampler, Buckets, Collate, Epoch, EpochPlan, Loaded, Loader, LoaderOptions, Position, Stack, Weighted, pad,
+};
 pub use memory::{Arrays, ByteImages, Labels};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
 pub use transforms::{Compose, Crop, Draw, Erase, Flip, Normalise, ToFloat, Transform};
+
+/// Names for the code that `#[derive(Batch)]` writes.
+#[doc(hidden)]
+pub mod derive {
+    pub use kiln_core::Backend;
+}

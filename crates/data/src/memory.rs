@@ -99,6 +99,8 @@ impl ByteImages {
 }
 
 impl Dataset for ByteImages {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.labels.len()
     }
@@ -190,6 +192,8 @@ impl Arrays {
 }
 
 impl Dataset for Arrays {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.count
     }

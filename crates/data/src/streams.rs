@@ -11,5 +11,9 @@ pub(crate) const SPLIT: u32 = *spaces::DATA.start() + 1;
 pub(crate) const SYNTHETIC: u32 = *spaces::DATA.start() + 2;
 /// The picture of each class of a synthetic dataset; the step is the class.
 pub(crate) const PROTOTYPE: u32 = *spaces::DATA.start() + 3;
+/// The order of batches that samplers shuffle; the step is the epoch.
+pub(crate) const BATCHES: u32 = *spaces::DATA.start() + 4;
+/// Samples drawn by their weights; the step is the epoch.
+pub(crate) const WEIGHTED: u32 = *spaces::DATA.start() + 5;
 /// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

@@ -58,6 +58,8 @@ fn bytes(key: Key, base: u64, n: usize) -> impl Iterator<Item = u8> {
 }
 
 impl Dataset for Synthetic {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.count
     }

@@ -1,10 +1,10 @@
 //! A convolutional net on the 10,000 handwritten digits that ship with Kiln: `cargo run --release --example train_mnist`.
 
 use kiln_cpu::Cpu;
-use kiln_data::{Loader, LoaderOptions, ToFloat, mnist};
+use kiln_data::{LabelledOn, Loader, LoaderOptions, ToFloat, mnist};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::{Init, Layer, Sequential, optim::Adam};
-use kiln_train::{Accuracy, Batch, Output, TrainOptions, Trainer};
+use kiln_train::{Accuracy, Output, TrainOptions, Trainer};
 use std::error::Error;
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ pub(crate) fn run(options: TrainOptions) -> Result<(), Box<dyn Error>> {
     let train = Loader::new(Arc::new(digits.train), batches)?.with_transform(ToFloat);
     let valid = Loader::new(Arc::new(digits.test), batches)?.with_transform(ToFloat);
 
-    let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+    let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
         let logits = model.forward(&batch.inputs)?;
-        Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+        Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits, &batch.labels))
     };
     let mut trainer = Trainer::new(&cpu, options).metric(Accuracy::new());
     let report = trainer.fit(&mut model, &mut Adam::new(1e-3), step, &train, Some(&valid))?;

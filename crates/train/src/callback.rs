@@ -1,6 +1,6 @@
 //! Callbacks of a run: for progress bars, logs and custom stopping rules.
 
-use crate::{EpochRecord, Result, Warning};
+use crate::{EpochRecord, Result, Values, Warning};
 use kiln_core::Interrupt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 /// The state of a run after a batch.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepInfo {
     /// The epoch, counted from 1.
     pub epoch: u64,
@@ -32,11 +32,13 @@ pub struct StepInfo {
     pub samples: u64,
     /// Seconds since the epoch began.
     pub seconds: f64,
-    /// The learning rate.
+    /// The learning rate, of the first phase if there are several.
     pub lr: f64,
-    /// The mean loss since the last read. `None` for most batches: a read waits for the device, so the losses are read only
+    /// The mean loss since the last read, of the first phase if there are several. `None` for most batches: a read waits for the device, so the losses are read only
     /// every [`TrainOptions::log_every`](crate::TrainOptions::log_every) batches.
     pub loss: Option<f64>,
+    /// The means since the last read of the loss and its parts, of all phases; empty when nothing was read.
+    pub values: Values,
 }
 
 /// The return value of a callback: continue or stop the run.

@@ -77,6 +77,14 @@ pub enum TrainError {
         /// The names of the metrics measured.
         found: String,
     },
+    /// A metric was asked for, but no step of the first epoch has handed out what it reads.
+    #[error("the metric `{metric}` was not measured: no step hands out `{reads}`; see `Output::with`")]
+    NotMeasured {
+        /// The metric.
+        metric: String,
+        /// The names that it reads.
+        reads: String,
+    },
     /// An option outside its domain.
     #[error("{argument} = {value}, expected {expected}")]
     InvalidArgument {

@@ -1,9 +1,9 @@
 //! Evaluates a model on a dataset without changing the model.
 
-use crate::losses::Losses;
-use crate::{Batch, Metric, Output, Result, Running, StopHandle, TrainError, Values};
+use crate::losses::{LOSS, Losses};
+use crate::{Metric, Output, Result, Running, StopHandle, Values};
 use kiln_core::Backend;
-use kiln_data::Loader;
+use kiln_data::{Batch, Loader};
 use kiln_nn::{Module, no_grad};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const READ_EVERY: usize = 64;
 /// The results of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
-    /// `loss`, and every metric by its name.
+    /// `loss`, its parts, and every metric that was measured, by name.
     pub values: Values,
     /// The number of samples evaluated.
     pub samples: u64,
@@ -26,17 +26,19 @@ pub struct Evaluation {
 ///
 /// # Errors
 /// The errors of the loader and of the closure. A loss that is not finite is no error but a result.
-pub fn evaluate<B, M, S>(
+pub fn evaluate<B, M, S, D, T>(
     backend: &B,
     model: &mut M,
     step: &S,
-    loader: &Loader,
+    loader: &Loader<D, T>,
     metrics: &mut [&mut dyn Metric<B>],
 ) -> Result<Evaluation>
 where
     B: Backend,
     M: Module<B>,
-    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+    S: Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>> + ?Sized,
+    D: Default + Send + 'static,
+    T: Batch,
 {
     let stop = StopHandle::new();
     let done = evaluate_until(backend, model, step, loader, metrics, &stop)?;
@@ -44,18 +46,20 @@ where
 }
 
 /// As [`evaluate`]; `None` if `stop` was requested before the end.
-pub(crate) fn evaluate_until<B, M, S>(
+pub(crate) fn evaluate_until<B, M, S, D, T>(
     backend: &B,
     model: &mut M,
     step: &S,
-    loader: &Loader,
+    loader: &Loader<D, T>,
     metrics: &mut [&mut dyn Metric<B>],
     stop: &StopHandle,
 ) -> Result<Option<Evaluation>>
 where
     B: Backend,
     M: Module<B>,
-    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+    S: Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>> + ?Sized,
+    D: Default + Send + 'static,
+    T: Batch,
 {
     model.eval();
     let result = no_grad(|| measure(backend, model, step, loader, metrics, stop));
@@ -63,18 +67,46 @@ where
     result
 }
 
-fn measure<B, M, S>(
+/// A measurement of the model after each epoch: a loader, and the function that computes what is measured.
+pub struct Validation<'a, B: Backend, M> {
+    #[expect(clippy::type_complexity, reason = "the one place where it is written")]
+    pub(crate) run: Box<dyn Fn(&B, &mut M, &mut [&mut dyn Metric<B>], &StopHandle) -> Result<Option<Evaluation>> + 'a>,
+}
+
+impl<'a, B: Backend, M: Module<B>> Validation<'a, B, M> {
+    /// Creates a measurement of `step` on every batch of `loader`, as [`evaluate`] makes it.
+    pub fn new<D: Default + Send + 'static, T: Batch>(
+        loader: &'a Loader<D, T>,
+        step: impl Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>> + 'a,
+    ) -> Self {
+        Validation {
+            run: Box::new(move |backend, model, metrics, stop| {
+                evaluate_until(backend, model, &step, loader, metrics, stop)
+            }),
+        }
+    }
+}
+
+impl<B: Backend, M> std::fmt::Debug for Validation<'_, B, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Validation")
+    }
+}
+
+fn measure<B, M, S, D, T>(
     backend: &B,
     model: &M,
     step: &S,
-    loader: &Loader,
+    loader: &Loader<D, T>,
     metrics: &mut [&mut dyn Metric<B>],
     stop: &StopHandle,
 ) -> Result<Option<Evaluation>>
 where
     B: Backend,
     M: Module<B>,
-    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+    S: Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>> + ?Sized,
+    D: Default + Send + 'static,
+    T: Batch,
 {
     let mut running: Vec<Running<B>> = metrics.iter().map(|_| Running::new()).collect();
     let (mut losses, mut samples, mut worst) = (Losses::new(), 0, None);
@@ -87,7 +119,8 @@ where
         let Some(host) = batches.next_until(&|| stop.is_requested()) else {
             return Ok(None);
         };
-        let batch = host?.to_device(backend)?;
+        let host = host?;
+        let batch = host.to_device(backend)?;
         let mut output = None;
         let done = backend.interruptible(&interrupt, &mut || {
             output = Some(step(model, &batch)?);
@@ -99,12 +132,10 @@ where
             (Ok(()), None) => unreachable!("the body has run"),
             (Ok(()), Some(output)) => output,
         };
-        losses.push(&output.loss, batch.labels.size(), 0);
-        samples += batch.labels.size() as u64;
-        if let Some(scores) = &output.scores {
-            for (metric, running) in metrics.iter().zip(&mut running) {
-                running.add(&**metric, scores, &batch)?;
-            }
+        losses.push(output.measured()?, host.len(), 0);
+        samples += host.len() as u64;
+        for (metric, running) in metrics.iter_mut().zip(&mut running) {
+            running.add(&mut **metric, &output, host.len())?;
         }
         if losses.unreported() == READ_EVERY {
             worst = worst.or(losses.read()?);
@@ -112,22 +143,12 @@ where
         }
     }
     worst = worst.or(losses.read()?);
-    let loss = worst.map_or(losses.mean(), |w| w.value);
-    let mut values = Values::from([("loss".to_string(), loss)]);
+    let mut values = losses.means();
+    if let Some(worst) = worst {
+        values.insert(LOSS.to_string(), worst.value);
+    }
     for (metric, mut running) in metrics.iter_mut().zip(running) {
-        values.insert(metric.name(), running.finish(&mut **metric)?);
+        values.extend(running.finish(&mut **metric)?);
     }
     Ok(Some(Evaluation { values, samples }))
-}
-
-/// Checks, before the run starts, that the monitored metric is among those measured.
-pub(crate) fn check_monitor(monitor: &crate::Monitor, names: &[String]) -> Result<()> {
-    if monitor.metric == "loss" || names.contains(&monitor.metric) {
-        return Ok(());
-    }
-    let found = std::iter::once("loss").chain(names.iter().map(String::as_str));
-    Err(TrainError::UnknownMetric {
-        asked: monitor.metric.clone(),
-        found: found.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
-    })
 }

@@ -1,11 +1,10 @@
 //! [`Trainer::fit`]: the checks and callbacks around a run.
 
 use crate::callback::Plan;
-use crate::evaluate::check_monitor;
 use crate::run::Run;
-use crate::{Batch, History, Output, Report, Result, RunFolder, TrainError, Trainer};
+use crate::{History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation};
 use kiln_core::Backend;
-use kiln_data::Loader;
+use kiln_data::{Batch, Loader};
 use kiln_nn::{Module, Optimizer};
 
 impl<B: Backend> Trainer<B> {
@@ -31,23 +30,52 @@ impl<B: Backend> Trainer<B> {
     /// [`TrainError::InvalidArgument`], [`TrainError::UnknownMetric`], [`TrainError::Data`], [`TrainError::Step`] for an
     /// error of an op with its step, [`TrainError::NonFiniteLoss`], [`TrainError::NonFiniteWeights`],
     /// [`TrainError::TooManySkipped`], [`TrainError::File`], [`TrainError::FolderRemoved`], and errors of callbacks.
-    pub fn fit<M, S>(
+    pub fn fit<M, S, D, T>(
         &mut self,
         model: &mut M,
         optimizer: &mut dyn Optimizer<B>,
         step: S,
-        train: &Loader,
-        valid: Option<&Loader>,
+        train: &Loader<D, T>,
+        valid: Option<&Loader<D, T>>,
     ) -> Result<Report>
     where
         M: Module<B>,
-        S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
+        S: Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>>,
+        D: Default + Send + 'static,
+        T: Batch,
+    {
+        let phases = vec![Phase::new("", optimizer, &step)];
+        let valid = valid.map(|loader| Validation::new(loader, &step));
+        self.fit_phases(model, phases, train, valid.as_ref())
+    }
+
+    /// As [`fit`](Trainer::fit), for steps of several updates, each with its own loss and its own optimizer: see [`Phase`].
+    ///
+    /// Which weights are best is decided by the metric that [`TrainOptions::monitor`](crate::TrainOptions::monitor) names, such as
+    /// `generator/loss`; none are while it names `loss`, which the measured values of phases with names do not have.
+    ///
+    /// For each step the phases run in their order on the batches of the step. A step that is abandoned after a request to stop is
+    /// abandoned in its first phase; later ones are finished.
+    ///
+    /// # Errors
+    /// As [`fit`](Trainer::fit); [`TrainError::InvalidArgument`] for no phases, for two of one name, and for a phase without
+    /// parameters to train.
+    pub fn fit_phases<M, D, T>(
+        &mut self,
+        model: &mut M,
+        phases: Vec<Phase<'_, B, M, T>>,
+        train: &Loader<D, T>,
+        valid: Option<&Validation<'_, B, M>>,
+    ) -> Result<Report>
+    where
+        M: Module<B>,
+        D: Default + Send + 'static,
+        T: Batch,
     {
         self.options.check()?;
-        let names: Vec<String> = self.metrics.iter().map(|m| m.name()).collect();
-        check_monitor(&self.options.monitor, &names)?;
+        check_phases(&phases, model)?;
         if train.batches() == 0 {
-            let samples = train.dataset().len();
+            let samples = train.samples();
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
         }
         let history = match &self.folder {
@@ -63,10 +91,24 @@ impl<B: Backend> Trainer<B> {
         for callback in &mut self.callbacks {
             callback.on_start(&plan)?;
         }
-        let result = Run::new(self, model, optimizer, &step, history).all(train, valid);
+        let result = Run::new(&mut *self, model, phases, history).all(train, valid);
         for callback in &mut self.callbacks {
             callback.on_end();
         }
         result
     }
+}
+
+fn check_phases<B: Backend, M: Module<B>, T: Batch>(phases: &[Phase<'_, B, M, T>], model: &M) -> Result<()> {
+    if phases.is_empty() {
+        return Err(TrainError::invalid("phases", 0, "at least 1"));
+    }
+    for (i, phase) in phases.iter().enumerate() {
+        phase.check(model)?;
+        if phases[..i].iter().any(|before| before.name == phase.name) {
+            let name = format!("`{}` twice", phase.name);
+            return Err(TrainError::invalid("phases", name, "a name for each phase"));
+        }
+    }
+    Ok(())
 }

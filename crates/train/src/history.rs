@@ -51,11 +51,14 @@ pub struct EpochRecord {
     pub step: u64,
     /// The number of steps of this epoch that were skipped because their loss or gradient was not finite.
     pub skipped: u64,
-    /// The learning rate of the epoch's last step.
+    /// The learning rate of the epoch's last step, of the first phase if there are several.
     pub lr: f64,
-    /// The loss and the metrics over the training samples of the epoch, measured while the weights changed.
+    /// The learning rate of each phase that has a name.
+    #[serde(skip_serializing_if = "Values::is_empty")]
+    pub lrs: Values,
+    /// The loss, its parts and the metrics over the training samples of the epoch, measured while the weights changed.
     pub train: Values,
-    /// The loss and the metrics on the validation set after the epoch.
+    /// The loss, its parts and the metrics on the validation set after the epoch.
     pub valid: Option<Values>,
     /// True if the monitored metric is the best so far.
     pub best: bool,
@@ -205,6 +208,7 @@ mod tests {
             step: 10 * epoch,
             skipped: 0,
             lr: 1e-3,
+            lrs: Values::new(),
             train: Values::from([("loss".into(), if epoch == 1 { 0.5 } else { f64::NAN })]),
             valid: None,
             best: epoch == 1,

@@ -2,16 +2,12 @@
 
 use crate::run::{ADVICE, Run};
 use crate::weights::{first_non_finite, save_in};
-use crate::{Batch, Output, Result, RunFolder, TrainError, Warning};
+use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_core::Backend;
+use kiln_data::Batch;
 use kiln_nn::Module;
 
-impl<'a, B, M, S> Run<'a, B, M, S>
-where
-    B: Backend,
-    M: Module<B>,
-    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
-{
+impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Saves the weights as `name`; an error if one of them is not finite.
     pub(crate) fn save(&mut self, name: &'static str) -> Result<()> {
         if let Some(parameter) = first_non_finite(self.model)? {

@@ -5,10 +5,10 @@
 //!
 //! ```
 //! use kiln_cpu::Cpu;
-//! use kiln_data::{Loader, LoaderOptions, Subset, ToFloat, mnist};
+//! use kiln_data::{LabelledOn, Loader, LoaderOptions, Subset, ToFloat, mnist};
 //! use kiln_nn::layers::{Flatten, Linear};
 //! use kiln_nn::{Init, Layer, Sequential, optim::Adam};
-//! use kiln_train::{Accuracy, Batch, Output, TrainOptions, Trainer, evaluate};
+//! use kiln_train::{Accuracy, Output, TrainOptions, Trainer, evaluate};
 //! use std::sync::Arc;
 //!
 //! let cpu = Cpu::new();
@@ -21,9 +21,9 @@
 //! let train = Loader::new(Arc::new(first), options)?.with_transform(ToFloat);
 //! let test = Loader::new(Arc::new(digits.test), LoaderOptions::default())?.with_transform(ToFloat);
 //!
-//! let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+//! let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
 //!     let logits = model.forward(&batch.inputs)?;
-//!     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+//!     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits, &batch.labels))
 //! };
 //! let mut trainer = Trainer::new(&cpu, TrainOptions::default()).metric(Accuracy::new());
 //! trainer.fit(&mut model, &mut Adam::new(1e-2), step, &train, None)?;
@@ -49,6 +49,7 @@ mod error;
 mod evaluate;
 mod fit;
 mod folder;
+mod group;
 mod history;
 mod keep;
 mod losses;
@@ -56,24 +57,26 @@ mod metrics;
 mod monitor;
 mod options;
 mod output;
+mod phase;
 mod recording;
 mod report;
 mod run;
+mod step;
 mod trainer;
 mod warning;
 mod weights;
 
 pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
 pub use error::{Result, TrainError};
-pub use evaluate::{Evaluation, evaluate};
+pub use evaluate::{Evaluation, Validation, evaluate};
 pub use folder::RunFolder;
 pub use history::{EpochRecord, Execution, History, Values};
-pub use kiln_data::Batch;
 pub use kiln_files::write_atomic;
-pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Running, TopK};
+pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Reduction, Running, TopK};
 pub use monitor::{Goal, Monitor};
 pub use options::{Clip, NonFinite, TrainOptions};
-pub use output::Output;
+pub use output::{Output, Value};
+pub use phase::Phase;
 pub use report::{End, Report};
 pub use trainer::Trainer;
 pub use warning::Warning;

@@ -1,9 +1,15 @@
-//! Losses, kept on the device until they are read together.
+//! Losses and their parts, kept on the device until they are read together.
 
+use crate::Values;
+use crate::output::Measured;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
+use std::collections::BTreeMap;
 
-/// A mean of losses weighted by their samples.
+/// The name of the loss among measured values.
+pub(crate) const LOSS: &str = "loss";
+
+/// A mean weighted by samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Mean {
     sum: f64,
@@ -11,14 +17,35 @@ struct Mean {
 }
 
 impl Mean {
-    fn add(&mut self, loss: f64, samples: usize) {
-        self.sum += loss * samples as f64;
+    fn add(&mut self, value: f64, samples: usize) {
+        self.sum += value * samples as f64;
         self.samples += samples as u64;
     }
 
     /// The mean; NaN without samples.
     fn value(&self) -> f64 {
         self.sum / self.samples as f64
+    }
+}
+
+/// The means of the loss and of its parts, by name.
+#[derive(Debug, Clone, Default)]
+struct Means(BTreeMap<String, Mean>);
+
+impl Means {
+    fn add(&mut self, name: &str, value: f64, samples: usize) {
+        match self.0.get_mut(name) {
+            Some(mean) => mean.add(value, samples),
+            None => {
+                let mut mean = Mean::default();
+                mean.add(value, samples);
+                self.0.insert(name.to_string(), mean);
+            }
+        }
+    }
+
+    fn values(&self) -> Values {
+        self.0.iter().map(|(name, mean)| (name.clone(), mean.value())).collect()
     }
 }
 
@@ -30,7 +57,7 @@ pub(crate) struct NonFiniteAt {
 }
 
 struct Pending<B: Backend> {
-    loss: Tensor<B>,
+    measured: Measured<B>,
     /// True if the tensor comes from `spare`.
     copied: bool,
     samples: usize,
@@ -42,8 +69,8 @@ pub(crate) struct Losses<B: Backend> {
     pending: Vec<Pending<B>>,
     /// Tensors that hold copies of losses, reused after each read.
     spare: Vec<Tensor<B>>,
-    epoch: Mean,
-    window: Mean,
+    epoch: Means,
+    window: Means,
     unreported: usize,
 }
 
@@ -52,8 +79,8 @@ impl<B: Backend> Losses<B> {
         Losses {
             pending: Vec::new(),
             spare: Vec::new(),
-            epoch: Mean::default(),
-            window: Mean::default(),
+            epoch: Means::default(),
+            window: Means::default(),
             unreported: 0,
         }
     }
@@ -61,19 +88,19 @@ impl<B: Backend> Losses<B> {
     /// Clears the losses for another epoch.
     pub(crate) fn reset(&mut self) {
         let copies = self.pending.drain(..).filter(|p| p.copied);
-        self.spare.extend(copies.map(|p| p.loss));
-        (self.epoch, self.window, self.unreported) = (Mean::default(), Mean::default(), 0);
+        self.spare.extend(copies.map(|p| p.measured.values));
+        (self.epoch, self.window, self.unreported) = (Means::default(), Means::default(), 0);
     }
 
     /// Keeps the loss of a batch of step `step`. Nothing is read from the device.
-    pub(crate) fn push(&mut self, loss: &Tensor<B>, samples: usize, step: u64) {
-        self.file(loss.detach(), false, samples, step);
+    pub(crate) fn push(&mut self, measured: Measured<B>, samples: usize, step: u64) {
+        self.file(measured, false, samples, step);
     }
 
-    fn file(&mut self, loss: Tensor<B>, copied: bool, samples: usize, step: u64) {
+    fn file(&mut self, measured: Measured<B>, copied: bool, samples: usize, step: u64) {
         self.unreported += 1;
         self.pending.push(Pending {
-            loss,
+            measured,
             copied,
             samples,
             step,
@@ -81,20 +108,22 @@ impl<B: Backend> Losses<B> {
     }
 
     /// As [`push`](Losses::push), for a loss that the next replay overwrites: it is copied on the device.
-    pub(crate) fn push_copy(&mut self, loss: &Tensor<B>, samples: usize, step: u64) -> Result<()> {
-        let same = |t: &Tensor<B>| (t.dtype(), t.shape()) == (loss.dtype(), loss.shape());
-        let copy = match self.spare.pop().filter(same) {
-            Some(mut copy) => copy.assign(loss).map(|()| copy)?,
-            None => loss.copy()?,
+    pub(crate) fn push_copy(&mut self, measured: &Measured<B>, samples: usize, step: u64) -> Result<()> {
+        let from = &measured.values;
+        let same = |t: &Tensor<B>| (t.dtype(), t.shape()) == (from.dtype(), from.shape());
+        let values = match self.spare.pop().filter(same) {
+            Some(mut copy) => copy.assign(from).map(|()| copy)?,
+            None => from.copy()?,
         };
-        self.file(copy, true, samples, step);
+        let names = measured.names.clone();
+        self.file(Measured { values, names }, true, samples, step);
         Ok(())
     }
 
-    /// Allocates memory for `count` copies of losses like `loss`.
-    pub(crate) fn reserve(&mut self, count: usize, loss: &Tensor<B>) -> Result<()> {
+    /// Allocates memory for `count` copies of losses like `measured`.
+    pub(crate) fn reserve(&mut self, count: usize, measured: &Measured<B>) -> Result<()> {
         while self.spare.len() < count {
-            self.spare.push(loss.copy()?);
+            self.spare.push(measured.values.copy()?);
         }
         Ok(())
     }
@@ -110,37 +139,36 @@ impl<B: Backend> Losses<B> {
         if self.pending.is_empty() {
             return Ok(bad);
         }
-        let flat: Vec<Tensor<B>> = self
-            .pending
-            .iter()
-            .map(|p| p.loss.reshape(&[1usize]))
-            .collect::<Result<_>>()?;
-        let values = Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)?.to_f64()?;
-        drop(flat);
-        for (pending, value) in self.pending.drain(..).zip(values) {
-            if value.is_finite() {
-                self.window.add(value, pending.samples);
-                self.epoch.add(value, pending.samples);
-            } else if bad.is_none() {
-                let step = pending.step;
-                bad = Some(NonFiniteAt { step, value });
+        let flat: Vec<&Tensor<B>> = self.pending.iter().map(|p| &p.measured.values).collect();
+        let mut read = Tensor::concat(&flat, 0)?.to_f64()?.into_iter();
+        for pending in self.pending.drain(..) {
+            let names = std::iter::once(LOSS).chain(pending.measured.names.iter().map(String::as_str));
+            for (name, value) in names.zip(&mut read) {
+                if value.is_finite() {
+                    self.window.add(name, value, pending.samples);
+                    self.epoch.add(name, value, pending.samples);
+                } else if name == LOSS && bad.is_none() {
+                    let step = pending.step;
+                    bad = Some(NonFiniteAt { step, value });
+                }
             }
             if pending.copied {
-                self.spare.push(pending.loss);
+                self.spare.push(pending.measured.values);
             }
         }
         Ok(bad)
     }
 
-    /// The mean of the losses read since the last report; `None` if there were none.
-    pub(crate) fn report(&mut self) -> Option<f64> {
+    /// The means of what was read since the last report; empty if there was nothing.
+    pub(crate) fn report(&mut self) -> Values {
         self.unreported = 0;
-        let mean = std::mem::take(&mut self.window).value();
-        (!mean.is_nan()).then_some(mean)
+        std::mem::take(&mut self.window).values()
     }
 
-    /// The mean of all losses read in this epoch.
-    pub(crate) fn mean(&self) -> f64 {
-        self.epoch.value()
+    /// The means of all that was read in this epoch; the loss is NaN before the first.
+    pub(crate) fn means(&self) -> Values {
+        let mut means = self.epoch.values();
+        means.entry(LOSS.to_string()).or_insert(f64::NAN);
+        means
     }
 }

@@ -1,8 +1,9 @@
 //! The recordings of steps, and the decision whether a step runs op by op, is recorded or is replayed.
 
-use crate::{Batch, Execution};
-use kiln_core::{Backend, Shape};
-use kiln_data::HostBatch;
+use crate::Execution;
+use crate::output::Measured;
+use kiln_core::Backend;
+use kiln_data::{Batch, Layout};
 use kiln_nn::optim::Applied;
 use kiln_nn::{StorageSnapshot, Tensor};
 
@@ -18,39 +19,41 @@ const SHAPES: usize = 16;
 /// The number of times that a recording may become invalid before no more are made.
 const LOSSES: u32 = 8;
 
-/// The properties of a batch that must equal those of the recorded one: the shape of the inputs, the number of labels,
-/// the width of the targets.
-pub(crate) type Key = (Shape, usize, usize);
+/// The properties of a batch that must equal those of the recorded one: its layout, and its number of samples.
+pub(crate) type Key = (Layout, usize);
 
 /// The keys of the batches of one step.
-pub(crate) fn key(hosts: &[HostBatch]) -> Vec<Key> {
-    let of = |host: &HostBatch| (host.input_shape, host.len(), host.target_width);
-    hosts.iter().map(of).collect()
+pub(crate) fn key<'a, T: Batch>(hosts: impl Iterator<Item = &'a T>) -> Vec<Key> {
+    hosts.map(|host| (host.layout(), host.len())).collect()
 }
+
+/// The terms of the metrics for a batch: for each metric that was measured its index, and the term if it is to be gathered.
+pub(crate) type Scored<B> = Vec<(usize, Option<Tensor<B>>)>;
 
 /// The results of one step for the host.
 pub(crate) struct Made<B: Backend> {
-    /// The loss of each batch.
-    pub(crate) losses: Vec<Tensor<B>>,
+    /// The loss of each batch, and its parts.
+    pub(crate) losses: Vec<Measured<B>>,
+    /// The terms of the metrics for each batch.
+    pub(crate) scored: Vec<Scored<B>>,
     pub(crate) applied: Applied,
-    pub(crate) scored: bool,
 }
 
-pub(crate) struct Recording<B: Backend> {
+pub(crate) struct Recording<B: Backend, T: Batch> {
     pub(crate) graph: B::Graph,
     pub(crate) key: Vec<Key>,
     /// The batches on the device that the recording reads.
-    pub(crate) slots: Vec<Batch<B>>,
+    pub(crate) slots: Vec<T::On<B>>,
     /// The addresses of everything that outlives a step, taken after recording.
     pub(crate) storage: StorageSnapshot,
     pub(crate) made: Made<B>,
 }
 
-/// The recordings of a run.
-pub(crate) struct Recorder<B: Backend> {
+/// The recordings of a phase.
+pub(crate) struct Recorder<B: Backend, T: Batch> {
     wanted: bool,
     seen: Vec<Vec<Key>>,
-    pub(crate) recordings: Vec<Recording<B>>,
+    pub(crate) recordings: Vec<Recording<B, T>>,
     lost: u32,
     /// The reason why steps are not recorded, although that was wanted.
     pub(crate) obstacle: Option<String>,
@@ -66,7 +69,7 @@ pub(crate) enum Plan {
     Replay(usize),
 }
 
-impl<B: Backend> Recorder<B> {
+impl<B: Backend, T: Batch> Recorder<B, T> {
     /// Creates a recorder for steps of `batches` batches.
     pub(crate) fn new(wanted: bool, batches: usize) -> Self {
         let wanted = wanted && B::CAPTURES;
@@ -90,6 +93,9 @@ impl<B: Backend> Recorder<B> {
     /// Decides how a step is run. The first one of a shape runs op by op, which creates the optimizer's state and loads
     /// kernels; the second is recorded.
     pub(crate) fn plan(&mut self, key: &Vec<Key>) -> Plan {
+        if !self.wanted {
+            return Plan::Eager;
+        }
         if let Some(at) = self.recordings.iter().position(|r| r.key == *key) {
             return Plan::Replay(at);
         }

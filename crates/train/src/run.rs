@@ -1,60 +1,27 @@
-//! The training loop.
+//! The training loop: epochs, and the batches of each.
 //!
-//! Steps that a backend may record and replay are in `capture.rs`; nothing is read back inside them. This file runs steps
-//! op by op, among them those that are skipped if their gradients are not finite. In both cases losses and metrics stay
-//! on the device until they are read together.
+//! Steps that a backend may record and replay are in `capture.rs`; nothing is read back inside them. `step.rs` runs steps op by
+//! op, among them those that are skipped if their gradients are not finite. In both cases losses and metrics stay on the device
+//! until they are read together.
 
 use crate::buffers::Buffers;
-use crate::evaluate::evaluate_until;
-use crate::losses::{Losses, NonFiniteAt};
+use crate::group::{Came, Group};
+use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
 use crate::weights::first_non_finite;
 use crate::{
-    Batch, Clip, End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Output, Report, Result, RunFolder,
-    Running, StepInfo, TrainError, Trainer, Values, Warning,
+    End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Phase, Report, Result, RunFolder, Running, StepInfo,
+    TrainError, Trainer, Validation, Values, Warning,
 };
 use kiln_core::{Backend, Interrupt};
-use kiln_data::{HostBatch, Loader};
+use kiln_data::{Batch, Loaded, Loader};
+use kiln_nn::Module;
 use kiln_nn::optim::ReduceOnPlateau;
-use kiln_nn::{Gradients, Module, Optimizer, Tensor};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 pub(crate) const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
-
-/// The gradients and counts of the batches accumulated so far for one update.
-struct Group<B: Backend> {
-    begun: bool,
-    grads: Option<Gradients<B>>,
-    batches: usize,
-    samples: usize,
-    /// The model's buffers before the first of its batches, if it has any, in case the step is skipped or abandoned.
-    before: Option<Buffers<B>>,
-}
-
-impl<B: Backend> Group<B> {
-    fn empty() -> Self {
-        Group {
-            begun: false,
-            grads: None,
-            batches: 0,
-            samples: 0,
-            before: None,
-        }
-    }
-}
-
-/// The result of a batch.
-#[derive(PartialEq)]
-enum Came {
-    /// Its gradients were accumulated, or the model was updated.
-    In,
-    /// Its step was skipped.
-    Skipped,
-    /// It was interrupted, and its step is abandoned.
-    GivenUp,
-}
 
 /// The results of one epoch.
 struct Epoch {
@@ -66,67 +33,84 @@ struct Epoch {
     stopped: bool,
 }
 
-pub(crate) struct Run<'a, B: Backend, M, S> {
+/// A phase in this run.
+pub(crate) struct Leg<'p, B: Backend, M, T: Batch> {
+    pub(crate) phase: Phase<'p, B, M, T>,
+    pub(crate) recorder: Recorder<B, T>,
+    pub(crate) losses: Losses<B>,
+    /// The number of its updates so far, skipped ones included.
+    pub(crate) attempts: u64,
+    /// A copy of the trainer's, so that its state is not carried into the next run.
+    plateau: Option<ReduceOnPlateau>,
+}
+
+impl<B: Backend, M, T: Batch> Leg<'_, B, M, T> {
+    /// The name of a measured value of this phase.
+    fn label(&self, name: &str) -> String {
+        match &self.phase.name[..] {
+            "" => name.to_string(),
+            phase => format!("{phase}/{name}"),
+        }
+    }
+
+    fn labelled(&self, values: Values) -> impl Iterator<Item = (String, f64)> {
+        values.into_iter().map(|(name, value)| (self.label(&name), value))
+    }
+}
+
+pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) trainer: &'a mut Trainer<B>,
     pub(crate) model: &'a mut M,
-    pub(crate) optimizer: &'a mut dyn Optimizer<B>,
-    pub(crate) closure: &'a S,
-    pub(crate) recorder: Recorder<B>,
-    pub(crate) losses: Losses<B>,
+    pub(crate) legs: Vec<Leg<'p, B, M, T>>,
     /// The sums of the training metrics, in the order of `trainer.metrics`.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
     pub(crate) history: History,
     progress: Progress,
-    /// A copy of the trainer's, so that its state is not carried into the next run.
-    plateau: Option<ReduceOnPlateau>,
     /// The epoch in progress, counted from 1.
     pub(crate) epoch: u64,
-    /// The number of updates so far, skipped ones included: the step in messages.
+    /// The number of steps so far, skipped ones included: the step in messages.
     pub(crate) step: u64,
-    /// The number of updates made so far: the step in reports.
+    /// The number of steps so far of which no update was skipped: the step in reports.
     pub(crate) updates: u64,
     /// The number of consecutive updates skipped.
-    skipped_in_a_row: u64,
+    pub(crate) skipped_in_a_row: u64,
     /// The names of the weight files written so far.
     pub(crate) saved: BTreeSet<&'static str>,
     pub(crate) warnings: Vec<Warning>,
     /// True once a step in progress is to be abandoned.
-    interrupt: Interrupt,
+    pub(crate) interrupt: Interrupt,
     /// True if the model has buffers or counters, which a forward pass changes.
-    has_buffers: bool,
+    pub(crate) has_buffers: bool,
 }
 
-impl<'a, B, M, S> Run<'a, B, M, S>
-where
-    B: Backend,
-    M: Module<B>,
-    S: Fn(&M, &Batch<B>) -> kiln_core::Result<Output<B>>,
-{
+impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     pub(crate) fn new(
         trainer: &'a mut Trainer<B>,
         model: &'a mut M,
-        optimizer: &'a mut dyn Optimizer<B>,
-        closure: &'a S,
+        phases: Vec<Phase<'p, B, M, T>>,
         history: History,
     ) -> Self {
         let maximize = trainer.options.monitor.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
-        Run {
+        let leg = |phase| Leg {
+            phase,
             recorder: Recorder::new(options.capture && !options.skips(), options.accumulate),
+            losses: Losses::new(),
+            attempts: 0,
+            plateau: plateau.clone(),
+        };
+        Run {
+            legs: phases.into_iter().map(leg).collect(),
             interrupt: trainer.stop.interrupt(trainer.grace),
             has_buffers: Buffers::of(&*model).any(),
-            losses: Losses::new(),
             running: trainer.metrics.iter().map(|_| Running::new()).collect(),
             execution: Execution::default(),
             trainer,
             model,
-            optimizer,
-            closure,
             history,
             progress: Progress::default(),
-            plateau,
             epoch: 0,
             step: 0,
             updates: 0,
@@ -137,7 +121,11 @@ where
     }
 
     /// Runs all epochs.
-    pub(crate) fn all(mut self, train: &Loader, valid: Option<&Loader>) -> Result<Report> {
+    pub(crate) fn all<D: Default + Send + 'static>(
+        mut self,
+        train: &Loader<D, T>,
+        valid: Option<&Validation<'_, B, M>>,
+    ) -> Result<Report> {
         let mut end = End::Finished;
         for epoch in 1..=self.trainer.options.epochs {
             self.epoch = epoch;
@@ -170,14 +158,14 @@ where
             end,
             steps: self.updates,
             execution: self.execution,
-            not_captured: self.recorder.obstacle,
+            not_captured: self.legs.into_iter().find_map(|leg| leg.recorder.obstacle),
             history: self.history,
             warnings: self.warnings,
         })
     }
 
     /// Adds the step and the epoch to an error.
-    pub(crate) fn at<T>(&self, result: kiln_core::Result<T>) -> Result<T> {
+    pub(crate) fn at<R>(&self, result: kiln_core::Result<R>) -> Result<R> {
         result.map_err(|source| TrainError::Step {
             step: self.step,
             epoch: self.epoch,
@@ -185,20 +173,26 @@ where
         })
     }
 
-    /// True if the run has made `max_steps` updates.
+    /// True if the run has made `max_steps` steps.
     fn all_steps_done(&self) -> bool {
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
 
+    /// The largest number of batches of a phase since its losses were last reported.
+    fn unreported(&self) -> usize {
+        self.legs.iter().map(|leg| leg.losses.unreported()).max().unwrap_or(0)
+    }
+
     /// Runs one pass over the training data.
-    fn train(&mut self, loader: &Loader) -> Result<Epoch> {
+    fn train<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<Epoch> {
         self.model.train();
-        let reset = self.running.iter_mut().try_for_each(Running::reset);
+        let mut metrics = self.trainer.metrics.iter_mut().zip(&mut self.running);
+        let reset = metrics.try_for_each(|(metric, running)| running.reset(&mut **metric));
         self.at(reset)?;
-        self.losses.reset();
+        self.legs.iter_mut().for_each(|leg| leg.losses.reset());
         let began = Instant::now();
         let mut group = Group::empty();
-        // The batches collected for a step that is recorded or replayed, and the last batch of the latest step.
+        // The batches collected for a step, if it needs all of them at once, and the last batch of the latest step.
         let (mut waiting, mut latest) = (Vec::new(), None);
         let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
         let mut batches = loader.epoch(self.epoch - 1)?;
@@ -217,25 +211,28 @@ where
             number += 1;
             samples += host.len() as u64;
             let mut last = batches.len() == 0;
-            if self.recorder.is_wanted() || !waiting.is_empty() {
+            let records = self.legs.iter().any(|leg| leg.recorder.is_wanted());
+            if records || self.legs.len() > 1 || !waiting.is_empty() {
                 waiting.push(host);
                 if last || waiting.len() == self.trainer.options.accumulate {
-                    self.run_step(&waiting)?;
+                    let came = self.run_step(&waiting, records)?;
+                    skipped += u64::from(came == Came::Skipped);
+                    stopped |= came == Came::GivenUp;
                     latest = waiting.drain(..).next_back();
                 }
             } else {
-                let came = self.take(&host, &mut group, last)?;
+                let came = self.take(0, &host, &mut group, last)?;
                 skipped += u64::from(came == Came::Skipped);
+                stopped |= came == Came::GivenUp;
                 latest = Some(host);
-                if came == Came::GivenUp {
-                    stopped = true;
-                    break;
-                }
+            }
+            if stopped {
+                break;
             }
             last |= !group.begun && waiting.is_empty() && self.all_steps_done();
-            let mut loss = None;
-            if last || self.losses.unreported() >= self.trainer.options.log_every {
-                loss = self.read(latest.as_ref())?;
+            let mut values = Values::new();
+            if last || self.unreported() >= self.trainer.options.log_every {
+                values = self.read(latest.as_ref())?;
             }
             let info = StepInfo {
                 epoch: self.epoch,
@@ -243,8 +240,9 @@ where
                 step: self.updates,
                 samples,
                 seconds: began.elapsed().as_secs_f64(),
-                lr: self.optimizer.lr(),
-                loss,
+                lr: self.lr(),
+                loss: self.legs.first().and_then(|leg| values.get(&leg.label(LOSS)).copied()),
+                values,
             };
             stopped = self.trainer.tell(|c| c.on_step(&info))?;
             if last {
@@ -255,16 +253,21 @@ where
         if stopped {
             self.read(latest.as_ref())?;
             // The step was not completed: the batches accumulated for it are dropped.
-            self.step -= u64::from(group.begun);
-            self.rollback(group.before.take())?;
+            self.give_up(&mut group)?;
         }
         self.trainer.backend.sync()?;
         let seconds = began.elapsed().as_secs_f64();
-        let mut values = Values::from([("loss".to_string(), self.losses.mean())]);
-        for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
-            values.insert(metric.name(), running.finish(&mut **metric)?);
+        let mut values = Values::new();
+        for leg in &self.legs {
+            values.extend(leg.labelled(leg.losses.means()));
         }
-        let execution = std::mem::take(&mut self.recorder.execution);
+        for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
+            values.extend(running.finish(&mut **metric)?);
+        }
+        let mut execution = Execution::default();
+        for leg in &mut self.legs {
+            execution.add(&std::mem::take(&mut leg.recorder.execution));
+        }
         self.execution.add(&execution);
         Ok(Epoch {
             samples,
@@ -276,145 +279,34 @@ where
         })
     }
 
-    /// Runs one batch of a step op by op; the `last` batch of an epoch completes its step.
-    fn take(&mut self, host: &HostBatch, group: &mut Group<B>, last: bool) -> Result<Came> {
-        if !group.begun {
-            self.step += 1;
-            group.begun = true;
-            group.before = self.has_buffers.then(|| Buffers::of(self.model));
-        }
-        let batch = host.to_device(&self.trainer.backend)?;
-        let output = match self.accumulate(&batch, group) {
-            Err(e) if e.is_interrupted() => return Ok(Came::GivenUp),
-            output => self.at(output)?,
-        };
-        self.losses.push(&output.loss, host.len(), self.step);
-        if let Some(scores) = &output.scores {
-            let scored = self.score(scores, &batch);
-            self.at(scored)?;
-            self.count_scored(host.len())?;
-        }
-        match last || group.batches == self.trainer.options.accumulate {
-            true => self.update(group),
-            false => Ok(Came::In),
-        }
+    /// The learning rate of the first phase.
+    fn lr(&self) -> f64 {
+        self.legs.first().map_or(f64::NAN, |leg| leg.phase.optimizer.lr())
     }
 
-    /// Runs forward and backward of one batch, which may be interrupted, and adds its gradients to the group.
-    fn accumulate(&mut self, batch: &Batch<B>, group: &mut Group<B>) -> kiln_core::Result<Output<B>> {
-        let mut made = None;
-        self.trainer.backend.interruptible(&self.interrupt, &mut || {
-            let output = (self.closure)(self.model, batch)?;
-            let grads = self.scale_loss(&output.loss, batch)?.backward()?;
-            match &mut group.grads {
-                Some(sum) => sum.accumulate(grads)?,
-                none => *none = Some(grads),
+    /// Reads the pending losses; returns the means since the last read, if there are any.
+    fn read(&mut self, latest: Option<&Loaded<T>>) -> Result<Values> {
+        let mut values = Values::new();
+        for at in 0..self.legs.len() {
+            let bad = self.legs[at].losses.read()?;
+            if let (Some(bad), NonFinite::Stop) = (bad, self.trainer.options.non_finite) {
+                return Err(self.non_finite(bad, latest)?);
             }
-            made = Some(Output {
-                loss: output.loss.detach(),
-                scores: output.scores.map(|s| s.detach()),
-            });
-            Ok(())
-        })?;
-        group.batches += 1;
-        group.samples += batch.labels.size();
-        match made {
-            Some(made) => Ok(made),
-            None => unreachable!("the body has run"),
+            let read = self.legs[at].losses.report();
+            values.extend(self.legs[at].labelled(read));
         }
-    }
-
-    /// Clips the gradients and updates the model, which is not interrupted.
-    fn update(&mut self, group: &mut Group<B>) -> Result<Came> {
-        let Group {
-            grads, samples, before, ..
-        } = std::mem::replace(group, Group::empty());
-        let Some(grads) = grads else { return Ok(Came::In) };
-        if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
-            if !self.all_finite(&grads)? {
-                self.rollback(before)?;
-                self.skipped_in_a_row += 1;
-                if self.skipped_in_a_row > in_a_row {
-                    return Err(TrainError::TooManySkipped {
-                        step: self.step,
-                        epoch: self.epoch,
-                        count: self.skipped_in_a_row,
-                        advice: ADVICE,
-                    });
-                }
-                return Ok(Came::Skipped);
-            }
-            self.skipped_in_a_row = 0;
-        }
-        let result = self.optimizer_step(grads, samples);
-        self.at(result)?;
-        self.updates += 1;
-        self.recorder.execution.eager += 1;
-        Ok(Came::In)
-    }
-
-    /// Restores the running statistics and counters from before an abandoned step.
-    fn rollback(&self, before: Option<Buffers<B>>) -> Result<()> {
-        match before {
-            Some(before) => self.at(before.restore(self.model)),
-            None => Ok(()),
-        }
-    }
-
-    /// Reads the losses and the norm of the gradients; true if all are finite.
-    fn all_finite(&mut self, grads: &Gradients<B>) -> Result<bool> {
-        let bad = self.losses.read()?;
-        Ok(bad.is_none()
-            && self
-                .at(grads.norm(self.model.parameters()).and_then(|n| n.item()))?
-                .is_finite())
-    }
-
-    fn optimizer_step(&mut self, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        self.finish_gradients(&mut grads, samples)?;
-        if let Some(schedule) = &self.trainer.schedule {
-            schedule.apply(self.step - 1, self.optimizer)?;
-        }
-        self.optimizer.step(self.model, &grads)
-    }
-
-    /// Scales the loss of a batch by its samples if gradients are accumulated, so that a short batch has the weight that it
-    /// would have in one large batch.
-    pub(crate) fn scale_loss(&self, loss: &Tensor<B>, batch: &Batch<B>) -> kiln_core::Result<Tensor<B>> {
-        match self.trainer.options.accumulate {
-            1 => Ok(loss.clone()),
-            _ => loss.mul_scalar(batch.labels.size() as f64),
-        }
-    }
-
-    /// Divides the summed gradients of a step by its samples if they were accumulated, and clips them.
-    pub(crate) fn finish_gradients(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        if self.trainer.options.accumulate > 1 {
-            grads.scale(1.0 / samples as f64)?;
-        }
-        match self.trainer.options.clip {
-            Some(Clip::Norm(limit)) => grads.clip_norm(self.model.parameters(), limit).map(drop),
-            Some(Clip::Value(limit)) => grads.clip_value(self.model.parameters(), limit),
-            None => Ok(()),
-        }
-    }
-
-    /// Reads the pending losses; returns the mean since the last read, if there are any.
-    fn read(&mut self, latest: Option<&HostBatch>) -> Result<Option<f64>> {
-        match (self.losses.read()?, self.trainer.options.non_finite) {
-            (Some(bad), NonFinite::Stop) => Err(self.non_finite(bad, latest.map_or(&[], |h| &h.inputs))?),
-            _ => Ok(self.losses.report()),
-        }
+        Ok(values)
     }
 
     /// Makes the error for a loss that is not finite, with its cause if that can be found.
-    fn non_finite(&self, bad: NonFiniteAt, inputs: &[f32]) -> Result<TrainError> {
-        let cause = match first_non_finite(self.model)? {
-            Some(name) => Some(format!("`{name}` holds values that are not finite")),
-            None if inputs.iter().any(|x| !x.is_finite()) => {
-                Some("the batch holds inputs that are not finite".to_string())
-            }
-            None => None,
+    fn non_finite(&self, bad: NonFiniteAt, latest: Option<&Loaded<T>>) -> Result<TrainError> {
+        let cause = match (
+            first_non_finite(self.model)?,
+            latest.and_then(|batch| batch.first_non_finite()),
+        ) {
+            (Some(name), _) => Some(format!("`{name}` holds values that are not finite")),
+            (None, Some(name)) => Some(format!("`{name}` of the batch holds values that are not finite")),
+            (None, None) => None,
         };
         Ok(TrainError::NonFiniteLoss {
             step: bad.step,
@@ -426,22 +318,46 @@ where
     }
 
     /// Evaluates the model on the validation set; `None` if a stop was requested before the end.
-    fn validate(&mut self, loader: &Loader) -> Result<Option<Values>> {
+    fn validate(&mut self, valid: &Validation<'_, B, M>) -> Result<Option<Values>> {
         let Trainer {
             backend, metrics, stop, ..
         } = &mut *self.trainer;
         let mut metrics: Vec<&mut dyn Metric<B>> = metrics.iter_mut().map(|m| &mut **m as _).collect();
-        let measured = evaluate_until(backend, self.model, self.closure, loader, &mut metrics, stop)?;
+        let measured = (valid.run)(backend, self.model, &mut metrics, stop)?;
         Ok(measured.map(|m| m.values))
+    }
+
+    /// True if something depends on the monitored metric besides the choice of the best weights.
+    fn watches(&self) -> bool {
+        self.trainer.options.patience.is_some() || self.trainer.plateau.is_some()
+    }
+
+    /// Checks that every metric was measured somewhere.
+    fn check_measured(&self, train: &Values, valid: Option<&Values>) -> Result<()> {
+        for metric in &self.trainer.metrics {
+            let name = metric.name();
+            if !train.contains_key(&name) && !valid.is_some_and(|v| v.contains_key(&name)) {
+                return Err(TrainError::NotMeasured {
+                    metric: name,
+                    reads: metric.reads().join("`, `"),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Saves the weights and the record of the epoch; true if a stop was requested.
     fn finish_epoch(&mut self, done: Epoch, valid: Option<Values>) -> Result<bool> {
+        self.check_measured(&done.values, valid.as_ref())?;
+        let named = self.legs.iter().filter(|leg| !leg.phase.name.is_empty());
         let mut record = EpochRecord {
             epoch: self.epoch,
             step: self.updates,
             skipped: done.skipped,
-            lr: self.optimizer.lr(),
+            lr: self.lr(),
+            lrs: named
+                .map(|leg| (leg.phase.name.clone(), leg.phase.optimizer.lr()))
+                .collect(),
             train: done.values,
             valid,
             best: false,
@@ -451,11 +367,19 @@ where
             execution: done.execution,
         };
         let monitor = &self.trainer.options.monitor;
-        let value = monitor.value(&record)?;
-        record.best = self.progress.update(monitor, value);
-        if let Some(plateau) = &mut self.plateau {
-            let lr = plateau.observe(value, self.optimizer.lr())?;
-            self.optimizer.set_lr(lr);
+        match monitor.value(&record) {
+            Ok(value) => {
+                record.best = self.progress.update(monitor, value);
+                for Leg { plateau, phase, .. } in &mut self.legs {
+                    if let Some(plateau) = plateau {
+                        let lr = plateau.observe(value, phase.optimizer.lr())?;
+                        phase.optimizer.set_lr(lr);
+                    }
+                }
+            }
+            // Of several losses none is the one to watch unless it is named.
+            Err(_) if monitor.metric == LOSS && !self.watches() => {}
+            Err(error) => return Err(error),
         }
         self.look_after()?;
         // The last weights are saved before the best, so that the best file is never newer than the last.

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ),
     ("npy", Some(&["core", "files", "nn"])),
     ("models", Some(&["core", "nn"])),
-    ("data", Some(&["core", "files", "nn"])),
+    ("data", Some(&["core", "derive", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
     ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),

@@ -10,15 +10,16 @@ pub(crate) mod summary;
 pub(crate) mod train;
 
 use kiln_core::{Backend, Result};
+use kiln_data::LabelledOn;
 use kiln_models::Net;
-use kiln_train::{Batch, Output};
+use kiln_train::Output;
 
 /// The loss of a batch, for images with the logits, which accuracies are computed from.
-fn objective<B: Backend>(net: &Net<B>, batch: &Batch<B>) -> Result<Output<B>> {
+fn objective<B: Backend>(net: &Net<B>, batch: &LabelledOn<B>) -> Result<Output<B>> {
     let (loss, logits) = net.loss(&batch.inputs, &batch.labels)?;
     let output = Output::new(loss);
     Ok(match net {
-        Net::Images(_) => output.with_scores(logits),
+        Net::Images(_) => output.with_scores(logits, &batch.labels),
         Net::Tokens(_) => output,
     })
 }

@@ -5,12 +5,12 @@ use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
-use kiln_data::{Loader, LoaderOptions, Synthetic, ToFloat};
-use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d};
+use kiln_data::{LabelledOn, Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Noise};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::{Adam, AdamW, Group, Optimizer, Rmsprop, Schedule, Sgd};
-use kiln_nn::{Indices, Init, Layer, Module, Sequential, Tensor};
-use kiln_train::{Accuracy, Batch, Clip, ConfusionMatrix, NonFinite, Output, Report, TrainOptions, Trainer};
+use kiln_nn::{DType, Indices, Init, Layer, Module, Sequential, Tensor};
+use kiln_train::{Accuracy, Clip, ConfusionMatrix, NonFinite, Output, Phase, Report, TrainOptions, Trainer};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -61,9 +61,9 @@ fn data(shape: [usize; 3]) -> Loader {
     Loader::new(images, options).unwrap().with_transform(ToFloat)
 }
 
-fn step<B: Backend>(model: &Sequential<B>, batch: &Batch<B>) -> Result<Output<B>> {
+fn step<B: Backend>(model: &Sequential<B>, batch: &LabelledOn<B>) -> Result<Output<B>> {
     let logits = model.forward(&batch.inputs)?;
-    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits, &batch.labels))
 }
 
 /// The values of a dictionary by name, as bits.
@@ -99,7 +99,7 @@ impl<B: Backend> Left<B> {
     }
 }
 
-type Closure<'a, B> = &'a dyn Fn(&Sequential<B>, &Batch<B>) -> Result<Output<B>>;
+type Closure<'a, B> = &'a dyn Fn(&Sequential<B>, &LabelledOn<B>) -> Result<Output<B>>;
 
 fn run<B: Backend>(
     backend: &B,
@@ -230,7 +230,7 @@ fn other_optimizers_are_replayed() {
 #[test]
 fn a_step_that_cannot_be_recorded_runs_op_by_op() {
     let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
-    let weighted = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+    let weighted = |model: &Sequential<Cuda>, batch: &LabelledOn<Cuda>| {
         let output = step(model, batch)?;
         let half = Tensor::from_slice(&cuda, &[0.5f32], &[])?;
         Ok(Output {
@@ -259,7 +259,7 @@ fn values_that_are_held_are_not_overwritten() {
     let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
     let run = |capture| {
         let held = RefCell::new(Vec::new());
-        let holding = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+        let holding = |model: &Sequential<Cuda>, batch: &LabelledOn<Cuda>| {
             held.borrow_mut().push(StateDict::of(model));
             step(model, batch)
         };
@@ -316,7 +316,7 @@ fn a_bad_label_ends_a_replayed_run() {
     let mut model = Sequential::new()
         .push(Flatten::default())
         .push(Linear::new(init, 100, 3).unwrap());
-    let shifted = |model: &Sequential<Cuda>, batch: &Batch<Cuda>| {
+    let shifted = |model: &Sequential<Cuda>, batch: &LabelledOn<Cuda>| {
         let logits = model.forward(&batch.inputs)?;
         logits.cross_entropy(&batch.labels).map(Output::new)
     };
@@ -339,4 +339,84 @@ fn the_example_learns_by_replays() {
     let cuda = with(Options::default());
     let [first, last] = crate::cuda_graph::run(&cuda, 60).unwrap();
     assert!(last < 0.8 * first, "{first}, {last}");
+}
+
+/// A generator and its critic, with noise that is drawn on the device.
+#[derive(Module)]
+struct Gan<B: Backend> {
+    noise: Noise<B>,
+    generator: Linear<B>,
+    critic: Linear<B>,
+}
+
+impl<B: Backend> Gan<B> {
+    fn new(backend: &B) -> Self {
+        let init = &mut Init::new(backend, 3);
+        Gan {
+            noise: Noise::new(init).unwrap(),
+            generator: Linear::new(init, 4, 25).unwrap(),
+            critic: Linear::new(init, 25, 1).unwrap(),
+        }
+    }
+
+    /// The mean score of generated images.
+    fn score(&self, count: usize) -> Result<Tensor<B>> {
+        let fakes = self.generator.forward(&self.noise.randn(&[count, 4], DType::F32)?)?;
+        self.critic.forward(&fakes)?.mean(&[], false)
+    }
+}
+
+/// Every phase of a step has recordings of its own, which draw new noise each time.
+#[test]
+fn phases_are_replayed() {
+    let (cuda, data) = (with(Options::default()), data([5, 5, 1]));
+    let run = |capture| {
+        let mut gan = Gan::new(&cuda);
+        let (mut of_critic, mut of_generator) = (Adam::new(1e-2), Sgd::new(0.1).momentum(0.9));
+        let phases = vec![
+            Phase::new("critic", &mut of_critic, |gan: &Gan<Cuda>, batch: &LabelledOn<Cuda>| {
+                let images = batch.inputs.flatten(1, -1)?;
+                let real = gan.critic.forward(&images)?.mean(&[], false)?;
+                let fake = gan.score(batch.labels.size())?;
+                let output = Output::new(fake.sub(&real)?);
+                Ok(output.part("real", &real).part("fake", &fake))
+            })
+            .trains(|name| name.starts_with("critic.")),
+            Phase::new(
+                "generator",
+                &mut of_generator,
+                |gan: &Gan<Cuda>, batch: &LabelledOn<Cuda>| {
+                    Ok(Output::new(gan.score(batch.labels.size())?.mul_scalar(-1.0)?))
+                },
+            )
+            .trains(|name| name.starts_with("generator."))
+            .every(2),
+        ];
+        let report = Trainer::new(&cuda, options(capture))
+            .fit_phases(&mut gan, phases, &data, None)
+            .unwrap();
+        let optimizers = (
+            bits(&of_critic.state_dict().unwrap()),
+            bits(&of_generator.state_dict().unwrap()),
+        );
+        let values: Vec<_> = report.history.epochs().iter().map(|e| e.train.clone()).collect();
+        let made = (
+            report.execution.eager,
+            report.execution.recorded,
+            report.execution.replayed,
+        );
+        (bits(&StateDict::of(&gan)), optimizers, values, made)
+    };
+    let (captured, plain) = (run(true), run(false));
+    assert_eq!((&captured.0, &captured.1, &captured.2), (&plain.0, &plain.1, &plain.2));
+    assert!(
+        captured
+            .2
+            .iter()
+            .all(|values| values["critic/fake"] != captured.2[0]["critic/real"])
+    );
+    let (eager, recorded, replayed) = captured.3;
+    assert_eq!(eager + recorded + replayed, plain.3.0);
+    // Each phase runs two shapes op by op and records both.
+    assert_eq!((eager, recorded, plain.3.1), (4, 4, 0));
 }

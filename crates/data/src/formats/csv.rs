@@ -394,6 +394,8 @@ impl Lines<'_> {
 }
 
 impl Dataset for Csv {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.arrays.len()
     }

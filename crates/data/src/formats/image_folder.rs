@@ -191,6 +191,8 @@ fn is_image(name: &str) -> bool {
 }
 
 impl Dataset for ImageFolder {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.files.len()
     }

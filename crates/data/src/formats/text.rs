@@ -213,6 +213,8 @@ impl TextWindows {
 }
 
 impl Dataset for TextWindows {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         self.range.len().saturating_sub(1) / self.context
     }

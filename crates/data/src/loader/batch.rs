@@ -1,110 +1,120 @@
-//! A batch in host memory. Its buffers are reused by its loader.
+//! A batch as the loader hands it out. Its memory is reused by the loader.
 
 use super::position::Position;
-use kiln_core::Shape;
+use crate::{Batch, Result};
+use kiln_core::Backend;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Samples of one shape, stacked. When a batch is dropped, its buffers serve a later batch of the same loader.
+/// A batch of a [`Loader`](super::Loader) with the origin of its samples. When it is dropped, its memory serves a later batch of
+/// the same loader.
 #[derive(Debug)]
-pub struct HostBatch {
-    /// The inputs of shape `input_shape`, row-major.
-    pub inputs: Vec<f32>,
-    /// The shape of the inputs, `[N, …]`; images are `[N, H, W, C]`.
-    pub input_shape: Shape,
-    /// The class of each sample.
-    pub labels: Vec<i32>,
-    /// Regression targets `[N, target_width]`, row-major; empty for classification.
-    pub targets: Vec<f32>,
-    /// The number of targets per sample; 0 for classification.
-    pub target_width: usize,
+pub struct Loaded<T: Batch> {
+    batch: Option<T>,
     /// The index in the dataset of each sample.
     pub indices: Vec<usize>,
     /// The epoch and the number of the batch.
     pub position: Position,
-    home: Arc<Spares>,
+    home: Arc<Spares<T>>,
 }
 
-impl HostBatch {
-    /// Number of samples.
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// True if there are no samples; a loader never makes such a batch.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
-    /// An empty batch, with the buffers of a dropped batch if there are any.
-    pub(super) fn from_spares(home: &Arc<Spares>, position: Position) -> Self {
-        let mut memory = home.take();
-        memory.clear();
-        HostBatch {
-            inputs: memory.inputs,
-            input_shape: Shape::default(),
-            labels: memory.labels,
-            targets: memory.targets,
-            target_width: 0,
-            indices: memory.indices,
+impl<T: Batch> Loaded<T> {
+    pub(super) fn new(batch: T, indices: Vec<usize>, position: Position, home: &Arc<Spares<T>>) -> Self {
+        Loaded {
+            batch: Some(batch),
+            indices,
             position,
             home: home.clone(),
         }
     }
+
+    /// The number of samples.
+    pub fn len(&self) -> usize {
+        T::len(self)
+    }
+
+    /// True if there are no samples; a loader never makes such a batch.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the batch to a device. The host's batch may be dropped as soon as this returns.
+    ///
+    /// # Errors
+    /// As [`Batch::to_device`].
+    pub fn to_device<B: Backend>(&self, backend: &B) -> Result<T::On<B>> {
+        T::to_device(self, backend)
+    }
+
+    /// Copies the batch over `on`, which lies on a device and has the same layout.
+    ///
+    /// # Errors
+    /// As [`Batch::write_to`].
+    pub fn write_to<B: Backend>(&self, on: &mut T::On<B>) -> Result<()> {
+        T::write_to(self, on)
+    }
 }
 
-impl Drop for HostBatch {
+impl<T: Batch> Deref for Loaded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.batch {
+            Some(batch) => batch,
+            None => unreachable!("the batch is taken when it is dropped"),
+        }
+    }
+}
+
+impl<T: Batch> DerefMut for Loaded<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.batch {
+            Some(batch) => batch,
+            None => unreachable!("the batch is taken when it is dropped"),
+        }
+    }
+}
+
+impl<T: Batch> Drop for Loaded<T> {
     fn drop(&mut self) {
-        self.home.put(Memory {
-            inputs: std::mem::take(&mut self.inputs),
-            labels: std::mem::take(&mut self.labels),
-            targets: std::mem::take(&mut self.targets),
-            indices: std::mem::take(&mut self.indices),
-        });
+        if let Some(batch) = self.batch.take() {
+            self.home.put(batch, std::mem::take(&mut self.indices));
+        }
     }
 }
 
-#[derive(Debug, Default)]
-struct Memory {
-    inputs: Vec<f32>,
-    labels: Vec<i32>,
-    targets: Vec<f32>,
-    indices: Vec<usize>,
-}
-
-impl Memory {
-    fn clear(&mut self) {
-        self.inputs.clear();
-        self.labels.clear();
-        self.targets.clear();
-        self.indices.clear();
-    }
-}
-
-/// The buffers of dropped batches, for at most as many batches as a loader can have alive at once.
+/// Dropped batches with their indices, at most as many as a loader can have alive at once.
 #[derive(Debug)]
-pub(super) struct Spares {
-    memory: Mutex<Vec<Memory>>,
+pub(super) struct Spares<T> {
+    dropped: Mutex<Vec<(T, Vec<usize>)>>,
     most: usize,
 }
 
-impl Spares {
+impl<T> Spares<T> {
     pub(super) fn new(most: usize) -> Self {
         Spares {
-            memory: Mutex::default(),
+            dropped: Mutex::default(),
             most,
         }
     }
 
-    fn take(&self) -> Memory {
+    /// A dropped batch, and an empty vector for indices.
+    pub(super) fn take(&self) -> (Option<T>, Vec<usize>) {
         // The vector is whole even if a holder of the lock panicked, so poisoning is ignored.
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.pop().unwrap_or_default()
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        match dropped.pop() {
+            Some((batch, mut indices)) => {
+                indices.clear();
+                (Some(batch), indices)
+            }
+            None => (None, Vec::new()),
+        }
     }
 
-    fn put(&self, used: Memory) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.len() < self.most {
-            memory.push(used);
+    fn put(&self, batch: T, indices: Vec<usize>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        if dropped.len() < self.most {
+            dropped.push((batch, indices));
         }
     }
 }

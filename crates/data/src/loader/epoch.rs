@@ -1,9 +1,9 @@
 //! The batches of one epoch, made on the calling thread or on worker threads.
 
-use super::batch::HostBatch;
+use super::batch::Loaded;
 use super::fill::Job;
 use super::position::Position;
-use crate::{DataError, Result, Sample};
+use crate::{Batch, DataError, Labelled, Result, Sample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -13,29 +13,30 @@ use std::time::Duration;
 /// The interval at which a wait for a worker checks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-struct Worker {
-    batches: Receiver<Result<HostBatch>>,
+struct Worker<T: Batch> {
+    batches: Receiver<Result<Loaded<T>>>,
     thread: JoinHandle<()>,
 }
 
 /// An iterator over the batches of an epoch. After an error the next call yields the next batch. Dropping the iterator
 /// stops its threads and waits for them.
-pub struct Epoch {
-    job: Arc<Job>,
-    sample: Sample,
+pub struct Epoch<S = Sample, T: Batch = Labelled> {
+    job: Arc<Job<S, T>>,
+    /// Scratch memory of the calling thread.
+    samples: Vec<S>,
     first: usize,
     next: usize,
     end: usize,
     /// Batch `b` comes from worker `(b − first) % workers`, so batches arrive in order without further bookkeeping.
-    workers: Vec<Worker>,
+    workers: Vec<Worker<T>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Epoch {
-    pub(super) fn start(job: Job, first: usize, end: usize, workers: usize, prefetch: usize) -> Result<Self> {
+impl<S: Default + Send + 'static, T: Batch> Epoch<S, T> {
+    pub(super) fn start(job: Job<S, T>, first: usize, end: usize, workers: usize, prefetch: usize) -> Result<Self> {
         let mut epoch = Epoch {
             job: Arc::new(job),
-            sample: Sample::default(),
+            samples: Vec::new(),
             first,
             next: first,
             end,
@@ -48,9 +49,9 @@ impl Epoch {
             let (sender, batches) = sync_channel(prefetch);
             let (job, stop) = (epoch.job.clone(), epoch.stop.clone());
             let work = move || {
-                let mut sample = Sample::default();
+                let mut samples = Vec::new();
                 for number in (first + w..end).step_by(workers) {
-                    let Some(batch) = job.batch(number, &mut sample, &|| stop.load(Ordering::Relaxed)) else {
+                    let Some(batch) = job.batch(number, &mut samples, &|| stop.load(Ordering::Relaxed)) else {
                         return;
                     };
                     if sender.send(batch).is_err() {
@@ -78,16 +79,14 @@ impl Epoch {
             batch: self.next as u64,
         }
     }
-}
 
-impl Epoch {
     /// As `next`, but also returns `None` if `stop` returns true while the batch is being made or waited for; a later call
     /// yields that batch.
     ///
     /// # Errors
     /// The errors of the dataset and the transform, as [`DataError::Sample`]; [`DataError::OutOfMemory`];
     /// [`DataError::Worker`] for a worker thread that ended without making its batch.
-    pub fn next_until(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
+    pub fn next_until(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<Loaded<T>>> {
         if self.next >= self.end {
             return None;
         }
@@ -96,9 +95,9 @@ impl Epoch {
         Some(batch)
     }
 
-    fn wait(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<HostBatch>> {
+    fn wait(&mut self, stop: &dyn Fn() -> bool) -> Option<Result<Loaded<T>>> {
         if self.workers.is_empty() {
-            return self.job.batch(self.next, &mut self.sample, stop);
+            return self.job.batch(self.next, &mut self.samples, stop);
         }
         let worker = (self.next - self.first) % self.workers.len();
         loop {
@@ -115,8 +114,8 @@ impl Epoch {
     }
 }
 
-impl Iterator for Epoch {
-    type Item = Result<HostBatch>;
+impl<S: Default + Send + 'static, T: Batch> Iterator for Epoch<S, T> {
+    type Item = Result<Loaded<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_until(&|| false)
@@ -128,9 +127,9 @@ impl Iterator for Epoch {
     }
 }
 
-impl ExactSizeIterator for Epoch {}
+impl<S: Default + Send + 'static, T: Batch> ExactSizeIterator for Epoch<S, T> {}
 
-impl Drop for Epoch {
+impl<S, T: Batch> Drop for Epoch<S, T> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for worker in self.workers.drain(..) {
@@ -142,7 +141,7 @@ impl Drop for Epoch {
     }
 }
 
-impl std::fmt::Debug for Epoch {
+impl<S: Default + Send + 'static, T: Batch> std::fmt::Debug for Epoch<S, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Epoch")
             .field("position", &self.position())

@@ -1,25 +1,26 @@
 //! Makes batches from a dataset: order, transforms, worker threads.
 
 mod batch;
-mod device;
+mod collate;
 mod epoch;
 mod fill;
 mod position;
+mod sampler;
 
-pub use batch::HostBatch;
-pub use device::Batch;
+pub use batch::Loaded;
+pub use collate::{Collate, Stack, pad};
 pub use epoch::Epoch;
 pub use position::Position;
+pub use sampler::{BatchSampler, Buckets, EpochPlan, Weighted};
 
-use crate::dataset::permutation;
 use crate::transforms::Transform;
-use crate::{DataError, Dataset, Result, streams};
+use crate::{Batch, DataError, Dataset, Labelled, Result, Sample};
 use batch::Spares;
 use fill::Job;
-use kiln_core::philox::Key;
+use sampler::InOrder;
 use std::sync::Arc;
 
-/// The options of a [`Loader`].
+/// The options of a [`Loader`]. With a [`BatchSampler`] of its own, `batch_size`, `shuffle` and `drop_last` have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoaderOptions {
     /// The number of samples in a batch.
@@ -54,51 +55,124 @@ impl Default for LoaderOptions {
 ///
 /// A batch is a pure function of dataset, transform, options and position. The number of workers changes neither the
 /// order of the batches nor their bits.
-#[derive(Clone)]
-pub struct Loader {
-    dataset: Arc<dyn Dataset>,
-    transform: Option<Arc<dyn Transform>>,
+///
+/// Samples of one shape with a label are stacked. Batches of any other kind are made by a collate function:
+///
+/// ```
+/// use kiln_data::{Batch, Buckets, DataError, Dataset, Loader, LoaderOptions, pad};
+/// use ndarray::{Array1, ArrayD};
+/// use std::sync::Arc;
+///
+/// struct Lines(Vec<Array1<i32>>);
+///
+/// impl Dataset for Lines {
+///     type Sample = Array1<i32>;
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+///     fn read(&self, index: usize, sample: &mut Array1<i32>) -> Result<(), DataError> {
+///         sample.clone_from(&self.0[index]);
+///         Ok(())
+///     }
+/// }
+///
+/// #[derive(Batch)]
+/// struct Tokens {
+///     ids: ArrayD<i32>,
+///     lengths: Array1<i32>,
+/// }
+///
+/// let lines = Lines((1..9).map(|n| Array1::from_elem(n, n as i32)).collect());
+/// let lengths = lines.0.iter().map(|l| l.len() as u32).collect();
+/// let collate = |lines: &[Array1<i32>]| {
+///     let views: Vec<_> = lines.iter().map(|l| l.view().into_dyn()).collect();
+///     let (ids, lengths) = pad(&views, 0, 1)?;
+///     Ok(Tokens { ids, lengths })
+/// };
+/// let loader = Loader::with_collate(Arc::new(lines), collate, LoaderOptions { seed: 7, ..Default::default() })?
+///     .with_sampler(Buckets::new(lengths, 2)?);
+/// for batch in loader.epoch(0)? {
+///     let batch = batch?;
+///     assert_eq!(batch.ids.shape()[1] as i32, *batch.lengths.iter().max().unwrap());
+///     assert!(batch.lengths[0].abs_diff(batch.lengths[1]) == 1);
+/// }
+/// # Ok::<(), kiln_data::DataError>(())
+/// ```
+pub struct Loader<S = Sample, T: Batch = Labelled> {
+    dataset: Arc<dyn Dataset<Sample = S>>,
+    transform: Option<Arc<dyn Transform<S>>>,
+    collate: Arc<dyn Collate<S, Batch = T>>,
+    sampler: Arc<dyn BatchSampler>,
     options: LoaderOptions,
-    spares: Arc<Spares>,
+    spares: Arc<Spares<T>>,
 }
 
 impl Loader {
     /// The largest number of workers that a loader accepts.
     pub const MAX_WORKERS: usize = 256;
 
-    /// Creates a loader without a transform.
+    /// Creates a loader that stacks samples, without a transform.
+    ///
+    /// # Errors
+    /// As [`Loader::with_collate`].
+    pub fn new(dataset: Arc<dyn Dataset<Sample = Sample>>, options: LoaderOptions) -> Result<Self> {
+        let stack = Stack::of(&*dataset);
+        Loader::with_collate(dataset, stack, options)
+    }
+}
+
+impl<S: Default + Send + 'static, T: Batch> Loader<S, T> {
+    /// Creates a loader whose batches are made by `collate`.
     ///
     /// # Errors
     /// [`DataError::InvalidArgument`] for a batch size of 0, a prefetch outside `1..=1024`, or more than
     /// [`Loader::MAX_WORKERS`] workers.
-    pub fn new(dataset: Arc<dyn Dataset>, options: LoaderOptions) -> Result<Self> {
+    pub fn with_collate(
+        dataset: Arc<dyn Dataset<Sample = S>>,
+        collate: impl Collate<S, Batch = T> + 'static,
+        options: LoaderOptions,
+    ) -> Result<Self> {
         if options.batch_size == 0 {
             return Err(DataError::invalid("loader", "batch_size", 0, "at least 1"));
         }
         if !(1..=1024).contains(&options.prefetch) {
             return Err(DataError::invalid("loader", "prefetch", options.prefetch, "1 to 1024"));
         }
-        if options.workers > Self::MAX_WORKERS {
+        if options.workers > Loader::MAX_WORKERS {
             return Err(DataError::invalid("loader", "workers", options.workers, "at most 256"));
         }
         // One batch is with the consumer; each worker is making one, and its queue holds `prefetch`.
         let alive = 1 + options.workers * (options.prefetch + 1);
+        let sampler = InOrder {
+            len: dataset.len(),
+            batch_size: options.batch_size,
+            shuffle: options.shuffle,
+            drop_last: options.drop_last,
+        };
         Ok(Loader {
             dataset,
             transform: None,
+            collate: Arc::new(collate),
+            sampler: Arc::new(sampler),
             options,
             spares: Arc::new(Spares::new(alive)),
         })
     }
 
     /// Returns the loader with a transform for each sample; [`Compose`](crate::Compose) chains several.
-    pub fn with_transform(mut self, transform: impl Transform + 'static) -> Self {
+    pub fn with_transform(mut self, transform: impl Transform<S> + 'static) -> Self {
         self.transform = Some(Arc::new(transform));
         self
     }
 
+    /// Returns the loader with another way to choose the samples of its batches.
+    pub fn with_sampler(mut self, sampler: impl BatchSampler + 'static) -> Self {
+        self.sampler = Arc::new(sampler);
+        self
+    }
+
     /// The dataset.
-    pub fn dataset(&self) -> &dyn Dataset {
+    pub fn dataset(&self) -> &dyn Dataset<Sample = S> {
         &*self.dataset
     }
 
@@ -109,25 +183,19 @@ impl Loader {
 
     /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        let (n, size) = (self.dataset.len(), self.options.batch_size);
-        if self.options.drop_last {
-            n / size
-        } else {
-            n.div_ceil(size)
-        }
+        self.sampler.batches()
     }
 
     /// The number of samples in an epoch: all of them unless the last batch is dropped.
     pub fn samples(&self) -> usize {
-        let n = self.dataset.len();
-        n.min(self.batches().saturating_mul(self.options.batch_size))
+        self.sampler.samples()
     }
 
     /// Starts epoch `epoch` at its first batch.
     ///
     /// # Errors
     /// As [`Loader::resume`].
-    pub fn epoch(&self, epoch: u64) -> Result<Epoch> {
+    pub fn epoch(&self, epoch: u64) -> Result<Epoch<S, T>> {
         self.resume(Position { epoch, batch: 0 })
     }
 
@@ -136,7 +204,7 @@ impl Loader {
     /// # Errors
     /// [`DataError::InvalidArgument`] for a batch past the end, which means that the dataset or the options differ from
     /// those of the saved run; [`DataError::OutOfMemory`] for the order; [`DataError::Worker`] when a thread cannot start.
-    pub fn resume(&self, position: Position) -> Result<Epoch> {
+    pub fn resume(&self, position: Position) -> Result<Epoch<S, T>> {
         let batches = self.batches();
         let first = usize::try_from(position.batch).unwrap_or(usize::MAX);
         if first > batches {
@@ -147,17 +215,11 @@ impl Loader {
                 "at most the number of batches; resume with the dataset and batch size of the saved run",
             ));
         }
-        let order = if self.options.shuffle {
-            let key = Key::new(self.options.seed, streams::SHUFFLE, position.epoch as u32);
-            Some(permutation(key, self.dataset.len())?)
-        } else {
-            None
-        };
         let job = Job {
             dataset: self.dataset.clone(),
             transform: self.transform.clone(),
-            order,
-            batch_size: self.options.batch_size,
+            collate: self.collate.clone(),
+            plan: self.sampler.plan(self.options.seed, position.epoch)?,
             seed: self.options.seed,
             epoch: position.epoch,
             spares: self.spares.clone(),
@@ -166,10 +228,23 @@ impl Loader {
     }
 }
 
-impl std::fmt::Debug for Loader {
+impl<S, T: Batch> Clone for Loader<S, T> {
+    fn clone(&self) -> Self {
+        Loader {
+            dataset: self.dataset.clone(),
+            transform: self.transform.clone(),
+            collate: self.collate.clone(),
+            sampler: self.sampler.clone(),
+            options: self.options,
+            spares: self.spares.clone(),
+        }
+    }
+}
+
+impl<S, T: Batch> std::fmt::Debug for Loader<S, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Loader")
-            .field("samples", &self.dataset.len())
+            .field("samples", &self.sampler.samples())
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

@@ -71,38 +71,49 @@ impl Draw {
     }
 }
 
-/// A transform of a sample.
+/// A transform of a sample. Closures `Fn(&mut S, &Draw) -> Result<()>` do.
 ///
 /// A transform is a pure function of the sample and the draw. It reuses buffers through [`Sample::rewrite`].
-pub trait Transform: Send + Sync {
+pub trait Transform<S = Sample>: Send + Sync {
     /// Transforms `sample` in place.
     ///
     /// # Errors
     /// [`DataError::Shape`](crate::DataError::Shape) for a sample of a shape that the transform does not accept.
-    fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()>;
+    fn apply(&self, sample: &mut S, draw: &Draw) -> Result<()>;
+}
+
+impl<S, F: Fn(&mut S, &Draw) -> Result<()> + Send + Sync> Transform<S> for F {
+    fn apply(&self, sample: &mut S, draw: &Draw) -> Result<()> {
+        self(sample, draw)
+    }
 }
 
 /// A chain of transforms, each with draws of its own (torchvision's `Compose`).
-#[derive(Default)]
-pub struct Compose {
-    stages: Vec<Box<dyn Transform>>,
+pub struct Compose<S = Sample> {
+    stages: Vec<Box<dyn Transform<S>>>,
 }
 
-impl Compose {
+impl<S> Default for Compose<S> {
+    fn default() -> Self {
+        Compose { stages: Vec::new() }
+    }
+}
+
+impl<S> Compose<S> {
     /// Creates an empty chain.
     pub fn new() -> Self {
         Compose::default()
     }
 
     /// Appends a transform.
-    pub fn then(mut self, transform: impl Transform + 'static) -> Self {
+    pub fn then(mut self, transform: impl Transform<S> + 'static) -> Self {
         self.stages.push(Box::new(transform));
         self
     }
 }
 
-impl Transform for Compose {
-    fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()> {
+impl<S> Transform<S> for Compose<S> {
+    fn apply(&self, sample: &mut S, draw: &Draw) -> Result<()> {
         for (i, stage) in self.stages.iter().enumerate() {
             stage.apply(sample, &draw.stage(i))?;
         }
@@ -110,7 +121,7 @@ impl Transform for Compose {
     }
 }
 
-impl std::fmt::Debug for Compose {
+impl<S> std::fmt::Debug for Compose<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Compose({} stages)", self.stages.len())
     }

@@ -4,7 +4,7 @@ use crate::common::{Folder, gzip, idx_u8, jpeg, png, png_chunk};
 use kiln_core::philox::Key;
 use kiln_data::csv::{Column, Csv, CsvOptions, LabelKind};
 use kiln_data::idx::Idx;
-use kiln_data::{BadRecords, Dataset, ImageLimits, cifar, decode_image};
+use kiln_data::{BadRecords, Dataset, ImageLimits, Sample, cifar, decode_image};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -227,7 +227,7 @@ fn palettes_are_whole() {
     }
 }
 
-fn read_all(dataset: &dyn Dataset) {
+fn read_all(dataset: &dyn Dataset<Sample = Sample>) {
     for i in 0..dataset.len() {
         let _ = dataset.get(i);
     }

@@ -2,7 +2,7 @@
 
 use kiln_core::{DType, Runtime, Shape};
 use kiln_cpu::Cpu;
-use kiln_data::{Arrays, DataError, Labels, Loader, LoaderOptions, Synthetic};
+use kiln_data::{Arrays, Labels, Loader, LoaderOptions, Synthetic};
 use std::sync::Arc;
 
 #[test]
@@ -19,11 +19,11 @@ fn batches_arrive_as_they_are() {
     for batch in loader.epoch(0).unwrap() {
         let host = batch.unwrap();
         let batch = host.to_device(&cpu).unwrap();
-        assert_eq!(batch.inputs.shape().dims(), host.input_shape.dims());
+        assert_eq!(batch.inputs.shape().dims(), host.inputs.shape());
         assert_eq!(batch.inputs.dtype(), DType::F32);
-        assert_eq!(batch.inputs.to_vec::<f32>().unwrap(), host.inputs);
+        assert_eq!(batch.inputs.to_ndarray::<f32>().unwrap(), host.inputs);
         assert_eq!(batch.labels.shape().dims(), [host.len()]);
-        assert_eq!(batch.labels.to_vec::<i32>().unwrap(), host.labels);
+        assert_eq!(batch.labels.to_vec::<i32>().unwrap(), host.labels.to_vec());
         assert!(batch.targets.is_none());
         sizes.push(batch.inputs.shape()[0]);
     }
@@ -39,15 +39,6 @@ fn targets_come_along() {
     let targets = host.to_device(&Cpu::new()).unwrap().targets.unwrap();
     assert_eq!(targets.shape().dims(), [3, 1]);
     assert_eq!(targets.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
-}
-
-#[test]
-fn changed_vectors_are_refused() {
-    let data = Synthetic::images(2, &[3], 4, 0).unwrap();
-    let loader = Loader::new(Arc::new(data), LoaderOptions::default()).unwrap();
-    let mut host = loader.epoch(0).unwrap().next().unwrap().unwrap();
-    host.inputs.pop();
-    assert!(matches!(host.to_device(&Cpu::new()), Err(DataError::Tensor(_))));
 }
 
 /// Once the first epochs have filled the caches, a batch on the device costs no allocation there.

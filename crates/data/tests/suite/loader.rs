@@ -2,9 +2,10 @@
 
 use kiln_core::Shape;
 use kiln_data::{
-    Arrays, Compose, Crop, DataError, Dataset, Erase, Flip, HostBatch, Labels, Loader, LoaderOptions, Position, Result,
-    Sample, Subset, Synthetic, ToFloat, mnist,
+    Arrays, Compose, Crop, DataError, Dataset, Erase, Flip, Labelled, Labels, Loaded, Loader, LoaderOptions, Position,
+    Result, Sample, Subset, Synthetic, ToFloat, mnist,
 };
+use ndarray::array;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,18 +14,18 @@ use std::time::Duration;
 const WORKERS: [usize; 4] = [0, 1, 2, 4];
 
 /// What a batch says, bit for bit.
-fn bits(batch: &HostBatch) -> (Vec<u32>, Vec<usize>, Vec<i32>, Vec<usize>, Position) {
+fn bits(batch: &Loaded<Labelled>) -> (Vec<u32>, Vec<usize>, Vec<i32>, Vec<usize>, Position) {
     let inputs = batch.inputs.iter().map(|x| x.to_bits()).collect();
     (
         inputs,
-        batch.input_shape.to_vec(),
-        batch.labels.clone(),
+        batch.inputs.shape().to_vec(),
+        batch.labels.to_vec(),
         batch.indices.clone(),
         batch.position,
     )
 }
 
-fn augmented(data: impl Dataset + 'static, options: LoaderOptions) -> Loader {
+fn augmented(data: impl Dataset<Sample = Sample> + 'static, options: LoaderOptions) -> Loader {
     let transform = Compose::new()
         .then(Crop::new(5, 5, 1))
         .then(Flip::new(0.5).unwrap())
@@ -131,6 +132,8 @@ struct Faulty {
 }
 
 impl Dataset for Faulty {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         12
     }
@@ -287,6 +290,8 @@ fn dropping_early_joins_the_threads() {
 struct Gated(Arc<AtomicBool>);
 
 impl Dataset for Gated {
+    type Sample = Sample;
+
     fn len(&self) -> usize {
         12
     }
@@ -416,7 +421,10 @@ fn regression_targets_are_stacked() {
     )
     .unwrap();
     let batches: Vec<_> = loader.epoch(0).unwrap().map(|b| b.unwrap().targets.clone()).collect();
-    assert_eq!(batches, [vec![1.0, -1.0, 2.0, -2.0], vec![3.0, -3.0]]);
+    assert_eq!(
+        batches,
+        [Some(array![[1.0, -1.0], [2.0, -2.0]]), Some(array![[3.0, -3.0]])]
+    );
     assert!(matches!(
         Arrays::new(shape, vec![1.0], Labels::Targets(vec![1.0], 0)),
         Err(DataError::InvalidArgument { .. })

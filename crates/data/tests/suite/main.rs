@@ -1,5 +1,6 @@
 //! The public interface of kiln-data against sound, broken and hostile input.
 
+mod batches;
 mod cifar;
 mod common;
 mod csv;

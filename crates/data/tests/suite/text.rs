@@ -37,7 +37,7 @@ fn windows_give_every_character_its_next_one() {
     };
     let loader = Loader::new(Arc::new(split.train), options).unwrap();
     let batch = loader.epoch(0).unwrap().next().unwrap().unwrap();
-    assert_eq!(batch.input_shape.dims(), [3, 5]);
+    assert_eq!(batch.inputs.shape(), [3, 5]);
     assert_eq!(batch.len(), 3);
 }
 

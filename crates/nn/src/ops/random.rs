@@ -221,11 +221,50 @@ impl<B: Backend> Tensor<B> {
     /// A probability outside `0..=1`, a step that is not one i32.
     pub fn dropout_at(&self, p: f64, stream: Stream, step: &Indices<B>) -> Result<Tensor<B>> {
         let p = dropped(p, self.size(), stream.key(0))?;
-        step.require("dropout", DType::I32)?;
-        if step.size() != 1 {
-            return Err(Error::invalid("dropout", "step", step.shape(), "one element"));
-        }
+        check_step("dropout", step)?;
         apply(&p, step, self)
+    }
+
+    /// Standard normal numbers, for use in custom layers: as [`Tensor::randn`], but drawn from the layer's stream
+    /// ([`Init::next_stream`](crate::Init::next_stream)) at `step`, a one-element i32 tensor that
+    /// [`Counter::tick`](crate::Counter::tick) returns, different for every call. It stays on the device.
+    ///
+    /// ```
+    /// # use kiln_nn::{Counter, DType, Init, Tensor};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let (stream, calls) = (Init::new(&cpu, 0).next_stream(), Counter::new(&cpu)?);
+    /// let first = Tensor::randn_at(&cpu, &[4], DType::F32, stream, &calls.tick()?)?;
+    /// let second = Tensor::randn_at(&cpu, &[4], DType::F32, stream, &calls.tick()?)?;
+    /// assert_ne!(first.to_vec::<f32>()?, second.to_vec::<f32>()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`]; a step that is not one i32.
+    pub fn randn_at(
+        backend: &B,
+        shape: &[usize],
+        dtype: DType,
+        stream: Stream,
+        step: &Indices<B>,
+    ) -> Result<Tensor<B>> {
+        const OP: &str = "randn";
+        let (shape, key) = (Shape::new(shape)?, stream.key(0));
+        require_float(OP, backend, dtype)?;
+        check_step(OP, step)?;
+        let p = RandomParams::new(OP, Distribution::Normal, shape.size(), (0.0, 1.0), key.seed, key.stream)?;
+        let mut y = backend.alloc(dtype, shape.size())?;
+        backend.random(&p, step.buffer(), &mut y)?;
+        Ok(Tensor::from_buffer(backend, y, shape))
+    }
+}
+
+/// Refuses a step that is not one i32.
+fn check_step<B: Backend>(op: &'static str, step: &Indices<B>) -> Result<()> {
+    step.require(op, DType::I32)?;
+    match step.size() {
+        1 => Ok(()),
+        _ => Err(Error::invalid(op, "step", step.shape(), "one element")),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Accuracy: the share of samples whose label has the highest score, or is among the k highest.
 
 use super::Metric;
-use crate::Batch;
-use kiln_core::{Backend, DType, Result};
-use kiln_nn::Tensor;
+use crate::Output;
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::{Indices, Tensor};
 
 /// The share of samples whose label has the highest score; of equal scores, that of the lowest class counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +16,24 @@ impl Accuracy {
     }
 }
 
+/// Labels that are not one for each vector of scores.
+fn differ<B: Backend>(labels: &Indices<B>, scored: &Indices<B>) -> Error {
+    Error::ShapeMismatch {
+        op: "accuracy",
+        lhs: *labels.shape(),
+        rhs: *scored.shape(),
+    }
+}
+
+/// The number of hits; where a sample has several labels, such as one per token, each counts as a part of its sample.
+fn per_sample<B: Backend>(hits: &Indices<B>, labels: &Indices<B>) -> Result<Tensor<B>> {
+    let hits = hits.to_float(DType::F32)?.sum(&[], false)?;
+    match labels.shape().get(1..).unwrap_or_default().iter().product::<usize>() {
+        0 | 1 => Ok(hits),
+        each => hits.mul_scalar(1.0 / each as f64),
+    }
+}
+
 fn share(hits: &[f64], samples: u64) -> f64 {
     hits.first().map_or(f64::NAN, |h| h / samples as f64)
 }
@@ -25,9 +43,13 @@ impl<B: Backend> Metric<B> for Accuracy {
         "accuracy".to_string()
     }
 
-    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>> {
-        let right = scores.argmax(-1, false)?.eq(&batch.labels)?;
-        right.to_float(DType::F32)?.sum(&[], false)
+    fn measure(&self, output: &Output<B>) -> Result<Tensor<B>> {
+        let labels = output.integers("labels")?;
+        let predicted = output.floats("scores")?.argmax(-1, false)?;
+        if predicted.shape() != labels.shape() {
+            return Err(differ(labels, &predicted));
+        }
+        per_sample(&predicted.eq(labels)?, labels)
     }
 
     fn value(&mut self, sum: &[f64], samples: u64) -> f64 {
@@ -53,11 +75,16 @@ impl<B: Backend> Metric<B> for TopK {
         format!("top{}", self.k)
     }
 
-    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>> {
+    fn measure(&self, output: &Output<B>) -> Result<Tensor<B>> {
+        let (scores, labels) = (output.floats("scores")?, output.integers("labels")?);
         let classes = scores.shape().last().copied().unwrap_or(0);
         let (_, top) = scores.top_k(self.k.min(classes), -1, true)?;
-        let hits = top.eq(&batch.labels.reshape(&[batch.labels.size(), 1])?)?;
-        hits.to_float(DType::F32)?.sum(&[], false)
+        let (rows, each) = top.shape().split_at(scores.rank().saturating_sub(1));
+        if rows != &labels.shape()[..] {
+            return Err(differ(labels, &top));
+        }
+        let labels_of_each = labels.reshape(&[rows, &vec![1; each.len()]].concat()[..])?;
+        per_sample(&top.eq(&labels_of_each)?, labels)
     }
 
     fn value(&mut self, sum: &[f64], samples: u64) -> f64 {

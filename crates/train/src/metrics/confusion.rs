@@ -1,7 +1,7 @@
 //! The confusion matrix.
 
 use super::Metric;
-use crate::Batch;
+use crate::Output;
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::Tensor;
 
@@ -69,9 +69,10 @@ impl<B: Backend> Metric<B> for ConfusionMatrix {
         "balanced_accuracy".to_string()
     }
 
-    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>> {
-        let predicted = scores.argmax(-1, false)?.one_hot(self.classes, DType::F32)?;
-        let labels = batch.labels.one_hot(self.classes, DType::F32)?;
+    fn measure(&self, output: &Output<B>) -> Result<Tensor<B>> {
+        let predicted = output.floats("scores")?.argmax(-1, false)?;
+        let predicted = predicted.one_hot(self.classes, DType::F32)?;
+        let labels = output.integers("labels")?.one_hot(self.classes, DType::F32)?;
         labels.matmul_t(&predicted, true, false)
     }
 

@@ -1,4 +1,4 @@
-//! Metrics, computed and summed on the device batch by batch and read once.
+//! Metrics, computed on the device batch by batch, and summed there or gathered on the host.
 
 mod accuracy;
 mod confusion;
@@ -8,24 +8,58 @@ pub use accuracy::{Accuracy, TopK};
 pub use confusion::{Confusion, ConfusionMatrix};
 pub use running::Running;
 
-use crate::Batch;
+use crate::Output;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
 
-/// A metric over an epoch: a function of a sum over its batches.
+/// The way in which the terms of batches become one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// The terms are added on the device, and the sum is read once.
+    Sum,
+    /// The term of each batch is read and given to [`Metric::observe`]. That waits for the device, so such a metric is measured
+    /// in validation only, unless [`Metric::in_training`] says otherwise.
+    Gather,
+}
+
+/// A metric over an epoch, computed from what the steps hand out ([`Output::values`]).
 pub trait Metric<B: Backend> {
     /// The name in the history, such as `accuracy`.
     fn name(&self) -> String;
 
-    /// Computes the term that a batch adds to the sum, from the model's scores `[N, classes]`, without a graph: a tensor of
-    /// f32 that has the same shape for every batch. It is called in steps that may be recorded and replayed, so it must not
-    /// read from the device.
+    /// The names of the values that it is computed from. Steps that do not hand out all of them are not measured.
+    fn reads(&self) -> &[&'static str] {
+        &["scores", "labels"]
+    }
+
+    /// Computes the term of a batch, without a graph: a tensor of f32 or f64 that, for [`Reduction::Sum`], has the same shape for
+    /// every batch. It is called in steps that may be recorded and replayed, so it must not read from the device.
     ///
     /// # Errors
-    /// An error for scores of another shape.
-    fn measure(&self, scores: &Tensor<B>, batch: &Batch<B>) -> Result<Tensor<B>>;
+    /// An error for values of another shape.
+    fn measure(&self, output: &Output<B>) -> Result<Tensor<B>>;
 
-    /// Computes the value from the sum over all batches, row-major, and the number of their samples. Without batches the sum
-    /// is empty and the value is NaN.
+    /// The way in which the terms of batches become one value.
+    fn reduction(&self) -> Reduction {
+        Reduction::Sum
+    }
+
+    /// True to measure the metric in training too.
+    fn in_training(&self) -> bool {
+        self.reduction() == Reduction::Sum
+    }
+
+    /// Adds the term of a batch, row-major, for [`Reduction::Gather`].
+    fn observe(&mut self, term: &[f64], shape: &[usize]) {
+        let _ = (term, shape);
+    }
+
+    /// Computes the value from the sum over all batches, row-major, and the number of their samples; a metric that gathers
+    /// computes it from what it has observed, and forgets that. Without batches the value is NaN.
     fn value(&mut self, sum: &[f64], samples: u64) -> f64;
+
+    /// Further values that [`value`](Metric::value) has computed along with the one that it returns, by name; NaN before.
+    fn details(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
 }

@@ -1,7 +1,7 @@
-//! Sums the terms of a metric on the device.
+//! Sums or gathers the terms of a metric over an epoch.
 
-use super::Metric;
-use crate::Batch;
+use super::{Metric, Reduction};
+use crate::{Output, Values};
 use kiln_core::{Backend, Result};
 use kiln_nn::{State, StorageSnapshot, Tensor};
 
@@ -9,13 +9,14 @@ use kiln_nn::{State, StorageSnapshot, Tensor};
 /// 16,384 samples.
 const READ_AFTER: u32 = 1024;
 
-/// The sum of a metric's terms so far. It is kept on the device in one buffer, and added to a sum on the host in f64 now
-/// and then.
+/// The measure of a metric over an epoch in progress. A sum is kept on the device in one buffer, and added to a sum on the host in
+/// f64 now and then.
 pub struct Running<B: Backend> {
     sum: Option<State<B>>,
     terms: u32,
     host: Vec<f64>,
     samples: u64,
+    measured: bool,
 }
 
 impl<B: Backend> Default for Running<B> {
@@ -25,61 +26,86 @@ impl<B: Backend> Default for Running<B> {
             terms: 0,
             host: Vec::new(),
             samples: 0,
+            measured: false,
         }
     }
 }
 
 impl<B: Backend> Running<B> {
-    /// Creates an empty sum.
+    /// Creates an empty measure.
     pub fn new() -> Self {
         Running::default()
     }
 
-    /// Adds the term of a batch with the model's scores. Nothing is read from the device, except once in 1024 batches.
+    /// Adds a batch of `samples` samples, if `output` has what the metric reads. Of a sum nothing is read from the device,
+    /// except once in 1024 batches.
     ///
     /// # Errors
     /// The errors of [`Metric::measure`]; an error for a term of another shape than those before.
-    pub fn add(&mut self, metric: &dyn Metric<B>, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
-        self.record(metric, scores, batch)?;
-        self.count(batch.labels.size())
+    pub fn add(&mut self, metric: &mut dyn Metric<B>, output: &Output<B>, samples: usize) -> Result<()> {
+        if !output.has(metric.reads()) {
+            return Ok(());
+        }
+        let term = self.record(metric, output)?;
+        self.count(metric, term.as_ref(), samples)
     }
 
-    /// Returns the metric's value over all batches since the last call, and clears the sum.
+    /// Returns the metric's values over all batches since the last call, by name, and starts anew. Without a batch there are
+    /// none.
     ///
     /// # Errors
     /// An error of the device.
-    pub fn finish(&mut self, metric: &mut dyn Metric<B>) -> Result<f64> {
+    pub fn finish(&mut self, metric: &mut dyn Metric<B>) -> Result<Values> {
         self.settle()?;
+        if !std::mem::take(&mut self.measured) {
+            return Ok(Values::new());
+        }
         let value = metric.value(&self.host, self.samples);
         self.host.clear();
         self.samples = 0;
-        Ok(value)
+        let mut values: Values = metric.details().into_iter().collect();
+        values.insert(metric.name(), value);
+        Ok(values)
     }
 
-    /// Clears the sum; the buffer on the device stays.
-    pub(crate) fn reset(&mut self) -> Result<()> {
+    /// Clears the measure; the buffer on the device stays.
+    pub(crate) fn reset(&mut self, metric: &mut dyn Metric<B>) -> Result<()> {
+        if std::mem::take(&mut self.measured) && metric.reduction() == Reduction::Gather {
+            // What was observed is forgotten along with its value.
+            metric.value(&[], self.samples);
+        }
         self.host.clear();
         (self.terms, self.samples) = (0, 0);
         self.sum.as_ref().map_or(Ok(()), |sum| sum.fill(0.0))
     }
 
-    /// The part of [`add`](Running::add) that runs on the device; from the second batch on it writes in place.
-    pub(crate) fn record(&mut self, metric: &dyn Metric<B>, scores: &Tensor<B>, batch: &Batch<B>) -> Result<()> {
-        let term = metric.measure(scores, batch)?;
-        match &self.sum {
-            Some(sum) => sum.add(&term),
-            None => {
-                // The term may share memory with the scores, and the sum is written in place.
-                self.sum = Some(State::new(term.copy()?));
-                Ok(())
-            }
+    /// The part of [`add`](Running::add) that runs on the device; from the second batch on a sum is written in place. Returns a
+    /// term that is to be gathered.
+    pub(crate) fn record(&mut self, metric: &dyn Metric<B>, output: &Output<B>) -> Result<Option<Tensor<B>>> {
+        let term = metric.measure(output)?;
+        match (&self.sum, metric.reduction()) {
+            (_, Reduction::Gather) => return Ok(Some(term)),
+            (Some(sum), Reduction::Sum) => sum.add(&term)?,
+            // The term may share memory with the scores, and the sum is written in place.
+            (None, Reduction::Sum) => self.sum = Some(State::new(term.copy()?)),
         }
+        Ok(None)
     }
 
     /// The part of [`add`](Running::add) that runs on the host, also after a batch that was recorded or replayed.
-    pub(crate) fn count(&mut self, samples: usize) -> Result<()> {
-        self.terms += 1;
+    pub(crate) fn count(
+        &mut self,
+        metric: &mut dyn Metric<B>,
+        gathered: Option<&Tensor<B>>,
+        samples: usize,
+    ) -> Result<()> {
+        self.measured = true;
         self.samples += samples as u64;
+        if let Some(term) = gathered {
+            metric.observe(&term.to_f64()?, term.shape());
+            return Ok(());
+        }
+        self.terms += 1;
         match self.terms {
             READ_AFTER => self.settle(),
             _ => Ok(()),

@@ -2,12 +2,12 @@
 
 use kiln_core::ops::Activation;
 use kiln_cpu::Cpu;
-use kiln_data::{Dataset, Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_data::{Dataset, LabelledOn, Loader, LoaderOptions, Sample, Synthetic, ToFloat};
 use kiln_nn::layers::{Conv2d, Dropout, Flatten, Linear, MaxPool2d};
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, encode};
 use kiln_nn::{Backend, Init, Layer, Module, Result, Scheme, Sequential, Tensor};
-use kiln_train::{Batch, Output};
+use kiln_train::Output;
 use std::sync::Arc;
 
 /// A convolution with pooling, dropout and a dense layer, for images `[8, 8, 1]` of four classes.
@@ -69,22 +69,27 @@ pub(crate) fn mnist_cnn(cpu: &Cpu, seed: u64) -> Sequential<Cpu> {
         .push(Linear::new(init, 64, 10).unwrap())
 }
 
-pub(crate) fn step<M: Layer<Cpu>>(model: &M, batch: &Batch<Cpu>) -> Result<Output<Cpu>> {
+pub(crate) fn step<M: Layer<Cpu>>(model: &M, batch: &LabelledOn<Cpu>) -> Result<Output<Cpu>> {
     let logits = model.forward(&batch.inputs)?;
-    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits))
+    Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits, &batch.labels))
 }
 
 /// Synthetic images that can be learned, `part` 0 to train on and 1 to evaluate on.
-pub(crate) fn images(count: usize, part: u32) -> Arc<dyn Dataset> {
+pub(crate) fn images(count: usize, part: u32) -> Arc<dyn Dataset<Sample = Sample>> {
     Arc::new(Synthetic::images(count, &[8, 8, 1], 4, 5).unwrap().part(part))
 }
 
 /// Synthetic images of the size of digits that can be learned.
-pub(crate) fn digits(count: usize) -> Arc<dyn Dataset> {
+pub(crate) fn digits(count: usize) -> Arc<dyn Dataset<Sample = Sample>> {
     Arc::new(Synthetic::images(count, &[28, 28, 1], 10, 5).unwrap())
 }
 
-pub(crate) fn loader(data: Arc<dyn Dataset>, batch_size: usize, shuffle: bool, workers: usize) -> Loader {
+pub(crate) fn loader(
+    data: Arc<dyn Dataset<Sample = Sample>>,
+    batch_size: usize,
+    shuffle: bool,
+    workers: usize,
+) -> Loader {
     let options = LoaderOptions {
         batch_size,
         shuffle,

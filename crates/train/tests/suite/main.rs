@@ -4,6 +4,7 @@ mod common;
 mod fit;
 mod metrics;
 mod non_finite;
+mod phases;
 mod plateau;
 mod reproducible;
 mod steady;

@@ -2,21 +2,23 @@
 
 use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
+use kiln_data::LabelledOn;
 use kiln_nn::optim::Sgd;
-use kiln_nn::{Indices, Tensor};
-use kiln_train::{Accuracy, Batch, ConfusionMatrix, Metric, Running, TopK, TrainOptions, Trainer, evaluate};
+use kiln_nn::{DType, Indices, Tensor};
+use kiln_train::{Accuracy, ConfusionMatrix, Metric, Output, Running, TopK, TrainOptions, Trainer, evaluate};
 use proptest::prelude::*;
 use std::cell::Cell;
 
-fn batch(scores: &[f32], labels: &[i32], classes: usize) -> (Tensor<Cpu>, Batch<Cpu>) {
+fn output(scores: &[f32], labels: &[i32], classes: usize) -> Output<Cpu> {
     let cpu = Cpu::new();
-    let scores = Tensor::from_slice(&cpu, scores, &[labels.len(), classes]).unwrap();
-    let batch = Batch {
-        inputs: Tensor::from_slice(&cpu, &vec![0f32; labels.len()], &[labels.len()]).unwrap(),
-        labels: Indices::from_slice(&cpu, labels, &[labels.len()]).unwrap(),
-        targets: None,
-    };
-    (scores, batch)
+    let scores = Tensor::from_slice(&cpu, scores, &[scores.len() / classes, classes]).unwrap();
+    let labels = Indices::from_slice(&cpu, labels, &[labels.len()]).unwrap();
+    Output::new(Tensor::zeros(&cpu, &[], DType::F32).unwrap()).with_scores(scores, &labels)
+}
+
+/// The value of a metric that measures one.
+fn value(running: &mut Running<Cpu>, metric: &mut dyn Metric<Cpu>) -> f64 {
+    running.finish(metric).unwrap()[&metric.name()]
 }
 
 /// The number of classes ranked before `label`: those with higher scores, and those with the same score and a lower number.
@@ -50,9 +52,10 @@ proptest! {
         let (mut right, mut hits, mut samples) = (0, 0, 0);
         let mut counts = vec![0u64; classes * classes];
         for (scores, labels) in &batches {
-            let (tensor, batch) = batch(scores, labels, classes);
-            for (metric, running) in [&accuracy as &dyn Metric<Cpu>, &top, &confusion].into_iter().zip(&mut running) {
-                running.add(metric, &tensor, &batch).unwrap();
+            let output = output(scores, labels, classes);
+            let metrics: [&mut dyn Metric<Cpu>; 3] = [&mut accuracy, &mut top, &mut confusion];
+            for (metric, running) in metrics.into_iter().zip(&mut running) {
+                running.add(metric, &output, labels.len()).unwrap();
             }
             for (row, &label) in scores.chunks(classes).zip(labels) {
                 let label = label as usize;
@@ -63,28 +66,27 @@ proptest! {
                 counts[label * classes + predicted] += 1;
             }
         }
-        prop_assert_eq!(running[0].finish(&mut accuracy).unwrap(), right as f64 / samples as f64);
-        prop_assert_eq!(running[1].finish(&mut top).unwrap(), hits as f64 / samples as f64);
-        let balanced = running[2].finish(&mut confusion).unwrap();
+        prop_assert_eq!(value(&mut running[0], &mut accuracy), right as f64 / samples as f64);
+        prop_assert_eq!(value(&mut running[1], &mut top), hits as f64 / samples as f64);
+        let balanced = value(&mut running[2], &mut confusion);
         let seen = confusion.counts().unwrap();
         prop_assert_eq!(seen.rows().flatten().copied().collect::<Vec<_>>(), counts);
         prop_assert_eq!(balanced, seen.balanced_accuracy());
         // A metric begins the next pass without samples.
-        prop_assert!(running[0].finish(&mut accuracy).unwrap().is_nan());
+        prop_assert!(running[0].finish(&mut accuracy).unwrap().is_empty());
         let (scores, labels) = &batches[0];
-        let (tensor, batch) = batch(scores, labels, classes);
-        running[1].add(&top, &tensor, &batch).unwrap();
-        prop_assert!(running[1].finish(&mut top).unwrap() <= 1.0);
+        running[1].add(&mut top, &output(scores, labels, classes), labels.len()).unwrap();
+        prop_assert!(value(&mut running[1], &mut top) <= 1.0);
     }
 }
 
 #[test]
 fn a_class_without_samples_has_no_recall() {
-    let (scores, batch) = batch(&[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], &[0, 2], 3);
+    let output = output(&[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], &[0, 2], 3);
     let mut confusion = ConfusionMatrix::new(3);
     let mut running = Running::new();
-    running.add(&confusion, &scores, &batch).unwrap();
-    assert_eq!(running.finish(&mut confusion).unwrap(), 0.5);
+    running.add(&mut confusion, &output, 2).unwrap();
+    assert_eq!(value(&mut running, &mut confusion), 0.5);
     let counts = confusion.counts().unwrap();
     assert_eq!((counts.count(2, 0), counts.count(0, 0), counts.count(7, 0)), (1, 1, 0));
     assert!(counts.recall()[1].is_nan());
@@ -92,10 +94,12 @@ fn a_class_without_samples_has_no_recall() {
 
 #[test]
 fn scores_of_another_shape_are_refused() {
-    let (scores, _) = batch(&[0.0; 6], &[0, 1], 3);
-    let (_, other) = batch(&[0.0; 9], &[0, 1, 2], 3);
-    assert!(Accuracy::new().measure(&scores, &other).is_err());
-    assert!(ConfusionMatrix::new(3).measure(&scores, &other).is_err());
+    for labels in [&[0, 1, 2][..], &[0]] {
+        let other = output(&[0.0; 6], labels, 3);
+        assert!(Accuracy::new().measure(&other).is_err());
+        assert!(TopK::new(2).measure(&other).is_err());
+        assert!(ConfusionMatrix::new(3).measure(&other).is_err());
+    }
 }
 
 #[test]
@@ -104,7 +108,7 @@ fn a_pass_that_failed_leaves_no_counts_behind() {
     let data = loader(images(40, 0), 8, false, 0);
     let calls = Cell::new(0);
     // The third batch of the first pass fails.
-    let failing = |model: &Net<Cpu>, batch: &Batch<Cpu>| {
+    let failing = |model: &Net<Cpu>, batch: &LabelledOn<Cpu>| {
         calls.set(calls.get() + 1);
         if calls.get() == 3 {
             batch.labels.reshape(&[3usize])?;

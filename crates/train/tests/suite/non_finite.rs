@@ -3,15 +3,15 @@
 use crate::common::{Net, all_finite, bytes, images, loader, step};
 use kiln_core::Shape;
 use kiln_cpu::Cpu;
-use kiln_data::{Arrays, Dataset, Labels};
+use kiln_data::{Arrays, Dataset, LabelledOn, Labels, Sample};
 use kiln_nn::layers::{BatchNorm, Dropout, Flatten, Linear};
 use kiln_nn::optim::{Schedule, Sgd};
 use kiln_nn::{Init, Layer, Sequential};
-use kiln_train::{Batch, Callback, Flow, NonFinite, Output, RunFolder, StepInfo, TrainError, TrainOptions, Trainer};
+use kiln_train::{Callback, Flow, NonFinite, Output, RunFolder, StepInfo, TrainError, TrainOptions, Trainer};
 use std::sync::{Arc, Mutex};
 
 /// A dataset of 24 images, of which the 14th holds a NaN.
-fn poisoned() -> Arc<dyn Dataset> {
+fn poisoned() -> Arc<dyn Dataset<Sample = Sample>> {
     let mut inputs = vec![100.0; 24 * 64];
     inputs[13 * 64 + 5] = f32::NAN;
     let labels = Labels::Classes((0..24).map(|i| i % 4).collect(), 4);
@@ -177,7 +177,7 @@ fn with_batch_norm(accumulate: usize, nan: &[usize], left_out: &[usize]) -> Vec<
         non_finite: NonFinite::Skip { in_a_row: 1 },
         ..Default::default()
     };
-    let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+    let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
         let logits = model.forward(&batch.inputs)?;
         Ok(Output::new(logits.cross_entropy(&batch.labels)?))
     };

@@ -4,7 +4,7 @@ use crate::common::{Net, images, loader, step};
 use kiln_cpu::Cpu;
 use kiln_nn::optim::{ReduceOnPlateau, Sgd};
 use kiln_nn::{Result, Tensor};
-use kiln_train::{Batch, Goal, Metric, Monitor, TrainOptions, Trainer};
+use kiln_train::{Goal, Metric, Monitor, Output, TrainOptions, Trainer};
 
 /// A metric that begins at 1 and changes by a fixed amount with every epoch.
 struct Moving {
@@ -17,8 +17,8 @@ impl Metric<Cpu> for Moving {
         "moving".to_string()
     }
 
-    fn measure(&self, scores: &Tensor<Cpu>, _: &Batch<Cpu>) -> Result<Tensor<Cpu>> {
-        scores.sum(&[], false)
+    fn measure(&self, output: &Output<Cpu>) -> Result<Tensor<Cpu>> {
+        output.floats("scores")?.sum(&[], false)
     }
 
     fn value(&mut self, _: &[f64], _: u64) -> f64 {

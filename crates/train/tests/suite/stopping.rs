@@ -2,14 +2,14 @@
 
 use crate::common::{Net, bytes, images, loader, step};
 use kiln_cpu::Cpu;
-use kiln_data::{Dataset, Sample};
+use kiln_data::{Dataset, LabelledOn, Sample};
 use kiln_nn::autograd::is_grad_enabled;
 use kiln_nn::layers::{BatchNorm, Dropout, Flatten, Linear};
 use kiln_nn::optim::Sgd;
 use kiln_nn::{Error, Init, Layer, Sequential, Shape, Tensor};
 use kiln_train::{
-    Accuracy, Batch, Callback, End, EpochRecord, Flow, Output, Plan, Result, RunFolder, StepInfo, StopHandle,
-    TrainOptions, Trainer,
+    Accuracy, Callback, End, EpochRecord, Flow, Output, Plan, Result, RunFolder, StepInfo, StopHandle, TrainOptions,
+    Trainer,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -142,7 +142,7 @@ fn a_step_that_takes_too_long_is_given_up_and_leaves_no_trace() {
             accumulate: 2,
             ..Default::default()
         };
-        let step = |model: &Sequential<Cpu>, batch: &Batch<Cpu>| {
+        let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
             let logits = model.forward(&batch.inputs)?;
             if Some(1 + calls.fetch_add(1, Ordering::Relaxed)) == stuck {
                 stop.request();
@@ -179,7 +179,7 @@ fn a_step_that_takes_too_long_is_given_up_and_leaves_no_trace() {
 fn a_measurement_that_takes_too_long_is_given_up() {
     let (cpu, stop) = (Cpu::new(), StopHandle::new());
     let data = loader(images(24, 0), 4, false, 0);
-    let step = |model: &Net<Cpu>, batch: &Batch<Cpu>| {
+    let step = |model: &Net<Cpu>, batch: &LabelledOn<Cpu>| {
         let logits = model.forward(&batch.inputs)?;
         if !is_grad_enabled() {
             stop.request();
@@ -197,8 +197,9 @@ fn a_measurement_that_takes_too_long_is_given_up() {
 
 #[test]
 fn batches_of_one_step_are_taken_one_at_a_time() {
-    struct Counted(Arc<dyn Dataset>, Arc<AtomicUsize>);
+    struct Counted(Arc<dyn Dataset<Sample = Sample>>, Arc<AtomicUsize>);
     impl Dataset for Counted {
+        type Sample = Sample;
         fn len(&self) -> usize {
             self.0.len()
         }
@@ -219,7 +220,7 @@ fn batches_of_one_step_are_taken_one_at_a_time() {
         accumulate: 12,
         ..Default::default()
     };
-    let seen = |model: &Net<Cpu>, batch: &Batch<Cpu>| {
+    let seen = |model: &Net<Cpu>, batch: &LabelledOn<Cpu>| {
         let call = 1 + calls.fetch_add(1, Ordering::Relaxed);
         assert_eq!(reads.load(Ordering::Relaxed), 4 * call, "samples read at batch {call}");
         step(model, batch)

@@ -1,0 +1,13 @@
+//! Batches of any kind: their arrays in host memory, and the same values on a device.
+
+mod array;
+mod containers;
+mod fields;
+mod host;
+mod labelled;
+mod values;
+
+pub use fields::Fields;
+pub use host::{Batch, Layout, storage};
+pub use labelled::{Labelled, LabelledOn};
+pub use values::{HostArray, OnDevice, OnDeviceMut};

@@ -1,0 +1,38 @@
+//! The batches of one update, and what became of them.
+
+use crate::buffers::Buffers;
+use kiln_core::Backend;
+use kiln_nn::Gradients;
+
+/// The gradients and counts of the batches accumulated so far for one update.
+pub(crate) struct Group<B: Backend> {
+    pub(crate) begun: bool,
+    pub(crate) grads: Option<Gradients<B>>,
+    pub(crate) batches: usize,
+    pub(crate) samples: usize,
+    /// The model's buffers before the first of its batches, if it has any, in case the step is skipped or abandoned.
+    pub(crate) before: Option<Buffers<B>>,
+}
+
+impl<B: Backend> Group<B> {
+    pub(crate) fn empty() -> Self {
+        Group {
+            begun: false,
+            grads: None,
+            batches: 0,
+            samples: 0,
+            before: None,
+        }
+    }
+}
+
+/// The result of a batch or a step.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Came {
+    /// Its gradients were accumulated, or the model was updated.
+    In,
+    /// An update was skipped.
+    Skipped,
+    /// It was interrupted, and its step is abandoned.
+    GivenUp,
+}

@@ -1,0 +1,249 @@
+//! Steps that run op by op: they may be interrupted, and skipped if their gradients are not finite.
+
+use crate::buffers::Buffers;
+use crate::group::{Came, Group};
+use crate::recording::{Scored, key};
+use crate::run::{ADVICE, Run};
+use crate::{Clip, NonFinite, Output, Result, TrainError};
+use kiln_core::Backend;
+use kiln_data::{Batch, Loaded};
+use kiln_nn::{Gradients, Module, Tensor, no_grad};
+use std::ops::Deref;
+
+impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
+    /// Makes one step from its batches: an update of each phase whose turn it is, recorded and replayed if `records`.
+    pub(crate) fn run_step(&mut self, hosts: &[Loaded<T>], records: bool) -> Result<Came> {
+        self.step += 1;
+        let (mut whole, key) = (Came::In, key(hosts.iter().map(Deref::deref)));
+        let mut first = true;
+        for at in 0..self.legs.len() {
+            if !self.step.is_multiple_of(self.legs[at].phase.every) {
+                continue;
+            }
+            self.legs[at].attempts += 1;
+            let frozen = self.legs[at].phase.freeze(self.model);
+            let came = match records {
+                true => self.run_recorded(at, key.clone(), hosts).map(|()| Came::In),
+                false => self.run_eager(at, hosts, first),
+            };
+            crate::phase::unfreeze(self.model, frozen);
+            match came? {
+                Came::GivenUp => return Ok(Came::GivenUp),
+                Came::Skipped => whole = Came::Skipped,
+                Came::In => {}
+            }
+            first = false;
+        }
+        self.updates += u64::from(whole == Came::In);
+        Ok(whole)
+    }
+
+    /// Makes the update of a phase op by op. Only the first phase of a step is `interruptible`: what the phases before have done
+    /// cannot be undone.
+    fn run_eager(&mut self, at: usize, hosts: &[Loaded<T>], interruptible: bool) -> Result<Came> {
+        let mut group = self.begin();
+        for (i, host) in hosts.iter().enumerate() {
+            let last = i + 1 == hosts.len();
+            let came = self.add(at, host, &mut group, interruptible)?;
+            if came == Came::GivenUp {
+                self.give_up(&mut group)?;
+                self.legs[at].attempts -= 1;
+                return Ok(came);
+            }
+            if last {
+                return self.update(at, &mut group);
+            }
+        }
+        Ok(Came::In)
+    }
+
+    fn begin(&self) -> Group<B> {
+        Group {
+            begun: true,
+            before: self.has_buffers.then(|| Buffers::of(self.model)),
+            ..Group::empty()
+        }
+    }
+
+    /// Drops a step in progress: the model's buffers and the count of steps are as before it.
+    pub(crate) fn give_up(&mut self, group: &mut Group<B>) -> Result<()> {
+        self.step -= u64::from(group.begun);
+        let before = std::mem::replace(group, Group::empty()).before;
+        self.rollback(before)
+    }
+
+    /// Runs one batch of a step of one phase as it comes, op by op; the `last` batch of an epoch completes its step.
+    pub(crate) fn take(&mut self, at: usize, host: &T, group: &mut Group<B>, last: bool) -> Result<Came> {
+        if !group.begun {
+            self.step += 1;
+            self.legs[at].attempts += 1;
+            *group = self.begin();
+        }
+        let frozen = self.legs[at].phase.freeze(self.model);
+        let mut came = self.add(at, host, group, true);
+        if let Ok(Came::In) = came
+            && (last || group.batches == self.trainer.options.accumulate)
+        {
+            came = self.update(at, group);
+            self.updates += u64::from(matches!(came, Ok(Came::In)));
+        }
+        crate::phase::unfreeze(self.model, frozen);
+        came
+    }
+
+    /// Adds the gradients of a batch to the group.
+    fn add(&mut self, at: usize, host: &T, group: &mut Group<B>, interruptible: bool) -> Result<Came> {
+        let batch = host.to_device(&self.trainer.backend)?;
+        let output = match self.accumulate(at, host.len(), &batch, group, interruptible) {
+            Err(e) if e.is_interrupted() => return Ok(Came::GivenUp),
+            output => self.at(output)?,
+        };
+        let measured = output.measured();
+        let measured = self.at(measured)?;
+        self.legs[at].losses.push(measured, host.len(), self.step);
+        let scored = self.score(&output);
+        let scored = self.at(scored)?;
+        self.count_scored(&scored, host.len())?;
+        Ok(Came::In)
+    }
+
+    /// Runs forward and backward of one batch, which may be interrupted, and adds its gradients to the group.
+    fn accumulate(
+        &mut self,
+        at: usize,
+        samples: usize,
+        batch: &T::On<B>,
+        group: &mut Group<B>,
+        interruptible: bool,
+    ) -> kiln_core::Result<Output<B>> {
+        let mut made = None;
+        let mut body = || {
+            let output = (self.legs[at].phase.closure)(self.model, batch)?;
+            let grads = self.scale_loss(&output.loss, samples)?.backward()?;
+            match &mut group.grads {
+                Some(sum) => sum.accumulate(grads)?,
+                none => *none = Some(grads),
+            }
+            made = Some(Output {
+                loss: output.loss.detach(),
+                ..output
+            });
+            Ok(())
+        };
+        match interruptible {
+            true => self.trainer.backend.interruptible(&self.interrupt, &mut body)?,
+            false => body()?,
+        }
+        group.batches += 1;
+        group.samples += samples;
+        match made {
+            Some(made) => Ok(made),
+            None => unreachable!("the body has run"),
+        }
+    }
+
+    /// Clips the gradients and updates the model, which is not interrupted.
+    fn update(&mut self, at: usize, group: &mut Group<B>) -> Result<Came> {
+        let Group {
+            grads, samples, before, ..
+        } = std::mem::replace(group, Group::empty());
+        let Some(grads) = grads else { return Ok(Came::In) };
+        if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
+            if !self.all_finite(at, &grads)? {
+                self.rollback(before)?;
+                self.skipped_in_a_row += 1;
+                if self.skipped_in_a_row > in_a_row {
+                    return Err(TrainError::TooManySkipped {
+                        step: self.step,
+                        epoch: self.epoch,
+                        count: self.skipped_in_a_row,
+                        advice: ADVICE,
+                    });
+                }
+                return Ok(Came::Skipped);
+            }
+            self.skipped_in_a_row = 0;
+        }
+        let result = self.optimizer_step(at, grads, samples);
+        self.at(result)?;
+        self.legs[at].recorder.execution.eager += 1;
+        Ok(Came::In)
+    }
+
+    /// Restores the running statistics and counters from before an abandoned step.
+    fn rollback(&self, before: Option<Buffers<B>>) -> Result<()> {
+        match before {
+            Some(before) => self.at(before.restore(self.model)),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the losses and the norm of the gradients; true if all are finite.
+    fn all_finite(&mut self, at: usize, grads: &Gradients<B>) -> Result<bool> {
+        let bad = self.legs[at].losses.read()?;
+        Ok(bad.is_none()
+            && self
+                .at(grads.norm(self.model.parameters()).and_then(|n| n.item()))?
+                .is_finite())
+    }
+
+    fn optimizer_step(&mut self, at: usize, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+        self.finish_gradients(&mut grads, samples)?;
+        self.set_rate(at)?;
+        self.legs[at].phase.optimizer.step(self.model, &grads)
+    }
+
+    /// Sets the learning rate of a phase's update by its schedule.
+    pub(crate) fn set_rate(&mut self, at: usize) -> kiln_core::Result<()> {
+        let leg = &mut self.legs[at];
+        match leg.phase.schedule.as_ref().or(self.trainer.schedule.as_ref()) {
+            Some(schedule) => schedule.apply(leg.attempts - 1, leg.phase.optimizer),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a batch to the training metrics, on the device.
+    pub(crate) fn score(&mut self, output: &Output<B>) -> kiln_core::Result<Scored<B>> {
+        let mut scored = Scored::new();
+        let pairs = self.trainer.metrics.iter().zip(&mut self.running).enumerate();
+        no_grad(|| {
+            for (i, (metric, running)) in pairs {
+                if metric.in_training() && output.has(metric.reads()) {
+                    scored.push((i, running.record(&**metric, output)?));
+                }
+            }
+            Ok(scored)
+        })
+    }
+
+    /// Updates the metrics on the host after a batch of `samples` samples.
+    pub(crate) fn count_scored(&mut self, scored: &Scored<B>, samples: usize) -> Result<()> {
+        for (i, gathered) in scored {
+            let metric = &mut *self.trainer.metrics[*i];
+            let counted = self.running[*i].count(metric, gathered.as_ref(), samples);
+            self.at(counted)?;
+        }
+        Ok(())
+    }
+
+    /// Scales the loss of a batch by its samples if gradients are accumulated, so that a short batch has the weight that it
+    /// would have in one large batch.
+    pub(crate) fn scale_loss(&self, loss: &Tensor<B>, samples: usize) -> kiln_core::Result<Tensor<B>> {
+        match self.trainer.options.accumulate {
+            1 => Ok(loss.clone()),
+            _ => loss.mul_scalar(samples as f64),
+        }
+    }
+
+    /// Divides the summed gradients of a step by its samples if they were accumulated, and clips them.
+    pub(crate) fn finish_gradients(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
+        if self.trainer.options.accumulate > 1 {
+            grads.scale(1.0 / samples as f64)?;
+        }
+        match self.trainer.options.clip {
+            Some(Clip::Norm(limit)) => grads.clip_norm(self.model.parameters(), limit).map(drop),
+            Some(Clip::Value(limit)) => grads.clip_value(self.model.parameters(), limit),
+            None => Ok(()),
+        }
+    }
+}
