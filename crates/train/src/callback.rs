@@ -2,6 +2,7 @@
 
 use crate::{EpochRecord, Result, Values, Warning};
 use kiln_core::Interrupt;
+use kiln_data::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ pub struct Plan {
     pub samples: u64,
     /// True if there is a validation set.
     pub validates: bool,
+    /// The next batch of a run that goes on from a checkpoint; `None` for a run from its beginning.
+    pub resumed: Option<Position>,
 }
 
 /// The state of a run after a batch.

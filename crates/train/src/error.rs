@@ -85,6 +85,33 @@ pub enum TrainError {
         /// The names that it reads.
         reads: String,
     },
+    /// The folder of a run holds no checkpoint.
+    #[error(
+        "{}: holds no checkpoint to resume from; was it written by a run with checkpoints?",
+        shown_path(path)
+    )]
+    NoCheckpoint {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A checkpoint that is damaged, or of another version.
+    #[error("{}: cannot resume from it: {}", shown_path(path), kiln_files::shown(reason).sentence())]
+    BadCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A checkpoint of a run with other settings, which could not go on to the same result.
+    #[error("the checkpoint is of another run: its {name} is {saved}, here it is {now}")]
+    OtherRun {
+        /// The setting.
+        name: String,
+        /// Its value in the checkpoint.
+        saved: String,
+        /// Its value in this run.
+        now: String,
+    },
     /// An option outside its domain.
     #[error("{argument} = {value}, expected {expected}")]
     InvalidArgument {

@@ -2,9 +2,9 @@
 
 use crate::callback::Plan;
 use crate::run::Run;
-use crate::{History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation};
+use crate::{Checkpoint, History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation};
 use kiln_core::Backend;
-use kiln_data::{Batch, Loader};
+use kiln_data::{Batch, Loader, Position};
 use kiln_nn::{Module, Optimizer};
 
 impl<B: Backend> Trainer<B> {
@@ -78,24 +78,44 @@ impl<B: Backend> Trainer<B> {
             let samples = train.samples();
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
         }
-        let history = match &self.folder {
-            Some(folder) => History::in_folder(folder.open(), RunFolder::HISTORY)?,
-            None => History::new(),
-        };
-        let plan = Plan {
+        let checkpoint = self.checkpoint.take();
+        let mut plan = Plan {
             epochs: self.options.epochs,
             batches: train.batches() as u64,
             samples: train.samples() as u64,
             validates: valid.is_some(),
+            resumed: None,
         };
-        for callback in &mut self.callbacks {
+        let mut run = Run::new(&mut *self, model, phases);
+        run.identity = run.identity(train);
+        if let Some(checkpoint) = &checkpoint {
+            run.restore(checkpoint)?;
+            plan.resumed = Some(Position {
+                epoch: checkpoint.manifest().epoch() - 1,
+                batch: checkpoint.manifest().batch(),
+            });
+        }
+        run.history = history(run.trainer.folder.as_ref(), checkpoint)?;
+        for callback in &mut run.trainer.callbacks {
             callback.on_start(&plan)?;
         }
-        let result = Run::new(&mut *self, model, phases, history).all(train, valid);
+        let result = run.all(train, valid);
         for callback in &mut self.callbacks {
             callback.on_end();
         }
         result
+    }
+}
+
+/// The history of a new run, or that of a run that goes on.
+fn history(folder: Option<&RunFolder>, checkpoint: Option<Checkpoint>) -> Result<History> {
+    match (folder, checkpoint) {
+        (None, None) => Ok(History::new()),
+        (Some(folder), None) => History::in_folder(folder.open(), RunFolder::HISTORY),
+        (None, Some(checkpoint)) => Ok(History::of(checkpoint.manifest.history)),
+        (Some(folder), Some(checkpoint)) => {
+            History::continued(folder.open(), RunFolder::HISTORY, checkpoint.manifest.history)
+        }
     }
 }
 

@@ -52,7 +52,19 @@ impl RunFolder {
         let path = path.into();
         check_path(&path)?;
         fs::create_dir_all(&path).map_err(|e| in_the_way(&path).unwrap_or_else(|| cannot_create(&path, e)))?;
-        RunFolder::claim(path)
+        RunFolder::claim(path, check_empty)
+    }
+
+    /// Opens the folder of a run that has ended or was killed, for going on with it.
+    ///
+    /// Temporary files that a killed run left are removed.
+    ///
+    /// # Errors
+    /// [`TrainError::Busy`] for one that another run uses, [`TrainError::Unlockable`], [`TrainError::File`].
+    pub fn reopen(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        check_path(&path)?;
+        RunFolder::claim(path, |_| Ok(()))
     }
 
     /// Creates `parent/name` for a new run, or the first of `parent/name-2`, `parent/name-3`, … that does not exist.
@@ -70,7 +82,7 @@ impl RunFolder {
             };
             // `create_dir` decides between concurrent runs: one of them creates the folder.
             match fs::create_dir(&path) {
-                Ok(()) => match RunFolder::claim(path) {
+                Ok(()) => match RunFolder::claim(path, check_empty) {
                     // Another run has claimed the new folder first.
                     Err(TrainError::Busy { .. } | TrainError::Occupied { .. }) => {}
                     claimed => return claimed,
@@ -82,9 +94,9 @@ impl RunFolder {
         unreachable!("a folder has fewer than 2⁶⁴ entries")
     }
 
-    fn claim(path: PathBuf) -> Result<Self> {
+    fn claim(path: PathBuf, allowed: impl Fn(&Folder) -> Result<()>) -> Result<Self> {
         let folder = Folder::open(path)?;
-        let claim = Claim::new(&folder, || check_empty(&folder))?;
+        let claim = Claim::new(&folder, || allowed(&folder))?;
         folder.remove_stale()?;
         Ok(RunFolder {
             folder,

@@ -1,6 +1,7 @@
 //! The batches of one update, and what became of them.
 
 use crate::buffers::Buffers;
+use crate::metrics::Mark;
 use kiln_core::Backend;
 use kiln_nn::Gradients;
 
@@ -10,8 +11,8 @@ pub(crate) struct Group<B: Backend> {
     pub(crate) grads: Option<Gradients<B>>,
     pub(crate) batches: usize,
     pub(crate) samples: usize,
-    /// The model's buffers before the first of its batches, if it has any, in case the step is skipped or abandoned.
-    pub(crate) before: Option<Buffers<B>>,
+    /// The state before the first of its batches, in case the step is skipped or abandoned.
+    pub(crate) before: Option<Before<B>>,
 }
 
 impl<B: Backend> Group<B> {
@@ -35,4 +36,14 @@ pub(crate) enum Came {
     Skipped,
     /// It was interrupted, and its step is abandoned.
     GivenUp,
+}
+
+/// The state of a run before a step.
+pub(crate) struct Before<B: Backend> {
+    /// The model's buffers, if it has any.
+    pub(crate) buffers: Option<Buffers<B>>,
+    /// The numbers of losses that were pending, and of those not reported.
+    pub(crate) losses: (usize, usize),
+    /// The metrics, if the step takes several batches.
+    pub(crate) metrics: Vec<Mark<B>>,
 }

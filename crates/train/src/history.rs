@@ -2,7 +2,7 @@
 
 use crate::{Result, Warning};
 use kiln_files::{FileError, Folder};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,7 +15,7 @@ pub type Values = BTreeMap<String, f64>;
 ///
 /// On a backend that captures, a repeated step is recorded once and then replayed: one launch for the whole step instead
 /// of one for each of its kernels, on the same memory each time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     /// The number of steps that ran op by op.
     pub eager: u64,
@@ -43,7 +43,7 @@ impl Execution {
 }
 
 /// The record of one epoch. Everything but the times and `execution` is a pure function of the seeds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
     /// The epoch, counted from 1.
     pub epoch: u64,
@@ -54,11 +54,13 @@ pub struct EpochRecord {
     /// The learning rate of the epoch's last step, of the first phase if there are several.
     pub lr: f64,
     /// The learning rate of each phase that has a name.
-    #[serde(skip_serializing_if = "Values::is_empty")]
+    #[serde(skip_serializing_if = "Values::is_empty", default, deserialize_with = "values")]
     pub lrs: Values,
     /// The loss, its parts and the metrics over the training samples of the epoch, measured while the weights changed.
+    #[serde(deserialize_with = "values")]
     pub train: Values,
     /// The loss, its parts and the metrics on the validation set after the epoch.
+    #[serde(deserialize_with = "optional_values")]
     pub valid: Option<Values>,
     /// True if the monitored metric is the best so far.
     pub best: bool,
@@ -70,6 +72,21 @@ pub struct EpochRecord {
     pub samples_per_second: f64,
     /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
+}
+
+/// Reads values, of which NaN is written as `null`.
+fn values<'de, D: Deserializer<'de>>(from: D) -> Result<Values, D::Error> {
+    optional_values(from).map(Option::unwrap_or_default)
+}
+
+fn optional_values<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Values>, D::Error> {
+    let read = Option::<BTreeMap<String, Option<f64>>>::deserialize(from)?;
+    Ok(read.map(|values| {
+        values
+            .into_iter()
+            .map(|(name, value)| (name, value.unwrap_or(f64::NAN)))
+            .collect()
+    }))
 }
 
 /// The epochs of a run so far.
@@ -108,6 +125,14 @@ impl Kept {
     }
 }
 
+/// A record as a line of the file.
+fn line(folder: &Folder, name: &OsStr, record: &EpochRecord) -> Result<Vec<u8>> {
+    let failed = |e: serde_json::Error| FileError::io(&folder.path().join(name), "encode")(e.into());
+    let mut line = serde_json::to_vec(record).map_err(failed)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
 impl History {
     /// Creates a history that is kept only in memory.
     pub fn new() -> Self {
@@ -144,15 +169,38 @@ impl History {
         })
     }
 
+    /// Continues a history of these epochs in `folder`: the file is written anew, without what came after them.
+    pub(crate) fn continued(folder: &Folder, name: impl AsRef<OsStr>, epochs: Vec<EpochRecord>) -> Result<Self> {
+        let name = name.as_ref().to_os_string();
+        let mut text = Vec::new();
+        for record in &epochs {
+            text.extend(line(folder, &name, record)?);
+        }
+        folder.write(&name, &text)?;
+        let file = folder.open_file(&name, false)?;
+        Ok(History {
+            epochs,
+            kept: Some(Kept {
+                folder: folder.clone(),
+                name,
+                file,
+                text,
+            }),
+        })
+    }
+
+    /// A history of these epochs that is kept only in memory.
+    pub(crate) fn of(epochs: Vec<EpochRecord>) -> Self {
+        History { epochs, kept: None }
+    }
+
     /// Adds an epoch, to the file first. A file that was removed or changed from outside is written again as a whole.
     ///
     /// # Errors
     /// [`TrainError::File`](crate::TrainError::File); then the file has only whole lines, and the epoch is not added.
     pub fn push(&mut self, record: EpochRecord) -> Result<()> {
         if let Some(kept) = &mut self.kept {
-            let failed = |e: serde_json::Error| FileError::io(&kept.folder.path().join(&kept.name), "encode")(e.into());
-            let mut line = serde_json::to_vec(&record).map_err(failed)?;
-            line.push(b'\n');
+            let line = line(&kept.folder, &kept.name, &record)?;
             let size = kept.text.len();
             kept.text.extend(&line);
             let written = match kept.stands_at(size) {

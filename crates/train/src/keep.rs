@@ -11,18 +11,23 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Saves the weights as `name`; an error if one of them is not finite.
     pub(crate) fn save(&mut self, name: &'static str) -> Result<()> {
         if let Some(parameter) = first_non_finite(self.model)? {
-            return Err(TrainError::NonFiniteWeights {
-                step: self.step,
-                epoch: self.epoch,
-                name: parameter,
-                advice: ADVICE,
-            });
+            return Err(self.non_finite_weights(parameter));
         }
         if let Some(folder) = &self.trainer.folder {
             save_in(self.model, &self.trainer.metadata, folder, name)?;
             self.saved.insert(name);
         }
         Ok(())
+    }
+
+    /// The error for a parameter or buffer that is not finite.
+    pub(crate) fn non_finite_weights(&self, name: String) -> TrainError {
+        TrainError::NonFiniteWeights {
+            step: self.step,
+            epoch: self.epoch,
+            name,
+            advice: ADVICE,
+        }
     }
 
     /// Checks whether the run's folder was changed from outside, writes removed files again and warns.

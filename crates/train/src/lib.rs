@@ -44,6 +44,7 @@
 mod buffers;
 mod callback;
 mod capture;
+mod checkpoint;
 mod claim;
 mod error;
 mod evaluate;
@@ -67,6 +68,7 @@ mod warning;
 mod weights;
 
 pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
+pub use checkpoint::{Checkpoint, Manifest};
 pub use error::{Result, TrainError};
 pub use evaluate::{Evaluation, Validation, evaluate};
 pub use folder::RunFolder;
@@ -74,7 +76,7 @@ pub use history::{EpochRecord, Execution, History, Values};
 pub use kiln_files::write_atomic;
 pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Reduction, Running, TopK};
 pub use monitor::{Goal, Monitor};
-pub use options::{Clip, NonFinite, TrainOptions};
+pub use options::{Checkpoints, Clip, NonFinite, TrainOptions};
 pub use output::{Output, Value};
 pub use phase::Phase;
 pub use report::{End, Report};

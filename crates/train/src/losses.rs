@@ -1,6 +1,7 @@
 //! Losses and their parts, kept on the device until they are read together.
 
 use crate::Values;
+use crate::checkpoint::{Mean, PhaseState};
 use crate::output::Measured;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;
@@ -8,25 +9,6 @@ use std::collections::BTreeMap;
 
 /// The name of the loss among measured values.
 pub(crate) const LOSS: &str = "loss";
-
-/// A mean weighted by samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Mean {
-    sum: f64,
-    samples: u64,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64, samples: usize) {
-        self.sum += value * samples as f64;
-        self.samples += samples as u64;
-    }
-
-    /// The mean; NaN without samples.
-    fn value(&self) -> f64 {
-        self.sum / self.samples as f64
-    }
-}
 
 /// The means of the loss and of its parts, by name.
 #[derive(Debug, Clone, Default)]
@@ -163,6 +145,36 @@ impl<B: Backend> Losses<B> {
     pub(crate) fn report(&mut self) -> Values {
         self.unreported = 0;
         std::mem::take(&mut self.window).values()
+    }
+
+    /// The numbers of pending and of unreported losses, before a step.
+    pub(crate) fn mark(&self) -> (usize, usize) {
+        (self.pending.len(), self.unreported)
+    }
+
+    /// Drops the losses of a step in progress.
+    pub(crate) fn rewind(&mut self, (pending, unreported): (usize, usize)) {
+        self.pending.truncate(pending);
+        self.unreported = unreported;
+    }
+
+    /// The means as a part of a checkpoint. Pending losses are not part of it: they have been read.
+    pub(crate) fn state(&self) -> PhaseState {
+        PhaseState {
+            name: String::new(),
+            attempts: 0,
+            epoch: self.epoch.0.clone(),
+            window: self.window.0.clone(),
+            unreported: self.unreported,
+            plateau: None,
+        }
+    }
+
+    /// Continues from a checkpoint.
+    pub(crate) fn restore(&mut self, state: &PhaseState) {
+        self.epoch = Means(state.epoch.clone());
+        self.window = Means(state.window.clone());
+        self.unreported = state.unreported;
     }
 
     /// The means of all that was read in this epoch; the loss is NaN before the first.

@@ -1,6 +1,7 @@
 //! The options of a run.
 
 use crate::{Monitor, Result, TrainError};
+use std::time::Duration;
 
 /// The kind of gradient clipping, with its bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,6 +28,28 @@ pub enum NonFinite {
     },
 }
 
+/// When a run with a folder writes checkpoints: beside these, after each epoch and when it is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// The number of steps between two checkpoints; `None` for none because of steps.
+    pub every_steps: Option<u64>,
+    /// The time between two checkpoints; `None` for none because of time.
+    pub every: Option<Duration>,
+    /// The number of checkpoints that are kept.
+    pub keep: usize,
+}
+
+impl Default for Checkpoints {
+    /// One every ten minutes, of which the last two are kept.
+    fn default() -> Self {
+        Checkpoints {
+            every_steps: None,
+            every: Some(Duration::from_secs(600)),
+            keep: 2,
+        }
+    }
+}
+
 /// The options of a run. The default trains for one epoch, without clipping, accumulation or early stopping.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOptions {
@@ -49,6 +72,8 @@ pub struct TrainOptions {
     /// The number of updates, skipped ones included, after which the run ends; the epoch in progress then ends early, and is
     /// validated and saved like a whole one.
     pub max_steps: Option<u64>,
+    /// The checkpoints in the folder of the run; `None` for none.
+    pub checkpoints: Option<Checkpoints>,
     /// True to let a backend that can record a step replay it, with bit-identical results, in one launch per step. The
     /// first batch of a shape runs op by op, the second is recorded, the others are replayed. The first two shapes that
     /// occur twice are recorded (whole batches, and the short one that ends an epoch); any other shape runs op by op. See
@@ -69,6 +94,7 @@ impl Default for TrainOptions {
             monitor: Monitor::default(),
             patience: None,
             max_steps: None,
+            checkpoints: Some(Checkpoints::default()),
             capture: true,
         }
     }
@@ -90,6 +116,10 @@ impl TrainOptions {
         positive("log_every", self.log_every as u64)?;
         positive("patience", self.patience.unwrap_or(1))?;
         positive("max_steps", self.max_steps.unwrap_or(1))?;
+        if let Some(checkpoints) = self.checkpoints {
+            positive("checkpoints.every_steps", checkpoints.every_steps.unwrap_or(1))?;
+            positive("checkpoints.keep", checkpoints.keep as u64)?;
+        }
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
             && !(limit.is_finite() && limit > 0.0)
         {

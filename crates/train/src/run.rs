@@ -5,6 +5,7 @@
 //! until they are read together.
 
 use crate::buffers::Buffers;
+use crate::checkpoint::{EpochState, Writer};
 use crate::group::{Came, Group};
 use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
@@ -15,22 +16,23 @@ use crate::{
     TrainError, Trainer, Validation, Values, Warning,
 };
 use kiln_core::{Backend, Interrupt};
-use kiln_data::{Batch, Loaded, Loader};
+use kiln_data::{Batch, Loaded, Loader, Position};
 use kiln_nn::Module;
 use kiln_nn::optim::ReduceOnPlateau;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 pub(crate) const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
 
-/// The results of one epoch.
-struct Epoch {
-    samples: u64,
-    skipped: u64,
-    seconds: f64,
-    values: Values,
-    execution: Execution,
-    stopped: bool,
+/// The reason why a pass over the training data ended.
+#[derive(Clone, Copy, PartialEq)]
+enum Passed {
+    /// All batches are done.
+    Whole,
+    /// The run has made [`TrainOptions::max_steps`](crate::TrainOptions::max_steps) steps.
+    Cut,
+    /// A stop was requested.
+    Stopped,
 }
 
 /// A phase in this run.
@@ -41,7 +43,7 @@ pub(crate) struct Leg<'p, B: Backend, M, T: Batch> {
     /// The number of its updates so far, skipped ones included.
     pub(crate) attempts: u64,
     /// A copy of the trainer's, so that its state is not carried into the next run.
-    plateau: Option<ReduceOnPlateau>,
+    pub(crate) plateau: Option<ReduceOnPlateau>,
 }
 
 impl<B: Backend, M, T: Batch> Leg<'_, B, M, T> {
@@ -66,9 +68,16 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
     pub(crate) history: History,
-    progress: Progress,
+    pub(crate) progress: Progress,
     /// The epoch in progress, counted from 1.
     pub(crate) epoch: u64,
+    /// What the steps of this epoch that are complete have used.
+    pub(crate) at_epoch: EpochState,
+    /// What has to be the same when the run goes on from one of its checkpoints.
+    pub(crate) identity: BTreeMap<String, String>,
+    pub(crate) writer: Option<Writer>,
+    /// The step and the time of the last checkpoint.
+    pub(crate) checkpointed: (u64, Instant),
     /// The number of steps so far, skipped ones included: the step in messages.
     pub(crate) step: u64,
     /// The number of steps so far of which no update was skipped: the step in reports.
@@ -85,12 +94,7 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
 }
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
-    pub(crate) fn new(
-        trainer: &'a mut Trainer<B>,
-        model: &'a mut M,
-        phases: Vec<Phase<'p, B, M, T>>,
-        history: History,
-    ) -> Self {
+    pub(crate) fn new(trainer: &'a mut Trainer<B>, model: &'a mut M, phases: Vec<Phase<'p, B, M, T>>) -> Self {
         let maximize = trainer.options.monitor.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
@@ -105,13 +109,20 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             legs: phases.into_iter().map(leg).collect(),
             interrupt: trainer.stop.interrupt(trainer.grace),
             has_buffers: Buffers::of(&*model).any(),
-            running: trainer.metrics.iter().map(|_| Running::new()).collect(),
+            running: trainer.metrics.iter().map(|_| Running::resumable()).collect(),
+            writer: match (&trainer.folder, options.checkpoints) {
+                (Some(folder), Some(checkpoints)) => Some(Writer::new(folder.clone(), checkpoints.keep)),
+                _ => None,
+            },
+            checkpointed: (0, Instant::now()),
+            identity: BTreeMap::new(),
+            at_epoch: EpochState::default(),
             execution: Execution::default(),
             trainer,
             model,
-            history,
+            history: History::new(),
             progress: Progress::default(),
-            epoch: 0,
+            epoch: 1,
             step: 0,
             updates: 0,
             skipped_in_a_row: 0,
@@ -127,31 +138,37 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         valid: Option<&Validation<'_, B, M>>,
     ) -> Result<Report> {
         let mut end = End::Finished;
-        for epoch in 1..=self.trainer.options.epochs {
-            self.epoch = epoch;
-            let done = self.train(train)?;
-            let mut stopped = done.stopped;
+        while self.epoch <= self.trainer.options.epochs && !(self.all_steps_done() && self.at_epoch.batches == 0) {
+            let passed = self.train(train)?;
+            if passed == Passed::Cut {
+                // With more steps the run goes on within this epoch.
+                self.checkpoint(None)?;
+            }
             let mut measured = None;
-            if let (false, Some(valid)) = (stopped, valid) {
+            if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
                 measured = self.validate(valid)?;
-                stopped = measured.is_none();
+            }
+            if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
+                self.save(RunFolder::LAST)?;
+                self.checkpoint(None)?;
+                end = End::Stopped;
+                break;
+            }
+            let stopped = self.finish_epoch(measured)?;
+            if passed == Passed::Whole {
+                self.checkpoint(None)?;
             }
             if stopped {
-                self.save(RunFolder::LAST)?;
                 end = End::Stopped;
-                break;
-            }
-            if self.finish_epoch(done, measured)? {
-                end = End::Stopped;
-                break;
-            }
-            if self.all_steps_done() {
                 break;
             }
             if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
                 end = End::EarlyStopped;
                 break;
             }
+        }
+        if let Some(writer) = &mut self.writer {
+            writer.finish()?;
         }
         self.keep_whole()?;
         Ok(Report {
@@ -183,28 +200,36 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.legs.iter().map(|leg| leg.losses.unreported()).max().unwrap_or(0)
     }
 
-    /// Runs one pass over the training data.
-    fn train<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<Epoch> {
+    /// Runs the rest of a pass over the training data.
+    fn train<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<Passed> {
         self.model.train();
-        let mut metrics = self.trainer.metrics.iter_mut().zip(&mut self.running);
-        let reset = metrics.try_for_each(|(metric, running)| running.reset(&mut **metric));
-        self.at(reset)?;
-        self.legs.iter_mut().for_each(|leg| leg.losses.reset());
         let began = Instant::now();
+        let before = self.at_epoch.seconds;
         let mut group = Group::empty();
         // The batches collected for a step, if it needs all of them at once, and the last batch of the latest step.
         let (mut waiting, mut latest) = (Vec::new(), None);
-        let (mut samples, mut skipped, mut number, mut stopped) = (0, 0, 0, false);
-        let mut batches = loader.epoch(self.epoch - 1)?;
+        let EpochState {
+            batches: mut number,
+            mut samples,
+            ..
+        } = self.at_epoch;
+        let mut batches = loader.resume(Position {
+            epoch: self.epoch - 1,
+            batch: number,
+        })?;
         let stop = self.trainer.stop.clone();
-        while !stopped {
+        let mut passed = match batches.len() {
+            0 => Some(Passed::Whole),
+            _ => self.all_steps_done().then_some(Passed::Cut),
+        };
+        while passed.is_none() {
             let next = match stop.is_requested() {
                 true => None,
                 false => batches.next_until(&|| stop.is_requested()),
             };
             // The loop ends below after the last batch, so `None` means that the run was stopped.
             let Some(host) = next else {
-                stopped = true;
+                passed = Some(Passed::Stopped);
                 break;
             };
             let host = host?;
@@ -212,71 +237,72 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             samples += host.len() as u64;
             let mut last = batches.len() == 0;
             let records = self.legs.iter().any(|leg| leg.recorder.is_wanted());
+            let mut came = Came::In;
             if records || self.legs.len() > 1 || !waiting.is_empty() {
                 waiting.push(host);
                 if last || waiting.len() == self.trainer.options.accumulate {
-                    let came = self.run_step(&waiting, records)?;
-                    skipped += u64::from(came == Came::Skipped);
-                    stopped |= came == Came::GivenUp;
+                    came = self.run_step(&waiting, records)?;
                     latest = waiting.drain(..).next_back();
                 }
             } else {
-                let came = self.take(0, &host, &mut group, last)?;
-                skipped += u64::from(came == Came::Skipped);
-                stopped |= came == Came::GivenUp;
+                came = self.take(0, &host, &mut group, last)?;
                 latest = Some(host);
             }
-            if stopped {
+            if came == Came::GivenUp {
+                passed = Some(Passed::Stopped);
                 break;
             }
-            last |= !group.begun && waiting.is_empty() && self.all_steps_done();
+            let complete = !group.begun && waiting.is_empty();
+            self.at_epoch.skipped += u64::from(came == Came::Skipped);
+            if complete {
+                self.at_epoch.batches = number;
+                self.at_epoch.samples = samples;
+                self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
+                for (metric, running) in self.trainer.metrics.iter().zip(&mut self.running) {
+                    running.settle_if_due(&**metric)?;
+                }
+            }
+            passed = match last {
+                true => Some(Passed::Whole),
+                false => (complete && self.all_steps_done()).then_some(Passed::Cut),
+            };
+            last |= passed.is_some();
             let mut values = Values::new();
-            if last || self.unreported() >= self.trainer.options.log_every {
-                values = self.read(latest.as_ref())?;
+            if complete && (last || self.unreported() >= self.trainer.options.log_every) {
+                self.read(latest.as_ref())?;
+                values = self.report();
             }
             let info = StepInfo {
                 epoch: self.epoch,
                 batch: number,
                 step: self.updates,
                 samples,
-                seconds: began.elapsed().as_secs_f64(),
+                seconds: before + began.elapsed().as_secs_f64(),
                 lr: self.lr(),
                 loss: self.legs.first().and_then(|leg| values.get(&leg.label(LOSS)).copied()),
                 values,
             };
-            stopped = self.trainer.tell(|c| c.on_step(&info))?;
-            if last {
-                stopped |= stop.is_requested();
-                break;
+            let asked = self.trainer.tell(|c| c.on_step(&info))?;
+            if complete && !last {
+                self.checkpoint_if_due(latest.as_ref())?;
+            }
+            if asked || (last && stop.is_requested()) {
+                passed = Some(Passed::Stopped);
             }
         }
-        if stopped {
+        if passed == Some(Passed::Stopped) {
+            // The batches that were accumulated for a step that was not completed are dropped.
+            self.give_up(0, &mut group)?;
             self.read(latest.as_ref())?;
-            // The step was not completed: the batches accumulated for it are dropped.
-            self.give_up(&mut group)?;
         }
         self.trainer.backend.sync()?;
-        let seconds = began.elapsed().as_secs_f64();
-        let mut values = Values::new();
-        for leg in &self.legs {
-            values.extend(leg.labelled(leg.losses.means()));
-        }
-        for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
-            values.extend(running.finish(&mut **metric)?);
-        }
-        let mut execution = Execution::default();
+        self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
         for leg in &mut self.legs {
-            execution.add(&std::mem::take(&mut leg.recorder.execution));
+            self.at_epoch
+                .execution
+                .add(&std::mem::take(&mut leg.recorder.execution));
         }
-        self.execution.add(&execution);
-        Ok(Epoch {
-            samples,
-            skipped,
-            seconds,
-            values,
-            execution,
-            stopped,
-        })
+        Ok(passed.unwrap_or(Passed::Whole))
     }
 
     /// The learning rate of the first phase.
@@ -284,18 +310,57 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.legs.first().map_or(f64::NAN, |leg| leg.phase.optimizer.lr())
     }
 
-    /// Reads the pending losses; returns the means since the last read, if there are any.
-    fn read(&mut self, latest: Option<&Loaded<T>>) -> Result<Values> {
-        let mut values = Values::new();
+    /// Reads the pending losses.
+    fn read(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
         for at in 0..self.legs.len() {
             let bad = self.legs[at].losses.read()?;
             if let (Some(bad), NonFinite::Stop) = (bad, self.trainer.options.non_finite) {
                 return Err(self.non_finite(bad, latest)?);
             }
-            let read = self.legs[at].losses.report();
-            values.extend(self.legs[at].labelled(read));
         }
-        Ok(values)
+        Ok(())
+    }
+
+    /// The means of what was read since the last report.
+    fn report(&mut self) -> Values {
+        let mut values = Values::new();
+        for leg in &mut self.legs {
+            let read = leg.losses.report();
+            values.extend(leg.labelled(read));
+        }
+        values
+    }
+
+    /// Writes a checkpoint if it is time to.
+    fn checkpoint_if_due(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
+        let (Some(writer), Some(checkpoints)) = (&mut self.writer, self.trainer.options.checkpoints) else {
+            return Ok(());
+        };
+        writer.poll()?;
+        let (step, time) = self.checkpointed;
+        let due = checkpoints.every_steps.is_some_and(|n| self.step - step >= n)
+            || checkpoints.every.is_some_and(|every| time.elapsed() >= every);
+        match due {
+            true => self.checkpoint(latest),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints; `latest` is the last batch.
+    fn checkpoint(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        self.read(latest)?;
+        if let Some(parameter) = first_non_finite(self.model)? {
+            return Err(self.non_finite_weights(parameter));
+        }
+        let (manifest, tensors) = self.snapshot()?;
+        if let Some(writer) = &mut self.writer {
+            writer.write(manifest, tensors)?;
+        }
+        self.checkpointed = (self.step, Instant::now());
+        Ok(())
     }
 
     /// Makes the error for a loss that is not finite, with its cause if that can be found.
@@ -346,25 +411,40 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(())
     }
 
-    /// Saves the weights and the record of the epoch; true if a stop was requested.
-    fn finish_epoch(&mut self, done: Epoch, valid: Option<Values>) -> Result<bool> {
-        self.check_measured(&done.values, valid.as_ref())?;
+    /// Saves the weights and the record of the epoch, and begins the next; true if a stop was requested.
+    fn finish_epoch(&mut self, valid: Option<Values>) -> Result<bool> {
+        let mut train = Values::new();
+        for leg in &self.legs {
+            train.extend(leg.labelled(leg.losses.means()));
+        }
+        for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
+            train.extend(running.finish(&mut **metric)?);
+        }
+        self.check_measured(&train, valid.as_ref())?;
+        let EpochState {
+            samples,
+            skipped,
+            seconds,
+            execution,
+            ..
+        } = std::mem::take(&mut self.at_epoch);
+        self.execution.add(&execution);
         let named = self.legs.iter().filter(|leg| !leg.phase.name.is_empty());
         let mut record = EpochRecord {
             epoch: self.epoch,
             step: self.updates,
-            skipped: done.skipped,
+            skipped,
             lr: self.lr(),
             lrs: named
                 .map(|leg| (leg.phase.name.clone(), leg.phase.optimizer.lr()))
                 .collect(),
-            train: done.values,
+            train,
             valid,
             best: false,
-            samples: done.samples,
-            seconds: done.seconds,
-            samples_per_second: done.samples as f64 / done.seconds,
-            execution: done.execution,
+            samples,
+            seconds,
+            samples_per_second: samples as f64 / seconds,
+            execution,
         };
         let monitor = &self.trainer.options.monitor;
         match monitor.value(&record) {
@@ -389,6 +469,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
+        self.epoch += 1;
+        self.legs.iter_mut().for_each(|leg| leg.losses.reset());
+        let mut metrics = self.trainer.metrics.iter_mut().zip(&mut self.running);
+        let reset = metrics.try_for_each(|(metric, running)| running.reset(&mut **metric));
+        self.at(reset)?;
         Ok(asked || self.trainer.stop.is_requested())
     }
 }

@@ -1,7 +1,7 @@
 //! Steps that run op by op: they may be interrupted, and skipped if their gradients are not finite.
 
 use crate::buffers::Buffers;
-use crate::group::{Came, Group};
+use crate::group::{Before, Came, Group};
 use crate::recording::{Scored, key};
 use crate::run::{ADVICE, Run};
 use crate::{Clip, NonFinite, Output, Result, TrainError};
@@ -41,13 +41,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Makes the update of a phase op by op. Only the first phase of a step is `interruptible`: what the phases before have done
     /// cannot be undone.
     fn run_eager(&mut self, at: usize, hosts: &[Loaded<T>], interruptible: bool) -> Result<Came> {
-        let mut group = self.begin();
+        let mut group = self.begin(at);
         for (i, host) in hosts.iter().enumerate() {
             let last = i + 1 == hosts.len();
             let came = self.add(at, host, &mut group, interruptible)?;
             if came == Came::GivenUp {
-                self.give_up(&mut group)?;
-                self.legs[at].attempts -= 1;
+                self.give_up(at, &mut group)?;
                 return Ok(came);
             }
             if last {
@@ -57,19 +56,40 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(Came::In)
     }
 
-    fn begin(&self) -> Group<B> {
+    fn begin(&self, at: usize) -> Group<B> {
+        let several = self.trainer.options.accumulate > 1;
+        let marked = self.running.iter().filter(|_| several);
         Group {
             begun: true,
-            before: self.has_buffers.then(|| Buffers::of(self.model)),
+            before: Some(Before {
+                buffers: self.has_buffers.then(|| Buffers::of(self.model)),
+                losses: self.legs[at].losses.mark(),
+                metrics: marked.map(|r| r.mark()).collect(),
+            }),
             ..Group::empty()
         }
     }
 
-    /// Drops a step in progress: the model's buffers and the count of steps are as before it.
-    pub(crate) fn give_up(&mut self, group: &mut Group<B>) -> Result<()> {
-        self.step -= u64::from(group.begun);
-        let before = std::mem::replace(group, Group::empty()).before;
-        self.rollback(before)
+    /// Drops a step in progress: the run is as it was before it.
+    pub(crate) fn give_up(&mut self, at: usize, group: &mut Group<B>) -> Result<()> {
+        let Group { begun, before, .. } = std::mem::replace(group, Group::empty());
+        if begun {
+            self.step -= 1;
+            self.legs[at].attempts -= 1;
+        }
+        if let Some(Before {
+            buffers,
+            losses,
+            metrics,
+        }) = before
+        {
+            self.rollback(buffers)?;
+            self.legs[at].losses.rewind(losses);
+            for (running, mark) in self.running.iter_mut().zip(metrics) {
+                running.rewind(mark);
+            }
+        }
+        Ok(())
     }
 
     /// Runs one batch of a step of one phase as it comes, op by op; the `last` batch of an epoch completes its step.
@@ -77,7 +97,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if !group.begun {
             self.step += 1;
             self.legs[at].attempts += 1;
-            *group = self.begin();
+            *group = self.begin(at);
         }
         let frozen = self.legs[at].phase.freeze(self.model);
         let mut came = self.add(at, host, group, true);
@@ -150,7 +170,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let Some(grads) = grads else { return Ok(Came::In) };
         if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
             if !self.all_finite(at, &grads)? {
-                self.rollback(before)?;
+                self.rollback(before.and_then(|b| b.buffers))?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {
                     return Err(TrainError::TooManySkipped {

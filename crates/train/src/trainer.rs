@@ -1,7 +1,7 @@
 //! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
 use crate::callback::{Callback, Flow};
-use crate::{Metric, Result, RunFolder, StopHandle, TrainOptions};
+use crate::{Checkpoint, Metric, Result, RunFolder, StopHandle, TrainOptions};
 use kiln_core::Backend;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
@@ -24,6 +24,7 @@ pub struct Trainer<B: Backend> {
     pub(crate) metadata: Metadata,
     pub(crate) stop: StopHandle,
     pub(crate) grace: Duration,
+    pub(crate) checkpoint: Option<Checkpoint>,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -40,6 +41,7 @@ impl<B: Backend> Trainer<B> {
             metadata: Metadata::new(),
             stop: StopHandle::new(),
             grace: Duration::from_secs(2),
+            checkpoint: None,
         }
     }
 
@@ -70,7 +72,7 @@ impl<B: Backend> Trainer<B> {
         self
     }
 
-    /// Writes the history, the best and the last weights into `folder`.
+    /// Writes the history, the best and the last weights and checkpoints into `folder`.
     pub fn folder(mut self, folder: RunFolder) -> Self {
         self.folder = Some(folder);
         self
@@ -93,6 +95,51 @@ impl<B: Backend> Trainer<B> {
     /// abandons work; a device that captures is waited for.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// Continues the next run from a checkpoint, with which it ends as if it had never stopped: the same weights bit for bit, and
+    /// the same history but for the times. Model, optimizers, data and options are made as they were at the start of the run that
+    /// was stopped; their state is replaced by the checkpoint's. [`TrainOptions::epochs`] and
+    /// [`TrainOptions::max_steps`](crate::TrainOptions::max_steps) may be larger than they were.
+    ///
+    /// State that the closure keeps outside of the model, such as a generator of random numbers, is not part of a checkpoint; a
+    /// [`Noise`](kiln_nn::layers::Noise) or a [`State`](kiln_nn::State) of the model is.
+    ///
+    /// ```
+    /// use kiln_cpu::Cpu;
+    /// # use kiln_data::{LabelledOn, Loader, LoaderOptions, Synthetic};
+    /// # use kiln_nn::{Init, Layer, optim::Adam, layers::{Flatten, Linear}, Sequential};
+    /// use kiln_train::{Checkpoint, RunFolder, TrainOptions, Trainer};
+    /// # use kiln_train::Output;
+    /// # use std::sync::Arc;
+    /// # let cpu = Cpu::new();
+    /// # let parent = std::env::temp_dir().join(format!("kiln-train-resume-{}", std::process::id()));
+    /// # let path = parent.join("run");
+    /// # let data = Loader::new(Arc::new(Synthetic::images(64, &[3, 3, 1], 2, 0)?), LoaderOptions::default())?;
+    /// # let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
+    /// #     Ok(Output::new(model.forward(&batch.inputs)?.cross_entropy(&batch.labels)?))
+    /// # };
+    /// # let net = || -> Result<_, kiln_nn::Error> {
+    /// #     Ok(Sequential::new().push(Flatten::default()).push(Linear::new(&mut Init::new(&cpu, 0), 9, 2)?))
+    /// # };
+    /// let options = TrainOptions { epochs: 2, ..Default::default() };
+    /// let mut trainer = Trainer::new(&cpu, options.clone()).folder(RunFolder::create(&path)?);
+    /// trainer.fit(&mut net()?, &mut Adam::new(1e-3), step, &data, None)?;
+    /// drop(trainer); // the folder belongs to one trainer at a time
+    ///
+    /// let folder = RunFolder::reopen(&path)?;
+    /// let checkpoint = Checkpoint::latest(&folder)?;
+    /// assert_eq!(checkpoint.manifest().epoch(), 3);
+    /// let options = TrainOptions { epochs: 4, ..options };
+    /// let mut trainer = Trainer::new(&cpu, options).folder(folder).resume(checkpoint);
+    /// let report = trainer.fit(&mut net()?, &mut Adam::new(1e-3), step, &data, None)?;
+    /// assert_eq!(report.history.epochs().len(), 4);
+    /// # std::fs::remove_dir_all(parent)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(mut self, checkpoint: Checkpoint) -> Self {
+        self.checkpoint = Some(checkpoint);
         self
     }
 

@@ -17,6 +17,13 @@ pub enum Warning {
         /// The file.
         path: PathBuf,
     },
+    /// A checkpoint is damaged, and an older one was taken.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The folder was moved; the run continues to write into it.
     Moved {
         /// The former path.
@@ -41,6 +48,12 @@ impl std::fmt::Display for Warning {
                     shown_path(path)
                 )
             }
+            Warning::Damaged { path, reason } => write!(
+                f,
+                "{}: is damaged, and an older checkpoint is used: {}",
+                shown_path(path),
+                kiln_files::shown(reason).sentence()
+            ),
             Warning::Moved { from } => write!(
                 f,
                 "{}: the folder was moved while the run goes on; its files are written to where it is now",

@@ -15,8 +15,8 @@ use kiln_files::shown_path;
 use kiln_models::{MetricKind, OptimizerOptions, ScheduleKind};
 use kiln_nn::Module;
 use kiln_train::{
-    Accuracy, Clip, End, Goal, Monitor, NonFinite, Report, RunFolder, StopHandle, TrainError, TrainOptions, Trainer,
-    Warning,
+    Accuracy, Checkpoints, Clip, End, Goal, Monitor, NonFinite, Report, RunFolder, StopHandle, TrainError,
+    TrainOptions, Trainer, Warning,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -153,6 +153,7 @@ impl Task for Train<'_> {
             },
             patience: args.patience,
             max_steps: args.max_steps,
+            checkpoints: Some(Checkpoints::default()),
             capture: !args.no_capture,
         };
         // The folder is made last, so that a run that cannot start leaves none behind.

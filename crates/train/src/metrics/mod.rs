@@ -8,6 +8,8 @@ pub use accuracy::{Accuracy, TopK};
 pub use confusion::{Confusion, ConfusionMatrix};
 pub use running::Running;
 
+pub(crate) use running::Mark;
+
 use crate::Output;
 use kiln_core::{Backend, Result};
 use kiln_nn::Tensor;

@@ -1,9 +1,16 @@
 //! Sums or gathers the terms of a metric over an epoch.
 
 use super::{Metric, Reduction};
+use crate::checkpoint::MetricState;
 use crate::{Output, Values};
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, DType, Error, Result};
+use kiln_nn::module::{StateDict, Value};
 use kiln_nn::{State, StorageSnapshot, Tensor};
+
+/// The names of the tensors of a metric in a checkpoint.
+const SUM: &str = "sum";
+const HOST: &str = "host";
+const TERM: &str = "term";
 
 /// The number of batches after which the sum is read, so that counts in f32 stay exact: below 2²⁴ for batches of up to
 /// 16,384 samples.
@@ -17,6 +24,17 @@ pub struct Running<B: Backend> {
     host: Vec<f64>,
     samples: u64,
     measured: bool,
+    /// The terms gathered so far with their shapes, if they are kept until the end so that a checkpoint can hold them.
+    gathered: Option<Vec<(Vec<f64>, Vec<usize>)>>,
+}
+
+/// The measure of a metric before a step.
+pub(crate) struct Mark<B: Backend> {
+    sum: Option<Tensor<B>>,
+    terms: u32,
+    samples: u64,
+    measured: bool,
+    gathered: usize,
 }
 
 impl<B: Backend> Default for Running<B> {
@@ -27,6 +45,7 @@ impl<B: Backend> Default for Running<B> {
             host: Vec::new(),
             samples: 0,
             measured: false,
+            gathered: None,
         }
     }
 }
@@ -35,6 +54,14 @@ impl<B: Backend> Running<B> {
     /// Creates an empty measure.
     pub fn new() -> Self {
         Running::default()
+    }
+
+    /// Creates an empty measure whose state can be part of a checkpoint.
+    pub(crate) fn resumable() -> Self {
+        Running {
+            gathered: Some(Vec::new()),
+            ..Running::default()
+        }
     }
 
     /// Adds a batch of `samples` samples, if `output` has what the metric reads. Of a sum nothing is read from the device,
@@ -47,7 +74,8 @@ impl<B: Backend> Running<B> {
             return Ok(());
         }
         let term = self.record(metric, output)?;
-        self.count(metric, term.as_ref(), samples)
+        self.count(metric, term.as_ref(), samples)?;
+        self.settle_if_due(metric)
     }
 
     /// Returns the metric's values over all batches since the last call, by name, and starts anew. Without a batch there are
@@ -57,23 +85,29 @@ impl<B: Backend> Running<B> {
     /// An error of the device.
     pub fn finish(&mut self, metric: &mut dyn Metric<B>) -> Result<Values> {
         self.settle()?;
-        if !std::mem::take(&mut self.measured) {
-            return Ok(Values::new());
+        let mut values = Values::new();
+        if std::mem::take(&mut self.measured) {
+            for (term, shape) in self.gathered.iter_mut().flat_map(std::mem::take) {
+                metric.observe(&term, &shape);
+            }
+            let value = metric.value(&self.host, self.samples);
+            values.extend(metric.details());
+            values.insert(metric.name(), value);
         }
-        let value = metric.value(&self.host, self.samples);
         self.host.clear();
         self.samples = 0;
-        let mut values: Values = metric.details().into_iter().collect();
-        values.insert(metric.name(), value);
         Ok(values)
     }
 
     /// Clears the measure; the buffer on the device stays.
     pub(crate) fn reset(&mut self, metric: &mut dyn Metric<B>) -> Result<()> {
-        if std::mem::take(&mut self.measured) && metric.reduction() == Reduction::Gather {
+        match &mut self.gathered {
+            Some(terms) => terms.clear(),
             // What was observed is forgotten along with its value.
-            metric.value(&[], self.samples);
+            None if self.measured && metric.reduction() == Reduction::Gather => drop(metric.value(&[], self.samples)),
+            None => {}
         }
+        self.measured = false;
         self.host.clear();
         (self.terms, self.samples) = (0, 0);
         self.sum.as_ref().map_or(Ok(()), |sum| sum.fill(0.0))
@@ -102,14 +136,41 @@ impl<B: Backend> Running<B> {
         self.measured = true;
         self.samples += samples as u64;
         if let Some(term) = gathered {
-            metric.observe(&term.to_f64()?, term.shape());
+            let (values, shape) = (term.to_f64()?, term.shape().to_vec());
+            match &mut self.gathered {
+                Some(terms) => terms.push((values, shape)),
+                None => metric.observe(&values, &shape),
+            }
             return Ok(());
         }
         self.terms += 1;
-        match self.terms {
-            READ_AFTER => self.settle(),
-            _ => Ok(()),
+        Ok(())
+    }
+
+    /// Moves the sum to the host once in a while, between two steps.
+    pub(crate) fn settle_if_due(&mut self, metric: &dyn Metric<B>) -> Result<()> {
+        match metric.reduction() == Reduction::Sum && self.terms >= READ_AFTER {
+            true => self.settle(),
+            false => Ok(()),
         }
+    }
+
+    /// The measure before a step, to be restored if the step is abandoned. The next term is then added in new memory.
+    pub(crate) fn mark(&self) -> Mark<B> {
+        Mark {
+            sum: self.sum.as_ref().map(State::get),
+            terms: self.terms,
+            samples: self.samples,
+            measured: self.measured,
+            gathered: self.gathered.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    /// Restores the measure from before a step.
+    pub(crate) fn rewind(&mut self, mark: Mark<B>) {
+        self.sum = mark.sum.map(State::new);
+        (self.terms, self.samples, self.measured) = (mark.terms, mark.samples, mark.measured);
+        self.gathered.iter_mut().for_each(|terms| terms.truncate(mark.gathered));
     }
 
     /// Adds the address of the sum to `storage`.
@@ -117,6 +178,43 @@ impl<B: Backend> Running<B> {
         if let Some(sum) = &self.sum {
             storage.state(sum);
         }
+    }
+
+    /// The measure as a part of a checkpoint. The sum on the device is not moved, so that sums round as they would have.
+    pub(crate) fn state(&self, backend: &B) -> Result<(MetricState, StateDict<B>)> {
+        let mut tensors = StateDict::new();
+        let f64s = |values: &[f64], shape: &[usize]| Tensor::from_f64(backend, values, shape, DType::F64);
+        if let Some(sum) = &self.sum {
+            tensors.insert(SUM, Value::Float(sum.get()));
+        }
+        tensors.insert(HOST, Value::Float(f64s(&self.host, &[self.host.len()])?));
+        let gathered = self.gathered.as_deref().unwrap_or_default();
+        for (i, (term, shape)) in gathered.iter().enumerate() {
+            tensors.insert(format!("{TERM}.{i}"), Value::Float(f64s(term, shape)?));
+        }
+        let state = MetricState {
+            name: String::new(),
+            terms: self.terms,
+            samples: self.samples,
+            measured: self.measured,
+            gathered: gathered.len(),
+        };
+        Ok((state, tensors))
+    }
+
+    /// Continues from a checkpoint.
+    pub(crate) fn restore(&mut self, state: &MetricState, tensors: &StateDict<B>) -> Result<()> {
+        let lacks = |name: &str| Error::invalid("checkpoint", "metric", name, "a tensor of that name");
+        self.sum = tensors.float(SUM).map(|sum| sum.copy().map(State::new)).transpose()?;
+        self.host = tensors.float(HOST).ok_or_else(|| lacks(HOST))?.to_f64()?;
+        let term = |i| {
+            let name = format!("{TERM}.{i}");
+            let term = tensors.float(&name).ok_or_else(|| lacks(&name))?;
+            Ok((term.to_f64()?, term.shape().to_vec()))
+        };
+        self.gathered = Some((0..state.gathered).map(term).collect::<Result<_>>()?);
+        (self.terms, self.samples, self.measured) = (state.terms, state.samples, state.measured);
+        Ok(())
     }
 
     /// Moves the sum to the host.

@@ -1,5 +1,6 @@
 //! Training small models through the public interface.
 
+mod checkpoints;
 mod common;
 mod fit;
 mod metrics;
@@ -7,5 +8,6 @@ mod non_finite;
 mod phases;
 mod plateau;
 mod reproducible;
+mod resume;
 mod steady;
 mod stopping;

@@ -1,0 +1,14 @@
+//! Checkpoints: everything that a run needs to go on as if it had never stopped.
+//!
+//! A checkpoint is a safetensors file and a JSON manifest beside it, which is written last: a checkpoint without a manifest does
+//! not exist. The format is described in `docs/checkpoints.md`.
+
+mod manifest;
+mod snapshot;
+mod store;
+
+pub use manifest::Manifest;
+pub use store::Checkpoint;
+
+pub(crate) use manifest::{EpochState, Mean, MetricState, PhaseState};
+pub(crate) use store::Writer;

@@ -1,0 +1,135 @@
+//! The state of a run as a checkpoint, and back.
+
+use super::manifest::{Manifest, MetricState, PhaseState, ProgressState, TensorFile};
+use super::store::Checkpoint;
+use crate::run::Run;
+use crate::{Clip, Result, TrainError};
+use kiln_core::Backend;
+use kiln_data::{Batch, Loader};
+use kiln_nn::module::StateDict;
+use kiln_nn::weights::{Metadata, decode, encode};
+use kiln_nn::{LoadOptions, Module};
+use std::collections::BTreeMap;
+
+/// The names of the parts of a checkpoint's tensors.
+const MODEL: &str = "model";
+const OPTIMIZER: &str = "optimizer";
+const METRIC: &str = "metric";
+
+impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
+    /// What has to be the same when the run goes on from a checkpoint, by name.
+    pub(crate) fn identity<D: Default + Send + 'static>(&self, train: &Loader<D, T>) -> BTreeMap<String, String> {
+        let options = &self.trainer.options;
+        let clip = match options.clip {
+            None => "none".to_string(),
+            Some(Clip::Norm(limit)) => format!("norm {limit}"),
+            Some(Clip::Value(limit)) => format!("value {limit}"),
+        };
+        let phases = self
+            .legs
+            .iter()
+            .map(|leg| format!("{}/{}", leg.phase.name, leg.phase.every));
+        let metrics = self.trainer.metrics.iter().map(|m| m.name());
+        let loader = train.options();
+        let entries = [
+            ("batches", train.batches().to_string()),
+            ("samples", train.samples().to_string()),
+            ("batch_size", loader.batch_size.to_string()),
+            ("shuffle", loader.shuffle.to_string()),
+            ("loader_seed", loader.seed.to_string()),
+            ("accumulate", options.accumulate.to_string()),
+            ("clip", clip),
+            ("phases", phases.collect::<Vec<_>>().join(", ")),
+            ("metrics", metrics.collect::<Vec<_>>().join(", ")),
+        ];
+        entries
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
+    }
+
+    /// The state of the run between two steps: the manifest, and the safetensors file. The pending losses have been read.
+    pub(crate) fn snapshot(&self) -> Result<(Manifest, Vec<u8>)> {
+        let mut tensors = StateDict::new();
+        tensors.insert_part(MODEL, StateDict::of(&*self.model));
+        let mut phases = Vec::new();
+        for (i, leg) in self.legs.iter().enumerate() {
+            tensors.insert_part(&format!("{OPTIMIZER}.{i}"), leg.phase.optimizer.state_dict()?);
+            phases.push(PhaseState {
+                name: leg.phase.name.clone(),
+                attempts: leg.attempts,
+                plateau: leg.plateau.as_ref().map(|p| p.state.into()),
+                ..leg.losses.state()
+            });
+        }
+        let mut metrics = Vec::new();
+        for (i, (metric, running)) in self.trainer.metrics.iter().zip(&self.running).enumerate() {
+            let (state, sums) = running.state(&self.trainer.backend)?;
+            tensors.insert_part(&format!("{METRIC}.{i}"), sums);
+            metrics.push(MetricState {
+                name: metric.name(),
+                ..state
+            });
+        }
+        let manifest = Manifest {
+            format: Manifest::FORMAT.to_string(),
+            version: Manifest::VERSION,
+            kiln: env!("CARGO_PKG_VERSION").to_string(),
+            tensors: TensorFile::default(),
+            run: self.identity.clone(),
+            step: self.step,
+            updates: self.updates,
+            skipped_in_a_row: self.skipped_in_a_row,
+            epoch: self.epoch,
+            at: self.at_epoch,
+            phases,
+            metrics,
+            progress: ProgressState {
+                best: self.progress.best,
+                stale: self.progress.stale,
+            },
+            history: self.history.epochs().to_vec(),
+        };
+        Ok((manifest, encode(&tensors, &Metadata::new())?))
+    }
+
+    /// Continues from a checkpoint. Nothing of the run has been changed if the checkpoint is of another run.
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let manifest = &checkpoint.manifest;
+        for (name, now) in &self.identity {
+            let saved = manifest.run.get(name);
+            if saved != Some(now) {
+                return Err(TrainError::OtherRun {
+                    name: name.replace('_', " "),
+                    saved: saved.cloned().unwrap_or_default(),
+                    now: now.clone(),
+                });
+            }
+        }
+        let (tensors, _) = decode(&checkpoint.tensors, &self.trainer.backend)?;
+        self.model
+            .load_state_dict(&tensors.part(MODEL), LoadOptions::strict().allow_non_finite())?;
+        for (i, (leg, state)) in self.legs.iter_mut().zip(&manifest.phases).enumerate() {
+            leg.phase
+                .optimizer
+                .load_state_dict(&tensors.part(&format!("{OPTIMIZER}.{i}")))?;
+            leg.attempts = state.attempts;
+            leg.losses.restore(state);
+            if let (Some(plateau), Some(saved)) = (&mut leg.plateau, state.plateau) {
+                plateau.state = saved.into();
+            }
+        }
+        for (i, (running, state)) in self.running.iter_mut().zip(&manifest.metrics).enumerate() {
+            running.restore(state, &tensors.part(&format!("{METRIC}.{i}")))?;
+        }
+        self.step = manifest.step;
+        self.updates = manifest.updates;
+        self.skipped_in_a_row = manifest.skipped_in_a_row;
+        self.epoch = manifest.epoch;
+        self.at_epoch = manifest.at;
+        self.progress.best = manifest.progress.best;
+        self.progress.stale = manifest.progress.stale;
+        self.warnings.extend(checkpoint.warnings.iter().cloned());
+        Ok(())
+    }
+}
