@@ -1,9 +1,8 @@
 //! The command line.
 
-use crate::device::{DeviceChoice, DeviceOptions};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Rate, Small, model, named};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kiln_models::{Model, OptimizerKind, ScheduleKind};
+use kiln_models::{Model, OptimizerKind};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -11,6 +10,7 @@ Examples:
   kiln train mnist-cnn                      train on the digits inside this program, 5 epochs
   kiln eval -w runs/mnist-cnn-0/best.safetensors
   kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
+  kiln train --resume runs/mnist-cnn-0      go on after Ctrl-C, a kill or a crash
   kiln train resnet18 --data cifar-10-batches-bin
   kiln train gpt-mini --data shakespeare.txt
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
@@ -31,6 +31,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train a model and save its weights
     Train(TrainArgs),
+    /// Prove that a killed and resumed run ends with the same bits as one that never stopped
+    VerifyResume(VerifyResumeArgs),
     /// Measure saved weights on held-back data: loss, accuracy, confusion matrix
     Eval(EvalArgs),
     /// Classify image files with saved weights
@@ -47,69 +49,6 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
 }
 
-/// The source of the samples.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DataArgs {
-    /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
-    /// CIFAR-10's binary version for other image models; for gpt-mini a text file
-    #[arg(long, value_name = "DIR|FILE", conflicts_with = "synthetic")]
-    pub(crate) data: Option<PathBuf>,
-
-    /// Synthetic images instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) synthetic: Option<u32>,
-
-    /// Leave out broken records of an otherwise valid file, and count them
-    #[arg(long)]
-    pub(crate) skip_bad: bool,
-}
-
-/// The device to compute on.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DeviceArgs {
-    /// Device to compute on: auto, cpu, cuda or cuda:N; see `kiln devices`
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceChoice,
-
-    /// Threads to compute on [default: all cores]; results do not depend on it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: Option<u16>,
-
-    /// Compute convolutions as plain sums of products, without Winograd's algorithm; slower
-    #[arg(long)]
-    pub(crate) exact: bool,
-}
-
-impl DeviceArgs {
-    /// These arguments as the options of [`with_device`](crate::device::with_device).
-    pub(crate) fn options(&self) -> DeviceOptions {
-        DeviceOptions {
-            choice: self.device,
-            threads: self.threads,
-            exact: self.exact,
-        }
-    }
-}
-
-/// Reads the name of a model.
-fn model() -> impl TypedValueParser<Value = Model> {
-    let value = |m: Model| PossibleValue::new(m.name()).help(m.card().description);
-    PossibleValuesParser::new(Model::ALL.map(value)).try_map(|name| Model::from_name(&name).ok_or("no such model"))
-}
-
-/// Reads the name of an optimizer.
-fn optimizer() -> impl TypedValueParser<Value = OptimizerKind> {
-    PossibleValuesParser::new(OptimizerKind::ALL.map(OptimizerKind::name))
-        .try_map(|name| OptimizerKind::from_name(&name).ok_or("no such optimizer"))
-}
-
-/// Reads the name of a schedule.
-fn schedule() -> impl TypedValueParser<Value = ScheduleKind> {
-    PossibleValuesParser::new(ScheduleKind::ALL.map(ScheduleKind::name))
-        .try_map(|name| ScheduleKind::from_name(&name).ok_or("no such schedule"))
-}
-
 const TRAIN_EXAMPLES: &str = "\
 Examples:
   kiln train mnist-cnn
@@ -119,94 +58,73 @@ Examples:
   kiln train resnet18 --data cifar-10-batches-bin --epochs 30
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
   kiln train mnist-cnn --json | jq .valid.accuracy
+  kiln train --config run.toml --set optimizer.lr=3e-4
+  kiln train --resume runs/mnist-cnn-0 --epochs 20
 
 Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
-history.jsonl (one line an epoch) and config.json; .kiln.lock is there while the run goes on, and keeps others out. Ctrl-C
-finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and ends with code 130; a second
-Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any number of threads.";
+history.jsonl (one line an epoch), config.json (all settings) and checkpoints; .kiln.lock is there while the run goes on, and
+keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and a
+checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any
+number of threads.
+
+A run that was stopped or killed goes on with --resume, from the middle of an epoch too, and ends with the weights that it
+would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
+
+A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
+  model = \"lenet\"      epochs, batch, clip_norm, accumulate, patience, max_steps, skip_nan, seed, workers, no_capture,
+                         out, log_every
+  [data]               path, synthetic, skip_bad
+  [optimizer]          name, lr, schedule, momentum, weight_decay
+  [device]             name, threads, exact
+  [checkpoint]         steps, minutes, keep";
 
 #[derive(Debug, Args)]
 #[command(after_help = TRAIN_EXAMPLES)]
 pub(crate) struct TrainArgs {
-    /// The model's name
-    #[arg(value_parser = model())]
-    pub(crate) model: Model,
-
     #[command(flatten)]
-    pub(crate) data: DataArgs,
+    pub(crate) config: ConfigArgs,
 
-    /// Passes over the training data [default: that of the model's recipe, like others below; see `kiln models`]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) epochs: Option<u64>,
-
-    /// Samples of a batch [default: that of the model]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) batch: Option<u32>,
-
-    /// Learning rate, the largest of a schedule [default: that of the model; 0.001 with another optimizer]
-    #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
-    pub(crate) lr: Option<f64>,
-
-    /// Optimizer [default: that of the model]
-    #[arg(long, value_name = "NAME", value_parser = optimizer())]
-    pub(crate) optimizer: Option<OptimizerKind>,
-
-    /// Schedule of the learning rate over the run [default: that of the model]
-    #[arg(long, value_name = "NAME", value_parser = schedule())]
-    pub(crate) schedule: Option<ScheduleKind>,
-
-    /// Momentum of sgd and rmsprop [default: that of the model's own optimizer, else 0]
-    #[arg(long, value_name = "M", value_parser = rate, allow_negative_numbers = true)]
-    pub(crate) momentum: Option<f64>,
-
-    /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
-    #[arg(long, value_name = "W", value_parser = rate, allow_negative_numbers = true)]
-    pub(crate) weight_decay: Option<f64>,
-
-    /// Clip the norm of all gradients to this [default: that of the model]
-    #[arg(long, value_name = "NORM", value_parser = positive, allow_negative_numbers = true)]
-    pub(crate) clip_norm: Option<f64>,
-
-    /// Batches whose gradients are averaged for one update
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) accumulate: u32,
-
-    /// End after N epochs without a better validation accuracy (of text: loss)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) patience: Option<u64>,
-
-    /// End after N updates, even within an epoch; the weights are evaluated and saved as after a whole epoch
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_steps: Option<u64>,
-
-    /// Skip steps whose loss or gradient is NaN or infinite, up to N in a row, instead of ending with an error
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
-    pub(crate) skip_nan: Option<u64>,
-
-    /// Seed of initial weights, order of the samples and augmentation
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    pub(crate) seed: u64,
-
-    /// Threads that prepare batches ahead [default: that of the model]; results do not depend on it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
-    pub(crate) workers: Option<u16>,
-
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    /// Launch every kernel of every step separately instead of replaying a recorded step (GPU); same results
-    #[arg(long)]
-    pub(crate) no_capture: bool,
-
-    /// Folder of the run, new or empty [default: runs/MODEL-SEED, with a number if that exists]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// Batches between two reports of the loss
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) log_every: u32,
+    /// Continue the run in this folder from its newest checkpoint, to the same bits as if it had never stopped
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "out", "file", "set"])]
+    pub(crate) resume: Option<PathBuf>,
 
     /// One JSON object per line on standard output: `start`, one `epoch` for each, `end`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln verify-resume mnist-cnn
+  kiln verify-resume resnet18 --synthetic 200 --batch 4 --steps 100 --runs 5
+  kiln verify-resume --config run.toml --steps 50 --kills 3
+  kiln verify-resume mnist-cnn --steps 400 --kills 200 --during-save
+
+Takes the settings of `kiln train` and trains with them for --steps updates: once without a stop, then in processes that are
+killed (SIGKILL) at random steps and resumed. Weights, state of the optimizer and history must be equal bit for bit, times
+left out. Exit code 0: all equal, 1: a run differs or failed.")]
+pub(crate) struct VerifyResumeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
+    /// Updates of a run
+    #[arg(long, value_name = "N", default_value = "20", conflicts_with = "max_steps")]
+    pub(crate) steps: Small,
+
+    /// Runs that are killed and resumed
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) runs: Small,
+
+    /// Times that each of them is killed
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) kills: Small,
+
+    /// Kill them while they write a checkpoint
+    #[arg(long)]
+    pub(crate) during_save: bool,
+
+    /// One JSON object per line on standard output: one `run` for each, `end`
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -317,8 +235,8 @@ pub(crate) struct GenerateArgs {
     pub(crate) tokens: u32,
 
     /// Divisor of the logits: below 1 probable characters become more probable; 0 always takes the most probable one
-    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = rate, allow_negative_numbers = true)]
-    pub(crate) temperature: f64,
+    #[arg(long, value_name = "T", default_value = "1.0", allow_negative_numbers = true)]
+    pub(crate) temperature: Rate,
 
     /// Draw only among the K most probable characters
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
@@ -404,7 +322,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) inference: bool,
 
     /// Optimizer [default: that of the model]
-    #[arg(long, value_name = "NAME", value_parser = optimizer())]
+    #[arg(long, value_name = "NAME", value_parser = named::<OptimizerKind>(OptimizerKind::ALL.map(OptimizerKind::name)))]
     pub(crate) optimizer: Option<OptimizerKind>,
 
     #[command(flatten)]
@@ -430,24 +348,6 @@ pub(crate) struct DevicesArgs {
     pub(crate) json: bool,
 }
 
-/// A finite number of 0 or more.
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        Ok(_) => Err("expected a finite number of 0 or more".to_string()),
-        Err(_) => Err("expected a number".to_string()),
-    }
-}
-
-/// A finite number above 0.
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        Ok(_) => Err("expected a finite number above 0".to_string()),
-        Err(_) => Err("expected a number".to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -456,16 +356,5 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn rates_are_finite_and_not_negative() {
-        assert_eq!(rate("1e-3"), Ok(1e-3));
-        for wrong in ["-1", "nan", "inf", "fast", ""] {
-            assert!(rate(wrong).is_err(), "{wrong}");
-            assert!(positive(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!((rate("0"), positive("0.5")), (Ok(0.0), Ok(0.5)));
-        assert!(positive("0").is_err());
     }
 }

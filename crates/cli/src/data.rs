@@ -1,6 +1,6 @@
 //! The datasets that models are trained and evaluated on.
 
-use crate::args::DataArgs;
+use crate::config::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::thousands;
 use kiln_data::{
@@ -114,7 +114,7 @@ enum Source<'a> {
 
 impl<'a> Source<'a> {
     fn of(model: Model, args: &'a DataArgs) -> Result<Self> {
-        Ok(match (&args.data, args.synthetic, model.recipe().data, model.input()) {
+        Ok(match (&args.path, args.synthetic, model.recipe().data, model.input()) {
             (Some(path), None, _, InputKind::Tokens(context)) => Source::Text(path, context),
             (None, Some(_), _, InputKind::Tokens(_)) => {
                 return Err(
@@ -122,7 +122,7 @@ impl<'a> Source<'a> {
                         .help("pass any text of some thousand characters with --data FILE.txt"),
                 );
             }
-            (_, Some(n), _, _) => Source::Synthetic(n as usize),
+            (_, Some(n), _, _) => Source::Synthetic(n.get() as usize),
             (Some(dir), None, DataKind::Mnist, _) => Source::Mnist(dir),
             (Some(dir), None, _, _) => Source::Cifar(dir),
             (None, None, DataKind::Mnist, _) => Source::Digits,
@@ -155,7 +155,7 @@ impl std::fmt::Display for Source<'_> {
 }
 
 fn policy(args: &DataArgs) -> BadRecords {
-    match args.skip_bad {
+    match args.skip_bad.unwrap_or_default() {
         true => BadRecords::Skip,
         false => BadRecords::Refuse,
     }

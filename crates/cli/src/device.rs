@@ -11,15 +11,18 @@ use crate::error::{Error, Result};
 use crate::output::counted;
 use kiln_core::Runtime;
 use kiln_cpu::{Cpu, Machine};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::str::FromStr;
 
 pub(crate) use task::{DeviceEntry, Task};
 
 /// A device on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub(crate) enum DeviceChoice {
     /// The fastest device.
+    #[default]
     Auto,
     /// The processor.
     Cpu,
@@ -45,12 +48,31 @@ impl FromStr for DeviceChoice {
     }
 }
 
+impl TryFrom<String> for DeviceChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<DeviceChoice> for String {
+    fn from(choice: DeviceChoice) -> String {
+        match choice {
+            DeviceChoice::Auto => "auto".to_string(),
+            DeviceChoice::Cpu => "cpu".to_string(),
+            DeviceChoice::Cuda(None) => "cuda".to_string(),
+            DeviceChoice::Cuda(Some(number)) => format!("cuda:{number}"),
+        }
+    }
+}
+
 /// A device on the command line, and the options for its use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceOptions {
     pub(crate) choice: DeviceChoice,
     /// Threads of the host; by default as many as cores.
-    pub(crate) threads: Option<u16>,
+    pub(crate) threads: Option<usize>,
     /// True for convolutions as plain sums of products, without Winograd's algorithm.
     pub(crate) exact: bool,
 }
@@ -62,8 +84,8 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
     let pool = rayon::ThreadPoolBuilder::new().use_current_thread();
     match options.threads {
         Some(threads) => {
-            let started = pool.num_threads(usize::from(threads)).build_global();
-            started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads.into(), "thread"))))?;
+            let started = pool.num_threads(threads).build_global();
+            started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads as u64, "thread"))))?;
         }
         // One thread per core. An error means that there is a global pool already, which is used.
         None => drop(pool.build_global()),
@@ -127,6 +149,7 @@ mod tests {
             ("cuda:13", Cuda(Some(13))),
         ] {
             assert_eq!(text.parse(), Ok(choice));
+            assert_eq!(String::from(choice), text);
         }
         for wrong in [
             "", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0", "auto:1", "CUDA", "cuda:1:2",

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod data;
 mod device;
 mod error;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(args) => commands::train::run(args),
+        Command::VerifyResume(args) => commands::verify_resume::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
         Command::Generate(args) => commands::generate::run(args),

@@ -126,7 +126,7 @@ fn names() -> String {
 }
 
 /// A string entry of a run's `config.json`; `None` if the file or the entry does not exist.
-fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
+pub(crate) fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
     /// The largest size that is read: far more than a run writes.
     const MAX_BYTES: u64 = 1 << 20;
     let failed = |e: &dyn std::fmt::Display| format!("{} cannot be read: {e}", shown_path(path));

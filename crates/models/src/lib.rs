@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod by_name;
 mod card;
 mod gpt;
 mod lenet;

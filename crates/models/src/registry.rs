@@ -3,7 +3,6 @@
 use crate::{Card, Input, InputKind, Net, Recipe};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Indices, Init, Tensor};
-use std::fmt;
 
 /// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `build`.
 macro_rules! registry {
@@ -100,11 +99,5 @@ impl Model {
                 Input::Tokens(Indices::from_slice(backend, &ids, &[batch, length])?)
             }
         })
-    }
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -25,7 +25,7 @@ impl Task for Generate<'_> {
             ))
             .help("name the run of a gpt-mini; `kiln predict` classifies images"));
         };
-        let mut sampler = Sampler::new(args.seed).temperature(args.temperature)?;
+        let mut sampler = Sampler::new(args.seed).temperature(args.temperature.get())?;
         if let Some(k) = args.top_k {
             sampler = sampler.top_k(k as usize)?;
         }

@@ -8,6 +8,7 @@ pub(crate) mod predict;
 pub(crate) mod profile;
 pub(crate) mod summary;
 pub(crate) mod train;
+pub(crate) mod verify_resume;
 
 use kiln_core::{Backend, Result};
 use kiln_data::LabelledOn;

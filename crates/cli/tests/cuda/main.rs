@@ -73,7 +73,7 @@ fn training_on_a_gpu_is_training_on_the_cpu() {
     };
     for model in ["mnist-cnn", "lenet"] {
         let (lines, bytes, weights) = train(model, "cuda", &[]);
-        assert_eq!(lines[0]["config"]["device"], "cuda:0");
+        assert_eq!(lines[0]["config"]["device"]["name"], "cuda:0");
         let end = lines.last().unwrap();
         let made = &end["execution"];
         assert_eq!(

@@ -5,6 +5,7 @@ mod commands;
 mod common;
 mod profile;
 mod program;
+mod resume;
 mod runs;
 mod signals;
 mod text;

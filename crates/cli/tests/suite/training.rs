@@ -61,7 +61,7 @@ fn json_lines_tell_the_whole_run() {
     let events: Vec<&str> = lines.iter().map(|l| l["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["start", "epoch", "epoch", "end"]);
     assert_eq!(lines[0]["parameters"], 93_322);
-    assert_eq!(lines[0]["config"]["optimizer"], "adam");
+    assert_eq!(lines[0]["config"]["optimizer"]["name"], "adam");
     assert_eq!(lines[3]["steps"], 4);
     assert_eq!(lines[3]["folder"], "run");
     let history = std::fs::read_to_string(dir.path().join("run/history.jsonl")).unwrap();
@@ -70,7 +70,10 @@ fn json_lines_tell_the_whole_run() {
     assert_eq!(history[1]["valid"]["loss"], lines[2]["valid"]["loss"]);
     let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-    assert_eq!((&config["model"], &config["lr"]), (&"mnist-cnn".into(), &1e-3.into()));
+    assert_eq!(
+        (&config["model"], &config["optimizer"]["lr"]),
+        (&"mnist-cnn".into(), &1e-3.into())
+    );
 }
 
 #[test]
@@ -245,9 +248,9 @@ fn models_of_images_train_by_their_recipes() {
             "--json",
         ];
         let lines = succeeds(dir.path(), &[&args[..], &["--out", model]].concat()).json();
-        let config = &lines[0]["config"];
+        let config = &lines[0]["config"]["optimizer"];
         assert_eq!(
-            (&config["optimizer"], &config["momentum"], &config["weight_decay"]),
+            (&config["name"], &config["momentum"], &config["weight_decay"]),
             (&"sgd".into(), &0.9.into(), &5e-4.into())
         );
         assert_eq!((&config["schedule"], &config["lr"]), (&"cosine".into(), &lr.into()));
@@ -272,7 +275,10 @@ fn models_of_images_train_by_their_recipes() {
     ];
     let lines = succeeds(dir.path(), &args).json();
     assert_eq!(
-        (&lines[0]["config"]["lr"], &lines[0]["config"]["weight_decay"]),
+        (
+            &lines[0]["config"]["optimizer"]["lr"],
+            &lines[0]["config"]["optimizer"]["weight_decay"]
+        ),
         (&1e-3.into(), &serde_json::Value::Null)
     );
 }

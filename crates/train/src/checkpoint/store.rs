@@ -5,7 +5,7 @@ use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_files::{FileError, Folder, open_regular};
 use serde::Deserialize;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// The largest manifest that is read.
@@ -72,6 +72,19 @@ impl Checkpoint {
         Err(failed.unwrap_or_else(|| TrainError::NoCheckpoint {
             path: folder.path().to_path_buf(),
         }))
+    }
+
+    /// The steps after which the checkpoints in a folder were made, the newest first. A run may be writing there.
+    ///
+    /// # Errors
+    /// [`TrainError::File`].
+    pub fn steps(folder: impl Into<PathBuf>) -> Result<Vec<u64>> {
+        steps(&Folder::open(folder)?, ".json")
+    }
+
+    /// The name of the file with the tensors of the checkpoint that was made after `step`.
+    pub fn tensors_name(step: u64) -> String {
+        format!("{}.safetensors", stem(step))
     }
 
     /// The counts of the run.
@@ -178,7 +191,7 @@ impl Writer {
         let work = move || {
             let stem = stem(manifest.step);
             manifest.tensors = TensorFile {
-                file: format!("{stem}.safetensors"),
+                file: Checkpoint::tensors_name(manifest.step),
                 bytes: tensors.len() as u64,
                 crc32: crc32fast::hash(&tensors),
             };
@@ -236,7 +249,7 @@ fn prune(folder: &Folder, keep: usize) -> Result<()> {
     }
     for step in steps(folder, ".safetensors")? {
         if !kept.contains(&step) {
-            folder.remove(format!("{}.safetensors", stem(step)))?;
+            folder.remove(Checkpoint::tensors_name(step))?;
         }
     }
     Ok(())

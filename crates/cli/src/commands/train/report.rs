@@ -1,0 +1,174 @@
+//! What `kiln train` tells before and after a run.
+
+use super::Opened;
+use crate::config::{Settings, record};
+use crate::data::Data;
+use crate::error::Error;
+use crate::output::{self, counted, line, number, percent, thousands};
+use kiln_files::shown_path;
+use kiln_models::MetricKind;
+use kiln_train::{End, Report, RunFolder, TrainError, Warning};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The contents of `config.json`: the settings of the run, enough to repeat it, to resume it and to use its weights.
+pub(super) fn config(settings: &Settings, data: &Data, device: &str) -> Value {
+    let mut config = Map::from_iter([("kiln".to_string(), env!("CARGO_PKG_VERSION").into())]);
+    config.extend(record(&settings.config(device)));
+    if let Some(vocabulary) = &data.vocabulary {
+        let characters = vocabulary.characters().iter().collect::<String>();
+        config.insert(crate::weights::VOCABULARY.to_string(), characters.into());
+    }
+    Value::Object(config)
+}
+
+/// Prints model, data, settings and device before the run.
+pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device: &str, parameters: u64, json: bool) {
+    let folder = opened.folder.path();
+    let at = opened.checkpoint.as_ref().map(|c| c.manifest());
+    if json {
+        let start = json!({
+            "event": "start",
+            "parameters": parameters,
+            "train_samples": data.train.len(),
+            "valid_samples": data.test.len(),
+            "skipped_records": data.skipped(),
+            "folder": folder.display().to_string(),
+            "resumed": at.map(|at| json!({ "epoch": at.epoch(), "batch": at.batch(), "step": at.step() })),
+            "config": config(settings, data, device),
+        });
+        return output::json(&start);
+    }
+    let threads = match device {
+        "cpu" => format!(" with {}", counted(rayon::current_num_threads() as u64, "thread")),
+        _ => String::new(),
+    };
+    line(&format!(
+        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}",
+        settings.model,
+        thousands(parameters),
+        settings.optimizer.kind.name(),
+        number(settings.optimizer.lr),
+        settings.batch,
+        counted(settings.epochs, "epoch"),
+        settings.seed,
+    ));
+    line(&data.description);
+    if data.skipped() > 0 {
+        line(&format!("{} left out", counted(data.skipped(), "bad record")));
+    }
+    line(&format!("run folder: {}", shown_path(folder)));
+    if let Some(at) = at {
+        let (step, epoch, batch) = (thousands(at.step()), at.epoch(), at.batch());
+        line(&format!("resumed after step {step}: epoch {epoch}, batch {batch}"));
+    }
+}
+
+/// The JSON object that ends the output of a run.
+pub(super) fn summary(report: &Report, metric: MetricKind, folder: &Path) -> Value {
+    let best = report.best();
+    let measured = |name| best.and_then(|b| b.valid.as_ref()?.get(name).copied());
+    let loss: Option<f64> = measured("loss");
+    let mut summary = json!({
+        "event": "end",
+        "reason": match report.end {
+            End::Finished => "finished",
+            End::EarlyStopped => "early_stopped",
+            End::Stopped => "stopped",
+        },
+        "steps": report.steps,
+        "execution": report.execution,
+        "not_captured": report.not_captured,
+        "epochs": report.history.epochs().len(),
+        "best_epoch": best.map(|b| b.epoch),
+        "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "folder": folder.display().to_string(),
+    });
+    match metric {
+        MetricKind::Accuracy => summary["best_accuracy"] = measured("accuracy").into(),
+        MetricKind::Perplexity => {
+            summary["best_loss"] = loss.into();
+            summary["best_perplexity"] = loss.map(f64::exp).into();
+        }
+    }
+    summary
+}
+
+/// The lines that end the output of a run.
+pub(super) fn text(report: &Report, metric: MetricKind, folder: &Path) -> Vec<String> {
+    let best = report.best();
+    let measured = |name| best.and_then(|b| b.valid.as_ref()?.get(name).copied());
+    let mut text = Vec::new();
+    match (best, metric, measured("accuracy"), measured("loss")) {
+        (Some(best), MetricKind::Accuracy, Some(accuracy), _) => text.push(format!(
+            "best: epoch {}, validation accuracy {}",
+            best.epoch,
+            percent(accuracy)
+        )),
+        (Some(best), MetricKind::Perplexity, _, Some(loss)) => text.push(format!(
+            "best: epoch {}, validation loss {loss:.4} nats/character, perplexity {:.3}",
+            best.epoch,
+            loss.exp()
+        )),
+        _ => {}
+    }
+    text.extend(executed(report));
+    text.push(saved(report, folder));
+    if report.end == End::Stopped && !report.warnings.iter().any(|w| matches!(w, Warning::Moved { .. })) {
+        text.push(format!("go on with: kiln train --resume {}", shown_path(folder)));
+    }
+    text
+}
+
+/// A line on recorded and replayed steps, or on the reason why a backend could not record them; `None` without recording.
+fn executed(report: &Report) -> Option<String> {
+    let done = &report.execution;
+    if let Some(obstacle) = &report.not_captured {
+        return Some(format!("steps ran op by op: {obstacle}"));
+    }
+    (done.replayed > 0).then(|| {
+        format!(
+            "steps: {} replayed with {} each and {}, {} recorded, {} op by op",
+            thousands(done.replayed),
+            counted(done.launches, "kernel"),
+            counted(done.allocations, "allocation"),
+            thousands(done.recorded),
+            thousands(done.eager),
+        )
+    })
+}
+
+/// A line that names the weight files that a run has saved.
+fn saved(report: &Report, folder: &Path) -> String {
+    let lost = |name: &str| {
+        let path = folder.join(name);
+        report.warnings.contains(&Warning::Lost { path })
+    };
+    let best = report.best().is_some() && !lost(RunFolder::BEST);
+    let files = match best {
+        true => format!("{} and {}", RunFolder::BEST, RunFolder::LAST),
+        false => RunFolder::LAST.to_string(),
+    };
+    let from = folder.to_path_buf();
+    match report.warnings.contains(&Warning::Moved { from }) {
+        true => format!("saved: {files} in the folder that was {}", shown_path(folder)),
+        false => format!("saved: {files} in {}", shown_path(folder)),
+    }
+}
+
+/// The error with advice for the user of this command.
+pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
+    let saved = folder.join(RunFolder::LAST);
+    let kept = match saved.exists() {
+        true => format!("; the weights of the last whole epoch are in {}", shown_path(&saved)),
+        false => String::new(),
+    };
+    let help = match &error {
+        TrainError::NonFiniteLoss { .. } | TrainError::NonFiniteWeights { .. } => {
+            format!("lower --lr, add --clip-norm 1, or let such steps pass with --skip-nan{kept}")
+        }
+        TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
+        _ => return error.into(),
+    };
+    Error::from(error).help(help)
+}

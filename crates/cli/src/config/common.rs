@@ -1,0 +1,69 @@
+//! Settings that several commands have, and names on the command line.
+
+use super::{Small, Whole};
+use crate::device::{DeviceChoice, DeviceOptions};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use kiln_models::Model;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The source of the samples.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DataArgs {
+    /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
+    /// CIFAR-10's binary version for other image models; for gpt-mini a text file
+    #[arg(id = "data", long = "data", value_name = "DIR|FILE", conflicts_with = "synthetic")]
+    pub(crate) path: Option<PathBuf>,
+
+    /// Synthetic images instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000")]
+    pub(crate) synthetic: Option<Small>,
+
+    /// Leave out broken records of an otherwise valid file, and count them
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
+    pub(crate) skip_bad: Option<bool>,
+}
+
+/// The device to compute on.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DeviceArgs {
+    /// Device to compute on: auto, cpu, cuda or cuda:N; see `kiln devices` [default: auto]
+    #[arg(id = "device", long = "device", value_name = "DEVICE")]
+    pub(crate) name: Option<DeviceChoice>,
+
+    /// Threads to compute on [default: all cores]; results do not depend on it
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<Whole<1, 1024>>,
+
+    /// Compute convolutions as plain sums of products, without Winograd's algorithm; slower
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
+    pub(crate) exact: Option<bool>,
+}
+
+impl DeviceArgs {
+    /// These arguments as the options of [`with_device`](crate::device::with_device).
+    pub(crate) fn options(&self) -> DeviceOptions {
+        DeviceOptions {
+            choice: self.name.unwrap_or_default(),
+            threads: self.threads.map(|n| n.get() as usize),
+            exact: self.exact.unwrap_or_default(),
+        }
+    }
+}
+
+/// Reads the name of a model.
+pub(crate) fn model() -> impl TypedValueParser<Value = Model> {
+    let value = |m: Model| PossibleValue::new(m.name()).help(m.card().description);
+    PossibleValuesParser::new(Model::ALL.map(value)).try_map(|name| name.parse::<Model>())
+}
+
+/// Reads one of `names`, which are those of a `T`.
+pub(crate) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}

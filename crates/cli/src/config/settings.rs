@@ -1,0 +1,161 @@
+//! Settings with every default filled in.
+
+use super::{CheckpointConfig, DataArgs, DeviceArgs, OptimizerConfig, RunConfig};
+use crate::error::{Error, Result};
+use kiln_models::{Model, OptimizerOptions, ScheduleKind};
+use kiln_train::Checkpoints;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The settings of a run: those that are given, else those of the model's recipe.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) model: Model,
+    pub(crate) data: DataArgs,
+    pub(crate) workers: usize,
+    pub(crate) epochs: u64,
+    pub(crate) batch: usize,
+    pub(crate) optimizer: OptimizerOptions,
+    pub(crate) schedule: ScheduleKind,
+    pub(crate) clip_norm: Option<f64>,
+    pub(crate) accumulate: usize,
+    pub(crate) patience: Option<u64>,
+    pub(crate) max_steps: Option<u64>,
+    pub(crate) skip_nan: Option<u64>,
+    pub(crate) seed: u64,
+    pub(crate) device: DeviceArgs,
+    pub(crate) no_capture: bool,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) log_every: usize,
+}
+
+impl Settings {
+    /// Fills in the defaults.
+    pub(crate) fn of(config: RunConfig) -> Result<Self> {
+        let Some(model) = config.model else {
+            let names = Model::ALL.map(Model::name).join(", ");
+            return Err(Error::usage("<MODEL> is missing").help(format!("one of {names}; see `kiln train --help`")));
+        };
+        let recipe = model.recipe();
+        let asked = config.optimizer;
+        let options = recipe.optimizer.unless(asked.name);
+        if asked.momentum.is_some() && !options.kind.has_momentum() {
+            return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
+                .help("leave it out, or choose --optimizer sgd or rmsprop"));
+        }
+        let checkpoints = Checkpoints::default();
+        Ok(Settings {
+            model,
+            data: config.data,
+            workers: config.workers.map_or(recipe.workers as u64, |n| n.get()) as usize,
+            epochs: config.epochs.map_or(recipe.epochs, |n| n.get()),
+            batch: config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize,
+            optimizer: OptimizerOptions {
+                kind: options.kind,
+                lr: asked.lr.map_or(options.lr, |r| r.get()),
+                momentum: asked.momentum.map_or(options.momentum, |m| m.get()),
+                weight_decay: asked.weight_decay.map(|w| w.get()).or(options.weight_decay),
+            },
+            schedule: asked.schedule.unwrap_or(recipe.schedule),
+            clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
+            accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
+            patience: config.patience.map(|n| n.get()),
+            max_steps: config.max_steps.map(|n| n.get()),
+            skip_nan: config.skip_nan.map(|n| n.get()),
+            seed: config.seed.unwrap_or_default(),
+            device: config.device,
+            no_capture: config.no_capture.unwrap_or_default(),
+            checkpoints: Checkpoints {
+                every_steps: config.checkpoint.steps.map(|n| n.get()),
+                every: match config.checkpoint.minutes {
+                    Some(minutes) => Some(Duration::try_from_secs_f64(60.0 * minutes.get()).unwrap_or(Duration::MAX)),
+                    None => checkpoints.every,
+                },
+                keep: config.checkpoint.keep.map_or(checkpoints.keep as u64, |n| n.get()) as usize,
+            },
+            out: config.out,
+            log_every: config.log_every.map_or(100, |n| n.get()) as usize,
+        })
+    }
+
+    /// These settings as the record of the run, on the device of this name: with them the run can be repeated and resumed. Paths
+    /// are absolute, and the folder of the run is not part of them.
+    pub(crate) fn config(&self, device: &str) -> RunConfig {
+        // Every value was in its range before.
+        fn kept<T: TryFrom<u64>>(number: u64) -> Option<T> {
+            number.try_into().ok()
+        }
+        fn real<T: TryFrom<f64>>(number: f64) -> Option<T> {
+            number.try_into().ok()
+        }
+        let path = self.data.path.as_ref();
+        RunConfig {
+            model: Some(self.model),
+            data: DataArgs {
+                path: path.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+                ..self.data.clone()
+            },
+            workers: kept(self.workers as u64),
+            epochs: kept(self.epochs),
+            batch: kept(self.batch as u64),
+            optimizer: OptimizerConfig {
+                name: Some(self.optimizer.kind),
+                lr: real(self.optimizer.lr),
+                schedule: Some(self.schedule),
+                momentum: self
+                    .optimizer
+                    .kind
+                    .has_momentum()
+                    .then(|| real(self.optimizer.momentum))
+                    .flatten(),
+                weight_decay: self.optimizer.weight_decay.and_then(real),
+            },
+            clip_norm: self.clip_norm.and_then(real),
+            accumulate: kept(self.accumulate as u64),
+            patience: self.patience.and_then(kept),
+            max_steps: self.max_steps.and_then(kept),
+            skip_nan: self.skip_nan.and_then(kept),
+            seed: Some(self.seed),
+            device: DeviceArgs {
+                name: device.parse().ok(),
+                ..self.device.clone()
+            },
+            no_capture: Some(self.no_capture),
+            checkpoint: CheckpointConfig {
+                steps: self.checkpoints.every_steps.and_then(kept),
+                minutes: self
+                    .checkpoints
+                    .every
+                    .and_then(|every| real(every.as_secs_f64() / 60.0)),
+                keep: kept(self.checkpoints.keep as u64),
+            },
+            out: None,
+            log_every: kept(self.log_every as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::record;
+
+    #[test]
+    fn a_record_gives_the_settings_again() {
+        for model in Model::ALL {
+            let config = RunConfig {
+                model: Some(model),
+                data: DataArgs {
+                    synthetic: 20.try_into().ok(),
+                    ..Default::default()
+                },
+                ..Default::default()
+            };
+            let first = Settings::of(config).unwrap().config("cpu");
+            let again = Settings::of(first.clone()).unwrap().config("cpu");
+            assert_eq!(record(&first), record(&again));
+            assert_eq!(record(&first)["device"]["name"], "cpu");
+        }
+    }
+}

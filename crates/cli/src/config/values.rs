@@ -1,0 +1,137 @@
+//! Numbers with a range, which flags and configuration files check alike.
+
+use serde::{Deserialize, Serialize};
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub(crate) struct Whole<const MIN: u64, const MAX: u64 = { u64::MAX }>(u64);
+
+/// A number of things, at least one.
+pub(crate) type Count = Whole<1>;
+
+/// A number of things that fits 32 bits, at least one.
+pub(crate) type Small = Whole<1, { u32::MAX as u64 }>;
+
+impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
+    /// The number.
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+
+    fn expected() -> String {
+        match (MIN, MAX) {
+            (0, u64::MAX) => "expected a whole number".to_string(),
+            (_, u64::MAX) => format!("expected a whole number of {MIN} or more"),
+            _ => format!("expected a whole number from {MIN} to {MAX}"),
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Whole<MIN, MAX> {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, String> {
+        match (MIN..=MAX).contains(&number) {
+            true => Ok(Whole(number)),
+            false => Err(Self::expected()),
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> From<Whole<MIN, MAX>> for u64 {
+    fn from(number: Whole<MIN, MAX>) -> u64 {
+        number.0
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> std::str::FromStr for Whole<MIN, MAX> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse::<u64>().map_err(|_| Self::expected())?.try_into()
+    }
+}
+
+/// A type of finite numbers that pass a test.
+macro_rules! real {
+    ($(#[$doc:meta])* $name:ident, $test:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(try_from = "f64", into = "f64")]
+        pub(crate) struct $name(f64);
+
+        impl $name {
+            /// The number.
+            pub(crate) fn get(self) -> f64 {
+                self.0
+            }
+        }
+
+        impl TryFrom<f64> for $name {
+            type Error = String;
+
+            fn try_from(number: f64) -> Result<Self, String> {
+                let test: fn(f64) -> bool = $test;
+                match number.is_finite() && test(number) {
+                    true => Ok($name(number)),
+                    false => Err(concat!("expected ", $expected).to_string()),
+                }
+            }
+        }
+
+        impl From<$name> for f64 {
+            fn from(number: $name) -> f64 {
+                number.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                text.parse::<f64>().map_err(|_| "expected a number".to_string())?.try_into()
+            }
+        }
+    };
+}
+
+real! {
+    /// A finite number of 0 or more.
+    Rate, |number| number >= 0.0, "a finite number of 0 or more"
+}
+
+real! {
+    /// A finite number above 0.
+    Positive, |number| number > 0.0, "a finite number above 0"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert_eq!("1e-3".parse::<Rate>().map(Rate::get), Ok(1e-3));
+        for wrong in ["-1", "nan", "inf", "fast", ""] {
+            assert!(wrong.parse::<Rate>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Positive>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Count>().is_err(), "{wrong}");
+        }
+        assert_eq!("0".parse::<Rate>().map(Rate::get), Ok(0.0));
+        assert_eq!("0.5".parse::<Positive>().map(Positive::get), Ok(0.5));
+        assert_eq!("0".parse::<Positive>().unwrap_err(), "expected a finite number above 0");
+        assert_eq!(
+            "0".parse::<Count>().unwrap_err(),
+            "expected a whole number of 1 or more"
+        );
+        type Few = Whole<0, 256>;
+        assert_eq!("256".parse::<Few>().map(Few::get), Ok(256));
+        assert_eq!(
+            "257".parse::<Few>().unwrap_err(),
+            "expected a whole number from 0 to 256"
+        );
+        assert!(serde_json::from_str::<Count>("0").is_err() && serde_json::from_str::<Rate>("-1").is_err());
+        assert_eq!(serde_json::to_string(&Rate(1.5)).unwrap(), "1.5");
+    }
+}
