@@ -7,6 +7,7 @@ mod bundle;
 mod ci;
 mod fuzz;
 mod instances;
+mod kills;
 mod licences;
 mod names;
 mod new_op;
@@ -55,6 +56,8 @@ enum Task {
     Toolkit,
     /// Run fuzz targets: code that reads untrusted files, images and programs, on inputs that depend on a seed
     Fuzz(fuzz::Args),
+    /// Kill training runs at random steps and while they save, resume them, and compare them with runs that never stop
+    Kills(kills::Args),
     /// Run tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Kills(args) => kills::run(&args),
         Task::Sanitize(args) => sanitize::run(&args),
         Task::Licences => licences::run(),
         Task::Package => package::run(),

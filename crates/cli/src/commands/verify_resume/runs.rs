@@ -72,7 +72,7 @@ impl Runs {
             let from = self.newest(name)?.unwrap_or(0);
             // The kills are spread over the steps that are left.
             let apart = (2 * steps.saturating_sub(from) / (kills - done + 1)).max(1);
-            let at = (from + 1 + random() % apart).min(steps.saturating_sub(1));
+            let at = (from + 1 + random() % apart).min(steps.saturating_sub(self.every));
             if !self.kill(&mut child, name, at.max(from + 1), during_save, spread)? {
                 break;
             }
