@@ -17,7 +17,7 @@ pub(crate) struct Args {
 /// The settings of the runs: dropout, Adam, a schedule and accumulation; random crops and flips, momentum and batch norm; and
 /// one whose checkpoints are written after each step.
 const RUNS: [&str; 3] = [
-    "mnist-cnn --synthetic 400 --batch 4 --accumulate 2 --schedule cosine --epochs 6 --steps 300 --runs 20",
+    "mnist-cnn --synthetic 400 --batch 4 --accumulate 2 --schedule cosine --ema 0.99 --epochs 6 --steps 300 --runs 20",
     "resnet18 --synthetic 20 --batch 2 --epochs 6 --steps 60 --runs 20",
     "mnist-cnn --synthetic 400 --batch 2 --epochs 6 --steps 1000 --checkpoint-steps 1 --kills 200 --during-save",
 ];

@@ -62,6 +62,7 @@ Examples:
   kiln train --resume runs/mnist-cnn-0 --epochs 20
 
 Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
+averaged.safetensors (with --ema or --swa),
 history.jsonl (one line an epoch), config.json (all settings) and checkpoints; .kiln.lock is there while the run goes on, and
 keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and a
 checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any
@@ -71,8 +72,8 @@ A run that was stopped or killed goes on with --resume, from the middle of an ep
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
-  model = \"lenet\"      epochs, batch, clip_norm, accumulate, patience, max_steps, skip_nan, seed, workers, no_capture,
-                         out, log_every
+  model = \"lenet\"      epochs, batch, clip_norm, accumulate, ema, swa, patience, max_steps, skip_nan, seed, workers,
+                         no_capture, out, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact

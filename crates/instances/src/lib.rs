@@ -31,7 +31,7 @@ macro_rules! types {
                 MultiheadAttention PRelu RmsNorm Sequential TransformerEncoder TransformerEncoderLayer
             }
             optim {
-                Adadelta Adafactor Adagrad Adam AdamW Adamax Asgd Ema Lamb Lion Muon NAdam RAdam Rmsprop Rprop Sgd
+                Adadelta Adafactor Adagrad Adam AdamW Adamax Asgd AveragedModel Lamb Lion Muon NAdam RAdam Rmsprop Rprop Sgd
             }
         }
     };

@@ -14,6 +14,10 @@ use std::fmt;
 #[rustfmt::skip]
 pub fn instances<B: Backend>() -> Vec<*const ()> {
     vec![
+        <AveragedModel<B>>::load_state_dict as *const (),
+        <AveragedModel<B>>::state_dict as *const (),
+        <AveragedModel<B>>::updates as *const (),
+        <AveragedModel<B>>::use_buffers as *const (),
         <AvgPool<1> as Layer<B>>::call as *const (),
         <AvgPool<2> as Layer<B>>::call as *const (),
         <AvgPool<3> as Layer<B>>::call as *const (),
@@ -79,8 +83,6 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <DropPath<B>>::new as *const (),
         <Dropout<B> as Layer<B>>::call as *const (),
         <Dropout<B>>::new as *const (),
-        <Ema<B>>::resume as *const (),
-        <Ema<B>>::state_dict as *const (),
         <Embedding<B>>::forward as *const (),
         <Embedding<B>>::new as *const (),
         <Embedding<B>>::padding_id as *const (),

@@ -6,7 +6,7 @@ mod cases;
 use cases::{Pair, floats, golden, gradients, optimizer, start};
 use kiln_cpu::Cpu;
 use kiln_nn::layers::BatchNorm;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Ema, Group, Muon, MuonRate, Rmsprop, Sgd};
+use kiln_nn::optim::{Adagrad, Adam, AdamW, AveragedModel, Group, Muon, MuonRate, Rmsprop, Sgd};
 use kiln_nn::{Backend, DType, Error, Gradients, Init, Layer, LoadOptions, Module, Optimizer, Param, Tensor};
 use kiln_testkit::Reference;
 
@@ -448,8 +448,8 @@ fn a_moving_average_follows_a_model() {
     let cpu = Cpu::poisoned();
     let new = |channels| BatchNorm::<Cpu>::new(&mut Init::new(&cpu, 0).dtype(DType::F64), channels).unwrap();
     let mut model = new(3);
-    let mut ema = Ema::new(&model, 0.9).unwrap();
-    let mut mean = 1.0;
+    let mut ema = AveragedModel::ema(&model, 0.9).unwrap();
+    let mut mean = 0.5;
     for step in 1..=5 {
         let x = Tensor::full(&cpu, &[4, 3], DType::F64, f64::from(step)).unwrap();
         model.forward(&x).unwrap();
@@ -466,14 +466,24 @@ fn a_moving_average_follows_a_model() {
     }
     let (got, want) = (average.float("running_mean").unwrap(), model.running().unwrap().0);
     assert_eq!(got.to_f64().unwrap(), want.to_f64().unwrap());
-    let mut resumed = Ema::resume(average.copy().unwrap(), 0.0).unwrap();
+    let mut resumed = AveragedModel::ema(&model, 0.0).unwrap();
+    resumed.load_state_dict(&average, 5).unwrap();
     resumed.update(&model).unwrap();
     assert_eq!(
         resumed.state_dict().float("weight").unwrap().to_f64().unwrap(),
         [2.5; 3]
     );
-    assert!(ema.update(&new(4)).unwrap_err().to_string().contains("ema"));
-    assert!(Ema::new(&model, 1.5).is_err());
+    assert!(ema.update(&new(4)).unwrap_err().to_string().contains("averaged_model"));
+    assert!(ema.copy_to(&mut new(4)).is_err());
+    let mut other = new(3);
+    ema.copy_to(&mut other).unwrap();
+    close(
+        &other.weight.as_ref().unwrap().to_f64().unwrap(),
+        &[mean; 3],
+        1e-14,
+        "copied",
+    );
+    assert!(AveragedModel::ema(&model, 1.5).is_err());
 }
 
 /// A matrix, and the other way round one with more rows than columns.

@@ -33,6 +33,9 @@ impl RunFolder {
     pub const BEST: &'static str = "best.safetensors";
     /// The weights after the last epoch, or after the last step of an interrupted run.
     pub const LAST: &'static str = "last.safetensors";
+    /// The averaged weights after the last epoch, if the run averages them
+    /// ([`TrainOptions::average`](crate::TrainOptions::average)).
+    pub const AVERAGED: &'static str = "averaged.safetensors";
     /// The history: one line per epoch, each a JSON object.
     pub const HISTORY: &'static str = "history.jsonl";
     /// The configuration of the run, written by the caller.

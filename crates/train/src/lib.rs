@@ -41,6 +41,8 @@
 //! buffers of threads, of which there are as many as were ever needed at once. Memory on the host outside that
 //! allocator, such as the nodes of the graph or packed panels of a matrix product, is not counted.
 
+mod average;
+mod averaging;
 mod buffers;
 mod callback;
 mod capture;
@@ -67,6 +69,7 @@ mod trainer;
 mod warning;
 mod weights;
 
+pub use average::Average;
 pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::{Result, TrainError};

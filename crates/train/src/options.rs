@@ -1,6 +1,6 @@
 //! The options of a run.
 
-use crate::{Monitor, Result, TrainError};
+use crate::{Average, Monitor, Result, TrainError};
 use std::time::Duration;
 
 /// The kind of gradient clipping, with its bound.
@@ -72,6 +72,10 @@ pub struct TrainOptions {
     /// The number of updates, skipped ones included, after which the run ends; the epoch in progress then ends early, and is
     /// validated and saved like a whole one.
     pub max_steps: Option<u64>,
+    /// The average of the weights over the steps; `None` for none. The averaged weights are validated, they are the best weights
+    /// that are saved, and after each epoch they are saved as
+    /// [`RunFolder::AVERAGED`](crate::RunFolder::AVERAGED). The model and the last weights are not averaged.
+    pub average: Option<Average>,
     /// The checkpoints in the folder of the run; `None` for none.
     pub checkpoints: Option<Checkpoints>,
     /// True to let a backend that can record a step replay it, with bit-identical results, in one launch per step. The
@@ -94,6 +98,7 @@ impl Default for TrainOptions {
             monitor: Monitor::default(),
             patience: None,
             max_steps: None,
+            average: None,
             checkpoints: Some(Checkpoints::default()),
             capture: true,
         }
@@ -120,6 +125,7 @@ impl TrainOptions {
             positive("checkpoints.every_steps", checkpoints.every_steps.unwrap_or(1))?;
             positive("checkpoints.keep", checkpoints.keep as u64)?;
         }
+        self.average.map_or(Ok(()), |average| average.check())?;
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
             && !(limit.is_finite() && limit > 0.0)
         {

@@ -18,7 +18,7 @@ use crate::{
 use kiln_core::{Backend, Interrupt};
 use kiln_data::{Batch, Loaded, Loader, Position};
 use kiln_nn::Module;
-use kiln_nn::optim::ReduceOnPlateau;
+use kiln_nn::optim::{AveragedModel, ReduceOnPlateau};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -67,6 +67,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     /// The sums of the training metrics, in the order of `trainer.metrics`.
     pub(crate) running: Vec<Running<B>>,
     execution: Execution,
+    /// The average of the weights, once there is one.
+    pub(crate) averaged: Option<AveragedModel<B>>,
     pub(crate) history: History,
     pub(crate) progress: Progress,
     /// The epoch in progress, counted from 1.
@@ -120,6 +122,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             execution: Execution::default(),
             trainer,
             model,
+            averaged: None,
             history: History::new(),
             progress: Progress::default(),
             epoch: 1,
@@ -146,7 +149,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             let mut measured = None;
             if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
-                measured = self.validate(valid)?;
+                measured = self.with_average(|run| run.validate(valid))?;
             }
             if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
                 self.save(RunFolder::LAST)?;
@@ -255,6 +258,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             let complete = !group.begun && waiting.is_empty();
             self.at_epoch.skipped += u64::from(came == Came::Skipped);
             if complete {
+                if came == Came::In {
+                    self.average()?;
+                }
                 self.at_epoch.batches = number;
                 self.at_epoch.samples = samples;
                 self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
@@ -464,8 +470,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.look_after()?;
         // The last weights are saved before the best, so that the best file is never newer than the last.
         self.save(RunFolder::LAST)?;
+        if self.averaged.is_some() {
+            self.save_average(RunFolder::AVERAGED)?;
+        }
         if record.best {
-            self.save(RunFolder::BEST)?;
+            self.save_best()?;
         }
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;

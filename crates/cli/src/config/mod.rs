@@ -9,7 +9,7 @@ mod values;
 pub(crate) use common::{DataArgs, DeviceArgs, model, named};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{combined, differences, read, record};
-pub(crate) use values::{Count, Positive, Rate, Small, Whole};
+pub(crate) use values::{Count, Positive, Rate, Share, Small, Whole};
 
 use clap::Args;
 use kiln_models::{Model, OptimizerKind, ScheduleKind};
@@ -45,6 +45,14 @@ pub(crate) struct RunConfig {
     /// Batches whose gradients are averaged for one update [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) accumulate: Option<Small>,
+
+    /// Average the weights over the steps, exponentially with this decay, such as 0.999; validate and save the averages
+    #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
+    pub(crate) ema: Option<Share>,
+
+    /// Average the weights after each epoch from this one on (stochastic weight averaging); validate and save the averages
+    #[arg(long, value_name = "EPOCH", conflicts_with = "ema")]
+    pub(crate) swa: Option<Count>,
 
     /// End after N epochs without a better validation accuracy (of text: loss)
     #[arg(long, value_name = "N")]

@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) schedule: ScheduleKind,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) accumulate: usize,
+    pub(crate) ema: Option<f64>,
+    pub(crate) swa: Option<u64>,
     pub(crate) patience: Option<u64>,
     pub(crate) max_steps: Option<u64>,
     pub(crate) skip_nan: Option<u64>,
@@ -44,6 +46,9 @@ impl Settings {
             return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
                 .help("leave it out, or choose --optimizer sgd or rmsprop"));
         }
+        if config.ema.is_some() && config.swa.is_some() {
+            return Err(Error::usage("--ema and --swa are two averages of the weights").help("choose one of them"));
+        }
         let checkpoints = Checkpoints::default();
         Ok(Settings {
             model,
@@ -60,6 +65,8 @@ impl Settings {
             schedule: asked.schedule.unwrap_or(recipe.schedule),
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
             accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
+            ema: config.ema.map(|d| d.get()),
+            swa: config.swa.map(|n| n.get()),
             patience: config.patience.map(|n| n.get()),
             max_steps: config.max_steps.map(|n| n.get()),
             skip_nan: config.skip_nan.map(|n| n.get()),
@@ -113,6 +120,8 @@ impl Settings {
             },
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
+            ema: self.ema.and_then(real),
+            swa: self.swa.and_then(kept),
             patience: self.patience.and_then(kept),
             max_steps: self.max_steps.and_then(kept),
             skip_nan: self.skip_nan.and_then(kept),

@@ -106,6 +106,11 @@ real! {
     Positive, |number| number > 0.0, "a finite number above 0"
 }
 
+real! {
+    /// A number from 0 to 1.
+    Share, |number| (0.0..=1.0).contains(&number), "a number from 0 to 1"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,7 +43,7 @@ fn history(dir: &Path, run: &str) -> Vec<Value> {
 fn killed_runs_go_on_to_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
     for more in [
-        &["--steps", "12", "--runs", "2", "--kills", "2"][..],
+        &["--steps", "12", "--runs", "2", "--kills", "2", "--ema", "0.9"][..],
         &[
             "--steps",
             "12",
@@ -52,6 +52,8 @@ fn killed_runs_go_on_to_the_same_bits() {
             "--kills",
             "4",
             "--during-save",
+            "--swa",
+            "2",
             "--out",
             "runs",
         ],
@@ -196,6 +198,10 @@ fn settings_are_read_from_a_file() {
     wrong(
         &["lenet", "--set", "batch=0"],
         &["--set batch=0: expected a whole number from 1"],
+    );
+    wrong(
+        &["lenet", "--set", "ema=0.9", "--swa", "2"],
+        &["--ema and --swa", "choose one"],
     );
     let missing = kiln(dir.path(), &["train", "--config", "none.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));

@@ -26,6 +26,8 @@ pub struct Manifest {
     /// The epoch in progress, counted from 1, or the next one.
     pub(crate) epoch: u64,
     pub(crate) at: EpochState,
+    /// The number of updates of the averaged weights, which are among the tensors.
+    pub(crate) averaged: u64,
     pub(crate) phases: Vec<PhaseState>,
     pub(crate) metrics: Vec<MetricState>,
     pub(crate) progress: ProgressState,

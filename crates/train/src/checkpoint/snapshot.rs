@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 /// The names of the parts of a checkpoint's tensors.
 const MODEL: &str = "model";
 const OPTIMIZER: &str = "optimizer";
+const AVERAGE: &str = "average";
 const METRIC: &str = "metric";
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
@@ -39,6 +40,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             ("loader_seed", loader.seed.to_string()),
             ("accumulate", options.accumulate.to_string()),
             ("clip", clip),
+            (
+                "average",
+                options
+                    .average
+                    .map_or("none".to_string(), |average| average.to_string()),
+            ),
             ("phases", phases.collect::<Vec<_>>().join(", ")),
             ("metrics", metrics.collect::<Vec<_>>().join(", ")),
         ];
@@ -71,6 +78,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 ..state
             });
         }
+        if let Some(averaged) = &self.averaged {
+            tensors.insert_part(AVERAGE, averaged.state_dict());
+        }
         let manifest = Manifest {
             format: Manifest::FORMAT.to_string(),
             version: Manifest::VERSION,
@@ -82,6 +92,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             skipped_in_a_row: self.skipped_in_a_row,
             epoch: self.epoch,
             at: self.at_epoch,
+            averaged: self.averaged.as_ref().map_or(0, |a| a.updates()),
             phases,
             metrics,
             progress: ProgressState {
@@ -122,6 +133,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         for (i, (running, state)) in self.running.iter_mut().zip(&manifest.metrics).enumerate() {
             running.restore(state, &tensors.part(&format!("{METRIC}.{i}")))?;
         }
+        self.restore_average(&tensors.part(AVERAGE), manifest.averaged)?;
         self.step = manifest.step;
         self.updates = manifest.updates;
         self.skipped_in_a_row = manifest.skipped_in_a_row;

@@ -1,5 +1,6 @@
 //! Training small models through the public interface.
 
+mod average;
 mod checkpoints;
 mod common;
 mod fit;

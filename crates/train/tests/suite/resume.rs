@@ -10,8 +10,8 @@ use kiln_nn::optim::{Adam, NAdam, Optimizer, ReduceOnPlateau, Schedule, Sgd};
 use kiln_nn::weights::{Metadata, encode};
 use kiln_nn::{Backend, DType, Init, Layer, Module, Result, Sequential, Tensor};
 use kiln_train::{
-    Accuracy, Callback, Checkpoint, Checkpoints, Clip, End, EpochRecord, Execution, Flow, Metric, NonFinite, Output,
-    Phase, Reduction, Report, RunFolder, StepInfo, StopHandle, TrainOptions, Trainer,
+    Accuracy, Average, Callback, Checkpoint, Checkpoints, Clip, End, EpochRecord, Execution, Flow, Metric, NonFinite,
+    Output, Phase, Reduction, Report, RunFolder, StepInfo, StopHandle, TrainOptions, Trainer,
 };
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -26,6 +26,7 @@ struct Setup {
     phases: bool,
     skips: bool,
     plateau: bool,
+    average: Option<Average>,
     log_every: usize,
     every_steps: u64,
 }
@@ -37,16 +38,22 @@ fn setups() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
+        prop::sample::select(vec![
+            None,
+            Some(Average::Ema { decay: 0.9 }),
+            Some(Average::Swa { from: 3, every: 2 }),
+        ]),
         1usize..7,
         1u64..6,
     )
         .prop_map(
-            |(optimizer, accumulate, phases, skips, plateau, log_every, every_steps)| Setup {
+            |(optimizer, accumulate, phases, skips, plateau, average, log_every, every_steps)| Setup {
                 optimizer,
                 accumulate,
                 phases,
                 skips,
                 plateau,
+                average,
                 log_every,
                 every_steps,
             },
@@ -145,6 +152,7 @@ const EPOCHS: u64 = 3;
 #[derive(Debug, PartialEq)]
 struct Left {
     model: Vec<u8>,
+    averaged: Option<Vec<u8>>,
     optimizers: Vec<Vec<u8>>,
     epochs: Vec<EpochRecord>,
     file: Vec<EpochRecord>,
@@ -184,6 +192,7 @@ fn run(setup: Setup, folder: &Path, resumes: bool, stop_after: Option<usize>) ->
         epochs: EPOCHS,
         accumulate: setup.accumulate,
         clip: Some(Clip::Norm(1.0)),
+        average: setup.average,
         log_every: setup.log_every,
         non_finite: match setup.skips {
             true => NonFinite::Skip { in_a_row: 100 },
@@ -271,6 +280,7 @@ fn run(setup: Setup, folder: &Path, resumes: bool, stop_after: Option<usize>) ->
     let file = std::fs::read_to_string(folder.join(RunFolder::HISTORY)).unwrap();
     let left = Left {
         model: bytes(&model),
+        averaged: std::fs::read(folder.join(RunFolder::AVERAGED)).ok(),
         optimizers: [&first, &second]
             .map(|o| encode(&o.state_dict().unwrap(), &Metadata::new()).unwrap())
             .into(),
@@ -336,6 +346,7 @@ const PLAIN: Setup = Setup {
     phases: false,
     skips: false,
     plateau: false,
+    average: None,
     log_every: 3,
     every_steps: 3,
 };
@@ -493,6 +504,7 @@ const GOLDEN: Setup = Setup {
     optimizer: 1,
     accumulate: 2,
     phases: true,
+    average: Some(Average::Ema { decay: 0.9 }),
     every_steps: 1000,
     ..PLAIN
 };

@@ -1,5 +1,6 @@
 //! `kiln train`: trains a model and writes the files of the run, or resumes it.
 
+mod folder;
 mod report;
 
 use super::objective;
@@ -7,42 +8,20 @@ use crate::args::TrainArgs;
 use crate::config::{self, Settings};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
-use crate::error::{Error, Result, code};
+use crate::error::{Result, code};
 use crate::output::{self, line};
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::weights;
+use folder::Opened;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
-use kiln_files::shown_path;
 use kiln_models::MetricKind;
 use kiln_nn::Module;
 use kiln_train::{
-    Accuracy, Checkpoint, Clip, End, Goal, Monitor, NonFinite, RunFolder, StopHandle, TrainError, TrainOptions, Trainer,
+    Accuracy, Average, Clip, End, Goal, Monitor, NonFinite, RunFolder, StopHandle, TrainOptions, Trainer,
 };
 use serde_json::Value;
-use std::path::Path;
-
-/// Settings that may differ when a run is resumed: its length, and those on which its results do not depend.
-const FREE: [&str; 11] = [
-    "epochs",
-    "max_steps",
-    "patience",
-    "log_every",
-    "data.path",
-    "workers",
-    "device.name",
-    "device.threads",
-    "checkpoint.steps",
-    "checkpoint.minutes",
-    "checkpoint.keep",
-];
-
-/// The folder of a run, with the checkpoint that it is resumed from.
-struct Opened {
-    folder: RunFolder,
-    checkpoint: Option<Checkpoint>,
-}
 
 /// The end of a run, which is reported after the device has been released.
 struct Outcome {
@@ -88,7 +67,7 @@ impl Task for Train {
         let opened = match resumed {
             Some(opened) => opened,
             None => Opened {
-                folder: create_folder(&settings)?,
+                folder: folder::create(&settings)?,
                 checkpoint: None,
             },
         };
@@ -99,11 +78,11 @@ impl Task for Train {
             chosen.iter().for_each(|why| line(why));
         }
         report::announce(&settings, &data, &opened, &backend.name(), parameters, json);
-        let updates = (train.batches() as u64).div_ceil(settings.accumulate as u64);
-        let updates = updates
+        let updates_of_epoch = (train.batches() as u64).div_ceil(settings.accumulate as u64);
+        let updates = updates_of_epoch
             .saturating_mul(settings.epochs)
             .min(settings.max_steps.unwrap_or(u64::MAX));
-        let mut trainer = Trainer::new(backend, options(&settings))
+        let mut trainer = Trainer::new(backend, options(&settings, updates_of_epoch))
             .callback(Progress::new(json, metric))
             .metadata(weights::metadata(model))
             .folder(opened.folder)
@@ -151,7 +130,7 @@ fn loaders(settings: &Settings, data: &Data) -> Result<(Loader, Loader)> {
     Ok((train, valid))
 }
 
-fn options(settings: &Settings) -> TrainOptions {
+fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
     TrainOptions {
         epochs: settings.epochs,
         accumulate: settings.accumulate,
@@ -167,90 +146,30 @@ fn options(settings: &Settings) -> TrainOptions {
         },
         patience: settings.patience,
         max_steps: settings.max_steps,
+        average: match (settings.ema, settings.swa) {
+            (Some(decay), _) => Some(Average::Ema { decay }),
+            (None, Some(epoch)) => Some(Average::Swa {
+                from: epoch.saturating_mul(updates_of_epoch) - 1,
+                every: updates_of_epoch,
+            }),
+            (None, None) => None,
+        },
         checkpoints: Some(settings.checkpoints),
         capture: !settings.no_capture,
-    }
-}
-
-/// Makes the folder that the run writes into.
-fn create_folder(settings: &Settings) -> Result<RunFolder> {
-    let folder = match &settings.out {
-        Some(path) => RunFolder::create(path),
-        None => RunFolder::numbered("runs", &format!("{}-{}", settings.model, settings.seed)),
-    };
-    folder.map_err(|e| {
-        let help = match &e {
-            TrainError::Occupied { .. } => {
-                "name another folder with --out, or leave --out out for a numbered one; a run goes on with --resume"
-            }
-            TrainError::Busy { .. } => "name another folder with --out, or leave --out out for a numbered one",
-            _ => "name a folder that can be written with --out",
-        };
-        Error::from(e).help(help)
-    })
-}
-
-/// Opens the folder of a run that is to go on, with its settings and its newest checkpoint.
-fn reopen(path: &Path, args: &TrainArgs) -> Result<(Settings, Opened)> {
-    let shown = shown_path(path);
-    let again = || {
-        format!(
-            "start it anew: kiln train --config {shown}/{} --out DIR",
-            RunFolder::CONFIG
-        )
-    };
-    let folder = RunFolder::reopen(path).map_err(|e| match &e {
-        TrainError::Busy { .. } => Error::from(e).help("wait for that run to end, or stop it"),
-        _ => Error::from(e).help("name the folder that `kiln train` shows as `run folder`"),
-    })?;
-    let saved = config::read(&folder.file(RunFolder::CONFIG))?;
-    let (merged, changed) = config::differences(&saved, &args.config.flags)?;
-    if let Some(key) = changed.iter().find(|key| !FREE.contains(&key.as_str())) {
-        return Err(Error::usage(format!(
-            "{shown}: `{key}` is a setting of the run, which cannot change when it is resumed"
-        ))
-        .help(format!("leave it out; these can change: {}", FREE.join(", "))));
-    }
-    let checkpoint = Checkpoint::latest(&folder).map_err(|e| match &e {
-        TrainError::NoCheckpoint { .. } => Error::from(e).help(again()),
-        _ => e.into(),
-    })?;
-    let opened = Opened {
-        folder,
-        checkpoint: Some(checkpoint),
-    };
-    Ok((Settings::of(merged)?, opened))
-}
-
-/// Refuses a text with other characters than those of the run that is resumed.
-fn check_text(folder: &RunFolder, data: &Data) -> Result<()> {
-    let path = folder.file(RunFolder::CONFIG);
-    let saved = weights::entry(&path, weights::VOCABULARY).map_err(Error::failure)?;
-    let now = data
-        .vocabulary
-        .as_ref()
-        .map(|v| v.characters().iter().collect::<String>());
-    match saved == now {
-        true => Ok(()),
-        false => Err(Error::failure(format!(
-            "{}: the text has other characters than when the run began",
-            shown_path(folder.path())
-        ))
-        .help("pass that text with --data FILE")),
     }
 }
 
 pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     let (settings, resumed) = match &args.resume {
         Some(path) => {
-            let (settings, opened) = reopen(path, &args)?;
+            let (settings, opened) = folder::reopen(path, &args)?;
             (settings, Some(opened))
         }
         None => (Settings::of(config::combined(&args.config)?)?, None),
     };
     let data = data::load(settings.model, &settings.data, settings.seed)?;
     if let Some(opened) = &resumed {
-        check_text(&opened.folder, &data)?;
+        folder::check_text(&opened.folder, &data)?;
     }
     let signals = Signals::install()?;
     let device = settings.device.options();

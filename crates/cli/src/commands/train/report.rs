@@ -1,6 +1,6 @@
 //! What `kiln train` tells before and after a run.
 
-use super::Opened;
+use super::folder::Opened;
 use crate::config::{Settings, record};
 use crate::data::Data;
 use crate::error::Error;

@@ -18,10 +18,10 @@ pub(super) fn differs(whole: &Path, killed: &Path, steps: u64) -> Result<Option<
         return Ok(Some(format!("it ended after step {last}")));
     }
     let tensors = Checkpoint::tensors_name(steps);
-    for name in [RunFolder::LAST, RunFolder::BEST, &tensors] {
+    for name in [RunFolder::LAST, RunFolder::BEST, RunFolder::AVERAGED, &tensors] {
         let (a, b) = (whole.join(name), killed.join(name));
-        // Without validation there are no best weights.
-        if name == RunFolder::BEST && !a.exists() && !b.exists() {
+        // There need be no best weights and no averages.
+        if [RunFolder::BEST, RunFolder::AVERAGED].contains(&name) && !a.exists() && !b.exists() {
             continue;
         }
         if read(&a)? != read(&b)? {

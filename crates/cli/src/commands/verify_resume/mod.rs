@@ -55,9 +55,10 @@ impl Place<'_> {
 }
 
 fn verify(args: &VerifyResumeArgs, runs: &Runs, folder: &Path) -> Result<u8> {
-    let say = |text: &str| match args.json {
-        true => {}
-        false => line(text),
+    let say = |text: &str| {
+        if !args.json {
+            line(text);
+        }
     };
     let whole = runs.whole("whole")?;
     let steps = whole.steps;
@@ -94,9 +95,8 @@ fn verify(args: &VerifyResumeArgs, runs: &Runs, folder: &Path) -> Result<u8> {
         "{equal} of {of} runs, killed {} and resumed, equal the run that never stopped: weights, optimizer and history",
         counted(kills, "time")
     ));
-    match args.config.flags.out {
-        Some(_) => say(&format!("the runs are in {}", shown_path(folder))),
-        None => {}
+    if args.config.flags.out.is_some() {
+        say(&format!("the runs are in {}", shown_path(folder)));
     }
     Ok(match differing {
         0 => 0,
