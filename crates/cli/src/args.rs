@@ -33,6 +33,12 @@ pub(crate) enum Command {
     Train(TrainArgs),
     /// Prove that a killed and resumed run ends with the same bits as one that never stopped
     VerifyResume(VerifyResumeArgs),
+    /// Train with many settings, a grid or random draws, and compare the results
+    Sweep(SweepArgs),
+    /// Show what differs between two runs: settings, epochs, weights
+    Diff(DiffArgs),
+    /// Average the weights of several runs or files
+    Average(AverageArgs),
     /// Measure saved weights on held-back data: loss, accuracy, confusion matrix
     Eval(EvalArgs),
     /// Classify image files with saved weights
@@ -128,6 +134,75 @@ pub(crate) struct VerifyResumeArgs {
     /// One JSON object per line on standard output: one `run` for each, `end`
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln sweep mnist-cnn --over optimizer.lr=1e-3,3e-3,1e-2 --over batch=32,64
+  kiln sweep mnist-cnn --epochs 2 --over optimizer.lr=1e-4..1e-1 --over optimizer.name=sgd,adam --random 20
+  kiln sweep --config run.toml --over seed=0,1,2,3,4
+
+Takes the settings of `kiln train`; every run is one of its own, in a folder of --out (runs/sweep-MODEL), one after the other.
+A sweep that was stopped goes on with the same command line. The table, best run first, is also saved as sweep.csv.
+Exit code 1: a run failed.")]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
+    /// Setting to vary: KEY=A,B,C, or with --random KEY=LOW..HIGH (by its logarithm above 0); may be repeated
+    #[arg(long, value_name = "KEY=VALUES", required = true)]
+    pub(crate) over: Vec<String>,
+
+    /// N random combinations instead of all
+    #[arg(long, value_name = "N")]
+    pub(crate) random: Option<Small>,
+
+    /// Seed of the random combinations
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) draw_seed: u64,
+
+    /// One JSON object per run on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln diff runs/mnist-cnn-0 runs/mnist-cnn-1
+  kiln diff runs/a runs/b --json | jq .settings
+
+The best epochs are marked with *. Losses and accuracies are those of the validation set.")]
+pub(crate) struct DiffArgs {
+    /// Folder of a run
+    #[arg(value_name = "RUN_A")]
+    pub(crate) a: PathBuf,
+
+    /// Folder of another run
+    #[arg(value_name = "RUN_B")]
+    pub(crate) b: PathBuf,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln average runs/mnist-cnn-0 runs/mnist-cnn-1 runs/mnist-cnn-2 --out soup.safetensors
+  kiln eval -w soup.safetensors
+
+The files must be of one model. Counters are those of the first file. Running statistics are averaged as parameters are.")]
+pub(crate) struct AverageArgs {
+    /// Weights files, or folders of runs for their best weights
+    #[arg(value_name = "FILE|RUN", required = true, num_args = 2..)]
+    pub(crate) weights: Vec<PathBuf>,
+
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
 }
 
 /// Saved weights and the model that they belong to.

@@ -1,6 +1,7 @@
 //! `kiln`: trains, evaluates and inspects the built-in models.
 
 mod args;
+mod child;
 mod commands;
 mod config;
 mod data;
@@ -9,6 +10,7 @@ mod error;
 mod finite;
 mod output;
 mod progress;
+mod record;
 mod signals;
 mod weights;
 
@@ -52,6 +54,9 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(args) => commands::train::run(args),
         Command::VerifyResume(args) => commands::verify_resume::run(args),
+        Command::Sweep(args) => commands::sweep::run(args),
+        Command::Diff(args) => commands::diff::run(args),
+        Command::Average(args) => commands::average::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
         Command::Generate(args) => commands::generate::run(args),

@@ -79,7 +79,7 @@ fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
 }
 
 /// The weights file for a path: for the folder of a run its best weights, or the last ones if there are no best.
-fn file(path: &Path) -> Result<PathBuf> {
+pub(crate) fn file(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }

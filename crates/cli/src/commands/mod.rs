@@ -1,12 +1,15 @@
 //! One file per command.
 
+pub(crate) mod average;
 pub(crate) mod devices;
+pub(crate) mod diff;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod models;
 pub(crate) mod predict;
 pub(crate) mod profile;
 pub(crate) mod summary;
+pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod verify_resume;
 

@@ -1,6 +1,6 @@
 //! Settings that several commands have, and names on the command line.
 
-use super::{Small, Whole};
+use super::values::{Small, Whole};
 use crate::device::{DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -1,6 +1,7 @@
 //! Settings with every default filled in.
 
-use super::{CheckpointConfig, DataArgs, DeviceArgs, OptimizerConfig, RunConfig};
+use super::common::{DataArgs, DeviceArgs};
+use super::run::{CheckpointConfig, OptimizerConfig, RunConfig};
 use crate::error::{Error, Result};
 use kiln_models::{Model, OptimizerOptions, ScheduleKind};
 use kiln_train::Checkpoints;

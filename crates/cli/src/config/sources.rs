@@ -1,6 +1,6 @@
 //! Where settings come from: flags before `--set` before a file, and the record of a run that is resumed.
 
-use super::{ConfigArgs, RunConfig};
+use super::run::{ConfigArgs, RunConfig};
 use crate::error::{Error, Result};
 use kiln_files::{open_regular, shown, shown_path};
 use serde_json::{Map, Value};
@@ -49,8 +49,14 @@ pub(crate) fn read(path: &Path) -> Result<RunConfig> {
     }
 }
 
+/// Writes settings as a file that [`read`] takes, of JSON.
+pub(crate) fn write(path: &Path, config: &RunConfig) -> Result<()> {
+    let text = format!("{:#}\n", Value::Object(record(config)));
+    std::fs::write(path, text).map_err(|e| Error::failure(format!("{}: {e}", shown_path(path))))
+}
+
 /// The setting of `--set KEY=VALUE`. A value that is none of TOML is a string.
-fn set(entry: &str) -> Result<RunConfig> {
+pub(crate) fn set(entry: &str) -> Result<RunConfig> {
     let context = || format!("--set {}", shown(entry));
     let Some((key, value)) = entry.split_once('=') else {
         let help = "for instance --set optimizer.lr=3e-4";
@@ -120,8 +126,8 @@ fn back(layers: Map<String, Value>) -> Result<RunConfig> {
     serde_json::from_value(Value::Object(layers)).map_err(|e| Error::usage(e.to_string()))
 }
 
-/// The settings of a resumed run: those of `saved` with those of `flags` over them; and the keys that `flags` changes.
-pub(crate) fn differences(saved: &RunConfig, flags: &RunConfig) -> Result<(RunConfig, Vec<String>)> {
+/// The settings `saved` with those of `flags` over them, and the keys that `flags` changes.
+pub(crate) fn changed(saved: &RunConfig, flags: &RunConfig) -> Result<(RunConfig, Vec<String>)> {
     let before = record(saved);
     let mut after = before.clone();
     merge(&mut after, record(flags));
@@ -131,6 +137,11 @@ pub(crate) fn differences(saved: &RunConfig, flags: &RunConfig) -> Result<(RunCo
     );
     changed.retain(|leaf| !before.contains(leaf));
     Ok((back(after)?, changed.into_iter().map(|(key, _)| key).collect()))
+}
+
+/// The settings that are given, by their dotted keys.
+pub(crate) fn flat(config: &RunConfig) -> Vec<(String, Value)> {
+    leaves(&Value::Object(record(config)), "")
 }
 
 /// The values of a tree by their dotted keys.
@@ -310,15 +321,15 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named() {
+    fn changes_are_named() {
         let saved = set("optimizer.lr=0.1").unwrap();
         let flags = set("optimizer.lr=0.2").unwrap();
-        let (merged, changed) = differences(&saved, &flags).unwrap();
+        let (merged, keys) = changed(&saved, &flags).unwrap();
         assert_eq!(
-            (merged.optimizer.lr.map(|r| r.get()), changed),
+            (merged.optimizer.lr.map(|r| r.get()), keys),
             (Some(0.2), vec!["optimizer.lr".to_string()])
         );
-        let (_, changed) = differences(&saved, &saved).unwrap();
-        assert!(changed.is_empty());
+        let (_, keys) = changed(&saved, &saved).unwrap();
+        assert!(keys.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 mod bad_data;
 mod commands;
 mod common;
+mod compare;
 mod profile;
 mod program;
 mod resume;

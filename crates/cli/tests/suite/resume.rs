@@ -79,7 +79,7 @@ fn runs_that_cannot_be_compared_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("runs/whole/theirs")).unwrap();
     let verify = [&["verify-resume"], &SHORT[..], &["--steps", "6", "--out", "runs"]].concat();
-    run(dir.path(), &verify).fails(1, &["the run `whole` failed", "already holds"]);
+    run(dir.path(), &verify).fails(1, &["the run runs/whole failed", "already holds"]);
     let lone = [&["verify-resume"], &SHORT[..], &["--steps", "1"]].concat();
     run(dir.path(), &lone).fails(2, &["ends after 1 step", "help: "]);
 }

@@ -62,7 +62,7 @@ pub(super) fn reopen(path: &Path, args: &TrainArgs) -> Result<(Settings, Opened)
         _ => Error::from(e).help("name the folder that `kiln train` shows as `run folder`"),
     })?;
     let saved = config::read(&folder.file(RunFolder::CONFIG))?;
-    let (merged, changed) = config::differences(&saved, &args.config.flags)?;
+    let (merged, changed) = config::changed(&saved, &args.config.flags)?;
     if let Some(key) = changed.iter().find(|key| !FREE.contains(&key.as_str())) {
         return Err(Error::usage(format!(
             "{shown}: `{key}` is a setting of the run, which cannot change when it is resumed"

@@ -23,7 +23,7 @@ pub(crate) fn run(args: VerifyResumeArgs) -> Result<u8> {
     let every = settings.checkpoints.every_steps.unwrap_or((steps / CHECKPOINTS).max(1));
     settings.checkpoints.every_steps = Some(every);
     let device = settings.device.name.unwrap_or_default();
-    let config = config::record(&settings.config(&String::from(device)));
+    let config = settings.config(&String::from(device));
     let signals = Signals::install()?;
     let held = match &settings.out {
         Some(path) => Place::Kept(path),

@@ -1,17 +1,13 @@
 //! Runs of this program in processes of their own, which are killed and resumed.
 
+use crate::child::{ChildRun, LOOK};
+use crate::config::{self, RunConfig};
 use crate::error::{Error, Result};
 use kiln_files::{Folder, shown_path};
 use kiln_train::{Checkpoint, StopHandle};
-use serde_json::{Map, Value};
-use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-
-/// The time between two looks at a run.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// The run that never stops.
 #[derive(Clone, Copy)]
@@ -32,12 +28,11 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn new(parent: &Path, config: &Map<String, Value>, every: u64, stop: StopHandle) -> Result<Self> {
+    pub(super) fn new(parent: &Path, config: &RunConfig, every: u64, stop: StopHandle) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", shown_path(parent)));
         std::fs::create_dir_all(parent).map_err(failed)?;
         let path = parent.join("config.json");
-        let text = format!("{:#}\n", Value::Object(config.clone()));
-        std::fs::write(&path, text).map_err(failed)?;
+        config::write(&path, config)?;
         Ok(Runs {
             parent: parent.to_path_buf(),
             config: path,
@@ -49,16 +44,15 @@ impl Runs {
     /// Runs to the end.
     pub(super) fn whole(&self, name: &str) -> Result<Whole> {
         let began = Instant::now();
-        let child = self.start(name)?;
-        self.end(child, name)?;
+        self.start(name)?.end()?;
         Ok(Whole {
             steps: self.newest(name)?.unwrap_or(0),
             time: began.elapsed(),
         })
     }
 
-    /// Runs to the end of the steps of `whole`, killed up to `kills` times on the way and resumed. Returns the steps of the newest checkpoints
-    /// when it was killed.
+    /// Runs to the end of the steps of `whole`, killed up to `kills` times on the way and resumed. Returns the steps of the newest
+    /// checkpoints when it was killed.
     pub(super) fn killed(&self, name: &str, whole: Whole, kills: u64, during_save: bool) -> Result<Vec<u64>> {
         let Whole { steps, time } = whole;
         // A kill comes a part of a checkpoint's interval after the checkpoint that it waits for, or in the middle of a save.
@@ -79,15 +73,15 @@ impl Runs {
             killed.push(self.newest(name)?.unwrap_or(0));
             child = self.resume(name)?;
         }
-        self.end(child, name)?;
+        child.end()?;
         Ok(killed)
     }
 
     /// Kills a run once it has written a checkpoint of step `at` or later, in the middle of the next one if `during_save`. False if
     /// it ended before.
-    fn kill(&self, child: &mut Child, name: &str, at: u64, during_save: bool, spread: u64) -> Result<bool> {
+    fn kill(&self, child: &mut ChildRun, name: &str, at: u64, during_save: bool, spread: u64) -> Result<bool> {
         loop {
-            if self.ended(child)?.is_some() {
+            if child.ended()?.is_some() {
                 return Ok(false);
             }
             let due = self.newest(name)?.is_some_and(|step| step >= at);
@@ -99,13 +93,10 @@ impl Runs {
             }
         }
         std::thread::sleep(Duration::from_micros(random() % spread.max(1)));
-        if self.ended(child)?.is_some() {
+        if child.ended()?.is_some() {
             return Ok(false);
         }
-        child
-            .kill()
-            .and_then(|()| child.wait())
-            .map_err(|e| failed("kill a run", &e))?;
+        child.kill()?;
         Ok(true)
     }
 
@@ -126,73 +117,13 @@ impl Runs {
         }
     }
 
-    fn start(&self, name: &str) -> Result<Child> {
-        let out = self.parent.join(name);
-        self.spawn(
-            name,
-            &[
-                OsStr::new("--config"),
-                self.config.as_ref(),
-                OsStr::new("--out"),
-                out.as_ref(),
-            ],
-        )
+    fn start(&self, name: &str) -> Result<ChildRun> {
+        ChildRun::start(&self.config, &self.parent.join(name), &self.stop)
     }
 
-    fn resume(&self, name: &str) -> Result<Child> {
-        let folder = self.parent.join(name);
-        self.spawn(name, &[OsStr::new("--resume"), folder.as_ref()])
+    fn resume(&self, name: &str) -> Result<ChildRun> {
+        ChildRun::resume(&self.parent.join(name), &self.stop)
     }
-
-    fn spawn(&self, name: &str, args: &[&OsStr]) -> Result<Child> {
-        let run = || -> std::io::Result<Child> {
-            let said = std::fs::File::create(self.said(name))?;
-            let mut command = Command::new(std::env::current_exe()?);
-            command
-                .arg("train")
-                .args(args)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null());
-            command.stderr(said).spawn()
-        };
-        run().map_err(|e| failed("start a run", &e))
-    }
-
-    /// The file with the messages of a run.
-    fn said(&self, name: &str) -> PathBuf {
-        self.parent.join(format!("{name}.stderr"))
-    }
-
-    /// Waits for the end of a run.
-    fn end(&self, mut child: Child, name: &str) -> Result<()> {
-        let status = loop {
-            match self.ended(&mut child)? {
-                Some(status) => break status,
-                None => std::thread::sleep(LOOK),
-            }
-        };
-        if status.success() {
-            return Ok(());
-        }
-        let said = std::fs::read_to_string(self.said(name)).unwrap_or_default();
-        let said = said.trim().trim_start_matches("error: ");
-        Err(Error::failure(format!("the run `{name}` failed: {said}")))
-    }
-
-    /// The status of a run that has ended. If this program is asked to stop, the run is killed.
-    fn ended(&self, child: &mut Child) -> Result<Option<ExitStatus>> {
-        let stops = self.stop.is_requested();
-        if stops {
-            let ended = child.kill().and_then(|()| child.wait());
-            ended.map_err(|e| failed("kill a run", &e))?;
-            return Err(Error::failure("stopped"));
-        }
-        child.try_wait().map_err(|e| failed("wait for a run", &e))
-    }
-}
-
-fn failed(what: &str, error: &std::io::Error) -> Error {
-    Error::failure(format!("cannot {what}: {error}"))
 }
 
 /// A random number.

@@ -1,0 +1,154 @@
+//! The settings of a training run, as flags and as the tables of a file.
+
+use super::common::{DataArgs, DeviceArgs, model, named};
+use super::values::{Count, Positive, Rate, Share, Small, Whole};
+use clap::Args;
+use kiln_models::{Model, OptimizerKind, ScheduleKind};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The settings of a run; those that are `None` are left to a default.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunConfig {
+    /// The model's name
+    #[arg(value_parser = model())]
+    pub(crate) model: Option<Model>,
+
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+
+    /// Passes over the training data [default: that of the model's recipe, like others below; see `kiln models`]
+    #[arg(long, value_name = "N")]
+    pub(crate) epochs: Option<Count>,
+
+    /// Samples of a batch [default: that of the model]
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<Small>,
+
+    #[command(flatten)]
+    pub(crate) optimizer: OptimizerConfig,
+
+    /// Clip the norm of all gradients to this [default: that of the model]
+    #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
+    pub(crate) clip_norm: Option<Positive>,
+
+    /// Batches whose gradients are averaged for one update [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) accumulate: Option<Small>,
+
+    /// Average the weights over the steps, exponentially with this decay, such as 0.999; validate and save the averages
+    #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
+    pub(crate) ema: Option<Share>,
+
+    /// Average the weights after each epoch from this one on (stochastic weight averaging); validate and save the averages
+    #[arg(long, value_name = "EPOCH", conflicts_with = "ema")]
+    pub(crate) swa: Option<Count>,
+
+    /// End after N epochs without a better validation accuracy (of text: loss)
+    #[arg(long, value_name = "N")]
+    pub(crate) patience: Option<Count>,
+
+    /// End after N updates, even within an epoch; the weights are evaluated and saved as after a whole epoch
+    #[arg(long, value_name = "N")]
+    pub(crate) max_steps: Option<Count>,
+
+    /// Skip steps whose loss or gradient is NaN or infinite, up to N in a row, instead of ending with an error
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) skip_nan: Option<Whole<0>>,
+
+    /// Seed of initial weights, order of the samples and augmentation [default: 0]
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+
+    /// Threads that prepare batches ahead [default: that of the model]; results do not depend on it
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<Whole<0, 256>>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// Launch every kernel of every step separately instead of replaying a recorded step (GPU); same results
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) no_capture: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) checkpoint: CheckpointConfig,
+
+    /// Folder of the run, new or empty [default: runs/MODEL-SEED, with a number if that exists]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Batches between two reports of the loss [default: 100]
+    #[arg(long, value_name = "N")]
+    pub(crate) log_every: Option<Small>,
+}
+
+/// `[optimizer]`: the optimizer and its learning rate.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct OptimizerConfig {
+    /// Optimizer [default: that of the model]
+    #[arg(id = "optimizer", long = "optimizer", value_name = "NAME", value_parser = named::<OptimizerKind>(OptimizerKind::ALL.map(OptimizerKind::name)))]
+    pub(crate) name: Option<OptimizerKind>,
+
+    /// Learning rate, the largest of a schedule [default: that of the model; 0.001 with another optimizer]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
+    pub(crate) lr: Option<Rate>,
+
+    /// Schedule of the learning rate over the run [default: that of the model]
+    #[arg(long, value_name = "NAME", value_parser = named::<ScheduleKind>(ScheduleKind::ALL.map(ScheduleKind::name)))]
+    pub(crate) schedule: Option<ScheduleKind>,
+
+    /// Momentum of sgd and rmsprop [default: that of the model's own optimizer, else 0]
+    #[arg(long, value_name = "M", allow_negative_numbers = true)]
+    pub(crate) momentum: Option<Rate>,
+
+    /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
+    #[arg(long, value_name = "W", allow_negative_numbers = true)]
+    pub(crate) weight_decay: Option<Rate>,
+}
+
+/// `[checkpoint]`: the checkpoints that a run can be resumed from.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CheckpointConfig {
+    /// Updates between two checkpoints, beside those after each epoch [default: only by time]
+    #[arg(id = "checkpoint_steps", long = "checkpoint-steps", value_name = "N")]
+    pub(crate) steps: Option<Count>,
+
+    /// Minutes between two checkpoints [default: 10]
+    #[arg(
+        id = "checkpoint_minutes",
+        long = "checkpoint-minutes",
+        value_name = "M",
+        allow_negative_numbers = true
+    )]
+    pub(crate) minutes: Option<Positive>,
+
+    /// Checkpoints that are kept, the newest [default: 2]
+    #[arg(id = "keep_checkpoints", long = "keep-checkpoints", value_name = "K")]
+    pub(crate) keep: Option<Small>,
+}
+
+/// The settings of a run on a command line: flags, then `--set`, then a file.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(flatten)]
+    pub(crate) flags: RunConfig,
+
+    /// File of settings: TOML, or the config.json of a run. Flags and --set go before it
+    #[arg(long = "config", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// One setting by its key in such a file, such as optimizer.lr=3e-4; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}

@@ -1,0 +1,62 @@
+//! What a run has left in its folder.
+
+use crate::config::{self, RunConfig};
+use crate::error::{Error, Result};
+use kiln_files::{shown, shown_path};
+use kiln_models::{MetricKind, Model};
+use kiln_train::{EpochRecord, RunFolder};
+use std::path::Path;
+
+/// The settings and the epochs of a run.
+pub(crate) struct RunRecord {
+    pub(crate) config: RunConfig,
+    pub(crate) epochs: Vec<EpochRecord>,
+}
+
+impl RunRecord {
+    /// Reads the record of the run in `folder`.
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        let config = config::read(&folder.join(RunFolder::CONFIG)).map_err(|e| match folder.is_dir() {
+            true => e,
+            false => e.help("name the folder that `kiln train` shows as `run folder`"),
+        })?;
+        let path = folder.join(RunFolder::HISTORY);
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::failure(format!("{}: {e}", shown_path(&path))))?;
+        let epoch = |(i, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|e| {
+                let why = e.to_string();
+                Error::failure(format!(
+                    "{}: line {}: {}",
+                    shown_path(&path),
+                    i + 1,
+                    shown(&why).sentence()
+                ))
+            })
+        };
+        let epochs = text.lines().enumerate().map(epoch).collect::<Result<_>>()?;
+        Ok(RunRecord { config, epochs })
+    }
+
+    /// The name of the value that decides which epoch is best.
+    pub(crate) fn monitored(&self) -> &'static str {
+        self.config.model.map_or("loss", |model| monitored(model).0)
+    }
+
+    /// The best epoch.
+    pub(crate) fn best(&self) -> Option<&EpochRecord> {
+        self.epochs.iter().rev().find(|record| record.best)
+    }
+}
+
+/// The name of the value that decides which epoch of a model is best, and true if larger is better.
+pub(crate) fn monitored(model: Model) -> (&'static str, bool) {
+    match model.recipe().metric {
+        MetricKind::Accuracy => ("accuracy", true),
+        MetricKind::Perplexity => ("loss", false),
+    }
+}
+
+/// A value of an epoch, on the validation set if there is one.
+pub(crate) fn value(epoch: &EpochRecord, name: &str) -> Option<f64> {
+    epoch.valid.as_ref().unwrap_or(&epoch.train).get(name).copied()
+}
