@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Rate, Small, model, named};
+use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Positive, Rate, Small, Whole, model, named};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kiln_models::{Model, OptimizerKind};
 use std::path::PathBuf;
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Train(TrainArgs),
     /// Prove that a killed and resumed run ends with the same bits as one that never stopped
     VerifyResume(VerifyResumeArgs),
+    /// Find a learning rate: train for some steps while it grows, and plot the loss
+    FindLr(FindLrArgs),
     /// Train with many settings, a grid or random draws, and compare the results
     Sweep(SweepArgs),
     /// Show what differs between two runs: settings, epochs, weights
@@ -132,6 +134,40 @@ pub(crate) struct VerifyResumeArgs {
     pub(crate) during_save: bool,
 
     /// One JSON object per line on standard output: one `run` for each, `end`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln find-lr mnist-cnn
+  kiln find-lr resnet18 --data cifar-10-batches-bin --plot lr.svg
+  kiln find-lr --config run.toml --min 1e-5 --max 10 --json | jq .suggestion
+
+Takes the settings of `kiln train`. The suggested rate is the one at which the smoothed loss falls most steeply; a schedule
+with a warm-up bears more. Nothing is saved but the plot.")]
+pub(crate) struct FindLrArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
+    /// Learning rate of the first step
+    #[arg(long, value_name = "RATE", default_value = "1e-8")]
+    pub(crate) min: Positive,
+
+    /// Learning rate of the last step
+    #[arg(long, value_name = "RATE", default_value = "1")]
+    pub(crate) max: Positive,
+
+    /// Steps; the search ends early when the loss grows to four times its smallest value
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) steps: Whole<3, 1000000>,
+
+    /// Write the plot to a file (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

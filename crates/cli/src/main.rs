@@ -9,6 +9,7 @@ mod device;
 mod error;
 mod finite;
 mod output;
+mod plot;
 mod progress;
 mod record;
 mod signals;
@@ -54,6 +55,7 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(args) => commands::train::run(args),
         Command::VerifyResume(args) => commands::verify_resume::run(args),
+        Command::FindLr(args) => commands::find_lr::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Average(args) => commands::average::run(args),

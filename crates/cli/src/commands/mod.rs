@@ -4,6 +4,7 @@ pub(crate) mod average;
 pub(crate) mod devices;
 pub(crate) mod diff;
 pub(crate) mod eval;
+pub(crate) mod find_lr;
 pub(crate) mod generate;
 pub(crate) mod models;
 pub(crate) mod predict;

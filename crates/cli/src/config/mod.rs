@@ -11,4 +11,4 @@ pub(crate) use common::{DataArgs, DeviceArgs, model, named};
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{changed, combined, flat, read, record, set, write};
-pub(crate) use values::{Rate, Small};
+pub(crate) use values::{Positive, Rate, Small, Whole};

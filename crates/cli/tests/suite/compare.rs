@@ -1,4 +1,4 @@
-//! Tests of the commands about several runs: sweeps, differences, averages.
+//! Tests of the commands about settings and several runs: learning rates, sweeps, differences, averages.
 
 use crate::common::{names, run, succeeds};
 use std::path::Path;
@@ -142,4 +142,38 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     floats
         .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
         .collect()
+}
+
+#[test]
+fn a_learning_rate_is_found_and_plotted() {
+    let dir = tempfile::tempdir().unwrap();
+    let find = [
+        "find-lr",
+        "mnist-cnn",
+        "--synthetic",
+        "200",
+        "--batch",
+        "8",
+        "--steps",
+        "60",
+        "--device",
+        "cpu",
+    ];
+    let told = succeeds(dir.path(), &[&find[..], &["--plot", "lr.svg"]].concat()).stdout;
+    for part in ["smoothed loss", "learning rate", "suggested: --lr ", "saved: lr.svg"] {
+        assert!(told.contains(part), "no `{part}` in: {told}");
+    }
+    assert!(
+        std::fs::read_to_string(dir.path().join("lr.svg"))
+            .unwrap()
+            .contains("<polyline")
+    );
+    assert_eq!(names(dir.path()), ["lr.svg"]);
+    let json = succeeds(dir.path(), &[&find[..], &["--json"]].concat())
+        .json()
+        .remove(0);
+    let lr = json["suggestion"].as_f64().unwrap();
+    assert!((1e-6..=1.0).contains(&lr), "{lr}");
+    run(dir.path(), &[&find[..], &["--min", "1", "--max", "0.1"]].concat())
+        .fails(2, &["range.max", "above the smallest"]);
 }

@@ -3,6 +3,7 @@
 mod average;
 mod checkpoints;
 mod common;
+mod find_lr;
 mod fit;
 mod metrics;
 mod non_finite;

@@ -108,7 +108,7 @@ impl Task for Train {
 }
 
 /// The loaders of the samples to train on and of those held back.
-fn loaders(settings: &Settings, data: &Data) -> Result<(Loader, Loader)> {
+pub(super) fn loaders(settings: &Settings, data: &Data) -> Result<(Loader, Loader)> {
     let model = settings.model;
     let train = LoaderOptions {
         batch_size: settings.batch,

@@ -1,0 +1,88 @@
+//! `kiln find-lr`: the loss over a learning rate that grows, and a suggestion.
+
+use super::objective;
+use super::train::loaders;
+use crate::args::FindLrArgs;
+use crate::config::{self, Settings};
+use crate::data::{self, Data};
+use crate::device::{Task, with_device};
+use crate::error::{Error, Result};
+use crate::output::{self, counted, line};
+use crate::plot::Plot;
+use kiln_core::Backend;
+use kiln_files::{shown_path, write_atomic};
+use kiln_train::{LrCurve, LrRange, find_lr};
+use serde_json::json;
+
+struct FindLr {
+    settings: Settings,
+    data: Data,
+    range: LrRange,
+}
+
+impl Task for FindLr {
+    type Output = LrCurve;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<LrCurve> {
+        let FindLr { settings, data, range } = self;
+        let model = settings.model;
+        let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
+        let (train, _) = loaders(&settings, &data)?;
+        Ok(find_lr(
+            backend,
+            &mut net,
+            settings.optimizer.build(),
+            objective,
+            &train,
+            range,
+        )?)
+    }
+}
+
+pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
+    let settings = Settings::of(config::combined(&args.config)?)?;
+    let data = data::load(settings.model, &settings.data, settings.seed)?;
+    let range = LrRange {
+        min: args.min.get(),
+        max: args.max.get(),
+        steps: args.steps.get(),
+        ..Default::default()
+    };
+    let (model, optimizer, batch) = (settings.model, settings.optimizer.kind, settings.batch);
+    let device = settings.device.options();
+    let description = data.description.clone();
+    let curve = with_device(&device, FindLr { settings, data, range })?;
+    let suggestion = curve.suggestion();
+    if curve.points.is_empty() {
+        return Err(Error::failure("the first loss is not finite").help("look at the data, or name a smaller --min"));
+    }
+    let plot = Plot {
+        title: &format!("{model}, {optimizer}, batch {batch}"),
+        x: "learning rate",
+        y: "smoothed loss",
+        points: curve.points.iter().map(|p| (p.lr, p.smoothed)).collect(),
+        marked: suggestion,
+    };
+    if let Some(path) = &args.plot {
+        write_atomic(path, plot.svg().as_bytes())?;
+    }
+    if args.json {
+        output::json(&json!({ "suggestion": suggestion, "diverged": curve.diverged, "points": curve.points }));
+        return Ok(0);
+    }
+    line(&description);
+    line(&plot.text(70, 16));
+    line("");
+    let steps = counted(curve.points.len() as u64, "step");
+    if curve.diverged {
+        line(&format!("ended after {steps}: the loss grew too large"));
+    }
+    line(&match suggestion {
+        Some(lr) => format!("suggested: --lr {lr:.1e}, where the loss falls most steeply in {steps}"),
+        None => format!("no suggestion: the loss fell nowhere in {steps}"),
+    });
+    if let Some(path) = &args.plot {
+        line(&format!("saved: {}", shown_path(path)));
+    }
+    Ok(0)
+}
