@@ -68,6 +68,8 @@ Examples:
   kiln train mnist-cnn --json | jq .valid.accuracy
   kiln train --config run.toml --set optimizer.lr=3e-4
   kiln train --resume runs/mnist-cnn-0 --epochs 20
+  kiln train lenet --synthetic --fast-dev-run     does it run at all?
+  kiln train lenet --synthetic --overfit-batches --epochs 200     can it learn one batch by heart?
 
 Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
 averaged.safetensors (with --ema or --swa),
@@ -80,8 +82,8 @@ A run that was stopped or killed goes on with --resume, from the middle of an ep
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
-  model = \"lenet\"      epochs, batch, clip_norm, accumulate, ema, swa, patience, max_steps, skip_nan, seed, workers,
-                         no_capture, out, log_every
+  model = \"lenet\"      epochs, batch, clip_norm, accumulate, ema, swa, overfit_batches, patience, max_steps, skip_nan,
+                         seed, workers, no_capture, out, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact
@@ -96,6 +98,10 @@ pub(crate) struct TrainArgs {
     /// Continue the run in this folder from its newest checkpoint, to the same bits as if it had never stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "out", "file", "set"])]
     pub(crate) resume: Option<PathBuf>,
+
+    /// One update on one batch and one batch of validation, to see whether everything works; nothing is saved
+    #[arg(long, conflicts_with_all = ["resume", "out", "max_steps"])]
+    pub(crate) fast_dev_run: bool,
 
     /// One JSON object per line on standard output: `start`, one `epoch` for each, `end`
     #[arg(long)]

@@ -4,8 +4,8 @@ use crate::config::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::thousands;
 use kiln_data::{
-    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Sample, Split, Synthetic, TextFile, ToFloat, Vocabulary,
-    cifar, mnist,
+    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Sample, Split, Subset, Synthetic, TextFile, ToFloat,
+    Vocabulary, cifar, mnist,
 };
 use kiln_files::shown_path;
 use kiln_models::{Augment, DataKind, InputKind, Model};
@@ -28,10 +28,29 @@ impl Data {
         skipped(&self.train) + skipped(&self.test)
     }
 
+    /// The first `train` samples to train on, and the first `test` of those held back.
+    pub(crate) fn first(mut self, train: usize, test: usize) -> Result<Self> {
+        self.train = first(self.train, train)?;
+        self.test = first(self.test, test)?;
+        Ok(self)
+    }
+
+    /// The first `samples` samples, to train on and to measure on.
+    pub(crate) fn overfitted(mut self, samples: usize) -> Result<Self> {
+        self.train = first(self.train, samples)?;
+        self.test = self.train.clone();
+        Ok(self)
+    }
+
     /// Number of classes, or of characters of a text.
     pub(crate) fn classes(&self, model: Model) -> usize {
         self.vocabulary.as_ref().map_or(model.classes(), Vocabulary::len)
     }
+}
+
+fn first(data: Arc<dyn Dataset<Sample = Sample>>, samples: usize) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
+    let samples = samples.min(data.len());
+    Ok(Arc::new(Subset::new(data, (0..samples).collect())?))
 }
 
 /// Bad records of a dataset that were left out.

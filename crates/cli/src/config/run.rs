@@ -45,6 +45,10 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "EPOCH", conflicts_with = "ema")]
     pub(crate) swa: Option<Count>,
 
+    /// Train on the first N batches alone, measure on them too and change no image: a net that works learns them by heart
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub(crate) overfit_batches: Option<Small>,
+
     /// End after N epochs without a better validation accuracy (of text: loss)
     #[arg(long, value_name = "N")]
     pub(crate) patience: Option<Count>,

@@ -282,3 +282,42 @@ fn models_of_images_train_by_their_recipes() {
         (&1e-3.into(), &serde_json::Value::Null)
     );
 }
+
+#[test]
+fn a_fast_run_leaves_nothing_and_one_batch_is_learned_by_heart() {
+    let dir = tempfile::tempdir().unwrap();
+    let fast = [
+        "train",
+        "resnet18",
+        "--synthetic",
+        "20",
+        "--batch",
+        "2",
+        "--fast-dev-run",
+        "--json",
+    ];
+    let lines = succeeds(dir.path(), &fast).json();
+    assert_eq!((&lines[2]["steps"], &lines[0]["train_samples"]), (&1.into(), &2.into()));
+    assert_eq!(names(dir.path()), [""; 0]);
+    assert!(!std::path::Path::new(lines[0]["folder"].as_str().unwrap()).exists());
+    run(dir.path(), &[&fast[..], &["--out", "x"]].concat()).fails(2, &["cannot be used with"]);
+
+    let args = [
+        "train",
+        "mnist-cnn",
+        "--synthetic",
+        "64",
+        "--batch",
+        "8",
+        "--overfit-batches",
+        "--epochs",
+        "60",
+        "--json",
+    ];
+    let lines = succeeds(dir.path(), &[&args[..], &["--device", "cpu"]].concat()).json();
+    assert_eq!(
+        (&lines[0]["train_samples"], &lines[0]["valid_samples"]),
+        (&8.into(), &8.into())
+    );
+    assert_eq!(lines.last().unwrap()["best_accuracy"], 1.0);
+}

@@ -8,7 +8,7 @@ use crate::args::TrainArgs;
 use crate::config::{self, Settings};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
-use crate::error::{Result, code};
+use crate::error::{Error, Result, code};
 use crate::output::{self, line};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -125,7 +125,8 @@ pub(super) fn loaders(settings: &Settings, data: &Data) -> Result<(Loader, Loade
         workers: settings.workers,
         ..Default::default()
     };
-    let train = Loader::new(data.train.clone(), train)?.with_transform(data::transform(model, true)?);
+    let train = Loader::new(data.train.clone(), train)?
+        .with_transform(data::transform(model, settings.overfit_batches.is_none())?);
     let valid = Loader::new(data.test.clone(), valid)?.with_transform(data::transform(model, false)?);
     Ok((train, valid))
 }
@@ -160,14 +161,30 @@ fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
 }
 
 pub(crate) fn run(args: TrainArgs) -> Result<u8> {
-    let (settings, resumed) = match &args.resume {
+    let (mut settings, resumed) = match &args.resume {
         Some(path) => {
             let (settings, opened) = folder::reopen(path, &args)?;
             (settings, Some(opened))
         }
         None => (Settings::of(config::combined(&args.config)?)?, None),
     };
-    let data = data::load(settings.model, &settings.data, settings.seed)?;
+    let mut data = data::load(settings.model, &settings.data, settings.seed)?;
+    if let Some(batches) = settings.overfit_batches {
+        data = data.overfitted(batches.saturating_mul(settings.batch))?;
+    }
+    // Dropped at the end, and the folder with it.
+    let mut passing = None;
+    if args.fast_dev_run {
+        let folder = tempfile::tempdir().map_err(|e| Error::failure(format!("no folder for the run: {e}")))?;
+        let out = passing.insert(folder).path().join(settings.model.name());
+        data = data.first(settings.batch * settings.accumulate, settings.batch)?;
+        settings = Settings {
+            epochs: 1,
+            max_steps: Some(1),
+            out: Some(out),
+            ..settings
+        };
+    }
     if let Some(opened) = &resumed {
         folder::check_text(&opened.folder, &data)?;
     }
@@ -186,6 +203,9 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         output::json(&outcome.summary);
     } else {
         outcome.text.iter().for_each(|t| line(t));
+    }
+    if passing.is_some() && !args.json {
+        line("one step and one batch of validation work; nothing was kept");
     }
     Ok(match outcome.end {
         End::Stopped => signals.exit_code().unwrap_or(code::INTERRUPTED),
