@@ -113,6 +113,8 @@ pub mod guide {
     pub struct Models;
     #[doc = include_str!("../../docs/guide/training.md")]
     pub struct Training;
+    #[doc = include_str!("../../docs/guide/trainer.md")]
+    pub struct Trainer;
     #[doc = include_str!("../../docs/guide/saving.md")]
     pub struct Saving;
     #[doc = include_str!("../../docs/guide/debugging.md")]

@@ -92,6 +92,24 @@ pub trait Callback {
     fn on_end(&mut self) {}
 }
 
+/// A closure as the callback of every step.
+pub(crate) struct OnStep<F>(pub(crate) F);
+
+impl<F: FnMut(&StepInfo) -> Result<Flow>> Callback for OnStep<F> {
+    fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
+        (self.0)(info)
+    }
+}
+
+/// A closure as the callback of every epoch.
+pub(crate) struct OnEpochEnd<F>(pub(crate) F);
+
+impl<F: FnMut(&EpochRecord) -> Result<Flow>> Callback for OnEpochEnd<F> {
+    fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
+        (self.0)(record)
+    }
+}
+
 /// A handle that asks a run to stop, from a signal handler or another thread. The batch in progress is finished, or
 /// abandoned after [`Trainer::grace`](crate::Trainer::grace); the last weights are saved and `fit` returns.
 #[derive(Debug, Clone, Default)]

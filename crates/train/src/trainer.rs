@@ -1,7 +1,7 @@
 //! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
-use crate::callback::{Callback, Flow};
-use crate::{Checkpoint, Metric, Result, RunFolder, StopHandle, TrainOptions};
+use crate::callback::{Callback, Flow, OnEpochEnd, OnStep, StepInfo};
+use crate::{Checkpoint, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions};
 use kiln_core::Backend;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
@@ -55,6 +55,34 @@ impl<B: Backend> Trainer<B> {
     pub fn callback(mut self, callback: impl Callback + 'static) -> Self {
         self.callbacks.push(Box::new(callback));
         self
+    }
+
+    /// Calls `look` after every batch: [`Callback::on_step`] of a closure.
+    ///
+    /// ```
+    /// use kiln_cpu::Cpu;
+    /// use kiln_train::{Flow, TrainOptions, Trainer};
+    ///
+    /// let trainer = Trainer::new(&Cpu::new(), TrainOptions::default())
+    ///     .on_step(|step| {
+    ///         if let Some(loss) = step.loss {
+    ///             println!("batch {}: loss {loss}", step.batch);
+    ///         }
+    ///         Ok(Flow::Continue)
+    ///     })
+    ///     .on_epoch_end(|epoch| match epoch.train["loss"] < 0.01 {
+    ///         true => Ok(Flow::Stop),
+    ///         false => Ok(Flow::Continue),
+    ///     });
+    /// # drop(trainer);
+    /// ```
+    pub fn on_step(self, look: impl FnMut(&StepInfo) -> Result<Flow> + 'static) -> Self {
+        self.callback(OnStep(look))
+    }
+
+    /// Calls `look` after every epoch: [`Callback::on_epoch_end`] of a closure. See the example of [`on_step`](Trainer::on_step).
+    pub fn on_epoch_end(self, look: impl FnMut(&EpochRecord) -> Result<Flow> + 'static) -> Self {
+        self.callback(OnEpochEnd(look))
     }
 
     /// Sets the learning rate of every update from `schedule`, which counts updates from 0, skipped ones included.
