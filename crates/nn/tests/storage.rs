@@ -3,10 +3,10 @@
 use kiln_cpu::Cpu;
 use kiln_nn::layers::{BatchNorm, Dropout, Linear};
 use kiln_nn::module::StateDict;
-use kiln_nn::optim::{Adam, Applied, Group, Sgd};
+use kiln_nn::optim::{Adam, Applied, AveragedModel, Group, Sgd};
 use kiln_nn::{
-    Counter, DType, Error, Gradients, Indices, Init, Layer, Module, Optimizer, Result, Rng, State, StorageSnapshot,
-    Tensor,
+    Counter, DType, Error, Gradients, Indices, Init, Layer, LoadOptions, Module, Optimizer, Result, Rng, State,
+    StorageSnapshot, Tensor,
 };
 
 #[derive(Clone, Module)]
@@ -234,4 +234,21 @@ fn a_running_sum_stays_in_place() {
     let counter = Counter::new(&cpu).unwrap();
     counter.tick().unwrap();
     assert_eq!(counter.get().to_vec::<i32>(), Ok(vec![1]));
+}
+
+/// Averages that a model takes for a while, and its own values after them, come into the memory of its parameters and buffers.
+#[test]
+fn values_that_are_loaded_stay_in_place() {
+    let cpu = Cpu::new();
+    let mut model = net(&cpu);
+    let first = storage(&model, &Sgd::new(0.1));
+    let mut average = AveragedModel::ema(&model, 0.5).unwrap().use_buffers();
+    let own = StateDict::of(&model).copy().unwrap();
+    for _ in 0..2 {
+        average.update(&model).unwrap();
+        average.copy_to(&mut model).unwrap();
+        assert!(storage(&model, &Sgd::new(0.1)) == first);
+        model.load_state_dict(&own, LoadOptions::strict()).unwrap();
+        assert!(first.fixed() && storage(&model, &Sgd::new(0.1)) == first);
+    }
 }

@@ -17,6 +17,7 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod resume;
 mod runtime;
 mod softmax;
 mod step;

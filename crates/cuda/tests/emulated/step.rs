@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Convolutions with ReLU, pooling, batch norm, dropout and dense layers for images `[10, 10, 1]` of four classes.
-fn digits<B: Backend>(backend: &B) -> Sequential<B> {
+pub(crate) fn digits<B: Backend>(backend: &B) -> Sequential<B> {
     let init = &mut Init::new(backend, 3);
     let conv = Conv2d::<B>::builder(1, 4, 3).activation(Activation::Relu).build(init);
     let second = Conv2d::<B>::builder(4, 5, 3).bias(false).build(init);
@@ -50,7 +50,7 @@ fn lenet<B: Backend>(backend: &B) -> Sequential<B> {
 }
 
 /// 22 images in batches of 4: five whole ones and a short one an epoch.
-fn data(shape: [usize; 3]) -> Loader {
+pub(crate) fn data(shape: [usize; 3]) -> Loader {
     let images = Arc::new(Synthetic::images(22, &shape, 4, 5).unwrap());
     let options = LoaderOptions {
         batch_size: 4,

@@ -132,7 +132,11 @@ pub(crate) fn load_state_dict<B: Backend>(
             (EntryMut::Param(p), Value::Float(t)) => from_torch(t, p.layout(), options.layout)
                 .and_then(|t| t.to_dtype(p.dtype()))
                 .and_then(|t| p.assign(&t)),
-            (EntryMut::State(s), Value::Float(t)) => t.to_dtype(s.get().dtype()).and_then(|t| s.assign(&t)),
+            (EntryMut::State(s), Value::Float(t)) => {
+                // A handle on the present values would make `assign` take new memory.
+                let dtype = s.with(|present| present.dtype());
+                t.to_dtype(dtype).and_then(|t| s.assign(&t))
+            }
             (EntryMut::Counter(c), Value::Int(i)) => c.assign(i),
             _ => Ok(()),
         };

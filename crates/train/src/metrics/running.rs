@@ -3,9 +3,9 @@
 use super::{Metric, Reduction};
 use crate::checkpoint::MetricState;
 use crate::{Output, Values};
-use kiln_core::{Backend, DType, Error, Result};
+use kiln_core::{Backend, Error, Result};
 use kiln_nn::module::{StateDict, Value};
-use kiln_nn::{State, StorageSnapshot, Tensor};
+use kiln_nn::{Indices, State, StorageSnapshot, Tensor};
 
 /// The names of the tensors of a metric in a checkpoint.
 const SUM: &str = "sum";
@@ -48,6 +48,23 @@ impl<B: Backend> Default for Running<B> {
             gathered: None,
         }
     }
+}
+
+/// Numbers of the host as a tensor of any device, also of one without f64: the low and the high 32 bits of each along a last
+/// dimension of 2.
+fn to_words<B: Backend>(backend: &B, values: &[f64], shape: &[usize]) -> Result<Indices<B>> {
+    let words = values.iter().map(|value| value.to_bits());
+    let words: Vec<i32> = words.flat_map(|bits| [bits as i32, (bits >> 32) as i32]).collect();
+    Indices::from_slice(backend, &words, &[shape, &[2]].concat()[..])
+}
+
+/// The numbers of [`to_words`], and their shape.
+fn from_words<B: Backend>(words: &Indices<B>) -> Result<(Vec<f64>, Vec<usize>)> {
+    let values = words.to_vec::<i32>()?;
+    let joined = values.as_chunks::<2>().0.iter();
+    let values = joined.map(|[low, high]| f64::from_bits(u64::from(*low as u32) | u64::from(*high as u32) << 32));
+    let shape = words.shape().split_last().map_or(&[][..], |(_, shape)| shape);
+    Ok((values.collect(), shape.to_vec()))
 }
 
 impl<B: Backend> Running<B> {
@@ -183,14 +200,13 @@ impl<B: Backend> Running<B> {
     /// The measure as a part of a checkpoint. The sum on the device is not moved, so that sums round as they would have.
     pub(crate) fn state(&self, backend: &B) -> Result<(MetricState, StateDict<B>)> {
         let mut tensors = StateDict::new();
-        let f64s = |values: &[f64], shape: &[usize]| Tensor::from_f64(backend, values, shape, DType::F64);
         if let Some(sum) = &self.sum {
             tensors.insert(SUM, Value::Float(sum.get()));
         }
-        tensors.insert(HOST, Value::Float(f64s(&self.host, &[self.host.len()])?));
+        tensors.insert(HOST, Value::Int(to_words(backend, &self.host, &[self.host.len()])?));
         let gathered = self.gathered.as_deref().unwrap_or_default();
         for (i, (term, shape)) in gathered.iter().enumerate() {
-            tensors.insert(format!("{TERM}.{i}"), Value::Float(f64s(term, shape)?));
+            tensors.insert(format!("{TERM}.{i}"), Value::Int(to_words(backend, term, shape)?));
         }
         let state = MetricState {
             name: String::new(),
@@ -206,11 +222,10 @@ impl<B: Backend> Running<B> {
     pub(crate) fn restore(&mut self, state: &MetricState, tensors: &StateDict<B>) -> Result<()> {
         let lacks = |name: &str| Error::invalid("checkpoint", "metric", name, "a tensor of that name");
         self.sum = tensors.float(SUM).map(|sum| sum.copy().map(State::new)).transpose()?;
-        self.host = tensors.float(HOST).ok_or_else(|| lacks(HOST))?.to_f64()?;
+        (self.host, _) = from_words(tensors.int(HOST).ok_or_else(|| lacks(HOST))?)?;
         let term = |i| {
             let name = format!("{TERM}.{i}");
-            let term = tensors.float(&name).ok_or_else(|| lacks(&name))?;
-            Ok((term.to_f64()?, term.shape().to_vec()))
+            from_words(tensors.int(&name).ok_or_else(|| lacks(&name))?)
         };
         self.gathered = Some((0..state.gathered).map(term).collect::<Result<_>>()?);
         (self.terms, self.samples, self.measured) = (state.terms, state.samples, state.measured);
