@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     /// List the devices this build can use
     Devices(DevicesArgs),
+    /// Examine this machine for training, and say what to do about what it lacks
+    Doctor(DoctorArgs),
 }
 
 const TRAIN_EXAMPLES: &str = "\
@@ -454,6 +456,16 @@ pub(crate) struct ProfileArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
 
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examines the processor, memory, this folder, nvcc, the driver and every GPU, and runs a small net on the device that training
+would take, compared with the processor. Exit code 1: something is there that does not work.")]
+pub(crate) struct DoctorArgs {
     /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,6 +5,7 @@ mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "device/no_cuda.rs"]
 mod cuda;
+mod finding;
 mod task;
 
 use crate::error::{Error, Result};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::str::FromStr;
 
+pub(crate) use finding::{Finding, State};
 pub(crate) use task::{DeviceEntry, Task};
 
 /// A device on the command line.
@@ -132,6 +134,11 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     }];
     listed.extend(cuda::list_devices());
     listed
+}
+
+/// The state of the driver and of every GPU.
+pub(crate) fn examine_gpus() -> Vec<Finding> {
+    cuda::examine()
 }
 
 #[cfg(test)]

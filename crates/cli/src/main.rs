@@ -65,6 +65,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Models(args) => commands::models::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Profile(args) => commands::profile::run(args),
+        Command::Doctor(args) => commands::doctor::run(args),
         Command::Devices(args) => commands::devices::run(args),
     }
 }

@@ -2,9 +2,11 @@
 
 mod compile;
 mod entries;
+mod found;
 mod generate;
 mod toolkit;
 
+pub use found::{Nvcc, find};
 pub use generate::documented;
 
 use std::path::{Path, PathBuf};

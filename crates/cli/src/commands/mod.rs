@@ -3,6 +3,7 @@
 pub(crate) mod average;
 pub(crate) mod devices;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod find_lr;
 pub(crate) mod generate;

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs, in a build with CUDA.
 
+use super::finding::Finding;
 use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
@@ -82,6 +83,48 @@ pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Out
         ..Options::default()
     };
     task.run(&Cuda::with_options(number, options)?)
+}
+
+/// The state of the driver and of every GPU.
+pub(crate) fn examine() -> Vec<Finding> {
+    let driver = match kiln_device::driver() {
+        Ok(driver) => driver,
+        Err(e) => {
+            let advice = "for an NVIDIA GPU install NVIDIA's driver; in a container start it with `--gpus all`; without a GPU all is well";
+            return vec![Finding::lacks("driver", e.to_string(), advice)];
+        }
+    };
+    let (major, minor) = driver.version;
+    let found = format!("{}, for CUDA up to {major}.{minor}", shown_path(&driver.path));
+    let mut findings = vec![match driver.missing.is_empty() {
+        true => Finding::works("driver", found),
+        false => {
+            let missing = driver.missing.join(", ");
+            Finding::fails(
+                "driver",
+                format!("{found}, without {missing}"),
+                "install a newer driver",
+            )
+        }
+    }];
+    match kiln_device::devices() {
+        Err(e) => findings.push(Finding::fails("GPU", e.to_string(), "see `nvidia-smi`")),
+        Ok(devices) if devices.is_empty() => {
+            let advice = "see `nvidia-smi`; CUDA_VISIBLE_DEVICES may hide it";
+            findings.push(Finding::lacks("GPU", absence(), advice));
+        }
+        Ok(devices) => findings.extend(devices.iter().map(|device| {
+            let part = format!("cuda:{}", device.ordinal);
+            match obstacle(device) {
+                Some(obstacle) => {
+                    let found = format!("{}: {obstacle}", description(device));
+                    Finding::lacks(&part, found, "use another GPU, or the processor with --device cpu")
+                }
+                None => Finding::works(&part, description(device)),
+            }
+        })),
+    }
+    findings
 }
 
 /// Every GPU, or one entry with the reason why there is none.

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs, in a build without CUDA.
 
+use super::finding::Finding;
 use super::task::{DeviceEntry, Task};
 use crate::error::{Error, Result};
 use serde_json::Map;
@@ -24,6 +25,12 @@ pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
         Err(refusal) => refusal,
         Ok(_) => unreachable!("this build finds no device"),
     })
+}
+
+/// A finding that says that this build has no CUDA.
+pub(crate) fn examine() -> Vec<Finding> {
+    let advice = format!("for NVIDIA GPUs build with `{BUILD}`, which takes nvcc");
+    vec![Finding::lacks("CUDA", "this build of kiln has no CUDA", &advice)]
 }
 
 /// One entry, which says that this build has no CUDA.

@@ -223,3 +223,22 @@ fn a_reader_that_went_away_is_no_error() {
     let ran = Ran::of(output);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn a_doctor_examines_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = succeeds(dir.path(), &["doctor"]).stdout;
+    for part in ["kiln", "cpu", "folder  ok", "net", "are those of the processor"] {
+        assert!(told.contains(part), "no `{part}` in: {told}");
+    }
+    let json = succeeds(dir.path(), &["doctor", "--json"]).json().remove(0);
+    let findings = json["findings"].as_array().unwrap();
+    for finding in findings {
+        assert_eq!(finding["state"] == "ok", finding["advice"].is_null(), "{finding}");
+    }
+    assert!(
+        findings
+            .iter()
+            .any(|f| ["CUDA", "driver"].iter().any(|part| f["part"] == *part))
+    );
+}
