@@ -79,7 +79,12 @@ pub use find_lr::{LrCurve, LrPoint, LrRange, find_lr};
 pub use folder::RunFolder;
 pub use history::{EpochRecord, Execution, History, Values};
 pub use kiln_files::write_atomic;
-pub use metrics::{Accuracy, Confusion, ConfusionMatrix, Metric, Reduction, Running, TopK};
+pub use metrics::{
+    Accuracy, AveragePrecision, ClassAverage, ClassScores, Confusion, ConfusionMatrix, Edits, ErrorRate, F1, FBeta,
+    Mae, Metric, Mse, Perplexity, Precision, R2, Recall, Reduction, Rmse, RocAuc, Running, TopK, average_precision,
+    character_edits, edit_distance, edits, mean_absolute_error, mean_squared_error, one_vs_rest, perplexity, r2_score,
+    roc_auc, word_edits,
+};
 pub use monitor::{Goal, Monitor};
 pub use options::{Checkpoints, Clip, NonFinite, TrainOptions};
 pub use output::{Output, Value};

@@ -1,8 +1,9 @@
 //! The confusion matrix.
 
 use super::Metric;
+use super::counting::{self, Counting};
 use crate::Output;
-use kiln_core::{Backend, DType, Result};
+use kiln_core::{Backend, Error, Result};
 use kiln_nn::Tensor;
 
 /// A confusion matrix: the number of samples of each class `label` whose highest score was for each class `predicted`.
@@ -13,6 +14,44 @@ pub struct Confusion {
 }
 
 impl Confusion {
+    /// Counts pairs of a true class and a predicted class, both below `classes`.
+    ///
+    /// ```
+    /// let confusion = kiln_train::Confusion::of(3, &[0, 2, 2], &[0, 2, 1])?;
+    /// assert_eq!((confusion.count(2, 2), confusion.count(2, 1)), (1, 1));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Slices of different lengths, a class out of range.
+    pub fn of(classes: usize, labels: &[usize], predicted: &[usize]) -> Result<Self> {
+        if labels.len() != predicted.len() {
+            let expected = format!("one for each of the {} labels", labels.len());
+            return Err(Error::invalid("confusion", "predictions", predicted.len(), expected));
+        }
+        let mut counts = vec![0; classes * classes];
+        for (position, (&label, &predicted)) in labels.iter().zip(predicted).enumerate() {
+            let class = label.max(predicted);
+            if class >= classes {
+                return Err(Error::IndexOutOfRange {
+                    op: "confusion",
+                    index: class as i64,
+                    position,
+                    size: classes,
+                });
+            }
+            counts[label * classes + predicted] += 1;
+        }
+        Ok(Confusion { classes, counts })
+    }
+
+    /// The matrix of counts that were summed on the device.
+    pub(super) fn from_sum(classes: usize, sum: &[f64]) -> Self {
+        let mut counts: Vec<u64> = sum.iter().map(|&c| c as u64).collect();
+        counts.resize(classes * classes, 0);
+        Confusion { classes, counts }
+    }
+
     /// The number of classes.
     pub fn classes(&self) -> usize {
         self.classes
@@ -46,17 +85,22 @@ impl Confusion {
 
 /// A metric that counts a confusion matrix on the device, as the product of one-hot labels and one-hot predictions. Its
 /// value is the balanced accuracy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ConfusionMatrix {
-    classes: usize,
+    counting: Counting,
     last: Option<Confusion>,
 }
 
 impl ConfusionMatrix {
     /// Creates the metric, named `balanced_accuracy`, for `classes` classes.
     pub fn new(classes: usize) -> Self {
-        ConfusionMatrix { classes, last: None }
+        ConfusionMatrix {
+            counting: Counting::new(classes),
+            last: None,
+        }
     }
+
+    counting::options!(counting);
 
     /// The confusion matrix of the last epoch or evaluation; `None` before the first.
     pub fn counts(&self) -> Option<&Confusion> {
@@ -70,19 +114,11 @@ impl<B: Backend> Metric<B> for ConfusionMatrix {
     }
 
     fn measure(&self, output: &Output<B>) -> Result<Tensor<B>> {
-        let predicted = output.floats("scores")?.argmax(-1, false)?;
-        let predicted = predicted.one_hot(self.classes, DType::F32)?;
-        let labels = output.integers("labels")?.one_hot(self.classes, DType::F32)?;
-        labels.matmul_t(&predicted, true, false)
+        self.counting.measure(output)
     }
 
     fn value(&mut self, sum: &[f64], _: u64) -> f64 {
-        let mut counts: Vec<u64> = sum.iter().map(|&c| c as u64).collect();
-        counts.resize(self.classes * self.classes, 0);
-        let confusion = Confusion {
-            classes: self.classes,
-            counts,
-        };
+        let confusion = Confusion::from_sum(self.counting.classes(), sum);
         let value = confusion.balanced_accuracy();
         self.last = Some(confusion);
         value

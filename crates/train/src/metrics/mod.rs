@@ -2,16 +2,32 @@
 
 mod accuracy;
 mod confusion;
+mod counting;
+mod edits;
+mod error_rate;
+mod f_score;
+mod perplexity;
+mod ranking;
+mod regression;
+mod roc;
 mod running;
+mod wide;
 
 pub use accuracy::{Accuracy, TopK};
 pub use confusion::{Confusion, ConfusionMatrix};
+pub use edits::{Edits, character_edits, edit_distance, edits, word_edits};
+pub use error_rate::ErrorRate;
+pub use f_score::{ClassAverage, ClassScores, F1, FBeta, Precision, Recall};
+pub use perplexity::{Perplexity, perplexity};
+pub use ranking::{average_precision, one_vs_rest, roc_auc};
+pub use regression::{Mae, Mse, R2, Rmse, mean_absolute_error, mean_squared_error, r2_score};
+pub use roc::{AveragePrecision, RocAuc};
 pub use running::Running;
 
 pub(crate) use running::Mark;
 
 use crate::Output;
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Error, Result};
 use kiln_nn::Tensor;
 
 /// The way in which the terms of batches become one value.
@@ -59,6 +75,12 @@ pub trait Metric<B: Backend> {
     /// Computes the value from the sum over all batches, row-major, and the number of their samples; a metric that gathers
     /// computes it from what it has observed, and forgets that. Without batches the value is NaN.
     fn value(&mut self, sum: &[f64], samples: u64) -> f64;
+
+    /// The error for which [`value`](Metric::value) has returned NaN, such as a score that is NaN or a label out of range. It is
+    /// returned once; the pass that asks fails with it.
+    fn failure(&mut self) -> Option<Error> {
+        None
+    }
 
     /// Further values that [`value`](Metric::value) has computed along with the one that it returns, by name; NaN before.
     fn details(&self) -> Vec<(String, f64)> {

@@ -99,7 +99,7 @@ impl<B: Backend> Running<B> {
     /// none.
     ///
     /// # Errors
-    /// An error of the device.
+    /// An error of the device; the metric's [failure](Metric::failure).
     pub fn finish(&mut self, metric: &mut dyn Metric<B>) -> Result<Values> {
         self.settle()?;
         let mut values = Values::new();
@@ -108,6 +108,11 @@ impl<B: Backend> Running<B> {
                 metric.observe(&term, &shape);
             }
             let value = metric.value(&self.host, self.samples);
+            if let Some(error) = metric.failure() {
+                self.host.clear();
+                self.samples = 0;
+                return Err(error);
+            }
             values.extend(metric.details());
             values.insert(metric.name(), value);
         }
@@ -121,7 +126,10 @@ impl<B: Backend> Running<B> {
         match &mut self.gathered {
             Some(terms) => terms.clear(),
             // What was observed is forgotten along with its value.
-            None if self.measured && metric.reduction() == Reduction::Gather => drop(metric.value(&[], self.samples)),
+            None if self.measured && metric.reduction() == Reduction::Gather => {
+                metric.value(&[], self.samples);
+                metric.failure();
+            }
             None => {}
         }
         self.measured = false;

@@ -3,12 +3,17 @@
 mod average;
 mod checkpoints;
 mod common;
+mod edits;
+mod f_score;
 mod find_lr;
 mod fit;
+mod golden;
 mod metrics;
 mod non_finite;
 mod phases;
 mod plateau;
+mod ranking;
+mod regression;
 mod reproducible;
 mod resume;
 mod steady;
