@@ -3,6 +3,7 @@
 mod accuracy;
 mod confusion;
 mod counting;
+mod detection;
 mod edits;
 mod error_rate;
 mod f_score;
@@ -15,6 +16,7 @@ mod wide;
 
 pub use accuracy::{Accuracy, TopK};
 pub use confusion::{Confusion, ConfusionMatrix};
+pub use detection::{Detection, DetectionEval, DetectionSummary, GroundTruth, MeanAveragePrecision};
 pub use edits::{Edits, character_edits, edit_distance, edits, word_edits};
 pub use error_rate::ErrorRate;
 pub use f_score::{ClassAverage, ClassScores, F1, FBeta, Precision, Recall};

@@ -8,6 +8,7 @@ use serde_json::Value;
 /// The part of `golden/{file}.json` by this name.
 pub(crate) fn golden(file: &str, part: &str) -> Vec<Value> {
     let text = match file {
+        "coco" => include_str!("../golden/coco.json"),
         "metrics" => include_str!("../golden/metrics.json"),
         other => panic!("no golden file {other}"),
     };

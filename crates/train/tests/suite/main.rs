@@ -3,6 +3,7 @@
 mod average;
 mod checkpoints;
 mod common;
+mod detection;
 mod edits;
 mod f_score;
 mod find_lr;
