@@ -73,7 +73,7 @@ mod tensor;
 pub mod trace;
 pub mod weights;
 
-pub use autograd::{Gradients, grad, is_grad_enabled, no_grad};
+pub use autograd::{Gradients, autocast, autocast_dtype, grad, is_grad_enabled, no_grad};
 pub use indices::Indices;
 pub use init::{Init, Initializer, Scheme};
 pub use instances::instances;

@@ -1,6 +1,7 @@
 //! The backward pass: from an output's gradient to those of the leaves, through the ops in reverse order of creation.
 
 use super::Gradients;
+use super::autocast::with_compute;
 use super::mode::with_grad;
 use super::sum::Sum;
 use crate::Tensor;
@@ -167,7 +168,7 @@ pub(super) fn run<B: Backend>(
     // Ids of ReLU outputs whose gradients in `pending` are zero wherever the output is not positive, in every term added
     // so far.
     let mut masked = HashSet::new();
-    with_grad(create_graph, || {
+    let derive = || {
         for (output, seed) in seeds {
             if let Some(node) = output.node().filter(|n| wanted(n)) {
                 nodes.insert(node.id(), node.clone());
@@ -225,7 +226,8 @@ pub(super) fn run<B: Backend>(
             }
         }
         Ok(())
-    })?;
+    };
+    with_grad(create_graph, || with_compute(None, derive))?;
     Ok(results)
 }
 

@@ -7,6 +7,7 @@
 //! `create_graph` the gradients are tracked in turn and can be differentiated again; a fused op whose backward kernel
 //! is not differentiable gives, in that case, the gradient of its composed definition (see [`vjp`]).
 
+mod autocast;
 mod backward;
 mod function;
 mod functional;
@@ -17,6 +18,8 @@ mod sum;
 mod vjp;
 
 pub use crate::tensor::{Node, NodeId, Part, Rule, RuleContext};
+pub(crate) use autocast::{Cast, forget_casts};
+pub use autocast::{autocast, autocast_dtype};
 pub use backward::grad;
 pub use function::function;
 pub use functional::{hessian, hvp, jacobian, jvp};

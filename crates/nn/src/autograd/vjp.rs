@@ -1,10 +1,11 @@
 //! Differentiation of a closure inside of a rule: it gives fused ops gradients of gradients, and lets composed ops drop their
 //! intermediate results and compute them again for the gradient.
 
+use super::autocast::{autocast_dtype, with_compute};
 use super::backward::run;
 use super::mode::{is_grad_enabled, no_grad, with_grad};
 use crate::tensor::{Node, NodeId, Rule, RuleContext};
-use crate::{Error, Tensor};
+use crate::{DType, Error, Tensor};
 use kiln_core::{Backend, Result};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -137,6 +138,7 @@ pub(crate) fn checkpoint_as<B: Backend>(
     Ok(y.record(op, &tracked, || Checkpoint {
         op,
         inputs: inputs.clone(),
+        compute: autocast_dtype(),
         f,
     }))
 }
@@ -144,6 +146,8 @@ pub(crate) fn checkpoint_as<B: Backend>(
 struct Checkpoint<B: Backend, F> {
     op: &'static str,
     inputs: Vec<Tensor<B>>,
+    /// The precision of the forward pass.
+    compute: Option<DType>,
     f: F,
 }
 
@@ -153,6 +157,7 @@ where
 {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let inputs: Vec<&Tensor<B>> = self.inputs.iter().collect();
-        begun(&inputs, cx.grad, &self.f, |y, known| closed(self.op, y, known))
+        let f = |x: &[Tensor<B>]| with_compute(self.compute, || (self.f)(x));
+        begun(&inputs, cx.grad, f, |y, known| closed(self.op, y, known))
     }
 }

@@ -5,7 +5,7 @@ mod dot_product;
 
 use super::index::above;
 use super::reduce::acc_dtype;
-use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
+use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{AttentionParams, Op};
 
@@ -67,6 +67,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A rank other than 3, no heads, a last dimension that is no multiple of `3·heads`, memory.
     pub fn self_attention(&self, heads: usize, causal: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.self_attention(heads, causal);
+        }
         let (p, shape) = AttentionParams::new(OP, self.shape(), heads, causal)?;
         if !self.has_op(Op::Attention) {
             // The scores, a matrix for each head, are dropped and computed again for the gradient.

@@ -5,7 +5,7 @@
 
 use super::activation::{Fused, activate, activation_grad};
 use super::matmul::check_bias;
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvParams, Window};
@@ -39,6 +39,10 @@ impl<B: Backend> Tensor<B> {
         f: Activation,
     ) -> Result<Tensor<B>> {
         const OP: &str = "conv";
+        if let Some(cast) = Cast::low() {
+            let bias = cast.option(bias)?;
+            return cast.of(self)?.conv(&*cast.of(w)?, bias.as_deref(), window, groups, f);
+        }
         if let ([.., 0], [.., 0]) = (self.shape().dims(), w.shape().dims()) {
             return self.conv_of_nothing(w, bias, window, groups);
         }
@@ -115,6 +119,10 @@ impl<B: Backend> Tensor<B> {
         f: Activation,
     ) -> Result<Tensor<B>> {
         const OP: &str = "conv_transpose";
+        if let Some(cast) = Cast::low() {
+            let (x, w, bias) = (cast.of(self)?, cast.of(w)?, cast.option(bias)?);
+            return x.conv_transpose(&w, bias.as_deref(), window, output_padding, groups, f);
+        }
         let missing = 3usize.saturating_sub(window.rank);
         if let Some(&p) = output_padding[..missing].iter().find(|&&p| p != 0) {
             return Err(Error::invalid(

@@ -4,7 +4,7 @@
 use super::activation::Fused;
 use super::matmul::check_bias;
 use super::pool::few_enough;
-use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Result, Shape, Tensor};
 use kiln_core::ops::{Activation, ConvPoolGrads, ConvPoolParams, Op, PooledGrad, Window};
@@ -94,6 +94,10 @@ impl<B: Backend> Tensor<B> {
         f: Activation,
         (pool, ceil_mode): (&Window, bool),
     ) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::low() {
+            let (x, w, bias) = (cast.of(self)?, cast.of(w)?, cast.option(bias)?);
+            return x.conv_max_pool(&w, bias.as_deref(), (window, groups), f, (pool, ceil_mode));
+        }
         let pair = Pair {
             window: *window,
             groups,

@@ -1,5 +1,6 @@
 //! Sums of products in Einstein's notation.
 
+use crate::autograd::Cast;
 use crate::{Backend, Error, Result, Shape, Tensor};
 
 const OP: &str = "einsum";
@@ -187,6 +188,10 @@ impl<B: Backend> Tensor<B> {
     /// An equation that is malformed or does not fit the operands' ranks, sizes of one letter that differ (1 broadcasts),
     /// dtypes that differ, no operand.
     pub fn einsum(equation: &str, operands: &[&Tensor<B>]) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::low() {
+            let operands: Vec<_> = operands.iter().map(|t| cast.of(t)).collect::<Result<_>>()?;
+            return Tensor::einsum(equation, &operands.iter().map(|t| &**t).collect::<Vec<_>>());
+        }
         let (left, right) = match equation.split_once("->") {
             Some((left, right)) => (left, Some(right)),
             None => (equation, None),

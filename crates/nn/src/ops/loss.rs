@@ -12,12 +12,31 @@ mod pointwise;
 pub use cross_entropy::CrossEntropyOptions;
 pub use margin::TripletOptions;
 
+use crate::autograd::autocast_dtype;
 use crate::ops::reduce::acc_dtype;
-use crate::{Backend, Result, Tensor};
+use crate::tensor::same_dtype;
+use crate::{Backend, DType, Result, Tensor};
 
 /// A tensor in the dtype that a loss is computed in.
 fn widened<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
     x.to_dtype(acc_dtype(x.dtype()))
+}
+
+/// A loss in the dtype of its input `x`; inside of [`autocast`](crate::autocast) in the f32 that it was computed in.
+fn narrowed<B: Backend>(loss: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+    match autocast_dtype() {
+        Some(_) => Ok(loss.clone()),
+        None => loss.to_dtype(x.dtype()),
+    }
+}
+
+/// Refuses operands of different dtypes, except inside of [`autocast`](crate::autocast), where they are widened.
+fn agree<B: Backend>(op: &'static str, x: &Tensor<B>, other: &Tensor<B>) -> Result<()> {
+    let narrow = |t: &Tensor<B>| t.dtype() != DType::F64;
+    match autocast_dtype() {
+        Some(_) if narrow(x) && narrow(other) => Ok(()),
+        _ => same_dtype(op, x, other),
+    }
 }
 
 /// The reduction of the losses of single elements or rows (`reduction` of PyTorch's losses).

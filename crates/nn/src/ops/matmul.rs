@@ -1,7 +1,7 @@
 //! Matrix products and the linear layer's fused form.
 
 use super::activation::{Fused, activate, activation_grad};
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 use kiln_core::ops::{Activation, MatmulParams, Op};
@@ -27,6 +27,9 @@ impl<B: Backend> Tensor<B> {
     /// A scalar operand, inner dimensions that differ, batches that do not broadcast, dtypes that differ.
     pub fn matmul(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
         const OP: &str = "matmul";
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.matmul(&*cast.of(other)?);
+        }
         for t in [self, other] {
             if t.rank() == 0 {
                 return Err(Error::Rank {
@@ -83,6 +86,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// Ranks below 2; as [`Tensor::matmul`].
     pub fn matmul_t(&self, other: &Tensor<B>, trans_self: bool, trans_other: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.matmul_t(&*cast.of(other)?, trans_self, trans_other);
+        }
         product("matmul", self, other, trans_self, trans_other)
     }
 
@@ -103,6 +109,9 @@ impl<B: Backend> Tensor<B> {
     /// A scalar, a weight that is not a matrix, sizes or dtypes that do not agree.
     pub fn linear(&self, w: &Tensor<B>, bias: Option<&Tensor<B>>, f: Activation) -> Result<Tensor<B>> {
         const OP: &str = "linear";
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.linear(&*cast.of(w)?, cast.option(bias)?.as_deref(), f);
+        }
         let mismatch = |rhs: &Tensor<B>| Error::ShapeMismatch {
             op: OP,
             lhs: *self.shape(),

@@ -5,7 +5,7 @@
 //! with it.
 
 use super::reduce::acc_dtype;
-use crate::autograd::{Rule, RuleContext, checkpoint_as, is_grad_enabled, no_grad, vjp};
+use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, no_grad, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
@@ -225,6 +225,10 @@ impl<B: Backend> Tensor<B> {
         shift: Option<&Tensor<B>>,
         eps: f64,
     ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
+        if let Some(cast) = Cast::like(self) {
+            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            return self.batch_norm(scale.as_deref(), shift.as_deref(), eps);
+        }
         let p = GroupNormParams::batch("batch_norm", self.shape(), eps)?;
         if p.positions == 1 {
             let expected = "more than one value per channel in training";
@@ -274,6 +278,10 @@ impl<B: Backend> Tensor<B> {
         eps: f64,
     ) -> Result<Tensor<B>> {
         const OP: &str = "batch_norm_eval";
+        if let Some(cast) = Cast::like(self) {
+            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            return self.batch_norm_eval(mean, var, scale.as_deref(), shift.as_deref(), eps);
+        }
         let p = BatchNormParams::new(OP, self.shape(), eps)?;
         let channels = [p.channels as usize];
         check_affine(OP, self, (scale, shift), &channels)?;
@@ -344,6 +352,12 @@ impl<B: Backend> Tensor<B> {
         shift: Option<&Tensor<B>>,
         eps: f64,
     ) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            return cast
+                .of(self)?
+                .layer_norm(normalized_shape, scale.as_deref(), shift.as_deref(), eps);
+        }
         let normalized = Shape::new(normalized_shape)?;
         let p = GroupNormParams::layer("layer_norm", self.shape(), &normalized, eps, false)?;
         self.group_like("layer_norm", p, (scale, shift), normalized_shape)
@@ -364,6 +378,11 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::layer_norm`].
     pub fn rms_norm(&self, normalized_shape: &[usize], scale: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast
+                .of(self)?
+                .rms_norm(normalized_shape, cast.option(scale)?.as_deref(), eps);
+        }
         let normalized = Shape::new(normalized_shape)?;
         let p = GroupNormParams::layer("rms_norm", self.shape(), &normalized, eps, true)?;
         self.group_like("rms_norm", p, (scale, None), normalized_shape)
@@ -391,6 +410,12 @@ impl<B: Backend> Tensor<B> {
         shift: Option<&Tensor<B>>,
         eps: f64,
     ) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            return cast
+                .of(self)?
+                .group_norm(groups, scale.as_deref(), shift.as_deref(), eps);
+        }
         let p = GroupNormParams::group("group_norm", self.shape(), groups, eps)?;
         self.group_like("group_norm", p, (scale, shift), &[(p.groups * p.width) as usize])
     }
@@ -411,6 +436,10 @@ impl<B: Backend> Tensor<B> {
     /// As [`Tensor::group_norm`]; a single position.
     pub fn instance_norm(&self, scale: Option<&Tensor<B>>, shift: Option<&Tensor<B>>, eps: f64) -> Result<Tensor<B>> {
         const OP: &str = "instance_norm";
+        if let Some(cast) = Cast::high() {
+            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            return cast.of(self)?.instance_norm(scale.as_deref(), shift.as_deref(), eps);
+        }
         let channels = self.shape().last().copied().unwrap_or(0);
         // Without channels the error names the input: the number of groups below is not the caller's argument.
         if self.rank() >= 2 && channels == 0 {

@@ -7,7 +7,7 @@ mod nuclear;
 mod order;
 mod product;
 
-use crate::autograd::{Rule, RuleContext, no_grad};
+use crate::autograd::{Cast, Rule, RuleContext, no_grad};
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{AxisParams, Reduce, ReduceParams};
 
@@ -205,6 +205,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range or named twice.
     pub fn sum(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.sum(axes, keep_dim);
+        }
         let (y, axes) = reduce("sum", Reduce::Sum, self, axes, keep_dim)?;
         Ok(y.record("sum", &[self], || SumRule { axes, scale: 1.0 }))
     }
@@ -349,6 +352,9 @@ impl<B: Backend> Tensor<B> {
     /// An axis out of range or named twice.
     pub fn logsumexp(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
         const OP: &str = "logsumexp";
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.logsumexp(axes, keep_dim);
+        }
         let (p, kept) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, true)?;
         let (_, to) = ReduceParams::new(OP, Reduce::Sum, self.shape(), axes, keep_dim)?;
         let y = no_grad(|| -> Result<_> {
@@ -426,6 +432,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range.
     pub fn cumsum(&self, axis: isize) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.cumsum(axis);
+        }
         cumsum(self, axis, false)
     }
 

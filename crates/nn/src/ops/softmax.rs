@@ -1,6 +1,6 @@
 //! Softmax and log-softmax.
 
-use crate::autograd::{Rule, RuleContext, is_grad_enabled, no_grad};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled, no_grad};
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, Result, Tensor};
 use kiln_core::ops::{Op, SoftmaxParams};
@@ -32,6 +32,9 @@ impl<B: Backend> Rule<B> for SoftmaxRule {
 }
 
 fn softmax<B: Backend>(op: &'static str, x: &Tensor<B>, axis: isize, log: bool) -> Result<Tensor<B>> {
+    if let Some(cast) = Cast::high() {
+        return softmax(op, &*cast.of(x)?, axis, log);
+    }
     let p = SoftmaxParams::new(op, x.shape(), axis, log)?;
     let y = if x.has_op(Op::Softmax) {
         let mut y = x.alloc_like(*x.shape())?;

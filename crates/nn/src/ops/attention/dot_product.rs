@@ -1,5 +1,6 @@
 //! Attention of separate queries, keys and values, with masks.
 
+use crate::autograd::Cast;
 use crate::ops::index::above;
 use crate::ops::reduce::acc_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Tensor};
@@ -159,6 +160,10 @@ impl<B: Backend> Tensor<B> {
         value: &Tensor<B>,
         options: &AttentionOptions<'_, B>,
     ) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::low() {
+            let (key, value) = (cast.of(key)?, cast.of(value)?);
+            return cast.of(self)?.scaled_dot_product_attention(&key, &value, options);
+        }
         let wide = acc_dtype(self.dtype());
         if wide == self.dtype() {
             return self.attention_weights(key, options)?.matmul(value);

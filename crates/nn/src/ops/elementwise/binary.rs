@@ -1,6 +1,6 @@
 //! Functions of two tensors with NumPy broadcasting. The gradient of a broadcast operand is summed back to its shape.
 
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Binary, BroadcastParams};
@@ -141,6 +141,9 @@ fn exponent<B: Backend>(g: &Tensor<B>, y: &Tensor<B>, a: &Tensor<B>, b: &Tensor<
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
     fn pair(&self, op: &'static str, f: Binary, other: &Tensor<B>) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::widest(&[self, other]) {
+            return cast.of(self)?.pair(op, f, &*cast.of(other)?);
+        }
         Ok(binary(op, f, self, other)?.record(op, &[self, other], || Pair::new(f, self, other)))
     }
 
@@ -167,6 +170,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// Shapes that do not broadcast, dtypes that differ.
     pub fn add(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::widest(&[self, other]) {
+            return cast.of(self)?.add(&*cast.of(other)?);
+        }
         let y = binary("add", Binary::Add, self, other)?;
         Ok(y.record("add", &[self, other], || self.sum_rule(other, false)))
     }
@@ -184,6 +190,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn sub(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::widest(&[self, other]) {
+            return cast.of(self)?.sub(&*cast.of(other)?);
+        }
         let y = binary("sub", Binary::Sub, self, other)?;
         Ok(y.record("sub", &[self, other], || self.sum_rule(other, true)))
     }
@@ -234,6 +243,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn pow(&self, other: &Tensor<B>) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.pow(&*cast.of(other)?);
+        }
         self.pair("pow", Binary::Pow, other)
     }
 
@@ -260,6 +272,9 @@ impl<B: Backend> Tensor<B> {
                 lhs: *self.shape(),
                 rhs: *weight.shape(),
             });
+        }
+        if let Some(cast) = Cast::like(self) {
+            return self.prelu(&*cast.of(weight)?);
         }
         same_dtype(OP, self, weight)?;
         Tensor::where_(&self.gt_scalar(0.0)?, self, &self.mul(weight)?)?.reshape(self.shape())

@@ -1,11 +1,14 @@
 //! Comparisons, whose result is a mask (u8, 0 or 1) without gradient, and selection by a mask.
 
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, DType, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{BroadcastParams, Compare};
 
 fn compare<B: Backend>(op: &'static str, f: Compare, a: &Tensor<B>, b: &Tensor<B>) -> Result<Indices<B>> {
+    if let Some(cast) = Cast::widest(&[a, b]) {
+        return compare(op, f, &*cast.of(a)?, &*cast.of(b)?);
+    }
     same_dtype(op, a, b)?;
     let (p, shape) = BroadcastParams::new(op, f as u32, a.shape(), b.shape(), None)?;
     let mut mask = a.backend().alloc(DType::U8, shape.size())?;
@@ -100,6 +103,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// Shapes that do not broadcast, dtypes of `a` and `b` that differ, a mask that is not u8.
     pub fn where_(mask: &Indices<B>, a: &Tensor<B>, b: &Tensor<B>) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::widest(&[a, b]) {
+            return Tensor::where_(mask, &*cast.of(a)?, &*cast.of(b)?);
+        }
         same_dtype("where", a, b)?;
         mask.require("where", DType::U8)?;
         let (p, shape) = BroadcastParams::new("where", 0, a.shape(), b.shape(), Some(mask.shape()))?;

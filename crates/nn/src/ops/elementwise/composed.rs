@@ -1,7 +1,7 @@
 //! Functions of two and three tensors that are composed of others.
 
 use super::binary::each;
-use crate::autograd::{Rule, RuleContext, no_grad};
+use crate::autograd::{Cast, Rule, RuleContext, no_grad};
 use crate::ops::reduce::acc_dtype;
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
@@ -12,6 +12,9 @@ fn wide<B: Backend>(
     [a, b]: [&Tensor<B>; 2],
     f: impl FnOnce(&Tensor<B>, &Tensor<B>) -> Result<Tensor<B>>,
 ) -> Result<Tensor<B>> {
+    if let Some(cast) = Cast::widest(&[a, b]) {
+        return wide(op, [&*cast.of(a)?, &*cast.of(b)?], f);
+    }
     same_dtype(op, a, b)?;
     let dtype = acc_dtype(a.dtype());
     f(&a.to_dtype(dtype)?, &b.to_dtype(dtype)?)?.to_dtype(a.dtype())

@@ -1,7 +1,7 @@
 //! Functions of one tensor. The gradient is one fused kernel, or a differentiable expression when gradients of
 //! gradients are recorded.
 
-use crate::autograd::{Rule, RuleContext, is_grad_enabled};
+use crate::autograd::{Cast, Rule, RuleContext, is_grad_enabled};
 use crate::{Backend, Error, Result, Tensor};
 use kiln_core::ops::{GradReads, Op, Unary, UnaryParams};
 use kiln_core::unary_functions;
@@ -28,6 +28,30 @@ fn reads_output(f: Unary) -> bool {
 
 fn reads_input(f: Unary) -> bool {
     f.function().reads == GradReads::Input
+}
+
+/// True for functions that leave the range of halves soon, or are steep: mixed precision computes them in f32.
+fn wants_f32(f: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        f,
+        Exp | Exp2
+            | Expm1
+            | Log
+            | Log2
+            | Log10
+            | Log1p
+            | Rsqrt
+            | Square
+            | Reciprocal
+            | Powf
+            | Tan
+            | Asin
+            | Acos
+            | Sinh
+            | Cosh
+            | Softplus
+    )
 }
 
 impl<B: Backend> Rule<B> for UnaryRule<B> {
@@ -249,6 +273,11 @@ unary_functions!(methods);
 impl<B: Backend> Tensor<B> {
     /// `f` of every element, with up to two parameters.
     pub(in crate::ops) fn unary(&self, op: &'static str, f: Unary, parameters: &[f64]) -> Result<Tensor<B>> {
+        if wants_f32(f)
+            && let Some(cast) = Cast::high()
+        {
+            return cast.of(self)?.unary(op, f, parameters);
+        }
         let [a, b] = [0, 1].map(|i| parameters.get(i).copied().unwrap_or(0.0));
         let p = UnaryParams::new(f, self.size(), a, b);
         let mut y = self.alloc_like(*self.shape())?;

@@ -1,7 +1,7 @@
 //! Ops that make larger tensors from smaller ones: concatenation, padding, tiling.
 
 use super::{View, Write};
-use crate::autograd::{Rule, RuleContext};
+use crate::autograd::{Cast, Rule, RuleContext};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::MAX_RANK;
@@ -76,6 +76,10 @@ impl<B: Backend> Tensor<B> {
         let Some(&first) = tensors.first() else {
             return Err(Error::invalid("concat", "tensors", "an empty list", "at least one"));
         };
+        if let Some(cast) = Cast::widest(tensors) {
+            let tensors: Vec<_> = tensors.iter().map(|t| cast.of(t)).collect::<Result<_>>()?;
+            return Tensor::concat(&tensors.iter().map(|t| &**t).collect::<Vec<_>>(), axis);
+        }
         let axis = first.shape().axis("concat", axis)?;
         let mut total = 0usize;
         for t in tensors {

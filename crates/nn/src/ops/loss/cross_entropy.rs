@@ -1,9 +1,8 @@
 //! Cross-entropy from logits, from probabilities and from log-probabilities.
 
-use super::{Reduction, widened};
+use super::{Reduction, agree, narrowed, widened};
 use crate::autograd::{Rule, RuleContext, is_grad_enabled, vjp};
 use crate::ops::reduce::acc_dtype;
-use crate::tensor::same_dtype;
 use crate::{Backend, DType, Error, Indices, Result, Shape, Tensor};
 use kiln_core::ops::{CrossEntropyParams, Op};
 
@@ -143,7 +142,7 @@ impl<B: Backend> Labels<B> {
 /// Refuses class weights of another shape or dtype, or tracked ones: no gradient goes to them.
 fn check_weight<B: Backend>(op: &'static str, x: &Tensor<B>, weight: Option<&Tensor<B>>) -> Result<()> {
     let Some(w) = weight else { return Ok(()) };
-    same_dtype(op, x, w)?;
+    agree(op, x, w)?;
     if w.is_tracked() {
         return Err(Error::NoGradient { op });
     }
@@ -216,9 +215,14 @@ impl<B: Backend> Tensor<B> {
     pub fn cross_entropy_with(&self, labels: &Indices<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
         const OP: &str = "cross_entropy";
         let p = check(OP, self, labels, options)?;
+        let weight = options.weight.map(|w| w.to_dtype(self.dtype())).transpose()?;
+        let options = &CrossEntropyOptions {
+            weight: weight.as_ref(),
+            ..*options
+        };
         if !self.has_op(Op::CrossEntropy) {
             let (loss, weight) = composed(self, labels, options.weight, &p)?;
-            return options.reduction.weighted(&loss, &weight)?.to_dtype(self.dtype());
+            return narrowed(&options.reduction.weighted(&loss, &weight)?, self);
         }
         let rows = *labels.shape();
         let alloc = || self.backend().alloc(acc_dtype(self.dtype()), rows.size());
@@ -238,7 +242,7 @@ impl<B: Backend> Tensor<B> {
             p,
         });
         let weight = Tensor::from_buffer(self.backend(), weight, rows);
-        options.reduction.weighted(&loss, &weight)?.to_dtype(self.dtype())
+        narrowed(&options.reduction.weighted(&loss, &weight)?, self)
     }
 
     /// Cross-entropy of logits `[…, C]` and target distributions of the same shape (`torch.nn.functional.cross_entropy`
@@ -259,7 +263,7 @@ impl<B: Backend> Tensor<B> {
     /// No classes; targets of another shape or dtype; options as in [`Tensor::cross_entropy_with`].
     pub fn cross_entropy_soft(&self, targets: &Tensor<B>, options: &CrossEntropyOptions<'_, B>) -> Result<Tensor<B>> {
         const OP: &str = "cross_entropy_soft";
-        same_dtype(OP, self, targets)?;
+        agree(OP, self, targets)?;
         check_weight(OP, self, options.weight)?;
         if self.shape() != targets.shape() {
             return Err(Error::ShapeMismatch {
@@ -280,7 +284,7 @@ impl<B: Backend> Tensor<B> {
             terms = terms.mul(&widened(w)?)?;
         }
         let losses = terms.sum(&[-1], false)?.neg()?;
-        options.reduction.apply(&losses)?.to_dtype(self.dtype())
+        narrowed(&options.reduction.apply(&losses)?, self)
     }
 
     /// Cross-entropy of probabilities `[…, C]` and i32 labels `[…]` (Keras's sparse categorical cross-entropy with
@@ -306,7 +310,7 @@ impl<B: Backend> Tensor<B> {
         let share = wide.div(&wide.sum(&[-1], true)?)?;
         let log_p = share.clamp(CLIP, 1.0 - CLIP)?.log()?;
         let (loss, weights) = Labels::new(labels, p.ignore_index)?.nll(&log_p, None)?;
-        reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
+        narrowed(&reduction.weighted(&loss, &weights)?, self)
     }
 
     /// The mean negative log-likelihood of log-probabilities `[…, C]` and i32 labels `[…]`
@@ -350,7 +354,7 @@ impl<B: Backend> Tensor<B> {
         let weight = options.weight.map(widened).transpose()?;
         let labels = Labels::new(labels, p.ignore_index)?;
         let (loss, weights) = labels.nll(&widened(self)?, weight.as_ref())?;
-        options.reduction.weighted(&loss, &weights)?.to_dtype(self.dtype())
+        narrowed(&options.reduction.weighted(&loss, &weights)?, self)
     }
 }
 

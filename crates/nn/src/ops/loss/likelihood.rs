@@ -1,8 +1,7 @@
 //! Negative log-likelihoods of distributions, and the losses of unbalanced segmentation.
 
 use super::pointwise::{finish, operands};
-use super::{Reduction, widened};
-use crate::tensor::same_dtype;
+use super::{Reduction, agree, widened};
 use crate::{Backend, Error, Result, Tensor};
 use std::f64::consts::TAU;
 
@@ -32,8 +31,8 @@ impl<B: Backend> Tensor<B> {
         reduction: Reduction,
     ) -> Result<Tensor<B>> {
         const OP: &str = "gaussian_nll_loss";
-        same_dtype(OP, self, target)?;
-        same_dtype(OP, self, var)?;
+        agree(OP, self, target)?;
+        agree(OP, self, var)?;
         let [x, target, mut var] = [widened(self)?, widened(target)?, widened(var)?];
         // One variance for all elements of a vector.
         if self

@@ -1,8 +1,7 @@
 //! Distances of vectors, and losses that compare them with a margin.
 
 use super::pointwise::{finish, operands};
-use super::{Reduction, widened};
-use crate::tensor::same_dtype;
+use super::{Reduction, agree, narrowed, widened};
 use crate::{Backend, Error, Result, Tensor};
 
 /// The options of [`Tensor::triplet_margin_loss`].
@@ -40,7 +39,7 @@ impl Default for TripletOptions {
 
 /// Refuses labels of another shape or dtype than the losses they belong to.
 fn labels<B: Backend>(op: &'static str, losses: &Tensor<B>, x: &Tensor<B>, target: &Tensor<B>) -> Result<Tensor<B>> {
-    same_dtype(op, x, target)?;
+    agree(op, x, target)?;
     if losses.shape() != target.shape() {
         return Err(Error::ShapeMismatch {
             op,
@@ -69,7 +68,7 @@ impl<B: Backend> Tensor<B> {
     /// Shapes that do not broadcast, another dtype, an axis out of range.
     pub fn cosine_similarity(&self, other: &Tensor<B>, axis: isize, eps: f64) -> Result<Tensor<B>> {
         const OP: &str = "cosine_similarity";
-        same_dtype(OP, self, other)?;
+        agree(OP, self, other)?;
         let shape = self.shape().broadcast(OP, other.shape())?;
         let [x, y] = [
             widened(self)?.broadcast_to(&shape)?,
@@ -77,7 +76,7 @@ impl<B: Backend> Tensor<B> {
         ];
         let length = |x: &Tensor<B>| x.norm(2.0, &[axis], false)?.clamp_min(eps);
         let product = x.mul(&y)?.sum(&[axis], false)?;
-        product.div(&length(&x)?.mul(&length(&y)?)?)?.to_dtype(self.dtype())
+        narrowed(&product.div(&length(&x)?.mul(&length(&y)?)?)?, self)
     }
 
     /// The p-norm of `self − other + eps` along the last axis, which is dropped (`torch.nn.functional.pairwise_distance`, whose eps
@@ -96,7 +95,7 @@ impl<B: Backend> Tensor<B> {
     pub fn pairwise_distance(&self, other: &Tensor<B>, p: f64, eps: f64) -> Result<Tensor<B>> {
         let [x, y] = operands("pairwise_distance", self, other)?;
         let distance = x.sub(&y)?.add_scalar(eps)?.norm(p, &[-1], false)?;
-        distance.to_dtype(self.dtype())
+        narrowed(&distance, self)
     }
 
     /// max(0, margin + d(x, positive) − d(x, negative)) of vectors along the last axis, with d of [`Tensor::pairwise_distance`]

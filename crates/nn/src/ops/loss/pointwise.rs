@@ -1,15 +1,14 @@
 //! Losses that compare a tensor with a target element by element.
 
-use super::{Reduction, widened};
+use super::{Reduction, agree, narrowed, widened};
 use crate::autograd::{Rule, RuleContext, no_grad};
 use crate::ops::elementwise::check_broadcasts;
-use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Tensor};
 
 /// Both operands in the dtype that a loss is computed in. Refuses a target of another shape or dtype. (PyTorch
 /// broadcasts, with a warning that it is likely a mistake.)
 pub(super) fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
-    same_dtype(op, x, target)?;
+    agree(op, x, target)?;
     if x.shape() != target.shape() {
         return Err(Error::ShapeMismatch {
             op,
@@ -22,7 +21,7 @@ pub(super) fn operands<B: Backend>(op: &'static str, x: &Tensor<B>, target: &Ten
 
 /// The losses reduced and rounded to the dtype of the loss's input `x`.
 pub(super) fn finish<B: Backend>(x: &Tensor<B>, losses: &Tensor<B>, reduction: Reduction) -> Result<Tensor<B>> {
-    reduction.apply(losses)?.to_dtype(x.dtype())
+    narrowed(&reduction.apply(losses)?, x)
 }
 
 /// The rule of binary cross-entropy. Its gradient is bounded as PyTorch's is.
@@ -202,7 +201,7 @@ impl<B: Backend> Tensor<B> {
         // Beyond ±40, ln(1 + e⁻ˣ) is 0 or −x to rounding, in f64 as well.
         let mut log_term = x.neg()?.softplus(1.0, 40.0)?;
         if let Some(w) = pos_weight {
-            same_dtype(OP, self, w)?;
+            agree(OP, self, w)?;
             check_broadcasts(OP, w.shape(), self.shape())?;
             log_term = log_term.mul(&widened(w)?.sub_scalar(1.0)?.mul(&target)?.add_scalar(1.0)?)?;
         }

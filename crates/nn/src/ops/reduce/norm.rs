@@ -1,7 +1,7 @@
 //! Vector norms.
 
 use super::{Axes, acc_dtype, reduce};
-use crate::autograd::{Rule, RuleContext, no_grad};
+use crate::autograd::{Cast, Rule, RuleContext, no_grad};
 use crate::{Backend, Error, Result, Tensor};
 use kiln_core::ops::{Reduce, ReduceParams};
 
@@ -46,6 +46,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An order that is NaN; an axis out of range or named twice; an empty maximum, and a norm of nothing of an order below 0.
     pub fn norm(&self, p: f64, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.norm(p, axes, keep_dim);
+        }
         match p {
             2.0 => {
                 let wide = no_grad(|| self.to_dtype(acc_dtype(self.dtype())))?;

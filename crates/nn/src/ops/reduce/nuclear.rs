@@ -3,7 +3,7 @@
 mod jacobi;
 
 use super::acc_dtype;
-use crate::autograd::{Rule, RuleContext, no_grad};
+use crate::autograd::{Cast, Rule, RuleContext, no_grad};
 use crate::{Backend, Error, Result, Tensor};
 use jacobi::decompose;
 
@@ -133,6 +133,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// A rank below 2; a third derivative.
     pub fn norm_nuclear(&self, keep_dim: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.norm_nuclear(keep_dim);
+        }
         let &[ref batch @ .., m, n] = self.shape().dims() else {
             return Err(Error::Rank {
                 op: OP,

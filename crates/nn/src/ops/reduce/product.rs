@@ -1,6 +1,7 @@
 //! Products over axes and running products, composed of elementwise ones.
 
 use super::acc_dtype;
+use crate::autograd::Cast;
 use crate::{Backend, Result, Tensor};
 
 #[compiled_once]
@@ -19,6 +20,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range or named twice.
     pub fn prod(&self, axes: &[isize], keep_dim: bool) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.prod(axes, keep_dim);
+        }
         let shape = *self.shape();
         let reduced = shape.axes("prod", axes)?;
         let all = axes.is_empty();
@@ -63,6 +67,9 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// An axis out of range.
     pub fn cumprod(&self, axis: isize) -> Result<Tensor<B>> {
+        if let Some(cast) = Cast::high() {
+            return cast.of(self)?.cumprod(axis);
+        }
         let n = self.shape()[self.shape().axis("cumprod", axis)?];
         let mut y = self.to_dtype(acc_dtype(self.dtype()))?;
         let mut done = 1;
