@@ -84,8 +84,8 @@ A run that was stopped or killed goes on with --resume, from the middle of an ep
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
-  model = \"lenet\"      epochs, batch, clip_norm, accumulate, ema, swa, overfit_batches, patience, max_steps, skip_nan,
-                         seed, workers, no_capture, out, log_every
+  model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
+                         skip_nan, seed, workers, no_capture, out, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact

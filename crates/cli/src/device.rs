@@ -17,7 +17,7 @@ use serde_json::json;
 use std::str::FromStr;
 
 pub(crate) use finding::{Finding, State};
-pub(crate) use task::{DeviceEntry, Task};
+pub(crate) use task::{Arithmetic, DeviceEntry, Task};
 
 /// A device on the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +75,7 @@ pub(crate) struct DeviceOptions {
     pub(crate) choice: DeviceChoice,
     /// Threads of the host; by default as many as cores.
     pub(crate) threads: Option<usize>,
-    /// True for convolutions as plain sums of products, without Winograd's algorithm.
-    pub(crate) exact: bool,
+    pub(crate) arithmetic: Arithmetic,
 }
 
 /// Runs `task` on the chosen device, with the chosen number of threads on the host.
@@ -102,9 +101,12 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
             gpu
         }
     };
+    let arithmetic = options.arithmetic;
     match gpu {
-        Some(number) => cuda::run(number, options.exact, task),
-        None => task.run(&Cpu::builder().exact_convolutions(options.exact).build()),
+        Some(number) => cuda::run(number, arithmetic, task),
+        None if arithmetic.tf32 => Err(Error::usage("TF32 is a precision of NVIDIA GPUs")
+            .help("choose --precision f32 or bf16 on the CPU, or a GPU with --device cuda")),
+        None => task.run(&Cpu::builder().exact_convolutions(arithmetic.exact).build()),
     }
 }
 

@@ -51,7 +51,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut sum: Option<Gradients<B>> = None;
         let (mut losses, mut scored) = (Vec::with_capacity(batches.len()), Vec::with_capacity(batches.len()));
         for (batch, (_, samples)) in batches.iter().zip(key) {
-            let output = (self.legs[at].phase.closure)(self.model, batch)?;
+            let output = self.forward(at, batch)?;
             let grads = self.scale_loss(&output.loss, *samples)?.backward()?;
             match &mut sum {
                 Some(sum) => sum.accumulate(grads)?,

@@ -166,6 +166,7 @@ impl<B: Backend> Losses<B> {
             epoch: self.epoch.0.clone(),
             window: self.window.0.clone(),
             unreported: self.unreported,
+            scaler: None,
             plateau: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The options of a run.
 
 use crate::{Average, Monitor, Result, TrainError};
+use kiln_nn::{DType, autocast};
 use std::time::Duration;
 
 /// The kind of gradient clipping, with its bound.
@@ -76,6 +77,12 @@ pub struct TrainOptions {
     /// that are saved, and after each epoch they are saved as
     /// [`RunFolder::AVERAGED`](crate::RunFolder::AVERAGED). The model and the last weights are not averaged.
     pub average: Option<Average>,
+    /// The dtype of mixed precision, bf16 or f16: steps and validation run inside of [`autocast`](kiln_nn::autocast), with weights,
+    /// gradients and the optimizer in f32. `None` to compute in the precision of the model.
+    ///
+    /// With f16 losses are scaled by a [`GradScaler`](kiln_nn::optim::GradScaler) for each phase, a step whose gradient overflows is
+    /// skipped, and all steps run op by op, because whether to skip is decided on the host.
+    pub autocast: Option<DType>,
     /// The checkpoints in the folder of the run; `None` for none.
     pub checkpoints: Option<Checkpoints>,
     /// True to let a backend that can record a step replay it, with bit-identical results, in one launch per step. The
@@ -99,6 +106,7 @@ impl Default for TrainOptions {
             patience: None,
             max_steps: None,
             average: None,
+            autocast: None,
             checkpoints: Some(Checkpoints::default()),
             capture: true,
         }
@@ -109,6 +117,19 @@ impl TrainOptions {
     /// True if steps may be skipped, so that loss and gradients are checked before every update.
     pub(crate) fn skips(&self) -> bool {
         matches!(self.non_finite, NonFinite::Skip { .. })
+    }
+
+    /// True if losses are scaled.
+    pub(crate) fn scales(&self) -> bool {
+        self.autocast == Some(DType::F16)
+    }
+
+    /// Runs `f` in the precision of steps.
+    pub(crate) fn in_precision<R>(&self, f: impl FnOnce() -> kiln_core::Result<R>) -> kiln_core::Result<R> {
+        match self.autocast {
+            Some(dtype) => autocast(dtype, f),
+            None => f(),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -126,6 +147,11 @@ impl TrainOptions {
             positive("checkpoints.keep", checkpoints.keep as u64)?;
         }
         self.average.map_or(Ok(()), |average| average.check())?;
+        if let Some(dtype) = self.autocast
+            && !matches!(dtype, DType::BF16 | DType::F16)
+        {
+            return Err(TrainError::invalid("autocast", dtype, "bf16 or f16"));
+        }
         if let Some(Clip::Norm(limit) | Clip::Value(limit)) = self.clip
             && !(limit.is_finite() && limit > 0.0)
         {

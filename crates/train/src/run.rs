@@ -18,7 +18,7 @@ use crate::{
 use kiln_core::{Backend, Interrupt};
 use kiln_data::{Batch, Loaded, Loader, Position};
 use kiln_nn::Module;
-use kiln_nn::optim::{AveragedModel, ReduceOnPlateau};
+use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -42,6 +42,8 @@ pub(crate) struct Leg<'p, B: Backend, M, T: Batch> {
     pub(crate) losses: Losses<B>,
     /// The number of its updates so far, skipped ones included.
     pub(crate) attempts: u64,
+    /// The scale of its losses in mixed precision with f16.
+    pub(crate) scaler: Option<GradScaler>,
     /// A copy of the trainer's, so that its state is not carried into the next run.
     pub(crate) plateau: Option<ReduceOnPlateau>,
 }
@@ -102,9 +104,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let options = &trainer.options;
         let leg = |phase| Leg {
             phase,
-            recorder: Recorder::new(options.capture && !options.skips(), options.accumulate),
+            recorder: Recorder::new(
+                options.capture && !options.skips() && !options.scales(),
+                options.accumulate,
+            ),
             losses: Losses::new(),
             attempts: 0,
+            scaler: options.scales().then(GradScaler::default),
             plateau: plateau.clone(),
         };
         Run {
@@ -391,10 +397,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Evaluates the model on the validation set; `None` if a stop was requested before the end.
     fn validate(&mut self, valid: &Validation<'_, B, M>) -> Result<Option<Values>> {
         let Trainer {
-            backend, metrics, stop, ..
+            backend,
+            metrics,
+            stop,
+            options,
+            ..
         } = &mut *self.trainer;
         let mut metrics: Vec<&mut dyn Metric<B>> = metrics.iter_mut().map(|m| &mut **m as _).collect();
-        let measured = (valid.run)(backend, self.model, &mut metrics, stop)?;
+        let measured = options.in_precision(|| Ok((valid.run)(backend, self.model, &mut metrics, stop)))??;
         Ok(measured.map(|m| m.values))
     }
 

@@ -10,6 +10,9 @@ use kiln_data::{Batch, Loaded};
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use std::ops::Deref;
 
+/// The number of steps in a row whose gradients may overflow while the scale of the loss shrinks; from 2¹⁶ by halves that is to 2⁻¹⁶.
+const OVERFLOWS: u64 = 32;
+
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Makes one step from its batches: an update of each phase whose turn it is, recorded and replayed if `records`.
     pub(crate) fn run_step(&mut self, hosts: &[Loaded<T>], records: bool) -> Result<Came> {
@@ -138,8 +141,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     ) -> kiln_core::Result<Output<B>> {
         let mut made = None;
         let mut body = || {
-            let output = (self.legs[at].phase.closure)(self.model, batch)?;
-            let grads = self.scale_loss(&output.loss, samples)?.backward()?;
+            let output = self.forward(at, batch)?;
+            let loss = self.scale_loss(&output.loss, samples)?;
+            let grads = match &self.legs[at].scaler {
+                Some(scaler) => scaler.scale(&loss)?.backward()?,
+                None => loss.backward()?,
+            };
             match &mut group.grads {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -162,14 +169,35 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
     }
 
+    /// The closure of a phase on a batch, in the precision of steps.
+    pub(crate) fn forward(&self, at: usize, batch: &T::On<B>) -> kiln_core::Result<Output<B>> {
+        let closure = &self.legs[at].phase.closure;
+        self.trainer.options.in_precision(|| closure(self.model, batch))
+    }
+
     /// Clips the gradients and updates the model, which is not interrupted.
     fn update(&mut self, at: usize, group: &mut Group<B>) -> Result<Came> {
         let Group {
             grads, samples, before, ..
         } = std::mem::replace(group, Group::empty());
-        let Some(grads) = grads else { return Ok(Came::In) };
-        if let NonFinite::Skip { in_a_row } = self.trainer.options.non_finite {
-            if !self.all_finite(at, &grads)? {
+        let Some(mut grads) = grads else { return Ok(Came::In) };
+        let scaled = match &self.legs[at].scaler {
+            None => true,
+            Some(scaler) => {
+                let finite = scaler.unscale(&mut grads, self.model.parameters());
+                self.at(finite)?
+            }
+        };
+        if let Some(scaler) = &mut self.legs[at].scaler {
+            scaler.update(scaled);
+        }
+        let most = match self.trainer.options.non_finite {
+            NonFinite::Skip { in_a_row } => Some(in_a_row),
+            NonFinite::Stop => self.legs[at].scaler.is_some().then_some(OVERFLOWS),
+        };
+        if let Some(in_a_row) = most {
+            let skips = self.trainer.options.skips();
+            if !scaled || (skips && !self.all_finite(at, &grads)?) {
                 self.rollback(before.and_then(|b| b.buffers))?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {

@@ -1,7 +1,9 @@
 //! `kiln doctor`: what this machine has for training, and what to do about what it lacks.
 
 use crate::args::DoctorArgs;
-use crate::device::{DeviceChoice, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device};
+use crate::device::{
+    Arithmetic, DeviceChoice, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device,
+};
 use crate::error::{Result, code};
 use crate::output::{self, bytes, line};
 use kiln_core::Backend;
@@ -49,7 +51,10 @@ fn probe() -> Finding {
     let options = DeviceOptions {
         choice: DeviceChoice::Auto,
         threads: None,
-        exact: true,
+        arithmetic: Arithmetic {
+            exact: true,
+            tf32: false,
+        },
     };
     let tried = with_device(&options, Probe).and_then(|run| Ok((run, Probe.run(&Cpu::new())?)));
     match tried {

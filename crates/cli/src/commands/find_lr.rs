@@ -49,7 +49,7 @@ pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
         ..Default::default()
     };
     let (model, optimizer, batch) = (settings.model, settings.optimizer.kind, settings.batch);
-    let device = settings.device.options();
+    let device = settings.device_options();
     let description = data.description.clone();
     let curve = with_device(&device, FindLr { settings, data, range })?;
     let suggestion = curve.suggestion();

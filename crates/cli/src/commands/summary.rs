@@ -1,7 +1,7 @@
 //! `kiln summary`: a model's layers, shapes, parameters, FLOPs and output sizes.
 
 use crate::args::SummaryArgs;
-use crate::device::{DeviceChoice, DeviceOptions, Task, with_device};
+use crate::device::{Arithmetic, DeviceChoice, DeviceOptions, Task, with_device};
 use crate::error::Result;
 use crate::output::{self, bytes, line, operations, table, thousands};
 use kiln_core::Backend;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
     let processor = DeviceOptions {
         choice: DeviceChoice::Cpu,
         threads: None,
-        exact: false,
+        arithmetic: Arithmetic::default(),
     };
     let seen = with_device(&processor, task)?;
     // The FLOPs of a layer include those of its inner layers, so only the outermost layers are added.

@@ -1,7 +1,7 @@
 //! Settings that several commands have, and names on the command line.
 
 use super::values::{Small, Whole};
-use crate::device::{DeviceChoice, DeviceOptions};
+use crate::device::{Arithmetic, DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kiln_models::Model;
@@ -49,7 +49,10 @@ impl DeviceArgs {
         DeviceOptions {
             choice: self.name.unwrap_or_default(),
             threads: self.threads.map(|n| n.get() as usize),
-            exact: self.exact.unwrap_or_default(),
+            arithmetic: Arithmetic {
+                exact: self.exact.unwrap_or_default(),
+                tf32: false,
+            },
         }
     }
 }

@@ -2,6 +2,7 @@
 //! of the run's `config.json`.
 
 mod common;
+mod precision;
 mod run;
 mod settings;
 mod sources;

@@ -1,6 +1,7 @@
 //! The settings of a training run, as flags and as the tables of a file.
 
 use super::common::{DataArgs, DeviceArgs, model, named};
+use super::precision::Precision;
 use super::values::{Count, Positive, Rate, Share, Small, Whole};
 use clap::Args;
 use kiln_models::{Model, OptimizerKind, ScheduleKind};
@@ -36,6 +37,10 @@ pub(crate) struct RunConfig {
     /// Batches whose gradients are averaged for one update [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) accumulate: Option<Small>,
+
+    /// Precision of products and convolutions; weights stay in f32 [default: f32]
+    #[arg(long, value_name = "PRECISION", value_enum)]
+    pub(crate) precision: Option<Precision>,
 
     /// Average the weights over the steps, exponentially with this decay, such as 0.999; validate and save the averages
     #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]

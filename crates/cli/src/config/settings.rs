@@ -1,7 +1,9 @@
 //! Settings with every default filled in.
 
 use super::common::{DataArgs, DeviceArgs};
+use super::precision::Precision;
 use super::run::{CheckpointConfig, OptimizerConfig, RunConfig};
+use crate::device::DeviceOptions;
 use crate::error::{Error, Result};
 use kiln_models::{Model, OptimizerOptions, ScheduleKind};
 use kiln_train::Checkpoints;
@@ -20,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) schedule: ScheduleKind,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) accumulate: usize,
+    pub(crate) precision: Precision,
     pub(crate) ema: Option<f64>,
     pub(crate) swa: Option<u64>,
     pub(crate) overfit_batches: Option<usize>,
@@ -35,6 +38,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The options of [`with_device`](crate::device::with_device).
+    pub(crate) fn device_options(&self) -> DeviceOptions {
+        let mut options = self.device.options();
+        options.arithmetic.tf32 = self.precision == Precision::Tf32;
+        options
+    }
+
     /// Fills in the defaults.
     pub(crate) fn of(config: RunConfig) -> Result<Self> {
         let Some(model) = config.model else {
@@ -67,6 +77,7 @@ impl Settings {
             schedule: asked.schedule.unwrap_or(recipe.schedule),
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
             accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
+            precision: config.precision.unwrap_or_default(),
             ema: config.ema.map(|d| d.get()),
             swa: config.swa.map(|n| n.get()),
             overfit_batches: config.overfit_batches.map(|n| n.get() as usize),
@@ -123,6 +134,7 @@ impl Settings {
             },
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
+            precision: Some(self.precision),
             ema: self.ema.and_then(real),
             swa: self.swa.and_then(kept),
             overfit_batches: self.overfit_batches.and_then(|n| kept(n as u64)),

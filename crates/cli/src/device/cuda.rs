@@ -1,7 +1,7 @@
 //! NVIDIA GPUs, in a build with CUDA.
 
 use super::finding::Finding;
-use super::task::{DeviceEntry, Task};
+use super::task::{Arithmetic, DeviceEntry, Task};
 use crate::error::{Error, Result};
 use crate::output::{bytes, counted};
 use kiln_cuda::{Cuda, Options};
@@ -76,10 +76,11 @@ pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
     }
 }
 
-/// Runs `task` on the GPU with this number, with `exact` convolutions or the fastest.
-pub(crate) fn run<T: Task>(number: usize, exact: bool, task: T) -> Result<T::Output> {
+/// Runs `task` on the GPU with this number.
+pub(crate) fn run<T: Task>(number: usize, arithmetic: Arithmetic, task: T) -> Result<T::Output> {
     let options = Options {
-        exact_convolutions: exact,
+        exact_convolutions: arithmetic.exact,
+        tf32: arithmetic.tf32,
         ..Options::default()
     };
     task.run(&Cuda::with_options(number, options)?)

@@ -1,7 +1,7 @@
 //! NVIDIA GPUs, in a build without CUDA.
 
 use super::finding::Finding;
-use super::task::{DeviceEntry, Task};
+use super::task::{Arithmetic, DeviceEntry, Task};
 use crate::error::{Error, Result};
 use serde_json::Map;
 
@@ -20,7 +20,7 @@ pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
 }
 
 /// The error of [`resolve`].
-pub(crate) fn run<T: Task>(number: usize, _: bool, _: T) -> Result<T::Output> {
+pub(crate) fn run<T: Task>(number: usize, _: Arithmetic, _: T) -> Result<T::Output> {
     Err(match resolve(Some(number)) {
         Err(refusal) => refusal,
         Ok(_) => unreachable!("this build finds no device"),

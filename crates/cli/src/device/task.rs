@@ -4,6 +4,15 @@ use crate::error::Result;
 use kiln_core::Backend;
 use serde_json::{Map, Value};
 
+/// The freedom that a device has in its arithmetic.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Arithmetic {
+    /// True for convolutions as plain sums of products, without Winograd's algorithm.
+    pub(crate) exact: bool,
+    /// True to let products and convolutions of f32 round their operands to TF32.
+    pub(crate) tf32: bool,
+}
+
 /// Work that runs on any backend.
 pub(crate) trait Task {
     /// The result.

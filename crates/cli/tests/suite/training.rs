@@ -321,3 +321,43 @@ fn a_fast_run_leaves_nothing_and_one_batch_is_learned_by_heart() {
     );
     assert_eq!(lines.last().unwrap()["best_accuracy"], 1.0);
 }
+
+#[test]
+fn a_run_computes_in_the_precision_that_it_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "lenet",
+        "--synthetic",
+        "40",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--precision",
+    ];
+    let mut weights = Vec::new();
+    for (precision, words) in [
+        ("f32", "cpu with"),
+        ("bf16", ", mixed precision with bf16"),
+        ("f16", ", mixed precision with f16"),
+    ] {
+        let out = succeeds(dir.path(), &[&args[..], &[precision, "--out", precision]].concat());
+        assert!(out.stdout.contains(words), "{}", out.stdout);
+        let config = std::fs::read_to_string(dir.path().join(precision).join("config.json")).unwrap();
+        assert!(config.contains(&format!("\"precision\": \"{precision}\"")), "{config}");
+        weights.push(std::fs::read(dir.path().join(precision).join("last.safetensors")).unwrap());
+    }
+    assert!(weights[0] != weights[1] && weights[1] != weights[2]);
+    // Weights are f32 in each.
+    assert!(weights.iter().all(|w| w.len() == weights[0].len()));
+
+    let refused = run(dir.path(), &[&args[..], &["tf32", "--out", "tf32"]].concat());
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("--precision f32 or bf16 on the CPU"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!dir.path().join("tf32").exists());
+}

@@ -210,6 +210,39 @@ fn a_net_with_momentum_is_replayed() {
 }
 
 #[test]
+fn mixed_precision_is_replayed() {
+    let (cuda, data, cpu) = (with(Options::default()), data([10, 10, 1]), Cpu::new());
+    // With f16 two steps overflow, and are skipped, until the scale fits.
+    for (autocast, made) in [(DType::BF16, (1, 1, 3)), (DType::F16, (3, 0, 0))] {
+        let options = |capture| TrainOptions {
+            max_steps: Some(5),
+            autocast: Some(autocast),
+            ..options(capture)
+        };
+        fn adam<B: Backend>() -> Adam<B> {
+            Adam::new(1e-2).eps(1e-3)
+        }
+        let on_cuda = |capture| run(&cuda, digits(&cuda), adam(), &data, options(capture), &step);
+        let (captured, plain) = (on_cuda(true), on_cuda(false));
+        assert_eq!(captured.bits(), plain.bits(), "{autocast}");
+        assert_eq!(captured.made(), made, "{autocast}");
+        let on_cpu = run(&cpu, digits(&cpu), adam(), &data, options(true), &step);
+        assert_eq!(on_cpu.report.steps, captured.report.steps, "{autocast}");
+        for ((name, a), (_, b)) in captured.model.iter().zip(on_cpu.model.iter()) {
+            let (Value::Float(a), Value::Float(b)) = (a, b) else {
+                continue;
+            };
+            for (a, b) in a.to_f64().unwrap().into_iter().zip(b.to_f64().unwrap()) {
+                assert!(
+                    (a - b).abs() <= 0.02 + 0.02 * b.abs(),
+                    "{autocast} {name}: {a}, on the CPU {b}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn other_optimizers_are_replayed() {
     let (cuda, data) = (with(Options::default()), data([14, 14, 2]));
     let one = |capture| TrainOptions {

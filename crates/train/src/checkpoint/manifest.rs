@@ -1,7 +1,7 @@
 //! The manifest of a checkpoint.
 
 use crate::{EpochRecord, Execution};
-use kiln_nn::optim::PlateauState;
+use kiln_nn::optim::{GradScalerState, PlateauState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -91,6 +91,30 @@ pub(crate) struct PhaseState {
     /// The number of batches since the last report.
     pub(crate) unreported: usize,
     pub(crate) plateau: Option<Plateau>,
+    /// The scale of its losses in mixed precision with f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scaler: Option<Scaler>,
+}
+
+/// The state of a [`GradScaler`](kiln_nn::optim::GradScaler).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scaler {
+    pub(crate) scale: f64,
+    pub(crate) good: u64,
+    pub(crate) skipped: u64,
+}
+
+impl From<GradScalerState> for Scaler {
+    fn from(GradScalerState { scale, good, skipped }: GradScalerState) -> Self {
+        Scaler { scale, good, skipped }
+    }
+}
+
+impl From<Scaler> for GradScalerState {
+    fn from(Scaler { scale, good, skipped }: Scaler) -> Self {
+        GradScalerState { scale, good, skipped }
+    }
 }
 
 /// The state of a rate that falls when the monitored metric stops improving.

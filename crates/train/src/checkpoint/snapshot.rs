@@ -9,7 +9,7 @@ use kiln_data::{Batch, Loader};
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, decode, encode};
 use kiln_nn::{LoadOptions, Module};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of the parts of a checkpoint's tensors.
 const MODEL: &str = "model";
@@ -49,8 +49,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             ("phases", phases.collect::<Vec<_>>().join(", ")),
             ("metrics", metrics.collect::<Vec<_>>().join(", ")),
         ];
+        // Checkpoints of runs in the model's own precision do not name it.
+        let precision = options.autocast.map(|dtype| ("precision", dtype.to_string()));
         entries
             .into_iter()
+            .chain(precision)
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
@@ -65,6 +68,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             phases.push(PhaseState {
                 name: leg.phase.name.clone(),
                 attempts: leg.attempts,
+                scaler: leg.scaler.as_ref().map(|s| s.state.into()),
                 plateau: leg.plateau.as_ref().map(|p| p.state.into()),
                 ..leg.losses.state()
             });
@@ -107,13 +111,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Continues from a checkpoint. Nothing of the run has been changed if the checkpoint is of another run.
     pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let manifest = &checkpoint.manifest;
-        for (name, now) in &self.identity {
-            let saved = manifest.run.get(name);
-            if saved != Some(now) {
+        let names: BTreeSet<&String> = self.identity.keys().chain(manifest.run.keys()).collect();
+        for name in names {
+            let [saved, now] = [&manifest.run, &self.identity].map(|run| run.get(name));
+            if saved != now {
+                let shown = |value: Option<&String>| value.cloned().unwrap_or_else(|| "none".to_string());
                 return Err(TrainError::OtherRun {
                     name: name.replace('_', " "),
-                    saved: saved.cloned().unwrap_or_default(),
-                    now: now.clone(),
+                    saved: shown(saved),
+                    now: shown(now),
                 });
             }
         }
@@ -126,6 +132,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 .load_state_dict(&tensors.part(&format!("{OPTIMIZER}.{i}")))?;
             leg.attempts = state.attempts;
             leg.losses.restore(state);
+            if let (Some(scaler), Some(saved)) = (&mut leg.scaler, state.scaler) {
+                scaler.state = saved.into();
+            }
             if let (Some(plateau), Some(saved)) = (&mut leg.plateau, state.plateau) {
                 plateau.state = saved.into();
             }

@@ -13,6 +13,7 @@ mod metrics;
 mod non_finite;
 mod phases;
 mod plateau;
+mod precision;
 mod ranking;
 mod regression;
 mod reproducible;

@@ -25,6 +25,7 @@ struct Setup {
     accumulate: usize,
     phases: bool,
     skips: bool,
+    autocast: Option<DType>,
     plateau: bool,
     average: Option<Average>,
     log_every: usize,
@@ -45,13 +46,15 @@ fn setups() -> impl Strategy<Value = Setup> {
         ]),
         1usize..7,
         1u64..6,
+        prop::sample::select(vec![None, Some(DType::BF16), Some(DType::F16)]),
     )
         .prop_map(
-            |(optimizer, accumulate, phases, skips, plateau, average, log_every, every_steps)| Setup {
+            |(optimizer, accumulate, phases, skips, plateau, average, log_every, every_steps, autocast)| Setup {
                 optimizer,
                 accumulate,
                 phases,
                 skips,
+                autocast,
                 plateau,
                 average,
                 log_every,
@@ -194,6 +197,7 @@ fn run(setup: Setup, folder: &Path, resumes: bool, stop_after: Option<usize>) ->
         clip: Some(Clip::Norm(1.0)),
         average: setup.average,
         log_every: setup.log_every,
+        autocast: setup.autocast,
         non_finite: match setup.skips {
             true => NonFinite::Skip { in_a_row: 100 },
             false => NonFinite::Stop,
@@ -345,6 +349,7 @@ const PLAIN: Setup = Setup {
     accumulate: 1,
     phases: false,
     skips: false,
+    autocast: None,
     plateau: false,
     average: None,
     log_every: 3,

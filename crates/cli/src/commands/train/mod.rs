@@ -155,6 +155,7 @@ fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
             }),
             (None, None) => None,
         },
+        autocast: settings.precision.autocast(),
         checkpoints: Some(settings.checkpoints),
         capture: !settings.no_capture,
     }
@@ -189,7 +190,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         folder::check_text(&opened.folder, &data)?;
     }
     let signals = Signals::install()?;
-    let device = settings.device.options();
+    let device = settings.device_options();
     let task = Train {
         settings,
         data,

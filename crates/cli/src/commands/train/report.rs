@@ -44,7 +44,7 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
         _ => String::new(),
     };
     line(&format!(
-        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}",
+        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}{}",
         settings.model,
         thousands(parameters),
         settings.optimizer.kind.name(),
@@ -52,6 +52,7 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
         settings.batch,
         counted(settings.epochs, "epoch"),
         settings.seed,
+        settings.precision.described(),
     ));
     line(&data.description);
     if data.skipped() > 0 {
