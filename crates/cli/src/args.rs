@@ -75,8 +75,8 @@ Examples:
 
 Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
 averaged.safetensors (with --ema or --swa),
-history.jsonl (one line an epoch), config.json (all settings) and checkpoints; .kiln.lock is there while the run goes on, and
-keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and a
+history.jsonl (one line an epoch), history.csv (the same for spreadsheets), config.json (all settings) and checkpoints; .kiln.lock
+is there while the run goes on, and keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and a
 checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any
 number of threads.
 

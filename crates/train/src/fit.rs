@@ -111,10 +111,11 @@ impl<B: Backend> Trainer<B> {
 fn history(folder: Option<&RunFolder>, checkpoint: Option<Checkpoint>) -> Result<History> {
     match (folder, checkpoint) {
         (None, None) => Ok(History::new()),
-        (Some(folder), None) => History::in_folder(folder.open(), RunFolder::HISTORY),
+        (Some(folder), None) => History::in_folder(folder.open(), RunFolder::HISTORY, RunFolder::TABLE),
         (None, Some(checkpoint)) => Ok(History::of(checkpoint.manifest.history)),
         (Some(folder), Some(checkpoint)) => {
-            History::continued(folder.open(), RunFolder::HISTORY, checkpoint.manifest.history)
+            let epochs = checkpoint.manifest.history;
+            History::continued(folder.open(), RunFolder::HISTORY, RunFolder::TABLE, epochs)
         }
     }
 }

@@ -38,6 +38,8 @@ impl RunFolder {
     pub const AVERAGED: &'static str = "averaged.safetensors";
     /// The history: one line per epoch, each a JSON object.
     pub const HISTORY: &'static str = "history.jsonl";
+    /// The history as a table for spreadsheets: one row per epoch, and a column per value.
+    pub const TABLE: &'static str = "history.csv";
     /// The configuration of the run, written by the caller.
     pub const CONFIG: &'static str = "config.json";
 

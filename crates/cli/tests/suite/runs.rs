@@ -9,7 +9,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const RUN: [&str; 4] = ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"];
+const RUN: [&str; 5] = [
+    "best.safetensors",
+    "config.json",
+    "history.csv",
+    "history.jsonl",
+    "last.safetensors",
+];
 
 /// The arguments of a run that goes on until it is stopped, with short epochs.
 fn endless(out: &str) -> Vec<&str> {
@@ -131,7 +137,7 @@ fn files_that_somebody_removes_are_written_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut child = start(dir.path(), &endless("run"), "epoch 2/");
-    for name in ["history.jsonl", "config.json"] {
+    for name in ["history.jsonl", "history.csv", "config.json"] {
         std::fs::remove_file(path.join(name)).unwrap();
     }
     send(&child, Signal::INT);
@@ -139,6 +145,7 @@ fn files_that_somebody_removes_are_written_again() {
     let said = said(&mut child);
     for part in [
         "warning: run/history.jsonl: was removed",
+        "warning: run/history.csv: was removed",
         "warning: run/config.json: was removed",
     ] {
         assert!(said.contains(part), "no `{part}` in: {said}");
@@ -201,7 +208,10 @@ fn a_limit_on_the_size_of_files_is_an_error_and_leaves_nothing_half() {
     let dir = tempfile::tempdir().unwrap();
     let weights = Ran::of(limited(dir.path(), 100, &short("run", "0")).output().unwrap());
     weights.fails(1, &["run/last.safetensors", "(102400 bytes)", "ulimit -f"]);
-    assert_eq!(names(&dir.path().join("run")), ["config.json", "history.jsonl"]);
+    assert_eq!(
+        names(&dir.path().join("run")),
+        ["config.json", "history.csv", "history.jsonl"]
+    );
 
     let profile = ["profile", "lenet", "--steps", "1", "--trace", "trace.json"];
     let trace = Ran::of(limited(dir.path(), 1, &profile).output().unwrap());

@@ -58,7 +58,7 @@ fn the_first_signal_finishes_the_step_and_saves() {
         assert_eq!(code_within(&mut child, 5), Some(code));
         assert_eq!(
             names(&dir.path().join("run")),
-            ["config.json", "history.jsonl", "last.safetensors"]
+            ["config.json", "history.csv", "history.jsonl", "last.safetensors"]
         );
     }
 }
@@ -124,7 +124,10 @@ fn a_step_that_takes_long_is_given_up() {
         send(&child, Signal::INT);
         assert_eq!(code_within(&mut child, 60), Some(130));
         let path = dir.path().join(out);
-        assert_eq!(names(&path), ["config.json", "history.jsonl", "last.safetensors"]);
+        assert_eq!(
+            names(&path),
+            ["config.json", "history.csv", "history.jsonl", "last.safetensors"]
+        );
         std::fs::read(path.join("last.safetensors")).unwrap()
     });
     // Both runs saved the initial weights, because neither finished its first step.

@@ -37,7 +37,13 @@ fn a_text_is_learned_and_goes_on() {
     }
     assert_eq!(
         names(&dir.path().join("run")),
-        ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"]
+        [
+            "best.safetensors",
+            "config.json",
+            "history.csv",
+            "history.jsonl",
+            "last.safetensors"
+        ]
     );
     let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();

@@ -2,7 +2,13 @@
 
 use crate::common::{NO_DRIVER, names, run, succeeds};
 
-const RUN: [&str; 4] = ["best.safetensors", "config.json", "history.jsonl", "last.safetensors"];
+const RUN: [&str; 5] = [
+    "best.safetensors",
+    "config.json",
+    "history.csv",
+    "history.jsonl",
+    "last.safetensors",
+];
 
 #[test]
 fn a_run_keeps_to_its_folder_and_never_takes_another() {
@@ -110,7 +116,10 @@ fn a_loss_that_is_not_finite_ends_the_run() {
         1,
         &["step ", "the loss is", "conv1.weight", "help: ", "--lr", "--skip-nan"],
     );
-    assert_eq!(names(&dir.path().join("run")), ["config.json", "history.jsonl"]);
+    assert_eq!(
+        names(&dir.path().join("run")),
+        ["config.json", "history.csv", "history.jsonl"]
+    );
 }
 
 #[test]

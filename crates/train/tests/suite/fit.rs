@@ -43,13 +43,24 @@ fn a_net_learns_and_files_tell_of_it() {
     // The lock file is there because the run's folder is still open.
     assert_eq!(
         names,
-        [".kiln.lock", RunFolder::BEST, RunFolder::HISTORY, RunFolder::LAST]
+        [
+            ".kiln.lock",
+            RunFolder::BEST,
+            RunFolder::TABLE,
+            RunFolder::HISTORY,
+            RunFolder::LAST
+        ]
     );
     assert_eq!(std::fs::read(folder.file(RunFolder::LAST)).unwrap(), bytes(&model));
     let lines = std::fs::read_to_string(folder.file(RunFolder::HISTORY)).unwrap();
     let parsed: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(parsed.len(), 6);
     assert_eq!(parsed[5]["valid"]["accuracy"], valid_values["accuracy"]);
+    let table = std::fs::read_to_string(folder.file(RunFolder::TABLE)).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().map(|l| l.split(',').collect()).collect();
+    assert_eq!(rows.len(), 7);
+    let column = rows[0].iter().position(|name| *name == "valid/accuracy").unwrap();
+    assert_eq!(rows[6][column].parse(), Ok(valid_values["accuracy"]));
 
     let mut best = Net::new(&cpu, 9);
     let (dict, _) = weights::read(folder.file(RunFolder::BEST), &cpu).unwrap();

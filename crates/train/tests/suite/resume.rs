@@ -170,6 +170,18 @@ fn timeless(record: &EpochRecord) -> EpochRecord {
     }
 }
 
+/// Checks that the table of a history has its epochs, with their times.
+fn check_table(history: &str, table: &str) {
+    let rows: Vec<Vec<&str>> = table.lines().map(|l| l.split(',').collect()).collect();
+    assert_eq!(rows.len().saturating_sub(1), history.lines().count());
+    for (line, row) in history.lines().zip(rows.iter().skip(1)) {
+        let record: EpochRecord = serde_json::from_str(line).unwrap();
+        let cell = |name: &str| row[rows[0].iter().position(|n| *n == name).unwrap()];
+        assert_eq!(cell("epoch"), record.epoch.to_string());
+        assert_eq!(cell("seconds").parse(), Ok(record.seconds));
+    }
+}
+
 fn data() -> Loader {
     let options = LoaderOptions {
         batch_size: 4,
@@ -282,6 +294,7 @@ fn run(setup: Setup, folder: &Path, resumes: bool, stop_after: Option<usize>) ->
     };
     let report = report.unwrap_or_else(|e| panic!("{e}"));
     let file = std::fs::read_to_string(folder.join(RunFolder::HISTORY)).unwrap();
+    check_table(&file, &std::fs::read_to_string(folder.join(RunFolder::TABLE)).unwrap());
     let left = Left {
         model: bytes(&model),
         averaged: std::fs::read(folder.join(RunFolder::AVERAGED)).ok(),
