@@ -68,6 +68,7 @@ Examples:
   kiln train resnet18 --data cifar-10-batches-bin --epochs 30
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
   kiln train mnist-cnn --json | jq .valid.accuracy
+  kiln train mnist-cnn --tensorboard        then: tensorboard --logdir runs
   kiln train --config run.toml --set optimizer.lr=3e-4
   kiln train --resume runs/mnist-cnn-0 --epochs 20
   kiln train lenet --synthetic --fast-dev-run     does it run at all?
@@ -85,7 +86,7 @@ would have had: `kiln verify-resume` shows it. Only its length, its device and w
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
-                         skip_nan, seed, workers, no_capture, out, log_every
+                         skip_nan, seed, workers, no_capture, out, tensorboard, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact

@@ -20,6 +20,8 @@ pub struct Plan {
     pub validates: bool,
     /// The next batch of a run that goes on from a checkpoint; `None` for a run from its beginning.
     pub resumed: Option<Position>,
+    /// Optimizer steps done before; those skipped are not counted. 0 for a run from its beginning.
+    pub step: u64,
 }
 
 /// The state of a run after a batch.

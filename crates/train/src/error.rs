@@ -178,6 +178,9 @@ pub enum TrainError {
         /// The folder.
         path: PathBuf,
     },
+    /// An error of a callback, other than those above.
+    #[error(transparent)]
+    Callback(Box<dyn std::error::Error + Send + Sync>),
     /// Weights that could not be encoded.
     #[error(transparent)]
     Weights(#[from] kiln_nn::weights::WeightsError),

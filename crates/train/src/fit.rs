@@ -85,6 +85,7 @@ impl<B: Backend> Trainer<B> {
             samples: train.samples() as u64,
             validates: valid.is_some(),
             resumed: None,
+            step: 0,
         };
         let mut run = Run::new(&mut *self, model, phases);
         run.identity = run.identity(train);
@@ -94,6 +95,7 @@ impl<B: Backend> Trainer<B> {
                 epoch: checkpoint.manifest().epoch() - 1,
                 batch: checkpoint.manifest().batch(),
             });
+            plan.step = run.updates;
         }
         run.history = history(run.trainer.folder.as_ref(), checkpoint)?;
         for callback in &mut run.trainer.callbacks {

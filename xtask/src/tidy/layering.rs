@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("models", Some(&["core", "nn"])),
     ("data", Some(&["core", "derive", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
+    ("tensorboard", Some(&["core", "files", "nn", "train"])),
     ("profile", Some(&["core"])),
     ("testkit", Some(&["core", "nn"])),
     ("fuzz", Some(&["core", "cpu", "nn", "data", "simulator"])),
@@ -38,7 +39,16 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
 ];
 
 /// The crates that are generic over a backend: they may name none and have no other bound than `Backend`.
-const GENERIC: &[&str] = &["nn", "npy", "models", "data", "train", "profile", "testkit"];
+const GENERIC: &[&str] = &[
+    "nn",
+    "npy",
+    "models",
+    "data",
+    "train",
+    "tensorboard",
+    "profile",
+    "testkit",
+];
 
 /// Folders with a manifest that are excluded from the workspace.
 const OUTSIDE: &[&str] = &["crates/fuzz/libfuzzer"];

@@ -95,6 +95,17 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
+    /// Write event files for TensorBoard into the folder of the run: losses, metrics, learning rate, weights, settings
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) tensorboard: Option<bool>,
+
     /// Batches between two reports of the loss [default: 100]
     #[arg(long, value_name = "N")]
     pub(crate) log_every: Option<Small>,

@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) no_capture: bool,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) out: Option<PathBuf>,
+    pub(crate) tensorboard: bool,
     pub(crate) log_every: usize,
 }
 
@@ -96,6 +97,7 @@ impl Settings {
                 keep: config.checkpoint.keep.map_or(checkpoints.keep as u64, |n| n.get()) as usize,
             },
             out: config.out,
+            tensorboard: config.tensorboard.unwrap_or_default(),
             log_every: config.log_every.map_or(100, |n| n.get()) as usize,
         })
     }
@@ -156,6 +158,7 @@ impl Settings {
                 keep: kept(self.checkpoints.keep as u64),
             },
             out: None,
+            tensorboard: Some(self.tensorboard),
             log_every: kept(self.log_every as u64),
         }
     }

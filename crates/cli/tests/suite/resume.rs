@@ -206,3 +206,39 @@ fn settings_are_read_from_a_file() {
     let missing = kiln(dir.path(), &["train", "--config", "none.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
 }
+
+#[test]
+fn a_run_and_what_goes_on_with_it_write_event_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = [
+        &["train"],
+        &SHORT[..],
+        &["--tensorboard", "--max-steps", "3", "--out", "run"],
+    ]
+    .concat();
+    succeeds(dir.path(), &start);
+    let board = dir.path().join("run/tensorboard");
+    assert_eq!(names(&board).len(), 1);
+    // The setting is one of the run, and may be changed.
+    succeeds(dir.path(), &["train", "--resume", "run", "--max-steps", "6"]);
+    let files = names(&board);
+    assert_eq!(files.len(), 2);
+    let holds = |file: &str, text: &str| {
+        let bytes = std::fs::read(board.join(file)).unwrap();
+        bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    };
+    for text in [
+        "loss/step",
+        "loss/train",
+        "accuracy/valid",
+        "weights/conv1.weight",
+        "\"epochs\": 3",
+    ] {
+        assert!(files.iter().all(|file| holds(file, text)), "{text}");
+    }
+    succeeds(
+        dir.path(),
+        &["train", "--resume", "run", "--max-steps", "9", "--tensorboard=false"],
+    );
+    assert_eq!(names(&board).len(), 2);
+}

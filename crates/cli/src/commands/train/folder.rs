@@ -10,11 +10,12 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, and those on which its results do not depend.
-const FREE: [&str; 11] = [
+const FREE: [&str; 12] = [
     "epochs",
     "max_steps",
     "patience",
     "log_every",
+    "tensorboard",
     "data.path",
     "workers",
     "device.name",

@@ -93,6 +93,9 @@ impl Task for Train {
         if let Some(schedule) = settings.schedule.build(settings.optimizer.lr, updates) {
             trainer = trainer.schedule(schedule);
         }
+        if settings.tensorboard {
+            trainer = trainer.callback(report::board(&path, &config));
+        }
         if let Some(checkpoint) = opened.checkpoint {
             trainer = trainer.resume(checkpoint);
         }

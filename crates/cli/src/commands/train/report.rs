@@ -5,8 +5,10 @@ use crate::config::{Settings, record};
 use crate::data::Data;
 use crate::error::Error;
 use crate::output::{self, counted, line, number, percent, thousands};
+use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::MetricKind;
+use kiln_tensorboard::TensorBoard;
 use kiln_train::{End, Report, RunFolder, TrainError, Warning};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -20,6 +22,21 @@ pub(super) fn config(settings: &Settings, data: &Data, device: &str) -> Value {
         config.insert(crate::weights::VOCABULARY.to_string(), characters.into());
     }
     Value::Object(config)
+}
+
+/// The folder of the event files in that of the run.
+const BOARD: &str = "tensorboard";
+
+/// The callback that writes event files for TensorBoard into the run's folder, with the contents of its `config.json`.
+pub(super) fn board(folder: &Path, config: &Value) -> TensorBoard {
+    // Markdown shows indented text as it is.
+    let text: String = format!("{config:#}")
+        .lines()
+        .map(|line| format!("    {line}\n"))
+        .collect();
+    TensorBoard::new(folder.join(BOARD))
+        .text("config", &text)
+        .weights(folder.join(RunFolder::LAST), &Cpu::new())
 }
 
 /// Prints model, data, settings and device before the run.

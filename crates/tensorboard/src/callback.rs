@@ -1,0 +1,174 @@
+//! [`TensorBoard`]: the events of a run of the trainer.
+
+use crate::{Result, SummaryWriter};
+use kiln_core::{Backend, DType};
+use kiln_nn::weights;
+use kiln_train::{Callback, EpochRecord, Flow, Plan, StepInfo, TrainError, Values};
+use std::path::{Path, PathBuf};
+
+/// Reads the weights to show: their names and values.
+type Read = Box<dyn FnMut() -> Result<Vec<(String, Vec<f32>)>>>;
+
+/// A callback that writes an event file for TensorBoard.
+///
+/// | name | what it is |
+/// |---|---|
+/// | `loss/step`, … | the loss and its parts, whenever they are read ([`TrainOptions::log_every`](kiln_train::TrainOptions::log_every)) |
+/// | `loss/train`, `loss/valid`, … | the loss, its parts and the metrics of each epoch |
+/// | `lr`, `lr/PHASE` | the learning rate |
+/// | `samples_per_second` | the throughput of each epoch |
+/// | `weights/NAME` | histograms of the weights after each epoch, with [`weights`](TensorBoard::weights) |
+///
+/// The horizontal axis is the number of updates. A run that is resumed goes on in a new file, which hides what the run had
+/// reported after its checkpoint.
+///
+/// ```
+/// use kiln_cpu::Cpu;
+/// # use kiln_data::{LabelledOn, Loader, LoaderOptions, Synthetic};
+/// # use kiln_nn::{Init, Layer, optim::Adam, layers::{Flatten, Linear}, Sequential};
+/// use kiln_tensorboard::TensorBoard;
+/// use kiln_train::{RunFolder, TrainOptions, Trainer};
+/// # use kiln_train::Output;
+/// # use std::sync::Arc;
+/// # let cpu = Cpu::new();
+/// # let parent = std::env::temp_dir().join(format!("kiln-tensorboard-callback-{}", std::process::id()));
+/// # let data = Loader::new(Arc::new(Synthetic::images(64, &[3, 3, 1], 2, 0)?), LoaderOptions::default())?;
+/// # let step = |model: &Sequential<Cpu>, batch: &LabelledOn<Cpu>| {
+/// #     Ok(Output::new(model.forward(&batch.inputs)?.cross_entropy(&batch.labels)?))
+/// # };
+/// # let mut net = Sequential::new().push(Flatten::default()).push(Linear::new(&mut Init::new(&cpu, 0), 9, 2)?);
+///
+/// let folder = RunFolder::create(parent.join("run"))?;
+/// let board = TensorBoard::new(folder.file("tensorboard"))
+///     .text("model", "a linear net")
+///     .weights(folder.file(RunFolder::LAST), &Cpu::new());
+/// let options = TrainOptions { epochs: 2, ..Default::default() };
+/// let mut trainer = Trainer::new(&cpu, options).folder(folder).callback(board);
+/// trainer.fit(&mut net, &mut Adam::new(1e-3), step, &data, None)?;
+/// # assert_eq!(std::fs::read_dir(parent.join("run/tensorboard"))?.count(), 1);
+/// # std::fs::remove_dir_all(parent)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct TensorBoard {
+    folder: PathBuf,
+    texts: Vec<(String, String)>,
+    weights: Option<Read>,
+    writer: Option<SummaryWriter>,
+}
+
+impl TensorBoard {
+    /// Creates a callback that writes into `folder`, which the start of the run makes.
+    pub fn new(folder: impl AsRef<Path>) -> Self {
+        TensorBoard {
+            folder: folder.as_ref().to_path_buf(),
+            texts: Vec::new(),
+            weights: None,
+            writer: None,
+        }
+    }
+
+    /// Adds a text at the start of the run, such as its settings, which TensorBoard shows as Markdown.
+    pub fn text(mut self, tag: &str, text: &str) -> Self {
+        self.texts.push((tag.to_string(), text.to_string()));
+        self
+    }
+
+    /// Adds histograms of the weights in a file, read by `backend` after each epoch. The trainer has saved
+    /// [`RunFolder::LAST`](kiln_train::RunFolder::LAST) by then.
+    pub fn weights<B: Backend>(mut self, file: impl AsRef<Path>, backend: &B) -> Self {
+        let (file, backend) = (file.as_ref().to_path_buf(), backend.clone());
+        self.weights = Some(Box::new(move || {
+            let (dict, _) = weights::read(&file, &backend)?;
+            let floats = dict.names().filter_map(|name| Some((name, dict.float(name)?)));
+            floats
+                .map(|(name, tensor)| Ok((name.to_string(), tensor.to_dtype(DType::F32)?.to_vec::<f32>()?)))
+                .collect()
+        }));
+        self
+    }
+
+    fn start(&mut self, plan: &Plan) -> Result<()> {
+        let mut writer = SummaryWriter::builder(&self.folder);
+        if plan.resumed.is_some() {
+            // What was reported up to the checkpoint stays.
+            writer = writer.purge_step(plan.step + 1);
+        }
+        let mut writer = writer.create()?;
+        for (tag, text) in &self.texts {
+            writer.add_text(tag, text, plan.step)?;
+        }
+        writer.flush()?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    fn step(&mut self, info: &StepInfo) -> Result<()> {
+        let Some(writer) = self.writer.as_mut().filter(|_| !info.values.is_empty()) else {
+            return Ok(());
+        };
+        add(writer, &info.values, "step", info.step)?;
+        writer.add_scalar("lr", info.lr, info.step)?;
+        writer.flush()
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        let step = record.step;
+        add(writer, &record.train, "train", step)?;
+        if let Some(valid) = &record.valid {
+            add(writer, valid, "valid", step)?;
+        }
+        for (phase, lr) in &record.lrs {
+            writer.add_scalar(&format!("lr/{phase}"), *lr, step)?;
+        }
+        writer.add_scalar("samples_per_second", record.samples_per_second, step)?;
+        if let Some(read) = &mut self.weights {
+            for (name, values) in read()?.iter().filter(|(_, values)| !values.is_empty()) {
+                writer.add_histogram(&format!("weights/{name}"), values, step)?;
+            }
+        }
+        writer.flush()
+    }
+}
+
+fn add(writer: &mut SummaryWriter, values: &Values, of: &str, step: u64) -> Result<()> {
+    for (name, value) in values {
+        writer.add_scalar(&format!("{name}/{of}"), *value, step)?;
+    }
+    Ok(())
+}
+
+/// The error as one of the run.
+fn failed(error: crate::TensorBoardError) -> TrainError {
+    TrainError::Callback(Box::new(error))
+}
+
+impl Callback for TensorBoard {
+    fn on_start(&mut self, plan: &Plan) -> kiln_train::Result<()> {
+        self.start(plan).map_err(failed)
+    }
+
+    fn on_step(&mut self, info: &StepInfo) -> kiln_train::Result<Flow> {
+        self.step(info).map_err(failed)?;
+        Ok(Flow::Continue)
+    }
+
+    fn on_epoch_end(&mut self, record: &EpochRecord) -> kiln_train::Result<Flow> {
+        self.epoch(record).map_err(failed)?;
+        Ok(Flow::Continue)
+    }
+
+    fn on_end(&mut self) {
+        self.writer = None;
+    }
+}
+
+impl std::fmt::Debug for TensorBoard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorBoard")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,5 @@
+//! The tests of the crate.
+
+mod callback;
+mod golden;
+mod reader;
