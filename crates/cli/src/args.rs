@@ -74,12 +74,12 @@ Examples:
   kiln train lenet --synthetic --fast-dev-run     does it run at all?
   kiln train lenet --synthetic --overfit-batches --epochs 200     can it learn one batch by heart?
 
-Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss), last.safetensors,
-averaged.safetensors (with --ema or --swa),
-history.jsonl (one line an epoch), history.csv (the same for spreadsheets), config.json (all settings) and checkpoints; .kiln.lock
-is there while the run goes on, and keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s, saves last.safetensors and a
-checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same weights, bit for bit, on any
-number of threads.
+Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss),
+last.safetensors, averaged.safetensors (with --ema or --swa), history.jsonl (one line an epoch), history.csv (the same for
+spreadsheets), config.json (all settings), summary.json (how it ended, and on which machine) and checkpoints; .kiln.lock is
+there while the run goes on, and keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s,
+saves last.safetensors and a checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same
+weights, bit for bit, on any number of threads.
 
 A run that was stopped or killed goes on with --resume, from the middle of an epoch too, and ends with the weights that it
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.

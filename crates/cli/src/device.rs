@@ -86,7 +86,11 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
     match options.threads {
         Some(threads) => {
             let started = pool.num_threads(threads).build_global();
-            started.map_err(|e| Error::failure(format!("cannot start {}: {e}", counted(threads as u64, "thread"))))?;
+            // The command may have run another task on the same pool.
+            if let (Err(e), true) = (started, rayon::current_num_threads() != threads) {
+                let threads = counted(threads as u64, "thread");
+                return Err(Error::failure(format!("cannot start {threads}: {e}")));
+            }
         }
         // One thread per core. An error means that there is a global pool already, which is used.
         None => drop(pool.build_global()),
@@ -110,6 +114,21 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
     }
 }
 
+/// The processor in one line.
+fn processor() -> String {
+    let threads = counted(rayon::current_num_threads() as u64, "thread");
+    format!("{}, {threads}, {}", Machine::this(), std::env::consts::ARCH)
+}
+
+/// The device of this name in one line; empty if there is none.
+pub(crate) fn describe(name: &str) -> String {
+    if name == Cpu::new().name() {
+        return processor();
+    }
+    let found = cuda::list_devices().into_iter().find(|device| device.name == name);
+    found.map_or(String::new(), |device| device.description)
+}
+
 /// Every device that this program can find.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let machine = Machine::this();
@@ -127,11 +146,7 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let mut listed = vec![DeviceEntry {
         name: Cpu::new().name(),
         usable: true,
-        description: format!(
-            "{machine}, {}, {}",
-            counted(threads as u64, "thread"),
-            std::env::consts::ARCH
-        ),
+        description: processor(),
         details: details.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
     }];
     listed.extend(cuda::list_devices());

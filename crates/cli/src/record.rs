@@ -7,6 +7,9 @@ use kiln_models::{MetricKind, Model};
 use kiln_train::{EpochRecord, RunFolder};
 use std::path::Path;
 
+/// The file with the end of a run: its reason, the warnings, the machine.
+pub(crate) const SUMMARY: &str = "summary.json";
+
 /// The settings and the epochs of a run.
 pub(crate) struct RunRecord {
     pub(crate) config: RunConfig,

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const RUN: [&str; 5] = [
+const RUN: [&str; 6] = [
     "best.safetensors",
     "config.json",
     "history.csv",
     "history.jsonl",
     "last.safetensors",
+    "summary.json",
 ];
 
 /// The arguments of a run that goes on until it is stopped, with short epochs.
@@ -210,7 +211,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_leaves_nothing_half() {
     weights.fails(1, &["run/last.safetensors", "(102400 bytes)", "ulimit -f"]);
     assert_eq!(
         names(&dir.path().join("run")),
-        ["config.json", "history.csv", "history.jsonl"]
+        ["config.json", "history.csv", "history.jsonl", "summary.json"]
     );
 
     let profile = ["profile", "lenet", "--steps", "1", "--trace", "trace.json"];

@@ -58,7 +58,13 @@ fn the_first_signal_finishes_the_step_and_saves() {
         assert_eq!(code_within(&mut child, 5), Some(code));
         assert_eq!(
             names(&dir.path().join("run")),
-            ["config.json", "history.csv", "history.jsonl", "last.safetensors"]
+            [
+                "config.json",
+                "history.csv",
+                "history.jsonl",
+                "last.safetensors",
+                "summary.json"
+            ]
         );
     }
 }
@@ -126,7 +132,13 @@ fn a_step_that_takes_long_is_given_up() {
         let path = dir.path().join(out);
         assert_eq!(
             names(&path),
-            ["config.json", "history.csv", "history.jsonl", "last.safetensors"]
+            [
+                "config.json",
+                "history.csv",
+                "history.jsonl",
+                "last.safetensors",
+                "summary.json"
+            ]
         );
         std::fs::read(path.join("last.safetensors")).unwrap()
     });

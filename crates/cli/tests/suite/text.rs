@@ -42,7 +42,8 @@ fn a_text_is_learned_and_goes_on() {
             "config.json",
             "history.csv",
             "history.jsonl",
-            "last.safetensors"
+            "last.safetensors",
+            "summary.json"
         ]
     );
     let config = std::fs::read(dir.path().join("run/config.json")).unwrap();

@@ -2,12 +2,13 @@
 
 use crate::common::{NO_DRIVER, names, run, succeeds};
 
-const RUN: [&str; 5] = [
+const RUN: [&str; 6] = [
     "best.safetensors",
     "config.json",
     "history.csv",
     "history.jsonl",
     "last.safetensors",
+    "summary.json",
 ];
 
 #[test]
@@ -74,8 +75,13 @@ fn json_lines_tell_the_whole_run() {
     let history: Vec<serde_json::Value> = history.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(history.len(), 2);
     assert_eq!(history[1]["valid"]["loss"], lines[2]["valid"]["loss"]);
-    let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
-    let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    let object = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(dir.path().join("run").join(name)).unwrap()).unwrap()
+    };
+    let summary = object("summary.json");
+    assert_eq!((&summary["reason"], &summary["steps"]), (&"finished".into(), &4.into()));
+    assert_eq!(summary["environment"]["device"], "cpu");
+    let config = object("config.json");
     assert_eq!(
         (&config["model"], &config["optimizer"]["lr"]),
         (&"mnist-cnn".into(), &1e-3.into())
@@ -118,8 +124,12 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     );
     assert_eq!(
         names(&dir.path().join("run")),
-        ["config.json", "history.csv", "history.jsonl"]
+        ["config.json", "history.csv", "history.jsonl", "summary.json"]
     );
+    let summary = std::fs::read_to_string(dir.path().join("run/summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["reason"], "failed");
+    assert!(summary["error"].as_str().unwrap().contains("the loss is"), "{summary}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod folder;
 mod report;
+mod summary;
 
 use super::objective;
 use crate::args::TrainArgs;
@@ -26,6 +27,8 @@ use serde_json::Value;
 /// The end of a run, which is reported after the device has been released.
 struct Outcome {
     end: End,
+    folder: RunFolder,
+    device: String,
     summary: Value,
     text: Vec<String>,
 }
@@ -73,7 +76,9 @@ impl Task for Train {
         };
         let path = opened.folder.path().to_path_buf();
         let config = report::config(&settings, &data, &backend.name());
-        opened.folder.write_json(RunFolder::CONFIG, &config)?;
+        let folder = opened.folder.clone();
+        folder.write_json(RunFolder::CONFIG, &config)?;
+        summary::begin(&folder)?;
         if !json {
             chosen.iter().for_each(|why| line(why));
         }
@@ -101,9 +106,11 @@ impl Task for Train {
         }
         let report = trainer
             .fit(&mut net, &mut *optimizer, objective, &train, Some(&valid))
-            .map_err(|e| report::advised(e, &path))?;
+            .map_err(|e| summary::fail(&folder, report::advised(e, &path)))?;
         Ok(Outcome {
             end: report.end,
+            folder,
+            device: backend.name(),
             summary: report::summary(&report, metric, &path),
             text: report::text(&report, metric, &path),
         })
@@ -203,6 +210,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         chosen: None,
     };
     let outcome = with_device(&device, task)?;
+    summary::end(&outcome.folder, &outcome.summary, &outcome.device)?;
     if args.json {
         output::json(&outcome.summary);
     } else {
