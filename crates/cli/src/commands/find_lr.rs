@@ -11,6 +11,7 @@ use crate::output::{self, counted, line};
 use crate::plot::Plot;
 use kiln_core::Backend;
 use kiln_files::{shown_path, write_atomic};
+use kiln_nn::autocast;
 use kiln_train::{LrCurve, LrRange, find_lr};
 use serde_json::json;
 
@@ -28,11 +29,15 @@ impl Task for FindLr {
         let model = settings.model;
         let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
         let (train, _) = loaders(&settings, &data)?;
+        let precision = settings.precision.autocast();
         Ok(find_lr(
             backend,
             &mut net,
             settings.optimizer.build(),
-            objective,
+            |net: &_, batch: &_| match precision {
+                Some(dtype) => autocast(dtype, || objective(net, batch)),
+                None => objective(net, batch),
+            },
             &train,
             range,
         )?)

@@ -7,6 +7,8 @@ mod detection;
 mod edits;
 mod error_rate;
 mod f_score;
+mod fid;
+mod frechet;
 mod perplexity;
 mod ranking;
 mod regression;
@@ -20,6 +22,8 @@ pub use detection::{Detection, DetectionEval, DetectionSummary, GroundTruth, Mea
 pub use edits::{Edits, character_edits, edit_distance, edits, word_edits};
 pub use error_rate::ErrorRate;
 pub use f_score::{ClassAverage, ClassScores, F1, FBeta, Precision, Recall};
+pub use fid::FrechetDistance;
+pub use frechet::{FeatureStatistics, frechet_distance};
 pub use perplexity::{Perplexity, perplexity};
 pub use ranking::{average_precision, one_vs_rest, roc_auc};
 pub use regression::{Mae, Mse, R2, Rmse, mean_absolute_error, mean_squared_error, r2_score};

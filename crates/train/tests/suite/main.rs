@@ -6,6 +6,7 @@ mod common;
 mod detection;
 mod edits;
 mod f_score;
+mod fid;
 mod find_lr;
 mod fit;
 mod golden;
