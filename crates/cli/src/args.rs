@@ -15,6 +15,7 @@ Examples:
   kiln train gpt-mini --data shakespeare.txt
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln summary lenet
+  kiln report runs/mnist-cnn-0              a page of curves, confusion matrix, worst samples
   kiln profile resnet18                     where the time of a training step goes
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 130 interrupted (Ctrl-C), 143 terminated.";
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     FindLr(FindLrArgs),
     /// Train with many settings, a grid or random draws, and compare the results
     Sweep(SweepArgs),
+    /// Make a page of a run: curves, epochs, confusion matrix, worst samples, time by layer
+    Report(ReportArgs),
     /// Show what differs between two runs: settings, epochs, weights
     Diff(DiffArgs),
     /// Average the weights of several runs or files
@@ -69,6 +72,7 @@ Examples:
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
   kiln train mnist-cnn --json | jq .valid.accuracy
   kiln train mnist-cnn --tensorboard        then: tensorboard --logdir runs
+  kiln train mnist-cnn --report             then open report.html in the folder of the run
   kiln train --config run.toml --set optimizer.lr=3e-4
   kiln train --resume runs/mnist-cnn-0 --epochs 20
   kiln train lenet --synthetic --fast-dev-run     does it run at all?
@@ -86,7 +90,7 @@ would have had: `kiln verify-resume` shows it. Only its length, its device and w
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
-                         skip_nan, seed, workers, no_capture, out, tensorboard, log_every
+                         skip_nan, seed, workers, no_capture, out, tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact
@@ -210,6 +214,34 @@ pub(crate) struct SweepArgs {
     /// One JSON object per run on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln report runs/mnist-cnn-0              then open runs/mnist-cnn-0/report.html
+  kiln report runs/mnist-cnn-0 --brief -o /tmp/a.html
+  kiln train mnist-cnn --report             the same at the end of the run
+
+One file, report.html in the folder of the run: curves of losses, metrics, learning rate and throughput, a table of the
+epochs, settings, machine and warnings. For images the best weights are measured on the data held back, which has to be
+where it was: the confusion matrix, and the samples that were taken for another class with the largest loss. The time by
+layer is that of a few steps on this machine, as in `kiln profile`. The file needs no network and no scripts.")]
+pub(crate) struct ReportArgs {
+    /// Folder of a run
+    #[arg(value_name = "RUN_FOLDER")]
+    pub(crate) run: PathBuf,
+
+    /// File to write [default: report.html in the folder of the run]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Compute nothing: only what the run has recorded
+    #[arg(long)]
+    pub(crate) brief: bool,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 }
 
 #[derive(Debug, Args)]

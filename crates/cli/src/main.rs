@@ -1,6 +1,7 @@
 //! `kiln`: trains, evaluates and inspects the built-in models.
 
 mod args;
+mod chart;
 mod child;
 mod commands;
 mod config;
@@ -8,6 +9,7 @@ mod data;
 mod device;
 mod error;
 mod finite;
+mod html;
 mod output;
 mod plot;
 mod progress;
@@ -57,6 +59,7 @@ fn run(command: Command) -> Result<u8> {
         Command::VerifyResume(args) => commands::verify_resume::run(args),
         Command::FindLr(args) => commands::find_lr::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
+        Command::Report(args) => commands::report::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Average(args) => commands::average::run(args),
         Command::Eval(args) => commands::eval::run(args),

@@ -11,14 +11,15 @@ pub(crate) struct Plot<'a> {
 }
 
 /// The part of an axis from its lower to its upper end, 0 to 1.
-fn share((low, high): (f64, f64), value: f64) -> f64 {
+pub(crate) fn share((low, high): (f64, f64), value: f64) -> f64 {
     match high > low {
         true => ((value - low) / (high - low)).clamp(0.0, 1.0),
         false => 0.5,
     }
 }
 
-fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+/// The smallest and the largest value.
+pub(crate) fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
         (low.min(v), high.max(v))
     })

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use kiln_files::{shown, shown_path};
 use kiln_models::{MetricKind, Model};
 use kiln_train::{EpochRecord, RunFolder};
+use serde_json::Value;
 use std::path::Path;
 
 /// The file with the end of a run: its reason, the warnings, the machine.
@@ -14,6 +15,8 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) struct RunRecord {
     pub(crate) config: RunConfig,
     pub(crate) epochs: Vec<EpochRecord>,
+    /// The contents of [`SUMMARY`]; null if there is none.
+    pub(crate) summary: Value,
 }
 
 impl RunRecord {
@@ -37,7 +40,14 @@ impl RunRecord {
             })
         };
         let epochs = text.lines().enumerate().map(epoch).collect::<Result<_>>()?;
-        Ok(RunRecord { config, epochs })
+        // Runs of earlier versions have none.
+        let summary = std::fs::read(folder.join(SUMMARY)).ok();
+        let summary = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Ok(RunRecord {
+            config,
+            epochs,
+            summary: summary.unwrap_or_default(),
+        })
     }
 
     /// The name of the value that decides which epoch is best.

@@ -3,6 +3,7 @@
 mod report;
 
 use crate::args::ProfileArgs;
+use crate::config::DeviceArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
@@ -10,11 +11,11 @@ use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
-use kiln_models::{Input, InputKind, Model, Net, OptimizerOptions};
+use kiln_models::{Input, InputKind, Model, Net, OptimizerKind, OptimizerOptions};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
 use kiln_profile::{Profiled, Rates};
-use report::Report;
+pub(crate) use report::Report;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -186,6 +187,27 @@ impl Task for Profile<'_> {
         };
         Ok((report, trace))
     }
+}
+
+/// Profiles some training steps of a model on made-up batches.
+pub(crate) fn training<B: Backend>(model: Model, optimizer: OptimizerKind, backend: &B) -> Result<Report> {
+    let args = ProfileArgs {
+        model,
+        batch: None,
+        steps: 3,
+        inference: false,
+        optimizer: Some(optimizer),
+        device: DeviceArgs::default(),
+        trace: None,
+        markdown: false,
+        json: true,
+    };
+    let profile = Profile {
+        args: &args,
+        batch: default_batch(model),
+        chosen: None,
+    };
+    Ok(profile.run(backend)?.0)
 }
 
 pub(crate) fn run(args: ProfileArgs) -> Result<u8> {

@@ -106,6 +106,17 @@ pub(crate) struct RunConfig {
     )]
     pub(crate) tensorboard: Option<bool>,
 
+    /// Make a page of the run at its end, report.html in its folder; see `kiln report`
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        hide_possible_values = true
+    )]
+    pub(crate) report: Option<bool>,
+
     /// Batches between two reports of the loss [default: 100]
     #[arg(long, value_name = "N")]
     pub(crate) log_every: Option<Small>,

@@ -35,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) out: Option<PathBuf>,
     pub(crate) tensorboard: bool,
+    pub(crate) report: bool,
     pub(crate) log_every: usize,
 }
 
@@ -98,6 +99,7 @@ impl Settings {
             },
             out: config.out,
             tensorboard: config.tensorboard.unwrap_or_default(),
+            report: config.report.unwrap_or_default(),
             log_every: config.log_every.map_or(100, |n| n.get()) as usize,
         })
     }
@@ -159,6 +161,7 @@ impl Settings {
             },
             out: None,
             tensorboard: Some(self.tensorboard),
+            report: Some(self.report),
             log_every: kept(self.log_every as u64),
         }
     }

@@ -17,6 +17,7 @@ use crate::weights;
 use folder::Opened;
 use kiln_core::Backend;
 use kiln_data::{Loader, LoaderOptions};
+use kiln_files::shown_path;
 use kiln_models::MetricKind;
 use kiln_nn::Module;
 use kiln_train::{
@@ -200,7 +201,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         folder::check_text(&opened.folder, &data)?;
     }
     let signals = Signals::install()?;
-    let device = settings.device_options();
+    let (device, reports) = (settings.device_options(), settings.report);
     let task = Train {
         settings,
         data,
@@ -209,8 +210,16 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         stop: signals.stop_handle(),
         chosen: None,
     };
-    let outcome = with_device(&device, task)?;
+    let mut outcome = with_device(&device, task)?;
     summary::end(&outcome.folder, &outcome.summary, &outcome.device)?;
+    // Somebody who stops a run does not want to wait.
+    if reports && outcome.end != End::Stopped {
+        let path = outcome.folder.path();
+        let file = path.join(super::report::FILE);
+        super::report::create(path, &file, Some(&device)).map_err(|e| e.context("the run has ended, its report"))?;
+        outcome.text.push(format!("report: {}", shown_path(&file)));
+        outcome.summary["report"] = file.display().to_string().into();
+    }
     if args.json {
         output::json(&outcome.summary);
     } else {

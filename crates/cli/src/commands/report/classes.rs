@@ -1,0 +1,239 @@
+//! The classes of a model of images: the confusion matrix on the data held back, and the samples that were classified worst.
+
+use crate::args::WeightsArgs;
+use crate::config::Settings;
+use crate::data;
+use crate::error::{Error, Result};
+use crate::html::{Tag, tag};
+use crate::output::{counted, percent};
+use crate::weights::{self, Saved};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kiln_core::Backend;
+use kiln_data::{Dataset, Loader, LoaderOptions, Sample};
+use kiln_nn::no_grad;
+use kiln_train::Confusion;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The number of samples that are shown.
+const WORST: usize = 24;
+
+/// A sample that was taken for another class.
+struct Worst {
+    index: usize,
+    label: usize,
+    predicted: usize,
+    /// The probabilities of both.
+    of_label: f64,
+    of_predicted: f64,
+    loss: f64,
+}
+
+pub(super) struct Classes {
+    names: Vec<String>,
+    confusion: Confusion,
+    /// The data, and the name of the file with the weights.
+    description: String,
+    weights: String,
+    /// The worst samples, with their images.
+    worst: Vec<(Worst, String)>,
+}
+
+/// The cross-entropy of a sample, with its label, the class of its highest score and the probabilities of the two.
+fn judge(index: usize, logits: &[f64], label: usize) -> Worst {
+    let (mut predicted, mut highest) = (0, f64::NEG_INFINITY);
+    for (class, &logit) in logits.iter().enumerate() {
+        if logit > highest {
+            (predicted, highest) = (class, logit);
+        }
+    }
+    let sum: f64 = logits.iter().map(|logit| (logit - highest).exp()).sum();
+    let probability = |class: usize| logits.get(class).map_or(f64::NAN, |l| (l - highest).exp() / sum);
+    Worst {
+        index,
+        label,
+        predicted,
+        of_label: probability(label),
+        of_predicted: probability(predicted),
+        loss: sum.ln() + highest - logits.get(label).copied().unwrap_or(f64::NAN),
+    }
+}
+
+/// The PNG file of a sample's pixels from 0 to 255, as a URL.
+fn image(sample: &Sample) -> Result<String> {
+    let failed = |why: String| Error::failure(format!("a sample is no image: {why}"));
+    let [height, width, channels] = *sample.shape.dims() else {
+        return Err(failed(format!("its shape is {:?}", sample.shape)));
+    };
+    let side = |n: usize| u32::try_from(n).map_err(|_| failed(format!("a side of {n}")));
+    let color = match channels {
+        1 => png::ColorType::Grayscale,
+        3 => png::ColorType::Rgb,
+        _ => return Err(failed(format!("{channels} channels"))),
+    };
+    let pixels: Vec<u8> = sample.input.iter().map(|v| v.round() as u8).collect();
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, side(width)?, side(height)?);
+    encoder.set_color(color);
+    encoder.set_depth(png::BitDepth::Eight);
+    let written = encoder.write_header().and_then(|mut png| png.write_image_data(&pixels));
+    written.map_err(|e| failed(e.to_string()))?;
+    Ok(format!("data:image/png;base64,{}", STANDARD.encode(file)))
+}
+
+impl Classes {
+    /// Measures the best weights of the run in `folder` on the data that it held back.
+    pub(super) fn measure<B: Backend>(folder: &Path, settings: &Settings, backend: &B) -> Result<Self> {
+        let model = settings.model;
+        let saved = WeightsArgs {
+            weights: folder.to_path_buf(),
+            model: Some(model),
+        };
+        let Saved { path, net, .. } = weights::load(&saved, backend)?;
+        let (samples, description): (Arc<dyn Dataset<Sample = Sample>>, _) = match settings.overfit_batches {
+            Some(batches) => {
+                let all = data::load(model, &settings.data, settings.seed)?;
+                let samples = all.overfitted(batches.saturating_mul(settings.batch))?.test;
+                (samples, "the batches that were learned by heart".to_string())
+            }
+            None => data::load_test(model, &settings.data, settings.seed, None)?,
+        };
+        let options = LoaderOptions {
+            batch_size: settings.batch.max(100),
+            workers: settings.workers,
+            ..Default::default()
+        };
+        let loader = Loader::new(samples.clone(), options)?.with_transform(data::transform(model, false)?);
+        let classes = model.classes();
+        let (mut labels, mut predicted, mut worst) = (Vec::new(), Vec::new(), Vec::new());
+        for host in loader.epoch(0)? {
+            let batch = host?.to_device(backend)?;
+            let (_, logits) = no_grad(|| net.loss(&batch.inputs, &batch.labels))?;
+            let logits = logits.to_f64()?;
+            for (logits, label) in logits.chunks(classes).zip(batch.labels.to_vec::<i32>()?) {
+                let sample = judge(labels.len(), logits, label as usize);
+                labels.push(sample.label);
+                predicted.push(sample.predicted);
+                if sample.label != sample.predicted {
+                    worst.push(sample);
+                }
+            }
+            worst.sort_by(|a, b| b.loss.total_cmp(&a.loss));
+            worst.truncate(WORST);
+        }
+        let shown = worst.into_iter().map(|w| {
+            let png = image(&samples.get(w.index)?)?;
+            Ok((w, png))
+        });
+        let name = path.file_name().unwrap_or_default();
+        Ok(Classes {
+            names: match samples.class_names() {
+                [] => (0..classes).map(|c| c.to_string()).collect(),
+                names => names.to_vec(),
+            },
+            confusion: Confusion::of(classes, &labels, &predicted)?,
+            worst: shown.collect::<Result<_>>()?,
+            weights: name.to_string_lossy().into_owned(),
+            description,
+        })
+    }
+
+    fn name(&self, class: usize) -> &str {
+        self.names.get(class).map_or("?", String::as_str)
+    }
+
+    /// The parts of the page.
+    pub(super) fn sections(&self) -> [Tag; 2] {
+        [self.matrix(), self.samples()]
+    }
+
+    fn matrix(&self) -> Tag {
+        let all: u64 = self.confusion.rows().flatten().sum();
+        let right: u64 = self.confusion.rows().enumerate().map(|(i, row)| row[i]).sum();
+        let about = format!(
+            "{} on {}: {} of {} right ({}). A row is a class, a column what it was taken for; shades are shares of the row.",
+            self.weights,
+            self.description,
+            right,
+            counted(all, "sample"),
+            percent(right as f64 / all.max(1) as f64),
+        );
+        let head = self.names.iter().map(|name| tag("th").attr("scope", "col").text(name));
+        let head = tag("tr").with(tag("th")).each(head).with(tag("th").text("recall"));
+        let recall = self.confusion.recall();
+        let rows = self.confusion.rows().enumerate().map(|(label, row)| {
+            let sum = row.iter().sum::<u64>().max(1) as f64;
+            let cells = row.iter().enumerate().map(|(predicted, &n)| {
+                let class = if label == predicted { "hit" } else { "miss" };
+                let told = format!("{} taken for {}: {n}", self.name(label), self.name(predicted));
+                tag("td")
+                    .class(class)
+                    .attr("style", format!("--share:{:.3}", n as f64 / sum))
+                    .attr("title", told)
+                    .text(if n == 0 { "·".to_string() } else { n.to_string() })
+            });
+            let recall = match recall[label].is_nan() {
+                true => "-".to_string(),
+                false => percent(recall[label]),
+            };
+            tag("tr")
+                .with(tag("th").attr("scope", "row").text(self.name(label)))
+                .each(cells)
+                .with(tag("td").text(recall))
+        });
+        let table = tag("table")
+            .class("matrix")
+            .with(tag("thead").with(head))
+            .with(tag("tbody").each(rows));
+        tag("section")
+            .attr("id", "confusion")
+            .with(tag("h2").text("Confusion matrix"))
+            .with(tag("p").text(about))
+            .with(tag("div").class("scroll").with(table))
+    }
+
+    fn samples(&self) -> Tag {
+        let section = tag("section")
+            .attr("id", "worst")
+            .with(tag("h2").text("Worst classified samples"));
+        if self.worst.is_empty() {
+            return section.with(tag("p").text("No sample was taken for another class."));
+        }
+        let figures = self.worst.iter().map(|(w, png)| {
+            let (label, predicted) = (self.name(w.label), self.name(w.predicted));
+            let told = format!("sample {}: {label} taken for {predicted}", w.index);
+            let chances = [
+                format!("{predicted}: {}", percent(w.of_predicted)),
+                format!("{label}: {}", percent(w.of_label)),
+                format!("loss {:.2}", w.loss),
+            ];
+            tag("figure")
+                .class("sample")
+                .with(tag("img").attr("src", png).attr("alt", told))
+                .with(
+                    tag("figcaption")
+                        .with(tag("strong").text(format!("{label} → {predicted}")))
+                        .each(chances.map(|text| tag("span").text(text))),
+                )
+        });
+        section
+            .with(tag("p").text(
+                "Those with the largest loss: the class, what it was taken for, and how sure the net was of each.",
+            ))
+            .with(tag("div").class("samples").each(figures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loss_of_a_sample_is_its_cross_entropy() {
+        let sample = judge(3, &[1000.0, 1000.0 + 2f64.ln(), 0.0], 0);
+        assert_eq!((sample.index, sample.label, sample.predicted), (3, 0, 1));
+        assert!((sample.of_label - 1.0 / 3.0).abs() < 1e-9 && (sample.of_predicted - 2.0 / 3.0).abs() < 1e-9);
+        assert!((sample.loss - 3f64.ln()).abs() < 1e-9);
+    }
+}

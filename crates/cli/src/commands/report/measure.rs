@@ -1,0 +1,39 @@
+//! What a report computes on a device.
+
+use super::classes::Classes;
+use crate::commands::profile;
+use crate::config::Settings;
+use crate::device::Task;
+use crate::error::Result;
+use kiln_core::Backend;
+use kiln_models::MetricKind;
+use std::path::Path;
+
+/// What a report computes: each part, or the reason why it is absent.
+pub(super) struct Measured {
+    /// `None` for text, which has no classes.
+    pub(super) classes: Option<Result<Classes>>,
+    pub(super) layers: Result<profile::Report>,
+}
+
+/// The computation of them for the run in a folder.
+pub(super) struct Measure<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) settings: &'a Settings,
+}
+
+impl Task for Measure<'_> {
+    type Output = Measured;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
+        let Measure { folder, settings } = self;
+        let (model, optimizer) = (settings.model, settings.optimizer.kind);
+        Ok(Measured {
+            classes: match model.recipe().metric {
+                MetricKind::Accuracy => Some(Classes::measure(folder, settings, backend)),
+                MetricKind::Perplexity => None,
+            },
+            layers: profile::training(model, optimizer, backend),
+        })
+    }
+}
