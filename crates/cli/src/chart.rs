@@ -31,6 +31,8 @@ pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) x: &'static str,
     pub(crate) series: Vec<Series>,
+    /// True for a logarithmic axis where the values are that far apart.
+    pub(crate) log: bool,
 }
 
 /// The vertical axis: its ends, as logarithms if `log`.
@@ -40,9 +42,9 @@ struct Axis {
 }
 
 impl Axis {
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+    fn of(values: impl Iterator<Item = f64>, log: bool) -> Self {
         let (low, high) = ends(values);
-        let log = low > 0.0 && high / low > DECADES;
+        let log = log && low > 0.0 && high / low > DECADES;
         let ends = match (log, step(low, high, TICKS)) {
             (true, _) => (low.log10(), high.log10()),
             // A linear axis goes from tick to tick.
@@ -91,8 +93,8 @@ fn ticks(low: f64, high: f64, count: f64) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// A number of an axis or a dot, with up to four significant digits.
-fn label(value: f64) -> String {
+/// A number with up to four significant digits.
+pub(crate) fn label(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         return "0".to_string();
@@ -131,7 +133,7 @@ impl Chart {
     fn svg(&self) -> Tag {
         let points = || self.series.iter().flat_map(|s| &s.points);
         let across = ends(points().map(|p| p.0));
-        let up = Axis::of(points().map(|p| p.1).filter(|y| y.is_finite()));
+        let up = Axis::of(points().map(|p| p.1).filter(|y| y.is_finite()), self.log);
         let right = SIZE.0 - RIGHT;
         let bottom = SIZE.1 - BOTTOM;
         let x = |value: f64| LEFT + share(across, value) * (right - LEFT);
@@ -206,7 +208,10 @@ mod tests {
             [0.0, 0.6000000000000001, 1.0, 5974.3, 12e6, 3e-4, -0.25].map(label),
             ["0", "0.6", "1", "5974", "1.2e7", "3e-4", "-0.25"]
         );
-        assert_eq!(Axis::of([1e-4, 1.0].into_iter()).ticks(), [1e-4, 1e-3, 1e-2, 1e-1, 1.0]);
+        assert_eq!(
+            Axis::of([1e-4, 1.0].into_iter(), true).ticks(),
+            [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+        );
     }
 
     #[test]
@@ -214,6 +219,7 @@ mod tests {
         let chart = |points: Vec<(f64, f64)>| Chart {
             title: "loss".to_string(),
             x: "epoch",
+            log: false,
             series: vec![Series {
                 name: "train".to_string(),
                 points,

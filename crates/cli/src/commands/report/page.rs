@@ -2,10 +2,10 @@
 
 use super::layers;
 use super::measure::Measured;
-use crate::chart::{Chart, Series};
+use crate::chart::{Chart, Series, label};
 use crate::config::{Settings, flat};
 use crate::html::{Tag, tag};
-use crate::output::{counted, number, percent, rate, thousands};
+use crate::output::{counted, percent, rate, thousands};
 use crate::record::{RunRecord, value};
 use kiln_files::shown_path;
 use kiln_models::MetricKind;
@@ -214,6 +214,7 @@ impl Page<'_> {
         let chart = |title: &str, series: Vec<Series>| Chart {
             title: title.to_string(),
             x: "epoch",
+            log: title == "loss",
             series: series.into_iter().filter(|s| !s.points.is_empty()).collect(),
         };
         let both = |title: &str, of: &dyn Fn(&Values) -> Option<f64>| {
@@ -250,7 +251,7 @@ impl Page<'_> {
         }
         head.extend(["samples/s".to_string(), "time".to_string()]);
         let row = |e: &EpochRecord| {
-            let mut cells = vec![e.epoch.to_string(), thousands(e.step), number(e.lr)];
+            let mut cells = vec![e.epoch.to_string(), thousands(e.step), label(e.lr)];
             cells.extend(names.iter().map(|name| shown(e.train.get(name).copied())));
             if validates {
                 let valid = |name: &String| shown(e.valid.as_ref().and_then(|v| v.get(name).copied()));
