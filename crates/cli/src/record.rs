@@ -22,7 +22,8 @@ pub(crate) struct RunRecord {
 impl RunRecord {
     /// Reads the record of the run in `folder`.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
-        let config = config::read(&folder.join(RunFolder::CONFIG)).map_err(|e| match folder.is_dir() {
+        let config = folder.join(RunFolder::CONFIG);
+        let config = config::read(&config).map_err(|e| match config.exists() {
             true => e,
             false => e.help("name the folder that `kiln train` shows as `run folder`"),
         })?;

@@ -314,3 +314,38 @@ fn without_a_driver_the_cpu_is_taken_or_the_reason_told() {
     let listed = run_with(dir.path(), &["devices"], "no/such/driver.so".into());
     assert!(listed.stdout.contains("no/such/driver.so"), "{}", listed.stdout);
 }
+
+#[test]
+fn a_run_and_its_report_name_the_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "lenet",
+        "--synthetic",
+        "10",
+        "--batch",
+        "2",
+        "--epochs",
+        "1",
+        "--device",
+        "cuda",
+        "--tensorboard",
+        "--report",
+        "--out",
+        "run",
+    ];
+    let ran = succeeds(dir.path(), &args);
+    // The run has given the device back, and the report takes it again.
+    assert!(ran.stderr.is_empty(), "{}", ran.stderr);
+    let summary = std::fs::read(dir.path().join("run/summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap();
+    assert_eq!(summary["environment"]["device"], "cuda:0");
+    let page = std::fs::read_to_string(dir.path().join("run/report.html")).unwrap();
+    for part in ["id=\"confusion\"", "id=\"layers\"", "<td>cuda:0</td>"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("run/tensorboard")).unwrap().count(),
+        1
+    );
+}

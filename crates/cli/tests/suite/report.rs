@@ -129,7 +129,7 @@ fn a_report_of_no_run_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), &["report", "none"]).fails(1, &["none/config.json", "help: ", "run folder"]);
     std::fs::create_dir(dir.path().join("other")).unwrap();
-    run(dir.path(), &["report", "other"]).fails(1, &["other/config.json"]);
+    run(dir.path(), &["report", "other"]).fails(1, &["other/config.json", "run folder"]);
     assert!(names(&dir.path().join("other")).is_empty());
     succeeds(dir.path(), &[&SHORT[..], &["run"]].concat());
     run(dir.path(), &["report", "run", "-o", "no/such/file.html"]).fails(1, &["no/such", "--out"]);

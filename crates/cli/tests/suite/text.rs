@@ -58,6 +58,11 @@ fn a_text_is_learned_and_goes_on() {
     let history = std::fs::read_to_string(dir.path().join("run/history.jsonl")).unwrap();
     let history: serde_json::Value = serde_json::from_str(history.lines().last().unwrap()).unwrap();
     assert_eq!(line["loss"], history["valid"]["loss"]);
+
+    // Its report has no classes.
+    succeeds(dir.path(), &["report", "run", "--brief"]);
+    let page = std::fs::read_to_string(dir.path().join("run/report.html")).unwrap();
+    assert!(page.contains("<strong>perplexity</strong>") && !page.contains("Confusion"));
     let value = |name: &str| line[name].as_f64().unwrap();
     assert!((value("perplexity").ln() - value("loss")).abs() < 1e-12, "{line}");
     assert!(succeeds(dir.path(), &eval).stdout.contains("1 window  loss "));
