@@ -1,7 +1,8 @@
 //! The Fréchet distance between two sets of feature vectors.
 
+use super::eigen::{spectral, symmetric_eigen};
 use kiln_core::{Error, Result};
-use nalgebra::{DMatrix, DVector};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// Mean and covariance of feature vectors, in f64, gathered batch by batch (Chan, Golub and LeVeque 1979, so that a mean far from
 /// zero costs no digits).
@@ -20,9 +21,9 @@ use nalgebra::{DMatrix, DVector};
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeatureStatistics {
     samples: u64,
-    mean: DVector<f64>,
+    mean: Array1<f64>,
     /// The sum of the outer products of deviations from the mean.
-    scatter: DMatrix<f64>,
+    scatter: Array2<f64>,
 }
 
 impl FeatureStatistics {
@@ -30,8 +31,8 @@ impl FeatureStatistics {
     pub fn new(width: usize) -> Self {
         FeatureStatistics {
             samples: 0,
-            mean: DVector::zeros(width),
-            scatter: DMatrix::zeros(width, width),
+            mean: Array1::zeros(width),
+            scatter: Array2::zeros((width, width)),
         }
     }
 
@@ -47,18 +48,18 @@ impl FeatureStatistics {
 
     /// The mean of each feature.
     pub fn mean(&self) -> &[f64] {
-        self.mean.as_slice()
+        self.mean.as_slice().unwrap_or_default()
     }
 
     /// The covariance matrix, row-major `[width, width]`, divided by one less than the number of vectors as `numpy.cov` does; NaN
     /// with fewer than two.
     pub fn covariance(&self) -> Vec<f64> {
-        self.covariances().as_slice().to_vec()
+        self.covariances().into_iter().collect()
     }
 
-    fn covariances(&self) -> DMatrix<f64> {
+    fn covariances(&self) -> Array2<f64> {
         match self.samples {
-            0 | 1 => self.scatter.map(|_| f64::NAN),
+            0 | 1 => self.scatter.mapv(|_| f64::NAN),
             n => &self.scatter / (n - 1) as f64,
         }
     }
@@ -81,23 +82,20 @@ impl FeatureStatistics {
         if features.is_empty() {
             return Ok(());
         }
-        // Vectors are columns.
-        let mut batch = DMatrix::from_column_slice(width, features.len() / width, features);
-        let mean = batch.column_mean();
-        batch.column_iter_mut().for_each(|mut column| column -= &mean);
-        let (before, now) = (self.samples as f64, batch.ncols() as f64);
+        let rows = features.len() / width;
+        let Ok(batch) = ArrayView2::from_shape((rows, width), features) else {
+            unreachable!("the length is a multiple of the width");
+        };
+        let mean = batch.sum_axis(Axis(0)) / rows as f64;
+        let batch = &batch - &mean;
+        let (before, now) = (self.samples as f64, rows as f64);
         let (apart, all) = (mean - &self.mean, before + now);
-        self.scatter += &batch * batch.transpose() + &apart * apart.transpose() * (before * now / all);
-        self.mean += apart * (now / all);
-        self.samples += batch.ncols() as u64;
+        let column = apart.view().insert_axis(Axis(1));
+        self.scatter += &(batch.t().dot(&batch) + column.dot(&column.t()) * (before * now / all));
+        self.mean += &(apart * (now / all));
+        self.samples += rows as u64;
         Ok(())
     }
-}
-
-/// The eigenvalues of a positive semi-definite matrix and its eigenvectors; those that rounding made negative are 0.
-fn decomposed(matrix: DMatrix<f64>) -> (DVector<f64>, DMatrix<f64>) {
-    let eigen = matrix.symmetric_eigen();
-    (eigen.eigenvalues.map(|value| value.max(0.0)), eigen.eigenvectors)
 }
 
 /// The squared Fréchet distance between the normal distributions with these means and covariances,
@@ -119,13 +117,14 @@ pub fn frechet_distance(a: &FeatureStatistics, b: &FeatureStatistics) -> Result<
         return Err(Error::invalid(OP, "samples", few.samples, "at least 2 vectors"));
     }
     let (first, second) = (a.covariances(), b.covariances());
-    let apart = (&a.mean - &b.mean).norm_squared();
-    let traces = first.trace() + second.trace();
-    let (values, vectors) = decomposed(first);
-    let root = &vectors * DMatrix::from_diagonal(&values.map(f64::sqrt)) * vectors.transpose();
-    let product = &root * second * &root;
-    // Rounding makes the product a little unsymmetric.
-    let product = (&product + product.transpose()) * 0.5;
-    let shared: f64 = product.symmetric_eigenvalues().iter().map(|v| v.max(0.0).sqrt()).sum();
+    let apart = (&a.mean - &b.mean).mapv(|x| x * x).sum();
+    let traces = first.diag().sum() + second.diag().sum();
+    // Rounding may make an eigenvalue of 0 negative, and the product a little unsymmetric.
+    let root_of = |value: f64| value.max(0.0).sqrt();
+    let (values, vectors) = symmetric_eigen(first);
+    let root = spectral(&values, &vectors, root_of);
+    let product = root.dot(&second).dot(&root);
+    let (values, _) = symmetric_eigen((&product + &product.t()) * 0.5);
+    let shared: f64 = values.into_iter().map(root_of).sum();
     Ok(apart + traces - 2.0 * shared)
 }

@@ -5,6 +5,7 @@ mod confusion;
 mod counting;
 mod detection;
 mod edits;
+mod eigen;
 mod error_rate;
 mod f_score;
 mod fid;
