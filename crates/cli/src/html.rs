@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn text_cannot_become_markup() {
-        let made = tag("p").attr("title", "a\"b").text("x < y & \u{1b}").with(tag("br"));
+        let made = tag("p").attr("title", "a\"b").text("x < y & \u{1b}").with(tag("i"));
         assert_eq!(
             made.to_string(),
-            "<p title=\"a&quot;b\">x &lt; y &amp; \\u{1b}<br></br></p>"
+            "<p title=\"a&quot;b\">x &lt; y &amp; \\u{1b}<i></i></p>"
         );
         assert_eq!(tag("img").attr("alt", "").to_string(), "<img alt=\"\"/>");
     }
