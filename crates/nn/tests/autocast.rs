@@ -205,6 +205,14 @@ fn a_weight_that_is_used_twice_is_cast_once_and_again_after_it_changed() -> Resu
             .assign(&Tensor::zeros(&cpu, &[4], DType::F32)?)?;
         let expected = x.matmul_t(&doubled, false, true)?.to_f64()?;
         assert_eq!(linear.forward(&x)?.to_f64()?, expected);
+        // Values that are written in place, into the memory that was cast.
+        let leaf = x.copy()?.requires_grad();
+        leaf.matmul_t(&doubled, false, true)?;
+        let mut leaf = leaf;
+        leaf.write(&[1f32; 8])?;
+        let ones = Tensor::ones(&cpu, &[2, 4], DType::F32)?;
+        let expected = ones.matmul_t(&doubled, false, true)?.to_f64()?;
+        assert_eq!(leaf.matmul_t(&doubled, false, true)?.to_f64()?, expected);
         // A cast that was made without gradients is not taken where they are wanted.
         no_grad(|| linear.forward(&x))?;
         assert!(linear.forward(&x)?.is_tracked());

@@ -37,7 +37,7 @@ pub enum TensorBoardError {
         values: usize,
         /// Height, width and channels.
         shape: [usize; 3],
-        /// What would have been accepted.
+        /// The values and shapes that are accepted.
         expected: &'static str,
     },
     /// A file of weights that cannot be read.

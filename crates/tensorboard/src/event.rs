@@ -6,7 +6,7 @@ use crate::proto::Message;
 /// TensorFlow's number of the dtype of strings.
 const DT_STRING: u64 = 7;
 
-/// What an event says.
+/// The content of an event.
 pub(crate) enum What<'a> {
     /// The first event of a file.
     Version {

@@ -181,23 +181,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             grads, samples, before, ..
         } = std::mem::replace(group, Group::empty());
         let Some(mut grads) = grads else { return Ok(Came::In) };
-        let scaled = match &self.legs[at].scaler {
-            None => true,
-            Some(scaler) => {
-                let finite = scaler.unscale(&mut grads, self.model.parameters());
-                self.at(finite)?
-            }
-        };
-        if let Some(scaler) = &mut self.legs[at].scaler {
-            scaler.update(scaled);
-        }
-        let most = match self.trainer.options.non_finite {
-            NonFinite::Skip { in_a_row } => Some(in_a_row),
-            NonFinite::Stop => self.legs[at].scaler.is_some().then_some(OVERFLOWS),
-        };
-        if let Some(in_a_row) = most {
-            let skips = self.trainer.options.skips();
-            if !scaled || (skips && !self.all_finite(at, &grads)?) {
+        if let Some(in_a_row) = self.most_skipped(at) {
+            if !self.all_finite(at, &mut grads)? {
                 self.rollback(before.and_then(|b| b.buffers))?;
                 self.skipped_in_a_row += 1;
                 if self.skipped_in_a_row > in_a_row {
@@ -226,13 +211,31 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
     }
 
-    /// Reads the losses and the norm of the gradients; true if all are finite.
-    fn all_finite(&mut self, at: usize, grads: &Gradients<B>) -> Result<bool> {
-        let bad = self.legs[at].losses.read()?;
-        Ok(bad.is_none()
-            && self
-                .at(grads.norm(self.model.parameters()).and_then(|n| n.item()))?
-                .is_finite())
+    /// The number of steps in a row that may be skipped; `None` if none is.
+    fn most_skipped(&self, at: usize) -> Option<u64> {
+        let overflows = self.legs[at].scaler.is_some().then_some(OVERFLOWS);
+        match self.trainer.options.non_finite {
+            NonFinite::Skip { in_a_row } => Some(in_a_row).max(overflows),
+            NonFinite::Stop => overflows,
+        }
+    }
+
+    /// Reads the norm of the gradients, which are unscaled, and the losses if a step is skipped for them; true if all are finite.
+    fn all_finite(&mut self, at: usize, grads: &mut Gradients<B>) -> Result<bool> {
+        let skips = self.trainer.options.skips();
+        let bad = if skips { self.legs[at].losses.read()? } else { None };
+        let finite = match &self.legs[at].scaler {
+            Some(scaler) => scaler.unscale(grads, self.model.parameters()),
+            None if bad.is_some() => Ok(false),
+            None => grads
+                .norm(self.model.parameters())
+                .and_then(|norm| Ok(norm.item()?.is_finite())),
+        };
+        let finite = self.at(finite)?;
+        if let Some(scaler) = &mut self.legs[at].scaler {
+            scaler.update(finite);
+        }
+        Ok(finite && bad.is_none())
     }
 
     fn optimizer_step(&mut self, at: usize, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {

@@ -38,7 +38,7 @@ struct Outermost;
 
 impl Drop for Outermost {
     fn drop(&mut self) {
-        forget_casts();
+        CASTS.with(|casts| casts.borrow_mut().clear());
     }
 }
 
@@ -91,9 +91,9 @@ pub(crate) fn with_compute<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R 
     f()
 }
 
-/// Drops the cached casts, which are no longer equal to parameters that change.
-pub(crate) fn forget_casts() {
-    CASTS.with(|casts| casts.borrow_mut().clear());
+/// Drops the cached cast of a tensor that is about to change.
+pub(crate) fn forget_cast(id: NodeId) {
+    CASTS.with(|casts| casts.borrow_mut().remove(&id));
 }
 
 /// The precision of one op inside of [`autocast`], which is off while this lives. An op begins with

@@ -18,7 +18,7 @@ mod sum;
 mod vjp;
 
 pub use crate::tensor::{Node, NodeId, Part, Rule, RuleContext};
-pub(crate) use autocast::{Cast, forget_casts};
+pub(crate) use autocast::{Cast, forget_cast};
 pub use autocast::{autocast, autocast_dtype};
 pub use backward::grad;
 pub use function::function;

@@ -1,6 +1,5 @@
 //! Parameters: the tensors that training changes.
 
-use crate::autograd::forget_casts;
 use crate::{Backend, DType, Result, Tensor};
 use std::fmt;
 use std::ops::Deref;
@@ -180,7 +179,6 @@ impl<B: Backend> Param<B> {
     /// # Errors
     /// A tensor of another shape or dtype.
     pub fn assign(&mut self, values: &Tensor<B>) -> Result<()> {
-        forget_casts();
         self.tensor.assign(values)
     }
 
@@ -206,13 +204,11 @@ impl<B: Backend> Param<B> {
 
     /// Takes other values in their memory. Gradients of the values before are no longer the parameter's.
     pub(super) fn replace(&mut self, values: Tensor<B>) {
-        forget_casts();
         self.tensor = if self.trainable { values.requires_grad() } else { values };
     }
 
     /// The memory, for an optimizer's update.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
-        forget_casts();
         self.tensor.buffer_mut()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use crate::array::Array;
+use crate::autograd::forget_cast;
 use kiln_core::{Backend, DType, Element, Error, Float, Result, Shape, host};
 use std::sync::Arc;
 
@@ -292,10 +293,16 @@ impl<B: Backend> Tensor<B> {
 
     /// The memory for writing in place. If other tensors share it, this one first moves to a copy and they keep the old values.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
+        self.about_to_change();
+        self.array.buffer_mut()
+    }
+
+    /// Keeps what gradients read of this tensor, and drops its cast of mixed precision.
+    fn about_to_change(&self) {
         if let Some(node) = &self.node {
             node.hold_output();
+            forget_cast(node.id());
         }
-        self.array.buffer_mut()
     }
 
     /// A buffer of this tensor's dtype for an output of `shape`.
@@ -346,9 +353,7 @@ impl<B: Backend> Tensor<B> {
     /// # Errors
     /// [`Error::DTypeMismatch`] for another dtype, another number of values.
     pub fn write<T: Element>(&mut self, values: &[T]) -> Result<()> {
-        if let Some(node) = &self.node {
-            node.hold_output();
-        }
+        self.about_to_change();
         self.array.write(values)
     }
 

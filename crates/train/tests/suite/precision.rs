@@ -5,7 +5,7 @@ use kiln_cpu::Cpu;
 use kiln_data::LabelledOn;
 use kiln_nn::optim::{Adam, Sgd};
 use kiln_nn::{DType, Layer, Module};
-use kiln_train::{Accuracy, Checkpoint, Output, Report, RunFolder, TrainError, TrainOptions, Trainer};
+use kiln_train::{Accuracy, Checkpoint, NonFinite, Output, Report, RunFolder, TrainError, TrainOptions, Trainer};
 
 fn options(autocast: Option<DType>, epochs: u64) -> TrainOptions {
     TrainOptions {
@@ -50,7 +50,12 @@ fn scaled(
 ) -> kiln_train::Result<(Report, Net<Cpu>)> {
     let cpu = Cpu::new();
     let mut model = Net::new(&cpu, 0);
-    let mut trainer = Trainer::new(&cpu, options(Some(DType::F16), epochs));
+    // Few other skips are allowed, which does not bound the search for a scale.
+    let options = TrainOptions {
+        non_finite: NonFinite::Skip { in_a_row: 1 },
+        ..options(Some(DType::F16), epochs)
+    };
+    let mut trainer = Trainer::new(&cpu, options);
     if let Some(folder) = folder {
         if resumes {
             trainer = trainer.resume(Checkpoint::latest(&folder)?);

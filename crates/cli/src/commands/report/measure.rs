@@ -1,4 +1,4 @@
-//! What a report computes on a device.
+//! The parts of a report that are computed on a device.
 
 use super::classes::Classes;
 use crate::commands::profile;
@@ -9,7 +9,7 @@ use kiln_core::Backend;
 use kiln_models::MetricKind;
 use std::path::Path;
 
-/// What a report computes: each part, or the reason why it is absent.
+/// The computed parts of a report, or the reason why one is absent.
 pub(super) struct Measured {
     /// `None` for text, which has no classes.
     pub(super) classes: Option<Result<Classes>>,
