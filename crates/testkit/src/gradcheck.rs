@@ -6,6 +6,10 @@ use crate::{Array, Case, assert_close};
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::{Tensor, grad, no_grad};
 
+/// The step of second differences. f64's unit roundoff is divided by its square and the fourth derivative multiplied by it: errors of
+/// 1e-9 and 6e-8.
+pub(crate) const SECOND_STEP: f64 = 1.0 / (1 << 12) as f64;
+
 pub(crate) fn leaves<B: Backend>(backend: &B, inputs: &[Array], dtype: DType) -> Result<Vec<Tensor<B>>> {
     inputs
         .iter()
@@ -138,9 +142,6 @@ fn second<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: D
 /// # Panics
 /// As [`gradcheck`].
 pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
-    /// The step. f64's unit roundoff is divided by its square and the fourth derivative multiplied by it: errors of 1e-9
-    /// and 6e-8.
-    const STEP: f64 = 1.0 / (1 << 12) as f64;
     let run = || -> Result<()> {
         let inputs = case.inputs();
         let here = case.oracle(&inputs);
@@ -161,7 +162,7 @@ pub fn gradgradcheck_by_oracle<B: Backend, C: Case>(backend: &B, case: &C) {
             pairs.map(each).collect()
         };
         // Approximations with both steps must agree; if not, the function has a kink nearby, and the element is skipped.
-        let steps = [STEP, STEP / 2.0];
+        let steps = [SECOND_STEP, SECOND_STEP / 2.0];
         let mut ends = steps.map(|step| [moved(step), moved(-step)]);
         let (found, first) = second(backend, case, &inputs, DType::F32)?;
         let elements = here.size() + inputs.iter().map(Array::size).sum::<usize>();

@@ -38,6 +38,12 @@ pub(super) struct Conv {
 }
 
 impl Conv {
+    /// The number of products that a result is the sum of.
+    pub(super) fn terms(&self) -> usize {
+        let taps: usize = self.axes.iter().map(|a| a.kernel).product();
+        taps * self.x.shape[self.axes.len() + 1] / self.groups
+    }
+
     pub(super) fn window(&self) -> Window {
         let spread = |fill, f: &dyn Fn(&Axis) -> usize| {
             let mut out = [fill; 3];
@@ -109,9 +115,7 @@ impl Case for Conv {
             f: Activation::None,
             ..self.clone()
         };
-        let taps: usize = self.axes.iter().map(|a| a.kernel).product();
-        let channels = self.x.shape[self.axes.len() + 1] / self.groups;
-        let steps = (taps * channels) as f64 + 2.0;
+        let steps = self.terms() as f64 + 2.0;
         let mut magnitude = sums.oracle(&magnitudes(x));
         if self.axes.len() >= 2 && self.axes.iter().rev().take(2).all(|a| a.kernel == 3) {
             let plain = sums.oracle(x).data;

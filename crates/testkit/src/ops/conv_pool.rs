@@ -2,7 +2,8 @@
 
 use super::conv::{Conv, conv_case};
 use super::pool::{Axis, Kind, Pool};
-use crate::{Array, Case, Rounding, check, refused};
+use crate::gradcheck::SECOND_STEP;
+use crate::{Array, Case, Proof, Rounding, check, refused};
 use kiln_core::ops::{Activation, Window};
 use kiln_core::{Backend, DType, Error, Result};
 use kiln_nn::Tensor;
@@ -33,6 +34,20 @@ impl Case for ConvPool {
 
     fn oracle(&self, x: &[Array]) -> Array {
         self.pool.oracle(&[self.conv.oracle(x)])
+    }
+
+    /// Where another element of a window is nearly as large as the largest, the gradient jumps, and no difference across the jump
+    /// is a second derivative.
+    fn proof(&self) -> Proof {
+        let x = self.inputs();
+        let margin = self.pool.margin(&self.conv.oracle(&x));
+        // Second differences move each input by at most 2.5 steps. Two results, sums of products of numbers up to 1, then
+        // come nearer by 4 times that for each of their terms, and activations have slopes of at most 1.13.
+        let nearer = 5.0 * 2.5 * SECOND_STEP * (self.conv.terms() as f64 + 1.0);
+        match margin > nearer {
+            true => Proof::SecondGradient,
+            false => Proof::Gradient,
+        }
     }
 
     /// The error of the largest of some results is at most the largest of their errors.

@@ -75,6 +75,65 @@ impl Pool {
     }
 }
 
+/// What a window reads.
+struct Taps {
+    /// The elements of the input, without those of the padding.
+    values: Vec<f64>,
+    /// The number of positions in the input or its padding.
+    padded: f64,
+}
+
+impl Pool {
+    /// The shape of the result.
+    fn output(&self, x: &Array) -> Vec<usize> {
+        let mut shape = x.shape.clone();
+        for (d, a) in shape[1..].iter_mut().zip(&self.axes) {
+            *d = a.output(self.ceil_mode);
+        }
+        shape
+    }
+
+    /// What the window of result `at` reads.
+    fn taps(&self, x: &Array, at: &[usize]) -> Taps {
+        let rank = self.axes.len();
+        let kernel: Vec<usize> = self.axes.iter().map(|a| a.kernel).collect();
+        let (mut values, mut padded) = (Vec::new(), 0.0);
+        for t in 0..kernel.iter().product() {
+            let tap = unravel(t, &kernel);
+            // Positions are counted from the start of the padding.
+            let from_pad: Vec<usize> = (0..rank)
+                .map(|i| at[i + 1] * self.axes[i].stride + tap[i] * self.axes[i].dilation)
+                .collect();
+            let in_padded = (0..rank).all(|i| from_pad[i] < self.axes[i].size + 2 * self.axes[i].padding);
+            padded += f64::from(u8::from(in_padded));
+            let inside: Option<Vec<usize>> = (0..rank)
+                .map(|i| {
+                    from_pad[i]
+                        .checked_sub(self.axes[i].padding)
+                        .filter(|&p| p < self.axes[i].size)
+                })
+                .collect();
+            if let Some(inside) = inside {
+                values.push(x.at(&[&at[..1], &inside, &at[rank + 1..]].concat()));
+            }
+        }
+        Taps { values, padded }
+    }
+
+    /// The least difference between the largest and the second largest element of a window: infinite if no window has two.
+    pub(super) fn margin(&self, x: &Array) -> f64 {
+        let margins = Array::from_fn(&self.output(x), |at| {
+            let mut values = self.taps(x, at).values;
+            values.sort_by(|a, b| b.total_cmp(a));
+            match values[..] {
+                [first, second, ..] => first - second,
+                _ => f64::INFINITY,
+            }
+        });
+        margins.data.into_iter().fold(f64::INFINITY, f64::min)
+    }
+}
+
 impl Case for Pool {
     fn inputs(&self) -> Vec<Array> {
         vec![self.x.clone()]
@@ -90,36 +149,10 @@ impl Case for Pool {
     }
 
     fn oracle(&self, x: &[Array]) -> Array {
-        let (x, rank) = (&x[0], self.axes.len());
-        let mut shape = x.shape.clone();
-        for (d, a) in shape[1..].iter_mut().zip(&self.axes) {
-            *d = a.output(self.ceil_mode);
-        }
-        let kernel: Vec<usize> = self.axes.iter().map(|a| a.kernel).collect();
-        Array::from_fn(&shape, |at| {
-            let (mut largest, mut sum, mut real, mut padded) = (f64::NEG_INFINITY, 0.0, 0.0, 0.0);
-            for t in 0..kernel.iter().product() {
-                let tap = unravel(t, &kernel);
-                // Positions are counted from the start of the padding.
-                let from_pad: Vec<usize> = (0..rank)
-                    .map(|i| at[i + 1] * self.axes[i].stride + tap[i] * self.axes[i].dilation)
-                    .collect();
-                let in_padded = (0..rank).all(|i| from_pad[i] < self.axes[i].size + 2 * self.axes[i].padding);
-                padded += f64::from(u8::from(in_padded));
-                let inside: Option<Vec<usize>> = (0..rank)
-                    .map(|i| {
-                        from_pad[i]
-                            .checked_sub(self.axes[i].padding)
-                            .filter(|&p| p < self.axes[i].size)
-                    })
-                    .collect();
-                if let Some(inside) = inside {
-                    let v = x.at(&[&at[..1], &inside, &at[rank + 1..]].concat());
-                    real += 1.0;
-                    sum += v;
-                    largest = largest.max(v);
-                }
-            }
+        Array::from_fn(&self.output(&x[0]), |at| {
+            let Taps { values, padded } = self.taps(&x[0], at);
+            let (sum, real) = (values.iter().sum::<f64>(), values.len() as f64);
+            let largest = values.into_iter().fold(f64::NEG_INFINITY, f64::max);
             match self.kind {
                 Kind::Max => largest,
                 Kind::Average {
