@@ -91,8 +91,8 @@ impl std::str::FromStr for Seed {
 }
 
 /// The tests that run kernels: the ops, the device layer, the program.
-const CHECKED: [&str; 9] = [
-    "emulated", "large", "cuda", "eager", "lazy", "random", "memory", "errors", "peers",
+const CHECKED: [&str; 10] = [
+    "emulated", "large", "cuda", "kernels", "eager", "lazy", "random", "memory", "errors", "peers",
 ];
 
 /// The program as it is built without CUDA: where the workspace is tested with it, this is tested as well. Chosen by its targets
