@@ -2,18 +2,54 @@
 
 use crate::row::{Row, STEPS};
 use crate::{Outcome, Work};
-use kiln_core::Result;
+use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{Input, Net};
+use kiln_models::{InputKind, Net};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
-use kiln_nn::{Indices, Module, Optimizer, Rng, Tensor};
+use kiln_nn::{DType, Indices, Module, Optimizer, Rng, Tensor, predict};
+
+/// A batch of inputs: images, or ids of tokens.
+enum Input {
+    Images(Tensor<Cpu>),
+    Tokens(Indices<Cpu>),
+}
+
+impl Input {
+    /// The logits of the batch.
+    fn logits(&self, net: &Net<Cpu>) -> Result<Tensor<Cpu>> {
+        match self {
+            Input::Images(x) => images(net, x),
+            Input::Tokens(ids) => tokens(net, ids),
+        }
+    }
+
+    /// As [`logits`](Input::logits), `part` samples at a time.
+    fn predicted(&self, net: &Net<Cpu>, part: usize) -> Result<Tensor<Cpu>> {
+        match self {
+            Input::Images(x) => predict(net, x, part, |x| images(net, x)),
+            Input::Tokens(ids) => predict(net, ids, part, |ids| tokens(net, ids)),
+        }
+    }
+}
+
+fn images(net: &Net<Cpu>, x: &Tensor<Cpu>) -> Result<Tensor<Cpu>> {
+    let logits = net.classify(x);
+    logits.unwrap_or_else(|| Err(Error::invalid("bench", "input", "images", "what the network takes")))
+}
+
+fn tokens(net: &Net<Cpu>, ids: &Indices<Cpu>) -> Result<Tensor<Cpu>> {
+    match net.language_model() {
+        Some(model) => model.forward(ids),
+        None => Err(Error::invalid("bench", "input", "tokens", "what the network takes")),
+    }
+}
 
 /// A network, its optimizer and the batches, which are used in turn.
 struct Training {
     net: Net<Cpu>,
     optimizer: Box<dyn Optimizer<Cpu>>,
-    batches: Vec<(Input<Cpu>, Indices<Cpu>)>,
+    batches: Vec<(Input, Indices<Cpu>)>,
     at: usize,
 }
 
@@ -21,7 +57,7 @@ impl Training {
     fn step(&mut self) -> Result<Tensor<Cpu>> {
         let (x, y) = &self.batches[self.at];
         self.at = (self.at + 1) % self.batches.len();
-        let loss = self.net.forward(x)?.cross_entropy(y)?;
+        let loss = x.logits(&self.net)?.cross_entropy(y)?;
         let gradients = loss.backward()?;
         self.optimizer.step(&mut self.net, &gradients)?;
         Ok(loss.detach())
@@ -55,13 +91,13 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
         "default" => row.part(),
         part => part.parse()?,
     };
-    let loss = |(x, y): &(Input<Cpu>, Indices<Cpu>)| net.predict(x, part)?.cross_entropy(y)?.item();
+    let loss = |(x, y): &(Input, Indices<Cpu>)| x.predicted(&net, part)?.cross_entropy(y)?.item();
     let losses: Result<Vec<f64>> = batches.iter().map(loss).collect();
     let (losses, mut at) = (losses?, 0);
     let work = move || {
         let (x, _) = &batches[at];
         at = (at + 1) % batches.len();
-        net.predict(x, part).map(drop)
+        x.predicted(&net, part).map(drop)
     };
     Ok((losses, Box::new(work)))
 }
@@ -69,13 +105,16 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
 /// The training step of a new network with one batch, to time the first step of a process.
 pub(crate) fn fresh(row: Row) -> Outcome<Work> {
     let cpu = Cpu::new();
-    let x = row.model.zeros(&cpu, row.batch)?;
-    let (x, positions) = match x {
-        Input::Images(x) => (
-            Input::Images(Tensor::rand(&cpu, x.shape().dims(), x.dtype(), &mut Rng::new(2))?),
+    let (x, positions) = match row.model.input() {
+        InputKind::Images([h, w, c]) => (
+            Input::Images(Tensor::rand(&cpu, &[row.batch, h, w, c], DType::F32, &mut Rng::new(2))?),
             vec![row.batch],
         ),
-        Input::Tokens(ids) => (Input::Tokens(ids.clone()), ids.shape().to_vec()),
+        InputKind::Tokens(length) => {
+            let ids = vec![0i32; row.batch * length];
+            let shape = vec![row.batch, length];
+            (Input::Tokens(Indices::from_slice(&cpu, &ids, &shape)?), shape)
+        }
     };
     let labels: Vec<i32> = (0..positions.iter().product())
         .map(|i: usize| (i % row.model.classes()) as i32)
@@ -91,11 +130,11 @@ pub(crate) fn fresh(row: Row) -> Outcome<Work> {
 }
 
 /// Takes `x` and `y` out of a file's tensors, batch by batch.
-fn batches(dict: &mut StateDict<Cpu>) -> Outcome<Vec<(Input<Cpu>, Indices<Cpu>)>> {
+fn batches(dict: &mut StateDict<Cpu>) -> Outcome<Vec<(Input, Indices<Cpu>)>> {
     let (Some(x), Some(Value::Int(y))) = (dict.remove("x"), dict.remove("y")) else {
         return Err("the file has no `x` and integer `y`".into());
     };
-    let one = |i: usize| -> Result<(Input<Cpu>, Indices<Cpu>)> {
+    let one = |i: usize| -> Result<(Input, Indices<Cpu>)> {
         let x = match &x {
             Value::Float(x) => Input::Images(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),
             Value::Int(x) => Input::Tokens(x.narrow(0, i, 1)?.reshape(&x.shape()[1..])?),

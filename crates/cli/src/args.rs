@@ -176,6 +176,10 @@ pub(crate) struct FindLrArgs {
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) steps: Whole<3, 1000000>,
 
+    /// Of several phases, that whose learning rate grows: `generator`, say [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) phase: Option<String>,
+
     /// Write the plot to a file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,

@@ -3,12 +3,9 @@
 use crate::config::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::thousands;
-use kiln_data::{
-    BadRecords, Compose, Crop, Dataset, Flip, Normalise, Sample, Split, Subset, Synthetic, TextFile, ToFloat,
-    Vocabulary, cifar, mnist,
-};
+use kiln_data::{BadRecords, Dataset, LoaderOptions, Sample, Split, Subset, TextFile, Vocabulary, cifar, mnist};
 use kiln_files::shown_path;
-use kiln_models::{Augment, DataKind, InputKind, Model};
+use kiln_models::{Batches, DataKind, InputKind, Model};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -188,13 +185,8 @@ fn both<D: Dataset<Sample = Sample> + 'static>(
 
 /// Synthetic images: `n` to train on as part 0, a fifth as many to evaluate on as part 1.
 fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
-    let InputKind::Images(shape) = model.input() else {
-        return Err(Error::usage(format!("{model} takes no images")));
-    };
     let count = if part == 0 { n } else { n.div_ceil(5) };
-    Ok(Arc::new(
-        Synthetic::images(count, &shape, model.classes(), seed)?.part(part),
-    ))
+    Ok(model.input().made_up(count, model.classes().max(1), seed, part)?)
 }
 
 /// Refuses images whose shape is not that of the model's input.
@@ -207,22 +199,36 @@ fn check(model: Model, data: &Arc<dyn Dataset<Sample = Sample>>, source: &Source
     }
 }
 
-/// The transform from raw samples to the model's input; for training with the augmentation of the model's recipe.
-pub(crate) fn transform(model: Model, train: bool) -> Result<Compose> {
-    let InputKind::Images([height, width, _]) = model.input() else {
-        return Ok(Compose::new());
-    };
-    let recipe = model.recipe();
-    let mut stages = Compose::new();
-    for change in recipe.augment.iter().filter(|_| train) {
-        stages = match *change {
-            Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
-            Augment::Flip => stages.then(Flip::new(0.5)?),
-        };
+/// The names of the classes of the data that a model is trained on.
+pub(crate) fn class_names(model: Model, data: &dyn Dataset<Sample = Sample>) -> Vec<String> {
+    match data.class_names() {
+        [] => (0..model.classes()).map(|c| c.to_string()).collect(),
+        names => names.to_vec(),
     }
-    let scaled = stages.then(ToFloat);
-    Ok(match recipe.normalise {
-        Some((mean, deviation)) => scaled.then(Normalise::new(mean, deviation)?),
-        None => scaled,
+}
+
+/// The names of the classes of a model's recipe.
+pub(crate) fn names_of_recipe(model: Model) -> Vec<String> {
+    match model.recipe().data {
+        DataKind::Cifar10 => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
+        DataKind::Mnist | DataKind::Text => (0..model.classes()).map(|c| c.to_string()).collect(),
+    }
+}
+
+/// The samples of a pass without augmentation, in the order of the data.
+pub(crate) fn in_order(
+    model: Model,
+    dataset: Arc<dyn Dataset<Sample = Sample>>,
+    batch_size: usize,
+    workers: usize,
+) -> Result<Batches> {
+    Ok(Batches {
+        dataset,
+        options: LoaderOptions {
+            batch_size,
+            workers,
+            ..Default::default()
+        },
+        transform: model.transform(false)?,
     })
 }

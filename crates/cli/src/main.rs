@@ -14,6 +14,7 @@ mod output;
 mod plot;
 mod progress;
 mod record;
+mod shown;
 mod signals;
 mod weights;
 

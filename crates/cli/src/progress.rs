@@ -1,9 +1,10 @@
 //! The progress of a training run: a bar on a terminal, plain lines elsewhere, JSON with `--json`.
 
-use crate::output::{counted, line, percent, rate, warn};
+use crate::output::{counted, line, rate, warn};
+use crate::shown;
 use indicatif::{ProgressBar, ProgressStyle};
-use kiln_models::MetricKind;
-use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Values, Warning};
+use kiln_models::Card;
+use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Warning};
 use std::io::IsTerminal;
 
 /// The form of progress output.
@@ -19,14 +20,14 @@ enum Show {
 /// The callback that shows the progress of a run.
 pub(crate) struct Progress {
     show: Show,
-    metric: MetricKind,
+    card: &'static Card,
     plan: Option<Plan>,
-    /// The loss as last read.
-    loss: Option<f64>,
+    /// The losses as last read, in words.
+    losses: Option<String>,
 }
 
 impl Progress {
-    pub(crate) fn new(json: bool, metric: MetricKind) -> Self {
+    pub(crate) fn new(json: bool, card: &'static Card) -> Self {
         let terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
         let show = match (json, terminal) {
             (true, _) => Show::Json,
@@ -35,18 +36,15 @@ impl Progress {
         };
         Progress {
             show,
-            metric,
+            card,
             plan: None,
-            loss: None,
+            losses: None,
         }
     }
 
     /// The word for samples.
-    fn samples(&self) -> &'static str {
-        match self.metric {
-            MetricKind::Accuracy => "images",
-            MetricKind::Perplexity => "windows",
-        }
+    fn samples(&self) -> String {
+        format!("{}s", self.card.input.noun())
     }
 
     fn epochs(&self) -> u64 {
@@ -67,22 +65,23 @@ impl Callback for Progress {
     }
 
     fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
-        self.loss = info.loss.or(self.loss);
+        let losses = losses(info);
+        self.losses = losses.clone().or(self.losses.take());
         let epochs = self.epochs();
         let rate = format!("{} {}/s", rate(info.samples as f64 / info.seconds), self.samples());
         match &self.show {
             Show::Bar(bar) => {
                 bar.set_prefix(format!("epoch {}/{epochs}", info.epoch));
                 bar.set_position(info.batch);
-                let loss = self.loss.map_or_else(|| "…".to_string(), |l| format!("{l:.4}"));
-                bar.set_message(format!("loss {loss}  {rate}"));
+                let losses = self.losses.as_deref().unwrap_or("loss …");
+                bar.set_message(format!("{losses}  {rate}"));
             }
             Show::Lines => {
                 let batches = self.plan.map_or(0, |p| p.batches);
-                if let Some(loss) = info.loss.filter(|_| info.batch < batches) {
+                if let Some(losses) = losses.filter(|_| info.batch < batches) {
                     let (epoch, batch) = (info.epoch, info.batch);
                     line(&format!(
-                        "epoch {epoch}/{epochs}  batch {batch}/{batches}  loss {loss:.4}  {rate}"
+                        "epoch {epoch}/{epochs}  batch {batch}/{batches}  {losses}  {rate}"
                     ));
                 }
             }
@@ -99,8 +98,8 @@ impl Callback for Progress {
                     "epoch": record.epoch,
                     "step": record.step,
                     "lr": record.lr,
-                    "train": measured(&record.train, self.metric),
-                    "valid": record.valid.as_ref().map(|v| measured(v, self.metric)),
+                    "train": shown::with_computed(self.card, &record.train),
+                    "valid": record.valid.as_ref().map(|v| shown::with_computed(self.card, v)),
                     "best": record.best,
                     "skipped": record.skipped,
                     "seconds": record.seconds,
@@ -112,7 +111,7 @@ impl Callback for Progress {
                 let valid = record
                     .valid
                     .as_ref()
-                    .map(|v| format!("  validation {}", values(v, self.metric)));
+                    .map(|v| format!("  validation {}", shown::line(self.card, v)));
                 let skipped = match record.skipped {
                     0 => String::new(),
                     n => format!("  {} skipped", counted(n, "step")),
@@ -121,7 +120,7 @@ impl Callback for Progress {
                     "epoch {}/{}  {}{}  {} {}/s  {:.1} s{skipped}",
                     record.epoch,
                     self.epochs(),
-                    values(&record.train, self.metric),
+                    shown::line(self.card, &record.train),
                     valid.unwrap_or_default(),
                     rate(record.samples_per_second),
                     self.samples(),
@@ -153,21 +152,14 @@ impl Callback for Progress {
     }
 }
 
-/// Values in one line: `loss 0.1234  accuracy 97.60 %`, for text `loss 1.4500 nats/character  perplexity 4.263`.
-fn values(values: &Values, metric: MetricKind) -> String {
-    let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
-    let loss = get("loss");
-    match metric {
-        MetricKind::Accuracy => format!("loss {loss:.4}  accuracy {}", percent(get("accuracy"))),
-        MetricKind::Perplexity => format!("loss {loss:.4} nats/character  perplexity {:.3}", loss.exp()),
-    }
+/// The losses that were read after a step, without their parts: `loss 0.1234`; `None` if none was.
+fn losses(info: &StepInfo) -> Option<String> {
+    let named = info.values.iter().filter(|(name, _)| is_loss(name));
+    let each: Vec<String> = named.map(|(name, value)| format!("{name} {value:.4}")).collect();
+    (!each.is_empty()).then(|| each.join("  "))
 }
 
-/// The values of an epoch, with the perplexity added for text.
-fn measured(values: &Values, metric: MetricKind) -> Values {
-    let mut values = values.clone();
-    if let (MetricKind::Perplexity, Some(&loss)) = (metric, values.get("loss")) {
-        values.insert("perplexity".to_string(), loss.exp());
-    }
-    values
+/// True for the name of a loss: `loss`, or `generator/loss` of a phase.
+fn is_loss(name: &str) -> bool {
+    name == "loss" || name.ends_with("/loss")
 }

@@ -3,7 +3,6 @@
 use crate::config::{self, RunConfig};
 use crate::error::{Error, Result};
 use kiln_files::{shown, shown_path};
-use kiln_models::{MetricKind, Model};
 use kiln_train::{EpochRecord, RunFolder};
 use serde_json::Value;
 use std::path::Path;
@@ -53,20 +52,12 @@ impl RunRecord {
 
     /// The name of the value that decides which epoch is best.
     pub(crate) fn monitored(&self) -> &'static str {
-        self.config.model.map_or("loss", |model| monitored(model).0)
+        self.config.model.map_or("loss", |model| model.card().monitor.0)
     }
 
     /// The best epoch.
     pub(crate) fn best(&self) -> Option<&EpochRecord> {
         self.epochs.iter().rev().find(|record| record.best)
-    }
-}
-
-/// The name of the value that decides which epoch of a model is best, and true if larger is better.
-pub(crate) fn monitored(model: Model) -> (&'static str, bool) {
-    match model.recipe().metric {
-        MetricKind::Accuracy => ("accuracy", true),
-        MetricKind::Perplexity => ("loss", false),
     }
 }
 

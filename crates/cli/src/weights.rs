@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use kiln_core::Backend;
 use kiln_data::Vocabulary;
 use kiln_files::{open_regular, shown, shown_path};
-use kiln_models::{InputKind, Model, Net};
+use kiln_models::{Model, Net, OutputKind};
 use kiln_nn::Module;
 use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
 use kiln_train::RunFolder;
@@ -44,9 +44,9 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         Some(model) => model,
         None => belongs_to(&path, weights.metadata())?,
     };
-    let text = match model.input() {
-        InputKind::Images(_) => None,
-        InputKind::Tokens(_) => Some(vocabulary(&path, model)?),
+    let text = match model.card().output {
+        OutputKind::Characters(_) => Some(vocabulary(&path, model)?),
+        OutputKind::Classes(_) | OutputKind::Images => None,
     };
     let classes = text.as_ref().map_or(model.classes(), Vocabulary::len);
     let mut net = model.build_for(backend, 0, classes)?;

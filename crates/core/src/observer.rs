@@ -14,6 +14,11 @@ pub enum Scope<'a> {
         /// The shape of the layer's input.
         input: &'a Shape,
     },
+    /// A named part of a step outside of any layer, such as a loss.
+    Part {
+        /// The part's name.
+        name: &'a str,
+    },
     /// The gradient of an op.
     Gradient {
         /// The op.

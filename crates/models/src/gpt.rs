@@ -1,8 +1,7 @@
 //! A decoder-only transformer over tokens.
 
-use crate::{
-    Card, DataKind, InputKind, LanguageModel, MetricKind, Net, OptimizerKind, OptimizerOptions, Recipe, ScheduleKind,
-};
+use crate::language::LanguageModel;
+use crate::{Card, DataKind, InputKind, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, text};
 use kiln_core::{Backend, Error, Result};
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
@@ -12,7 +11,9 @@ use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace}
 pub(crate) const CARD: Card = Card {
     description: "a GPT of six layers that writes text, character by character",
     input: InputKind::Tokens(GptConfig::MINI.context),
-    classes: GptConfig::MINI.vocabulary,
+    output: OutputKind::Characters(GptConfig::MINI.vocabulary),
+    values: text::VALUES,
+    monitor: text::MONITOR,
     parameters: 10_795_776,
     recipe: Recipe {
         data: DataKind::Text,
@@ -20,24 +21,25 @@ pub(crate) const CARD: Card = Card {
         augment: &[],
         epochs: 10,
         batch: 16,
+        valid_batch: 1,
         optimizer: OptimizerOptions {
             lr: 3e-4,
             ..OptimizerOptions::of(OptimizerKind::AdamW)
         },
         schedule: ScheduleKind::WarmupCosine,
+        phases: &[],
         clip_norm: Some(1.0),
-        metric: MetricKind::Perplexity,
         workers: 1,
     },
 };
 
-/// Builds the network as a [`Net`].
-pub(crate) fn build<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<Net<B>> {
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<text::Task<B>> {
     let config = GptConfig {
         vocabulary,
         ..GptConfig::MINI
     };
-    Ok(Net::Tokens(Box::new(Gpt::new(init, config)?)))
+    Ok(text::task(Gpt::new(init, config)?))
 }
 
 /// The sizes of a [`Gpt`].

@@ -1,6 +1,6 @@
 //! The network of the PyTorch tutorial "Training a classifier".
 
-use crate::{Card, InputKind, Net, OptimizerKind, OptimizerOptions, Recipe};
+use crate::{Card, InputKind, OptimizerKind, OptimizerOptions, OutputKind, Recipe, classes};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
@@ -10,7 +10,9 @@ use kiln_nn::{Init, Layer, Module, Tensor};
 pub(crate) const CARD: Card = Card {
     description: "the net of the PyTorch tutorial, for 32x32 colour images",
     input: InputKind::Images([32, 32, 3]),
-    classes: 10,
+    output: OutputKind::Classes(10),
+    values: classes::VALUES,
+    monitor: classes::MONITOR,
     parameters: 62_006,
     recipe: Recipe {
         normalise: Some((&[0.5], &[0.5])),
@@ -25,9 +27,9 @@ pub(crate) const CARD: Card = Card {
     },
 };
 
-/// Builds the network as a [`Net`].
-pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
-    Ok(Net::Images(Box::new(Lenet::new(init, classes)?)))
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
+    Ok(classes::task(Lenet::new(init, classes)?))
 }
 
 /// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→classes, with PyTorch's

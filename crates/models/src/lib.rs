@@ -1,15 +1,19 @@
-//! The networks that Kiln ships, generic over the backend: one file for each network and its recipe, and a table of all
-//! ([`Model`]).
+//! The networks that Kiln ships, generic over the backend: one file for each network, its recipe and its task, and a table of
+//! all ([`Model`]).
+//!
+//! A task says how samples become batches, which losses a step has and which parameters each of them trains, what is measured, and
+//! what the network makes to look at: classes of images, images, text. [`Net`] is a network with its task, of whatever kind.
 //!
 //! ```
 //! use kiln_cpu::Cpu;
 //! use kiln_models::Model;
-//! use kiln_nn::Module;
+//! use kiln_nn::{DType, Module, Tensor};
 //!
 //! # fn main() -> kiln_core::Result<()> {
 //! let cpu = Cpu::new();
 //! let net = Model::Lenet.build(&cpu, 0)?;
-//! let logits = net.forward(&Model::Lenet.zeros(&cpu, 4)?)?;
+//! let images = Tensor::zeros(&cpu, &[4, 32, 32, 3], DType::F32)?;
+//! let logits = net.classify(&images).expect("lenet tells classes apart")?;
 //! assert_eq!(logits.shape().dims(), [4, 10]);
 //! assert_eq!(net.num_parameters(), 62_006);
 //! # Ok(())
@@ -18,7 +22,10 @@
 
 mod by_name;
 mod card;
+mod classes;
 mod gpt;
+mod kinds;
+mod language;
 mod lenet;
 mod mnist_cnn;
 mod net;
@@ -27,16 +34,23 @@ mod recipe;
 mod registry;
 mod resnet;
 mod sample;
+mod steps;
+mod task;
+mod text;
 mod vgg;
 
-pub use card::{Card, InputKind};
+pub use card::{Card, Form, Shown};
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
+pub use kinds::{InputKind, OutputKind};
+pub use language::LanguageModel;
 pub use lenet::Lenet;
 pub use mnist_cnn::MnistCnn;
-pub use net::{Input, LanguageModel, Net};
+pub use net::{Look, Net, OneBatch, Update};
 pub use optimizer::{OptimizerKind, OptimizerOptions};
-pub use recipe::{Augment, DataKind, MetricKind, Recipe, ScheduleKind};
+pub use recipe::{Augment, DataKind, PhaseOptions, PhaseRecipe, Recipe, ScheduleKind};
 pub use registry::Model;
 pub use resnet::{BasicBlock, ResNet18, Shortcut};
 pub use sample::Sampler;
+pub use steps::{Part, Steps};
+pub use task::Batches;
 pub use vgg::Vgg11;

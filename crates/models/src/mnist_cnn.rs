@@ -1,6 +1,6 @@
 //! The convolutional network of the Keras tutorials.
 
-use crate::{Card, DataKind, InputKind, Net, Recipe};
+use crate::{Card, DataKind, InputKind, OutputKind, Recipe, classes};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
@@ -10,7 +10,9 @@ use kiln_nn::{Init, Layer, Module, Scheme, Tensor};
 pub(crate) const CARD: Card = Card {
     description: "the convolutional net of the Keras tutorials, for 28x28 digits",
     input: InputKind::Images([28, 28, 1]),
-    classes: 10,
+    output: OutputKind::Classes(10),
+    values: classes::VALUES,
+    monitor: classes::MONITOR,
     parameters: 93_322,
     recipe: Recipe {
         data: DataKind::Mnist,
@@ -18,9 +20,9 @@ pub(crate) const CARD: Card = Card {
     },
 };
 
-/// Builds the network as a [`Net`].
-pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
-    Ok(Net::Images(Box::new(MnistCnn::new(init, classes)?)))
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
+    Ok(classes::task(MnistCnn::new(init, classes)?))
 }
 
 /// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 outputs and one of

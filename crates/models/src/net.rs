@@ -1,131 +1,305 @@
-//! One interface for networks of images and networks of tokens.
+//! One interface for networks of every task.
 
-use kiln_core::{Backend, Error, ModuleId, Result};
-use kiln_nn::{Indices, Layer, Module, Tensor, Walk, WalkMut, Walkable, no_grad, predict};
+use crate::language::LanguageModel;
+use crate::task::{Batches, Purpose, Task};
+use kiln_core::{Backend, ModuleId, Result};
+use kiln_data::{Batch, Dataset, Sample};
+use kiln_nn::optim::{Optimizer, Schedule};
+use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable, no_grad};
+use kiln_train::{
+    Evaluation, LrCurve, LrRange, Metric, Output, Phase, Report, Trainer, Validation, evaluate, find_lr_of_phase,
+};
 
-/// A batch of inputs of a network.
-#[derive(Clone, Debug)]
-pub enum Input<B: Backend> {
-    /// Images `[N, H, W, C]`.
-    Images(Tensor<B>),
-    /// Token ids `[N, T]`, i32.
-    Tokens(Indices<B>),
+/// What the updates of a phase are made with.
+pub struct Update<B: Backend> {
+    /// The optimizer.
+    pub optimizer: Box<dyn Optimizer<B>>,
+    /// The learning rates over the run; `None` for a constant one.
+    pub schedule: Option<Schedule>,
+    /// An update is made in each `every`-th step.
+    pub every: u64,
 }
 
-/// A network of images or of tokens.
-pub enum Net<B: Backend> {
-    /// From images `[N, H, W, C]` to logits `[N, classes]`.
-    Images(Box<dyn Layer<B>>),
-    /// From token ids `[N, T]` to logits `[N, T, classes]`.
-    Tokens(Box<dyn LanguageModel<B>>),
-}
-
-/// A network from token ids to the logits of the next token at every position.
-pub trait LanguageModel<B: Backend>: Module<B> {
-    /// Ids `[N, T]` to logits `[N, T, vocabulary]`.
+/// A batch on a device and the network that it is for.
+pub trait OneBatch<B: Backend> {
+    /// What is measured of it in validation.
     ///
     /// # Errors
-    /// Ids that are not i32 or not `[N, T]`; more tokens than the [context](LanguageModel::context).
-    fn forward(&self, ids: &Indices<B>) -> Result<Tensor<B>>;
+    /// Those of the layers.
+    fn measure(&self) -> Result<Output<B>>;
 
-    /// The largest number of tokens of a sequence.
-    fn context(&self) -> usize;
-
-    /// The backend of its parameters.
-    fn backend(&self) -> &B;
-
-    /// The logits `[vocabulary]` of the token after `tokens`, from the last of them that fit the context. The model must be in
-    /// evaluation mode.
+    /// The forward pass, without a loss.
     ///
     /// # Errors
-    /// No tokens, or one that is not in the vocabulary.
-    fn next_logits(&self, tokens: &[i32]) -> Result<Vec<f32>> {
-        let seen = &tokens[tokens.len().saturating_sub(self.context())..];
-        if seen.is_empty() {
-            return Err(Error::invalid(self.kind(), "tokens", "none", "at least one"));
-        }
-        no_grad(|| {
-            let ids = Indices::from_slice(self.backend(), seen, &[1, seen.len()])?;
-            self.forward(&ids)?.narrow(1, seen.len() - 1, 1)?.to_vec::<f32>()
-        })
-    }
+    /// Those of the layers.
+    fn forward(&self) -> Result<Tensor<B>>;
 }
+
+/// A function that looks at a batch and returns true to see the next one.
+pub type Look<'a, B> = &'a mut dyn FnMut(&dyn OneBatch<B>) -> kiln_train::Result<bool>;
+
+/// A [`Task`] of which nothing is known but the backend.
+trait Any<B: Backend>: Walkable<B> {
+    fn phases(&self) -> Vec<&'static str>;
+    fn updates(&self, batches: Batches) -> kiln_train::Result<usize>;
+    fn fit(
+        &mut self,
+        trainer: &mut Trainer<B>,
+        updates: &mut [Update<B>],
+        train: Batches,
+        valid: Batches,
+    ) -> kiln_train::Result<Report>;
+    fn evaluate(
+        &mut self,
+        backend: &B,
+        batches: Batches,
+        metrics: &mut [&mut dyn Metric<B>],
+    ) -> kiln_train::Result<Evaluation>;
+    fn find_lr(
+        &mut self,
+        backend: &B,
+        updates: &mut [Update<B>],
+        phase: usize,
+        batches: Batches,
+        range: LrRange,
+    ) -> kiln_train::Result<LrCurve>;
+    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()>;
+    fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
+    fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
+    fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
+    fn draw(&self, backend: &B, count: usize, rng: &mut Rng) -> Option<Result<Tensor<B>>>;
+    fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
+}
+
+/// A network with its task, of whatever kind both are. As a module it is the network.
+pub struct Net<B: Backend>(Box<dyn Any<B>>);
 
 impl<B: Backend> Net<B> {
-    /// The logits of a batch.
-    ///
-    /// # Errors
-    /// Images for a network of tokens or the reverse; the errors of the layers.
-    pub fn forward(&self, x: &Input<B>) -> Result<Tensor<B>> {
-        match (self, x) {
-            (Net::Images(net), Input::Images(x)) => net.forward(x),
-            (Net::Tokens(net), Input::Tokens(ids)) => net.forward(ids),
-            (Net::Images(_), Input::Tokens(ids)) => {
-                Err(Error::invalid("forward", "input", ids.shape(), "images [N, H, W, C]"))
-            }
-            (Net::Tokens(_), Input::Images(x)) => {
-                Err(Error::invalid("forward", "input", x.shape(), "token ids [N, T]"))
-            }
-        }
+    pub(crate) fn new<M: Module<B> + 'static, T: Batch>(task: Task<B, M, T>) -> Self {
+        Net(Box::new(task))
     }
 
-    /// The mean loss of a batch of a data loader, `[]`, and the logits. For images `[N, H, W, C]` it is the cross-entropy
-    /// with the labels `[N]`; for windows of `T + 1` token ids, given as floats `[N, T + 1]`, the cross-entropy with the
-    /// next token at each of the first `T` positions.
+    /// The names of the updates of a step, in order; one that is empty if there is one. [`Update`]s are given in this order.
+    pub fn phases(&self) -> Vec<&'static str> {
+        self.0.phases()
+    }
+
+    /// The number of batches in an epoch.
     ///
     /// # Errors
-    /// Inputs of another shape; the errors of the layers.
-    pub fn loss(&self, inputs: &Tensor<B>, labels: &Indices<B>) -> Result<(Tensor<B>, Tensor<B>)> {
-        let (logits, labels) = match self {
-            Net::Images(net) => (net.forward(inputs)?, labels.clone()),
-            Net::Tokens(net) => {
-                let [_, length @ 2..=usize::MAX] = *inputs.shape().dims() else {
-                    return Err(Error::invalid("loss", "inputs", inputs.shape(), "windows [N, T + 1]"));
-                };
-                let ids = inputs.to_indices()?;
-                let logits = net.forward(&ids.narrow(1, 0, length - 1)?)?;
-                (logits, ids.narrow(1, 1, length - 1)?)
-            }
+    /// Options that are out of range.
+    pub fn batches(&self, batches: Batches) -> kiln_train::Result<usize> {
+        self.0.updates(batches)
+    }
+
+    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid`.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit_phases`].
+    pub fn fit(
+        &mut self,
+        trainer: &mut Trainer<B>,
+        updates: &mut [Update<B>],
+        train: Batches,
+        valid: Batches,
+    ) -> kiln_train::Result<Report> {
+        self.0.fit(trainer, updates, train, valid)
+    }
+
+    /// Measures the network as in validation: [`evaluate`](kiln_train::evaluate()). It is in training mode then.
+    ///
+    /// # Errors
+    /// As [`evaluate`](kiln_train::evaluate()).
+    pub fn evaluate(
+        &mut self,
+        backend: &B,
+        batches: Batches,
+        metrics: &mut [&mut dyn Metric<B>],
+    ) -> kiln_train::Result<Evaluation> {
+        self.0.evaluate(backend, batches, metrics)
+    }
+
+    /// Trains for some steps while the learning rate of one phase grows: [`find_lr_of_phase`].
+    ///
+    /// # Errors
+    /// As [`find_lr_of_phase`].
+    pub fn find_lr(
+        &mut self,
+        backend: &B,
+        updates: &mut [Update<B>],
+        phase: usize,
+        batches: Batches,
+        range: LrRange,
+    ) -> kiln_train::Result<LrCurve> {
+        self.0.find_lr(backend, updates, phase, batches, range)
+    }
+
+    /// Shows `look` the batches of the first epoch, until it has seen enough. Nothing is recorded for gradients.
+    ///
+    /// # Errors
+    /// Those of the loader and of `look`.
+    pub fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
+        no_grad(|| self.0.each_batch(backend, batches, look))
+    }
+
+    /// The metrics of its results, which may compare with the samples held back.
+    ///
+    /// # Errors
+    /// Samples that cannot be read.
+    pub fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
+        self.0.metrics(held_back)
+    }
+
+    /// The logits `[N, classes]` of images `[N, H, W, C]`; `None` if it tells no classes apart.
+    pub fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.0.classify(images)
+    }
+
+    /// What the network keeps of images `[N, H, W, C]`, as images with values from 0 to 1; `None` if it makes none of images.
+    pub fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.0.reconstruct(images)
+    }
+
+    /// So many new images `[N, H, W, C]` with values from 0 to 1, which the seed decides; `None` if it makes none.
+    pub fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>> {
+        self.0.draw(backend, count, &mut Rng::new(seed))
+    }
+
+    /// The network as a model of text, if it is one.
+    pub fn language_model(&self) -> Option<&dyn LanguageModel<B>> {
+        self.0.language_model()
+    }
+}
+
+/// The phases of a run.
+fn phases<'a, B: Backend, M: Module<B> + 'a, T: Batch>(
+    task: &[crate::task::Phase<B, M, T>],
+    updates: &'a mut [Update<B>],
+) -> Vec<Phase<'a, B, M, T>> {
+    let phase = |(phase, update): (&crate::task::Phase<B, M, T>, &'a mut Update<B>)| {
+        let (step, trains) = (phase.step, phase.trains);
+        let made = Phase::new(phase.name, &mut *update.optimizer, step).every(update.every);
+        let made = match phase.name {
+            "" => made,
+            _ => made.trains(trains),
         };
-        Ok((logits.cross_entropy(&labels)?, logits))
+        match &update.schedule {
+            Some(schedule) => made.schedule(schedule.clone()),
+            None => made,
+        }
+    };
+    task.iter().zip(updates).map(phase).collect()
+}
+
+struct OnDevice<'a, B: Backend, M, T: Batch> {
+    task: &'a Task<B, M, T>,
+    batch: T::On<B>,
+}
+
+impl<B: Backend, M, T: Batch> OneBatch<B> for OnDevice<'_, B, M, T> {
+    fn measure(&self) -> Result<Output<B>> {
+        (self.task.measure)(&self.task.net, &self.batch)
+    }
+    fn forward(&self) -> Result<Tensor<B>> {
+        (self.task.forward)(&self.task.net, &self.batch)
+    }
+}
+
+impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
+    fn phases(&self) -> Vec<&'static str> {
+        self.phases.iter().map(|phase| phase.name).collect()
     }
 
-    /// The logits of all samples of `x`, `batch_size` at a time, without recording: [`kiln_nn::predict()`].
-    ///
-    /// # Errors
-    /// As [`Net::forward`] and [`kiln_nn::predict()`].
-    pub fn predict(&self, x: &Input<B>, batch_size: usize) -> Result<Tensor<B>> {
-        match (self, x) {
-            (Net::Images(net), Input::Images(x)) => net.predict(x, batch_size),
-            (Net::Tokens(net), Input::Tokens(ids)) => predict(&**net, ids, batch_size, |ids| net.forward(ids)),
-            _ => self.forward(x),
+    fn updates(&self, batches: Batches) -> kiln_train::Result<usize> {
+        Ok(self.batches(batches, Purpose::Training)?.batches())
+    }
+
+    fn fit(
+        &mut self,
+        trainer: &mut Trainer<B>,
+        updates: &mut [Update<B>],
+        train: Batches,
+        valid: Batches,
+    ) -> kiln_train::Result<Report> {
+        let (train, valid) = (
+            self.batches(train, Purpose::Training)?,
+            self.batches(valid, Purpose::Measuring)?,
+        );
+        let valid = Validation::new(&valid, self.measure);
+        trainer.fit_phases(&mut self.net, phases(&self.phases, updates), &train, Some(&valid))
+    }
+
+    fn evaluate(
+        &mut self,
+        backend: &B,
+        batches: Batches,
+        metrics: &mut [&mut dyn Metric<B>],
+    ) -> kiln_train::Result<Evaluation> {
+        let loader = self.batches(batches, Purpose::Measuring)?;
+        evaluate(backend, &mut self.net, &self.measure, &loader, metrics)
+    }
+
+    fn find_lr(
+        &mut self,
+        backend: &B,
+        updates: &mut [Update<B>],
+        phase: usize,
+        batches: Batches,
+        range: LrRange,
+    ) -> kiln_train::Result<LrCurve> {
+        let loader = self.batches(batches, Purpose::Training)?;
+        let phases = phases(&self.phases, updates);
+        find_lr_of_phase(backend, &mut self.net, phases, phase, &loader, range)
+    }
+
+    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
+        for host in self.batches(batches, Purpose::Measuring)?.epoch(0)? {
+            let batch = host?.to_device(backend)?;
+            if !look(&OnDevice { task: self, batch })? {
+                break;
+            }
         }
+        Ok(())
+    }
+
+    fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
+        (self.metrics)(held_back)
+    }
+
+    fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.views.classify.map(|classify| classify(&self.net, images))
+    }
+
+    fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.views.reconstruct.map(|reconstruct| reconstruct(&self.net, images))
+    }
+
+    fn draw(&self, backend: &B, count: usize, rng: &mut Rng) -> Option<Result<Tensor<B>>> {
+        self.views.draw.map(|draw| draw(&self.net, backend, count, rng))
+    }
+
+    fn language_model(&self) -> Option<&dyn LanguageModel<B>> {
+        self.views.write.map(|write| write(&self.net))
     }
 }
 
 impl<B: Backend> Walkable<B> for Net<B> {
     fn kind(&self) -> &'static str {
-        match self {
-            Net::Images(net) => net.kind(),
-            Net::Tokens(net) => net.kind(),
-        }
+        self.0.kind()
     }
     fn module_id(&self) -> ModuleId {
-        match self {
-            Net::Images(net) => net.module_id(),
-            Net::Tokens(net) => net.module_id(),
-        }
+        self.0.module_id()
     }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
-        match self {
-            Net::Images(net) => net.walk(walk),
-            Net::Tokens(net) => net.walk(walk),
-        }
+        self.0.walk(walk);
     }
     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
-        match self {
-            Net::Images(net) => net.walk_mut(walk),
-            Net::Tokens(net) => net.walk_mut(walk),
-        }
+        self.0.walk_mut(walk);
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Net<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Net").field(&self.kind()).finish()
     }
 }

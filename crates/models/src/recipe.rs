@@ -1,9 +1,10 @@
 //! Recipes: the default way to train each network.
 
-use crate::{OptimizerKind, OptimizerOptions};
+use crate::{InputKind, OptimizerKind, OptimizerOptions};
+use kiln_data::{Compose, Crop, Flip, Normalise, Result, ToFloat};
 use kiln_nn::optim::Schedule;
 
-/// The dataset, the training options and the metric of a network: the defaults of `kiln train MODEL`.
+/// The dataset and the training options of a network: the defaults of `kiln train MODEL`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
     /// The dataset.
@@ -16,14 +17,16 @@ pub struct Recipe {
     pub epochs: u64,
     /// Samples of a batch.
     pub batch: u32,
+    /// Samples of a batch in validation, unless those in training are more.
+    pub valid_batch: u32,
     /// The optimizer; its learning rate is the largest of the schedule.
     pub optimizer: OptimizerOptions,
     /// The learning rate over the run.
     pub schedule: ScheduleKind,
+    /// The updates of a step, in order, if there are several: those of the network's task, by their names.
+    pub phases: &'static [PhaseRecipe],
     /// The norm that gradients are clipped to; `None` for no clipping.
     pub clip_norm: Option<f64>,
-    /// The metric of the results.
-    pub metric: MetricKind,
     /// Threads that prepare batches.
     pub workers: u16,
 }
@@ -36,12 +39,55 @@ impl Recipe {
         augment: &[],
         epochs: 5,
         batch: 32,
+        valid_batch: 100,
         optimizer: OptimizerOptions::of(OptimizerKind::Adam),
         schedule: ScheduleKind::Constant,
+        phases: &[],
         clip_norm: None,
-        metric: MetricKind::Accuracy,
         workers: 1,
     };
+
+    /// The settings of the updates of a step, in order.
+    pub fn phases(&self) -> Vec<PhaseOptions> {
+        let whole = PhaseOptions {
+            name: "",
+            every: 1,
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+        };
+        let of = |phase: &PhaseRecipe| PhaseOptions {
+            name: phase.name,
+            every: phase.every,
+            optimizer: phase.optimizer.unwrap_or(self.optimizer),
+            schedule: phase.schedule.unwrap_or(self.schedule),
+        };
+        match self.phases {
+            [] => vec![whole],
+            phases => phases.iter().map(of).collect(),
+        }
+    }
+
+    /// The transform from raw samples to the network's input, with the augmentation if asked.
+    ///
+    /// # Errors
+    /// Means and deviations that do not fit each other.
+    pub(crate) fn transform(&self, input: InputKind, augment: bool) -> Result<Compose> {
+        let InputKind::Images([height, width, _]) = input else {
+            return Ok(Compose::new());
+        };
+        let mut stages = Compose::new();
+        for change in self.augment.iter().filter(|_| augment) {
+            stages = match *change {
+                Augment::Crop { padding } => stages.then(Crop::new(height, width, padding)),
+                Augment::Flip => stages.then(Flip::new(0.5)?),
+            };
+        }
+        let scaled = stages.then(ToFloat);
+        Ok(match self.normalise {
+            Some((mean, deviation)) => scaled.then(Normalise::new(mean, deviation)?),
+            None => scaled,
+        })
+    }
 
     /// The usual recipe of large networks on CIFAR-10, at this learning rate: SGD with momentum and weight decay, half a
     /// cosine, crops and flips.
@@ -107,23 +153,30 @@ impl std::fmt::Display for Augment {
     }
 }
 
-/// A metric of a network's results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// The share of samples whose class is predicted correctly: larger is better.
-    Accuracy,
-    /// The exponential of the mean loss: smaller is better.
-    Perplexity,
+/// An update of a step that has several.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PhaseRecipe {
+    /// Its name.
+    pub name: &'static str,
+    /// It is made in each `every`-th step.
+    pub every: u64,
+    /// Its optimizer; `None` for that of the recipe.
+    pub optimizer: Option<OptimizerOptions>,
+    /// Its learning rate over the run; `None` for that of the recipe.
+    pub schedule: Option<ScheduleKind>,
 }
 
-impl MetricKind {
-    /// The metric's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MetricKind::Accuracy => "accuracy",
-            MetricKind::Perplexity => "perplexity",
-        }
-    }
+/// The settings of an update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PhaseOptions {
+    /// Its name; empty if it is the only one of its step.
+    pub name: &'static str,
+    /// It is made in each `every`-th step.
+    pub every: u64,
+    /// Its optimizer.
+    pub optimizer: OptimizerOptions,
+    /// Its learning rate over the run.
+    pub schedule: ScheduleKind,
 }
 
 /// A learning rate schedule by name.

@@ -1,10 +1,12 @@
 //! The table of networks, one row for each.
 
-use crate::{Card, Input, InputKind, Net, Recipe};
-use kiln_core::{Backend, DType, Result};
-use kiln_nn::{Indices, Init, Tensor};
+use crate::steps::{self, Steps};
+use crate::{Card, InputKind, Net, Recipe};
+use kiln_core::{Backend, Result};
+use kiln_data::Compose;
+use kiln_nn::Init;
 
-/// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `build`.
+/// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `task`.
 macro_rules! registry {
     ($($(#[$doc:meta])* $model:ident: $name:literal in $file:ident;)*) => {
         /// The networks by name.
@@ -37,8 +39,20 @@ macro_rules! registry {
             /// No classes, memory.
             pub fn build_for<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> Result<Net<B>> {
                 let init = Init::new(backend, seed);
+                Ok(match self {
+                    $(Model::$model => Net::new(crate::$file::task(init, classes)?),)*
+                })
+            }
+
+            /// The network of a seed with a batch of `count` made-up samples, for steps that are measured.
+            ///
+            /// # Errors
+            /// No samples, memory.
+            pub fn steps<B: Backend>(self, backend: &B, seed: u64, count: usize) -> kiln_train::Result<Box<dyn Steps<B>>> {
+                let init = Init::new(backend, seed);
+                let classes = self.classes();
                 match self {
-                    $(Model::$model => crate::$file::build(init, classes),)*
+                    $(Model::$model => steps::fixed(crate::$file::task(init, classes)?, self.card(), backend, count),)*
                 }
             }
         }
@@ -69,14 +83,25 @@ impl Model {
         self.card().input
     }
 
-    /// Number of classes, or of tokens for a GPT: the last dimension of the logits.
+    /// Number of classes, or of tokens for a GPT: the last dimension of the logits; 0 for a network that makes images.
     pub const fn classes(self) -> usize {
-        self.card().classes
+        match self.card().output.classes() {
+            Some(classes) => classes,
+            None => 0,
+        }
     }
 
     /// The way to train it.
     pub const fn recipe(self) -> &'static Recipe {
         &self.card().recipe
+    }
+
+    /// The transform from raw samples to the network's input; in training with the augmentation of its recipe.
+    ///
+    /// # Errors
+    /// None for the networks of the table.
+    pub fn transform(self, augment: bool) -> kiln_data::Result<Compose> {
+        self.recipe().transform(self.input(), augment)
     }
 
     /// The network in f32 with the initial weights of a seed.
@@ -85,19 +110,5 @@ impl Model {
     /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
         self.build_for(backend, seed, self.classes())
-    }
-
-    /// An input of `batch` black images in f32, or of `batch` sequences of token 0.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
-    pub fn zeros<B: Backend>(self, backend: &B, batch: usize) -> Result<Input<B>> {
-        Ok(match self.input() {
-            InputKind::Images([h, w, c]) => Input::Images(Tensor::zeros(backend, &[batch, h, w, c], DType::F32)?),
-            InputKind::Tokens(length) => {
-                let ids = kiln_core::host::repeat(0i32, batch.saturating_mul(length))?;
-                Input::Tokens(Indices::from_slice(backend, &ids, &[batch, length])?)
-            }
-        })
     }
 }

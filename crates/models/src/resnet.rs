@@ -1,6 +1,6 @@
 //! ResNet-18 for small images.
 
-use crate::{Card, InputKind, Net, Recipe};
+use crate::{Card, InputKind, OutputKind, Recipe, classes};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, GlobalAvgPool2d, Linear};
 use kiln_nn::{Init, Layer, Module, Tensor};
@@ -9,14 +9,16 @@ use kiln_nn::{Init, Layer, Module, Tensor};
 pub(crate) const CARD: Card = Card {
     description: "ResNet-18 as it is used on CIFAR, for 32x32 colour images",
     input: InputKind::Images([32, 32, 3]),
-    classes: 10,
+    output: OutputKind::Classes(10),
+    values: classes::VALUES,
+    monitor: classes::MONITOR,
     parameters: 11_173_962,
     recipe: Recipe::cifar(0.1),
 };
 
-/// Builds the network as a [`Net`].
-pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
-    Ok(Net::Images(Box::new(ResNet18::new(init, classes)?)))
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
+    Ok(classes::task(ResNet18::new(init, classes)?))
 }
 
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two

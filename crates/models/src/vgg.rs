@@ -1,6 +1,6 @@
 //! VGG-11 with batch norm, for small images.
 
-use crate::{Card, InputKind, Net, Recipe};
+use crate::{Card, InputKind, OutputKind, Recipe, classes};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, Flatten, Linear, MaxPool2d, Relu};
 use kiln_nn::{Init, Layer, Module, Sequential, Tensor};
@@ -9,14 +9,16 @@ use kiln_nn::{Init, Layer, Module, Sequential, Tensor};
 pub(crate) const CARD: Card = Card {
     description: "VGG-11 with batch norm, for 32x32 colour images",
     input: InputKind::Images([32, 32, 3]),
-    classes: 10,
+    output: OutputKind::Classes(10),
+    values: classes::VALUES,
+    monitor: classes::MONITOR,
     parameters: 9_231_114,
     recipe: Recipe::cifar(0.05),
 };
 
-/// Builds the network as a [`Net`].
-pub(crate) fn build<B: Backend>(init: Init<B>, classes: usize) -> Result<Net<B>> {
-    Ok(Net::Images(Box::new(Vgg11::new(init, classes)?)))
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
+    Ok(classes::task(Vgg11::new(init, classes)?))
 }
 
 /// Channels of the convolutions; 0 is a max-pool.

@@ -6,7 +6,7 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
-use kiln_models::{Input, InputKind, Model, Net};
+use kiln_models::{InputKind, Model, Net};
 use kiln_nn::optim::{Adam, Optimizer, Sgd};
 use kiln_nn::{Indices, Rng, Tensor};
 use std::fmt::Write;
@@ -24,8 +24,9 @@ fn record(set: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/losses/{set}.txt"))
 }
 
-/// Batch `step`: `n` images, brighter for higher labels, or a sequence that repeats with a period.
-fn batch(cpu: &Cpu, model: Model, n: usize, step: usize) -> (Input<Cpu>, Indices<Cpu>) {
+/// The loss of batch `step`: `n` images, brighter for higher labels, or a sequence that repeats with a period.
+fn loss(net: &Net<Cpu>, model: Model, n: usize, step: usize) -> Tensor<Cpu> {
+    let cpu = &Cpu::new();
     let classes = model.classes();
     match model.input() {
         InputKind::Images([h, w, c]) => {
@@ -34,13 +35,15 @@ fn batch(cpu: &Cpu, model: Model, n: usize, step: usize) -> (Input<Cpu>, Indices
             let light: Vec<f32> = labels.iter().map(|&l| l as f32 / classes as f32).collect();
             let light = Tensor::from_slice(cpu, &light, &[n, 1, 1, 1]).unwrap();
             let x = noise.mul(&light).unwrap();
-            (Input::Images(x), Indices::from_slice(cpu, &labels, &[n]).unwrap())
+            let labels = Indices::from_slice(cpu, &labels, &[n]).unwrap();
+            net.classify(&x).unwrap().unwrap().cross_entropy(&labels).unwrap()
         }
         InputKind::Tokens(_) => {
             const T: usize = 24;
             let ids: Vec<i32> = (0..n * T + 1).map(|i| ((i + step) * 7 % 13) as i32).collect();
             let of = |ids: &[i32]| Indices::from_slice(cpu, ids, &[n, T]).unwrap();
-            (Input::Tokens(of(&ids[..n * T])), of(&ids[1..]))
+            let logits = net.language_model().unwrap().forward(&of(&ids[..n * T])).unwrap();
+            logits.cross_entropy(&of(&ids[1..])).unwrap()
         }
     }
 }
@@ -55,8 +58,7 @@ fn losses(model: Model) -> Vec<f32> {
         Model::GptMini => (2, Box::new(Adam::new(1e-4))),
     };
     let step = |step| {
-        let (x, labels) = batch(&cpu, model, n, step);
-        let loss = net.forward(&x).unwrap().cross_entropy(&labels).unwrap();
+        let loss = loss(&net, model, n, step);
         let value = loss.item().unwrap();
         optimizer.step(&mut net, &loss.backward().unwrap()).unwrap();
         value as f32

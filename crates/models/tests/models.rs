@@ -2,28 +2,35 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
+use kiln_data::LoaderOptions;
 use kiln_models::{
-    DataKind, Gpt, GptConfig, Input, InputKind, LanguageModel, MetricKind, Model, Net, OptimizerOptions, ResNet18,
-    Sampler, Vgg11,
+    Batches, DataKind, Gpt, GptConfig, InputKind, LanguageModel, Model, Net, OneBatch, OptimizerOptions, OutputKind,
+    ResNet18, Sampler, Update, Vgg11,
 };
 use kiln_nn::trace::trace;
-use kiln_nn::{Indices, Init, Layer, Module, Rng, Tensor, no_grad};
+use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
 
-/// A batch of random images or tokens, and labels for it.
-fn batch(cpu: &Cpu, model: Model, n: usize) -> (Input<Cpu>, Indices<Cpu>) {
-    let classes = model.classes();
-    match model.input() {
-        InputKind::Images([h, w, c]) => {
-            let x = Tensor::rand(cpu, &[n, h, w, c], DType::F32, &mut Rng::new(7)).unwrap();
-            let labels: Vec<i32> = (0..n).map(|i| (i % classes) as i32).collect();
-            (Input::Images(x), Indices::from_slice(cpu, &labels, &[n]).unwrap())
-        }
-        InputKind::Tokens(t) => {
-            let ids: Vec<i32> = (0..n * t + 1).map(|i| (i * i % classes) as i32).collect();
-            let of = |ids: &[i32]| Indices::from_slice(cpu, ids, &[n, t]).unwrap();
-            (Input::Tokens(of(&ids[..n * t])), of(&ids[1..]))
-        }
+/// `count` made-up samples of a model as one batch.
+fn batches(model: Model, count: usize) -> Batches {
+    Batches {
+        dataset: model.input().made_up(count, model.classes().max(1), 7, 0).unwrap(),
+        options: LoaderOptions {
+            batch_size: count,
+            ..Default::default()
+        },
+        transform: model.transform(false).unwrap(),
     }
+}
+
+/// What `look` finds in a batch of `count` made-up samples.
+fn with_batch<R>(net: &Net<Cpu>, model: Model, count: usize, look: impl Fn(&dyn OneBatch<Cpu>) -> R) -> R {
+    let mut found = None;
+    let seen = net.each_batch(&Cpu::new(), batches(model, count), &mut |batch| {
+        found = Some(look(batch));
+        Ok(true)
+    });
+    seen.unwrap();
+    found.unwrap()
 }
 
 #[test]
@@ -37,59 +44,58 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
         assert_eq!(model.card().parameters, parameters, "{model}");
         assert_eq!(Model::from_name(model.name()), Some(model));
         net.eval();
-        let y = no_grad(|| net.forward(&model.zeros(&cpu, 1).unwrap())).unwrap();
-        let expected = match model.input() {
-            InputKind::Images(_) => vec![1, model.classes()],
-            InputKind::Tokens(t) => vec![1, t, model.classes()],
-        };
-        assert_eq!(y.shape().dims(), expected, "{model}");
+        let y = with_batch(&net, model, 1, |batch| batch.forward().unwrap());
+        match (model.input(), model.card().output) {
+            (InputKind::Images(_), OutputKind::Classes(n)) => assert_eq!(y.shape().dims(), [1, n], "{model}"),
+            (InputKind::Tokens(t), OutputKind::Characters(n)) => assert_eq!(y.shape().dims(), [1, t, n], "{model}"),
+            _ => assert_eq!(y.shape()[0], 1, "{model}"),
+        }
     }
     assert_eq!(Model::from_name("resnet"), None);
 }
 
-/// Every parameter must get a gradient that is not zero; the failure names the one that does not.
+/// A step must change every parameter; the failure names the one that stays.
 #[test]
 fn one_step_reaches_every_parameter() {
     let cpu = Cpu::new();
     for model in Model::ALL {
         // The small networks get a batch large enough that no ReLU is zero for all of its images.
-        let n = if matches!(model, Model::MnistCnn | Model::Lenet) {
-            16
-        } else {
+        let n = if matches!(model, Model::ResNet18 | Model::Vgg11 | Model::GptMini) {
             2
+        } else {
+            16
         };
-        let mut net = model.build(&cpu, 0).unwrap();
+        let mut steps = model.steps(&cpu, 0, n).unwrap();
+        let net = steps.net();
         assert_eq!(net.num_trainable(), net.num_parameters(), "{model}");
-        let (x, labels) = batch(&cpu, model, n);
-        let grads = net
-            .forward(&x)
-            .unwrap()
-            .cross_entropy(&labels)
-            .unwrap()
-            .backward()
-            .unwrap();
-        let mut before = Vec::new();
-        for (path, parameter) in net.named_parameters() {
-            let grad = grads.get(parameter.tensor());
-            let grad = grad.unwrap_or_else(|| panic!("{model}: no gradient for {path}"));
-            assert_eq!(grad.shape(), parameter.tensor().shape(), "{model}: {path}");
-            let grad = grad.to_f64().unwrap();
-            assert!(grad.iter().all(|g| g.is_finite()), "{model}: gradient of {path}");
-            assert!(grad.iter().any(|&g| g != 0.0), "{model}: gradient of {path} is zero");
-            before.push(parameter.tensor().to_f64().unwrap());
-        }
-        let recipe = model.recipe();
-        let mut optimizer = OptimizerOptions {
-            lr: 1e-3,
-            ..recipe.optimizer
-        }
-        .build();
-        optimizer.step(&mut net, &grads).unwrap();
-        for ((path, parameter), before) in net.named_parameters().iter().zip(&before) {
-            let after = parameter.tensor().to_f64().unwrap();
+        let values = |net: &mut dyn Module<Cpu>| -> Vec<(String, Vec<f64>)> {
+            let named = net.named_parameters();
+            named
+                .into_iter()
+                .map(|(path, p)| (path, p.tensor().to_f64().unwrap()))
+                .collect()
+        };
+        let before = values(steps.net());
+        let update = |phase: &kiln_models::PhaseOptions| Update {
+            optimizer: OptimizerOptions {
+                lr: 1e-3,
+                ..phase.optimizer
+            }
+            .build(),
+            schedule: None,
+            every: 1,
+        };
+        let mut updates: Vec<Update<Cpu>> = model.recipe().phases().iter().map(update).collect();
+        let losses = steps.train(&mut updates, &|_, part| part()).unwrap();
+        assert_eq!(losses.len(), updates.len(), "{model}");
+        assert!(losses.iter().all(|loss| loss.item().unwrap().is_finite()), "{model}");
+        for ((path, before), (_, after)) in before.iter().zip(values(steps.net())) {
             assert!(after.iter().all(|v| v.is_finite()), "{model}: {path}");
             assert_ne!(&after, before, "{model}: {path} did not change");
         }
+        assert_eq!(steps.net().num_trainable(), steps.net().num_parameters(), "{model}");
+        steps.net().eval();
+        steps.infer(&|_, part| part()).unwrap();
     }
 }
 
@@ -161,18 +167,6 @@ fn what_a_net_does_not_take_is_refused() {
             .to_string()
             .contains("heads")
     );
-
-    let net = Net::Tokens(Box::new(gpt));
-    let images = Model::Lenet.zeros(&cpu, 1).unwrap();
-    assert!(net.forward(&images).unwrap_err().to_string().contains("token ids"));
-    let lenet = Model::Lenet.build(&cpu, 0).unwrap();
-    assert!(
-        lenet
-            .forward(&Input::Tokens(long))
-            .unwrap_err()
-            .to_string()
-            .contains("images")
-    );
 }
 
 /// The expected number of operations is counted by hand.
@@ -205,26 +199,46 @@ fn a_layer_is_what_images_take() {
 fn every_recipe_fits_its_network() {
     let cpu = Cpu::new();
     for model in Model::ALL {
-        let recipe = model.recipe();
+        let (card, recipe) = (model.card(), model.recipe());
         let tokens = matches!(model.input(), InputKind::Tokens(_));
         assert_eq!(recipe.data == DataKind::Text, tokens, "{model}");
-        assert_eq!(recipe.metric == MetricKind::Perplexity, tokens, "{model}");
-        let optimizer = recipe.optimizer.build::<Cpu>();
-        assert_eq!(optimizer.lr(), recipe.optimizer.lr, "{model}");
-        assert!(recipe.epochs > 0 && recipe.batch > 0, "{model}");
+        let net = model.build(&cpu, 0).unwrap();
+        let names: Vec<&str> = recipe.phases().iter().map(|phase| phase.name).collect();
+        assert_eq!(names, net.phases(), "{model}: the phases of recipe and task");
+        for phase in recipe.phases() {
+            assert_eq!(phase.optimizer.build::<Cpu>().lr(), phase.optimizer.lr, "{model}");
+            assert!(phase.every > 0);
+        }
+        assert!(
+            recipe.epochs > 0 && recipe.batch > 0 && recipe.valid_batch > 0,
+            "{model}"
+        );
         if let (Some((mean, deviation)), InputKind::Images([.., channels])) = (recipe.normalise, model.input()) {
             assert!(
                 [1, channels].contains(&mean.len()) && mean.len() == deviation.len(),
                 "{model}"
             );
         }
+        assert!(
+            card.monitored().any(|shown| shown.name == card.monitor.0),
+            "{model}: what is monitored is shown"
+        );
+        // Every network answers with something to look at.
+        let images = matches!(model.input(), InputKind::Images(_));
+        assert_eq!(net.language_model().is_some(), !images, "{model}");
+        assert_eq!(
+            net.draw(&cpu, 1, 0).is_some(),
+            card.output == OutputKind::Images,
+            "{model}"
+        );
     }
     // Other numbers of classes, and none.
     for model in [Model::MnistCnn, Model::Lenet] {
         let net = model.build_for(&cpu, 0, 3).unwrap();
-        let logits = net.forward(&model.zeros(&cpu, 2).unwrap()).unwrap();
+        let logits = with_batch(&net, model, 2, |batch| batch.forward().unwrap());
         assert_eq!(logits.shape().dims(), [2, 3], "{model}");
         assert!(model.build_for(&cpu, 0, 0).is_err(), "{model}");
+        assert!(model.steps(&cpu, 0, 0).is_err(), "{model}");
     }
 }
 
@@ -232,31 +246,27 @@ fn every_recipe_fits_its_network() {
 #[test]
 fn a_loss_is_what_a_loader_gives_the_samples_for() {
     let cpu = Cpu::new();
-    let gpt = Gpt::new(Init::new(&cpu, 3), small()).unwrap();
-    let window = [1, 2, 3, 4, 5, 6i32];
+    let mut net = Model::GptMini.build(&cpu, 3).unwrap();
+    net.eval();
+    let samples = batches(Model::GptMini, 1).dataset;
+    let ids: Vec<i32> = samples.get(0).unwrap().input.iter().map(|&id| id as i32).collect();
     let of = |ids: &[i32]| Indices::from_slice(&cpu, ids, &[1, ids.len()]).unwrap();
-    let expected = gpt
-        .forward(&of(&window[..5]))
-        .unwrap()
-        .cross_entropy(&of(&window[1..]))
-        .unwrap();
-    let net = Net::Tokens(Box::new(gpt));
-    let none = Indices::from_slice(&cpu, &[0i32], &[1]).unwrap();
-    let (loss, logits) = net.loss(&of(&window).to_float(DType::F32).unwrap(), &none).unwrap();
-    assert_eq!(loss.item().unwrap(), expected.item().unwrap());
-    assert_eq!(logits.shape().dims(), [1, 5, 11]);
-    let short = Tensor::zeros(&cpu, &[1, 1], DType::F32).unwrap();
-    assert!(net.loss(&short, &none).unwrap_err().to_string().contains("T + 1"));
+    let (input, next) = (of(&ids[..ids.len() - 1]), of(&ids[1..]));
+    let logits = no_grad(|| net.language_model().unwrap().forward(&input)).unwrap();
+    let expected = logits.cross_entropy(&next).unwrap().item().unwrap();
+    let loss = with_batch(&net, Model::GptMini, 1, |batch| {
+        batch.measure().unwrap().loss.item().unwrap()
+    });
+    assert_eq!(loss, expected);
 
     let lenet = Model::Lenet.build(&cpu, 0).unwrap();
-    let Input::Images(x) = Model::Lenet.zeros(&cpu, 1).unwrap() else {
-        panic!("lenet takes images")
-    };
-    let (loss, logits) = lenet.loss(&x, &none).unwrap();
-    assert_eq!(
-        loss.item().unwrap(),
-        logits.cross_entropy(&none).unwrap().item().unwrap()
-    );
+    with_batch(&lenet, Model::Lenet, 3, |batch| {
+        let output = batch.measure().unwrap();
+        let (scores, labels) = (output.floats("scores").unwrap(), output.integers("labels").unwrap());
+        let expected = scores.cross_entropy(labels).unwrap().item().unwrap();
+        assert_eq!(output.loss.item().unwrap(), expected);
+        assert_eq!(batch.forward().unwrap().to_f64().unwrap(), scores.to_f64().unwrap());
+    });
 }
 
 #[test]

@@ -166,6 +166,96 @@ pub fn scope<B: Backend, M: Module<B> + ?Sized>(
     run(module, None, x, |_, _| 0, body)
 }
 
+/// Runs `body`, which calls several modules inside of `module`, so that errors, traces and profiles name their layers by their paths in
+/// `module`: the losses of a model that has no forward pass of its own, such as a GAN. Inside of another pass it changes nothing.
+///
+/// ```
+/// # use kiln_nn::{Backend, DType, Init, Layer, Module, Result, Tensor, layers::Linear, trace};
+/// #[derive(Module)]
+/// struct Gan<B: Backend> {
+///     generator: Linear<B>,
+///     critic: Linear<B>,
+/// }
+///
+/// impl<B: Backend> Gan<B> {
+///     fn loss(&self, noise: &Tensor<B>) -> Result<Tensor<B>> {
+///         trace::within(self, noise, || {
+///             self.critic.forward(&self.generator.forward(noise)?)?.mean(&[], false)
+///         })
+///     }
+/// }
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// let gan = Gan { generator: Linear::new(init, 4, 9)?, critic: Linear::new(init, 9, 1)? };
+/// let noise = Tensor::zeros(&cpu, &[2, 4], DType::F32)?;
+/// let (_, calls) = trace::trace(|| gan.loss(&noise));
+/// assert_eq!(calls.iter().map(|call| call.path.as_str()).collect::<Vec<_>>(), ["generator", "critic"]);
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of `body`, with the name of the layer that they came from.
+pub fn within<B: Backend, M: Module<B> + ?Sized, R>(
+    module: &M,
+    x: &impl Samples<B>,
+    body: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let (modules, parameters) = (|| modules(module), || module.num_parameters());
+    let pass = || Pass {
+        ids: vec![module.module_id()],
+        kind: module.kind(),
+        backend: x.backend(),
+        input: x.shape(),
+        modules: &modules,
+        parameters: &parameters,
+        flops: &|_, _| 0,
+    };
+    let watched = is_on() || x.backend().observer().is_some();
+    let result = match watched && STATE.with_borrow(|state| state.open.is_empty()) {
+        false => body(),
+        true => {
+            let paths = paths(&pass());
+            STATE.with_borrow_mut(|state| {
+                state.paths = paths;
+                state.enter(String::new());
+            });
+            let _close = Close;
+            body()
+        }
+    };
+    result.map_err(|e| failed(e, &pass()))
+}
+
+/// Runs `body` as a part of a step with this name, outside of any layer, so that a profile has a row for it: a loss, say.
+///
+/// ```
+/// # use kiln_nn::{DType, Tensor, trace};
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let logits = Tensor::zeros(&cpu, &[2, 3], DType::F32)?;
+/// let loss = trace::part(&cpu, "loss", || logits.square()?.mean(&[], false))?;
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+pub fn part<B: Backend, R>(backend: &B, name: &str, body: impl FnOnce() -> R) -> R {
+    let Some(observer) = backend.observer() else {
+        return body();
+    };
+    observer.enter(&Scope::Part { name });
+    let result = body();
+    observer.leave(None);
+    result
+}
+
+/// Ends a pass when dropped, also by a panic.
+struct Close;
+
+impl Drop for Close {
+    fn drop(&mut self) {
+        STATE.with_borrow_mut(|state| {
+            state.open.pop();
+        });
+    }
+}
+
 /// The layer of a forward pass. Whatever depends on the layer's type is behind a function, so that all types share the code
 /// that reports a pass.
 struct Pass<'p, B: Backend> {
@@ -257,15 +347,6 @@ fn path_of(
 #[cold]
 #[compiled_once]
 fn observed<B: Backend>(pass: &Pass<'_, B>, body: Box<dyn FnOnce() -> Result<Tensor<B>> + '_>) -> Result<Tensor<B>> {
-    /// Ends the pass when dropped, also by a panic.
-    struct Close;
-    impl Drop for Close {
-        fn drop(&mut self) {
-            STATE.with_borrow_mut(|state| {
-                state.open.pop();
-            });
-        }
-    }
     if STATE.with_borrow(|state| state.open.is_empty()) {
         let paths = paths(pass);
         STATE.with_borrow_mut(|state| {

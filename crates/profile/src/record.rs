@@ -209,6 +209,7 @@ impl Observer for Recorder {
     fn enter(&self, scope: &Scope<'_>) {
         match *scope {
             Scope::Layer { name, kind, input } => self.open(name, kind, Some(*input)),
+            Scope::Part { name } => self.open(name, "", None),
             Scope::Gradient { op, of } => {
                 let at = self.now();
                 let mut state = self.state();

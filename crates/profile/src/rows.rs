@@ -23,6 +23,8 @@ pub struct Share {
 pub struct Row {
     /// Dotted path of a layer, or name of a part.
     pub name: String,
+    /// The outermost part of the step that it lies in; empty for such a part itself, and outside of any.
+    pub inside: String,
     /// Type of a layer; empty for a part of the step.
     pub kind: &'static str,
     /// Shape of a layer's input.
@@ -167,6 +169,7 @@ impl Timeline {
             };
             Row {
                 name: scope.name.clone(),
+                inside: self.outermost(i),
                 kind: scope.kind,
                 input: scope.input,
                 output: scope.output,
@@ -177,6 +180,16 @@ impl Timeline {
             }
         };
         self.scopes.iter().enumerate().map(row).collect()
+    }
+
+    /// The name of the outermost scope around scope `i`, the step left out.
+    fn outermost(&self, i: usize) -> String {
+        let (mut at, mut name) = (self.scopes[i].parent as usize, "");
+        while at != 0 {
+            name = &self.scopes[at].name;
+            at = self.scopes[at].parent as usize;
+        }
+        name.to_string()
     }
 
     /// Seconds of a step: the median over all of them.
@@ -245,6 +258,10 @@ mod tests {
         let rows = timeline.rows(&|cost| cost.flops as f64 * 1e-9);
         let names: Vec<_> = rows.iter().map(|r| (r.name.as_str(), r.kind)).collect();
         assert_eq!(names, [("step", ""), ("model", ""), ("fc", "Linear")]);
+        assert_eq!(
+            rows.iter().map(|r| r.inside.as_str()).collect::<Vec<_>>(),
+            ["", "", "model"]
+        );
         let near = |a: f64, b: f64| assert!((a - b * 1e-9).abs() < 1e-15, "{a} is not {b} ns");
         near(rows[0].seconds(), 20.0);
         near(rows[1].seconds(), 30.0);

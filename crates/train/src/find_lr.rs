@@ -1,6 +1,7 @@
 //! A search for a learning rate: short training with a rate that grows.
 
-use crate::{Output, Result, TrainError};
+use crate::phase::unfreeze;
+use crate::{Output, Phase, Result, TrainError};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loader};
 use kiln_nn::module::StateDict;
@@ -16,7 +17,8 @@ pub struct LrRange {
     pub max: f64,
     /// The number of steps.
     pub steps: u64,
-    /// The factor of the smallest smoothed loss at which the search ends early.
+    /// The factor of the smallest smoothed loss at which the search ends early; of a loss below 0, that many less one times its size
+    /// above it.
     pub diverged: f64,
 }
 
@@ -137,39 +139,85 @@ where
     D: Default + Send + 'static,
     T: Batch,
 {
-    range.check()?;
-    if loader.batches() == 0 {
-        let samples = loader.samples();
-        return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
-    }
-    let before = StateDict::of(&*model).copy()?;
-    model.train();
-    let curve = search(backend, model, &mut optimizer, &step, loader, range);
-    model.load_state_dict(&before, LoadOptions::strict().allow_non_finite())?;
-    curve
+    let phases = vec![Phase::new("", &mut optimizer, step)];
+    find_lr_of_phase(backend, model, phases, 0, loader, range)
 }
 
-fn search<B, M, S, D, T>(
+/// As [`find_lr`], for steps of several updates ([`Phase`]): the learning rate of the phase with the number `phase` grows, and its loss
+/// is looked at; the others keep the rates of their optimizers.
+///
+/// # Errors
+/// As [`find_lr`]; [`TrainError::InvalidArgument`] for a number without a phase.
+pub fn find_lr_of_phase<B, M, D, T>(
     backend: &B,
     model: &mut M,
-    optimizer: &mut dyn Optimizer<B>,
-    step: &S,
+    mut phases: Vec<Phase<'_, B, M, T>>,
+    phase: usize,
     loader: &Loader<D, T>,
     range: LrRange,
 ) -> Result<LrCurve>
 where
     B: Backend,
     M: Module<B>,
-    S: Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>>,
+    D: Default + Send + 'static,
+    T: Batch,
+{
+    range.check()?;
+    if phase >= phases.len() {
+        return Err(TrainError::invalid("phase", phase, "the number of a phase, from 0"));
+    }
+    if loader.batches() == 0 {
+        let samples = loader.samples();
+        return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
+    }
+    let before = StateDict::of(&*model).copy()?;
+    model.train();
+    let curve = search(backend, model, &mut phases, phase, loader, range);
+    model.load_state_dict(&before, LoadOptions::strict().allow_non_finite())?;
+    curve
+}
+
+/// Makes the update of a phase and returns its loss before; no update for a loss that `accept` refuses.
+fn update<B: Backend, M: Module<B>, T: Batch>(
+    model: &mut M,
+    phase: &mut Phase<'_, B, M, T>,
+    batch: &T::On<B>,
+    accept: &mut dyn FnMut(f64) -> bool,
+) -> Result<()> {
+    let frozen = phase.freeze(model);
+    let mut made = || -> Result<()> {
+        let output = (phase.closure)(model, batch)?;
+        if accept(output.loss.item()?) {
+            let grads = output.loss.backward()?;
+            phase.optimizer.step(model, &grads)?;
+        }
+        Ok(())
+    };
+    let result = made();
+    unfreeze(model, frozen);
+    result
+}
+
+fn search<B, M, D, T>(
+    backend: &B,
+    model: &mut M,
+    phases: &mut [Phase<'_, B, M, T>],
+    searched: usize,
+    loader: &Loader<D, T>,
+    range: LrRange,
+) -> Result<LrCurve>
+where
+    B: Backend,
+    M: Module<B>,
     D: Default + Send + 'static,
     T: Batch,
 {
     const DECAY: f64 = 0.98;
     let mut points: Vec<LrPoint> = Vec::new();
     let (mut mean, mut smallest) = (0.0, f64::INFINITY);
-    let mut epoch = 0;
+    let (mut epoch, mut step) = (0, 0);
     let mut batches = loader.epoch(epoch)?;
-    for number in 0..range.steps {
+    while (points.len() as u64) < range.steps {
         let batch = match batches.next() {
             Some(batch) => batch?,
             None => {
@@ -181,19 +229,35 @@ where
                 }
             }
         };
-        let lr = range.lr(number);
-        optimizer.set_lr(lr);
-        let output = step(model, &batch.to_device(backend)?)?;
-        let loss = output.loss.item()?;
-        mean = DECAY * mean + (1.0 - DECAY) * loss;
-        let smoothed = mean / (1.0 - DECAY.powf((number + 1) as f64));
-        if !loss.is_finite() || (number > 0 && smoothed > range.diverged * smallest) {
-            return Ok(LrCurve { points, diverged: true });
+        let batch = batch.to_device(backend)?;
+        step += 1;
+        for (i, phase) in phases.iter_mut().enumerate() {
+            if !u64::is_multiple_of(step, phase.every) {
+                continue;
+            }
+            if i != searched {
+                update(model, phase, &batch, &mut |_| true)?;
+                continue;
+            }
+            let number = points.len() as u64;
+            let lr = range.lr(number);
+            phase.optimizer.set_lr(lr);
+            let mut diverged = false;
+            update(model, phase, &batch, &mut |loss| {
+                mean = DECAY * mean + (1.0 - DECAY) * loss;
+                let smoothed = mean / (1.0 - DECAY.powf((number + 1) as f64));
+                diverged =
+                    !loss.is_finite() || (number > 0 && smoothed > smallest + (range.diverged - 1.0) * smallest.abs());
+                if !diverged {
+                    points.push(LrPoint { lr, loss, smoothed });
+                    smallest = smallest.min(smoothed);
+                }
+                !diverged
+            })?;
+            if diverged {
+                return Ok(LrCurve { points, diverged });
+            }
         }
-        points.push(LrPoint { lr, loss, smoothed });
-        smallest = smallest.min(smoothed);
-        let grads = output.loss.backward()?;
-        optimizer.step(model, &grads)?;
     }
     Ok(LrCurve {
         points,

@@ -78,7 +78,7 @@ pub use callback::{Callback, Flow, Plan, StepInfo, StopHandle};
 pub use checkpoint::{Checkpoint, Manifest};
 pub use error::{Result, TrainError};
 pub use evaluate::{Evaluation, Validation, evaluate};
-pub use find_lr::{LrCurve, LrPoint, LrRange, find_lr};
+pub use find_lr::{LrCurve, LrPoint, LrRange, find_lr, find_lr_of_phase};
 pub use folder::RunFolder;
 pub use history::History;
 pub use kiln_files::write_atomic;

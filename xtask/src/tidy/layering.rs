@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
         Some(&["core", "cpu", "cuda", "kernels", "nn", "nvcc"]),
     ),
     ("npy", Some(&["core", "files", "nn"])),
-    ("models", Some(&["core", "nn"])),
+    ("models", Some(&["core", "data", "nn", "train"])),
     ("data", Some(&["core", "derive", "files", "nn"])),
     ("train", Some(&["core", "files", "nn", "data"])),
     ("tensorboard", Some(&["core", "files", "nn", "train"])),

@@ -4,12 +4,12 @@ use crate::args::DoctorArgs;
 use crate::device::{
     Arithmetic, DeviceChoice, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device,
 };
-use crate::error::{Result, code};
+use crate::error::{Error, Result, code};
 use crate::output::{self, bytes, line};
 use kiln_core::Backend;
 use kiln_cpu::Cpu;
 use kiln_files::check_writable;
-use kiln_models::{Input, Model, Net};
+use kiln_models::{Model, Net};
 use kiln_nn::{Module, Rng, Tensor, no_grad};
 use serde_json::json;
 use std::path::Path;
@@ -28,7 +28,9 @@ impl Task for Probe {
         let net: Net<B> = Model::Lenet.build(backend, 0)?;
         let mut rng = Rng::new(1);
         let images = Tensor::randn(backend, &[2, 32, 32, 3], kiln_core::DType::F32, &mut rng)?;
-        let logits = net.forward(&Input::Images(images))?;
+        let logits = net
+            .classify(&images)
+            .ok_or_else(|| Error::failure("lenet tells no classes apart"))??;
         let grads = logits.square()?.mean(&[], false)?.backward()?;
         let of_first = net.parameters().first().and_then(|p| grads.get(p));
         let gradient = no_grad(|| of_first.map_or(Ok(Vec::new()), |g| g.to_f64()))?;

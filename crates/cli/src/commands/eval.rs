@@ -1,19 +1,18 @@
 //! `kiln eval`: the loss and the metrics of saved weights on held-back data.
 
-use super::objective;
 use crate::args::EvalArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::finite;
-use crate::output::{self, counted, line, percent, table};
+use crate::output::{self, counted, line, table};
+use crate::shown;
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::Backend;
-use kiln_data::{Loader, LoaderOptions};
 use kiln_files::shown_path;
-use kiln_models::{MetricKind, Model, Net};
-use kiln_nn::{Module, no_grad};
-use kiln_train::{Accuracy, Confusion, ConfusionMatrix, Evaluation, Metric, TopK, evaluate};
+use kiln_models::{Batches, Model, Net, OutputKind};
+use kiln_nn::Module;
+use kiln_train::{Confusion, ConfusionMatrix, Evaluation, Metric, TopK};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -47,27 +46,19 @@ impl Task for Eval<'_> {
             text,
         } = weights::load(&args.weights, backend)?;
         let (data, description) = data::load_test(model, &args.data, args.seed, text.as_ref())?;
-        let classes = model.classes();
-        let names = match data.class_names() {
-            [] => (0..classes).map(|c| c.to_string()).collect(),
-            names => names.to_vec(),
-        };
-        let options = LoaderOptions {
-            batch_size: args.batch as usize,
-            ..Default::default()
-        };
-        let loader = Loader::new(data.clone(), options)?.with_transform(data::transform(model, false)?);
-        let (mut accuracy, mut top) = (Accuracy::new(), TopK::new(3));
-        let mut confusion = ConfusionMatrix::new(classes);
-        let mut metrics: Vec<&mut dyn Metric<B>> = match model.recipe().metric {
-            MetricKind::Accuracy => vec![&mut accuracy, &mut top, &mut confusion],
-            // Perplexity is computed from the loss.
-            MetricKind::Perplexity => Vec::new(),
-        };
-        let evaluation = evaluate(backend, &mut net, &objective, &loader, &mut metrics)?;
+        let batches = || data::in_order(model, data.clone(), args.batch as usize, 0);
+        let names = data::class_names(model, &*data);
+        let mut measured = net.metrics(&*data)?;
+        let (mut top, mut confusion) = (TopK::new(3), ConfusionMatrix::new(model.classes()));
+        let mut metrics: Vec<&mut dyn Metric<B>> = measured.iter_mut().map(|metric| metric as _).collect();
+        if let OutputKind::Classes(_) = model.card().output {
+            metrics.push(&mut top);
+            metrics.push(&mut confusion);
+        }
+        let evaluation = net.evaluate(backend, batches()?, &mut metrics)?;
         if evaluation.values.get("loss").is_some_and(|loss| !loss.is_finite()) {
             net.eval();
-            return Err(cause(backend, &net, &loader)?);
+            return Err(cause(backend, &net, batches()?)?);
         }
         Ok(Measured {
             chosen: self.1,
@@ -83,26 +74,25 @@ impl Task for Eval<'_> {
 }
 
 /// The error for a loss that is not finite, which names the first batch and the first layer with such values.
-fn cause<B: Backend>(backend: &B, net: &Net<B>, loader: &Loader) -> Result<Error> {
-    for (i, host) in loader.epoch(0)?.enumerate() {
-        let batch = host?.to_device(backend)?;
-        let output = no_grad(|| objective(net, &batch))?;
-        if !output.loss.item()?.is_finite() {
-            let logits = || Ok(net.loss(&batch.inputs, &batch.labels)?.1);
-            return Ok(finite::overflow(logits, &format!("the loss of batch {}", i + 1))?);
+fn cause<B: Backend>(backend: &B, net: &Net<B>, batches: Batches) -> Result<Error> {
+    let (mut number, mut found) = (0, None);
+    net.each_batch(backend, batches, &mut |batch| {
+        number += 1;
+        if !batch.measure()?.loss.item()?.is_finite() {
+            found = Some(finite::overflow(
+                || batch.forward(),
+                &format!("the loss of batch {number}"),
+            )?);
         }
-    }
-    Ok(Error::failure(
-        "the loss is not finite, though that of every batch is: it is too large",
-    ))
+        Ok(found.is_none())
+    })?;
+    Ok(found
+        .unwrap_or_else(|| Error::failure("the loss is not finite, though that of every batch is: it is too large")))
 }
 
 pub(crate) fn run(args: EvalArgs) -> Result<u8> {
     let measured = with_device(&args.device.options(), Eval(&args, None))?;
-    match measured.model.recipe().metric {
-        MetricKind::Accuracy => show_classes(&args, &measured),
-        MetricKind::Perplexity => show_text(&args, &measured),
-    }
+    show(&args, &measured);
     Ok(0)
 }
 
@@ -118,56 +108,37 @@ fn announce(args: &EvalArgs, measured: &Measured) {
     }
 }
 
-fn show_text(args: &EvalArgs, measured: &Measured) {
-    let loss = measured.evaluation.values.get("loss").copied().unwrap_or(f64::NAN);
-    if args.json {
-        return output::json(&json!({
-            "model": measured.model.name(),
-            "weights": measured.weights.display().to_string(),
-            "samples": measured.evaluation.samples,
-            "loss": loss,
-            "perplexity": loss.exp(),
-        }));
-    }
-    announce(args, measured);
-    line(&format!(
-        "{}  loss {loss:.4} nats/character  perplexity {:.3}",
-        counted(measured.evaluation.samples, "window"),
-        loss.exp(),
-    ));
-}
-
-fn show_classes(args: &EvalArgs, measured: &Measured) {
+fn show(args: &EvalArgs, measured: &Measured) {
+    let card = measured.model.card();
     let values = &measured.evaluation.values;
-    let rows: Vec<Vec<u64>> = measured
+    let rows: Option<Vec<Vec<u64>>> = measured
         .confusion
-        .iter()
-        .flat_map(|c| c.rows().map(<[u64]>::to_vec))
-        .collect();
+        .as_ref()
+        .map(|c| c.rows().map(<[u64]>::to_vec).collect());
     if args.json {
-        return output::json(&json!({
+        let mut told = json!({
             "model": measured.model.name(),
             "weights": measured.weights.display().to_string(),
             "samples": measured.evaluation.samples,
             "skipped_records": measured.skipped,
-            "loss": values.get("loss"),
-            "accuracy": values.get("accuracy"),
-            "top3": values.get("top3"),
-            "balanced_accuracy": values.get("balanced_accuracy"),
-            "classes": measured.names,
-            "confusion": rows,
-        }));
+        });
+        for (name, value) in shown::with_computed(card, values) {
+            told[name] = value.into();
+        }
+        if let Some(rows) = rows {
+            told["classes"] = measured.names.clone().into();
+            told["confusion"] = rows.into();
+        }
+        return output::json(&told);
     }
-    let get = |name: &str| values.get(name).copied().unwrap_or(f64::NAN);
     announce(args, measured);
+    let noun = card.input.noun();
     line(&format!(
-        "{}  loss {:.4}  accuracy {}  top-3 {}  balanced accuracy {}",
-        counted(measured.evaluation.samples, "sample"),
-        get("loss"),
-        percent(get("accuracy")),
-        percent(get("top3")),
-        percent(get("balanced_accuracy"))
+        "{}  {}",
+        counted(measured.evaluation.samples, noun),
+        shown::line(card, values)
     ));
+    let Some(rows) = rows else { return };
     line("");
     let mut header = vec!["is \\ taken for"];
     header.extend(measured.names.iter().map(String::as_str));

@@ -1,7 +1,6 @@
 //! `kiln find-lr`: the loss over a learning rate that grows, and a suggestion.
 
-use super::objective;
-use super::train::loaders;
+use super::train::training;
 use crate::args::FindLrArgs;
 use crate::config::{self, Settings};
 use crate::data::{self, Data};
@@ -12,35 +11,36 @@ use crate::plot::Plot;
 use kiln_core::Backend;
 use kiln_files::{shown_path, write_atomic};
 use kiln_nn::autocast;
-use kiln_train::{LrCurve, LrRange, find_lr};
+use kiln_train::{LrCurve, LrRange};
 use serde_json::json;
 
 struct FindLr {
     settings: Settings,
     data: Data,
     range: LrRange,
+    /// The phase whose rate is searched for.
+    phase: usize,
 }
 
 impl Task for FindLr {
     type Output = LrCurve;
 
     fn run<B: Backend>(self, backend: &B) -> Result<LrCurve> {
-        let FindLr { settings, data, range } = self;
+        let FindLr {
+            settings,
+            data,
+            range,
+            phase,
+        } = self;
         let model = settings.model;
         let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
-        let (train, _) = loaders(&settings, &data)?;
-        let precision = settings.precision.autocast();
-        Ok(find_lr(
-            backend,
-            &mut net,
-            settings.optimizer.build(),
-            |net: &_, batch: &_| match precision {
-                Some(dtype) => autocast(dtype, || objective(net, batch)),
-                None => objective(net, batch),
-            },
-            &train,
-            range,
-        )?)
+        let train = training(&settings, &data)?;
+        let mut updates = settings.updates(0);
+        let search = || net.find_lr(backend, &mut updates, phase, train, range);
+        Ok(match settings.precision.autocast() {
+            Some(dtype) => autocast(dtype, || Ok(search()))??,
+            None => search()?,
+        })
     }
 }
 
@@ -53,10 +53,27 @@ pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
         steps: args.steps.get(),
         ..Default::default()
     };
-    let (model, optimizer, batch) = (settings.model, settings.optimizer.kind, settings.batch);
+    let phase = match &args.phase {
+        None => 0,
+        Some(name) => settings.phase(name)?,
+    };
+    let (model, batch) = (settings.model, settings.batch);
+    let searched = settings.phases[phase];
+    let optimizer = match searched.name {
+        "" => searched.optimizer.kind.to_string(),
+        name => format!("{name}: {}", searched.optimizer.kind),
+    };
     let device = settings.device_options();
     let description = data.description.clone();
-    let curve = with_device(&device, FindLr { settings, data, range })?;
+    let curve = with_device(
+        &device,
+        FindLr {
+            settings,
+            data,
+            range,
+            phase,
+        },
+    )?;
     let suggestion = curve.suggestion();
     if curve.points.is_empty() {
         return Err(Error::failure("the first loss is not finite").help("look at the data, or name a smaller --min"));
@@ -83,7 +100,13 @@ pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
         line(&format!("ended after {steps}: the loss grew too large"));
     }
     line(&match suggestion {
-        Some(lr) => format!("suggested: --lr {lr:.1e}, where the loss falls most steeply in {steps}"),
+        Some(lr) => {
+            let setting = match searched.name {
+                "" => "--lr ".to_string(),
+                name => format!("--set phases.{name}.optimizer.lr="),
+            };
+            format!("suggested: {setting}{lr:.1e}, where the loss falls most steeply in {steps}")
+        }
         None => format!("no suggestion: the loss fell nowhere in {steps}"),
     });
     if let Some(path) = &args.plot {

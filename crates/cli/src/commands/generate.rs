@@ -8,7 +8,7 @@ use crate::weights::{self, Saved};
 use kiln_core::Backend;
 use kiln_data::Vocabulary;
 use kiln_files::shown_path;
-use kiln_models::{LanguageModel, Net, Sampler};
+use kiln_models::{LanguageModel, Sampler};
 
 struct Generate<'a>(&'a GenerateArgs);
 
@@ -18,7 +18,7 @@ impl Task for Generate<'_> {
     fn run<B: Backend>(self, backend: &B) -> Result<()> {
         let args = self.0;
         let Saved { path, model, net, text } = weights::load(&args.weights(), backend)?;
-        let (Net::Tokens(gpt), Some(vocabulary)) = (net, text) else {
+        let (Some(gpt), Some(vocabulary)) = (net.language_model(), text) else {
             return Err(Error::usage(format!(
                 "{}: {model} is no language model, so there is no text to generate",
                 shown_path(&path)
@@ -30,7 +30,7 @@ impl Task for Generate<'_> {
             sampler = sampler.top_k(k as usize)?;
         }
         let tokens = prompt(args.prompt.as_deref(), &vocabulary)?;
-        stream(&*gpt, &vocabulary, sampler, tokens, args)
+        stream(gpt, &vocabulary, sampler, tokens, args)
     }
 }
 

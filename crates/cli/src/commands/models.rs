@@ -3,7 +3,7 @@
 use crate::args::ModelsArgs;
 use crate::error::Result;
 use crate::output::{self, counted, line, number, thousands};
-use kiln_models::{InputKind, Model, Recipe};
+use kiln_models::{Card, InputKind, Model, PhaseOptions, Recipe};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: ModelsArgs) -> Result<u8> {
@@ -20,56 +20,69 @@ pub(crate) fn run(args: ModelsArgs) -> Result<u8> {
         line(&format!("{model}: {}", card.description));
         line(&format!(
             "  {}, {} parameters, {}",
-            input(model),
+            card.input,
             thousands(card.parameters as u64),
-            outputs(model)
+            card.output
         ));
-        line(&format!("  {}", recipe(&card.recipe)));
+        line(&format!("  {}", recipe(card)));
     }
     Ok(0)
 }
 
-fn input(model: Model) -> String {
-    match model.input() {
-        InputKind::Images([h, w, c]) => format!("images {h}x{w}x{c}"),
-        InputKind::Tokens(length) => format!("sequences of {length} characters"),
-    }
-}
-
-fn outputs(model: Model) -> String {
-    match model.input() {
-        InputKind::Images(_) => format!("{} classes", model.classes()),
-        InputKind::Tokens(_) => format!("{} characters, or those of the text", model.classes()),
-    }
-}
-
 /// A recipe in one line: `CIFAR-10, 200 epochs, batch 128, sgd 0.1 (cosine), momentum 0.9, …`
-fn recipe(recipe: &Recipe) -> String {
-    let optimizer = recipe.optimizer;
+fn recipe(card: &Card) -> String {
+    let recipe = &card.recipe;
     let mut parts = vec![
         recipe.data.name().to_string(),
         counted(recipe.epochs, "epoch"),
         format!("batch {}", recipe.batch),
-        format!(
-            "{} {} ({})",
-            optimizer.kind.name(),
-            number(optimizer.lr),
-            recipe.schedule.name()
-        ),
     ];
+    parts.extend(recipe.phases().iter().map(phase));
+    parts.extend(recipe.clip_norm.map(|c| format!("gradients clipped to {}", number(c))));
+    parts.extend(recipe.augment.iter().map(ToString::to_string));
+    parts.push(card.metric().to_string());
+    parts.join(", ")
+}
+
+/// The updates of a phase: `sgd 0.1 (cosine), momentum 0.9`, `generator every 5 steps: adam 0.0001 (constant)`.
+fn phase(phase: &PhaseOptions) -> String {
+    let (name, optimizer) = (phase.name, phase.optimizer);
+    let mut parts = vec![format!(
+        "{} {} ({})",
+        optimizer.kind.name(),
+        number(optimizer.lr),
+        phase.schedule.name()
+    )];
     if optimizer.kind.has_momentum() {
         parts.push(format!("momentum {}", number(optimizer.momentum)));
     }
     parts.extend(optimizer.weight_decay.map(|w| format!("weight decay {}", number(w))));
-    parts.extend(recipe.clip_norm.map(|c| format!("gradients clipped to {}", number(c))));
-    parts.extend(recipe.augment.iter().map(ToString::to_string));
-    parts.push(recipe.metric.name().to_string());
-    parts.join(", ")
+    let parts = parts.join(", ");
+    match (name, phase.every) {
+        ("", _) => parts,
+        (name, 1) => format!("{name}: {parts}"),
+        (name, every) => format!("{name} every {every} steps: {parts}"),
+    }
+}
+
+/// The updates of a phase as a JSON object.
+fn phase_entry(phase: &PhaseOptions) -> Value {
+    let optimizer = phase.optimizer;
+    json!({
+        "name": phase.name,
+        "every": phase.every,
+        "optimizer": optimizer.kind.name(),
+        "lr": optimizer.lr,
+        "schedule": phase.schedule.name(),
+        "momentum": optimizer.kind.has_momentum().then_some(optimizer.momentum),
+        "weight_decay": optimizer.weight_decay,
+    })
 }
 
 /// A model as a JSON object.
 fn entry(model: Model) -> Value {
-    let (card, recipe) = (model.card(), model.recipe());
+    let card = model.card();
+    let recipe: &Recipe = &card.recipe;
     let (kind, shape) = match card.input {
         InputKind::Images(shape) => ("images", shape.to_vec()),
         InputKind::Tokens(length) => ("tokens", vec![length]),
@@ -78,7 +91,7 @@ fn entry(model: Model) -> Value {
         "name": model.name(),
         "description": card.description,
         "input": { "kind": kind, "shape": shape },
-        "classes": card.classes,
+        "classes": card.output.classes(),
         "parameters": card.parameters,
         "recipe": {
             "data": recipe.data.name(),
@@ -92,8 +105,9 @@ fn entry(model: Model) -> Value {
             "schedule": recipe.schedule.name(),
             "momentum": recipe.optimizer.kind.has_momentum().then_some(recipe.optimizer.momentum),
             "weight_decay": recipe.optimizer.weight_decay,
+            "phases": recipe.phases().iter().filter(|p| !p.name.is_empty()).map(phase_entry).collect::<Vec<_>>(),
             "clip_norm": recipe.clip_norm,
-            "metric": recipe.metric.name(),
+            "metric": card.metric(),
             "workers": recipe.workers,
         },
     })

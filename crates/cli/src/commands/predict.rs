@@ -8,10 +8,10 @@ use crate::output::{self, line, percent, report};
 use crate::weights::Saved;
 use crate::{data, weights};
 use kiln_core::{Backend, Shape};
-use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, cifar, decode_image, resize_bilinear};
+use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, decode_image, resize_bilinear};
 use kiln_files::shown_path;
 use kiln_models::{DataKind, InputKind, Model, Net};
-use kiln_nn::{Layer, Tensor, no_grad};
+use kiln_nn::{Tensor, no_grad};
 use serde_json::json;
 use std::path::Path;
 
@@ -24,24 +24,21 @@ impl Task for Predict<'_> {
     fn run<B: Backend>(self, backend: &B) -> Result<u8> {
         let args = self.0;
         let Saved { path, model, net, .. } = weights::load(&args.weights, backend)?;
-        let (Net::Images(net), InputKind::Images(shape)) = (net, model.input()) else {
+        let InputKind::Images(shape) = model.input() else {
             return Err(Error::usage(format!(
                 "{}: {model} reads text and classifies no images",
                 shown_path(&path)
             ))
             .help("`kiln generate RUN_FOLDER` goes on with a text"));
         };
-        let names: Vec<String> = match model.recipe().data {
-            DataKind::Cifar10 => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
-            DataKind::Mnist | DataKind::Text => (0..model.classes()).map(|c| c.to_string()).collect(),
-        };
-        let transform = data::transform(model, false)?;
+        let names = data::names_of_recipe(model);
+        let transform = model.transform(false)?;
         let mut exit = 0;
         // If an image cannot be read, the others are still classified.
         for path in &args.images {
             let shares = input(path, (model, shape), args.invert, &transform)
                 .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
-                .and_then(|image| classify(&*net, &image, path));
+                .and_then(|image| classify(&net, &image, path));
             match shares {
                 Ok(shares) => {
                     let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
@@ -61,13 +58,14 @@ impl Task for Predict<'_> {
 }
 
 /// The probability of every class.
-fn classify<B: Backend>(net: &dyn Layer<B>, image: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
-    let shares = no_grad(|| net.forward(image)?.softmax(-1)?.to_f64())?;
+fn classify<B: Backend>(net: &Net<B>, image: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
+    let logits = || net.classify(image).unwrap_or_else(|| Ok(image.clone()));
+    let shares = no_grad(|| logits()?.softmax(-1)?.to_f64())?;
     if shares.iter().all(|share| share.is_finite()) {
         return Ok(shares);
     }
     let what = format!("{}: the probabilities", shown_path(path));
-    Err(finite::overflow(|| net.forward(image), &what)?)
+    Err(finite::overflow(logits, &what)?)
 }
 
 /// The pixels of an image file as the model's input, and their shape `[1, H, W, C]`.

@@ -7,13 +7,11 @@ use crate::config::DeviceArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
-use kiln_core::{Backend, DType, Result as CoreResult, Runtime};
+use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
-use kiln_models::{Input, InputKind, Model, Net, OptimizerKind, OptimizerOptions};
-use kiln_nn::optim::Optimizer;
-use kiln_nn::{Indices, Module, Rng, Tensor, no_grad};
+use kiln_models::{InputKind, Model, OptimizerKind, OptimizerOptions, Steps, Update};
 use kiln_profile::{Profiled, Rates};
 pub(crate) use report::Report;
 use serde_json::{Value, json};
@@ -32,55 +30,6 @@ fn default_batch(model: Model) -> u32 {
     }
 }
 
-/// A synthetic batch in the host's memory.
-enum Samples {
-    Images { pixels: Vec<f32>, shape: [usize; 4] },
-    Tokens { ids: Vec<i32>, shape: [usize; 2] },
-}
-
-struct Batch {
-    samples: Samples,
-    labels: Vec<i32>,
-}
-
-impl Batch {
-    fn new(model: Model, batch: usize) -> CoreResult<Self> {
-        let rng = &mut Rng::new(0);
-        let mut random = |shape: &[usize]| Tensor::rand(&Cpu::new(), shape, DType::F32, rng)?.to_vec::<f32>();
-        let classes = model.classes();
-        let class = |values: Vec<f32>| values.iter().map(|v| (v * classes as f32) as i32).collect::<Vec<_>>();
-        Ok(match model.input() {
-            InputKind::Images([h, w, c]) => Batch {
-                samples: Samples::Images {
-                    pixels: random(&[batch, h, w, c])?,
-                    shape: [batch, h, w, c],
-                },
-                labels: class(random(&[batch])?),
-            },
-            InputKind::Tokens(length) => Batch {
-                samples: Samples::Tokens {
-                    ids: class(random(&[batch, length])?),
-                    shape: [batch, length],
-                },
-                labels: class(random(&[batch, length])?),
-            },
-        })
-    }
-
-    fn upload<B: Backend>(&self, backend: &B) -> CoreResult<(Input<B>, Indices<B>)> {
-        Ok(match &self.samples {
-            Samples::Images { pixels, shape } => (
-                Input::Images(Tensor::from_slice(backend, pixels, shape)?),
-                Indices::from_slice(backend, &self.labels, &shape[..1])?,
-            ),
-            Samples::Tokens { ids, shape } => (
-                Input::Tokens(Indices::from_slice(backend, ids, shape)?),
-                Indices::from_slice(backend, &self.labels, shape)?,
-            ),
-        })
-    }
-}
-
 struct Profile<'a> {
     args: &'a ProfileArgs,
     batch: u32,
@@ -92,18 +41,21 @@ impl Profile<'_> {
     fn step<B: Backend>(
         &self,
         watched: &Profiled<B>,
-        net: &mut Net<Profiled<B>>,
-        optimizer: &mut dyn Optimizer<Profiled<B>>,
-        batch: &Batch,
-    ) -> CoreResult<()> {
-        let (input, labels) = watched.part("input", || batch.upload(watched))?;
-        if self.args.inference {
-            return no_grad(|| watched.part("model", || net.forward(&input))).map(drop);
+        steps: &mut dyn Steps<Profiled<B>>,
+        updates: &mut [Update<Profiled<B>>],
+    ) -> kiln_train::Result<()> {
+        let part = |name: &str, body: &mut dyn FnMut() -> kiln_train::Result<()>| watched.part(name, body);
+        match self.args.inference {
+            true => steps.infer(&part),
+            false => steps.train(updates, &part).map(drop),
         }
-        let logits = watched.part("model", || net.forward(&input))?;
-        let loss = watched.part("loss", || logits.cross_entropy(&labels))?;
-        let grads = watched.part("backward", || loss.backward())?;
-        watched.part("optimizer", || optimizer.step(net, &grads))
+    }
+
+    /// The optimizers of the updates of a step.
+    fn optimizers(&self) -> Vec<OptimizerOptions> {
+        let phases = self.args.model.recipe().phases();
+        let of = |asked: OptimizerOptions| asked.unless(self.args.optimizer);
+        phases.iter().map(|phase| of(phase.optimizer)).collect()
     }
 }
 
@@ -124,26 +76,31 @@ impl Task for Profile<'_> {
             false => Rates::of_ops(backend)?,
         };
         let watched = Profiled::new(backend);
-        let mut net = args.model.build(&watched, 0)?;
+        let mut steps = args.model.steps(&watched, 0, self.batch as usize)?;
+        let steps = &mut *steps;
         if args.inference {
-            net.eval();
+            steps.net().eval();
         }
-        let options = args.model.recipe().optimizer.unless(args.optimizer);
-        let mut optimizer = OptimizerOptions { lr: LR, ..options }.build();
-        let batch = Batch::new(args.model, self.batch as usize)?;
-        let parameters = net.num_parameters() as u64;
+        let optimizers = self.optimizers();
+        let update = |options: &OptimizerOptions| Update {
+            optimizer: OptimizerOptions { lr: LR, ..*options }.build(),
+            schedule: None,
+            every: 1,
+        };
+        let updates = &mut optimizers.iter().map(update).collect::<Vec<_>>()[..];
+        let parameters = steps.net().num_parameters() as u64;
         for _ in 0..WARM_UP {
-            self.step(&watched, &mut net, &mut *optimizer, &batch)?;
+            self.step(&watched, steps, updates)?;
         }
         // Steps with and without profiling alternate, so that other load on the machine affects both alike.
         let mut unwatched = Vec::new();
         for _ in 0..args.steps {
             backend.sync()?;
             let start = Instant::now();
-            self.step(&watched, &mut net, &mut *optimizer, &batch)?;
+            self.step(&watched, steps, updates)?;
             backend.sync()?;
             unwatched.push(start.elapsed().as_secs_f64());
-            watched.step(|| self.step(&watched, &mut net, &mut *optimizer, &batch))?;
+            watched.step(|| self.step(&watched, steps, updates))?;
         }
         unwatched.sort_by(f64::total_cmp);
 
@@ -157,7 +114,11 @@ impl Task for Profile<'_> {
         };
         let work = match args.inference {
             true => "inference".to_string(),
-            false => format!("training with {}", options.kind.name()),
+            false => {
+                let mut kinds: Vec<&str> = optimizers.iter().map(|options| options.kind.name()).collect();
+                kinds.dedup();
+                format!("training with {}", kinds.join(" and "))
+            }
         };
         let report = Report {
             description: vec![
@@ -173,6 +134,7 @@ impl Task for Profile<'_> {
             watched: timeline.step_seconds(),
             unwatched: unwatched[unwatched.len() / 2],
             rows,
+            phases: args.model.recipe().phases.iter().map(|phase| phase.name).collect(),
             sample: match args.model.input() {
                 InputKind::Images(_) => "image",
                 InputKind::Tokens(_) => "sequence",
@@ -190,13 +152,13 @@ impl Task for Profile<'_> {
 }
 
 /// Profiles some training steps of a model on made-up batches.
-pub(crate) fn training<B: Backend>(model: Model, optimizer: OptimizerKind, backend: &B) -> Result<Report> {
+pub(crate) fn training<B: Backend>(model: Model, optimizer: Option<OptimizerKind>, backend: &B) -> Result<Report> {
     let args = ProfileArgs {
         model,
         batch: None,
         steps: 3,
         inference: false,
-        optimizer: Some(optimizer),
+        optimizer,
         device: DeviceArgs::default(),
         trace: None,
         markdown: false,

@@ -1,13 +1,14 @@
 //! `kiln summary`: a model's layers, shapes, parameters, FLOPs and output sizes.
 
 use crate::args::SummaryArgs;
+use crate::data;
 use crate::device::{Arithmetic, DeviceChoice, DeviceOptions, Task, with_device};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::output::{self, bytes, line, operations, table, thousands};
 use kiln_core::Backend;
-use kiln_models::{Input, Model};
+use kiln_models::Model;
+use kiln_nn::Module;
 use kiln_nn::trace::{LayerCall, trace};
-use kiln_nn::{Module, no_grad};
 use serde_json::json;
 
 struct Summary {
@@ -28,20 +29,24 @@ impl Task for Summary {
     type Output = Seen;
 
     fn run<B: Backend>(self, backend: &B) -> Result<Seen> {
-        let model = self.model.build(backend, 0)?;
-        let input = self.model.zeros(backend, self.batch)?;
-        let (output, calls) = trace(|| no_grad(|| model.forward(&input)));
-        output?;
+        let Summary { model: which, batch } = self;
+        let model = which.build(backend, 0)?;
+        let samples = which.input().made_up(batch, which.classes().max(1), 0, 0)?;
+        let mut seen = None;
+        model.each_batch(backend, data::in_order(which, samples, batch, 0)?, &mut |batch| {
+            let (output, calls) = trace(|| batch.forward());
+            output?;
+            seen = Some(calls);
+            Ok(false)
+        })?;
+        let calls = seen.ok_or_else(|| Error::failure("no sample to trace"))?;
         let size = |(_, p): &(String, &kiln_nn::Param<B>)| (p.size() * p.dtype().size()) as u64;
         Ok(Seen {
             calls,
             parameters: model.num_parameters() as u64,
             trainable: model.num_trainable() as u64,
             parameter_bytes: model.named_parameters().iter().map(size).sum(),
-            input_bytes: match &input {
-                Input::Images(x) => (x.size() * x.dtype().size()) as u64,
-                Input::Tokens(ids) => (ids.size() * ids.dtype().size()) as u64,
-            },
+            input_bytes: (batch * which.input().bytes()) as u64,
         })
     }
 }

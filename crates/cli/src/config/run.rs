@@ -6,6 +6,7 @@ use super::values::{Count, Positive, Rate, Share, Small, Whole};
 use clap::Args;
 use kiln_models::{Model, OptimizerKind, ScheduleKind};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The settings of a run; those that are `None` are left to a default.
@@ -29,6 +30,10 @@ pub(crate) struct RunConfig {
 
     #[command(flatten)]
     pub(crate) optimizer: OptimizerConfig,
+
+    /// The settings of single updates of a step that has several, by their names; they go before those of `optimizer`.
+    #[arg(skip)]
+    pub(crate) phases: BTreeMap<String, PhaseConfig>,
 
     /// Clip the norm of all gradients to this [default: that of the model]
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
@@ -145,6 +150,15 @@ pub(crate) struct OptimizerConfig {
     /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
     #[arg(long, value_name = "W", allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<Rate>,
+}
+
+/// `[phases.NAME]`: how often an update is made, and its optimizer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PhaseConfig {
+    /// The update is made in each `every`-th step.
+    pub(crate) every: Option<Count>,
+    pub(crate) optimizer: OptimizerConfig,
 }
 
 /// `[checkpoint]`: the checkpoints that a run can be resumed from.

@@ -2,10 +2,12 @@
 
 use super::common::{DataArgs, DeviceArgs};
 use super::precision::Precision;
-use super::run::{CheckpointConfig, OptimizerConfig, RunConfig};
+use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
 use crate::device::DeviceOptions;
 use crate::error::{Error, Result};
-use kiln_models::{Model, OptimizerOptions, ScheduleKind};
+use kiln_core::Backend;
+use kiln_files::shown;
+use kiln_models::{Model, OptimizerOptions, PhaseOptions, Update};
 use kiln_train::Checkpoints;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +20,8 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) epochs: u64,
     pub(crate) batch: usize,
-    pub(crate) optimizer: OptimizerOptions,
-    pub(crate) schedule: ScheduleKind,
+    /// The updates of a step, in order; one without a name if there is one.
+    pub(crate) phases: Vec<PhaseOptions>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) accumulate: usize,
     pub(crate) precision: Precision,
@@ -54,12 +56,7 @@ impl Settings {
             return Err(Error::usage("<MODEL> is missing").help(format!("one of {names}; see `kiln train --help`")));
         };
         let recipe = model.recipe();
-        let asked = config.optimizer;
-        let options = recipe.optimizer.unless(asked.name);
-        if asked.momentum.is_some() && !options.kind.has_momentum() {
-            return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
-                .help("leave it out, or choose --optimizer sgd or rmsprop"));
-        }
+        let phases = phases(model, &config)?;
         if config.ema.is_some() && config.swa.is_some() {
             return Err(Error::usage("--ema and --swa are two averages of the weights").help("choose one of them"));
         }
@@ -70,13 +67,7 @@ impl Settings {
             workers: config.workers.map_or(recipe.workers as u64, |n| n.get()) as usize,
             epochs: config.epochs.map_or(recipe.epochs, |n| n.get()),
             batch: config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize,
-            optimizer: OptimizerOptions {
-                kind: options.kind,
-                lr: asked.lr.map_or(options.lr, |r| r.get()),
-                momentum: asked.momentum.map_or(options.momentum, |m| m.get()),
-                weight_decay: asked.weight_decay.map(|w| w.get()).or(options.weight_decay),
-            },
-            schedule: asked.schedule.unwrap_or(recipe.schedule),
+            phases,
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
             accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
             precision: config.precision.unwrap_or_default(),
@@ -104,6 +95,30 @@ impl Settings {
         })
     }
 
+    /// Samples of a batch in validation.
+    pub(crate) fn valid_batch(&self) -> usize {
+        self.batch.max(self.model.recipe().valid_batch as usize)
+    }
+
+    /// Optimizers and schedules of a run of so many steps, in the order of the phases.
+    pub(crate) fn updates<B: Backend>(&self, steps: u64) -> Vec<Update<B>> {
+        let update = |phase: &PhaseOptions| Update {
+            optimizer: phase.optimizer.build(),
+            schedule: phase.schedule.build(phase.optimizer.lr, steps / phase.every),
+            every: phase.every,
+        };
+        self.phases.iter().map(update).collect()
+    }
+
+    /// The number of the phase of this name.
+    pub(crate) fn phase(&self, name: &str) -> Result<usize> {
+        let at = self
+            .phases
+            .iter()
+            .position(|phase| phase.name == name && !name.is_empty());
+        at.ok_or_else(|| no_phase(self.model, name))
+    }
+
     /// These settings as the record of the run, on the device of this name: with them the run can be repeated and resumed. Paths
     /// are absolute, and the folder of the run is not part of them.
     pub(crate) fn config(&self, device: &str) -> RunConfig {
@@ -124,18 +139,22 @@ impl Settings {
             workers: kept(self.workers as u64),
             epochs: kept(self.epochs),
             batch: kept(self.batch as u64),
-            optimizer: OptimizerConfig {
-                name: Some(self.optimizer.kind),
-                lr: real(self.optimizer.lr),
-                schedule: Some(self.schedule),
-                momentum: self
-                    .optimizer
-                    .kind
-                    .has_momentum()
-                    .then(|| real(self.optimizer.momentum))
-                    .flatten(),
-                weight_decay: self.optimizer.weight_decay.and_then(real),
+            optimizer: match &self.phases[..] {
+                [whole] if whole.name.is_empty() => optimizer_config(whole),
+                _ => OptimizerConfig::default(),
             },
+            phases: self
+                .phases
+                .iter()
+                .filter(|phase| !phase.name.is_empty())
+                .map(|phase| {
+                    let config = PhaseConfig {
+                        every: kept(phase.every),
+                        optimizer: optimizer_config(phase),
+                    };
+                    (phase.name.to_string(), config)
+                })
+                .collect(),
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
             precision: Some(self.precision),
@@ -164,6 +183,70 @@ impl Settings {
             report: Some(self.report),
             log_every: kept(self.log_every as u64),
         }
+    }
+}
+
+/// The error for a name that is none of the model's phases.
+fn no_phase(model: Model, name: &str) -> Error {
+    let names: Vec<&str> = model.recipe().phases.iter().map(|phase| phase.name).collect();
+    let error = Error::usage(format!("{model} has no phase `{}`", shown(name)));
+    match names.is_empty() {
+        true => error.help("its step is one update: its settings are those of [optimizer]"),
+        false => error.help(format!("its phases are {}", names.join(", "))),
+    }
+}
+
+/// The settings of a model's updates: `[phases.NAME.optimizer]` goes before `[optimizer]`, that before the recipe.
+fn phases(model: Model, config: &RunConfig) -> Result<Vec<PhaseOptions>> {
+    let mut phases = model.recipe().phases();
+    if let Some(name) = config
+        .phases
+        .keys()
+        .find(|name| !phases.iter().any(|p| p.name == *name))
+    {
+        return Err(no_phase(model, name));
+    }
+    for phase in &mut phases {
+        with(phase, &config.optimizer)?;
+        if let Some(own) = config.phases.get(phase.name) {
+            with(phase, &own.optimizer)?;
+            phase.every = own.every.map_or(phase.every, |n| n.get());
+        }
+    }
+    Ok(phases)
+}
+
+/// Puts the settings that are asked for into those of an update.
+fn with(phase: &mut PhaseOptions, asked: &OptimizerConfig) -> Result<()> {
+    let options = phase.optimizer.unless(asked.name);
+    if asked.momentum.is_some() && !options.kind.has_momentum() {
+        return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
+            .help("leave it out, or choose --optimizer sgd or rmsprop"));
+    }
+    phase.optimizer = OptimizerOptions {
+        kind: options.kind,
+        lr: asked.lr.map_or(options.lr, |r| r.get()),
+        momentum: asked.momentum.map_or(options.momentum, |m| m.get()),
+        weight_decay: asked.weight_decay.map(|w| w.get()).or(options.weight_decay),
+    };
+    phase.schedule = asked.schedule.unwrap_or(phase.schedule);
+    Ok(())
+}
+
+/// The settings of an update as they are recorded.
+fn optimizer_config(phase: &PhaseOptions) -> OptimizerConfig {
+    // Every value was in its range before.
+    let real = |number: f64| number.try_into().ok();
+    let optimizer = phase.optimizer;
+    OptimizerConfig {
+        name: Some(optimizer.kind),
+        lr: real(optimizer.lr),
+        schedule: Some(phase.schedule),
+        momentum: match optimizer.kind.has_momentum() {
+            true => real(optimizer.momentum),
+            false => None,
+        },
+        weight_decay: optimizer.weight_decay.and_then(real),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where settings come from: flags before `--set` before a file, and the record of a run that is resumed.
 
-use super::run::{ConfigArgs, RunConfig};
+use super::run::{ConfigArgs, PhaseConfig, RunConfig};
 use crate::error::{Error, Result};
 use kiln_files::{open_regular, shown, shown_path};
 use serde_json::{Map, Value};
@@ -164,7 +164,12 @@ fn dotted(prefix: &str, key: &str) -> String {
 
 /// Refuses keys that are no settings and suggests the nearest.
 fn check_keys(found: &Value, facts: &[&str]) -> Result<()> {
-    let known = all(&RunConfig::default());
+    let mut known = all(&RunConfig::default());
+    // Every name of a phase has the same keys; which phases there are is the model's business.
+    if let Some(Value::Object(named)) = found.get("phases") {
+        let keys = serde_json::to_value(PhaseConfig::default()).unwrap_or_default();
+        known["phases"] = named.keys().map(|name| (name.clone(), keys.clone())).collect();
+    }
     let keys: Vec<String> = leaves(&known, "").into_iter().map(|(key, _)| key).collect();
     let Value::Object(found) = found else {
         return Err(Error::usage("settings are a table"));

@@ -94,3 +94,34 @@ pub trait Metric<B: Backend> {
         Vec::new()
     }
 }
+
+/// Forwards every method to the metric in the box.
+impl<B: Backend, M: Metric<B> + ?Sized> Metric<B> for Box<M> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+    fn reads(&self) -> &[&'static str] {
+        (**self).reads()
+    }
+    fn measure(&self, output: &Output<B>) -> Result<Tensor<B>> {
+        (**self).measure(output)
+    }
+    fn reduction(&self) -> Reduction {
+        (**self).reduction()
+    }
+    fn in_training(&self) -> bool {
+        (**self).in_training()
+    }
+    fn observe(&mut self, term: &[f64], shape: &[usize]) {
+        (**self).observe(term, shape);
+    }
+    fn value(&mut self, sum: &[f64], samples: u64) -> f64 {
+        (**self).value(sum, samples)
+    }
+    fn failure(&mut self) -> Option<Error> {
+        (**self).failure()
+    }
+    fn details(&self) -> Vec<(String, f64)> {
+        (**self).details()
+    }
+}

@@ -22,6 +22,8 @@ pub(crate) struct Report {
     /// Seconds of a step: `watched` with profiling, `unwatched` without.
     pub(crate) watched: f64,
     pub(crate) unwatched: f64,
+    /// The names of the updates of a step, if there are several.
+    pub(crate) phases: Vec<&'static str>,
     /// The word for a sample: `image`, `sequence`.
     pub(crate) sample: &'static str,
 }
@@ -42,19 +44,11 @@ fn rate(per_second: f64, unit: &str) -> String {
     format!("{:.1} {unit}", per_second * 1e-9)
 }
 
-/// The label of a row: `conv1 (Conv2d)`, or `(optimizer)` for a part of the step.
-fn label(row: &Row) -> String {
-    match row.is_layer() {
-        true => format!("{} ({})", row.name, row.kind),
-        false => format!("({})", row.name),
-    }
-}
-
 const HEADER: [&str; 12] = [
     "layer", "output", "calls", "forward", "backward", "time", "share", "FLOPs", "bytes", "floor", "x floor", "gap",
 ];
 
-fn cells(row: &Row, step: f64) -> Vec<String> {
+fn cells(row: &Row, label: String, step: f64) -> Vec<String> {
     let one_way = !row.is_layer() && ONE_WAY.contains(&row.name.as_str());
     let way = |share: &Share| match one_way {
         true => String::new(),
@@ -62,7 +56,7 @@ fn cells(row: &Row, step: f64) -> Vec<String> {
     };
     let cost = row.cost();
     vec![
-        label(row),
+        label,
         row.output.map_or(String::new(), |s| format!("{:?}", s.dims())),
         row.calls.to_string(),
         way(&row.forward),
@@ -92,6 +86,25 @@ fn by_op(algorithms: &[(&str, &str)]) -> Map<String, Value> {
 const ALGORITHMS: [&str; 2] = ["layer", "algorithms of its products and convolutions"];
 
 impl Report {
+    /// The update that a row belongs to, if a step has several; empty if none.
+    fn phase(&self, row: &Row) -> &'static str {
+        let of = |name: &str| self.phases.iter().find(|phase| **phase == name);
+        of(&row.inside).copied().unwrap_or_default()
+    }
+
+    /// The label of a row: `conv1 (Conv2d)`, or `(optimizer)` for a part of the step; of several updates `generator/fc1 (Linear)` and
+    /// `(generator/optimizer)`.
+    pub(crate) fn label(&self, row: &Row) -> String {
+        let phase = match self.phase(row) {
+            "" => String::new(),
+            phase => format!("{phase}/"),
+        };
+        match row.is_layer() {
+            true => format!("{phase}{} ({})", row.name, row.kind),
+            false => format!("({phase}{})", row.name),
+        }
+    }
+
     fn sum(&self, of: impl Fn(&Row) -> f64) -> f64 {
         self.rows.iter().map(of).sum()
     }
@@ -116,7 +129,7 @@ impl Report {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let rows = self.rows.iter().map(|r| cells(r, self.watched));
+        let rows = self.rows.iter().map(|r| cells(r, self.label(r), self.watched));
         rows.chain([self.total()]).collect()
     }
 
@@ -174,7 +187,7 @@ impl Report {
     fn algorithms(&self) -> Vec<Vec<String>> {
         let row = |r: &Row| {
             let ops = r.algorithms.iter().map(|(op, algorithm)| format!("{op}: {algorithm}"));
-            vec![label(r), ops.collect::<Vec<_>>().join(", ")]
+            vec![self.label(r), ops.collect::<Vec<_>>().join(", ")]
         };
         self.rows.iter().filter(|r| !r.algorithms.is_empty()).map(row).collect()
     }
@@ -223,6 +236,7 @@ impl Report {
         let row = |r: &Row| {
             json!({
                 "name": r.name,
+                "phase": Some(self.phase(r)).filter(|phase| !phase.is_empty()),
                 "kind": r.kind,
                 "layer": r.is_layer(),
                 "input": r.input.map(|s| s.dims().to_vec()),

@@ -10,8 +10,7 @@ use crate::weights::{self, Saved};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kiln_core::Backend;
-use kiln_data::{Dataset, Loader, LoaderOptions, Sample};
-use kiln_nn::no_grad;
+use kiln_data::{Dataset, Sample};
 use kiln_train::Confusion;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,19 +98,13 @@ impl Classes {
             }
             None => data::load_test(model, &settings.data, settings.seed, None)?,
         };
-        let options = LoaderOptions {
-            batch_size: settings.batch.max(100),
-            workers: settings.workers,
-            ..Default::default()
-        };
-        let loader = Loader::new(samples.clone(), options)?.with_transform(data::transform(model, false)?);
+        let batches = data::in_order(model, samples.clone(), settings.valid_batch(), settings.workers)?;
         let classes = model.classes();
         let (mut labels, mut predicted, mut worst) = (Vec::new(), Vec::new(), Vec::new());
-        for host in loader.epoch(0)? {
-            let batch = host?.to_device(backend)?;
-            let (_, logits) = no_grad(|| net.loss(&batch.inputs, &batch.labels))?;
-            let logits = logits.to_f64()?;
-            for (logits, label) in logits.chunks(classes).zip(batch.labels.to_vec::<i32>()?) {
+        net.each_batch(backend, batches, &mut |batch| {
+            let output = batch.measure()?;
+            let logits = output.floats("scores")?.to_f64()?;
+            for (logits, label) in logits.chunks(classes).zip(output.integers("labels")?.to_vec::<i32>()?) {
                 let sample = judge(labels.len(), logits, label as usize);
                 labels.push(sample.label);
                 predicted.push(sample.predicted);
@@ -121,17 +114,15 @@ impl Classes {
             }
             worst.sort_by(|a, b| b.loss.total_cmp(&a.loss));
             worst.truncate(WORST);
-        }
+            Ok(true)
+        })?;
         let shown = worst.into_iter().map(|w| {
             let png = image(&samples.get(w.index)?)?;
             Ok((w, png))
         });
         let name = path.file_name().unwrap_or_default();
         Ok(Classes {
-            names: match samples.class_names() {
-                [] => (0..classes).map(|c| c.to_string()).collect(),
-                names => names.to_vec(),
-            },
+            names: data::class_names(model, &*samples),
             confusion: Confusion::of(classes, &labels, &predicted)?,
             worst: shown.collect::<Result<_>>()?,
             weights: name.to_string_lossy().into_owned(),

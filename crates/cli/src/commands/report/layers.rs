@@ -17,10 +17,7 @@ pub(super) fn section(report: &Report) -> Tag {
     let mut rows: Vec<_> = report.rows.iter().collect();
     rows.sort_by(|a, b| b.seconds().total_cmp(&a.seconds()));
     let cells = rows.iter().map(|row| {
-        let name = match row.is_layer() {
-            true => format!("{} ({})", row.name, row.kind),
-            false => format!("({})", row.name),
-        };
+        let name = report.label(row);
         let output = row.output.map_or(String::new(), |s| format!("{:?}", s.dims()));
         let millis = |seconds: f64| format!("{:.3}", 1000.0 * seconds);
         let share = 100.0 * row.seconds() / step;

@@ -6,12 +6,12 @@ use crate::config::Settings;
 use crate::device::Task;
 use crate::error::Result;
 use kiln_core::Backend;
-use kiln_models::MetricKind;
+use kiln_models::OutputKind;
 use std::path::Path;
 
 /// The computed parts of a report, or the reason why one is absent.
 pub(super) struct Measured {
-    /// `None` for text, which has no classes.
+    /// `None` for a model without classes.
     pub(super) classes: Option<Result<Classes>>,
     pub(super) layers: Result<profile::Report>,
 }
@@ -27,11 +27,16 @@ impl Task for Measure<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
         let Measure { folder, settings } = self;
-        let (model, optimizer) = (settings.model, settings.optimizer.kind);
+        let model = settings.model;
+        // A profile takes one optimizer for all updates, or those of the recipe.
+        let optimizer = match &settings.phases[..] {
+            [whole] => Some(whole.optimizer.kind),
+            _ => None,
+        };
         Ok(Measured {
-            classes: match model.recipe().metric {
-                MetricKind::Accuracy => Some(Classes::measure(folder, settings, backend)),
-                MetricKind::Perplexity => None,
+            classes: match model.card().output {
+                OutputKind::Classes(_) => Some(Classes::measure(folder, settings, backend)),
+                OutputKind::Characters(_) | OutputKind::Images => None,
             },
             layers: profile::training(model, optimizer, backend),
         })

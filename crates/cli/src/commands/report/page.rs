@@ -5,10 +5,10 @@ use super::measure::Measured;
 use crate::chart::{Chart, Series, label};
 use crate::config::{Settings, flat};
 use crate::html::{Tag, tag};
-use crate::output::{counted, percent, rate, thousands};
+use crate::output::{counted, rate, thousands};
 use crate::record::{RunRecord, value};
+use crate::shown;
 use kiln_files::shown_path;
-use kiln_models::MetricKind;
 use kiln_train::{EpochRecord, Execution, Values};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn duration(seconds: f64) -> String {
 }
 
 /// A measured value in a table.
-fn shown(value: Option<f64>) -> String {
+fn number(value: Option<f64>) -> String {
     match value {
         Some(value) if value.is_finite() => format!("{value:.4}"),
         Some(_) => "not finite".to_string(),
@@ -124,12 +124,13 @@ impl Page<'_> {
     }
 
     fn header(&self) -> Tag {
-        let metric = self.settings.model.recipe().metric;
+        let card = self.settings.model.card();
         let best = self.record.best();
         let name = self.record.monitored();
-        let reached = best.and_then(|b| value(b, name)).map(|v| match metric {
-            MetricKind::Accuracy => percent(v),
-            MetricKind::Perplexity => format!("{v:.4}"),
+        let form = card.values.iter().find(|shown| shown.name == name);
+        let reached = best.and_then(|b| value(b, name)).map(|v| match form {
+            Some(form) => shown::text(form, v),
+            None => format!("{v:.4}"),
         });
         let seconds: f64 = self.epochs().iter().map(|e| e.seconds).sum();
         let samples: u64 = self.epochs().iter().map(|e| e.samples).sum();
@@ -227,8 +228,8 @@ impl Page<'_> {
             .iter()
             .map(|name| both(name, &|values| values.get(name).copied()))
             .collect();
-        if self.settings.model.recipe().metric == MetricKind::Perplexity {
-            charts.push(both("perplexity", &|values| values.get("loss").map(|loss| loss.exp())));
+        for computed in self.settings.model.card().computed() {
+            charts.push(both(computed.name, &|values| computed.of(values)));
         }
         let phases: BTreeSet<&String> = self.epochs().iter().flat_map(|e| e.lrs.keys()).collect();
         let rates = match phases.is_empty() {
@@ -252,9 +253,9 @@ impl Page<'_> {
         head.extend(["samples/s".to_string(), "time".to_string()]);
         let row = |e: &EpochRecord| {
             let mut cells = vec![e.epoch.to_string(), thousands(e.step), label(e.lr)];
-            cells.extend(names.iter().map(|name| shown(e.train.get(name).copied())));
+            cells.extend(names.iter().map(|name| number(e.train.get(name).copied())));
             if validates {
-                let valid = |name: &String| shown(e.valid.as_ref().and_then(|v| v.get(name).copied()));
+                let valid = |name: &String| number(e.valid.as_ref().and_then(|v| v.get(name).copied()));
                 cells.extend(names.iter().map(valid));
             }
             cells.extend([rate(e.samples_per_second), duration(e.seconds)]);

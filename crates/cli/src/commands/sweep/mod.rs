@@ -106,7 +106,7 @@ pub(crate) fn run(args: SweepArgs) -> Result<u8> {
     let Some(model) = runs.first().and_then(|run| run.config.model) else {
         return Err(Error::usage("a sweep of no runs"));
     };
-    let (metric, larger) = crate::record::monitored(model);
+    let (metric, larger) = model.card().monitor;
     let signals = Signals::install()?;
     let parent = match &args.config.flags.out {
         Some(path) => path.clone(),

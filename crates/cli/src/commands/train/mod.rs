@@ -4,7 +4,6 @@ mod folder;
 mod report;
 mod summary;
 
-use super::objective;
 use crate::args::TrainArgs;
 use crate::config::{self, Settings};
 use crate::data::{self, Data};
@@ -16,13 +15,11 @@ use crate::signals::Signals;
 use crate::weights;
 use folder::Opened;
 use kiln_core::Backend;
-use kiln_data::{Loader, LoaderOptions};
+use kiln_data::LoaderOptions;
 use kiln_files::shown_path;
-use kiln_models::MetricKind;
+use kiln_models::Batches;
 use kiln_nn::Module;
-use kiln_train::{
-    Accuracy, Average, Clip, End, Goal, Monitor, NonFinite, RunFolder, StopHandle, TrainOptions, Trainer,
-};
+use kiln_train::{Average, Clip, End, Goal, Monitor, NonFinite, RunFolder, StopHandle, TrainOptions, Trainer};
 use serde_json::Value;
 
 /// The end of a run, which is reported after the device has been released.
@@ -61,12 +58,12 @@ impl Task for Train {
             stop,
             chosen,
         } = self;
-        let (model, metric) = (settings.model, settings.model.recipe().metric);
+        let (model, card) = (settings.model, settings.model.card());
         let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
-        let mut optimizer = settings.optimizer.build();
         let parameters = net.num_parameters() as u64;
-
-        let (train, valid) = loaders(&settings, &data)?;
+        let metrics = net.metrics(&*data.test)?;
+        let updates_of_epoch = net.batches(training(&settings, &data)?)?.div_ceil(settings.accumulate) as u64;
+        let (train, valid) = (training(&settings, &data)?, validation(&settings, &data)?);
         // The folder is made last, so that a run that cannot start leaves none behind.
         let opened = match resumed {
             Some(opened) => opened,
@@ -84,20 +81,16 @@ impl Task for Train {
             chosen.iter().for_each(|why| line(why));
         }
         report::announce(&settings, &data, &opened, &backend.name(), parameters, json);
-        let updates_of_epoch = (train.batches() as u64).div_ceil(settings.accumulate as u64);
-        let updates = updates_of_epoch
+        let steps = updates_of_epoch
             .saturating_mul(settings.epochs)
             .min(settings.max_steps.unwrap_or(u64::MAX));
         let mut trainer = Trainer::new(backend, options(&settings, updates_of_epoch))
-            .callback(Progress::new(json, metric))
+            .callback(Progress::new(json, card))
             .metadata(weights::metadata(model))
             .folder(opened.folder)
             .stop_handle(stop);
-        if metric == MetricKind::Accuracy {
-            trainer = trainer.metric(Accuracy::new());
-        }
-        if let Some(schedule) = settings.schedule.build(settings.optimizer.lr, updates) {
-            trainer = trainer.schedule(schedule);
+        for metric in metrics {
+            trainer = trainer.metric(metric);
         }
         if settings.tensorboard {
             trainer = trainer.callback(report::board(&path, &config));
@@ -105,41 +98,42 @@ impl Task for Train {
         if let Some(checkpoint) = opened.checkpoint {
             trainer = trainer.resume(checkpoint);
         }
-        let report = trainer
-            .fit(&mut net, &mut *optimizer, objective, &train, Some(&valid))
+        let report = net
+            .fit(&mut trainer, &mut settings.updates(steps), train, valid)
             .map_err(|e| summary::fail(&folder, report::advised(e, &path)))?;
         Ok(Outcome {
             end: report.end,
             folder,
             device: backend.name(),
-            summary: report::summary(&report, metric, &path),
-            text: report::text(&report, metric, &path),
+            summary: report::summary(&report, card, &path),
+            text: report::text(&report, card, &path),
         })
     }
 }
 
-/// The loaders of the samples to train on and of those held back.
-pub(super) fn loaders(settings: &Settings, data: &Data) -> Result<(Loader, Loader)> {
-    let model = settings.model;
-    let train = LoaderOptions {
-        batch_size: settings.batch,
-        shuffle: true,
-        workers: settings.workers,
-        seed: settings.seed,
-        ..Default::default()
-    };
-    let valid = LoaderOptions {
-        batch_size: match model.recipe().metric {
-            MetricKind::Accuracy => settings.batch.max(100),
-            MetricKind::Perplexity => settings.batch,
+/// The samples to train on.
+pub(super) fn training(settings: &Settings, data: &Data) -> Result<Batches> {
+    Ok(Batches {
+        dataset: data.train.clone(),
+        options: LoaderOptions {
+            batch_size: settings.batch,
+            shuffle: true,
+            workers: settings.workers,
+            seed: settings.seed,
+            ..Default::default()
         },
-        workers: settings.workers,
-        ..Default::default()
-    };
-    let train = Loader::new(data.train.clone(), train)?
-        .with_transform(data::transform(model, settings.overfit_batches.is_none())?);
-    let valid = Loader::new(data.test.clone(), valid)?.with_transform(data::transform(model, false)?);
-    Ok((train, valid))
+        transform: settings.model.transform(settings.overfit_batches.is_none())?,
+    })
+}
+
+/// The samples that are held back.
+fn validation(settings: &Settings, data: &Data) -> Result<Batches> {
+    data::in_order(
+        settings.model,
+        data.test.clone(),
+        settings.valid_batch(),
+        settings.workers,
+    )
 }
 
 fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
@@ -152,9 +146,9 @@ fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
             Some(in_a_row) => NonFinite::Skip { in_a_row },
             None => NonFinite::Stop,
         },
-        monitor: match settings.model.recipe().metric {
-            MetricKind::Accuracy => Monitor::new("accuracy", Goal::Max),
-            MetricKind::Perplexity => Monitor::default(),
+        monitor: match settings.model.card().monitor {
+            (name, true) => Monitor::new(name, Goal::Max),
+            (name, false) => Monitor::new(name, Goal::Min),
         },
         patience: settings.patience,
         max_steps: settings.max_steps,

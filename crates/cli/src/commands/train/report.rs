@@ -4,10 +4,11 @@ use super::folder::Opened;
 use crate::config::{Settings, record};
 use crate::data::Data;
 use crate::error::Error;
-use crate::output::{self, counted, line, number, percent, thousands};
+use crate::output::{self, counted, line, number, thousands};
+use crate::shown;
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
-use kiln_models::MetricKind;
+use kiln_models::{Card, PhaseOptions};
 use kiln_tensorboard::TensorBoard;
 use kiln_train::{End, Report, RunFolder, TrainError, Warning};
 use serde_json::{Map, Value, json};
@@ -61,11 +62,10 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
         _ => String::new(),
     };
     line(&format!(
-        "{}: {} parameters, {} {}, batch {}, {}, seed {}, {device}{threads}{}",
+        "{}: {} parameters, {}, batch {}, {}, seed {}, {device}{threads}{}",
         settings.model,
         thousands(parameters),
-        settings.optimizer.kind.name(),
-        number(settings.optimizer.lr),
+        settings.phases.iter().map(phase).collect::<Vec<_>>().join(", "),
         settings.batch,
         counted(settings.epochs, "epoch"),
         settings.seed,
@@ -82,11 +82,21 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
     }
 }
 
+/// The optimizer of an update in words: `adam 0.001`, `generator: adam 0.0001 every 5 steps`.
+fn phase(phase: &PhaseOptions) -> String {
+    let mut text = format!("{} {}", phase.optimizer.kind.name(), number(phase.optimizer.lr));
+    if !phase.name.is_empty() {
+        text = format!("{}: {text}", phase.name);
+    }
+    if phase.every > 1 {
+        text.push_str(&format!(" every {} steps", phase.every));
+    }
+    text
+}
+
 /// The JSON object that ends the output of a run.
-pub(super) fn summary(report: &Report, metric: MetricKind, folder: &Path) -> Value {
+pub(super) fn summary(report: &Report, card: &Card, folder: &Path) -> Value {
     let best = report.best();
-    let measured = |name| best.and_then(|b| b.valid.as_ref()?.get(name).copied());
-    let loss: Option<f64> = measured("loss");
     let mut summary = json!({
         "event": "end",
         "reason": match report.end {
@@ -102,33 +112,25 @@ pub(super) fn summary(report: &Report, metric: MetricKind, folder: &Path) -> Val
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "folder": folder.display().to_string(),
     });
-    match metric {
-        MetricKind::Accuracy => summary["best_accuracy"] = measured("accuracy").into(),
-        MetricKind::Perplexity => {
-            summary["best_loss"] = loss.into();
-            summary["best_perplexity"] = loss.map(f64::exp).into();
-        }
+    for shown in card.monitored() {
+        let value = best.and_then(|b| shown.of(b.valid.as_ref()?));
+        summary[format!("best_{}", shown.name)] = value.into();
     }
     summary
 }
 
 /// The lines that end the output of a run.
-pub(super) fn text(report: &Report, metric: MetricKind, folder: &Path) -> Vec<String> {
-    let best = report.best();
-    let measured = |name| best.and_then(|b| b.valid.as_ref()?.get(name).copied());
+pub(super) fn text(report: &Report, card: &Card, folder: &Path) -> Vec<String> {
     let mut text = Vec::new();
-    match (best, metric, measured("accuracy"), measured("loss")) {
-        (Some(best), MetricKind::Accuracy, Some(accuracy), _) => text.push(format!(
-            "best: epoch {}, validation accuracy {}",
-            best.epoch,
-            percent(accuracy)
-        )),
-        (Some(best), MetricKind::Perplexity, _, Some(loss)) => text.push(format!(
-            "best: epoch {}, validation loss {loss:.4} nats/character, perplexity {:.3}",
-            best.epoch,
-            loss.exp()
-        )),
-        _ => {}
+    if let Some(best) = report.best() {
+        let values = best.valid.as_ref().unwrap_or(&best.train);
+        let each = card
+            .monitored()
+            .filter_map(|s| Some(format!("{} {}", s.label, shown::text(s, s.of(values)?))));
+        let each: Vec<String> = each.collect();
+        if !each.is_empty() {
+            text.push(format!("best: epoch {}, validation {}", best.epoch, each.join(", ")));
+        }
     }
     text.extend(executed(report));
     text.push(saved(report, folder));

@@ -1,0 +1,49 @@
+//! Measured values as text and as JSON, by the card of their model.
+
+use crate::output::percent;
+use kiln_models::{Card, Form, Shown};
+use kiln_train::Values;
+
+/// A value as text: `97.60 %`, `1.4500 nats/character`.
+pub(crate) fn text(shown: &Shown, value: f64) -> String {
+    match shown.form {
+        Form::Number => format!("{value:.4}"),
+        Form::Unit(unit) => format!("{value:.4} {unit}"),
+        Form::Percent => percent(value),
+        Form::ExpOf(_) => format!("{value:.3}"),
+    }
+}
+
+/// The measured values of a card with their labels in one line: `loss 0.1234  accuracy 97.60 %`.
+pub(crate) fn line(card: &Card, values: &Values) -> String {
+    let each = card.values.iter().filter_map(|shown| {
+        let value = shown.of(values)?;
+        Some(format!("{} {}", shown.label, text(shown, value)))
+    });
+    each.collect::<Vec<_>>().join("  ")
+}
+
+/// All values, with those that a card computes from them.
+pub(crate) fn with_computed(card: &Card, values: &Values) -> Values {
+    let mut all = values.clone();
+    for shown in card.computed() {
+        all.extend(shown.of(values).map(|value| (shown.name.to_string(), value)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_models::Model;
+
+    #[test]
+    fn values_are_written_as_their_card_says() {
+        let values = Values::from([("loss".to_string(), 1.5), ("accuracy".to_string(), 0.976)]);
+        assert_eq!(line(Model::Lenet.card(), &values), "loss 1.5000  accuracy 97.60 %");
+        let card = Model::GptMini.card();
+        assert_eq!(line(card, &values), "loss 1.5000 nats/character  perplexity 4.482");
+        assert_eq!(with_computed(card, &values)["perplexity"], 1.5f64.exp());
+        assert_eq!(with_computed(Model::Lenet.card(), &values), values);
+    }
+}

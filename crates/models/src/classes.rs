@@ -1,0 +1,50 @@
+//! The task of networks that tell classes of images apart.
+
+use crate::task::{self, Phase, Views};
+use crate::{Form, Shown};
+use kiln_core::{Backend, Result};
+use kiln_data::{Labelled, LabelledOn, Loader};
+use kiln_nn::{Layer, trace};
+use kiln_train::{Accuracy, Output};
+
+/// The measured values that are shown; `kiln eval` measures all of them.
+pub(crate) const VALUES: &[Shown] = &[
+    Shown::new("loss", Form::Number),
+    Shown::new("accuracy", Form::Percent),
+    Shown::labelled("top3", "top-3", Form::Percent),
+    Shown::labelled("balanced_accuracy", "balanced accuracy", Form::Percent),
+];
+
+/// The best weights have the largest accuracy.
+pub(crate) const MONITOR: (&str, bool) = ("accuracy", true);
+
+/// A network from images `[N, H, W, C]` to logits `[N, classes]`, trained on labelled images.
+pub(crate) type Task<B> = task::Task<B, Box<dyn Layer<B>>, Labelled>;
+
+/// The cross-entropy of the logits with the labels; accuracies read both.
+#[allow(clippy::borrowed_box, reason = "the network is a box")]
+fn step<B: Backend>(net: &Box<dyn Layer<B>>, batch: &LabelledOn<B>) -> Result<Output<B>> {
+    let logits = net.forward(&batch.inputs)?;
+    let loss = trace::part(logits.backend(), "loss", || logits.cross_entropy(&batch.labels))?;
+    Ok(Output::new(loss).with_scores(logits, &batch.labels))
+}
+
+/// The network with its task.
+pub(crate) fn task<B: Backend>(net: impl Layer<B> + 'static) -> Task<B> {
+    task::Task {
+        net: Box::new(net),
+        loader: |dataset, options, _| Loader::new(dataset, options),
+        phases: vec![Phase {
+            name: "",
+            step: step::<B>,
+            trains: |_| true,
+        }],
+        measure: step::<B>,
+        forward: |net, batch| net.forward(&batch.inputs),
+        metrics: |_| Ok(vec![Box::new(Accuracy::new())]),
+        views: Views {
+            classify: Some(|net, images| net.forward(images)),
+            ..Views::default()
+        },
+    }
+}

@@ -1,0 +1,145 @@
+//! Training steps on one batch, in named parts: what profiles and benches measure.
+
+use crate::task::{Batches, Purpose, Task};
+use crate::{Card, Update};
+use kiln_core::Backend;
+use kiln_data::{Batch, Loaded, LoaderOptions};
+use kiln_nn::{EntryMut, Module, Tensor, WalkMut, no_grad};
+use kiln_train::Result;
+
+/// Runs a named part of a step, such as `optimizer`. Parts of one phase of several run inside of the part of its name.
+pub type Part<'a> = &'a dyn Fn(&str, &mut dyn FnMut() -> Result<()>) -> Result<()>;
+
+/// A network and a batch of samples in the host's memory.
+pub trait Steps<B: Backend> {
+    /// The network.
+    fn net(&mut self) -> &mut dyn Module<B>;
+
+    /// Makes one update of every phase on the batch, with `updates` in the order of the phases; returns their losses. The parts are
+    /// `input`, and for every phase `model`, `backward` and `optimizer`.
+    ///
+    /// # Errors
+    /// Those of the layers and the optimizers.
+    fn train(&mut self, updates: &mut [Update<B>], part: Part<'_>) -> Result<Vec<Tensor<B>>>;
+
+    /// Runs the forward pass of the batch, without recording it: the parts `input` and `model`.
+    ///
+    /// # Errors
+    /// Those of the layers.
+    fn infer(&mut self, part: Part<'_>) -> Result<()>;
+}
+
+struct Fixed<B: Backend, M, T: Batch> {
+    task: Task<B, M, T>,
+    backend: B,
+    host: Loaded<T>,
+}
+
+/// The steps of a task on one batch of `count` made-up samples.
+pub(crate) fn fixed<B: Backend, M: Module<B> + 'static, T: Batch>(
+    task: Task<B, M, T>,
+    card: &Card,
+    backend: &B,
+    count: usize,
+) -> Result<Box<dyn Steps<B>>> {
+    let classes = card.output.classes().unwrap_or(1);
+    let batches = Batches {
+        dataset: card.input.made_up(count, classes, 0, 0)?,
+        options: LoaderOptions {
+            batch_size: count,
+            ..Default::default()
+        },
+        transform: card.recipe.transform(card.input, false)?,
+    };
+    let first = task.batches(batches, Purpose::Training)?.epoch(0)?.next();
+    let Some(host) = first else {
+        return Err(kiln_core::Error::invalid("steps", "count", count, "at least 1").into());
+    };
+    Ok(Box::new(Fixed {
+        task,
+        backend: backend.clone(),
+        host: host?,
+    }))
+}
+
+/// Runs `body` while the parameters that `trains` leaves alone are frozen.
+fn frozen<B: Backend, M: Module<B>, R>(net: &mut M, trains: fn(&str) -> bool, body: impl FnOnce(&mut M) -> R) -> R {
+    let mut names = Vec::new();
+    net.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+        if let EntryMut::Param(p) = entry
+            && p.is_trainable()
+            && !trains(name)
+        {
+            p.set_trainable(false);
+            names.push(name.to_string());
+        }
+    }));
+    let result = body(net);
+    net.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+        if let EntryMut::Param(p) = entry
+            && names.iter().any(|frozen| frozen == name)
+        {
+            p.set_trainable(true);
+        }
+    }));
+    result
+}
+
+impl<B: Backend, M: Module<B>, T: Batch> Fixed<B, M, T> {
+    fn upload(&self, part: Part<'_>) -> Result<T::On<B>> {
+        let mut on = None;
+        part("input", &mut || {
+            on = Some(self.host.to_device(&self.backend)?);
+            Ok(())
+        })?;
+        on.ok_or_else(not_run)
+    }
+}
+
+/// The error of a `part` that does not run what it is given.
+fn not_run() -> kiln_train::TrainError {
+    kiln_core::Error::invalid("steps", "part", "a function that did not run the part", "one that does").into()
+}
+
+impl<B: Backend, M: Module<B>, T: Batch> Steps<B> for Fixed<B, M, T> {
+    fn net(&mut self) -> &mut dyn Module<B> {
+        &mut self.task.net
+    }
+
+    fn train(&mut self, updates: &mut [Update<B>], part: Part<'_>) -> Result<Vec<Tensor<B>>> {
+        let batch = self.upload(part)?;
+        let Task { net, phases, .. } = &mut self.task;
+        let mut losses = Vec::new();
+        for (phase, update) in phases.iter().zip(updates) {
+            let mut whole = || {
+                frozen(net, phase.trains, |net| {
+                    let (mut loss, mut grads) = (None, None);
+                    part("model", &mut || {
+                        loss = Some((phase.step)(net, &batch)?.loss);
+                        Ok(())
+                    })?;
+                    let loss: Tensor<B> = loss.ok_or_else(not_run)?;
+                    part("backward", &mut || {
+                        grads = Some(loss.backward()?);
+                        Ok(())
+                    })?;
+                    let grads = grads.ok_or_else(not_run)?;
+                    part("optimizer", &mut || Ok(update.optimizer.step(net, &grads)?))?;
+                    losses.push(loss.detach());
+                    Ok(())
+                })
+            };
+            match phase.name {
+                "" => whole()?,
+                name => part(name, &mut whole)?,
+            }
+        }
+        Ok(losses)
+    }
+
+    fn infer(&mut self, part: Part<'_>) -> Result<()> {
+        let batch = self.upload(part)?;
+        let Task { net, forward, .. } = &self.task;
+        no_grad(|| part("model", &mut || Ok(forward(net, &batch).map(drop)?)))
+    }
+}
