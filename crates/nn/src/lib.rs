@@ -71,6 +71,7 @@ mod rng;
 mod snapshot;
 mod tensor;
 pub mod trace;
+pub mod watch;
 pub mod weights;
 
 pub use autograd::{Gradients, autocast, autocast_dtype, grad, is_grad_enabled, no_grad};

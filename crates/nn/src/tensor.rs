@@ -5,12 +5,14 @@ mod display;
 mod drop;
 mod ndarray;
 mod values;
+mod watched;
 
 pub(crate) use values::{require_float, same_dtype};
 
 use crate::array::Array;
 use crate::autograd::is_grad_enabled;
 use crate::memory::Memory;
+use crate::watch;
 use kiln_core::ops::Op;
 use kiln_core::{Backend, DType, Result, Scope, Shape};
 use std::ops::Range;
@@ -79,15 +81,20 @@ impl<B: Backend> Tensor<B> {
         inputs: &[&Tensor<B>],
         rule: impl FnOnce() -> R,
     ) -> Tensor<B> {
+        let made = match watch::is_on() {
+            true => self.watched(op, inputs),
+            false => self,
+        };
         if !is_grad_enabled() || inputs.iter().all(|t| t.node.is_none()) {
-            return self;
+            return made;
         }
         let edges = inputs.iter().map(|t| t.node.clone()).collect();
-        let scope = self.backend().observer().map_or(0, |observer| observer.scope());
-        let node = Node::new((op, scope), Box::new(rule()), edges, &self);
+        let scope = made.backend().observer().map_or(0, |observer| observer.scope());
+        let node = Node::new((op, scope), Box::new(rule()), edges, &made);
+        watch::recorded(node.id.0);
         Tensor {
             node: Some(node),
-            ..self
+            ..made
         }
     }
 
@@ -501,7 +508,8 @@ impl<B: Backend> Saved<B> {
             needs,
             mask,
         };
-        node.instrumented(grad.backend(), || self.rule.backward(&cx))
+        let rule = || self.rule.backward(&cx);
+        watch::rule(node.id.0, || node.instrumented(grad.backend(), rule))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::module::{Module, modules};
 use crate::predict::Samples;
+use crate::watch::{self, Watch};
 use crate::{Backend, Error, Result, Shape, Tensor, no_grad};
 use kiln_core::{ModuleId, Scope};
 use std::cell::{Cell, RefCell};
@@ -47,6 +48,7 @@ struct Tracer {
 }
 
 /// A forward pass in progress.
+#[derive(Default)]
 struct Open {
     /// The path of its module in the outermost module, whose own path is empty.
     path: String,
@@ -60,6 +62,8 @@ struct State {
     tracer: Option<Tracer>,
     /// The paths of all modules in the outermost one. Modules of size zero may share one address and so one id.
     paths: HashMap<ModuleId, Vec<String>>,
+    /// The model that the paths are in, if it was given; its own pass has no name.
+    model: Option<ModuleId>,
     /// The passes in progress, from the outermost to the innermost.
     open: Vec<Open>,
 }
@@ -111,6 +115,16 @@ pub fn first_non_finite<R>(f: impl FnOnce() -> R) -> (R, Option<LayerCall>) {
 }
 
 fn traced<R>(tracer: Tracer, f: impl FnOnce() -> R) -> (R, Tracer) {
+    let state = State {
+        tracer: Some(tracer),
+        ..State::default()
+    };
+    let (result, state) = swapped(state, f);
+    (result, state.tracer.unwrap_or_default())
+}
+
+/// Runs `f` with passes reported to `state`, which is returned as it is then.
+fn swapped<R>(state: State, f: impl FnOnce() -> R) -> (R, State) {
     struct Restore(bool, Option<State>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -120,16 +134,53 @@ fn traced<R>(tracer: Tracer, f: impl FnOnce() -> R) -> (R, Tracer) {
             }
         }
     }
-    let state = State {
-        tracer: Some(tracer),
-        ..State::default()
-    };
     let mut restore = Restore(ON.replace(true), Some(STATE.replace(state)));
     let result = f();
-    let ours = STATE.with_borrow_mut(|state| state.tracer.take());
-    drop(restore.1.take().map(|before| STATE.replace(before)));
+    let ours = restore.1.take().map(|before| STATE.replace(before));
     ON.set(restore.0);
     (result, ours.unwrap_or_default())
+}
+
+/// Runs `f` and tells `watch` every op of the forward and backward passes that `f` makes on this thread, with the layer of `model`
+/// that it belongs to. Returns the watch too. Of a watch inside of a watch the inner one is told.
+///
+/// ```
+/// use kiln_nn::watch::{OpCall, OpName, Watch};
+/// use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::{Linear, Relu}, trace};
+///
+/// /// Keeps the names of ops.
+/// struct Names(Vec<OpName>);
+///
+/// impl Watch for Names {
+///     fn op(&mut self, call: &OpCall<'_>) -> Option<Vec<f64>> {
+///         self.0.push(call.name());
+///         None
+///     }
+/// }
+///
+/// # let cpu = kiln_cpu::Cpu::new();
+/// let net = Sequential::new().push_named("fc", Linear::new(&mut Init::new(&cpu, 0), 3, 2)?)?.push(Relu);
+/// let x = Tensor::ones(&cpu, &[1, 3], DType::F32)?;
+/// let (loss, names) = trace::ops(&net, Names(Vec::new()), || net.forward(&x)?.sum(&[], false)?.backward());
+/// let names: Vec<String> = names.0.iter().map(|name| name.to_string()).collect();
+/// assert_eq!(names[0], "the forward pass of op `linear` in layer `fc`");
+/// assert_eq!(names.last().unwrap(), "the gradient of op `linear` in layer `fc`");
+/// # loss?;
+/// # Ok::<(), kiln_nn::Error>(())
+/// ```
+pub fn ops<B, M, W, R>(model: &M, watch: W, f: impl FnOnce() -> R) -> (R, W)
+where
+    B: Backend,
+    M: Module<B> + ?Sized,
+    W: Watch,
+{
+    let state = State {
+        paths: by_id(modules(model)),
+        model: Some(model.module_id()),
+        open: vec![Open::default()],
+        ..State::default()
+    };
+    swapped(state, || watch::with(watch, f)).0
 }
 
 /// True while a trace is on.
@@ -250,9 +301,8 @@ struct Close;
 
 impl Drop for Close {
     fn drop(&mut self) {
-        STATE.with_borrow_mut(|state| {
-            state.open.pop();
-        });
+        STATE.with_borrow_mut(|state| state.open.pop());
+        watch::leave();
     }
 }
 
@@ -317,8 +367,12 @@ fn failed<B: Backend>(e: Error, pass: &Pass<'_, B>) -> Error {
 
 /// The paths of the modules inside of the layer.
 fn paths<B: Backend>(pass: &Pass<'_, B>) -> HashMap<ModuleId, Vec<String>> {
+    by_id((pass.modules)())
+}
+
+fn by_id(modules: Vec<(String, ModuleId)>) -> HashMap<ModuleId, Vec<String>> {
     let mut paths: HashMap<ModuleId, Vec<String>> = HashMap::new();
-    for (path, id) in (pass.modules)() {
+    for (path, id) in modules {
         paths.entry(id).or_default().push(path);
     }
     paths
@@ -356,6 +410,9 @@ fn observed<B: Backend>(pass: &Pass<'_, B>, body: Box<dyn FnOnce() -> Result<Ten
         let _close = Close;
         return body();
     }
+    if STATE.with_borrow(|state| state.model.is_some_and(|model| pass.ids == [model])) {
+        return body();
+    }
     let (name, index) = STATE.with_borrow_mut(|state| state.begin(&pass.ids, pass.kind));
     let _close = Close;
     let observer = pass.backend.observer();
@@ -375,6 +432,7 @@ fn observed<B: Backend>(pass: &Pass<'_, B>, body: Box<dyn FnOnce() -> Result<Ten
 
 impl State {
     fn enter(&mut self, path: String) {
+        watch::enter(&path);
         self.open.push(Open {
             path,
             called: HashMap::new(),

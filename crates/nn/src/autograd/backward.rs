@@ -6,6 +6,7 @@ use super::mode::with_grad;
 use super::sum::Sum;
 use crate::Tensor;
 use crate::tensor::{Node, NodeId, ReluMask};
+use crate::watch;
 use kiln_core::{Backend, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -177,7 +178,11 @@ pub(super) fn run<B: Backend>(
         }
         while let Some((id, node)) = nodes.pop_last() {
             let Some(sum) = pending.remove(&id) else { continue };
-            let grad = sum.finish()?;
+            let added = sum.terms() > 1;
+            let mut grad = sum.finish()?;
+            if added && watch::is_on() {
+                grad = grad.watched_gradient(("add_gradients", id), &[]);
+            }
             let target = targets.map_or(node.is_leaf(), |t| t.contains(&id));
             if target {
                 results.insert(id, grad.clone());
@@ -198,7 +203,11 @@ pub(super) fn run<B: Backend>(
                 masks: relu.is_some(),
                 masked: masked.remove(&id),
             };
-            let grads = saved.apply(&node, &grad, &needs, mask)?;
+            let mut grads = saved.apply(&node, &grad, &needs, mask)?;
+            if watch::is_on() {
+                let told = |g: Tensor<B>| g.watched_gradient((node.op(), id), &[&grad]);
+                grads = grads.into_iter().map(|g| g.map(told)).collect();
+            }
             let backend = grad.backend().clone();
             drop(grad);
             debug_assert_eq!(

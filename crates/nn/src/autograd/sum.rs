@@ -54,6 +54,7 @@ pub(super) struct Sum<B: Backend> {
     /// The dtype of the gradients, to which the sum is rounded at the end.
     dtype: Option<DType>,
     parts: Vec<(Arc<dyn Part<B>>, Tensor<B>)>,
+    terms: usize,
 }
 
 impl<B: Backend> Default for Sum<B> {
@@ -63,6 +64,7 @@ impl<B: Backend> Default for Sum<B> {
             covered: Covered::default(),
             dtype: None,
             parts: Vec::new(),
+            terms: 0,
         }
     }
 }
@@ -71,6 +73,7 @@ impl<B: Backend> Sum<B> {
     /// Adds a gradient of the whole tensor, in place without `create_graph`. A sum whose memory another tensor shares, as
     /// when a rule returned one gradient for two inputs, moves to a copy first.
     pub(super) fn add(&mut self, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+        self.terms += 1;
         self.covered = Covered::Anything;
         self.dtype = Some(grad.dtype());
         self.total = Some(match self.total.take() {
@@ -87,6 +90,7 @@ impl<B: Backend> Sum<B> {
 
     /// Adds a gradient of a part of the tensor.
     pub(super) fn add_part(&mut self, part: Arc<dyn Part<B>>, grad: Tensor<B>, create_graph: bool) -> Result<()> {
+        self.terms += 1;
         self.dtype = Some(grad.dtype());
         if create_graph {
             self.parts.push((part, grad));
@@ -116,6 +120,11 @@ impl<B: Backend> Sum<B> {
         }
         self.total = Some(total);
         Ok(())
+    }
+
+    /// The number of gradients that were added.
+    pub(super) fn terms(&self) -> usize {
+        self.terms
     }
 
     /// The sum of all terms, in the dtype of the gradients.

@@ -5,10 +5,14 @@ use super::autocast::{autocast_dtype, with_compute};
 use super::backward::run;
 use super::mode::{is_grad_enabled, no_grad, with_grad};
 use crate::tensor::{Node, NodeId, Rule, RuleContext};
+use crate::watch;
 use crate::{DType, Error, Tensor};
 use kiln_core::{Backend, Result};
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// The op of [`checkpoint`].
+const CHECKPOINT: &str = "checkpoint";
 
 /// The rule of the identity, which marks where the closure's graph begins.
 struct Begin;
@@ -43,15 +47,16 @@ pub fn vjp<B: Backend>(
     grad: &Tensor<B>,
     f: impl FnOnce(&[Tensor<B>]) -> Result<Tensor<B>>,
 ) -> Result<Vec<Option<Tensor<B>>>> {
-    begun(inputs, grad, f, |_, _| Ok(()))
+    begun(inputs, grad, f, |_, _| Ok(()), false)
 }
 
-/// As [`vjp`], with a `check` of the output and the ids of the inputs.
+/// As [`vjp`], with a `check` of the output and the ids of the inputs. A watch is told of the gradients of `f`'s ops if `told`.
 fn begun<B: Backend>(
     inputs: &[&Tensor<B>],
     grad: &Tensor<B>,
     f: impl FnOnce(&[Tensor<B>]) -> Result<Tensor<B>>,
     check: impl FnOnce(&Tensor<B>, &HashSet<NodeId>) -> Result<()>,
+    told: bool,
 ) -> Result<Vec<Option<Tensor<B>>>> {
     let create_graph = is_grad_enabled();
     let marked: Vec<Tensor<B>> = inputs
@@ -70,7 +75,8 @@ fn begun<B: Backend>(
     }
     let targets: HashSet<_> = marked.iter().filter_map(Tensor::id).collect();
     check(&output, &targets)?;
-    let found = run(&[(output, grad.clone())], Some(&targets), true, create_graph)?;
+    let seeds = [(output, grad.clone())];
+    let found = watch::inside(told, || run(&seeds, Some(&targets), true, create_graph))?;
     Ok(marked
         .iter()
         .map(|t| t.id().and_then(|id| found.get(&id).cloned()))
@@ -99,7 +105,7 @@ pub fn checkpoint<B: Backend>(
     inputs: &[&Tensor<B>],
     f: impl Fn(&[Tensor<B>]) -> Result<Tensor<B>> + Send + Sync + 'static,
 ) -> Result<Tensor<B>> {
-    checkpoint_as("checkpoint", inputs, f)
+    checkpoint_as(CHECKPOINT, inputs, f)
 }
 
 /// The error for an output that depends on a leaf other than through the inputs.
@@ -158,6 +164,8 @@ where
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let inputs: Vec<&Tensor<B>> = self.inputs.iter().collect();
         let f = |x: &[Tensor<B>]| with_compute(self.compute, || (self.f)(x));
-        begun(&inputs, cx.grad, f, |y, known| closed(self.op, y, known))
+        // The ops of a closure of the caller's own are layers of the model; those of a fused op are its own affair.
+        let told = self.op == CHECKPOINT;
+        begun(&inputs, cx.grad, f, |y, known| closed(self.op, y, known), told)
     }
 }

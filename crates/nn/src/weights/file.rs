@@ -122,9 +122,13 @@ fn dtype_of(dtype: DType) -> Dtype {
 
 /// The little-endian bytes of values, as the format has them.
 macro_rules! le_bytes {
-    ($values:expr) => {
-        $values.into_iter().flat_map(|v| v.to_le_bytes()).collect()
-    };
+    ($values:expr) => {{
+        let values = $values;
+        match cfg!(target_endian = "little") {
+            true => bytemuck::cast_slice(&values).to_vec(),
+            false => values.into_iter().flat_map(|v| v.to_le_bytes()).collect(),
+        }
+    }};
 }
 
 fn to_bytes<B: Backend>(value: &Value<B>) -> kiln_core::Result<Vec<u8>> {
