@@ -209,6 +209,16 @@ pub enum DataError {
         /// The shape expected.
         expected: String,
     },
+    /// Arrays of which no batch can be made.
+    #[error("a batch of this kind has {expected} in `{name}`; there are {found}")]
+    Arrays {
+        /// The path of the field.
+        name: String,
+        /// What it holds: floats or integers.
+        expected: String,
+        /// The arrays, with their names, dtypes and shapes.
+        found: String,
+    },
     /// A batch that cannot be written over one of other arrays.
     #[error("cannot write the batch ({found}) over one of another layout ({expected})")]
     Layout {

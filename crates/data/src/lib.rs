@@ -35,7 +35,7 @@ mod streams;
 mod synthetic;
 mod transforms;
 
-pub use batch::{Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, storage};
+pub use batch::{ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, storage};
 pub use dataset::{Dataset, Sample, Split, Subset};
 pub use error::{DataError, Place, Result};
 pub use formats::{

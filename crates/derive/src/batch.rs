@@ -70,6 +70,13 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
                     #( #idents: ::kiln_data::Batch::to_device(&self.#idents, backend)?, )*
                 })
             }
+            fn from_arrays<B: ::kiln_data::derive::Backend>(
+                arrays: &mut ::kiln_data::ArraysOf<'_, B>,
+            ) -> ::kiln_data::Result<#on<B>> {
+                ::std::result::Result::Ok(#on {
+                    #( #idents: arrays.field(#names, <#types as ::kiln_data::Batch>::from_arrays)?, )*
+                })
+            }
             fn on_device<'batch, B: ::kiln_data::derive::Backend>(
                 on: &'batch #on<B>,
                 fields: &mut ::kiln_data::Fields<'_, ::kiln_data::OnDevice<'batch, B>>,

@@ -1,6 +1,6 @@
 //! Arrays of `ndarray` as batches.
 
-use super::fields::Fields;
+use super::fields::{ArraysOf, Fields};
 use super::host::Batch;
 use super::values::{HostArray, OnDevice, OnDeviceMut};
 use crate::Result;
@@ -10,7 +10,7 @@ use ndarray::{Array, Dimension};
 
 /// Implements [`Batch`] for arrays of each element type.
 macro_rules! arrays {
-    ($($variant:ident($element:ty) as $kind:ident of $device:ident;)*) => {
+    ($($variant:ident($element:ty) as $kind:ident of $device:ident by $method:ident;)*) => {
         $(
             impl<D: Dimension + 'static> Batch for Array<$element, D> {
                 type On<B: Backend> = $device<B>;
@@ -26,6 +26,9 @@ macro_rules! arrays {
                     Shape::new(self.shape())?;
                     Ok($device::from_ndarray(backend, self)?)
                 }
+                fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<$device<B>> {
+                    arrays.$method()
+                }
                 fn on_device<'a, B: Backend>(on: &'a $device<B>, fields: &mut Fields<'_, OnDevice<'a, B>>) {
                     fields.value(OnDevice::$kind(on));
                 }
@@ -38,8 +41,8 @@ macro_rules! arrays {
 }
 
 arrays! {
-    F32(f32) as Floats of Tensor;
-    F64(f64) as Floats of Tensor;
-    I32(i32) as Integers of Indices;
-    U8(u8) as Integers of Indices;
+    F32(f32) as Floats of Tensor by floats;
+    F64(f64) as Floats of Tensor by floats;
+    I32(i32) as Integers of Indices by integers;
+    U8(u8) as Integers of Indices by integers;
 }

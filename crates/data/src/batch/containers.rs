@@ -1,6 +1,6 @@
 //! Lists, options and tuples of batches as batches.
 
-use super::fields::Fields;
+use super::fields::{ArraysOf, Fields};
 use super::host::Batch;
 use super::values::{HostArray, OnDevice, OnDeviceMut};
 use crate::Result;
@@ -20,6 +20,9 @@ impl<T: Batch> Batch for Vec<T> {
     }
     fn to_device<B: Backend>(&self, backend: &B) -> Result<Self::On<B>> {
         self.iter().map(|entry| entry.to_device(backend)).collect()
+    }
+    fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Self::On<B>> {
+        (0..arrays.entries()).map(|i| arrays.field(i, T::from_arrays)).collect()
     }
     fn on_device<'a, B: Backend>(on: &'a Self::On<B>, fields: &mut Fields<'_, OnDevice<'a, B>>) {
         for (i, entry) in on.iter().enumerate() {
@@ -45,6 +48,9 @@ impl<T: Batch> Batch for Option<T> {
     fn to_device<B: Backend>(&self, backend: &B) -> Result<Self::On<B>> {
         self.as_ref().map(|inner| inner.to_device(backend)).transpose()
     }
+    fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Self::On<B>> {
+        arrays.is_present().then(|| T::from_arrays(arrays)).transpose()
+    }
     fn on_device<'a, B: Backend>(on: &'a Self::On<B>, fields: &mut Fields<'_, OnDevice<'a, B>>) {
         on.iter().for_each(|inner| T::on_device(inner, fields));
     }
@@ -68,6 +74,12 @@ macro_rules! tuples {
                 }
                 fn to_device<Device: Backend>(&self, backend: &Device) -> Result<Self::On<Device>> {
                     Ok((self.0.to_device(backend)?, $(self.$index.to_device(backend)?,)*))
+                }
+                fn from_arrays<Device: Backend>(arrays: &mut ArraysOf<'_, Device>) -> Result<Self::On<Device>> {
+                    Ok((
+                        arrays.field(0, $first::from_arrays)?,
+                        $(arrays.field($index, $name::from_arrays)?,)*
+                    ))
                 }
                 fn on_device<'a, Device: Backend>(on: &'a Self::On<Device>, fields: &mut Fields<'_, OnDevice<'a, Device>>) {
                     fields.field(0, |fields| $first::on_device(&on.0, fields));

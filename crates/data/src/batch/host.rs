@@ -1,6 +1,6 @@
 //! Batches of any kind in host memory, and how they get to a device.
 
-use super::fields::Fields;
+use super::fields::{ArraysOf, Fields};
 use super::values::{HostArray, OnDevice, OnDeviceMut};
 use crate::{DataError, Result};
 use kiln_core::{Backend, DType};
@@ -65,6 +65,34 @@ pub trait Batch: Send + 'static {
     /// # Errors
     /// [`DataError::Tensor`] when the device has no memory left, or for an array of more than 8 dimensions.
     fn to_device<B: Backend>(&self, backend: &B) -> Result<Self::On<B>>;
+
+    /// Makes a batch on a device of its arrays, which may be of other shapes, and floats of another dtype, than the host would make.
+    ///
+    /// ```
+    /// use kiln_cpu::Cpu;
+    /// use kiln_data::{ArraysOf, Batch};
+    /// use kiln_nn::module::{StateDict, Value};
+    /// use kiln_nn::{DType, Indices, Tensor};
+    /// use ndarray::{Array1, Array2};
+    ///
+    /// #[derive(Batch)]
+    /// struct Pairs {
+    ///     inputs: Array2<f32>,
+    ///     labels: Array1<i32>,
+    /// }
+    ///
+    /// let cpu = Cpu::new();
+    /// let mut arrays = StateDict::new();
+    /// arrays.insert("inputs", Value::from(&Tensor::ones(&cpu, &[2, 3], DType::F64)?));
+    /// arrays.insert("labels", Value::from(&Indices::from_slice(&cpu, &[0, 1], &[2])?));
+    /// let pairs: PairsOn<Cpu> = Pairs::from_arrays(&mut ArraysOf::new(&arrays))?;
+    /// assert_eq!(pairs.inputs.to_f64()?, [1.0; 6]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DataError::Arrays`] for an array that is missing or of another kind.
+    fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Self::On<B>>;
 
     /// Visits the tensors on the device, in the order of [`arrays`](Batch::arrays).
     fn on_device<'a, B: Backend>(on: &'a Self::On<B>, fields: &mut Fields<'_, OnDevice<'a, B>>);

@@ -7,7 +7,7 @@ mod host;
 mod labelled;
 mod values;
 
-pub use fields::Fields;
+pub use fields::{ArraysOf, Fields};
 pub use host::{Batch, Layout, storage};
 pub use labelled::{Labelled, LabelledOn};
 pub use values::{HostArray, OnDevice, OnDeviceMut};
