@@ -2,12 +2,13 @@
 
 use crate::language::LanguageModel;
 use crate::task::{Batches, Purpose, Task};
-use kiln_core::{Backend, ModuleId, Result};
+use kiln_core::{Backend, DType, Error, ModuleId, Result};
 use kiln_data::{Batch, Dataset, Sample};
 use kiln_nn::optim::{Optimizer, Schedule};
 use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable, no_grad};
 use kiln_train::{
-    Evaluation, LrCurve, LrRange, Metric, Output, Phase, Report, Trainer, Validation, evaluate, find_lr_of_phase,
+    Capsule, Evaluation, LrCurve, LrRange, Metric, Output, Phase, Replay, Report, Trainer, Validation, evaluate,
+    find_lr_of_phase,
 };
 
 /// What the updates of a phase are made with.
@@ -64,6 +65,7 @@ trait Any<B: Backend>: Walkable<B> {
         range: LrRange,
     ) -> kiln_train::Result<LrCurve>;
     fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()>;
+    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay>;
     fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
     fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
     fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
@@ -140,6 +142,15 @@ impl<B: Backend> Net<B> {
     /// Those of the loader and of `look`.
     pub fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
         no_grad(|| self.0.each_batch(backend, batches, look))
+    }
+
+    /// Makes the step of a capsule again, by the loss of its phase: [`Capsule::replay`]. Random numbers are those of the run for a network
+    /// of the run's seed.
+    ///
+    /// # Errors
+    /// A phase that the network has not, and as [`Capsule::replay`].
+    pub fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
+        self.0.replay(backend, capsule, dtype)
     }
 
     /// The metrics of its results, which may compare with the samples held back.
@@ -260,6 +271,14 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
             }
         }
         Ok(())
+    }
+
+    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
+        let asked = &capsule.cause().phase[..];
+        let Some(phase) = self.phases.iter().find(|phase| phase.name == asked) else {
+            return Err(Error::invalid("replay", "phase", asked, "a phase of this network").into());
+        };
+        capsule.replay::<B, M, T>(backend, &mut self.net, phase.step, dtype)
     }
 
     fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {

@@ -1,5 +1,6 @@
 //! The errors of a training run.
 
+use crate::cause::{Cause, told};
 use kiln_data::DataError;
 use kiln_files::FileError;
 use kiln_files::shown_path;
@@ -30,7 +31,11 @@ pub enum TrainError {
     #[error(transparent)]
     Data(#[from] DataError),
     /// The loss is NaN or infinite. No weights were saved after the last finite loss was read.
-    #[error("step {step} (epoch {epoch}): the loss is {value}{}; {advice}", cause.as_ref().map(|c| format!(" ({c})")).unwrap_or_default())]
+    #[error(
+        "step {step} (epoch {epoch}): the loss is {value}{}{}; {advice}",
+        guess.as_ref().map(|c| format!(" ({c})")).unwrap_or_default(),
+        told(cause.as_deref())
+    )]
     NonFiniteLoss {
         /// The first step with such a loss, counted from 1 over the whole run.
         step: u64,
@@ -38,13 +43,19 @@ pub enum TrainError {
         epoch: u64,
         /// The loss.
         value: f64,
-        /// The probable source: a parameter or a batch with values that are not finite; `None` if none was found.
-        cause: Option<String>,
+        /// The first value that is not finite; `None` if it was not found, as without
+        /// [`TrainOptions::find_non_finite`](crate::TrainOptions::find_non_finite).
+        cause: Option<Box<Cause>>,
+        /// Without a cause: a parameter or a batch with values that are not finite when the loss was read.
+        guess: Option<String>,
         /// Something to try.
         advice: &'static str,
     },
     /// A parameter or buffer became NaN or infinite though every loss was finite. The weights were not saved.
-    #[error("after step {step} (epoch {epoch}): parameter `{name}` holds values that are not finite; {advice}")]
+    #[error(
+        "after step {step} (epoch {epoch}): parameter `{name}` holds values that are not finite{}; {advice}",
+        told(cause.as_deref())
+    )]
     NonFiniteWeights {
         /// The last step before the weights were checked, counted from 1 over the whole run.
         step: u64,
@@ -52,12 +63,15 @@ pub enum TrainError {
         epoch: u64,
         /// The dotted name of the parameter or buffer.
         name: String,
+        /// The first value that is not finite, if it was found.
+        cause: Option<Box<Cause>>,
         /// Something to try.
         advice: &'static str,
     },
     /// More consecutive steps were skipped than [`NonFinite::Skip`](crate::NonFinite::Skip) allows.
     #[error(
-        "step {step} (epoch {epoch}): {count} steps in a row were skipped because their loss or gradient is not finite; {advice}"
+        "step {step} (epoch {epoch}): {count} steps in a row were skipped because their loss or gradient is not finite{}; {advice}",
+        told(cause.as_deref())
     )]
     TooManySkipped {
         /// The last of them, counted from 1 over the whole run.
@@ -66,6 +80,8 @@ pub enum TrainError {
         epoch: u64,
         /// The number of steps.
         count: u64,
+        /// The first value in the last of them that is not finite, if it was found.
+        cause: Option<Box<Cause>>,
         /// Something to try.
         advice: &'static str,
     },
@@ -97,6 +113,14 @@ pub enum TrainError {
     /// A checkpoint that is damaged, or of another version.
     #[error("{}: cannot resume from it: {}", shown_path(path), kiln_files::shown(reason).sentence())]
     BadCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A capsule that is damaged, or of another version.
+    #[error("{}: is no capsule to replay: {}", shown_path(path), kiln_files::shown(reason).sentence())]
+    BadCapsule {
         /// The file.
         path: PathBuf,
         /// The reason.

@@ -26,6 +26,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             step: self.step,
             epoch: self.epoch,
             name,
+            cause: None,
             advice: ADVICE,
         }
     }
@@ -72,7 +73,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(())
     }
 
-    fn warn(&mut self, warning: Warning) {
+    pub(crate) fn warn(&mut self, warning: Warning) {
         for callback in &mut self.trainer.callbacks {
             callback.on_warning(&warning);
         }

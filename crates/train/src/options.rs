@@ -15,7 +15,7 @@ pub enum Clip {
 }
 
 /// The policy for a loss or a gradient that is NaN or infinite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NonFinite {
     /// End the run with an error that names the step. The losses of all steps are checked when they are read, every
     /// [`TrainOptions::log_every`] batches; up to that many steps follow the bad one, and nothing is saved in between.
@@ -26,6 +26,17 @@ pub enum NonFinite {
     Skip {
         /// The number of consecutive steps that may be skipped.
         in_a_row: u64,
+    },
+    /// Go back to the state before the first bad step, leave its batches out, and go on with the next batch. Losses are read as with
+    /// [`Stop`](NonFinite::Stop), so steps may be captured, and a run without a bad step pays nothing. It takes
+    /// [`TrainOptions::find_non_finite`]: the steps since the state that was kept last are made again. More than `in_a_row` such
+    /// steps in succession end the run. With a factor of 1 the result is that of [`Skip`](NonFinite::Skip), bit for bit, except that of
+    /// several phases all leave the step out.
+    Rollback {
+        /// The number of consecutive steps that may be left out.
+        in_a_row: u64,
+        /// The factor that every learning rate is multiplied by each time, also those of schedules: 1 to keep them.
+        lr_factor: f64,
     },
 }
 
@@ -66,6 +77,10 @@ pub struct TrainOptions {
     pub log_every: usize,
     /// The policy for a loss or gradient that is NaN or infinite.
     pub non_finite: NonFinite,
+    /// True to find the first layer and op with a value that is NaN or infinite when a loss is. From time to time the state of the
+    /// run (model, optimizer, metrics) is copied to the memory of the host, for at most a hundredth of the time; from the last
+    /// copy on the steps are made again, op by op, and the bad one is watched. False saves that memory; errors then name the step alone.
+    pub find_non_finite: bool,
     /// The metric that decides which weights are best.
     pub monitor: Monitor,
     /// The number of epochs without improvement after which the run ends; `None` to train all epochs.
@@ -102,6 +117,7 @@ impl Default for TrainOptions {
             clip: None,
             log_every: 50,
             non_finite: NonFinite::Stop,
+            find_non_finite: true,
             monitor: Monitor::default(),
             patience: None,
             max_steps: None,
@@ -145,6 +161,18 @@ impl TrainOptions {
         if let Some(checkpoints) = self.checkpoints {
             positive("checkpoints.every_steps", checkpoints.every_steps.unwrap_or(1))?;
             positive("checkpoints.keep", checkpoints.keep as u64)?;
+        }
+        if let NonFinite::Rollback { lr_factor, .. } = self.non_finite {
+            if !(lr_factor > 0.0 && lr_factor <= 1.0) {
+                return Err(TrainError::invalid(
+                    "lr_factor",
+                    lr_factor,
+                    "a number above 0 and at most 1",
+                ));
+            }
+            if !self.find_non_finite {
+                return Err(TrainError::invalid("find_non_finite", false, "true, for going back"));
+            }
         }
         self.average.map_or(Ok(()), |average| average.check())?;
         if let Some(dtype) = self.autocast

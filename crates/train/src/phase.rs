@@ -112,6 +112,11 @@ impl<'a, B: Backend, M: Module<B>, T: Batch> Phase<'a, B, M, T> {
         self
     }
 
+    /// True if the phase trains a parameter of this name, if that is trainable.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.trains.as_ref().is_none_or(|selects| selects(name))
+    }
+
     /// Checks the phase before a run.
     pub(crate) fn check(&self, model: &M) -> Result<()> {
         if self.every == 0 {

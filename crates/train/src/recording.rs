@@ -108,6 +108,11 @@ impl<B: Backend, T: Batch> Recorder<B, T> {
         Plan::Eager
     }
 
+    /// Drops all recordings; steps are recorded anew.
+    pub(crate) fn forget(&mut self) {
+        self.recordings.clear();
+    }
+
     /// Drops all recordings and makes no more.
     pub(crate) fn stop(&mut self, obstacle: Option<String>) {
         self.wanted = false;

@@ -5,9 +5,9 @@
 //! until they are read together.
 
 use crate::buffers::Buffers;
-use crate::checkpoint::{EpochState, Writer};
+use crate::checkpoint::{EpochState, Kept, Writer};
 use crate::group::{Came, Group};
-use crate::losses::{LOSS, Losses, NonFiniteAt};
+use crate::losses::{LOSS, Losses};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
 use crate::weights::first_non_finite;
@@ -16,7 +16,7 @@ use crate::{
     TrainError, Trainer, Validation, Values, Warning,
 };
 use kiln_core::{Backend, Interrupt};
-use kiln_data::{Batch, Loaded, Loader, Position};
+use kiln_data::{Batch, Loader, Position};
 use kiln_nn::Module;
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,6 +88,16 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) updates: u64,
     /// The number of consecutive updates skipped.
     pub(crate) skipped_in_a_row: u64,
+    /// The factor of learning rates, which falls when the run goes back.
+    pub(crate) lr_factor: f64,
+    /// The phase of the latest step that was skipped, unless that was for the scale of its loss.
+    pub(crate) skipped_phase: Option<usize>,
+    /// The number of skipped steps that were examined.
+    pub(crate) explained: u64,
+    /// The number of capsules that were written.
+    pub(crate) capsules: u64,
+    /// The state that the run can go back to.
+    pub(crate) kept: Option<Kept>,
     /// The names of the weight files written so far.
     pub(crate) saved: BTreeSet<&'static str>,
     pub(crate) warnings: Vec<Warning>,
@@ -135,6 +145,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             step: 0,
             updates: 0,
             skipped_in_a_row: 0,
+            lr_factor: 1.0,
+            skipped_phase: None,
+            explained: 0,
+            capsules: 0,
+            kept: None,
             saved: BTreeSet::new(),
             warnings: Vec::new(),
         }
@@ -151,7 +166,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             let passed = self.train(train)?;
             if passed == Passed::Cut {
                 // With more steps the run goes on within this epoch.
-                self.checkpoint(None)?;
+                self.checkpoint()?;
             }
             let mut measured = None;
             if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
@@ -159,13 +174,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
                 self.save(RunFolder::LAST)?;
-                self.checkpoint(None)?;
+                self.checkpoint()?;
                 end = End::Stopped;
                 break;
             }
             let stopped = self.finish_epoch(measured)?;
             if passed == Passed::Whole {
-                self.checkpoint(None)?;
+                self.checkpoint()?;
             }
             if stopped {
                 end = End::Stopped;
@@ -204,6 +219,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.trainer.options.max_steps.is_some_and(|most| self.step >= most)
     }
 
+    /// The position of the next batch.
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            epoch: self.epoch - 1,
+            batch: self.at_epoch.batches,
+        }
+    }
+
     /// The largest number of batches of a phase since its losses were last reported.
     fn unreported(&self) -> usize {
         self.legs.iter().map(|leg| leg.losses.unreported()).max().unwrap_or(0)
@@ -222,10 +245,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             mut samples,
             ..
         } = self.at_epoch;
-        let mut batches = loader.resume(Position {
-            epoch: self.epoch - 1,
-            batch: number,
-        })?;
+        let mut batches = loader.resume(self.position())?;
+        self.keep(true)?;
         let stop = self.trainer.stop.clone();
         let mut passed = match batches.len() {
             0 => Some(Passed::Whole),
@@ -262,17 +283,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 break;
             }
             let complete = !group.begun && waiting.is_empty();
-            self.at_epoch.skipped += u64::from(came == Came::Skipped);
             if complete {
-                if came == Came::In {
-                    self.average()?;
+                if came == Came::Skipped {
+                    self.explain_skipped(loader, number - self.at_epoch.batches)?;
                 }
-                self.at_epoch.batches = number;
-                self.at_epoch.samples = samples;
+                self.complete(came, number - self.at_epoch.batches, samples - self.at_epoch.samples)?;
                 self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
-                for (metric, running) in self.trainer.metrics.iter().zip(&mut self.running) {
-                    running.settle_if_due(&**metric)?;
-                }
             }
             passed = match last {
                 true => Some(Passed::Whole),
@@ -280,9 +296,27 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             };
             last |= passed.is_some();
             let mut values = Values::new();
-            if complete && (last || self.unreported() >= self.trainer.options.log_every) {
-                self.read(latest.as_ref())?;
-                values = self.report();
+            let reports = last || self.unreported() >= self.trainer.options.log_every;
+            let saves = complete && !last && self.is_checkpoint_due()?;
+            if complete && (reports || saves) {
+                if let Some(bad) = self.look(last || saves)? {
+                    self.resolve(bad, loader, latest.as_ref())?;
+                    // The run has gone back, and goes on behind the step that was left out.
+                    (number, samples) = (self.at_epoch.batches, self.at_epoch.samples);
+                    batches = loader.resume(self.position())?;
+                    latest = None;
+                    passed = match batches.len() {
+                        0 => Some(Passed::Whole),
+                        _ => self.all_steps_done().then_some(Passed::Cut),
+                    };
+                    continue;
+                }
+                if reports {
+                    values = self.report();
+                }
+                if !last {
+                    self.keep(false)?;
+                }
             }
             let info = StepInfo {
                 epoch: self.epoch,
@@ -295,8 +329,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 values,
             };
             let asked = self.trainer.tell(|c| c.on_step(&info))?;
-            if complete && !last {
-                self.checkpoint_if_due(latest.as_ref())?;
+            if saves {
+                self.checkpoint()?;
             }
             if asked || (last && stop.is_requested()) {
                 passed = Some(Passed::Stopped);
@@ -305,7 +339,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if passed == Some(Passed::Stopped) {
             // The batches that were accumulated for a step that was not completed are dropped.
             self.give_up(0, &mut group)?;
-            self.read(latest.as_ref())?;
+            if let Some(bad) = self.look(true)? {
+                self.resolve(bad, loader, latest.as_ref())?;
+            }
         }
         self.trainer.backend.sync()?;
         self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
@@ -322,17 +358,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.legs.first().map_or(f64::NAN, |leg| leg.phase.optimizer.lr())
     }
 
-    /// Reads the pending losses.
-    fn read(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
-        for at in 0..self.legs.len() {
-            let bad = self.legs[at].losses.read()?;
-            if let (Some(bad), NonFinite::Stop) = (bad, self.trainer.options.non_finite) {
-                return Err(self.non_finite(bad, latest)?);
-            }
-        }
-        Ok(())
-    }
-
     /// The means of what was read since the last report.
     fn report(&mut self) -> Values {
         let mut values = Values::new();
@@ -343,27 +368,39 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         values
     }
 
-    /// Writes a checkpoint if it is time to.
-    fn checkpoint_if_due(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
+    /// Counts a step that is complete, of this many batches and samples.
+    pub(crate) fn complete(&mut self, came: Came, batches: u64, samples: u64) -> Result<()> {
+        self.at_epoch.skipped += u64::from(came == Came::Skipped);
+        if came == Came::In {
+            self.average()?;
+            if matches!(self.trainer.options.non_finite, NonFinite::Rollback { .. }) {
+                self.skipped_in_a_row = 0;
+            }
+        }
+        self.at_epoch.batches += batches;
+        self.at_epoch.samples += samples;
+        for (metric, running) in self.trainer.metrics.iter().zip(&mut self.running) {
+            running.settle_if_due(&**metric)?;
+        }
+        Ok(())
+    }
+
+    /// True if it is time for a checkpoint within the epoch.
+    fn is_checkpoint_due(&mut self) -> Result<bool> {
         let (Some(writer), Some(checkpoints)) = (&mut self.writer, self.trainer.options.checkpoints) else {
-            return Ok(());
+            return Ok(false);
         };
         writer.poll()?;
         let (step, time) = self.checkpointed;
-        let due = checkpoints.every_steps.is_some_and(|n| self.step - step >= n)
-            || checkpoints.every.is_some_and(|every| time.elapsed() >= every);
-        match due {
-            true => self.checkpoint(latest),
-            false => Ok(()),
-        }
+        Ok(checkpoints.every_steps.is_some_and(|n| self.step - step >= n)
+            || checkpoints.every.is_some_and(|every| time.elapsed() >= every))
     }
 
-    /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints; `latest` is the last batch.
-    fn checkpoint(&mut self, latest: Option<&Loaded<T>>) -> Result<()> {
+    /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints.
+    fn checkpoint(&mut self) -> Result<()> {
         if self.writer.is_none() {
             return Ok(());
         }
-        self.read(latest)?;
         if let Some(parameter) = first_non_finite(self.model)? {
             return Err(self.non_finite_weights(parameter));
         }
@@ -373,25 +410,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.checkpointed = (self.step, Instant::now());
         Ok(())
-    }
-
-    /// Makes the error for a loss that is not finite, with its cause if that can be found.
-    fn non_finite(&self, bad: NonFiniteAt, latest: Option<&Loaded<T>>) -> Result<TrainError> {
-        let cause = match (
-            first_non_finite(self.model)?,
-            latest.and_then(|batch| batch.first_non_finite()),
-        ) {
-            (Some(name), _) => Some(format!("`{name}` holds values that are not finite")),
-            (None, Some(name)) => Some(format!("`{name}` of the batch holds values that are not finite")),
-            (None, None) => None,
-        };
-        Ok(TrainError::NonFiniteLoss {
-            step: bad.step,
-            epoch: self.epoch,
-            value: bad.value,
-            cause,
-            advice: ADVICE,
-        })
     }
 
     /// Evaluates the model on the validation set; `None` if a stop was requested before the end.

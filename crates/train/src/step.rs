@@ -2,7 +2,7 @@
 
 use crate::buffers::Buffers;
 use crate::group::{Before, Came, Group};
-use crate::recording::{Scored, key};
+use crate::recording::{Key, Scored, key};
 use crate::run::{ADVICE, Run};
 use crate::{Clip, NonFinite, Output, Result, TrainError};
 use kiln_core::Backend;
@@ -20,17 +20,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let (mut whole, key) = (Came::In, key(hosts.iter().map(Deref::deref)));
         let mut first = true;
         for at in 0..self.legs.len() {
-            if !self.step.is_multiple_of(self.legs[at].phase.every) {
+            if !self.is_turn(at) {
                 continue;
             }
-            self.legs[at].attempts += 1;
-            let frozen = self.legs[at].phase.freeze(self.model);
-            let came = match records {
-                true => self.run_recorded(at, key.clone(), hosts).map(|()| Came::In),
-                false => self.run_eager(at, hosts, first),
-            };
-            crate::phase::unfreeze(self.model, frozen);
-            match came? {
+            match self.run_phase(at, hosts, records.then_some(&key), first)? {
                 Came::GivenUp => return Ok(Came::GivenUp),
                 Came::Skipped => whole = Came::Skipped,
                 Came::In => {}
@@ -39,6 +32,30 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.updates += u64::from(whole == Came::In);
         Ok(whole)
+    }
+
+    /// True if it is the turn of a phase in the step in progress.
+    pub(crate) fn is_turn(&self, at: usize) -> bool {
+        self.step.is_multiple_of(self.legs[at].phase.every)
+    }
+
+    /// Makes the update of a phase, recorded and replayed if the keys of its batches are given. The first phase of a step may be
+    /// interrupted.
+    pub(crate) fn run_phase(
+        &mut self,
+        at: usize,
+        hosts: &[Loaded<T>],
+        recorded: Option<&Vec<Key>>,
+        first: bool,
+    ) -> Result<Came> {
+        self.legs[at].attempts += 1;
+        let frozen = self.legs[at].phase.freeze(self.model);
+        let came = match recorded {
+            Some(key) => self.run_recorded(at, key.clone(), hosts).map(|()| Came::In),
+            None => self.run_eager(at, hosts, first),
+        };
+        crate::phase::unfreeze(self.model, frozen);
+        came
     }
 
     /// Makes the update of a phase op by op. Only the first phase of a step is `interruptible`: what the phases before have done
@@ -190,6 +207,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                         step: self.step,
                         epoch: self.epoch,
                         count: self.skipped_in_a_row,
+                        cause: None,
                         advice: ADVICE,
                     });
                 }
@@ -216,7 +234,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let overflows = self.legs[at].scaler.is_some().then_some(OVERFLOWS);
         match self.trainer.options.non_finite {
             NonFinite::Skip { in_a_row } => Some(in_a_row).max(overflows),
-            NonFinite::Stop => overflows,
+            NonFinite::Stop | NonFinite::Rollback { .. } => overflows,
         }
     }
 
@@ -232,6 +250,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 .and_then(|norm| Ok(norm.item()?.is_finite())),
         };
         let finite = self.at(finite)?;
+        // A gradient in f16 that overflows is an ordinary event.
+        self.skipped_phase = (bad.is_some() || self.legs[at].scaler.is_none()).then_some(at);
         if let Some(scaler) = &mut self.legs[at].scaler {
             scaler.update(finite);
         }
@@ -248,7 +268,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     pub(crate) fn set_rate(&mut self, at: usize) -> kiln_core::Result<()> {
         let leg = &mut self.legs[at];
         match leg.phase.schedule.as_ref().or(self.trainer.schedule.as_ref()) {
-            Some(schedule) => schedule.apply(leg.attempts - 1, leg.phase.optimizer),
+            Some(schedule) => {
+                schedule.apply(leg.attempts - 1, leg.phase.optimizer)?;
+                if self.lr_factor != 1.0 {
+                    leg.phase.optimizer.set_lr(leg.phase.optimizer.lr() * self.lr_factor);
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }

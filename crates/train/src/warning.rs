@@ -1,12 +1,23 @@
 //! The warnings of a run.
 
+use crate::cause::{Cause, described};
 use kiln_files::shown_path;
 use std::path::PathBuf;
 
-/// A change to a run's folder from outside that did not end the run.
+/// An event that did not end the run: a change to its folder from outside, or a step that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
+    /// A step was skipped because its loss or a gradient is NaN or infinite. Only the first steps of a run are told.
+    Skipped {
+        /// The first such value.
+        cause: Box<Cause>,
+    },
+    /// The run went back to before a step with a loss or a weight that is NaN or infinite, and has left the step out.
+    RolledBack {
+        /// The first such value.
+        cause: Box<Cause>,
+    },
     /// A file was removed, replaced or truncated, and was written again from memory.
     Restored {
         /// The file.
@@ -47,6 +58,10 @@ impl std::fmt::Display for Warning {
                     "{}: was removed while the run went on, and cannot be written again",
                     shown_path(path)
                 )
+            }
+            Warning::Skipped { cause } => write!(f, "{}; the step was skipped", described(cause)),
+            Warning::RolledBack { cause } => {
+                write!(f, "{}; the run went back, and has left the step out", described(cause))
             }
             Warning::Damaged { path, reason } => write!(
                 f,

@@ -23,6 +23,9 @@ pub struct Manifest {
     /// The number of steps so far of which no update was skipped.
     pub(crate) updates: u64,
     pub(crate) skipped_in_a_row: u64,
+    /// The factor of learning rates after going back.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) lr_factor: f64,
     /// The epoch in progress, counted from 1, or the next one.
     pub(crate) epoch: u64,
     pub(crate) at: EpochState,
@@ -33,6 +36,14 @@ pub struct Manifest {
     pub(crate) progress: ProgressState,
     /// The epochs before.
     pub(crate) history: Vec<EpochRecord>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn is_one(factor: &f64) -> bool {
+    *factor == 1.0
 }
 
 impl Manifest {

@@ -4,11 +4,13 @@
 //! not exist. The format is described in `docs/checkpoints.md`.
 
 mod manifest;
+mod memory;
 mod snapshot;
 mod store;
 
 pub use manifest::Manifest;
 pub use store::Checkpoint;
 
-pub(crate) use manifest::{EpochState, Mean, MetricState, PhaseState};
-pub(crate) use store::Writer;
+pub(crate) use manifest::{EpochState, Mean, MetricState, PhaseState, TensorFile};
+pub(crate) use memory::Kept;
+pub(crate) use store::{Writer, contents};

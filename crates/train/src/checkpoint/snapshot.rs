@@ -94,6 +94,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             step: self.step,
             updates: self.updates,
             skipped_in_a_row: self.skipped_in_a_row,
+            lr_factor: self.lr_factor,
             epoch: self.epoch,
             at: self.at_epoch,
             averaged: self.averaged.as_ref().map_or(0, |a| a.updates()),
@@ -146,6 +147,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.step = manifest.step;
         self.updates = manifest.updates;
         self.skipped_in_a_row = manifest.skipped_in_a_row;
+        self.lr_factor = manifest.lr_factor;
         self.epoch = manifest.epoch;
         self.at_epoch = manifest.at;
         self.progress.best = manifest.progress.best;

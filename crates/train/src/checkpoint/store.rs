@@ -151,7 +151,7 @@ fn read(folder: &RunFolder, step: u64) -> Result<(Manifest, Vec<u8>)> {
 }
 
 /// The contents of a regular file, of which at most one byte more than `limit` is read.
-fn contents(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn contents(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let failed = || FileError::io(path, "read");
     let (file, size) = open_regular(path).map_err(failed())?;
     let mut bytes = Vec::new();

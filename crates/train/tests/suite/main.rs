@@ -1,6 +1,8 @@
 //! Training small models through the public interface.
 
 mod average;
+mod capsule;
+mod cause;
 mod checkpoints;
 mod common;
 mod detection;

@@ -1,0 +1,30 @@
+//! A checkpoint in the memory of the host.
+
+use super::store::Checkpoint;
+use std::time::{Duration, Instant};
+
+/// The share of the time of a run that keeping its state may take: one part of this many.
+const SHARE: u32 = 100;
+
+/// The state of a run at the end of a step, all of whose losses and weights were finite.
+pub(crate) struct Kept {
+    pub(crate) checkpoint: Checkpoint,
+    at: Instant,
+    took: Duration,
+}
+
+impl Kept {
+    /// The state that it took until now, since `began`, to copy.
+    pub(crate) fn new(checkpoint: Checkpoint, began: Instant) -> Self {
+        Kept {
+            checkpoint,
+            at: Instant::now(),
+            took: began.elapsed(),
+        }
+    }
+
+    /// True if keeping the state again would take too large a share of the time.
+    pub(crate) fn is_recent(&self) -> bool {
+        self.at.elapsed() < self.took.saturating_mul(SHARE)
+    }
+}
