@@ -38,6 +38,8 @@ pub(crate) enum Command {
     FindLr(FindLrArgs),
     /// Train with many settings, a grid or random draws, and compare the results
     Sweep(SweepArgs),
+    /// Make a step with a NaN again, on the CPU in f64, and tell overflow from what has no value
+    Replay(ReplayArgs),
     /// Make a page of a run: curves, epochs, confusion matrix, worst samples, time by layer
     Report(ReportArgs),
     /// Show what differs between two runs: settings, epochs, weights
@@ -90,7 +92,7 @@ would have had: `kiln verify-resume` shows it. Only its length, its device and w
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
-                         skip_nan, seed, workers, no_capture, out, tensorboard, report, log_every
+                         nan, skip_nan, seed, workers, no_capture, out, tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact
@@ -216,6 +218,46 @@ pub(crate) struct SweepArgs {
     pub(crate) draw_seed: u64,
 
     /// One JSON object per run on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln replay runs/mnist-cnn-0/capsule-000000120.json
+  kiln replay runs/mnist-cnn-0/capsule-000000120 --all --json | jq .verdict
+
+A run that meets a NaN or an infinity writes a capsule into its folder: the batch, the weights before the step and the random
+counters. The replay runs forward and backward of that batch on the CPU, once in the precision of the run and once in f64, and
+shows smallest and largest value of the ops around the first bad one, and the share of values that are NaN or infinite.
+Exit codes: 0 f64 stays finite, so that f32 or half precision is at fault; 3 f64 is not finite either; 1 failed.")]
+pub(crate) struct ReplayArgs {
+    /// The capsule, capsule-STEP.json
+    #[arg(value_name = "CAPSULE")]
+    pub(crate) capsule: PathBuf,
+
+    /// Rows before and after the first bad op
+    #[arg(long, value_name = "N", default_value = "5", conflicts_with = "all")]
+    pub(crate) rows: Small,
+
+    /// Show all ops
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Model of the run [default: read from the capsule]
+    #[arg(long, value_parser = model(), value_name = "MODEL")]
+    pub(crate) model: Option<Model>,
+
+    /// Seed of the run, which random layers draw by [default: that of config.json beside the capsule]
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+
+    /// Threads to compute on [default: all cores]; results do not depend on it
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<Whole<1, 1024>>,
+
+    /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -60,6 +60,7 @@ fn run(command: Command) -> Result<u8> {
         Command::VerifyResume(args) => commands::verify_resume::run(args),
         Command::FindLr(args) => commands::find_lr::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
+        Command::Replay(args) => commands::replay::run(args),
         Command::Report(args) => commands::report::run(args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Average(args) => commands::average::run(args),

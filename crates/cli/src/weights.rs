@@ -58,7 +58,7 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
 }
 
 /// The vocabulary of the language model whose weights are at `path`, from `config.json` beside them.
-fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
+pub(crate) fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
     let config = path.with_file_name(RunFolder::CONFIG);
     let refused = |why: String| {
         Error::failure(format!(
@@ -95,7 +95,7 @@ pub(crate) fn file(path: &Path) -> Result<PathBuf> {
 }
 
 /// The model that `config.json` beside a weights file names, or the file's metadata if `config.json` does not.
-fn belongs_to(path: &Path, metadata: &Metadata) -> Result<Model> {
+pub(crate) fn belongs_to(path: &Path, metadata: &Metadata) -> Result<Model> {
     let refused = |found: String| {
         Err(Error::usage(format!("{}: the weights {found}", shown_path(path)))
             .help(format!("name the model with --model, one of {}", names())))

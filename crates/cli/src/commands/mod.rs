@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod models;
 pub(crate) mod predict;
 pub(crate) mod profile;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod sweep;

@@ -2,6 +2,7 @@
 //! of the run's `config.json`.
 
 mod common;
+mod non_finite;
 mod precision;
 mod run;
 mod settings;
@@ -9,6 +10,7 @@ mod sources;
 mod values;
 
 pub(crate) use common::{DataArgs, DeviceArgs, model, named};
+pub(crate) use non_finite::OnNan;
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{changed, combined, flat, read, record, set, write};

@@ -1,6 +1,7 @@
 //! The settings of a training run, as flags and as the tables of a file.
 
 use super::common::{DataArgs, DeviceArgs, model, named};
+use super::non_finite::OnNan;
 use super::precision::Precision;
 use super::values::{Count, Positive, Rate, Share, Small, Whole};
 use clap::Args;
@@ -67,7 +68,12 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "N")]
     pub(crate) max_steps: Option<Count>,
 
-    /// Skip steps whose loss or gradient is NaN or infinite, up to N in a row, instead of ending with an error
+    /// On a NaN or infinity: stop and name the layer and op; skip the step, for which every step is checked; or go back to before
+    /// it and leave it out, for which losses are checked when they are read [default: stop]
+    #[arg(long, value_name = "stop|skip|rollback", value_enum, hide_possible_values = true)]
+    pub(crate) nan: Option<OnNan>,
+
+    /// Steps in a row that --nan skip and rollback may leave out [default: 10]; alone it stands for --nan skip
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) skip_nan: Option<Whole<0>>,
 

@@ -1,6 +1,7 @@
 //! Settings with every default filled in.
 
 use super::common::{DataArgs, DeviceArgs};
+use super::non_finite::OnNan;
 use super::precision::Precision;
 use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
 use crate::device::DeviceOptions;
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) overfit_batches: Option<usize>,
     pub(crate) patience: Option<u64>,
     pub(crate) max_steps: Option<u64>,
+    pub(crate) nan: Option<OnNan>,
     pub(crate) skip_nan: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) device: DeviceArgs,
@@ -76,6 +78,7 @@ impl Settings {
             overfit_batches: config.overfit_batches.map(|n| n.get() as usize),
             patience: config.patience.map(|n| n.get()),
             max_steps: config.max_steps.map(|n| n.get()),
+            nan: config.nan,
             skip_nan: config.skip_nan.map(|n| n.get()),
             seed: config.seed.unwrap_or_default(),
             device: config.device,
@@ -163,6 +166,7 @@ impl Settings {
             overfit_batches: self.overfit_batches.and_then(|n| kept(n as u64)),
             patience: self.patience.and_then(kept),
             max_steps: self.max_steps.and_then(kept),
+            nan: self.nan,
             skip_nan: self.skip_nan.and_then(kept),
             seed: Some(self.seed),
             device: DeviceArgs {

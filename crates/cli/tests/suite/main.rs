@@ -6,6 +6,7 @@ mod common;
 mod compare;
 mod profile;
 mod program;
+mod replay;
 mod report;
 mod resume;
 mod runs;

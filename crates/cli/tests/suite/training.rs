@@ -120,11 +120,27 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     let ran = run(dir.path(), &args);
     ran.fails(
         1,
-        &["step ", "the loss is", "conv1.weight", "help: ", "--lr", "--skip-nan"],
+        &[
+            "step ",
+            "the loss is",
+            "the first ",
+            "in layer `",
+            "kiln replay run/capsule-",
+            "help: ",
+            "--lr",
+            "--nan rollback",
+        ],
     );
     assert_eq!(
         names(&dir.path().join("run")),
-        ["config.json", "history.csv", "history.jsonl", "summary.json"]
+        [
+            "capsule-000000002.json",
+            "capsule-000000002.safetensors",
+            "config.json",
+            "history.csv",
+            "history.jsonl",
+            "summary.json"
+        ]
     );
     let summary = std::fs::read_to_string(dir.path().join("run/summary.json")).unwrap();
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();

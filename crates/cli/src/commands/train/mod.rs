@@ -19,7 +19,7 @@ use kiln_data::LoaderOptions;
 use kiln_files::shown_path;
 use kiln_models::Batches;
 use kiln_nn::Module;
-use kiln_train::{Average, Clip, End, Goal, Monitor, NonFinite, RunFolder, StopHandle, TrainOptions, Trainer};
+use kiln_train::{Average, Clip, End, Goal, Monitor, RunFolder, StopHandle, TrainOptions, Trainer};
 use serde_json::Value;
 
 /// The end of a run, which is reported after the device has been released.
@@ -142,10 +142,8 @@ fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
         accumulate: settings.accumulate,
         clip: settings.clip_norm.map(Clip::Norm),
         log_every: settings.log_every,
-        non_finite: match settings.skip_nan {
-            Some(in_a_row) => NonFinite::Skip { in_a_row },
-            None => NonFinite::Stop,
-        },
+        non_finite: config::OnNan::policy(settings.nan, settings.skip_nan),
+        find_non_finite: true,
         monitor: match settings.model.card().monitor {
             (name, true) => Monitor::new(name, Goal::Max),
             (name, false) => Monitor::new(name, Goal::Min),

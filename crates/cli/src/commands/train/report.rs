@@ -185,7 +185,7 @@ pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
     };
     let help = match &error {
         TrainError::NonFiniteLoss { .. } | TrainError::NonFiniteWeights { .. } => {
-            format!("lower --lr, add --clip-norm 1, or let such steps pass with --skip-nan{kept}")
+            format!("lower --lr, add --clip-norm 1, or leave such steps out with --nan rollback{kept}")
         }
         TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
         _ => return error.into(),

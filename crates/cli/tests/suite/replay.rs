@@ -1,0 +1,86 @@
+//! `kiln train --nan` and `kiln replay`.
+
+use crate::common::{run, succeeds};
+use std::path::Path;
+
+const EXPLODES: [&str; 10] = [
+    "train",
+    "lenet",
+    "--synthetic",
+    "40",
+    "--batch",
+    "10",
+    "--lr",
+    "1e30",
+    "--out",
+    "run",
+];
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap()
+}
+
+#[test]
+fn a_run_that_overflows_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), &EXPLODES).fails(1, &["`kiln replay run/capsule-"]);
+    let capsules = std::fs::read_dir(dir.path().join("run")).unwrap();
+    let names = capsules.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let capsule = names
+        .into_iter()
+        .find(|n| n.starts_with("capsule-") && n.ends_with(".json"))
+        .unwrap();
+    let capsule = format!("run/{capsule}");
+    // Weights of 1e29 overflow f32, and not f64.
+    let text = succeeds(dir.path(), &["replay", &capsule]).stdout;
+    for part in ["lenet, run/capsule-", "> ", "f64 max", "f64 stays finite, f32 does not"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let all = json(&succeeds(dir.path(), &["replay", &capsule, "--json"]).stdout);
+    assert_eq!(
+        (&all["verdict"], &all["f64"]["finite"]),
+        (&"precision".into(), &true.into())
+    );
+    assert!(all["run"]["ops"].as_array().unwrap().len() > 20 && all["samples"].as_array().unwrap().len() == 10);
+    assert_eq!(all["run"]["first"]["layer"], all["cause"]["place"]["op"]["layer"]);
+}
+
+#[test]
+fn what_is_no_capsule_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.json"), "{}").unwrap();
+    run(dir.path(), &["replay", "a.json"]).fails(1, &["a.json", "capsule", "help: "]);
+    run(dir.path(), &["replay", "none"]).fails(1, &["none.json", "help: "]);
+}
+
+fn epochs(dir: &Path, name: &str) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(dir.join(name).join("history.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// With a rate that is too large for its first updates, steps are left out until the run has to end; both ways leave out the same.
+#[test]
+fn policies_are_flags_and_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let fine = ["train", "lenet", "--synthetic", "20", "--batch", "10", "--epochs", "1"];
+    let weights = |name: &str, more: &[&str]| {
+        succeeds(dir.path(), &[&fine[..], &["--out", name], more].concat());
+        assert_eq!(epochs(dir.path(), name)[0]["skipped"], 0);
+        std::fs::read(dir.path().join(name).join("last.safetensors")).unwrap()
+    };
+    let stop = weights("a", &["--nan", "stop"]);
+    assert!(weights("b", &["--nan", "rollback", "--skip-nan", "2"]) == stop);
+    assert!(weights("c", &["--set", "nan=\"skip\""]) == stop);
+    run(dir.path(), &[&fine[..], &["--nan", "ignore"]].concat()).fails(2, &["--nan", "stop"]);
+    let nan = ["--nan", "rollback", "--skip-nan", "2"];
+    let ran = run(dir.path(), &[&EXPLODES[..], &nan].concat());
+    // Warnings come before the error.
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for part in [
+        "the run went back, and has left the step out",
+        "error: step 4",
+        "3 steps in a row",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+}
