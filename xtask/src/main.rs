@@ -3,6 +3,7 @@
 //! Exit codes: 0 on success, 1 if a check or a test failed, 2 if the command line is wrong.
 
 mod bench;
+mod browser;
 mod bundle;
 mod ci;
 mod fuzz;
@@ -58,6 +59,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Kill training runs at random steps and while they save, resume them, and compare them with runs that never stop
     Kills(kills::Args),
+    /// Open reports of runs in a headless Chromium: errors, requests, windows of a phone and a desktop, contrast in light and dark
+    Browser,
     /// Run tests of the crates with `unsafe` code under AddressSanitizer, Valgrind or Miri
     Sanitize(sanitize::Args),
     /// Check every dependency's licence against the list in deny.toml
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Kills(args) => kills::run(&args),
+        Task::Browser => browser::run(),
         Task::Sanitize(args) => sanitize::run(&args),
         Task::Licences => licences::run(),
         Task::Package => package::run(),

@@ -5,6 +5,7 @@ mod times;
 
 pub(crate) use times::Times;
 
+use crate::browser;
 use crate::fuzz;
 use crate::package;
 use crate::tidy;
@@ -26,7 +27,8 @@ either, the CUDA crates are left out and a line says so.
 At its end stand the seconds of builds, of every suite and of the ten slowest tests. A test's time is that between its begin
 and its end, with others of its suite beside it; how it is found is said in xtask/src/test/output.rs.
 --full takes hours on two cores. To the everyday run it adds: sizes that tests cut down otherwise (KILN_TEST_FULL=1), every
-property on seven more seeds, each fuzz target for a minute, and the crates' packages (`cargo xtask package`).
+property on seven more seeds, each fuzz target for a minute, the crates' packages (`cargo xtask package`), and reports of runs
+in a browser if there is one (`cargo xtask browser`).
 What follows `--` goes to `cargo test`:
   cargo xtask test -- -p kiln-nn gradcheck")]
 pub(crate) struct Args {
@@ -165,6 +167,10 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
             let fuzz = || fuzz::run(&fuzz::Args::all(FUZZ_SECONDS));
             well &= run.times.step("fuzz targets", fuzz)?;
             well &= run.times.step("packages", package::run)?;
+            match browser::find() {
+                Some(_) => well &= run.times.step("reports in a browser", browser::run)?,
+                None => notes.push("no Chromium: reports were not opened in a browser".to_string()),
+            }
         }
     } else {
         well &= run.cargo_test("", &args.cargo, args.seed, &[])?;
