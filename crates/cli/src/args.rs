@@ -92,7 +92,7 @@ would have had: `kiln verify-resume` shows it. Only its length, its device and w
 
 A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
-                         nan, skip_nan, seed, workers, no_capture, out, tensorboard, report, log_every
+                         nan, skip_nan, twin, seed, workers, no_capture, out, tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
   [device]             name, threads, exact

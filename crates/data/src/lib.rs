@@ -35,7 +35,9 @@ mod streams;
 mod synthetic;
 mod transforms;
 
-pub use batch::{ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, storage};
+pub use batch::{
+    ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, arrays_of, storage,
+};
 pub use dataset::{Dataset, Sample, Split, Subset};
 pub use error::{DataError, Place, Result};
 pub use formats::{

@@ -37,6 +37,7 @@ mod sample;
 mod steps;
 mod task;
 mod text;
+mod twin;
 mod vgg;
 
 pub use card::{Card, Form, Shown};

@@ -1,10 +1,12 @@
 //! The table of networks, one row for each.
 
 use crate::steps::{self, Steps};
+use crate::twin;
 use crate::{Card, InputKind, Net, Recipe};
 use kiln_core::{Backend, Result};
 use kiln_data::Compose;
 use kiln_nn::Init;
+use kiln_train::Twin;
 
 /// Makes the enum, its names and its builders from rows `Name: "name" in file`; the file has a `CARD` and a `task`.
 macro_rules! registry {
@@ -42,6 +44,17 @@ macro_rules! registry {
                 Ok(match self {
                     $(Model::$model => Net::new(crate::$file::task(init, classes)?),)*
                 })
+            }
+
+            /// The network on another backend than it is trained on, with the losses of its phases: the twin of a network of the same
+            /// seed and classes.
+            ///
+            /// # Errors
+            /// No classes, memory.
+            pub fn twin<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> kiln_train::Result<Twin> {
+                match self {
+                    $(Model::$model => twin::of(backend, |backend| crate::$file::task(Init::new(backend, seed), classes)),)*
+                }
             }
 
             /// The network of a seed with a batch of `count` made-up samples, for steps that are measured.

@@ -21,6 +21,15 @@ impl<B: Backend> Buffers<B> {
         Buffers { states, counters }
     }
 
+    /// As [`of`](Buffers::of), in memory of its own.
+    pub(crate) fn copy_of<M: Module<B> + ?Sized>(model: &M) -> Result<Self> {
+        let Buffers { states, counters } = Buffers::of(model);
+        Ok(Buffers {
+            states: states.iter().map(Tensor::copy).collect::<Result<_>>()?,
+            counters: counters.iter().map(Indices::copy).collect::<Result<_>>()?,
+        })
+    }
+
     /// True if the model has buffers or counters.
     pub(crate) fn any(&self) -> bool {
         !self.states.is_empty() || !self.counters.is_empty()

@@ -84,7 +84,7 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
-    /// Called when the run's folder was changed from outside and the run goes on. The warning is also in
+    /// Called when the run's folder was changed from outside, or a step was left out, and the run goes on. The warning is also in
     /// [`Report::warnings`](crate::Report::warnings).
     fn on_warning(&mut self, warning: &Warning) {
         let _ = warning;

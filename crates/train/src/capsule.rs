@@ -4,7 +4,7 @@ use crate::checkpoint::{TensorFile, contents};
 use crate::run::Run;
 use crate::{Cause, Output, Result, TrainError};
 use kiln_core::{Backend, DType};
-use kiln_data::{Batch, Fields, Loaded, OnDevice};
+use kiln_data::{ArraysOf, Batch, Loaded, arrays_of};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::watch::{AnyTensor, OpCall, OpName, Pass, Watch};
 use kiln_nn::weights::{Metadata, decode, encode};
@@ -195,7 +195,7 @@ impl Capsule {
             };
             arrays.insert(name, value);
         }
-        let batch = T::from_arrays(&mut kiln_data::ArraysOf::new(&arrays))?;
+        let batch = T::from_arrays(&mut ArraysOf::new(&arrays))?;
         let mut loss = f64::NAN;
         let (passed, watch) = trace::ops(&*model, Stats::default(), || {
             let forward = || step(&*model, &batch);
@@ -316,6 +316,26 @@ impl Replay {
 }
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
+    /// The names of the parameters that a phase trains. None of them is frozen at present.
+    pub(crate) fn trained(&self, at: usize) -> BTreeSet<String> {
+        let (phase, mut trained) = (&self.legs[at].phase, BTreeSet::new());
+        self.model.walk(&mut Walk::new(&mut |name, entry| {
+            if matches!(entry, Entry::Param(p) if p.is_trainable()) && phase.selects(name) {
+                trained.insert(name.to_string());
+            }
+        }));
+        trained
+    }
+
+    /// The factor of the loss of a batch of `samples` samples before the backward pass.
+    pub(crate) fn loss_factor(&self, at: usize, samples: usize) -> f64 {
+        let weight = match self.trainer.options.accumulate {
+            1 => 1.0,
+            _ => samples as f64,
+        };
+        weight * self.legs[at].scaler.as_ref().map_or(1.0, |scaler| scaler.state.scale)
+    }
+
     /// Writes the capsule of a batch with the model before it, if the run has a folder; returns its path.
     pub(crate) fn write_capsule(
         &self,
@@ -327,35 +347,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let Some(folder) = &self.trainer.folder else {
             return Ok(None);
         };
-        let leg = &self.legs[at];
-        let mut trains = BTreeSet::new();
-        self.model.walk(&mut Walk::new(&mut |name, entry| {
-            if matches!(entry, Entry::Param(p) if p.is_trainable()) && leg.phase.selects(name) {
-                trains.insert(name.to_string());
-            }
-        }));
         let mut tensors = StateDict::new();
         tensors.insert_part(MODEL, before);
-        let on_device = host.to_device(&self.trainer.backend)?;
-        let mut arrays = StateDict::new();
-        T::on_device(
-            &on_device,
-            &mut Fields::new(&mut |name, value: OnDevice<'_, B>| {
-                let value = match value {
-                    OnDevice::Floats(t) => Value::from(t),
-                    OnDevice::Integers(i) => Value::from(i),
-                };
-                arrays.insert(name, value);
-            }),
-        );
+        let arrays = arrays_of::<T, B>(&host.to_device(&self.trainer.backend)?);
         tensors.insert_part(BATCH, arrays);
         let tensors = encode(&tensors, &Metadata::new())?;
         let stem = format!("capsule-{:09}", cause.step);
-        let samples = if self.trainer.options.accumulate > 1 {
-            host.len() as f64
-        } else {
-            1.0
-        };
         let contents = Contents {
             format: FORMAT.to_string(),
             version: VERSION,
@@ -367,9 +364,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             },
             cause: cause.clone(),
             samples: host.indices.clone(),
-            trains,
+            trains: self.trained(at),
             autocast: self.trainer.options.autocast.map(|dtype| dtype.to_string()),
-            scale: samples * leg.scaler.as_ref().map_or(1.0, |scaler| scaler.state.scale),
+            scale: self.loss_factor(at, host.len()),
             metadata: self.trainer.metadata.clone(),
         };
         let name = format!("{stem}.json");

@@ -1,6 +1,7 @@
 //! The errors of a training run.
 
 use crate::cause::{Cause, told};
+use crate::deviation::Deviation;
 use kiln_data::DataError;
 use kiln_files::FileError;
 use kiln_files::shown_path;
@@ -84,6 +85,24 @@ pub enum TrainError {
         cause: Option<Box<Cause>>,
         /// Something to try.
         advice: &'static str,
+    },
+    /// An op of the device has computed something else than its [`Twin`](crate::Twin): more than rounding explains.
+    #[error(
+        "step {step} (epoch {epoch}){}: the device differs from its twin in {deviation}; it is the first of {compared} ops compared that \
+         does; a kernel, the driver or the hardware computes wrongly: try again, and with another device",
+        if phase.is_empty() { String::new() } else { format!(", phase `{phase}`") }
+    )]
+    Twin {
+        /// The step, counted from 1 over the whole run. It was not made.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// The name of the phase, empty if the run has no phases with names.
+        phase: String,
+        /// The first op outside of its bound.
+        deviation: Box<Deviation>,
+        /// The number of ops that were compared, those of the backward pass included.
+        compared: usize,
     },
     /// The monitored metric is not among those measured.
     #[error("the run is asked to monitor `{asked}`, but it measures {found}; name one of these")]

@@ -28,7 +28,7 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// [`TrainError::InvalidArgument`], [`TrainError::UnknownMetric`], [`TrainError::Data`], [`TrainError::Step`] for an
-    /// error of an op with its step, [`TrainError::NonFiniteLoss`], [`TrainError::NonFiniteWeights`],
+    /// error of an op with its step, [`TrainError::NonFiniteLoss`], [`TrainError::Twin`], [`TrainError::NonFiniteWeights`],
     /// [`TrainError::TooManySkipped`], [`TrainError::File`], [`TrainError::FolderRemoved`], and errors of callbacks.
     pub fn fit<M, S, D, T>(
         &mut self,
@@ -74,6 +74,7 @@ impl<B: Backend> Trainer<B> {
     {
         self.options.check()?;
         check_phases(&phases, model)?;
+        self.check_twin::<T>()?;
         if train.batches() == 0 {
             let samples = train.samples();
             return Err(TrainError::invalid("training samples", samples, "enough for one batch"));
@@ -106,6 +107,22 @@ impl<B: Backend> Trainer<B> {
             callback.on_end();
         }
         result
+    }
+}
+
+impl<B: Backend> Trainer<B> {
+    /// Refuses a twin for another kind of batches.
+    fn check_twin<T: Batch>(&self) -> Result<()> {
+        let Some(twin) = &self.twin else { return Ok(()) };
+        match (twin.is_for::<T>(), twin.every) {
+            (false, _) => Err(TrainError::invalid(
+                "twin",
+                "for other batches",
+                "a twin for the batches of the loader",
+            )),
+            (true, 0) => Err(TrainError::invalid("twin.every", 0, "at least 1")),
+            (true, _) => Ok(()),
+        }
     }
 }
 

@@ -13,6 +13,15 @@ pub enum End {
     Stopped,
 }
 
+/// What was compared with a [`Twin`](crate::Twin), all of it within its bounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TwinReport {
+    /// The number of steps; of several phases each counts.
+    pub steps: u64,
+    /// The number of ops, those of the backward pass included.
+    pub ops: u64,
+}
+
 /// The results of a run.
 #[derive(Debug)]
 pub struct Report {
@@ -24,9 +33,11 @@ pub struct Report {
     pub execution: Execution,
     /// The reason why steps were not captured, if capture was asked for and the backend supports it.
     pub not_captured: Option<String>,
+    /// The steps that were compared with the twin, if there is one.
+    pub twin: Option<TwinReport>,
     /// The records of all complete epochs.
     pub history: History,
-    /// The changes to the run's folder from outside that did not end the run.
+    /// The changes to the run's folder from outside, and the steps that were left out, that did not end the run.
     pub warnings: Vec<Warning>,
 }
 

@@ -2,10 +2,11 @@
 
 use crate::checkpoint::Kept;
 use crate::run::Run;
-use crate::{Checkpoint, Result};
+use crate::{Checkpoint, Manifest, Result};
 use kiln_core::Backend;
 use kiln_data::Batch;
 use kiln_nn::Module;
+use std::sync::Arc;
 use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
@@ -14,17 +15,29 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if !self.trainer.options.find_non_finite || (!due && self.kept.as_ref().is_some_and(Kept::is_recent)) {
             return Ok(());
         }
+        // A checkpoint of this state may have just been written.
+        if self.kept.as_ref().is_some_and(|kept| kept.is_of(self.step, self.epoch)) {
+            return Ok(());
+        }
+        self.kept_now().map(drop)
+    }
+
+    /// The state of the run, which is kept too if values that are not finite are to be found.
+    pub(crate) fn kept_now(&mut self) -> Result<(Manifest, Arc<Vec<u8>>)> {
         // The memory of the one before is free for the new one.
         self.kept = None;
         let began = Instant::now();
         let (manifest, tensors) = self.snapshot()?;
-        let checkpoint = Checkpoint {
-            manifest,
-            tensors,
-            warnings: Vec::new(),
-        };
-        self.kept = Some(Kept::new(checkpoint, began));
-        Ok(())
+        let tensors = Arc::new(tensors);
+        if self.trainer.options.find_non_finite {
+            let checkpoint = Checkpoint {
+                manifest: manifest.clone(),
+                tensors: tensors.clone(),
+                warnings: Vec::new(),
+            };
+            self.kept = Some(Kept::new(checkpoint, began));
+        }
+        Ok((manifest, tensors))
     }
 
     /// Goes back to the state that was kept; false if there is none.

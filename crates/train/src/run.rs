@@ -10,6 +10,7 @@ use crate::group::{Came, Group};
 use crate::losses::{LOSS, Losses};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
+use crate::report::TwinReport;
 use crate::weights::first_non_finite;
 use crate::{
     End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Phase, Report, Result, RunFolder, Running, StepInfo,
@@ -98,6 +99,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) capsules: u64,
     /// The state that the run can go back to.
     pub(crate) kept: Option<Kept>,
+    /// What was compared with the twin.
+    pub(crate) twin: Option<TwinReport>,
     /// The names of the weight files written so far.
     pub(crate) saved: BTreeSet<&'static str>,
     pub(crate) warnings: Vec<Warning>,
@@ -150,6 +153,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             explained: 0,
             capsules: 0,
             kept: None,
+            twin: None,
             saved: BTreeSet::new(),
             warnings: Vec::new(),
         }
@@ -200,6 +204,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             steps: self.updates,
             execution: self.execution,
             not_captured: self.legs.into_iter().find_map(|leg| leg.recorder.obstacle),
+            twin: self.twin,
             history: self.history,
             warnings: self.warnings,
         })
@@ -263,6 +268,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 break;
             };
             let host = host?;
+            if !group.begun && waiting.is_empty() {
+                self.check_twin(&host)?;
+            }
             number += 1;
             samples += host.len() as u64;
             let mut last = batches.len() == 0;
@@ -404,7 +412,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if let Some(parameter) = first_non_finite(self.model)? {
             return Err(self.non_finite_weights(parameter));
         }
-        let (manifest, tensors) = self.snapshot()?;
+        let (manifest, tensors) = self.kept_now()?;
         if let Some(writer) = &mut self.writer {
             writer.write(manifest, tensors)?;
         }

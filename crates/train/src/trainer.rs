@@ -1,7 +1,7 @@
 //! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
 use crate::callback::{Callback, Flow, OnEpochEnd, OnStep, StepInfo};
-use crate::{Checkpoint, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions};
+use crate::{Checkpoint, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions, Twin};
 use kiln_core::Backend;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
@@ -25,6 +25,7 @@ pub struct Trainer<B: Backend> {
     pub(crate) stop: StopHandle,
     pub(crate) grace: Duration,
     pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) twin: Option<Twin>,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -42,6 +43,7 @@ impl<B: Backend> Trainer<B> {
             stop: StopHandle::new(),
             grace: Duration::from_secs(2),
             checkpoint: None,
+            twin: None,
         }
     }
 
@@ -168,6 +170,13 @@ impl<B: Backend> Trainer<B> {
     /// ```
     pub fn resume(mut self, checkpoint: Checkpoint) -> Self {
         self.checkpoint = Some(checkpoint);
+        self
+    }
+
+    /// Compares the ops of a step with a twin on another backend from time to time. The first op outside of its bound ends the run
+    /// with [`TrainError::Twin`](crate::TrainError::Twin). Results of the run do not depend on it.
+    pub fn twin(mut self, twin: Twin) -> Self {
+        self.twin = Some(twin);
         self
     }
 

@@ -7,10 +7,12 @@ mod precision;
 mod run;
 mod settings;
 mod sources;
+mod twin;
 mod values;
 
 pub(crate) use common::{DataArgs, DeviceArgs, model, named};
 pub(crate) use non_finite::OnNan;
+pub(crate) use precision::Precision;
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;
 pub(crate) use sources::{changed, combined, flat, read, record, set, write};

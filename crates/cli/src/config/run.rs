@@ -3,6 +3,7 @@
 use super::common::{DataArgs, DeviceArgs, model, named};
 use super::non_finite::OnNan;
 use super::precision::Precision;
+use super::twin::Every;
 use super::values::{Count, Positive, Rate, Share, Small, Whole};
 use clap::Args;
 use kiln_models::{Model, OptimizerKind, ScheduleKind};
@@ -76,6 +77,11 @@ pub(crate) struct RunConfig {
     /// Steps in a row that --nan skip and rollback may leave out [default: 10]; alone it stands for --nan skip
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) skip_nan: Option<Whole<0>>,
+
+    /// Compare the ops of a step with the CPU's, from the same inputs, before every N-th step; end with an error that names the first
+    /// that differs by more than rounding explains
+    #[arg(long, value_name = "every=N")]
+    pub(crate) twin: Option<Every>,
 
     /// Seed of initial weights, order of the samples and augmentation [default: 0]
     #[arg(long, value_name = "SEED")]

@@ -4,6 +4,7 @@ use super::common::{DataArgs, DeviceArgs};
 use super::non_finite::OnNan;
 use super::precision::Precision;
 use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
+use super::twin::Every;
 use crate::device::DeviceOptions;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
@@ -32,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) patience: Option<u64>,
     pub(crate) max_steps: Option<u64>,
     pub(crate) nan: Option<OnNan>,
+    pub(crate) twin: Option<Every>,
     pub(crate) skip_nan: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) device: DeviceArgs,
@@ -79,6 +81,7 @@ impl Settings {
             patience: config.patience.map(|n| n.get()),
             max_steps: config.max_steps.map(|n| n.get()),
             nan: config.nan,
+            twin: config.twin,
             skip_nan: config.skip_nan.map(|n| n.get()),
             seed: config.seed.unwrap_or_default(),
             device: config.device,
@@ -167,6 +170,7 @@ impl Settings {
             patience: self.patience.and_then(kept),
             max_steps: self.max_steps.and_then(kept),
             nan: self.nan,
+            twin: self.twin,
             skip_nan: self.skip_nan.and_then(kept),
             seed: Some(self.seed),
             device: DeviceArgs {

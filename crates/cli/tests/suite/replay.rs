@@ -84,3 +84,30 @@ fn policies_are_flags_and_settings() {
         assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
 }
+
+/// The CPU agrees with itself, in every precision, and the check changes nothing.
+#[test]
+fn a_run_is_compared_with_its_twin() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "mnist-cnn",
+        "--synthetic",
+        "40",
+        "--batch",
+        "10",
+        "--epochs",
+        "1",
+    ];
+    let weights = |name: &str, more: &[&str]| {
+        let ran = succeeds(dir.path(), &[&args[..], &["--out", name], more].concat());
+        let text = std::fs::read(dir.path().join(name).join("last.safetensors")).unwrap();
+        (ran.stdout, text)
+    };
+    let (text, checked) = weights("a", &["--twin", "every=2"]);
+    assert!(text.contains("twin: 2 steps compared with the CPU, "), "{text}");
+    assert!(checked == weights("b", &[]).1);
+    let (text, _) = weights("c", &["--set", "twin=every=3", "--precision", "bf16"]);
+    assert!(text.contains("twin: 2 steps"), "{text}");
+    run(dir.path(), &[&args[..], &["--twin", "500"]].concat()).fails(2, &["--twin", "every=N"]);
+}

@@ -3,6 +3,7 @@
 
 mod attention;
 mod both;
+mod checks;
 mod conv;
 #[allow(dead_code)]
 #[path = "../../examples/cuda_graph.rs"]

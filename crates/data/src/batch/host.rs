@@ -5,6 +5,7 @@ use super::values::{HostArray, OnDevice, OnDeviceMut};
 use crate::{DataError, Result};
 use kiln_core::{Backend, DType};
 use kiln_nn::StorageSnapshot;
+use kiln_nn::module::{StateDict, Value};
 
 /// A batch in host memory, and its form on a device.
 ///
@@ -166,6 +167,22 @@ pub fn storage<T: Batch, B: Backend>(on: &T::On<B>, storage: &mut StorageSnapsho
             OnDevice::Integers(i) => storage.indices(i),
         }),
     );
+}
+
+/// The arrays of a batch on a device by the paths of their fields, of which [`Batch::from_arrays`] makes it again. The memory is shared.
+pub fn arrays_of<T: Batch, B: Backend>(on: &T::On<B>) -> StateDict<B> {
+    let mut arrays = StateDict::new();
+    T::on_device(
+        on,
+        &mut Fields::new(&mut |name, value: OnDevice<'_, B>| {
+            let value = match value {
+                OnDevice::Floats(t) => Value::from(t),
+                OnDevice::Integers(i) => Value::from(i),
+            };
+            arrays.insert(name, value);
+        }),
+    );
+    arrays
 }
 
 /// The names, dtypes and shapes of the arrays of a batch.

@@ -8,6 +8,6 @@ mod labelled;
 mod values;
 
 pub use fields::{ArraysOf, Fields};
-pub use host::{Batch, Layout, storage};
+pub use host::{Batch, Layout, arrays_of, storage};
 pub use labelled::{Labelled, LabelledOn};
 pub use values::{HostArray, OnDevice, OnDeviceMut};

@@ -23,6 +23,11 @@ impl Kept {
         }
     }
 
+    /// True if this is the state after `step`, before or in `epoch`.
+    pub(crate) fn is_of(&self, step: u64, epoch: u64) -> bool {
+        (self.checkpoint.manifest.step, self.checkpoint.manifest.epoch) == (step, epoch)
+    }
+
     /// True if keeping the state again would take too large a share of the time.
     pub(crate) fn is_recent(&self) -> bool {
         self.at.elapsed() < self.took.saturating_mul(SHARE)

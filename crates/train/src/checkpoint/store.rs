@@ -6,6 +6,7 @@ use kiln_files::{FileError, Folder, open_regular};
 use serde::Deserialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The largest manifest that is read.
@@ -36,7 +37,7 @@ fn steps(folder: &Folder, extension: &str) -> Result<Vec<u64>> {
 pub struct Checkpoint {
     pub(crate) manifest: Manifest,
     /// The safetensors file.
-    pub(crate) tensors: Vec<u8>,
+    pub(crate) tensors: Arc<Vec<u8>>,
     /// The damaged checkpoints that are newer.
     pub(crate) warnings: Vec<Warning>,
 }
@@ -55,7 +56,7 @@ impl Checkpoint {
                 Ok((manifest, tensors)) => {
                     return Ok(Checkpoint {
                         manifest,
-                        tensors,
+                        tensors: Arc::new(tensors),
                         warnings,
                     });
                 }
@@ -185,7 +186,7 @@ impl Writer {
     ///
     /// # Errors
     /// The errors of the one before.
-    pub(crate) fn write(&mut self, mut manifest: Manifest, tensors: Vec<u8>) -> Result<()> {
+    pub(crate) fn write(&mut self, mut manifest: Manifest, tensors: Arc<Vec<u8>>) -> Result<()> {
         self.finish()?;
         let (folder, keep) = (self.folder.clone(), self.keep);
         let work = move || {

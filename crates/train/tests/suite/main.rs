@@ -23,3 +23,4 @@ mod reproducible;
 mod resume;
 mod steady;
 mod stopping;
+mod twin;

@@ -10,12 +10,13 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, and those on which its results do not depend.
-const FREE: [&str; 13] = [
+const FREE: [&str; 14] = [
     "epochs",
     "max_steps",
     "patience",
     "log_every",
     "tensorboard",
+    "twin",
     "report",
     "data.path",
     "workers",

@@ -5,7 +5,7 @@ mod report;
 mod summary;
 
 use crate::args::TrainArgs;
-use crate::config::{self, Settings};
+use crate::config::{self, Precision, Settings};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
@@ -15,6 +15,7 @@ use crate::signals::Signals;
 use crate::weights;
 use folder::Opened;
 use kiln_core::Backend;
+use kiln_cpu::Cpu;
 use kiln_data::LoaderOptions;
 use kiln_files::shown_path;
 use kiln_models::Batches;
@@ -94,6 +95,17 @@ impl Task for Train {
         }
         if settings.tensorboard {
             trainer = trainer.callback(report::board(&path, &config));
+        }
+        if let Some(every) = settings.twin {
+            let cpu = Cpu::builder().exact_convolutions(true).build();
+            let twin = model
+                .twin(&cpu, settings.seed, data.classes(model))?
+                .every(every.steps());
+            trainer = trainer.twin(match settings.precision {
+                // Operands of products have 10 bits of mantissa.
+                Precision::Tf32 => twin.unit_roundoff(f64::powi(2.0, -11)),
+                _ => twin,
+            });
         }
         if let Some(checkpoint) = opened.checkpoint {
             trainer = trainer.resume(checkpoint);

@@ -107,6 +107,7 @@ pub(super) fn summary(report: &Report, card: &Card, folder: &Path) -> Value {
         "steps": report.steps,
         "execution": report.execution,
         "not_captured": report.not_captured,
+        "twin": report.twin.map(|twin| json!({ "steps": twin.steps, "ops": twin.ops })),
         "epochs": report.history.epochs().len(),
         "best_epoch": best.map(|b| b.epoch),
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -133,6 +134,10 @@ pub(super) fn text(report: &Report, card: &Card, folder: &Path) -> Vec<String> {
         }
     }
     text.extend(executed(report));
+    text.extend(report.twin.map(|twin| {
+        let (steps, ops) = (counted(twin.steps, "step"), counted(twin.ops, "op"));
+        format!("twin: {steps} compared with the CPU, {ops} within their bounds")
+    }));
     text.push(saved(report, folder));
     if report.end == End::Stopped && !report.warnings.iter().any(|w| matches!(w, Warning::Moved { .. })) {
         text.push(format!("go on with: kiln train --resume {}", shown_path(folder)));
