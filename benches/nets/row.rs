@@ -55,6 +55,7 @@ impl Row {
             Model::Lenet => 64,
             Model::ResNet18 | Model::Vgg11 => self.batch,
             Model::GptMini => 4,
+            Model::Vae | Model::WganGp => self.batch,
         }
     }
 

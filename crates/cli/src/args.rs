@@ -14,6 +14,7 @@ Examples:
   kiln train resnet18 --data cifar-10-batches-bin
   kiln train gpt-mini --data shakespeare.txt
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
+  kiln train vae                            a network that draws digits; then: kiln generate runs/vae-0
   kiln summary lenet
   kiln report runs/mnist-cnn-0              a page of curves, confusion matrix, worst samples
   kiln profile resnet18                     where the time of a training step goes
@@ -48,9 +49,9 @@ pub(crate) enum Command {
     Average(AverageArgs),
     /// Measure saved weights on held-back data: loss, accuracy, confusion matrix
     Eval(EvalArgs),
-    /// Classify image files with saved weights
+    /// Show what saved weights make of image files: their classes, or reconstructions
     Predict(PredictArgs),
-    /// Continue a text with the language model of a run
+    /// Continue a text with the language model of a run, or draw images with a vae
     Generate(GenerateArgs),
     /// List the models, their sizes and how each is trained
     Models(ModelsArgs),
@@ -80,7 +81,8 @@ Examples:
   kiln train lenet --synthetic --fast-dev-run     does it run at all?
   kiln train lenet --synthetic --overfit-batches --epochs 200     can it learn one batch by heart?
 
-Everything a run writes goes into its folder: best.safetensors (highest validation accuracy, of text lowest loss),
+Everything a run writes goes into its folder: best.safetensors (best validation: the highest accuracy, of text and of
+a vae the lowest loss, of a GAN the lowest Fréchet distance),
 last.safetensors, averaged.safetensors (with --ema or --swa), history.jsonl (one line an epoch), history.csv (the same for
 spreadsheets), config.json (all settings), summary.json (how it ended, and on which machine) and checkpoints; .kiln.lock is
 there while the run goes on, and keeps others out. Ctrl-C finishes the step, or gives it up when that takes more than 2 s,
@@ -90,11 +92,12 @@ weights, bit for bit, on any number of threads.
 A run that was stopped or killed goes on with --resume, from the middle of an epoch too, and ends with the weights that it
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
-A file of settings (--config) has the names of the flags, in four tables; those of the command line go before it:
+A file of settings (--config) has the names of the flags, in tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
                          nan, skip_nan, twin, seed, workers, no_capture, out, tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay
+  [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several
   [device]             name, threads, exact
   [checkpoint]         steps, minutes, keep";
 
@@ -387,20 +390,27 @@ Examples:
 
 Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
 28x28 is then treated as MNIST's own images were: the ink is cut out, scaled to fit 20x20 and centred by its mass.
-Images for lenet are scaled to 32x32.")]
+Images for lenet are scaled to 32x32.
+
+A vae reconstructs the images: the picture reconstructions.png beside the weights has each image and what the network makes of
+it. Without images a network that draws them writes new ones, as `kiln generate` does.")]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) weights: WeightsArgs,
 
     /// PNG or JPEG files
-    #[arg(value_name = "IMAGE", required = true)]
+    #[arg(value_name = "IMAGE")]
     pub(crate) images: Vec<PathBuf>,
+
+    /// Picture to write, of a network that makes images [default: reconstructions.png beside the weights]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 
     /// Classes to show for each image
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) top: u16,
 
-    /// When to invert images for mnist-cnn
+    /// When to invert images of digits
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) invert: Invert,
 
@@ -418,6 +428,7 @@ Examples:
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
   kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
+  kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
 
 The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
 pub(crate) struct GenerateArgs {
@@ -440,6 +451,14 @@ pub(crate) struct GenerateArgs {
     /// Draw only among the K most probable characters
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) top_k: Option<u32>,
+
+    /// Images to draw
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub(crate) count: u32,
+
+    /// Picture to write [default: samples.png beside the weights]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 
     /// Seed of the draws
     #[arg(long, value_name = "SEED", default_value_t = 0)]

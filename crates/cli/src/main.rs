@@ -11,6 +11,7 @@ mod error;
 mod finite;
 mod html;
 mod output;
+mod picture;
 mod plot;
 mod progress;
 mod record;

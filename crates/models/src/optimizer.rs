@@ -62,6 +62,8 @@ pub struct OptimizerOptions {
     pub momentum: f64,
     /// Weight decay; `None` is the optimizer's default.
     pub weight_decay: Option<f64>,
+    /// The decays of both moments of Adam and AdamW; `None` is their default.
+    pub betas: Option<[f64; 2]>,
 }
 
 impl OptimizerOptions {
@@ -72,6 +74,7 @@ impl OptimizerOptions {
             lr: 1e-3,
             momentum: 0.0,
             weight_decay: None,
+            betas: None,
         }
     }
 
@@ -91,7 +94,9 @@ impl OptimizerOptions {
             lr,
             momentum,
             weight_decay,
+            betas,
         } = self;
+        let [first, second] = betas.unwrap_or([0.9, 0.999]);
         macro_rules! decayed {
             ($optimizer:expr) => {
                 match weight_decay {
@@ -102,8 +107,8 @@ impl OptimizerOptions {
         }
         match kind {
             OptimizerKind::Sgd => decayed!(Sgd::new(lr).momentum(momentum)),
-            OptimizerKind::Adam => decayed!(Adam::new(lr)),
-            OptimizerKind::AdamW => decayed!(AdamW::new(lr)),
+            OptimizerKind::Adam => decayed!(Adam::new(lr).betas(first, second)),
+            OptimizerKind::AdamW => decayed!(AdamW::new(lr).betas(first, second)),
             OptimizerKind::Rmsprop => decayed!(Rmsprop::new(lr).momentum(momentum)),
             OptimizerKind::Adagrad => decayed!(Adagrad::new(lr)),
         }

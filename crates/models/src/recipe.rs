@@ -102,6 +102,7 @@ impl Recipe {
                 lr,
                 momentum: 0.9,
                 weight_decay: Some(5e-4),
+                betas: None,
             },
             schedule: ScheduleKind::Cosine,
             workers: 2,

@@ -83,6 +83,10 @@ registry! {
     Vgg11: "vgg11" in vgg;
     /// A GPT of 6 layers over characters: [`Gpt`](crate::Gpt) by [`GptConfig::MINI`](crate::GptConfig::MINI).
     GptMini: "gpt-mini" in gpt;
+    /// A variational autoencoder for digits: [`Vae`](crate::Vae).
+    Vae: "vae" in vae;
+    /// A Wasserstein GAN for digits: [`WganGp`](crate::WganGp).
+    WganGp: "wgan-gp" in wgan_gp;
 }
 
 impl Model {

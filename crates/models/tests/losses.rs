@@ -6,7 +6,7 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
-use kiln_models::{InputKind, Model, Net};
+use kiln_models::{InputKind, Model, Net, OutputKind, PhaseOptions, Update};
 use kiln_nn::optim::{Adam, Optimizer, Sgd};
 use kiln_nn::{Indices, Rng, Tensor};
 use std::fmt::Write;
@@ -48,7 +48,23 @@ fn loss(net: &Net<Cpu>, model: Model, n: usize, step: usize) -> Tensor<Cpu> {
     }
 }
 
+/// The losses of a network without logits: those of its first phase on one batch, by the optimizers of its recipe.
+fn losses_of_steps(model: Model) -> Vec<f32> {
+    let mut steps = model.steps(&Cpu::new(), 0, 16).unwrap();
+    let update = |phase: &PhaseOptions| Update {
+        optimizer: phase.optimizer.build(),
+        schedule: None,
+        every: 1,
+    };
+    let mut updates: Vec<Update<Cpu>> = model.recipe().phases().iter().map(update).collect();
+    let mut step = || steps.train(&mut updates, &|_, part| part()).unwrap()[0].item().unwrap() as f32;
+    (0..STEPS).map(|_| step()).collect()
+}
+
 fn losses(model: Model) -> Vec<f32> {
+    if model.card().output == OutputKind::Images {
+        return losses_of_steps(model);
+    }
     let cpu = Cpu::new();
     let mut net: Net<Cpu> = model.build(&cpu, 0).unwrap();
     let (n, mut optimizer): (usize, Box<dyn Optimizer<Cpu>>) = match model {
@@ -56,6 +72,7 @@ fn losses(model: Model) -> Vec<f32> {
         Model::Lenet => (16, Box::new(Sgd::new(1e-2).momentum(0.9))),
         Model::ResNet18 | Model::Vgg11 => (2, Box::new(Sgd::new(1e-2).momentum(0.9).weight_decay(5e-4))),
         Model::GptMini => (2, Box::new(Adam::new(1e-4))),
+        Model::Vae | Model::WganGp => unreachable!("they have no logits"),
     };
     let step = |step| {
         let loss = loss(&net, model, n, step);

@@ -37,7 +37,7 @@ fn with_batch<R>(net: &Net<Cpu>, model: Model, count: usize, look: impl Fn(&dyn 
 fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
     // The numbers of the same networks written in PyTorch.
-    let parameters = [93_322, 62_006, 11_173_962, 9_231_114, 10_795_776];
+    let parameters = [93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928];
     for (model, parameters) in Model::ALL.into_iter().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
         assert_eq!(net.num_parameters(), parameters, "{model}");

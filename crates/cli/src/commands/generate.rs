@@ -1,14 +1,18 @@
-//! `kiln generate`: text from the language model of a run.
+//! `kiln generate`: text or images from the network of a run.
 
 use crate::args::GenerateArgs;
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
-use crate::output;
+use crate::output::{self, counted, line};
+use crate::picture::Picture;
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
 use kiln_data::Vocabulary;
-use kiln_files::shown_path;
-use kiln_models::{LanguageModel, Sampler};
+use kiln_files::{shown_path, write_atomic};
+use kiln_models::{LanguageModel, Model, Net, OutputKind, Sampler};
+use kiln_nn::no_grad;
+use serde_json::json;
+use std::path::{Path, PathBuf};
 
 struct Generate<'a>(&'a GenerateArgs);
 
@@ -18,6 +22,19 @@ impl Task for Generate<'_> {
     fn run<B: Backend>(self, backend: &B) -> Result<()> {
         let args = self.0;
         let Saved { path, model, net, text } = weights::load(&args.weights(), backend)?;
+        if model.card().output == OutputKind::Images {
+            if args.prompt.is_some() || args.top_k.is_some() {
+                return Err(Error::usage(format!("{model} makes images, and goes on with no text"))
+                    .help("leave --prompt and --top-k out"));
+            }
+            let drawn = Drawn {
+                count: args.count as usize,
+                seed: args.seed,
+                out: args.out.clone(),
+                json: false,
+            };
+            return draw(&net, backend, model, &path, &drawn);
+        }
         let (Some(gpt), Some(vocabulary)) = (net.language_model(), text) else {
             return Err(Error::usage(format!(
                 "{}: {model} is no language model, so there is no text to generate",
@@ -32,6 +49,56 @@ impl Task for Generate<'_> {
         let tokens = prompt(args.prompt.as_deref(), &vocabulary)?;
         stream(gpt, &vocabulary, sampler, tokens, args)
     }
+}
+
+/// New images that are asked for.
+pub(super) struct Drawn {
+    pub(super) count: usize,
+    pub(super) seed: u64,
+    /// The file; by default one beside the weights.
+    pub(super) out: Option<PathBuf>,
+    pub(super) json: bool,
+}
+
+impl Default for Drawn {
+    fn default() -> Self {
+        Drawn {
+            count: 64,
+            seed: 0,
+            out: None,
+            json: false,
+        }
+    }
+}
+
+/// Writes a picture of new images.
+pub(super) fn draw<B: Backend>(net: &Net<B>, backend: &B, model: Model, weights: &Path, drawn: &Drawn) -> Result<()> {
+    let Some(images) = no_grad(|| net.draw(backend, drawn.count, drawn.seed)) else {
+        return Err(Error::usage(format!("{model} makes no images")));
+    };
+    // As many columns as rows, or a little more.
+    let columns = (drawn.count as f64).sqrt().ceil() as usize;
+    let picture = Picture::grid(&Picture::of_images(&images?)?, columns)?;
+    let file = drawn
+        .out
+        .clone()
+        .unwrap_or_else(|| weights.with_file_name("samples.png"));
+    write_atomic(&file, &picture.png()?)?;
+    let count = drawn.count as u64;
+    match drawn.json {
+        true => output::json(&json!({
+            "model": model.name(),
+            "images": count,
+            "seed": drawn.seed,
+            "file": file.display().to_string(),
+        })),
+        false => line(&format!(
+            "saved: {}, {}",
+            shown_path(&file),
+            counted(count, "new image")
+        )),
+    }
+    Ok(())
 }
 
 /// The tokens to continue: those of the prompt; without one a line break, or token 0 if the vocabulary has no line break.

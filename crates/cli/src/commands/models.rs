@@ -57,6 +57,11 @@ fn phase(phase: &PhaseOptions) -> String {
         parts.push(format!("momentum {}", number(optimizer.momentum)));
     }
     parts.extend(optimizer.weight_decay.map(|w| format!("weight decay {}", number(w))));
+    parts.extend(
+        optimizer
+            .betas
+            .map(|[a, b]| format!("betas {} and {}", number(a), number(b))),
+    );
     let parts = parts.join(", ");
     match (name, phase.every) {
         ("", _) => parts,
@@ -76,6 +81,7 @@ fn phase_entry(phase: &PhaseOptions) -> Value {
         "schedule": phase.schedule.name(),
         "momentum": optimizer.kind.has_momentum().then_some(optimizer.momentum),
         "weight_decay": optimizer.weight_decay,
+        "betas": optimizer.betas,
     })
 }
 

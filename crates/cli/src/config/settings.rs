@@ -236,6 +236,7 @@ fn with(phase: &mut PhaseOptions, asked: &OptimizerConfig) -> Result<()> {
         lr: asked.lr.map_or(options.lr, |r| r.get()),
         momentum: asked.momentum.map_or(options.momentum, |m| m.get()),
         weight_decay: asked.weight_decay.map(|w| w.get()).or(options.weight_decay),
+        betas: options.betas,
     };
     phase.schedule = asked.schedule.unwrap_or(phase.schedule);
     Ok(())

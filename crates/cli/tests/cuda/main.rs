@@ -2,6 +2,7 @@
 
 #[path = "../suite/program.rs"]
 mod program;
+mod tasks;
 
 use kiln_cpu::Cpu;
 use kiln_nn::module::Value;

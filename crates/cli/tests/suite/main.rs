@@ -11,6 +11,7 @@ mod report;
 mod resume;
 mod runs;
 mod signals;
+mod tasks;
 mod text;
 mod training;
 mod weights;

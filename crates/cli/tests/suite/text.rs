@@ -154,7 +154,10 @@ fn models_are_listed_with_their_recipes() {
     let all = succeeds(dir.path(), &["models", "--json"]).json().remove(0);
     let all = all["models"].as_array().unwrap();
     let names: Vec<&str> = all.iter().map(|m| m["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["mnist-cnn", "lenet", "resnet18", "vgg11", "gpt-mini"]);
+    assert_eq!(
+        names,
+        ["mnist-cnn", "lenet", "resnet18", "vgg11", "gpt-mini", "vae", "wgan-gp"]
+    );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
     assert_eq!(
         (&all[4]["input"]["kind"], &all[4]["parameters"]),

@@ -175,7 +175,7 @@ fn wrong_command_lines_say_what_would_be_right() {
         (&["train", "mnist-cn"][..], &["mnist-cnn", "lenet", "similar value"][..]),
         (
             &["train", "resnet"],
-            &["[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini]"],
+            &["[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp]"],
         ),
         (&["train"], &["<MODEL>"]),
         (&["train", "lenet", "--epochs", "0"], &["--epochs", "0"]),

@@ -29,6 +29,7 @@ use kiln_nn::Tensor;
 /// ```
 #[derive(Debug, Clone)]
 pub struct FrechetDistance {
+    name: String,
     real: FeatureStatistics,
     made: FeatureStatistics,
     error: Option<Error>,
@@ -38,16 +39,31 @@ impl FrechetDistance {
     /// Creates the metric, with the statistics of real samples.
     pub fn new(real: FeatureStatistics) -> Self {
         FrechetDistance {
+            name: "fid".to_string(),
             made: FeatureStatistics::new(real.width()),
             real,
             error: None,
         }
     }
+
+    /// Names the metric otherwise, where the features are not those of Inception v3.
+    ///
+    /// ```
+    /// use kiln_cpu::Cpu;
+    /// use kiln_train::{FeatureStatistics, FrechetDistance, Metric};
+    ///
+    /// let metric = FrechetDistance::new(FeatureStatistics::new(2)).named("frechet");
+    /// assert_eq!(Metric::<Cpu>::name(&metric), "frechet");
+    /// ```
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.to_string();
+        self
+    }
 }
 
 impl<B: Backend> Metric<B> for FrechetDistance {
     fn name(&self) -> String {
-        "fid".to_string()
+        self.name.clone()
     }
 
     fn reads(&self) -> &[&'static str] {

@@ -3,12 +3,11 @@
 use crate::args::WeightsArgs;
 use crate::config::Settings;
 use crate::data;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::html::{Tag, tag};
 use crate::output::{counted, percent};
+use crate::picture::Picture;
 use crate::weights::{self, Saved};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kiln_core::Backend;
 use kiln_data::{Dataset, Sample};
 use kiln_train::Confusion;
@@ -59,28 +58,6 @@ fn judge(index: usize, logits: &[f64], label: usize) -> Worst {
     }
 }
 
-/// The PNG file of a sample's pixels from 0 to 255, as a URL.
-fn image(sample: &Sample) -> Result<String> {
-    let failed = |why: String| Error::failure(format!("a sample is no image: {why}"));
-    let [height, width, channels] = *sample.shape.dims() else {
-        return Err(failed(format!("its shape is {:?}", sample.shape)));
-    };
-    let side = |n: usize| u32::try_from(n).map_err(|_| failed(format!("a side of {n}")));
-    let color = match channels {
-        1 => png::ColorType::Grayscale,
-        3 => png::ColorType::Rgb,
-        _ => return Err(failed(format!("{channels} channels"))),
-    };
-    let pixels: Vec<u8> = sample.input.iter().map(|v| v.round() as u8).collect();
-    let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, side(width)?, side(height)?);
-    encoder.set_color(color);
-    encoder.set_depth(png::BitDepth::Eight);
-    let written = encoder.write_header().and_then(|mut png| png.write_image_data(&pixels));
-    written.map_err(|e| failed(e.to_string()))?;
-    Ok(format!("data:image/png;base64,{}", STANDARD.encode(file)))
-}
-
 impl Classes {
     /// Measures the best weights of the run in `folder` on the data that it held back.
     pub(super) fn measure<B: Backend>(folder: &Path, settings: &Settings, backend: &B) -> Result<Self> {
@@ -117,7 +94,7 @@ impl Classes {
             Ok(true)
         })?;
         let shown = worst.into_iter().map(|w| {
-            let png = image(&samples.get(w.index)?)?;
+            let png = Picture::of_sample(&samples.get(w.index)?)?.url()?;
             Ok((w, png))
         });
         let name = path.file_name().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The parts of a report that are computed on a device.
 
 use super::classes::Classes;
+use super::pictures::Pictures;
 use crate::commands::profile;
 use crate::config::Settings;
 use crate::device::Task;
@@ -13,6 +14,8 @@ use std::path::Path;
 pub(super) struct Measured {
     /// `None` for a model without classes.
     pub(super) classes: Option<Result<Classes>>,
+    /// `None` for a model that makes no images.
+    pub(super) pictures: Option<Result<Pictures>>,
     pub(super) layers: Result<profile::Report>,
 }
 
@@ -37,6 +40,10 @@ impl Task for Measure<'_> {
             classes: match model.card().output {
                 OutputKind::Classes(_) => Some(Classes::measure(folder, settings, backend)),
                 OutputKind::Characters(_) | OutputKind::Images => None,
+            },
+            pictures: match model.card().output {
+                OutputKind::Images => Some(Pictures::measure(folder, settings, backend)),
+                OutputKind::Classes(_) | OutputKind::Characters(_) => None,
             },
             layers: profile::training(model, optimizer, backend),
         })

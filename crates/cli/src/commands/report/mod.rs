@@ -4,6 +4,7 @@ mod classes;
 mod layers;
 mod measure;
 mod page;
+mod pictures;
 
 use crate::args::ReportArgs;
 use crate::config::Settings;
@@ -51,6 +52,9 @@ pub(crate) fn create(folder: &Path, file: &Path, device: Option<&DeviceOptions>)
     if let Some(measured) = &measured {
         if let Some(Err(error)) = &measured.classes {
             missing("confusion matrix", error);
+        }
+        if let Some(Err(error)) = &measured.pictures {
+            missing("samples", error);
         }
         if let Err(error) = &measured.layers {
             missing("time by layer", error);

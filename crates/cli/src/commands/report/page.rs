@@ -109,6 +109,9 @@ impl Page<'_> {
             if let Some(Ok(classes)) = &measured.classes {
                 body = body.each(classes.sections());
             }
+            if let Some(Ok(pictures)) = &measured.pictures {
+                body = body.each(pictures.sections());
+            }
             if let Ok(report) = &measured.layers {
                 body = body.with(layers::section(report));
             }
@@ -196,6 +199,9 @@ impl Page<'_> {
         let mut missing = Vec::new();
         if let Some(Some(Err(error))) = self.measured.map(|m| &m.classes) {
             missing.push(("confusion matrix and samples", error.message.as_str()));
+        }
+        if let Some(Some(Err(error))) = self.measured.map(|m| &m.pictures) {
+            missing.push(("samples", error.message.as_str()));
         }
         if let Some(Err(error)) = self.measured.map(|m| &m.layers) {
             missing.push(("time by layer", error.message.as_str()));

@@ -1,117 +1,17 @@
-//! `kiln predict`: classification of image files.
+//! Image files as the samples that a network knows.
 
-use crate::args::{Invert, PredictArgs};
-use crate::device::{Task, with_device};
-use crate::error::{Error, Result};
-use crate::finite;
-use crate::output::{self, line, percent, report};
-use crate::weights::Saved;
-use crate::{data, weights};
-use kiln_core::{Backend, Shape};
-use kiln_data::{Compose, Decoded, Draw, ImageLimits, Sample, Transform, decode_image, resize_bilinear};
-use kiln_files::shown_path;
-use kiln_models::{DataKind, InputKind, Model, Net};
-use kiln_nn::{Tensor, no_grad};
-use serde_json::json;
+use crate::args::Invert;
+use crate::error::Result;
+use kiln_data::{Decoded, ImageLimits, decode_image, resize_bilinear};
 use std::path::Path;
 
-struct Predict<'a>(&'a PredictArgs);
-
-impl Task for Predict<'_> {
-    /// The exit code.
-    type Output = u8;
-
-    fn run<B: Backend>(self, backend: &B) -> Result<u8> {
-        let args = self.0;
-        let Saved { path, model, net, .. } = weights::load(&args.weights, backend)?;
-        let InputKind::Images(shape) = model.input() else {
-            return Err(Error::usage(format!(
-                "{}: {model} reads text and classifies no images",
-                shown_path(&path)
-            ))
-            .help("`kiln generate RUN_FOLDER` goes on with a text"));
-        };
-        let names = data::names_of_recipe(model);
-        let transform = model.transform(false)?;
-        let mut exit = 0;
-        // If an image cannot be read, the others are still classified.
-        for path in &args.images {
-            let shares = input(path, (model, shape), args.invert, &transform)
-                .and_then(|(pixels, shape)| Ok(Tensor::from_slice(backend, &pixels, &shape)?))
-                .and_then(|image| classify(&net, &image, path));
-            match shares {
-                Ok(shares) => {
-                    let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
-                    classes.sort_by(|a, b| b.1.total_cmp(&a.1));
-                    classes.truncate(usize::from(args.top));
-                    show(path, model, &classes, args.json);
-                }
-                Err(error) => {
-                    // If standard error cannot be written, there is no place to report that.
-                    let _ = report(&error);
-                    exit = error.code;
-                }
-            }
-        }
-        Ok(exit)
-    }
-}
-
-/// The probability of every class.
-fn classify<B: Backend>(net: &Net<B>, image: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
-    let logits = || net.classify(image).unwrap_or_else(|| Ok(image.clone()));
-    let shares = no_grad(|| logits()?.softmax(-1)?.to_f64())?;
-    if shares.iter().all(|share| share.is_finite()) {
-        return Ok(shares);
-    }
-    let what = format!("{}: the probabilities", shown_path(path));
-    Err(finite::overflow(logits, &what)?)
-}
-
-/// The pixels of an image file as the model's input, and their shape `[1, H, W, C]`.
-fn input(
-    path: &Path,
-    (model, [h, w, c]): (Model, [usize; 3]),
-    invert: Invert,
-    transform: &Compose,
-) -> Result<(Vec<f32>, [usize; 4])> {
-    let image = match model.recipe().data {
-        DataKind::Mnist => digit(path, invert)?,
-        DataKind::Cifar10 | DataKind::Text => resize_bilinear(&decode(path, c)?, h, w)?,
-    };
-    let mut sample = Sample::default();
-    sample.fill(Shape::new(&[h, w, c])?, image.pixels.iter().map(|&p| f32::from(p)))?;
-    transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
-    Ok((sample.input, [1, h, w, c]))
-}
-
-/// Prints one image's classes, the most probable first.
-fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
-    if json {
-        let each: Vec<_> = classes
-            .iter()
-            .map(|(name, share)| json!({"class": name, "probability": share}))
-            .collect();
-        let text = json!({
-            "image": path.display().to_string(),
-            "model": model.name(),
-            "class": classes.first().map(|(name, _)| name),
-            "probability": classes.first().map(|(_, share)| share),
-            "top": each,
-        });
-        output::json(&text);
-    } else {
-        let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
-        line(&format!("{}: {}", shown_path(path), each.join(", ")));
-    }
-}
-
-fn decode(path: &Path, channels: usize) -> Result<Decoded> {
+/// Reads an image file with this number of channels.
+pub(super) fn decode(path: &Path, channels: usize) -> Result<Decoded> {
     Ok(decode_image(path, channels, &ImageLimits::default())?)
 }
 
 /// The image in a file, converted to the form of MNIST's: grey, light ink on dark ground, 28×28.
-fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
+pub(super) fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
     let mut image = decode(path, 1)?;
     let invert = match invert {
         Invert::Yes => true,
@@ -189,10 +89,6 @@ fn centred(image: &Decoded) -> Result<Decoded> {
         out.pixels[at..at + small.width].copy_from_slice(row);
     }
     Ok(out)
-}
-
-pub(crate) fn run(args: PredictArgs) -> Result<u8> {
-    with_device(&args.device.options(), Predict(&args))
 }
 
 #[cfg(test)]

@@ -1,0 +1,83 @@
+//! What a model that makes images makes: new ones, and what it keeps of those that are held back.
+
+use crate::args::WeightsArgs;
+use crate::config::Settings;
+use crate::data;
+use crate::error::Result;
+use crate::html::{Tag, tag};
+use crate::picture::Picture;
+use crate::weights::{self, Saved};
+use kiln_core::Backend;
+use kiln_data::{Dataset, Draw, Transform};
+use kiln_nn::{Tensor, no_grad};
+use std::path::Path;
+
+/// New images in a report.
+const SAMPLES: usize = 64;
+/// Images with their reconstructions.
+const PAIRS: usize = 20;
+/// Images in a row.
+const COLUMNS: usize = 16;
+
+pub(super) struct Pictures {
+    /// Pictures of new images, and of images held back beside what the model makes of them, as URLs.
+    samples: Option<String>,
+    reconstructions: Option<String>,
+    /// The name of the file with the weights.
+    weights: String,
+}
+
+impl Pictures {
+    /// Draws by the best weights of the run in `folder`.
+    pub(super) fn measure<B: Backend>(folder: &Path, settings: &Settings, backend: &B) -> Result<Self> {
+        let model = settings.model;
+        let saved = WeightsArgs {
+            weights: folder.to_path_buf(),
+            model: Some(model),
+        };
+        let Saved { path, net, .. } = weights::load(&saved, backend)?;
+        let samples = match no_grad(|| net.draw(backend, SAMPLES, 0)) {
+            Some(images) => Some(Picture::grid(&Picture::of_images(&images?)?, COLUMNS)?.url()?),
+            None => None,
+        };
+        let (held_back, _) = data::load_test(model, &settings.data, settings.seed, None)?;
+        let transform = model.transform(false)?;
+        let (count, mut values, mut shape) = (PAIRS.min(held_back.len()), Vec::new(), vec![PAIRS.min(held_back.len())]);
+        for index in 0..count {
+            let mut sample = held_back.get(index)?;
+            transform.apply(&mut sample, &Draw::new(0, 0, index))?;
+            shape.truncate(1);
+            shape.extend(sample.shape.iter());
+            values.extend(sample.input);
+        }
+        let images = Tensor::from_slice(backend, &values, &shape)?;
+        let reconstructions = match no_grad(|| net.reconstruct(&images)) {
+            Some(made) => Some(Picture::pairs(&images, &made?, COLUMNS)?.url()?),
+            None => None,
+        };
+        let name = path.file_name().unwrap_or_default();
+        Ok(Pictures {
+            samples,
+            reconstructions,
+            weights: name.to_string_lossy().into_owned(),
+        })
+    }
+
+    /// The parts of the page.
+    pub(super) fn sections(&self) -> Vec<Tag> {
+        let section = |id: &str, title: &str, about: &str, url: &String| {
+            let image = tag("img").class("grid").attr("src", url).attr("alt", title);
+            tag("section")
+                .attr("id", id)
+                .with(tag("h2").text(title))
+                .with(tag("p").text(format!("{about} {}.", self.weights)))
+                .with(tag("div").class("scroll").with(image))
+        };
+        let new = "New images by the weights of";
+        let kept = "Images that were held back, each beside what the network makes of it by the weights of";
+        let samples = self.samples.iter().map(|url| section("samples", "Samples", new, url));
+        let pairs = self.reconstructions.iter();
+        let pairs = pairs.map(|url| section("reconstructions", "Reconstructions", kept, url));
+        samples.chain(pairs).collect()
+    }
+}
