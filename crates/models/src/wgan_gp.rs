@@ -157,7 +157,9 @@ impl<B: Backend> WganGp<B> {
     fn latent(&self, batch: &ImagesOn<B>) -> Result<Tensor<B>> {
         match &batch.noise {
             Some(noise) => Ok(noise.clone()),
-            None => self.noise.randn(&[batch.images.shape()[0], LATENT], DType::F32),
+            None => self
+                .noise
+                .randn(&[batch.images.shape()[0], LATENT], batch.images.dtype()),
         }
     }
 
@@ -178,7 +180,7 @@ impl<B: Backend> WganGp<B> {
             let real = batch.images.flatten(1, -1)?;
             let fake = self.fakes(batch)?.detach();
             // Where x and y are standard normal, exp(−(x² + y²)/2) is uniform from 0 to 1.
-            let pairs = self.noise.randn(&[real.shape()[0], 2], DType::F32)?;
+            let pairs = self.noise.randn(&[real.shape()[0], 2], real.dtype())?;
             let share = pairs.square()?.sum(&[1], true)?.mul_scalar(-0.5)?.exp()?;
             let between = fake.add(&real.sub(&fake)?.mul(&share)?)?.detach().requires_grad();
             let score = self.critic.forward(&between)?.sum(&[], false)?;
