@@ -213,7 +213,10 @@ pub(crate) fn run(args: ReplayArgs) -> Result<u8> {
         return Ok(verdict.exit_code());
     }
     line(&format!("{model}, {}: {cause}", shown_path(&path)));
-    line(&format!("loss: {:.4e} in {precision}, {:.4e} in f64", narrow.loss, wide.loss));
+    line(&format!(
+        "loss: {:.4e} in {precision}, {:.4e} in f64",
+        narrow.loss, wide.loss
+    ));
     let pairs = pairs(&narrow, &wide);
     // Where f32 is finite and f64 is not, the place in f64.
     let first = narrow.first_non_finite().or(wide.first_non_finite());
