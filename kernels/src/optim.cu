@@ -5,7 +5,9 @@
 // chunks follow those of the tensor before it. A block takes one chunk and finds its tensor by bisection. PyTorch's
 // multi_tensor_apply cuts work the same way, with the search done on the host. Formulas: core/src/ops/optim.rs.
 //
-// scalars = [lr, c1, c2, scale] lies on the device, since it changes from step to step; gradients are multiplied by scale.
+// scalars = [lr, c1, c2, scale] lies on the device, since it changes from step to step; gradients are multiplied by scale, and
+// a scale of NaN leaves parameters and state as they are. unscale multiplies gradients in place and looks for infinities and NaN:
+// records [grad, elements, first chunk].
 //
 // Every operation rounds once (Exact): parameters and state have the bits that the CPU computes. Memory is what limits
 // these kernels, so the products and sums that are not contracted cost nothing.
@@ -48,6 +50,17 @@ static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the othe
 constexpr int THREADS = 256;
 constexpr u32 CHUNK = 4096;
 
+// The record of the last tensor whose first chunk, the record's last word, is not after this block's.
+template <int RECORD> __device__ __forceinline__ const u64 *find(const Tensors &tensors) {
+    u32 low = 0, high = (u32)tensors.count;
+    while (high - low > 1) {
+        u32 middle = (low + high) / 2;
+        if (tensors.words[middle * RECORD + RECORD - 1] <= blockIdx.x) low = middle;
+        else high = middle;
+    }
+    return tensors.words + low * RECORD;
+}
+
 // N optimizer states of one element; never of size 0.
 template <int N> using States = Exact[N > 0 ? N : 1];
 
@@ -55,14 +68,7 @@ template <int N> using States = Exact[N > 0 ? N : 1];
 template <typename T, int N, typename Update>
 __device__ __forceinline__ void each(const Tensors &tensors, const Update &update) {
     constexpr int V = LANES<T>, RECORD = N + 4;
-    // The last tensor whose first chunk is not after this one.
-    u32 low = 0, high = (u32)tensors.count;
-    while (high - low > 1) {
-        u32 middle = (low + high) / 2;
-        if (tensors.words[middle * RECORD + N + 3] <= blockIdx.x) low = middle;
-        else high = middle;
-    }
-    const u64 *record = tensors.words + low * RECORD;
+    const u64 *record = find<RECORD>(tensors);
     u64 begin = (blockIdx.x - record[N + 3]) * CHUNK;
     u64 left = record[N + 2] - begin;
     u32 n = left < CHUNK ? (u32)left : CHUNK;
@@ -174,7 +180,7 @@ __device__ __forceinline__ void adagrad(const AdagradParams &p, const Tensors &t
 #define UPDATE(name, Params, body)                                                                                     \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
         name(Params p, Tensors tensors, const float *__restrict__ scalars) {                                           \
-        body(p, tensors, scalars);                                                                                     \
+        if (!isnan(scalars[3])) body(p, tensors, scalars);                                                             \
     }
 #define UPDATES(suffix, T)                                                                                             \
     UPDATE(sgd_##suffix, SgdParams, (sgd<T, false>))                                                                   \
@@ -187,3 +193,41 @@ __device__ __forceinline__ void adagrad(const AdagradParams &p, const Tensors &t
     UPDATE(rmsprop_momentum_centered_##suffix, RmspropParams, (rmsprop<T, true, true>))                                \
     UPDATE(adagrad_##suffix, AdagradParams, (adagrad<T>))
 FOR_FLOATS(UPDATES)
+
+// g *= inverse where that is not 1; found = 1 if a product is not finite
+template <typename T>
+__device__ __forceinline__ void unscale(const Tensors &tensors, const float *__restrict__ inverse, i32 *__restrict__ found) {
+    constexpr int V = LANES<T>;
+    const u64 *record = find<3>(tensors);
+    u64 begin = (blockIdx.x - record[2]) * CHUNK;
+    u64 left = record[1] - begin;
+    u32 n = left < CHUNK ? (u32)left : CHUNK;
+    T *__restrict__ grad = reinterpret_cast<T *>(record[0]) + begin;
+    float factor = inverse[0];
+    bool finite = true;
+    for (u32 i = threadIdx.x * V; i < n; i += THREADS * V) {
+        if (i + V <= n) {
+            Pack<T> g = load16(grad + i);
+#pragma unroll
+            for (int j = 0; j < V; ++j) {
+                g.v[j] = from_acc<T>(__fmul_rn(to_acc(g.v[j]), factor));
+                finite &= isfinite(to_acc(g.v[j]));
+            }
+            if (factor != 1.0f) store16(grad + i, g);
+        } else {
+#pragma unroll 1
+            for (u32 j = i; j < n; ++j) {
+                T g = from_acc<T>(__fmul_rn(to_acc(grad[j]), factor));
+                finite &= isfinite(to_acc(g));
+                if (factor != 1.0f) grad[j] = g;
+            }
+        }
+    }
+    if (!finite) atomicOr(found, 1);
+}
+#define UNSCALE(suffix, T)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        unscale_##suffix(Tensors tensors, const float *__restrict__ inverse, i32 *__restrict__ found) {                \
+        unscale<T>(tensors, inverse, found);                                                                           \
+    }
+FOR_FLOATS(UNSCALE)

@@ -125,6 +125,8 @@ ops! {
         Rmsprop = "rmsprop",
         /// [`OptimOps::adagrad`](crate::ops::OptimOps::adagrad)
         Adagrad = "adagrad",
+        /// [`OptimOps::unscale`](crate::ops::OptimOps::unscale)
+        Unscale = "unscale",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Operands, accumulator};
 use crate::ops::{AdagradParams, AdamParams, OptimSlot, RmspropParams, SgdParams};
-use crate::{Buffer, Error, Result, Runtime};
+use crate::{Buffer, DType, Error, Result, Runtime};
 
 /// Checks the slots of an update with `states` state buffers each. All parameters of a call share their dtype.
 fn slots<R: Runtime>(
@@ -68,4 +68,19 @@ pub fn rmsprop<R: Runtime>(on: &R, p: &RmspropParams, s: &R::Buffer, list: &[Opt
 /// Buffers that do not fit each other.
 pub fn adagrad<R: Runtime>(on: &R, _: &AdagradParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
     slots(&Operands::new(on, "adagrad"), s, list, 1)
+}
+
+/// Checks [`OptimOps::unscale`](crate::ops::OptimOps::unscale).
+///
+/// # Errors
+/// Buffers that do not fit each other.
+pub fn unscale<R: Runtime>(on: &R, inverse: &R::Buffer, grads: &[&mut R::Buffer], found: &R::Buffer) -> Result<()> {
+    let of = Operands::new(on, "unscale");
+    of.holds("found", found, DType::I32, 1)?;
+    let Some(first) = grads.first() else {
+        return of.holds("inverse", inverse, inverse.dtype(), 1);
+    };
+    let dtype = of.float(first)?;
+    of.holds("inverse", inverse, accumulator(dtype), 1)?;
+    grads.iter().try_for_each(|g| of.holds("grad", g, dtype, g.len()))
 }

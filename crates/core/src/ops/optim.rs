@@ -2,7 +2,8 @@
 //!
 //! Numbers that change from step to step are kept in a buffer on the device, so that a captured step reads new ones at
 //! each replay. `scalars` is an f32 buffer (f64 for f64 parameters) `[lr, c1, c2, scale]`: the meaning of `c1` and `c2`
-//! depends on the optimizer, and every gradient is first multiplied by `scale` (loss scale, clipping).
+//! depends on the optimizer, and every gradient is first multiplied by `scale` (loss scale, clipping). Where `scale` is NaN
+//! the update leaves parameters and state as they are: so the device decides whether there is one.
 
 use super::Op;
 use crate::{Result, Runtime};
@@ -123,5 +124,13 @@ pub trait OptimOps: Runtime {
     ) -> Result<()> {
         let _ = (p, scalars, slots);
         self.unsupported(Op::Adagrad)
+    }
+
+    /// `g *= inverse` for every gradient, in place, and `found = 1` if any number is infinite or NaN after it; `found` stays as it
+    /// is otherwise (PyTorch's `_amp_foreach_non_finite_check_and_unscale_`). The gradients of a call share their dtype; `inverse`
+    /// is one number of their accumulation dtype, `found` one i32.
+    fn unscale(&self, inverse: &Self::Buffer, grads: &mut [&mut Self::Buffer], found: &mut Self::Buffer) -> Result<()> {
+        let _ = (inverse, grads, found);
+        self.unsupported(Op::Unscale)
     }
 }

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::dispatch::float;
 use crate::fork::in_pool;
 use crate::parallel::join;
 use crate::simd::lanes::lanes;
@@ -100,6 +101,14 @@ fn split<A: Real, const N: usize>(
 fn scalars<A: Float>(buffer: &CpuBuffer) -> [A; 4] {
     let s = buffer.as_slice::<A>();
     [s[0], s[1], s[2], s[3]]
+}
+
+/// True if the scale says that nothing is to change.
+fn left_out(s: &CpuBuffer) -> bool {
+    match s.dtype() {
+        DType::F64 => s.as_slice::<f64>()[3].is_nan(),
+        _ => s.as_slice::<f32>()[3].is_nan(),
+    }
 }
 
 fn sgd<A: Real>(p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
@@ -234,15 +243,17 @@ fn adagrad<A: Real>(p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) {
 
 impl Cpu {
     /// Runs an update in the dtype of the state: half dtypes are widened to scratch and rounded once. The
-    /// parameters of one call share their dtype; a call without parameters does nothing.
+    /// parameters of one call share their dtype; a call without parameters, or with a scale of NaN, does nothing.
     fn update(
         &self,
+        s: &CpuBuffer,
         slots: Slots<'_, '_>,
         single: impl FnOnce(Slots<'_, '_>),
         double: impl FnOnce(Slots<'_, '_>),
     ) -> Result<()> {
         match slots.first().map(|s| s.param.dtype()) {
             None => {}
+            Some(_) if left_out(s) => {}
             Some(DType::F64) => double(slots),
             Some(DType::F32) => single(slots),
             Some(_) => {
@@ -273,15 +284,35 @@ impl Cpu {
     }
 }
 
+/// `g *= inverse`; true if all products are finite.
+fn unscale<T: Float>(grad: &mut [T], inverse: T::Acc) -> bool {
+    let writes = inverse != <T::Acc as Float>::of(1.0);
+    let mut finite = true;
+    for g in grad {
+        let y = T::from_acc(g.to_acc() * inverse);
+        finite &= y.f64().is_finite();
+        if writes {
+            *g = y;
+        }
+    }
+    finite
+}
+
 impl OptimOps for Cpu {
     fn sgd(&self, p: &SgdParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
         checks::sgd(self, p, s, slots)?;
-        self.update(slots, |slots| sgd::<f32>(p, s, slots), |slots| sgd::<f64>(p, s, slots))
+        self.update(
+            s,
+            slots,
+            |slots| sgd::<f32>(p, s, slots),
+            |slots| sgd::<f64>(p, s, slots),
+        )
     }
 
     fn adam(&self, p: &AdamParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
         checks::adam(self, p, s, slots)?;
         self.update(
+            s,
             slots,
             |slots| adam::<f32>(p, s, slots),
             |slots| adam::<f64>(p, s, slots),
@@ -291,6 +322,7 @@ impl OptimOps for Cpu {
     fn rmsprop(&self, p: &RmspropParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
         checks::rmsprop(self, p, s, slots)?;
         self.update(
+            s,
             slots,
             |slots| rmsprop::<f32>(p, s, slots),
             |slots| rmsprop::<f64>(p, s, slots),
@@ -300,9 +332,34 @@ impl OptimOps for Cpu {
     fn adagrad(&self, p: &AdagradParams, s: &CpuBuffer, slots: Slots<'_, '_>) -> Result<()> {
         checks::adagrad(self, p, s, slots)?;
         self.update(
+            s,
             slots,
             |slots| adagrad::<f32>(p, s, slots),
             |slots| adagrad::<f64>(p, s, slots),
         )
+    }
+
+    fn unscale(&self, inverse: &CpuBuffer, grads: &mut [&mut CpuBuffer], found: &mut CpuBuffer) -> Result<()> {
+        checks::unscale(self, inverse, grads, found)?;
+        let Some(dtype) = grads.first().map(|g| g.dtype()) else {
+            return Ok(());
+        };
+        let alone = grads.iter().map(|g| g.len()).sum::<usize>() <= SERIAL_THRESHOLD;
+        let finite = float!(dtype, T => {
+            let inverse = inverse.as_slice::<<T as Float>::Acc>()[0];
+            if alone {
+                grads.iter_mut().fold(true, |finite, g| unscale(g.as_mut_slice::<T>(), inverse) & finite)
+            } else {
+                let one = |g: &mut &mut CpuBuffer| {
+                    let parts = g.as_mut_slice::<T>().par_chunks_mut(CHUNK);
+                    parts.map(|part| unscale(part, inverse)).reduce(|| true, |a, b| a & b)
+                };
+                in_pool(|| grads.par_iter_mut().map(one).reduce(|| true, |a, b| a & b))
+            }
+        });
+        if !finite {
+            found.as_mut_slice::<i32>()[0] = 1;
+        }
+        Ok(())
     }
 }

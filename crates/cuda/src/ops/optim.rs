@@ -1,7 +1,8 @@
 //! Optimizer updates: one launch for all parameters of a group.
 //!
 //! The list of tensors travels inside the launch's parameters, so nothing is uploaded and a captured step keeps it. What
-//! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments; longer lists take several.
+//! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments, 166 gradients to unscale; longer lists take
+//! several.
 
 use super::instance;
 use crate::{Cuda, CudaBuffer};
@@ -16,7 +17,7 @@ const CHUNK: u64 = 4096;
 /// Words of a launch's list.
 const WORDS: usize = 500;
 
-/// A launch's list: records of `[param, grad, state…, elements, first chunk]`.
+/// A launch's list: records of `[param, grad, state…, elements, first chunk]`, or of the gradient alone.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Tensors {
@@ -26,23 +27,35 @@ struct Tensors {
 const _: () = assert!(size_of::<Tensors>() == 4008);
 
 impl Tensors {
-    /// The list of `slots`, with the number of chunks they have together.
-    fn of(slots: &[&mut OptimSlot<'_, CudaBuffer>]) -> (Self, u64) {
+    /// The list of tensors with these addresses, number of elements each, and the number of chunks they have together.
+    fn of<'a, R: Iterator<Item = u64>>(tensors: impl Iterator<Item = (R, &'a CudaBuffer)>) -> (Self, u64) {
         let mut list = Tensors::zeroed();
         let (mut words, mut chunks) = (list.words.iter_mut(), 0);
-        for slot in slots {
-            let state = slot.state.iter().map(|s| s.block.ptr());
-            let addresses = [slot.param.block.ptr(), slot.grad.block.ptr()].into_iter().chain(state);
-            let n = slot.param.len() as u64;
+        for (addresses, buffer) in tensors {
+            let n = buffer.len() as u64;
             // The values are the first side of the zip: when they end, no word has been taken.
             for (value, word) in addresses.chain([n, chunks]).zip(words.by_ref()) {
                 *word = value;
             }
             chunks += n.div_ceil(CHUNK);
+            list.count += 1;
         }
-        list.count = slots.len() as u64;
         (list, chunks)
     }
+}
+
+/// A grid with a block for each chunk.
+fn geometry(chunks: u64, lens: impl Fn() -> Vec<usize>) -> Result<Geometry> {
+    let blocks = u32::try_from(chunks).ok().filter(|&n| n <= i32::MAX as u32);
+    let blocks = blocks.ok_or_else(|| Error::TooLarge {
+        op: "optimizer step",
+        dims: lens(),
+    })?;
+    Ok(Geometry {
+        grid: [blocks, 1, 1],
+        block: [256, 1, 1],
+        shared: 0,
+    })
 }
 
 impl Cuda {
@@ -70,16 +83,12 @@ impl Cuda {
                     .chain(slot.state.iter().map(|s| &**s));
                 of_slot.into_iter().try_for_each(|buffer| self.keep(buffer))?;
             }
-            let (list, chunks) = Tensors::of(part);
-            let blocks = u32::try_from(chunks).map_err(|_| Error::TooLarge {
-                op: "optimizer step",
-                dims: part.iter().map(|s| s.param.len()).collect(),
-            })?;
-            let geometry = Geometry {
-                grid: [blocks, 1, 1],
-                block: [256, 1, 1],
-                shared: 0,
+            let addresses = |s: &OptimSlot<'_, CudaBuffer>| {
+                let state: Vec<_> = s.state.iter().map(|s| s.block.ptr()).collect();
+                [s.param.block.ptr(), s.grad.block.ptr()].into_iter().chain(state)
             };
+            let (list, chunks) = Tensors::of(part.iter().map(|s| (addresses(s), &*s.param)));
+            let geometry = geometry(chunks, || part.iter().map(|s| s.param.len()).collect())?;
             let args = [Arg::value(p), Arg::value(&list), scalars.arg()];
             self.launch(instance(kernels, dtype), geometry, &args)?;
         }
@@ -120,5 +129,21 @@ impl OptimOps for Cuda {
     fn adagrad(&self, p: &AdagradParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
         checks::adagrad(self, p, scalars, slots)?;
         self.update(&kernels::ADAGRAD, p, 1, scalars, slots)
+    }
+
+    fn unscale(&self, inverse: &CudaBuffer, grads: &mut [&mut CudaBuffer], found: &mut CudaBuffer) -> Result<()> {
+        checks::unscale(self, inverse, grads, found)?;
+        let Some(dtype) = grads.first().map(|g| g.dtype()) else {
+            return Ok(());
+        };
+        let grads: Vec<_> = grads.iter().filter(|g| !g.is_empty()).collect();
+        for part in grads.chunks(WORDS / 3) {
+            part.iter().try_for_each(|g| self.keep(g))?;
+            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), &***g)));
+            let geometry = geometry(chunks, || part.iter().map(|g| g.len()).collect())?;
+            let args = [Arg::value(&list), inverse.arg(), found.out()];
+            self.launch(instance(&kernels::UNSCALE, dtype), geometry, &args)?;
+        }
+        Ok(())
     }
 }

@@ -236,3 +236,86 @@ fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
         assert!(w.is_finite() && w * g < 0.0, "gradient {g}: parameter {w}");
     }
 }
+
+/// Gradients that are multiplied in place have the bits that the CPU gives them, and one number that is not finite, in any tensor
+/// and at any place, is found.
+fn unscaled<T: Float>(cuda: &Cuda, factor: f32, bad: Option<usize>) {
+    fn run<B: Backend, T: Float>(backend: &B, factor: f32, bad: Option<usize>) -> (Vec<Vec<u8>>, i32) {
+        let sizes = list(200);
+        let total: usize = sizes.iter().sum();
+        let mut left = bad.map(|at| at % total);
+        let mut grads: Vec<_> = (0..).zip(&sizes).map(|(i, &n)| buffer::<B, T>(backend, n, i)).collect();
+        for (grad, &n) in grads.iter_mut().zip(&sizes) {
+            if let Some(at) = left.filter(|&at| at < n) {
+                let mut values = read::<B, T>(backend, grad);
+                // The bits of a NaN that is written are not said to be the same.
+                values[at] = T::of(if factor == 1.0 { f64::NAN } else { f64::NEG_INFINITY });
+                *grad = upload(backend, &values);
+            }
+            left = left.and_then(|at| at.checked_sub(n));
+        }
+        let (inverse, mut found) = (upload(backend, &[factor]), backend.upload(&[0i32]).unwrap());
+        let mut list: Vec<_> = grads.iter_mut().collect();
+        backend.unscale(&inverse, &mut list, &mut found).unwrap();
+        let grads = grads.iter().map(|g| bits(&read::<B, T>(backend, g)).to_vec());
+        (grads.collect(), backend.download::<i32>(&found).unwrap()[0])
+    }
+    let (got, found) = run::<_, T>(cuda, factor, bad);
+    let (want, expected) = run::<_, T>(&Cpu::poisoned(), factor, bad);
+    assert!(got == want, "{} by {factor}", T::DTYPE);
+    assert_eq!(
+        (found, expected),
+        (i32::from(bad.is_some()), found),
+        "{} by {factor}",
+        T::DTYPE
+    );
+}
+
+#[test]
+fn gradients_are_unscaled_and_checked() {
+    let cuda = cuda();
+    for (i, factor) in [1.0, 0.3, 2f32.powi(-16)].into_iter().enumerate() {
+        for bad in [None, Some(3), Some(7919 * (i + 1)), Some(usize::MAX)] {
+            unscaled::<f32>(&cuda, factor, bad);
+            unscaled::<bf16>(&cuda, factor, bad);
+            unscaled::<f16>(&cuda, factor, bad);
+        }
+    }
+}
+
+/// A scale of NaN leaves everything as it is.
+#[test]
+fn a_scale_of_nan_changes_nothing() {
+    let cuda = cuda();
+    for rule in rules() {
+        let sizes = [5, 4097];
+        let mut params: Vec<_> = (0..).zip(sizes).map(|(i, n)| buffer::<_, f32>(&cuda, n, i)).collect();
+        let grads: Vec<_> = (9..).zip(sizes).map(|(i, n)| buffer::<_, f32>(&cuda, n, i)).collect();
+        let mut state: Vec<Vec<_>> = sizes
+            .iter()
+            .map(|&n| {
+                (0..rule.states())
+                    .map(|k| buffer::<_, f32>(&cuda, n, 20 + k as u64))
+                    .collect()
+            })
+            .collect();
+        let all = |params: &[_], state: &[Vec<_>]| {
+            let all = params.iter().chain(state.iter().flatten());
+            all.map(|b| bits(&read::<_, f32>(&cuda, b)).to_vec())
+                .collect::<Vec<_>>()
+        };
+        let before = all(&params, &state);
+        let mut slots: Vec<_> = params
+            .iter_mut()
+            .zip(&grads)
+            .zip(&mut state)
+            .map(|((param, grad), state)| OptimSlot {
+                param,
+                grad,
+                state: state.iter_mut().collect(),
+            })
+            .collect();
+        rule.step(&cuda, &upload(&cuda, &[0.1f32, 1.0, 0.5, f32::NAN]), &mut slots);
+        assert!(all(&params, &state) == before, "{rule:?}");
+    }
+}

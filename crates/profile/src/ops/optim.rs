@@ -40,4 +40,11 @@ impl<B: Backend> OptimOps for Profiled<B> {
         let (cost, detail) = updated(slots);
         self.op("adagrad", cost, detail, |b| b.adagrad(p, scalars, slots))
     }
+
+    fn unscale(&self, inverse: &B::Buffer, grads: &mut [&mut B::Buffer], found: &mut B::Buffer) -> Result<()> {
+        checks::unscale(self, inverse, grads, found)?;
+        let cost = moved(grads.iter().map(|g| 2 * bytes(&**g)).sum());
+        let detail = Detail::Elements(grads.iter().map(|g| g.len() as u64).sum());
+        self.op("unscale", cost, detail, |b| b.unscale(inverse, grads, found))
+    }
 }

@@ -3,7 +3,7 @@
 use super::fields::{call, field};
 use crate::misfit::call::Call;
 use bytemuck::{Pod, Zeroable};
-use kiln_core::DType::F32;
+use kiln_core::DType::{F32, I32};
 use kiln_core::ops::*;
 use kiln_core::{Backend, Result};
 use std::mem::size_of;
@@ -31,6 +31,18 @@ fn update<B: Backend, P: Pod, const N: usize>(
     call.free(all)
 }
 
+/// A call for two gradients, of any length.
+fn unscale<B: Backend>() -> Call<B> {
+    let operands = [(F32, 1), (F32, 5), (F32, 3), (I32, 1)];
+    let call = call(
+        "unscale",
+        (),
+        operands,
+        |on: &B, (), [inverse, a, b, found]: &mut [B::Buffer; 4]| on.unscale(inverse, &mut [a, b], found),
+    );
+    call.unsized_(1).unsized_(2)
+}
+
 pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
     let sgd = SgdParams {
         momentum: 0.9,
@@ -56,5 +68,6 @@ pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
         update::<B, _, 4>("adagrad", AdagradParams::zeroed(), |on, p, s, slots| {
             on.adagrad(p, s, slots)
         }),
+        unscale(),
     ]
 }
