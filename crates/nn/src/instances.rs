@@ -102,6 +102,7 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <Gradients<B>>::is_empty as *const (),
         <Gradients<B>>::iter as *const (),
         <Gradients<B>>::len as *const (),
+        <Gradients<B>>::of_dtype as *const (),
         <Gradients<B>>::remove as *const (),
         <Gradients<B>>::scale as *const (),
         <GroupNorm<B> as Layer<B>>::call as *const (),

@@ -30,6 +30,30 @@ impl<B: Backend> Buffers<B> {
         })
     }
 
+    /// Restores the values where `found_inf`, i32 `[1]`, is not 0, by device work alone.
+    pub(crate) fn restore_where<M: Module<B> + ?Sized>(self, model: &M, found_inf: &Indices<B>) -> Result<()> {
+        let mask = found_inf.reshape(())?.to_mask()?;
+        let (mut states, mut counters) = (self.states.into_iter(), self.counters.into_iter());
+        let mut result = Ok(());
+        model.walk(&mut Walk::new(&mut |_, entry| {
+            let done = match entry {
+                Entry::State(s) => states.next().map_or(Ok(()), |kept| {
+                    let chosen = Tensor::where_(&mask, &kept, &s.get())?;
+                    s.assign(&chosen)
+                }),
+                Entry::Counter(c) => counters.next().map_or(Ok(()), |kept| {
+                    let chosen = Indices::where_(&mask, &kept, &c.get())?;
+                    c.assign(&chosen)
+                }),
+                Entry::Param(_) | Entry::Mode(_) => Ok(()),
+            };
+            if result.is_ok() {
+                result = done;
+            }
+        }));
+        result
+    }
+
     /// True if the model has buffers or counters.
     pub(crate) fn any(&self) -> bool {
         !self.states.is_empty() || !self.counters.is_empty()

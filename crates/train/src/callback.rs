@@ -31,7 +31,7 @@ pub struct StepInfo {
     pub epoch: u64,
     /// The batch of the epoch, counted from 1.
     pub batch: u64,
-    /// Optimizer steps done over the whole run; those skipped are not counted.
+    /// Optimizer steps done over the whole run; those skipped are not counted once their losses have been read.
     pub step: u64,
     /// The number of samples of this epoch trained on so far.
     pub samples: u64,

@@ -328,12 +328,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// The factor of the loss of a batch of `samples` samples before the backward pass.
-    pub(crate) fn loss_factor(&self, at: usize, samples: usize) -> f64 {
+    pub(crate) fn loss_factor(&self, at: usize, samples: usize) -> Result<f64> {
         let weight = match self.trainer.options.accumulate {
             1 => 1.0,
             _ => samples as f64,
         };
-        weight * self.legs[at].scaler.as_ref().map_or(1.0, |scaler| scaler.state.scale)
+        match &self.legs[at].scaler {
+            Some(scaler) => Ok(weight * scaler.state()?.scale),
+            None => Ok(weight),
+        }
     }
 
     /// Writes the capsule of a batch with the model before it, if the run has a folder; returns its path.
@@ -366,7 +369,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             samples: host.indices.clone(),
             trains: self.trained(at),
             autocast: self.trainer.options.autocast.map(|dtype| dtype.to_string()),
-            scale: self.loss_factor(at, host.len()),
+            scale: self.loss_factor(at, host.len())?,
             metadata: self.trainer.metadata.clone(),
         };
         let name = format!("{stem}.json");

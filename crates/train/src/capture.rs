@@ -2,9 +2,10 @@
 //!
 //! A replay repeats the same kernels on the same memory, so it is valid as long as everything that outlives a step stays
 //! at the same addresses ([`StorageSnapshot`]). Values that change between steps are passed through memory: batches are
-//! copied over the previous ones, the optimizer's scalars and the counters of random layers are on the device. Values
-//! on the host (steps, samples, losses to read) are updated after each replay as after a step that runs op by op.
+//! copied over the previous ones, the optimizer's scalars, the scale of losses and the counters of random layers are on the device.
+//! Values on the host (steps, samples, losses to read) are updated after each replay as after a step that runs op by op.
 
+use crate::buffers::Buffers;
 use crate::recording::{Key, Made, Plan, Recording};
 use crate::run::Run;
 use crate::{Output, Result};
@@ -41,18 +42,23 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Sets the learning rate and the optimizer's scalars on the device.
-    fn prepare(&mut self, at: usize) -> kiln_core::Result<()> {
+    pub(crate) fn prepare(&mut self, at: usize) -> kiln_core::Result<()> {
         self.set_rate(at)?;
         self.legs[at].phase.optimizer.prepare(self.model)
     }
 
     /// The update's work on the device: forward and backward of each batch, clipping, update, metrics.
     fn work(&mut self, at: usize, batches: &[T::On<B>], key: &[Key]) -> kiln_core::Result<Made<B>> {
+        let before = match self.decides() && self.has_buffers {
+            true => Some(Buffers::copy_of(&*self.model)?),
+            false => None,
+        };
         let mut sum: Option<Gradients<B>> = None;
         let (mut losses, mut scored) = (Vec::with_capacity(batches.len()), Vec::with_capacity(batches.len()));
+        let mut checked = Vec::with_capacity(batches.len());
         for (batch, (_, samples)) in batches.iter().zip(key) {
             let output = self.forward(at, batch)?;
-            let grads = self.scale_loss(&output.loss, *samples)?.backward()?;
+            let grads = self.scale_loss(at, &output.loss, *samples)?.backward()?;
             match &mut sum {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -63,10 +69,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             };
             scored.push(self.score(&output)?);
             losses.push(output.measured()?);
+            checked.push(output.loss);
         }
-        let mut grads = sum.unwrap_or_default();
-        self.finish_gradients(&mut grads, key.iter().map(|(_, samples)| samples).sum())?;
-        let applied = self.legs[at].phase.optimizer.apply(self.model, &grads)?;
+        let samples = key.iter().map(|(_, samples)| samples).sum();
+        let (applied, skipped) = self.change(at, sum.unwrap_or_default(), samples, &checked, before)?;
+        if let Some(skipped) = skipped {
+            let last = losses.len().saturating_sub(1);
+            let mut all = losses.iter_mut().enumerate();
+            all.try_for_each(|(i, loss)| loss.decide(&skipped, i == last))?;
+        }
         Ok(Made {
             losses,
             scored,
@@ -111,6 +122,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut storage = StorageSnapshot::new();
         storage.module(self.model);
         self.legs[at].phase.optimizer.storage(&mut storage);
+        self.legs[at].scaler.iter().for_each(|s| s.storage(&mut storage));
         self.running.iter().for_each(|r| r.storage(&mut storage));
         slots
             .iter()

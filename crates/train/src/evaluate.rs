@@ -138,11 +138,11 @@ where
             running.add(&mut **metric, &output, host.len())?;
         }
         if losses.unreported() == READ_EVERY {
-            worst = worst.or(losses.read()?);
+            worst = worst.or(losses.read()?.bad);
             losses.report();
         }
     }
-    worst = worst.or(losses.read()?);
+    worst = worst.or(losses.read()?.bad);
     let mut values = losses.means();
     if let Some(worst) = worst {
         values.insert(LOSS.to_string(), worst.value);

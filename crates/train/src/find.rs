@@ -40,13 +40,9 @@ struct First<B: Backend> {
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Reads the losses of the steps since the last look, and if asked the weights; returns what is not finite.
     pub(crate) fn look(&mut self, weights: bool) -> Result<Option<Bad>> {
-        for leg in &mut self.legs {
-            if let (Some(bad), false) = (
-                leg.losses.read()?,
-                matches!(self.trainer.options.non_finite, NonFinite::Skip { .. }),
-            ) {
-                return Ok(Some(Bad::Loss(bad)));
-            }
+        self.at_epoch.skipped += self.read_verdicts()?;
+        if let Some(bad) = self.unseen.take() {
+            return Ok(Some(Bad::Loss(bad)));
         }
         match weights {
             true => Ok(first_non_finite(self.model)?.map(Bad::Weights)),
@@ -154,6 +150,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if came == Came::GivenUp {
             return Ok(false);
         }
+        let came = self.decided(came)?;
         let samples: usize = hosts.iter().map(Loaded::len).sum();
         self.complete(came, hosts.len() as u64, samples as u64)?;
         Ok(true)
@@ -292,11 +289,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         };
         let (passed, watch) = trace::ops(&*self.model, watch, || {
             let loss = self.forward(at, &batch)?.loss;
-            let loss = self.scale_loss(&loss, host.len())?;
-            match &self.legs[at].scaler {
-                Some(scaler) => scaler.scale(&loss)?.backward(),
-                None => loss.backward(),
-            }
+            self.scale_loss(at, &loss, host.len())?.backward()
         });
         self.at(passed.map(drop))?;
         Ok(watch.first().map(Place::from))

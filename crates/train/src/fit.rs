@@ -88,7 +88,7 @@ impl<B: Backend> Trainer<B> {
             resumed: None,
             step: 0,
         };
-        let mut run = Run::new(&mut *self, model, phases);
+        let mut run = Run::new(&mut *self, model, phases)?;
         run.identity = run.identity(train);
         if let Some(checkpoint) = &checkpoint {
             run.restore(checkpoint)?;

@@ -3,7 +3,7 @@
 use crate::buffers::Buffers;
 use crate::metrics::Mark;
 use kiln_core::Backend;
-use kiln_nn::Gradients;
+use kiln_nn::{Gradients, Tensor};
 
 /// The gradients and counts of the batches accumulated so far for one update.
 pub(crate) struct Group<B: Backend> {
@@ -11,6 +11,8 @@ pub(crate) struct Group<B: Backend> {
     pub(crate) grads: Option<Gradients<B>>,
     pub(crate) batches: usize,
     pub(crate) samples: usize,
+    /// The losses of its batches.
+    pub(crate) losses: Vec<Tensor<B>>,
     /// The state before the first of its batches, in case the step is skipped or abandoned.
     pub(crate) before: Option<Before<B>>,
 }
@@ -22,6 +24,7 @@ impl<B: Backend> Group<B> {
             grads: None,
             batches: 0,
             samples: 0,
+            losses: Vec::new(),
             before: None,
         }
     }
@@ -30,7 +33,7 @@ impl<B: Backend> Group<B> {
 /// The result of a batch or a step.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Came {
-    /// Its gradients were accumulated, or the model was updated.
+    /// Its gradients were accumulated, or the model was updated, unless the device has decided that it is not.
     In,
     /// An update was skipped.
     Skipped,

@@ -77,6 +77,7 @@ mod step;
 mod trainer;
 mod twin;
 mod twin_check;
+mod verdict;
 mod warning;
 mod weights;
 

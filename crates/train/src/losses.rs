@@ -38,6 +38,22 @@ pub(crate) struct NonFiniteAt {
     pub(crate) value: f64,
 }
 
+/// What the device has decided about an update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) step: u64,
+    pub(crate) skipped: bool,
+}
+
+/// What a read has found.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    /// The first loss that is not finite.
+    pub(crate) bad: Option<NonFiniteAt>,
+    /// What the device has decided about the steps.
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
 struct Pending<B: Backend> {
     measured: Measured<B>,
     /// True if the tensor comes from `spare`.
@@ -97,9 +113,21 @@ impl<B: Backend> Losses<B> {
             Some(mut copy) => copy.assign(from).map(|()| copy)?,
             None => from.copy()?,
         };
-        let names = measured.names.clone();
-        self.file(Measured { values, names }, true, samples, step);
+        let copy = Measured {
+            values,
+            names: measured.names.clone(),
+            decided: measured.decided,
+        };
+        self.file(copy, true, samples, step);
         Ok(())
+    }
+
+    /// Adds what the device has decided about the step of the last loss.
+    pub(crate) fn decide(&mut self, skipped: &Tensor<B>) -> Result<()> {
+        match self.pending.last_mut() {
+            Some(last) => last.measured.decide(skipped, true),
+            None => Ok(()),
+        }
     }
 
     /// Allocates memory for `count` copies of losses like `measured`.
@@ -115,30 +143,37 @@ impl<B: Backend> Losses<B> {
         self.unreported
     }
 
-    /// Reads the pending losses in one transfer. Finite ones go into the means; the first of the others is returned.
-    pub(crate) fn read(&mut self) -> Result<Option<NonFiniteAt>> {
-        let mut bad = None;
+    /// Reads the pending losses in one transfer. Finite ones go into the means.
+    pub(crate) fn read(&mut self) -> Result<Read> {
+        let mut found = Read::default();
         if self.pending.is_empty() {
-            return Ok(bad);
+            return Ok(found);
         }
         let flat: Vec<&Tensor<B>> = self.pending.iter().map(|p| &p.measured.values).collect();
-        let mut read = Tensor::concat(&flat, 0)?.to_f64()?.into_iter();
+        let read = Tensor::concat(&flat, 0)?.to_f64()?;
+        let mut rest = &read[..];
         for pending in self.pending.drain(..) {
+            let values;
+            (values, rest) = rest.split_at(pending.measured.values.size());
+            let step = pending.step;
             let names = std::iter::once(LOSS).chain(pending.measured.names.iter().map(String::as_str));
-            for (name, value) in names.zip(&mut read) {
+            for (name, &value) in names.zip(values) {
                 if value.is_finite() {
                     self.window.add(name, value, pending.samples);
                     self.epoch.add(name, value, pending.samples);
-                } else if name == LOSS && bad.is_none() {
-                    let step = pending.step;
-                    bad = Some(NonFiniteAt { step, value });
+                } else if name == LOSS && found.bad.is_none() {
+                    found.bad = Some(NonFiniteAt { step, value });
                 }
+            }
+            if let (true, Some(&skipped)) = (pending.measured.decided, values.last()) {
+                let skipped = skipped != 0.0;
+                found.verdicts.push(Verdict { step, skipped });
             }
             if pending.copied {
                 self.spare.push(pending.measured.values);
             }
         }
-        Ok(bad)
+        Ok(found)
     }
 
     /// The means of what was read since the last report; empty if there was nothing.

@@ -20,9 +20,11 @@ pub enum NonFinite {
     /// End the run with an error that names the step. The losses of all steps are checked when they are read, every
     /// [`TrainOptions::log_every`] batches; up to that many steps follow the bad one, and nothing is saved in between.
     Stop,
-    /// Leave the model as it was before the step, running statistics and counters included, and go on with the next
-    /// batch. More than `in_a_row` such steps in succession end the run. Loss and gradients are checked before every
-    /// update, which waits for the device each time, so steps are not captured.
+    /// Leave the model and the optimizer as they were before the step, running statistics and counters included, and go on with
+    /// the next batch. The device decides so, and nothing is read back within a step, which can be captured. Skipped steps are
+    /// counted when losses are read: on the CPU, and where weights are averaged, after each step. More than `in_a_row` of them in
+    /// succession end the run then. The learning rate follows its schedule as if they had been made. The first few are explained by
+    /// a warning where they are read after each step.
     Skip {
         /// The number of consecutive steps that may be skipped.
         in_a_row: u64,
@@ -95,8 +97,8 @@ pub struct TrainOptions {
     /// The dtype of mixed precision, bf16 or f16: steps and validation run inside of [`autocast`](kiln_nn::autocast), with weights,
     /// gradients and the optimizer in f32. `None` to compute in the precision of the model.
     ///
-    /// With f16 losses are scaled by a [`GradScaler`](kiln_nn::optim::GradScaler) for each phase, a step whose gradient overflows is
-    /// skipped, and all steps run op by op, because whether to skip is decided on the host.
+    /// With f16 losses are scaled by a [`GradScaler`](kiln_nn::optim::GradScaler) for each phase, and a step whose gradient overflows
+    /// is skipped as by [`NonFinite::Skip`]; 32 of them in succession, which find a scale from 2¹⁶ to 2⁻¹⁶, do not end the run.
     pub autocast: Option<DType>,
     /// The checkpoints in the folder of the run; `None` for none.
     pub checkpoints: Option<Checkpoints>,
@@ -104,8 +106,6 @@ pub struct TrainOptions {
     /// first batch of a shape runs op by op, the second is recorded, the others are replayed. The first two shapes that
     /// occur twice are recorded (whole batches, and the short one that ends an epoch); any other shape runs op by op. See
     /// [`Trainer::fit`](crate::Trainer::fit) for the restrictions on the closure.
-    ///
-    /// With [`NonFinite::Skip`] all steps run op by op.
     pub capture: bool,
 }
 
@@ -130,7 +130,12 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
-    /// True if steps may be skipped, so that loss and gradients are checked before every update.
+    /// True if the device decides whether an update is made.
+    pub(crate) fn decides(&self) -> bool {
+        self.skips() || self.scales()
+    }
+
+    /// True if steps are skipped whose loss or gradient is not finite.
     pub(crate) fn skips(&self) -> bool {
         matches!(self.non_finite, NonFinite::Skip { .. })
     }

@@ -149,6 +149,7 @@ impl<B: Backend> Output<B> {
         Ok(Measured {
             values,
             names: self.parts.iter().map(|(name, _)| name.clone()).collect(),
+            decided: false,
         })
     }
 }
@@ -166,4 +167,16 @@ pub(crate) struct Measured<B: Backend> {
     pub(crate) values: Tensor<B>,
     /// The names of the parts.
     pub(crate) names: Vec<String>,
+    /// True if after the parts there is what the device has decided about the step: 1 if its update was skipped, else 0.
+    pub(crate) decided: bool,
+}
+
+impl<B: Backend> Measured<B> {
+    /// Adds what the device has decided, `[1]`. It counts if this is the last batch of the step.
+    pub(crate) fn decide(&mut self, skipped: &Tensor<B>, last: bool) -> Result<()> {
+        let skipped = skipped.to_dtype(self.values.dtype())?;
+        self.values = Tensor::concat(&[&self.values, &skipped], 0)?;
+        self.decided = last;
+        Ok(())
+    }
 }

@@ -47,7 +47,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             leg.losses.reset();
             leg.recorder.forget();
         }
-        self.averaged = None;
+        (self.averaged, self.unseen) = (None, None);
         self.restore(&kept.checkpoint)?;
         self.kept = Some(kept);
         Ok(true)

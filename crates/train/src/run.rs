@@ -1,13 +1,12 @@
 //! The training loop: epochs, and the batches of each.
 //!
-//! Steps that a backend may record and replay are in `capture.rs`; nothing is read back inside them. `step.rs` runs steps op by
-//! op, among them those that are skipped if their gradients are not finite. In both cases losses and metrics stay on the device
-//! until they are read together.
+//! Steps that a backend may record and replay are in `capture.rs`, `step.rs` runs steps op by op. Nothing is read back inside of a
+//! step: losses, metrics, and whether an update was skipped (`verdict.rs`) stay on the device until they are read together.
 
 use crate::buffers::Buffers;
 use crate::checkpoint::{EpochState, Kept, Writer};
 use crate::group::{Came, Group};
-use crate::losses::{LOSS, Losses};
+use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
 use crate::report::TwinReport;
@@ -43,8 +42,8 @@ pub(crate) struct Leg<'p, B: Backend, M, T: Batch> {
     pub(crate) losses: Losses<B>,
     /// The number of its updates so far, skipped ones included.
     pub(crate) attempts: u64,
-    /// The scale of its losses in mixed precision with f16.
-    pub(crate) scaler: Option<GradScaler>,
+    /// What decides on the device whether an update is made, with the scale of the losses in mixed precision with f16.
+    pub(crate) scaler: Option<GradScaler<B>>,
     /// A copy of the trainer's, so that its state is not carried into the next run.
     pub(crate) plateau: Option<ReduceOnPlateau>,
 }
@@ -85,7 +84,7 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) checkpointed: (u64, Instant),
     /// The number of steps so far, skipped ones included: the step in messages.
     pub(crate) step: u64,
-    /// The number of steps so far of which no update was skipped: the step in reports.
+    /// The number of steps so far of which no update was skipped, as far as has been read: the step in reports.
     pub(crate) updates: u64,
     /// The number of consecutive updates skipped.
     pub(crate) skipped_in_a_row: u64,
@@ -93,6 +92,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) lr_factor: f64,
     /// The phase of the latest step that was skipped, unless that was for the scale of its loss.
     pub(crate) skipped_phase: Option<usize>,
+    /// A loss that is not finite, and that was read before it was looked for.
+    pub(crate) unseen: Option<NonFiniteAt>,
     /// The number of skipped steps that were examined.
     pub(crate) explained: u64,
     /// The number of capsules that were written.
@@ -111,23 +112,26 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
 }
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
-    pub(crate) fn new(trainer: &'a mut Trainer<B>, model: &'a mut M, phases: Vec<Phase<'p, B, M, T>>) -> Self {
+    pub(crate) fn new(trainer: &'a mut Trainer<B>, model: &'a mut M, phases: Vec<Phase<'p, B, M, T>>) -> Result<Self> {
         let maximize = trainer.options.monitor.goal == Goal::Max;
         let plateau = trainer.plateau.clone().map(|p| ReduceOnPlateau { maximize, ..p });
         let options = &trainer.options;
-        let leg = |phase| Leg {
-            phase,
-            recorder: Recorder::new(
-                options.capture && !options.skips() && !options.scales(),
-                options.accumulate,
-            ),
-            losses: Losses::new(),
-            attempts: 0,
-            scaler: options.scales().then(GradScaler::default),
-            plateau: plateau.clone(),
+        let leg = |phase| {
+            Ok(Leg {
+                phase,
+                recorder: Recorder::new(options.capture, options.accumulate),
+                losses: Losses::new(),
+                attempts: 0,
+                scaler: match (options.scales(), options.skips()) {
+                    (true, _) => Some(GradScaler::new(&trainer.backend)?),
+                    (false, true) => Some(GradScaler::without_scale(&trainer.backend)?),
+                    (false, false) => None,
+                },
+                plateau: plateau.clone(),
+            })
         };
-        Run {
-            legs: phases.into_iter().map(leg).collect(),
+        Ok(Run {
+            legs: phases.into_iter().map(leg).collect::<Result<_>>()?,
             interrupt: trainer.stop.interrupt(trainer.grace),
             has_buffers: Buffers::of(&*model).any(),
             running: trainer.metrics.iter().map(|_| Running::resumable()).collect(),
@@ -150,13 +154,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             skipped_in_a_row: 0,
             lr_factor: 1.0,
             skipped_phase: None,
+            unseen: None,
             explained: 0,
             capsules: 0,
             kept: None,
             twin: None,
             saved: BTreeSet::new(),
             warnings: Vec::new(),
-        }
+        })
     }
 
     /// Runs all epochs.
@@ -292,6 +297,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             let complete = !group.begun && waiting.is_empty();
             if complete {
+                came = self.decided(came)?;
                 if came == Came::Skipped {
                     self.explain_skipped(loader, number - self.at_epoch.batches)?;
                 }
@@ -381,7 +387,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.at_epoch.skipped += u64::from(came == Came::Skipped);
         if came == Came::In {
             self.average()?;
-            if matches!(self.trainer.options.non_finite, NonFinite::Rollback { .. }) {
+            if matches!(self.trainer.options.non_finite, NonFinite::Rollback { .. }) && !self.decides() {
                 self.skipped_in_a_row = 0;
             }
         }

@@ -1,37 +1,32 @@
-//! Steps that run op by op: they may be interrupted, and skipped if their gradients are not finite.
+//! Steps that run op by op, which may be interrupted.
 
 use crate::buffers::Buffers;
 use crate::group::{Before, Came, Group};
 use crate::recording::{Key, Scored, key};
-use crate::run::{ADVICE, Run};
-use crate::{Clip, NonFinite, Output, Result, TrainError};
+use crate::run::Run;
+use crate::{Clip, Output, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loaded};
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use std::ops::Deref;
 
-/// The number of steps in a row whose gradients may overflow while the scale of the loss shrinks; from 2¹⁶ by halves that is to 2⁻¹⁶.
-const OVERFLOWS: u64 = 32;
-
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Makes one step from its batches: an update of each phase whose turn it is, recorded and replayed if `records`.
     pub(crate) fn run_step(&mut self, hosts: &[Loaded<T>], records: bool) -> Result<Came> {
         self.step += 1;
-        let (mut whole, key) = (Came::In, key(hosts.iter().map(Deref::deref)));
+        let key = key(hosts.iter().map(Deref::deref));
         let mut first = true;
         for at in 0..self.legs.len() {
             if !self.is_turn(at) {
                 continue;
             }
-            match self.run_phase(at, hosts, records.then_some(&key), first)? {
-                Came::GivenUp => return Ok(Came::GivenUp),
-                Came::Skipped => whole = Came::Skipped,
-                Came::In => {}
+            if self.run_phase(at, hosts, records.then_some(&key), first)? == Came::GivenUp {
+                return Ok(Came::GivenUp);
             }
             first = false;
         }
-        self.updates += u64::from(whole == Came::In);
-        Ok(whole)
+        self.updates += 1;
+        Ok(Came::In)
     }
 
     /// True if it is the turn of a phase in the step in progress.
@@ -70,7 +65,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 return Ok(came);
             }
             if last {
-                return self.update(at, &mut group);
+                self.update(at, &mut group)?;
             }
         }
         Ok(Came::In)
@@ -124,8 +119,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if let Ok(Came::In) = came
             && (last || group.batches == self.trainer.options.accumulate)
         {
-            came = self.update(at, group);
-            self.updates += u64::from(matches!(came, Ok(Came::In)));
+            came = self.update(at, group).map(|()| Came::In);
+            self.updates += u64::from(came.is_ok());
         }
         crate::phase::unfreeze(self.model, frozen);
         came
@@ -159,11 +154,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut made = None;
         let mut body = || {
             let output = self.forward(at, batch)?;
-            let loss = self.scale_loss(&output.loss, samples)?;
-            let grads = match &self.legs[at].scaler {
-                Some(scaler) => scaler.scale(&loss)?.backward()?,
-                None => loss.backward()?,
-            };
+            let grads = self.scale_loss(at, &output.loss, samples)?.backward()?;
             match &mut group.grads {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -181,7 +172,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         group.batches += 1;
         group.samples += samples;
         match made {
-            Some(made) => Ok(made),
+            Some(made) => {
+                group.losses.push(made.loss.clone());
+                Ok(made)
+            }
             None => unreachable!("the body has run"),
         }
     }
@@ -193,32 +187,20 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Clips the gradients and updates the model, which is not interrupted.
-    fn update(&mut self, at: usize, group: &mut Group<B>) -> Result<Came> {
+    fn update(&mut self, at: usize, group: &mut Group<B>) -> Result<()> {
         let Group {
-            grads, samples, before, ..
+            grads,
+            samples,
+            losses,
+            before,
+            ..
         } = std::mem::replace(group, Group::empty());
-        let Some(mut grads) = grads else { return Ok(Came::In) };
-        if let Some(in_a_row) = self.most_skipped(at) {
-            if !self.all_finite(at, &mut grads)? {
-                self.rollback(before.and_then(|b| b.buffers))?;
-                self.skipped_in_a_row += 1;
-                if self.skipped_in_a_row > in_a_row {
-                    return Err(TrainError::TooManySkipped {
-                        step: self.step,
-                        epoch: self.epoch,
-                        count: self.skipped_in_a_row,
-                        cause: None,
-                        advice: ADVICE,
-                    });
-                }
-                return Ok(Came::Skipped);
-            }
-            self.skipped_in_a_row = 0;
-        }
-        let result = self.optimizer_step(at, grads, samples);
+        let Some(grads) = grads else { return Ok(()) };
+        let buffers = before.and_then(|b| b.buffers);
+        let result = self.optimizer_step(at, grads, samples, &losses, buffers);
         self.at(result)?;
         self.legs[at].recorder.execution.eager += 1;
-        Ok(Came::In)
+        Ok(())
     }
 
     /// Restores the running statistics and counters from before an abandoned step.
@@ -229,39 +211,19 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
     }
 
-    /// The number of steps in a row that may be skipped; `None` if none is.
-    fn most_skipped(&self, at: usize) -> Option<u64> {
-        let overflows = self.legs[at].scaler.is_some().then_some(OVERFLOWS);
-        match self.trainer.options.non_finite {
-            NonFinite::Skip { in_a_row } => Some(in_a_row).max(overflows),
-            NonFinite::Stop | NonFinite::Rollback { .. } => overflows,
-        }
-    }
-
-    /// Reads the norm of the gradients, which are unscaled, and the losses if a step is skipped for them; true if all are finite.
-    fn all_finite(&mut self, at: usize, grads: &mut Gradients<B>) -> Result<bool> {
-        let skips = self.trainer.options.skips();
-        let bad = if skips { self.legs[at].losses.read()? } else { None };
-        let finite = match &self.legs[at].scaler {
-            Some(scaler) => scaler.unscale(grads, self.model.parameters()),
-            None if bad.is_some() => Ok(false),
-            None => grads
-                .norm(self.model.parameters())
-                .and_then(|norm| Ok(norm.item()?.is_finite())),
-        };
-        let finite = self.at(finite)?;
-        // A gradient in f16 that overflows is an ordinary event.
-        self.skipped_phase = (bad.is_some() || self.legs[at].scaler.is_none()).then_some(at);
-        if let Some(scaler) = &mut self.legs[at].scaler {
-            scaler.update(finite);
-        }
-        Ok(finite && bad.is_none())
-    }
-
-    fn optimizer_step(&mut self, at: usize, mut grads: Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        self.finish_gradients(&mut grads, samples)?;
-        self.set_rate(at)?;
-        self.legs[at].phase.optimizer.step(self.model, &grads)
+    fn optimizer_step(
+        &mut self,
+        at: usize,
+        grads: Gradients<B>,
+        samples: usize,
+        losses: &[Tensor<B>],
+        before: Option<Buffers<B>>,
+    ) -> kiln_core::Result<()> {
+        self.prepare(at)?;
+        let (applied, skipped) = self.change(at, grads, samples, losses, before)?;
+        let leg = &mut self.legs[at];
+        leg.phase.optimizer.count(&applied);
+        skipped.map_or(Ok(()), |skipped| leg.losses.decide(&skipped))
     }
 
     /// Sets the learning rate of a phase's update by its schedule.
@@ -304,11 +266,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Scales the loss of a batch by its samples if gradients are accumulated, so that a short batch has the weight that it
-    /// would have in one large batch.
-    pub(crate) fn scale_loss(&self, loss: &Tensor<B>, samples: usize) -> kiln_core::Result<Tensor<B>> {
-        match self.trainer.options.accumulate {
-            1 => Ok(loss.clone()),
-            _ => loss.mul_scalar(samples as f64),
+    /// would have in one large batch, and by the scale of mixed precision.
+    pub(crate) fn scale_loss(&self, at: usize, loss: &Tensor<B>, samples: usize) -> kiln_core::Result<Tensor<B>> {
+        let loss = match self.trainer.options.accumulate {
+            1 => loss.clone(),
+            _ => loss.mul_scalar(samples as f64)?,
+        };
+        match &self.legs[at].scaler {
+            Some(scaler) => scaler.scale(&loss),
+            None => Ok(loss),
         }
     }
 

@@ -40,7 +40,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 batch: &**host,
                 trains: self.trained(at),
                 autocast: self.trainer.options.autocast,
-                scale: self.loss_factor(at, host.len()),
+                scale: self.loss_factor(at, host.len())?,
             };
             let frozen = self.legs[at].phase.freeze(self.model);
             let recorded = self.recorded(at, host, &given);

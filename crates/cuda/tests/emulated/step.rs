@@ -2,15 +2,17 @@
 
 use crate::with;
 use kiln_core::ops::Activation;
-use kiln_core::{Backend, Result};
+use kiln_core::{Backend, Result, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
-use kiln_data::{LabelledOn, Loader, LoaderOptions, Synthetic, ToFloat};
+use kiln_data::{Arrays, LabelledOn, Labels, Loader, LoaderOptions, Synthetic, ToFloat};
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Noise};
 use kiln_nn::module::{StateDict, Value};
-use kiln_nn::optim::{Adam, AdamW, Group, Optimizer, Rmsprop, Schedule, Sgd};
+use kiln_nn::optim::{Adam, AdamW, Group, NAdam, Optimizer, Rmsprop, Schedule, Sgd};
 use kiln_nn::{DType, Indices, Init, Layer, Module, Sequential, Tensor};
-use kiln_train::{Accuracy, Clip, ConfusionMatrix, NonFinite, Output, Phase, Report, TrainOptions, Trainer};
+use kiln_train::{
+    Accuracy, Clip, ConfusionMatrix, NonFinite, Output, Phase, Report, TrainError, TrainOptions, Trainer,
+};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -213,7 +215,7 @@ fn a_net_with_momentum_is_replayed() {
 fn mixed_precision_is_replayed() {
     let (cuda, data, cpu) = (with(Options::default()), data([10, 10, 1]), Cpu::new());
     // With f16 two steps overflow, and are skipped, until the scale fits.
-    for (autocast, made) in [(DType::BF16, (1, 1, 3)), (DType::F16, (3, 0, 0))] {
+    for (autocast, steps) in [(DType::BF16, 5), (DType::F16, 3)] {
         let options = |capture| TrainOptions {
             max_steps: Some(5),
             autocast: Some(autocast),
@@ -225,7 +227,13 @@ fn mixed_precision_is_replayed() {
         let on_cuda = |capture| run(&cuda, digits(&cuda), adam(), &data, options(capture), &step);
         let (captured, plain) = (on_cuda(true), on_cuda(false));
         assert_eq!(captured.bits(), plain.bits(), "{autocast}");
-        assert_eq!(captured.made(), made, "{autocast}");
+        assert_eq!(
+            (captured.made(), captured.report.steps),
+            ((1, 1, 3), steps),
+            "{autocast}"
+        );
+        assert_eq!(plain.report.steps, steps, "{autocast}");
+        assert_eq!(captured.report.not_captured, None, "{autocast}");
         let on_cpu = run(&cpu, digits(&cpu), adam(), &data, options(true), &step);
         assert_eq!(on_cpu.report.steps, captured.report.steps, "{autocast}");
         for ((name, a), (_, b)) in captured.model.iter().zip(on_cpu.model.iter()) {
@@ -327,17 +335,76 @@ fn steps_of_several_batches_are_replayed() {
     assert_eq!(captured.report.execution.allocations, 0);
 }
 
-/// Steps that may be skipped read from the device midway, so they cannot be recorded.
+/// Images of which the fourth of six batches is NaN.
+fn poisoned() -> Loader {
+    let inputs = (0..24 * 100).map(|i| {
+        if i / 400 == 3 {
+            f32::NAN
+        } else {
+            (i as f32 * 0.37).sin()
+        }
+    });
+    let classes = Labels::Classes((0..24).map(|i| i % 4).collect(), 4);
+    let images = Arrays::new(Shape::new(&[10, 10, 1]).unwrap(), inputs.collect(), classes).unwrap();
+    let options = LoaderOptions {
+        batch_size: 4,
+        ..Default::default()
+    };
+    Loader::new(Arc::new(images), options).unwrap()
+}
+
+/// Replayed steps whose batch is NaN leave parameters, state, running statistics and counters as they were, without a word to the
+/// host: the bits are those of steps that run op by op. With an optimizer of its own kernel and with one of tensor ops.
 #[test]
-fn steps_that_read_run_op_by_op() {
-    let (cuda, data) = (with(Options::default()), data([10, 10, 1]));
+fn skipped_steps_are_replayed() {
+    let (cuda, data) = (with(Options::default()), poisoned());
+    let left = |capture, accumulate, optimizer: Box<dyn Optimizer<Cuda>>| {
+        let options = TrainOptions {
+            non_finite: NonFinite::Skip { in_a_row: 1 },
+            clip: Some(Clip::Norm(0.5)),
+            epochs: 2,
+            accumulate,
+            ..options(capture)
+        };
+        let left = run(&cuda, digits(&cuda), optimizer, &data, options, &step);
+        let skipped: Vec<u64> = left.report.history.epochs().iter().map(|e| e.skipped).collect();
+        assert_eq!(skipped, [1, 1]);
+        left
+    };
+    // The loss of a validation with a NaN is one, which is not equal to itself.
+    let shown = |left: &Left<Cuda>| format!("{:?}", left.bits());
+    for (accumulate, made, steps) in [(1, (1, 1, 10), 10), (2, (1, 1, 4), 4)] {
+        let adam = |capture| left(capture, accumulate, Box::new(Adam::new(1e-2)));
+        let (captured, plain) = (adam(true), adam(false));
+        assert_eq!(shown(&captured), shown(&plain));
+        assert_eq!((captured.made(), captured.report.steps), (made, steps));
+        assert_eq!((plain.report.steps, captured.report.execution.allocations), (steps, 0));
+    }
+    let nadam = |capture| left(capture, 1, Box::new(NAdam::new(1e-2)));
+    let (captured, plain) = (nadam(true), nadam(false));
+    assert_eq!(shown(&captured), shown(&plain));
+    assert_eq!(captured.made(), (1, 1, 10));
+}
+
+/// More skipped steps in a row than are allowed end a replayed run, when the losses are read.
+#[test]
+fn too_many_skipped_steps_end_a_replayed_run() {
+    let cuda = with(Options::default());
     let options = TrainOptions {
-        non_finite: NonFinite::Skip { in_a_row: 1 },
-        epochs: 1,
+        non_finite: NonFinite::Skip { in_a_row: 2 },
         ..options(true)
     };
-    let left = run(&cuda, digits(&cuda), Adam::new(1e-2), &data, options, &step);
-    assert_eq!(left.made(), (6, 0, 0));
+    let overflowing = |model: &Sequential<Cuda>, batch: &LabelledOn<Cuda>| {
+        Ok(Output::new(step(model, batch)?.loss.mul_scalar(f64::INFINITY)?))
+    };
+    let (mut model, data) = (lenet(&cuda), data([14, 14, 2]));
+    let error = Trainer::new(&cuda, options)
+        .fit(&mut model, &mut Sgd::new(0.1), overflowing, &data, None)
+        .unwrap_err();
+    let TrainError::TooManySkipped { step, count, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((step, count), (3, 3));
 }
 
 /// A bad label in a replayed step, which only a kernel sees, ends the run with an error.

@@ -3,7 +3,7 @@
 use super::sum::add_into;
 use crate::tensor::NodeId;
 use crate::{Backend, DType, Error, Result, Shape, Tensor};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Gradients by the tensor they belong to, each of that tensor's shape and dtype.
 ///
@@ -161,6 +161,14 @@ impl<B: Backend> Gradients<B> {
             }
         }
         Ok(())
+    }
+
+    /// The gradients of `ids` that are of this dtype, in their order.
+    pub(crate) fn of_dtype(&mut self, ids: &BTreeSet<NodeId>, dtype: DType) -> Vec<(NodeId, &mut Tensor<B>)> {
+        let all = self.by_id.iter_mut().map(|(&id, grad)| (id, grad));
+        let mut list: Vec<_> = all.filter(|(id, g)| g.dtype() == dtype && ids.contains(id)).collect();
+        list.sort_by_key(|(id, _)| *id);
+        list
     }
 
     /// Number of gradients.

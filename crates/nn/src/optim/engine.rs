@@ -1,6 +1,8 @@
 //! What all optimizers share: matching parameters with gradients and state, groups, and the calls to the backend.
 
 use super::algorithm::{Algorithm, Update};
+use super::group::Group;
+use super::undecided::{ROWS, Undecided};
 use super::{Applied, Optimizer, check_positive};
 use crate::module::{ParamId, StateDict, Value};
 use crate::{
@@ -10,70 +12,11 @@ use kiln_core::ops::OptimSlot;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Options of the parameters that a predicate selects by dotted name.
-///
-/// ```
-/// # use kiln_nn::{DType, Init, Layer, Tensor};
-/// use kiln_nn::optim::{AdamW, Group, Optimizer};
-/// # use kiln_nn::layers::Linear;
-/// # let cpu = kiln_cpu::Cpu::new();
-/// # let mut model = Linear::new(&mut Init::new(&cpu, 0), 3, 1)?;
-/// # let grads = model.forward(&Tensor::ones(&cpu, &[2, 3], DType::F32)?)?.sum(&[], false)?.backward()?;
-/// let frozen = Group::new(|name| name.ends_with("weight")).lr_factor(0.0).weight_decay(0.0);
-/// let mut adamw = AdamW::new(1e-2).group(frozen);
-/// let before = model.weight.to_vec::<f32>()?;
-/// adamw.step(&mut model, &grads)?;
-/// assert_eq!(model.weight.to_vec::<f32>()?, before);
-/// # Ok::<(), kiln_nn::Error>(())
-/// ```
-pub struct Group {
-    select: Box<dyn Fn(&str) -> bool + Send>,
-    lr_factor: f64,
-    weight_decay: Option<f64>,
-}
-
-impl Group {
-    /// The parameters whose dotted names `select` accepts, with the optimizer's own options.
-    ///
-    /// See the example of [`Group`].
-    pub fn new(select: impl Fn(&str) -> bool + Send + 'static) -> Self {
-        Group {
-            select: Box::new(select),
-            lr_factor: 1.0,
-            weight_decay: None,
-        }
-    }
-
-    /// Multiplies the learning rate: the group follows the optimizer's rate and its schedule at this ratio.
-    ///
-    /// See the example of [`Group`].
-    pub fn lr_factor(mut self, factor: f64) -> Self {
-        self.lr_factor = factor;
-        self
-    }
-
-    /// Sets the weight decay.
-    ///
-    /// See the example of [`Group`].
-    pub fn weight_decay(mut self, weight_decay: f64) -> Self {
-        self.weight_decay = Some(weight_decay);
-        self
-    }
-}
-
-impl fmt::Debug for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group")
-            .field("lr_factor", &self.lr_factor)
-            .field("weight_decay", &self.weight_decay)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The optimizer's record of one parameter.
 struct Slot<B: Backend> {
     /// The parameter that the state belongs to; known from the first step on, or from the first one after a state was loaded.
     param: Option<ParamId>,
+    /// Its steps, as if every update that the device decides about were made.
     steps: u64,
     /// Made where the parameter first meets a gradient.
     state: Option<Vec<Tensor<B>>>,
@@ -92,11 +35,15 @@ impl<B: Backend> Default for Slot<B> {
     }
 }
 
-/// The scalars of parameters that share group, number of steps and dtype: those of one call to the backend.
+/// The scalars of parameters that share group, number of steps and dtype: those of one call to the backend. A table of them where
+/// the device decides about updates.
 struct Block<B: Backend> {
     group: usize,
     scalars: Tensor<B>,
 }
+
+/// What the parameters of a block share: group, number of steps, how many of these are undecided, and dtype.
+type Key = (usize, u64, usize, DType);
 
 /// One parameter of a step, with all that its update takes.
 struct Work<'a, B: Backend> {
@@ -122,6 +69,8 @@ pub struct Optim<B: Backend, A: Algorithm> {
     maximize: bool,
     slots: BTreeMap<String, Slot<B>>,
     blocks: Vec<Block<B>>,
+    /// The updates that the device has decided about, once there are any.
+    undecided: Option<Undecided<B>>,
     /// Where the parameters are, known from the first step or a loaded state on.
     backend: Option<B>,
 }
@@ -153,6 +102,7 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             maximize: false,
             slots: BTreeMap::new(),
             blocks: Vec::new(),
+            undecided: None,
             backend: None,
         }
     }
@@ -260,18 +210,35 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     }
 
     /// Writes the scalars of a block, into the memory they had in the step before.
-    fn write(&mut self, block: usize, backend: &B, (group, steps, dtype): (usize, u64, DType)) -> Result<()> {
+    fn write(&mut self, block: usize, backend: &B, (group, steps, undecided, dtype): Key) -> Result<()> {
         let (lr, _) = self.options(group);
-        let mut values = self.algorithm.scalars(lr, steps + 1);
-        values[3] *= if self.maximize {
+        let scale = if self.maximize {
             -self.grad_scale
         } else {
             self.grad_scale
         };
+        let row = |missed: usize| {
+            let mut values = self.algorithm.scalars(lr, steps.saturating_sub(missed as u64) + 1);
+            values[3] *= scale;
+            values
+        };
+        let mut values = row(0);
+        let mut shape = vec![values.len()];
+        if self.undecided.is_some() {
+            for missed in 1..ROWS {
+                let last = values.len() - shape[0];
+                match missed <= undecided {
+                    true => values.extend(row(missed)),
+                    false => values.extend_from_within(last..),
+                }
+            }
+            shape.insert(0, ROWS);
+        }
         let dtype = state_dtype(dtype);
-        if self.blocks.get(block).is_none_or(|b| b.scalars.dtype() != dtype) {
+        let fits = |b: &Block<B>| b.scalars.dtype() == dtype && b.scalars.shape()[..] == shape;
+        if !self.blocks.get(block).is_some_and(fits) {
             self.blocks.truncate(block);
-            let scalars = Tensor::from_f64(backend, &values, &[values.len()], dtype)?;
+            let scalars = Tensor::from_f64(backend, &values, &shape, dtype)?;
             self.blocks.push(Block { group, scalars });
             return Ok(());
         }
@@ -283,23 +250,31 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         }
     }
 
-    /// Updates the parameters of one block.
-    fn update(&self, work: &mut [Work<'_, B>]) -> Result<()> {
+    /// Updates the parameters of one block, where the mask `leaves` is not 1.
+    fn update(&self, work: &mut [Work<'_, B>], leaves: Option<&Indices<B>>) -> Result<()> {
         let Some(first) = work.first() else { return Ok(()) };
         let block = &self.blocks[first.block];
         let (_, weight_decay) = self.options(block.group);
-        match A::FUSED.is_some_and(|op| first.param.has_op(op)) {
-            true => self.update_fused(work, block, weight_decay),
-            false => no_grad(|| {
-                work.iter_mut()
-                    .try_for_each(|w| self.update_composed(w, block, weight_decay))
-            }),
-        }
+        let fused = A::FUSED.is_some_and(|op| first.param.has_op(op));
+        no_grad(|| {
+            let mut scalars = block.scalars.clone();
+            if let Some(undecided) = &self.undecided {
+                scalars = scalars.index_select(0, undecided.row())?.flatten(0, -1)?;
+            }
+            if !fused {
+                let mut all = work.iter_mut();
+                return all.try_for_each(|w| self.update_composed(w, &scalars, weight_decay, leaves));
+            }
+            if let Some(leaves) = leaves {
+                // A scale of NaN is how the backend's op is told to change nothing.
+                scalars = scalars.masked_fill(leaves, f64::NAN)?;
+            }
+            self.update_fused(work, &scalars, weight_decay)
+        })
     }
 
     /// Updates them by the backend's op.
-    fn update_fused(&self, work: &mut [Work<'_, B>], block: &Block<B>, weight_decay: f64) -> Result<()> {
-        let backend = block.scalars.backend();
+    fn update_fused(&self, work: &mut [Work<'_, B>], scalars: &Tensor<B>, weight_decay: f64) -> Result<()> {
         let slots: Result<Vec<_>> = work
             .iter_mut()
             .map(|w| {
@@ -311,15 +286,21 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             })
             .collect();
         self.algorithm
-            .fused(weight_decay, backend, block.scalars.buffer(), &mut slots?)
+            .fused(weight_decay, scalars.backend(), scalars.buffer(), &mut slots?)
     }
 
     /// Updates one of them by tensor ops.
-    fn update_composed(&self, w: &mut Work<'_, B>, block: &Block<B>, weight_decay: f64) -> Result<()> {
-        let dtype = block.scalars.dtype();
-        let scalar = |i| block.scalars.narrow(0, i, 1)?.reshape(());
+    fn update_composed(
+        &self,
+        w: &mut Work<'_, B>,
+        scalars: &Tensor<B>,
+        weight_decay: f64,
+        leaves: Option<&Indices<B>>,
+    ) -> Result<()> {
+        let dtype = scalars.dtype();
+        let scalar = |i| scalars.narrow(0, i, 1)?.reshape(());
         let (param, grad) = (w.param.detach().to_dtype(dtype)?, w.grad.detach().to_dtype(dtype)?);
-        let own = (1..block.scalars.size()).filter(|&i| i != 3).map(scalar);
+        let own = (1..scalars.size()).filter(|&i| i != 3).map(scalar);
         let (param, state) = self.algorithm.step(&Update {
             param: &param,
             grad: &grad.mul(&scalar(3)?)?,
@@ -328,9 +309,61 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
             c: own.collect::<Result<_>>()?,
             weight_decay,
         })?;
-        w.param.assign(&param.to_dtype(w.param.dtype())?)?;
-        let mut kept = w.state.iter_mut().zip(&state);
-        kept.try_for_each(|(kept, new)| kept.assign(new))
+        let chosen = |old: &Tensor<B>, new: Tensor<B>| match leaves {
+            Some(leaves) => Tensor::where_(leaves, old, &new),
+            None => Ok(new),
+        };
+        let param = chosen(&w.param.detach(), param.to_dtype(w.param.dtype())?)?;
+        w.param.assign(&param)?;
+        let mut kept = w.state.iter_mut().zip(state);
+        kept.try_for_each(|(kept, new)| {
+            let new = chosen(kept, new)?;
+            kept.assign(&new)
+        })
+    }
+
+    /// Updates the parameters, where `found_inf` is 0 if it is given.
+    fn change(
+        &mut self,
+        model: &mut dyn Module<B>,
+        grads: &Gradients<B>,
+        found_inf: Option<&Indices<B>>,
+    ) -> Result<Applied> {
+        let leaves = found_inf.map(|found| found.reshape(())?.to_mask()).transpose()?;
+        let mut work = Vec::new();
+        let mut result = Ok(());
+        for (name, param, grad) in self.pair(model, grads)? {
+            match self.take(&name, param) {
+                Ok((block, state)) => work.push(Work {
+                    name,
+                    param,
+                    grad,
+                    block,
+                    state,
+                }),
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            }
+        }
+        if result.is_ok() {
+            work.sort_by_key(|w| w.block);
+            let mut calls = work.chunk_by_mut(|a, b| a.block == b.block);
+            result = calls.try_for_each(|call| self.update(call, leaves.as_ref()));
+        }
+        let mut names = Vec::with_capacity(work.len());
+        for w in work {
+            if let Some(slot) = self.slots.get_mut(&w.name) {
+                slot.state = Some(w.state);
+            }
+            names.push(w.name);
+        }
+        names.sort_unstable();
+        if let Some(undecided) = &mut self.undecided {
+            result = result.and_then(|()| undecided.add(found_inf));
+        }
+        result.map(|()| Applied::new(names))
     }
 
     /// Pairs parameters with gradients, checking all before anything changes.
@@ -362,6 +395,9 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
 impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
     fn prepare(&mut self, model: &dyn Module<B>) -> Result<()> {
         self.check()?;
+        if self.undecided.as_ref().is_some_and(Undecided::is_full) {
+            self.settle()?;
+        }
         let mut keyed = Vec::new();
         for (name, param) in model.named_parameters() {
             if !param.is_trainable() {
@@ -375,7 +411,8 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             }
             let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
             let steps = slot.map_or(0, |s| s.steps);
-            keyed.push(((group, steps, param.dtype()), name, param));
+            let undecided = self.undecided.as_ref().map_or(0, |u| u.of(&name));
+            keyed.push(((group, steps, undecided, param.dtype()), name, param));
         }
         if let Some((_, _, param)) = keyed.first() {
             self.backend.get_or_insert_with(|| param.backend().clone());
@@ -397,36 +434,20 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
     }
 
     fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied> {
-        let mut work = Vec::new();
-        let mut result = Ok(());
-        for (name, param, grad) in self.pair(model, grads)? {
-            match self.take(&name, param) {
-                Ok((block, state)) => work.push(Work {
-                    name,
-                    param,
-                    grad,
-                    block,
-                    state,
-                }),
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
+        self.change(model, grads, None)
+    }
+
+    fn apply_if_finite(
+        &mut self,
+        model: &mut dyn Module<B>,
+        grads: &Gradients<B>,
+        found_inf: &Indices<B>,
+    ) -> Result<Applied> {
+        if self.undecided.is_none() {
+            self.undecided = Some(Undecided::new(found_inf.backend())?);
+            self.prepare(model)?;
         }
-        if result.is_ok() {
-            work.sort_by_key(|w| w.block);
-            let mut calls = work.chunk_by_mut(|a, b| a.block == b.block);
-            result = calls.try_for_each(|call| self.update(call));
-        }
-        let mut names = Vec::with_capacity(work.len());
-        for w in work {
-            if let Some(slot) = self.slots.get_mut(&w.name) {
-                slot.state = Some(w.state);
-            }
-            names.push(w.name);
-        }
-        result.map(|()| Applied::new(names))
+        self.change(model, grads, Some(found_inf))
     }
 
     fn count(&mut self, applied: &Applied) {
@@ -435,6 +456,21 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
                 slot.steps += 1;
             }
         }
+        if let Some(undecided) = &mut self.undecided {
+            undecided.count(applied.names());
+        }
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let Some(undecided) = &mut self.undecided else {
+            return Ok(());
+        };
+        for (name, missed) in undecided.read()? {
+            if let Some(slot) = self.slots.get_mut(&name) {
+                slot.steps = slot.steps.saturating_sub(missed);
+            }
+        }
+        undecided.clear()
     }
 
     fn storage(&self, storage: &mut StorageSnapshot) {
@@ -447,6 +483,7 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             storage.numbers(&[block.group as u64]);
             storage.tensor(&block.scalars);
         }
+        self.undecided.iter().for_each(|u| u.storage(storage));
     }
 
     fn lr(&self) -> f64 {
@@ -470,9 +507,14 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
         let bits = self.lr.to_bits();
         let halves = [bits as u32 as i32, (bits >> 32) as u32 as i32];
         dict.insert("lr", Value::Int(Indices::from_slice(backend, &halves, &[2])?));
+        let missed = self
+            .undecided
+            .as_ref()
+            .map_or_else(|| Ok(BTreeMap::new()), Undecided::read)?;
         for (parameter, slot) in &self.slots {
             let Some(state) = &slot.state else { continue };
-            let steps = [i32::try_from(slot.steps).unwrap_or(i32::MAX)];
+            let steps = slot.steps.saturating_sub(missed.get(parameter).copied().unwrap_or(0));
+            let steps = [i32::try_from(steps).unwrap_or(i32::MAX)];
             let steps = Indices::from_slice(backend, &steps, &[])?;
             dict.insert(format!("{parameter}.step"), Value::Int(steps));
             for (name, tensor) in names.iter().zip(state) {
@@ -536,6 +578,9 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
                 return Err(refuse("lr", "two i32"));
             }
             self.backend = Some(value.backend().clone());
+        }
+        if let Some(undecided) = &mut self.undecided {
+            undecided.clear()?;
         }
         (self.lr, self.slots) = (lr, slots);
         Ok(())

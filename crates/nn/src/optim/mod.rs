@@ -14,6 +14,7 @@ mod averaged;
 mod clip;
 mod engine;
 mod grad_scaler;
+mod group;
 mod lamb;
 mod lbfgs;
 mod lion;
@@ -27,6 +28,7 @@ mod rmsprop;
 mod rprop;
 mod schedule;
 mod sgd;
+mod undecided;
 
 pub use adadelta::{Adadelta, AdadeltaRule};
 pub use adafactor::{Adafactor, AdafactorRule};
@@ -36,8 +38,9 @@ pub use adamax::{Adamax, AdamaxRule};
 pub use algorithm::{Algorithm, Update};
 pub use asgd::{Asgd, AsgdRule};
 pub use averaged::AveragedModel;
-pub use engine::{Group, Optim};
+pub use engine::Optim;
 pub use grad_scaler::{GradScaler, GradScalerState};
+pub use group::Group;
 pub use lamb::{Lamb, LambRule};
 pub use lbfgs::Lbfgs;
 pub use lion::{Lion, LionRule};
@@ -52,7 +55,7 @@ pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
 
 use crate::module::StateDict;
-use crate::{Backend, Gradients, Module, Result, StorageSnapshot};
+use crate::{Backend, Gradients, Indices, Module, Result, StorageSnapshot};
 
 /// The parameters that an update changed: those whose steps are to be counted, each time that it is made.
 ///
@@ -143,8 +146,28 @@ pub trait Optimizer<B: Backend>: Send {
     /// As [`step`](Optimizer::step); a parameter that was not there in [`prepare`](Optimizer::prepare).
     fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied>;
 
+    /// As [`apply`](Optimizer::apply), where `found_inf`, i32 `[1]`, is 0. Where it is not, parameters, state and the number of
+    /// steps stay as they are. The device decides, so this may be captured: the host counts such a step as made, and takes those
+    /// back that were left out when it [settles](Optimizer::settle). Numbers that depend on the step are those of the steps made.
+    ///
+    /// # Errors
+    /// As [`apply`](Optimizer::apply).
+    fn apply_if_finite(
+        &mut self,
+        model: &mut dyn Module<B>,
+        grads: &Gradients<B>,
+        found_inf: &Indices<B>,
+    ) -> Result<Applied>;
+
     /// Counts a step of the parameters that an [`apply`](Optimizer::apply), or a replay of it, has updated.
     fn count(&mut self, applied: &Applied);
+
+    /// Reads how many of the last steps the device has left out, and takes them back from the numbers of steps. Where steps are made
+    /// by [`apply_if_finite`](Optimizer::apply_if_finite), [`prepare`](Optimizer::prepare) does so itself after at most 63 of them.
+    ///
+    /// # Errors
+    /// An error of the device.
+    fn settle(&mut self) -> Result<()>;
 
     /// Adds where the state lies, and what else a captured [`apply`](Optimizer::apply) depends on.
     fn storage(&self, storage: &mut StorageSnapshot);
@@ -189,8 +212,19 @@ impl<B: Backend, O: Optimizer<B> + ?Sized> Optimizer<B> for Box<O> {
     fn apply(&mut self, model: &mut dyn Module<B>, grads: &Gradients<B>) -> Result<Applied> {
         (**self).apply(model, grads)
     }
+    fn apply_if_finite(
+        &mut self,
+        model: &mut dyn Module<B>,
+        grads: &Gradients<B>,
+        found_inf: &Indices<B>,
+    ) -> Result<Applied> {
+        (**self).apply_if_finite(model, grads, found_inf)
+    }
     fn count(&mut self, applied: &Applied) {
         (**self).count(applied);
+    }
+    fn settle(&mut self) -> Result<()> {
+        (**self).settle()
     }
     fn storage(&self, storage: &mut StorageSnapshot) {
         (**self).storage(storage);

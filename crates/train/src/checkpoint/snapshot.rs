@@ -68,7 +68,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             phases.push(PhaseState {
                 name: leg.phase.name.clone(),
                 attempts: leg.attempts,
-                scaler: leg.scaler.as_ref().map(|s| s.state.into()),
+                scaler: match &leg.scaler {
+                    Some(scaler) if self.trainer.options.scales() => Some(scaler.state()?.into()),
+                    _ => None,
+                },
                 plateau: leg.plateau.as_ref().map(|p| p.state.into()),
                 ..leg.losses.state()
             });
@@ -134,7 +137,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             leg.attempts = state.attempts;
             leg.losses.restore(state);
             if let (Some(scaler), Some(saved)) = (&mut leg.scaler, state.scaler) {
-                scaler.state = saved.into();
+                scaler.set_state(saved.into())?;
             }
             if let (Some(plateau), Some(saved)) = (&mut leg.plateau, state.plateau) {
                 plateau.state = saved.into();
