@@ -82,11 +82,18 @@ template <int V> struct Groups {
     }
 };
 
+// A scale or a shift, of x's dtype or of f32.
+template <typename T>
+__device__ __forceinline__ float of_channel(const GroupNormParams &p, const T *__restrict__ vector, u64 column) {
+    return p.wide ? reinterpret_cast<const float *>(vector)[column] : to_acc(vector[column]);
+}
+
 // v[j] = vector[column + j], or `otherwise` where there is no vector
 template <int V, typename T>
-__device__ __forceinline__ void of_channels(const T *__restrict__ vector, u64 column, float otherwise, float (&v)[V]) {
+__device__ __forceinline__ void of_channels(const GroupNormParams &p, const T *__restrict__ vector, u64 column,
+                                            float otherwise, float (&v)[V]) {
 #pragma unroll
-    for (int j = 0; j < V; ++j) v[j] = vector ? to_acc(vector[column + j]) : otherwise;
+    for (int j = 0; j < V; ++j) v[j] = vector ? of_channel(p, vector, column + j) : otherwise;
 }
 
 // Stage 1: partial[chunk, {mean, m2}, channel] of the rows of each chunk.
@@ -189,8 +196,8 @@ __device__ __forceinline__ void apply(const GroupNormParams &p, const Cut &cut, 
     float m[V], a[V], b[V], s[V];
     groups.load(p, mean, at.outer, m);
     groups.load(p, rstd, at.outer, a);
-    of_channels(scale, at.column, 1.0f, s);
-    of_channels(shift, at.column, 0.0f, b);
+    of_channels(p, scale, at.column, 1.0f, s);
+    of_channels(p, shift, at.column, 0.0f, b);
 #pragma unroll
     for (int j = 0; j < V; ++j) a[j] = (EVAL ? rstd_of(a[j], p.eps) : a[j]) * s[j];
     at.template visit<4>([&](auto count, u64 row) {
@@ -285,7 +292,7 @@ __device__ __forceinline__ void factors_of(const GroupNormParams &p, const Cut &
         for (Walk i(threadIdx.x, REDUCE, p.width); i.quotient < cut.chunks; i.next()) {
             u64 part = at.quotient * cut.chunks + i.quotient, column = at.remainder * p.width + i.remainder;
             const float *from = partial + part * 2 * channels + column;
-            float s = scale ? to_acc(scale[column]) : 1.0f;
+            float s = scale ? of_channel(p, scale, column) : 1.0f;
             dot += s * from[0];
             total += s * from[channels];
         }
@@ -337,7 +344,7 @@ __device__ __forceinline__ void input_gradient(const GroupNormParams &p, const C
     groups.load(p, rstd, at.outer, k);
     groups.load(p, factors, at.outer, total);
     groups.load(p, factors + p.samples * p.groups, at.outer, dot);
-    of_channels(scale, at.column, 1.0f, s);
+    of_channels(p, scale, at.column, 1.0f, s);
     at.template visit<2>([&](auto count, u64 row) {
         constexpr int ROWS = decltype(count)::VALUE;
         float v[ROWS][V], d[ROWS][V];

@@ -7,7 +7,8 @@
 struct GroupNormParams {
     u64 samples, positions, groups, width;
     double eps;
-    u32 rms, pad;
+    u32 rms;
+    u32 wide; // padding in core: here 1 where scale and shift are f32, whatever x is
 };
 static_assert(sizeof(GroupNormParams) == 48, "core::ops::GroupNormParams");
 

@@ -2,16 +2,18 @@
 
 use super::{Operands, accumulator};
 use crate::ops::{BatchNormParams, GroupNormParams};
-use crate::{Result, Runtime};
+use crate::{Buffer, Result, Runtime};
 
 /// Buffers with their names: those with an element for each element of the tensor, each channel, and each statistic.
 struct Buffers<'b, B, const X: usize, const C: usize, const S: usize> {
     tensors: [(&'static str, &'b B); X],
     channels: [(&'static str, Option<&'b B>); C],
     statistics: [(&'static str, &'b B); S],
+    /// True if the channels' buffers may have the accumulation dtype.
+    mixed: bool,
 }
 
-impl<B, const X: usize, const C: usize, const S: usize> Buffers<'_, B, X, C, S> {
+impl<B: Buffer, const X: usize, const C: usize, const S: usize> Buffers<'_, B, X, C, S> {
     fn check<R: Runtime<Buffer = B>>(
         &self,
         of: &Operands<'_, R>,
@@ -23,8 +25,11 @@ impl<B, const X: usize, const C: usize, const S: usize> Buffers<'_, B, X, C, S> 
         for &(name, buffer) in &self.tensors {
             of.holds(name, buffer, dtype, n)?;
         }
+        let first = self.channels.iter().find_map(|&(_, buffer)| buffer);
+        let wide = self.mixed && first.is_some_and(|b| b.dtype() == accumulator(dtype));
+        let affine = if wide { accumulator(dtype) } else { dtype };
         for &(name, buffer) in &self.channels {
-            of.may_hold(name, buffer, dtype, channels)?;
+            of.may_hold(name, buffer, affine, channels)?;
         }
         for &(name, buffer) in &self.statistics {
             of.holds(name, buffer, accumulator(dtype), statistics)?;
@@ -77,6 +82,7 @@ pub fn batch_norm_eval<R: Runtime>(
         tensors: [("x", x), ("y", y)],
         channels: [("scale", scale), ("shift", shift)],
         statistics: [("mean", mean), ("var", var)],
+        mixed: true,
     };
     buffers.check(&of, p.eps, batch(&of, p)?)
 }
@@ -100,6 +106,7 @@ pub fn group_norm<R: Runtime>(
         tensors: [("x", x), ("y", y)],
         channels: [("scale", scale), ("shift", shift)],
         statistics: [("mean", mean), ("rstd", rstd)],
+        mixed: p.positions > 1,
     };
     buffers.check(&of, p.eps, group(&of, p)?)
 }
@@ -122,6 +129,7 @@ pub fn norm_rows_grad<R: Runtime>(
         tensors: [("x", x), ("g", g), ("dx", dx)],
         channels: [("scale", scale)],
         statistics: [("mean", mean), ("rstd", rstd)],
+        mixed: p.positions > 1,
     };
     buffers.check(&of, p.eps, group(&of, p)?)
 }
@@ -147,6 +155,7 @@ pub fn group_norm_grad<R: Runtime>(
         tensors: [("x", x), ("g", g), ("dx", dx)],
         channels: [("scale", scale), ("dscale", Some(dscale)), ("dshift", Some(dshift))],
         statistics: [("mean", mean), ("rstd", rstd)],
+        mixed: p.positions > 1,
     };
     buffers.check(&of, p.eps, group(&of, p)?)
 }

@@ -169,8 +169,9 @@ fn check_eps(op: &'static str, eps: f64) -> Result<()> {
     }
 }
 
-/// Norms of a backend, for tensors that are not empty. Scale and shift are optional and of the tensor's dtype; statistics
-/// (`mean`, `rstd`, `var`) are of the tensor's accumulation dtype: f32, or f64 for f64.
+/// Norms of a backend, for tensors that are not empty. Statistics (`mean`, `rstd`, `var`) are of the tensor's accumulation dtype:
+/// f32, or f64 for f64. Scale and shift are optional and of the tensor's dtype; those of batch norm, and of other norms over
+/// several positions, may be of the accumulation dtype instead (mixed precision), and so are their gradients then.
 pub trait NormOps: Runtime {
     /// Normalises with given statistics: `y = (x − mean)/√(var + eps)·scale + shift`.
     fn batch_norm_eval(
@@ -206,7 +207,7 @@ pub trait NormOps: Runtime {
 
     /// Computes the gradient of [`NormOps::group_norm`]. With `x̂ = (x − mean)·rstd`: `dshift = Σg`, `dscale = Σg·x̂`, and over
     /// the `n` values of a group `dx = rstd·(g·scale − Σ(g·scale)/n − x̂·Σ(g·scale·x̂)/n)`, without the first sum for RMS norm.
-    /// `dscale` and `dshift` (`groups·width` entries of the tensor's dtype) are always written.
+    /// `dscale` and `dshift` (`groups·width` entries, of one dtype, that of `scale` if there is one) are always written.
     fn group_norm_grad(
         &self,
         p: &GroupNormParams,

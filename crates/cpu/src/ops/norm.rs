@@ -18,12 +18,21 @@ use kiln_core::{Buffer, Element, Float, Result, checks};
 /// An optional vector of `n` channels in the accumulation type; filled with `value` if absent.
 fn channels<'a, T: Stored>(cpu: &Cpu, v: Option<&'a CpuBuffer>, n: u64, value: f64) -> Result<Upcast<'a, T::Acc>> {
     match v {
+        Some(v) if v.dtype() == <T::Acc as Element>::DTYPE => Ok(Upcast::Same(v.as_slice())),
         Some(v) => Upcast::new::<T>(cpu, v),
         None => {
             let mut v = cpu.scratch(<T::Acc as Element>::DTYPE, n as usize)?;
             v.as_mut_slice::<T::Acc>().fill(<T::Acc as Float>::of(value));
             Ok(Upcast::Copy(v))
         }
+    }
+}
+
+/// Lets `f` write the channels `y` in the accumulation type; then rounds once if `y` is narrower.
+fn write_channels<T: Stored>(cpu: &Cpu, y: &mut CpuBuffer, f: impl FnOnce(&mut [T::Acc]) -> Result<()>) -> Result<()> {
+    match y.dtype() == <T::Acc as Element>::DTYPE {
+        true => f(y.as_mut_slice()),
+        false => write_upcast::<T>(cpu, y, f),
     }
 }
 
@@ -109,8 +118,8 @@ impl NormOps for Cpu {
             let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let stats = (mean.as_slice(), rstd.as_slice());
             write_upcast::<T>(self, dx, |dx| {
-                write_upcast::<T>(self, dscale, |dscale| {
-                    write_upcast::<T>(self, dshift, |dshift| {
+                write_channels::<T>(self, dscale, |dscale| {
+                    write_channels::<T>(self, dshift, |dshift| {
                         let (x, scale) = ((x.slice(), g.slice()), scale.slice());
                         if p.is_batch_norm() {
                             batch::grad(self, p, x, scale, stats, dx, dscale, dshift)

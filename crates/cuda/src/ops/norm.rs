@@ -158,6 +158,16 @@ fn grouped(p: &BatchNormParams) -> GroupNormParams {
     }
 }
 
+/// The parameters as the kernels of columns read them: in place of the padding, whether scale and shift are of f32 whatever the
+/// tensor is.
+fn with_affine(p: &GroupNormParams, affine: Option<&CudaBuffer>) -> GroupNormParams {
+    let wide = affine.is_some_and(|b| b.dtype() == DType::F32);
+    GroupNormParams {
+        pad: u32::from(wide),
+        ..*p
+    }
+}
+
 /// Scale and shift, where there are any.
 pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 
@@ -176,6 +186,7 @@ impl Cuda {
         rstd: &mut CudaBuffer,
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
+        let p = &with_affine(p, scale.or(shift));
         let channels = p.groups * p.width;
         let mut partial = self.scratch(DType::F32, (tiles.parts() * 2 * channels) as usize)?;
         let (p, cut) = (Arg::value(p), Arg::value(&tiles.cut));
@@ -200,6 +211,7 @@ impl Cuda {
         (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
+        let p = &with_affine(p, scale);
         let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
         self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
         let mut factors = self.scratch(DType::F32, 2 * mean.len())?;
@@ -338,7 +350,7 @@ impl NormOps for Cuda {
     ) -> Result<()> {
         checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        let p = grouped(p);
+        let p = with_affine(&grouped(p), scale.or(shift));
         let tiles = self.tiles(&p, x.dtype())?;
         let (p, cut) = (Arg::value(&p), Arg::value(&tiles.cut));
         let (scale, shift) = (maybe(scale), maybe(shift));

@@ -9,14 +9,24 @@ use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, n
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
+use std::borrow::Cow;
 
 /// The scale and the shift of a norm, each optional.
 type Affine<'a, B> = (Option<&'a Tensor<B>>, Option<&'a Tensor<B>>);
 
-/// Refuses a scale or shift of another shape than `shape` or another dtype than `x`.
-fn check_affine<B: Backend>(op: &'static str, x: &Tensor<B>, affine: Affine<'_, B>, shape: &[usize]) -> Result<()> {
+/// Refuses a scale or shift of another shape than `shape` or another dtype than `x`; if `mixed`, they may be of its accumulation
+/// dtype.
+fn check_affine<B: Backend>(
+    op: &'static str,
+    x: &Tensor<B>,
+    affine: Affine<'_, B>,
+    shape: &[usize],
+    mixed: bool,
+) -> Result<()> {
+    let first = affine.0.or(affine.1);
+    let wide = mixed && first.is_some_and(|t| t.dtype() == acc_dtype(x.dtype()));
     for t in [affine.0, affine.1].into_iter().flatten() {
-        same_dtype(op, x, t)?;
+        same_dtype(op, if wide { first.unwrap_or(x) } else { x }, t)?;
         if t.shape()[..] != *shape {
             return Err(Error::ShapeMismatch {
                 op,
@@ -26,6 +36,14 @@ fn check_affine<B: Backend>(op: &'static str, x: &Tensor<B>, affine: Affine<'_, 
         }
     }
     Ok(())
+}
+
+/// The scale or the shift of a batch norm of `x` in mixed precision: of f32 it stays as it is (`torch.autocast`).
+fn affine<'a, B: Backend>(cast: &Cast, x: &Tensor<B>, t: Option<&'a Tensor<B>>) -> Result<Option<Cow<'a, Tensor<B>>>> {
+    match t.filter(|t| t.dtype() == acc_dtype(x.dtype())) {
+        Some(wide) => Ok(Some(Cow::Borrowed(wide))),
+        None => cast.option(t),
+    }
 }
 
 /// The rule of the fused norm, with the op's arguments and statistics.
@@ -50,7 +68,8 @@ impl<B: Backend> Rule<B> for Norm<B> {
         let (x, backend, g) = (&self.x, self.x.backend(), cx.grad);
         let flat = Shape::new(&[(p.groups * p.width) as usize])?;
         let mut dx = x.alloc_like(*x.shape())?;
-        let (mut dscale, mut dshift) = (x.alloc_like(flat)?, x.alloc_like(flat)?);
+        let affine = self.scale.as_ref().or(self.shift.as_ref()).unwrap_or(x);
+        let (mut dscale, mut dshift) = (affine.alloc_like(flat)?, affine.alloc_like(flat)?);
         backend.group_norm_grad(
             p,
             x.buffer(),
@@ -200,7 +219,8 @@ fn recomputed<B: Backend>(
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
     /// Batch norm in training (Ioffe & Szegedy 2015; `torch.nn.functional.batch_norm`) over all axes but the last,
-    /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]`.
+    /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]` of the dtype of `self`, or of f32
+    /// for a half.
     ///
     /// Returns the result, the batch mean and the biased batch variance `[C]`, both untracked and of the accumulation
     /// dtype (f32; f64 for f64), for running statistics. (PyTorch's running variance is the unbiased one: multiply by
@@ -226,7 +246,7 @@ impl<B: Backend> Tensor<B> {
         eps: f64,
     ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
         if let Some(cast) = Cast::like(self) {
-            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            let (scale, shift) = (affine(&cast, self, scale)?, affine(&cast, self, shift)?);
             return self.batch_norm(scale.as_deref(), shift.as_deref(), eps);
         }
         let p = GroupNormParams::batch("batch_norm", self.shape(), eps)?;
@@ -235,7 +255,7 @@ impl<B: Backend> Tensor<B> {
             return Err(Error::invalid("batch_norm", "input", self.shape(), expected));
         }
         let channels = Shape::new(&[p.groups as usize])?;
-        check_affine("batch_norm", self, (scale, shift), &channels)?;
+        check_affine("batch_norm", self, (scale, shift), &channels, true)?;
         let wide = acc_dtype(self.dtype());
         if self.size() == 0 {
             let nothing = Tensor::full(self.backend(), &channels, wide, f64::NAN)?;
@@ -279,12 +299,12 @@ impl<B: Backend> Tensor<B> {
     ) -> Result<Tensor<B>> {
         const OP: &str = "batch_norm_eval";
         if let Some(cast) = Cast::like(self) {
-            let (scale, shift) = (cast.option(scale)?, cast.option(shift)?);
+            let (scale, shift) = (affine(&cast, self, scale)?, affine(&cast, self, shift)?);
             return self.batch_norm_eval(mean, var, scale.as_deref(), shift.as_deref(), eps);
         }
         let p = BatchNormParams::new(OP, self.shape(), eps)?;
         let channels = [p.channels as usize];
-        check_affine(OP, self, (scale, shift), &channels)?;
+        check_affine(OP, self, (scale, shift), &channels, true)?;
         for stat in [mean, var] {
             if stat.is_tracked() {
                 return Err(Error::NoGradient { op: OP });
@@ -459,7 +479,7 @@ impl<B: Backend> Tensor<B> {
         affine: Affine<'_, B>,
         channels: &[usize],
     ) -> Result<Tensor<B>> {
-        check_affine(op, self, affine, channels)?;
+        check_affine(op, self, affine, channels, false)?;
         if self.size() == 0 {
             return composed(&p, self, affine);
         }

@@ -203,6 +203,69 @@ pub fn batch_norm_eval<B: Backend>(backend: &B) {
     check(backend, norms(rows(), make, true));
 }
 
+/// Batch norm of halves with scale and shift in f32: values are those of f32 rounded once, and gradients of scale and shift are not
+/// rounded to a half. In training and in evaluation.
+///
+/// # Panics
+/// Where a value or a gradient differs, or an op returns an error.
+pub fn mixed_batch_norm<B: Backend>(backend: &B) {
+    for (dtype, unit) in [(DType::BF16, 2f64.powi(-8)), (DType::F16, 2f64.powi(-11))] {
+        for [n, c] in [[6, 3], [40, 8], [33, 20]] {
+            for eval in [false, true] {
+                mixed(backend, dtype, unit, [n, c], eval).unwrap_or_else(|e| panic!("{dtype}: {e}"));
+            }
+        }
+    }
+}
+
+fn mixed<B: Backend>(backend: &B, dtype: DType, unit: f64, [n, c]: [usize; 2], eval: bool) -> Result<()> {
+    let values = |n: usize, k: f64| (0..n).map(|i| (i as f64 * k).sin() + 0.25).collect::<Vec<_>>();
+    let leaf =
+        |v: &[f64], shape: &[usize], dtype| Ok::<_, Error>(Tensor::from_f64(backend, v, shape, dtype)?.requires_grad());
+    let x = leaf(&values(n * c, 1.7), &[n, c], dtype)?;
+    let g = Tensor::from_f64(backend, &values(n * c, 0.9), &[n, c], dtype)?;
+    let affine = [
+        leaf(&values(c, 0.3), &[c], DType::F32)?,
+        leaf(&values(c, 2.1), &[c], DType::F32)?,
+    ];
+    let stats = [
+        Tensor::full(backend, &[c], DType::F32, 0.125)?,
+        Tensor::full(backend, &[c], DType::F32, 0.7)?,
+    ];
+    let run = |x: &Tensor<B>, g: &Tensor<B>| {
+        let [scale, shift] = &affine;
+        let y = match eval {
+            true => x.batch_norm_eval(&stats[0], &stats[1], Some(scale), Some(shift), 1e-3)?,
+            false => x.batch_norm(Some(scale), Some(shift), 1e-3)?.0,
+        };
+        let grads = y.backward_with(g)?;
+        let all = [x, scale, shift].map(|t| grads.get(t).cloned());
+        Ok::<_, Error>((y, all.into_iter().flatten().collect::<Vec<_>>()))
+    };
+    let (y, got) = run(&x, &g)?;
+    let wide = x.detach().to_dtype(DType::F32)?.requires_grad();
+    let (want, wanted) = run(&wide, &g.to_dtype(DType::F32)?)?;
+    assert_eq!((y.dtype(), got.len(), wanted.len()), (dtype, 3, 3));
+    let dtypes: Vec<DType> = got.iter().map(Tensor::dtype).collect();
+    assert_eq!(dtypes, [dtype, DType::F32, DType::F32]);
+    // n terms of at most 4 are added in another order than in f32.
+    let sums = 4.0 * (n * (n + 8)) as f64 * 2f64.powi(-24);
+    let close = |what: &str, got: &Tensor<B>, want: &Tensor<B>, unit: f64, sums: f64| {
+        for (got, want) in got.to_f64()?.into_iter().zip(want.to_f64()?) {
+            let bound = unit * want.abs() + sums;
+            assert!(
+                (got - want).abs() <= bound,
+                "{dtype} [{n}, {c}] {what}: {got}, expected {want}"
+            );
+        }
+        Ok::<_, Error>(())
+    };
+    close("y", &y, &want, unit, 1e-5)?;
+    close("dx", &got[0], &wanted[0], unit, 1e-5)?;
+    close("dscale", &got[1], &wanted[1], 0.0, sums)?;
+    close("dshift", &got[2], &wanted[2], 0.0, sums)
+}
+
 /// Layer norm over one or more trailing dimensions.
 pub fn layer_norm<B: Backend>(backend: &B) {
     check(backend, norms(rows(), |s, k| tail(s, k, Kind::Layer), true));
