@@ -52,14 +52,25 @@ pub fn conformance<A: Backend, B: Backend>(reference: &A, backend: &B, case: &im
     run().unwrap_or_else(|e| panic!("{name}: {case:?}: {e}"));
 }
 
-/// The gradients of `Σ w·y`.
+/// The gradients of `Σ w·y` in f32.
 fn gradients<B: Backend>(backend: &B, case: &impl Case, inputs: &[Array], w: &[f64]) -> Result<Vec<Vec<f64>>> {
-    let found = weighted_gradients(backend, case, &leaves(backend, inputs, DType::F32)?, w, false)?;
+    gradients_in(backend, case, inputs, w, DType::F32)
+}
+
+/// The gradients of `Σ w·y`.
+pub(crate) fn gradients_in<B: Backend>(
+    backend: &B,
+    case: &impl Case,
+    inputs: &[Array],
+    w: &[f64],
+    dtype: DType,
+) -> Result<Vec<Vec<f64>>> {
+    let found = weighted_gradients(backend, case, &leaves(backend, inputs, dtype)?, w, false)?;
     found.iter().map(|g| g.to_f64()).collect()
 }
 
 /// For each input, about the largest sum of the magnitudes of the terms of one element's gradient.
-fn terms<B: Backend>(backend: &B, case: &impl Case, inputs: &[Array], w: &[f64]) -> Result<Vec<f64>> {
+pub(crate) fn terms<B: Backend>(backend: &B, case: &impl Case, inputs: &[Array], w: &[f64]) -> Result<Vec<f64>> {
     let mut squares: Vec<Vec<f64>> = inputs.iter().map(|x| vec![0.0; x.size()]).collect();
     for draw in 0..DRAWS {
         let key = Key::new(2025, draw, 0);

@@ -39,7 +39,8 @@ pub(crate) fn weighted_gradients<B: Backend, C: Case>(
     seeded(backend, inputs, &case.call(backend, inputs)?, w, create_graph)
 }
 
-fn seeded<B: Backend>(
+/// The gradients of `Σ w·y`; zeros for inputs that have none.
+pub(crate) fn seeded<B: Backend>(
     backend: &B,
     inputs: &[Tensor<B>],
     y: &Tensor<B>,

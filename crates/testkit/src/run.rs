@@ -1,9 +1,10 @@
 //! The entry point of property tests: runs a strategy of cases through every check that the backend supports.
 
 use crate::gradcheck::leaves;
+use crate::half_gradients::largest;
 use crate::{
     Array, Case, Proof, Reference, assert_close, conformance, gradcheck, gradcheck_by_oracle, gradgradcheck,
-    gradgradcheck_by_oracle, layouts,
+    gradgradcheck_by_oracle, half_gradcheck, layouts,
 };
 use kiln_core::{Backend, DType, Result};
 use kiln_nn::no_grad;
@@ -64,6 +65,9 @@ fn prove<B: Backend, C: Case>(backend: &B, case: &C) {
         for dtype in [DType::F16, DType::BF16] {
             if backend.supports_dtype(dtype) {
                 half(backend, case, &inputs, dtype)?;
+                if case.proof() != Proof::Forward {
+                    half_gradcheck(backend, case, dtype);
+                }
             }
         }
         if case.proof() != Proof::Forward {
@@ -100,10 +104,7 @@ fn forward<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], want: &
 /// Compares values in half precision: arithmetic in f32 on rounded inputs, with a result that is rounded once, or as often as
 /// the case allows.
 fn half<B: Backend, C: Case>(backend: &B, case: &C, inputs: &[Array], dtype: DType) -> Result<()> {
-    let largest = match dtype {
-        DType::F16 => 65504.0,
-        _ => (2.0 - 2f64.powi(-7)) * 2f64.powi(127),
-    };
+    let largest = largest(dtype);
     let inputs = leaves(backend, inputs, dtype)?;
     let rounded: Vec<Array> = inputs
         .iter()

@@ -42,7 +42,7 @@ macro_rules! every_suite {
             ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, nuclear_norm, along_one_axis, sorted_and_multiplied, ties_and_limits, refused }
             ops::softmax { softmax, refused }
             ::golden { pytorch, edges }
-            ::halves { rounded_once, losses, gradients }
+            ::halves { rounded_once, losses }
             ::misfit { refuses_misfits }
         }
     };

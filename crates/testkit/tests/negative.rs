@@ -3,9 +3,10 @@
 use kiln_core::{Backend, DType, Result};
 use kiln_cpu::Cpu;
 use kiln_nn::Tensor;
+use kiln_nn::autograd::function;
 use kiln_testkit::{
     Array, Case, Proof, Rounding, accepts, check_with, gradcheck, gradcheck_by_oracle, gradgradcheck,
-    gradgradcheck_by_oracle,
+    gradgradcheck_by_oracle, half_gradcheck,
 };
 use proptest::strategy::Just;
 
@@ -194,4 +195,44 @@ fn a_wrong_gradient_is_caught_in_f32() {
 fn a_wrong_second_gradient_is_caught_in_f32() {
     gradcheck_by_oracle(&Cpu::new(), &FrozenSecond);
     gradgradcheck_by_oracle(&Cpu::new(), &FrozenSecond);
+}
+
+/// x² whose gradient is right but in halves, where it is wrong by a part in 32.
+#[derive(Debug)]
+struct WrongInHalves;
+
+impl Case for WrongInHalves {
+    fn inputs(&self) -> Vec<Array> {
+        vec![Array::new(&[2], vec![0.75, -1.25])]
+    }
+    fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
+        let (held, narrow) = (x[0].detach(), x[0].dtype().size() == 2);
+        let factor = if narrow { 2.0 + 2.0 / 32.0 } else { 2.0 };
+        let square = || held.square();
+        function("square", &[&x[0]], square, {
+            let held = held.clone();
+            move |cx| Ok(vec![Some(cx.grad.mul(&held)?.mul_scalar(factor)?)])
+        })
+    }
+    fn oracle(&self, x: &[Array]) -> Array {
+        x[0].map(|v| v * v)
+    }
+}
+
+#[test]
+fn a_gradient_that_is_wrong_in_halves_alone_is_right_in_f32() {
+    gradcheck_by_oracle(&Cpu::new(), &WrongInHalves);
+    gradcheck(&Cpu::new(), &WrongInHalves);
+}
+
+#[test]
+#[should_panic(expected = "bf16 gradient of input 0")]
+fn a_gradient_that_is_wrong_in_bf16_alone_is_caught() {
+    half_gradcheck(&Cpu::new(), &WrongInHalves, DType::BF16);
+}
+
+#[test]
+#[should_panic(expected = "f16 gradient of input 0")]
+fn a_gradient_that_is_wrong_in_f16_alone_is_caught() {
+    half_gradcheck(&Cpu::new(), &WrongInHalves, DType::F16);
 }

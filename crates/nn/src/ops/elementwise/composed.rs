@@ -29,7 +29,8 @@ struct FmodRule<B: Backend> {
 impl<B: Backend> Rule<B> for FmodRule<B> {
     fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
         let (g, a, b) = (cx.grad, self.a.detach(), self.b.detach());
-        let whole = || g.mul(&a.div(&b)?.trunc()?)?.neg();
+        // In a half the quotient could be rounded to the next integer.
+        let whole = || g.mul(&wide("fmod", [&a, &b], |a, b| a.div(b)?.trunc())?)?.neg();
         each(cx, [a.shape(), b.shape()], [&|| Ok(g.clone()), &whole])
     }
 }
