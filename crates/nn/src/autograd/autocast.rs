@@ -42,10 +42,10 @@ impl Drop for Outermost {
     }
 }
 
-/// Runs `f` in mixed precision (`torch.autocast`): matrix products, convolutions and attention cast operands of f32 to `dtype`
+/// Runs `f` in mixed precision (`torch.autocast`): matrix products, convolutions, attention and PReLU cast operands of f32 to `dtype`
 /// and return it; norms over features, softmax, losses, sums, powers, exponentials and logarithms cast operands of bf16 and f16 to f32;
 /// ops of several operands cast them to the widest dtype among them; all others compute in the dtype of their operand. Batch norm computes
-/// in the dtype of its input, with f32 statistics. Tensors of f64 stay as they are.
+/// in the dtype of its input, with statistics, scale and shift in f32. Tensors of f64 stay as they are.
 ///
 /// Parameters stay in f32, and so do their gradients. Call [`Tensor::backward`] and the optimizer outside of `f`. `dtype` is bf16,
 /// f16, or f32, which turns mixed precision off inside of `f`.

@@ -1,6 +1,7 @@
 //! Functions of two tensors with NumPy broadcasting. The gradient of a broadcast operand is summed back to its shape.
 
 use crate::autograd::{Cast, Rule, RuleContext};
+use crate::ops::reduce::acc_dtype;
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
 use kiln_core::ops::{Binary, BroadcastParams};
@@ -102,7 +103,9 @@ impl<B: Backend> Rule<B> for Pair<B> {
                 cx,
                 shapes,
                 [&|| Ok(g.clone()), &|| {
-                    g.mul(&a().detach().div(&b().detach())?.floor()?)?.neg()
+                    // In a half the quotient could be rounded to the next integer.
+                    let [a, b] = [a(), b()].map(|t| t.detach().to_dtype(acc_dtype(t.dtype())));
+                    g.mul(&a?.div(&b?)?.floor()?.to_dtype(g.dtype())?)?.neg()
                 }],
             ),
             f => {
@@ -273,8 +276,8 @@ impl<B: Backend> Tensor<B> {
                 rhs: *weight.shape(),
             });
         }
-        if let Some(cast) = Cast::like(self) {
-            return self.prelu(&*cast.of(weight)?);
+        if let Some(cast) = Cast::low() {
+            return cast.of(self)?.prelu(&*cast.of(weight)?);
         }
         same_dtype(OP, self, weight)?;
         Tensor::where_(&self.gt_scalar(0.0)?, self, &self.mul(weight)?)?.reshape(self.shape())

@@ -35,8 +35,7 @@ fn wants_f32(f: Unary) -> bool {
     use Unary::*;
     matches!(
         f,
-        Exp | Exp2
-            | Expm1
+        Exp | Expm1
             | Log
             | Log2
             | Log10
