@@ -5,6 +5,7 @@
 
 pub mod nets;
 
+use kiln_core::ops::ElementwiseOps;
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{Backend, DType, Result, Runtime};
 use kiln_cpu::{Cpu, CpuBuffer};
@@ -68,6 +69,17 @@ pub fn random(cpu: &Cpu, stream: u32, len: usize) -> Result<CpuBuffer> {
     let bits = Key::new(0, stream, 0);
     let values: Vec<f32> = (0..len as u64).map(|i| 2.0 * uniform(bits.word(i)) - 1.0).collect();
     cpu.upload(&values)
+}
+
+/// As [`random`], in `dtype`.
+///
+/// # Errors
+/// As [`random`].
+pub fn random_in(cpu: &Cpu, dtype: DType, stream: u32, len: usize) -> Result<CpuBuffer> {
+    let values = random(cpu, stream, len)?;
+    let mut cast = cpu.alloc(dtype, len)?;
+    cpu.cast(&values, &mut cast)?;
+    Ok(cast)
 }
 
 /// An uninitialised buffer of `len` f32, for a result.

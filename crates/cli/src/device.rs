@@ -141,6 +141,7 @@ pub(crate) fn list_devices() -> Vec<DeviceEntry> {
         ("threads", json!(threads)),
         ("description", json!(machine.name)),
         ("instruction_set", json!(machine.instruction_set)),
+        ("bf16", json!(machine.bf16)),
         ("caches", caches.collect()),
     ];
     let mut listed = vec![DeviceEntry {

@@ -116,9 +116,8 @@ impl Runtime for Cpu {
         "cpu".into()
     }
 
-    fn supports(&self, op: Op, dtype: DType) -> bool {
-        // The result of a convolution in a half dtype is rounded before it is pooled, so the two ops run separately.
-        op != Op::ConvMaxPool || matches!(dtype, DType::F32 | DType::F64)
+    fn supports(&self, _: Op, _: DType) -> bool {
+        true
     }
 
     fn supports_dtype(&self, _: DType) -> bool {

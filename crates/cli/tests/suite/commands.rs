@@ -180,9 +180,12 @@ fn devices_are_listed() {
         (&devices[0]["name"], &devices[0]["usable"]),
         (&"cpu".into(), &true.into())
     );
-    let set = devices[0]["instruction_set"].as_str().unwrap();
+    let [set, bf16] = ["instruction_set", "bf16"].map(|key| devices[0][key].as_str().unwrap());
     let text = succeeds(dir.path(), &["devices"]).stdout;
-    assert!(text.contains("thread") && text.contains(set), "{text}");
+    assert!(
+        text.contains("thread") && text.contains(set) && text.contains(bf16),
+        "{text}"
+    );
 }
 
 /// An output to `/dev/full`, which refuses every byte as a full disk does.

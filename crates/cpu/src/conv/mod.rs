@@ -7,6 +7,7 @@
 //! planar          channel by channel, along planes of an image
 //! scatter         the data gradient, window by window
 //! depthwise       each channel by itself
+//! halves          bf16 and f16: products of words, which packing gathers from the windows
 //! naive           the definition, which tests compare all of these with
 //! ```
 
@@ -14,6 +15,7 @@ mod axis;
 pub(crate) mod depthwise;
 pub(crate) mod direct;
 pub(crate) mod geometry;
+pub(crate) mod halves;
 #[cfg(test)]
 pub(crate) mod naive;
 pub(crate) mod operands;

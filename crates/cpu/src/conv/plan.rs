@@ -2,9 +2,11 @@
 //!
 //! The choice depends on the shapes, the width of this machine's vectors, and on whether convolutions are to be exact.
 
-use crate::conv::{Geometry, direct, packed_columns, planar};
+use crate::conv::{Geometry, direct, halves, packed_columns, planar};
 use crate::gemm::Gemm;
+use crate::gemm::halves::HalfKernels;
 use crate::winograd::Tiling;
+use kiln_core::DType;
 use kiln_core::ops::ConvPass as Pass;
 
 /// A way to compute one of the products.
@@ -24,14 +26,16 @@ pub(crate) enum Algorithm {
     Scatter,
     /// Winograd's minimal filtering of 3×3 windows.
     Winograd(Tiling),
+    /// Of halves: windows and weights are packed as words for these kernels. The other algorithms widen halves as a whole.
+    Words(HalfKernels),
 }
 
 /// The most positions of [`Algorithm::PackedColumns`].
 const MOST_PACKED: usize = 8;
 
 impl Algorithm {
-    /// Every algorithm that can compute `pass` of `g`.
-    pub(crate) fn all(pass: Pass, g: &Geometry) -> impl Iterator<Item = Algorithm> {
+    /// Every algorithm that can compute `pass` of `g` for elements of `dtype`.
+    pub(crate) fn all(pass: Pass, g: &Geometry, dtype: DType) -> impl Iterator<Item = Algorithm> {
         let plain = [
             Algorithm::Direct,
             Algorithm::Depthwise,
@@ -42,12 +46,13 @@ impl Algorithm {
         let packed = (2..=MOST_PACKED).map(Algorithm::PackedColumns);
         let winograd = Tiling::all(pass, g).map(Algorithm::Winograd);
         let g = *g;
-        let every = plain.into_iter().chain(packed).chain(winograd);
-        every.filter(move |a| a.supports(pass, &g))
+        let words = HalfKernels::ALL.map(Algorithm::Words);
+        let every = plain.into_iter().chain(packed).chain(winograd).chain(words);
+        every.filter(move |a| a.supports(pass, &g, dtype))
     }
 
     /// True if this algorithm can compute `pass` of a convolution that is not [`Geometry::empty`].
-    pub(crate) fn supports(self, pass: Pass, g: &Geometry) -> bool {
+    pub(crate) fn supports(self, pass: Pass, g: &Geometry, dtype: DType) -> bool {
         match (self, pass) {
             (Algorithm::Direct, Pass::DataGrad) => direct::has_few_remainders(g),
             (Algorithm::Direct, _) => true,
@@ -58,6 +63,7 @@ impl Algorithm {
             (Algorithm::Scatter, Pass::DataGrad) => true,
             // A tiling is made for its pass.
             (Algorithm::Winograd(_), _) => true,
+            (Algorithm::Words(kernels), _) => kernels.supports(dtype) && halves::is_supported(pass, g),
             _ => false,
         }
     }
@@ -92,6 +98,7 @@ impl Algorithm {
             // With fewer channels the transforms take most of the time, and vectors are not full.
             (Algorithm::Winograd(_), _) if g.channels.min(g.outputs) < 16 => usize::MAX,
             (Algorithm::Winograd(tiling), _) => tiling.cost() / 9 * 10,
+            (Algorithm::Words(kernels), _) => halves::cost(kernels, pass, g),
         }
     }
 }
@@ -108,18 +115,48 @@ pub(crate) const NAMES: &[&str] = &[
     "Winograd F(4×2, 3×3)",
     "Winograd F(2×2, 3×3) transposed",
     "Winograd F(4×2, 3×3) transposed",
+    "windows in bf16 tiles",
+    "windows in bf16 pairs",
+    "windows widened in packing",
 ];
 
-/// The cheapest algorithm, or the cheapest of those named `prefer` if there is one; of direct sums alone where they are to be
-/// `exact`.
-pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, exact: bool, prefer: Option<&str>) -> Algorithm {
-    let lanes = A::kernels().lanes;
-    let all = Algorithm::all(pass, g).filter(|a| !exact || !matches!(a, Algorithm::Winograd(_)));
-    all.min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(pass, g, lanes)))
-        .expect("scatter, or direct sums, compute every convolution")
+/// The multiply-adds that take as long as widening an element of an operand, or rounding one of a result, in memory.
+const WIDENED: usize = 16;
+
+/// The cheapest algorithm for elements of `dtype`, whose accumulation type is `A`, or the cheapest of those named `prefer` if
+/// there is one; of direct sums alone where they are to be `exact`.
+pub(crate) fn choose<A: Gemm>(pass: Pass, g: &Geometry, dtype: DType, exact: bool, prefer: Option<&str>) -> Algorithm {
+    let all = Algorithm::all(pass, g, dtype).filter(|a| !exact || !matches!(a, Algorithm::Winograd(_)));
+    all.min_by_key(|a| {
+        (
+            prefer.is_some_and(|name| name != a.name()),
+            a.cost_of::<A>(pass, g, dtype),
+        )
+    })
+    .expect("scatter, or direct sums, compute every convolution")
+}
+
+/// The cost of the cheapest algorithm, as [`choose`] has it; 0 if there is nothing to compute.
+pub(crate) fn least_cost<A: Gemm>(pass: Pass, g: &Geometry, dtype: DType, exact: bool) -> usize {
+    match g.empty() {
+        true => 0,
+        false => choose::<A>(pass, g, dtype, exact, None).cost_of::<A>(pass, g, dtype),
+    }
 }
 
 impl Algorithm {
+    /// The [cost](Algorithm::cost) for elements of `dtype`, whose accumulation type is `A`.
+    fn cost_of<A: Gemm>(self, pass: Pass, g: &Geometry, dtype: DType) -> usize {
+        let cost = self.cost(pass, g, A::kernels().lanes);
+        if dtype == A::DTYPE || matches!(self, Algorithm::Words(_)) {
+            return cost;
+        }
+        let images = g
+            .batch
+            .saturating_mul(g.in_positions() * g.channels + g.out_positions() * g.outputs);
+        cost.saturating_add(images.saturating_mul(WIDENED))
+    }
+
     /// The name in profiles.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -130,6 +167,9 @@ impl Algorithm {
             Algorithm::WindowColumns => "window columns",
             Algorithm::Scatter => "scatter",
             Algorithm::Winograd(tiling) => tiling.name(),
+            Algorithm::Words(HalfKernels::Tiles) => "windows in bf16 tiles",
+            Algorithm::Words(HalfKernels::Pairs) => "windows in bf16 pairs",
+            Algorithm::Words(HalfKernels::Widened) => "windows widened in packing",
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Every fast path against the definition, on all kinds of geometry.
 
 use crate::conv::plan::{Algorithm, NAMES, choose};
-use crate::conv::{Geometry, Operands, naive};
+use crate::conv::{Geometry, Operands, halves as half_ops, naive};
 use crate::epilogue::Epilogue;
+use crate::gemm::halves::Half;
 use crate::ops::conv as ops;
 use crate::{Cpu, CpuBuffer};
-use half::bf16;
+use half::{bf16, f16};
 use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{Activation, ConvOps, ConvParams, Padding, Window};
 use kiln_core::philox::{Key, uniform};
@@ -158,8 +159,8 @@ fn check_every_algorithm(conv: &Conv) {
         .into_iter()
         .enumerate()
     {
-        for algorithm in Algorithm::all(pass, &geometry) {
-            let named = choose::<f64>(pass, &geometry, false, Some(algorithm.name()));
+        for algorithm in Algorithm::all(pass, &geometry, DType::F64) {
+            let named = choose::<f64>(pass, &geometry, DType::F64, false, Some(algorithm.name()));
             assert!(NAMES.contains(&named.name()) && named.name() == algorithm.name());
             let mut got = vec![f64::NAN; outputs[op]];
             let to = &mut got;
@@ -177,6 +178,45 @@ fn check_every_algorithm(conv: &Conv) {
                 assert!(
                     near,
                     "{algorithm:?}, {pass:?} of {conv:?}: element {i} is {a}, expected {b}"
+                );
+            }
+        }
+    }
+}
+
+/// Compares every algorithm that packs halves with the definition. Sums of these values are exact, so there is one rounding.
+fn check_halves<T: Half>(conv: &Conv) {
+    let (p, y) = conv.params();
+    let geometry = Geometry::new(&p);
+    let (x, w, g) = (values(conv.x.size(), 1), values(conv.w.size(), 2), values(y.size(), 3));
+    let want = definition(&geometry, [&x, &w, &g]);
+    let halves = |v: &[f64]| v.iter().map(|&v| T::of(v)).collect::<Vec<T>>();
+    let (x, w, g) = (halves(&x), halves(&w), halves(&g));
+    let (x, w, g) = (&x[..], &w[..], &g[..]);
+    let cpu = Cpu::poisoned();
+    for (pass, want) in [Pass::Forward, Pass::DataGrad, Pass::WeightGrad].into_iter().zip(&want) {
+        let all = Algorithm::all(pass, &geometry, T::DTYPE);
+        for (algorithm, kernels) in all.filter_map(|a| match a {
+            Algorithm::Words(kernels) => Some((a, kernels)),
+            _ => None,
+        }) {
+            let named = choose::<f32>(pass, &geometry, T::DTYPE, false, Some(algorithm.name()));
+            assert!(NAMES.contains(&named.name()) && named.name() == algorithm.name());
+            let mut got = vec![T::of(f64::NAN); want.len()];
+            let to = &mut got[..];
+            match pass {
+                Pass::Forward => half_ops::forward(&cpu, kernels, &geometry, [x, w], Epilogue::NONE, to),
+                Pass::DataGrad => half_ops::data_grad(&cpu, kernels, &geometry, [g, w], to),
+                Pass::WeightGrad => half_ops::weight_grad(&cpu, kernels, &geometry, [g, x], to),
+            }
+            .unwrap();
+            for (i, (got, &want)) in got.iter().zip(want).enumerate() {
+                let want = T::of(want);
+                assert_eq!(
+                    got.f64(),
+                    want.f64(),
+                    "{algorithm:?}, {pass:?} of {conv:?}, {}: element {i}",
+                    T::DTYPE
                 );
             }
         }
@@ -210,6 +250,8 @@ proptest! {
     fn fast_paths_agree_with_the_definition(conv in geometry()) {
         check(&conv);
         check_every_algorithm(&conv);
+        check_halves::<bf16>(&conv);
+        check_halves::<f16>(&conv);
     }
 }
 
@@ -240,6 +282,8 @@ fn large() -> [Conv; 6] {
 fn blocks_agree_with_the_definition() {
     large().iter().for_each(check);
     large().iter().for_each(check_every_algorithm);
+    large().iter().for_each(check_halves::<bf16>);
+    large().iter().for_each(check_halves::<f16>);
 }
 
 #[test]
@@ -247,12 +291,14 @@ fn any_number_of_threads_gives_the_same_bits() {
     for conv in large() {
         let (_, y) = conv.params();
         let (x, w, g) = (values(conv.x.size(), 4), values(conv.w.size(), 5), values(y.size(), 6));
-        let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| fast::<f32>(&Cpu::new(), &conv, &x, &w, &g))
-        };
-        let one = run(1);
-        assert!(run(2) == one && run(5) == one, "{conv:?}");
+        for run in [fast::<f32>, fast::<bf16>] {
+            let run = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| run(&Cpu::new(), &conv, &x, &w, &g))
+            };
+            let one = run(1);
+            assert!(run(2) == one && run(5) == one, "{conv:?}");
+        }
     }
 }
 

@@ -50,6 +50,37 @@ pub(crate) struct Listed {
     taps: Taps,
 }
 
+/// A part of a window that lies in one piece: its place in the window, its distance from the window's start, and its length.
+struct Piece {
+    to: usize,
+    from: isize,
+    len: usize,
+}
+
+impl Piece {
+    /// Copies this part of the windows that start at `starts`, to rows `step` apart.
+    fn copy<T: Copy>(&self, data: &[T], starts: &[isize], to: &mut [T], step: usize) {
+        macro_rules! by_length {
+            ($($len:literal)*) => {
+                match self.len {
+                    $($len => self.copy_some::<T, $len>(data, starts, to, step),)*
+                    _ => self.copy_some::<T, 0>(data, starts, to, step),
+                }
+            };
+        }
+        by_length!(1 2 3 4 5 6 7 8 9 16 24 25 32 48 64 96 128 192);
+    }
+
+    /// [`copy`](Piece::copy) for `N` elements, which compiles to a few moves instead of a call, or any number where that is zero.
+    fn copy_some<T: Copy, const N: usize>(&self, data: &[T], starts: &[isize], to: &mut [T], step: usize) {
+        let len = if N > 0 { N } else { self.len };
+        for (&start, to) in starts.iter().zip(to.chunks_mut(step)) {
+            let from = start.wrapping_add(self.from) as usize;
+            to[self.to..self.to + len].copy_from_slice(&data[from..from + len]);
+        }
+    }
+}
+
 impl Windows {
     /// The windows of the output's positions on the input. A tap is a line of the window where the channels of a line lie
     /// side by side and the border cuts no line, else one element of the window.
@@ -222,6 +253,80 @@ impl Windows {
                     let offset = offset.wrapping_add(w.offset(k).wrapping_mul(self.apart[2]));
                     f(before + k - unit.start, [i, j, k], offset);
                 }
+            }
+        }
+    }
+
+    /// True if a tap lies before the one before it in the source, as in the windows of [`Windows::backward`].
+    pub(crate) fn descends(&self) -> bool {
+        self.axes.iter().any(|a| a.taps > 1 && a.offset(1) < a.offset(0))
+    }
+
+    /// Copies the elements `range` of the windows of rows `lines` of `rows` to rows of `to`, `step` apart; elements that the
+    /// border cuts off become zeros. The taps of windows that [descend](Windows::descends) come last to first.
+    pub(crate) fn gather<T: Copy>(
+        &self,
+        (rows, data, zero): (&Rows, &[T], T),
+        lines: Range<usize>,
+        range: Range<usize>,
+        to: &mut [T],
+        step: usize,
+    ) {
+        if range.is_empty() || self.len == 0 {
+            return;
+        }
+        let mut pieces = Vec::new();
+        let mut at = lines.start;
+        while at < lines.end {
+            let class = rows.classes.get(at).copied().unwrap_or(0);
+            let same = match rows.classes.get(at..lines.end) {
+                Some(classes) => classes.iter().take_while(|&&c| c == class).count(),
+                None => lines.len(),
+            };
+            self.pieces(class, &range, &mut pieces);
+            let starts = &rows.starts[at..at + same];
+            let to = &mut to[(at - lines.start) * step..];
+            if pieces.iter().map(|p| p.len).sum::<usize>() < range.len() {
+                for to in to.chunks_mut(step).take(same) {
+                    to[..range.len()].fill(zero);
+                }
+            }
+            pieces.iter().for_each(|piece| piece.copy(data, starts, to, step));
+            at += same;
+        }
+    }
+
+    /// The parts of the elements `range` of a window of this class that lie inside of the source.
+    fn pieces(&self, class: usize, range: &Range<usize>, pieces: &mut Vec<Piece>) {
+        pieces.clear();
+        let taps = range.start / self.len..range.end.div_ceil(self.len);
+        let (all, descends) = (self.taps(), self.descends());
+        let unit = if descends {
+            all - taps.end..all - taps.start
+        } else {
+            taps
+        };
+        let mut inside = Vec::new();
+        self.each_inside(&self.inside(class), &unit, |number, _, offset| {
+            let tap = unit.start + number;
+            inside.push((if descends { all - 1 - tap } else { tap }, offset));
+        });
+        if descends {
+            inside.reverse();
+        }
+        for (tap, offset) in inside {
+            let tap = tap * self.len;
+            let (from, end) = (tap.max(range.start), (tap + self.len).min(range.end));
+            let piece = Piece {
+                to: from - range.start,
+                from: offset.wrapping_add((from - tap) as isize),
+                len: end - from,
+            };
+            match pieces.last_mut() {
+                Some(last) if last.to + last.len == piece.to && last.from + last.len as isize == piece.from => {
+                    last.len += piece.len;
+                }
+                _ => pieces.push(piece),
             }
         }
     }

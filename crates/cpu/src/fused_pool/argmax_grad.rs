@@ -47,7 +47,7 @@ impl<A: Scalar> ArgmaxGrad<A> {
         };
         // The ordinary algorithms take all results, in vectors of outputs or of a line.
         let full = |n: usize| conv.work() / n.max(1) * n.next_multiple_of(kernels.lanes);
-        let all = match choose::<A>(Pass::Forward, conv, cpu.convolves_exactly(), None) {
+        let all = match choose::<A>(Pass::Forward, conv, A::DTYPE, cpu.convolves_exactly(), None) {
             Algorithm::Winograd(tiling) => tiling.cost(),
             _ => full(conv.outputs).min(full(lines.len)),
         };

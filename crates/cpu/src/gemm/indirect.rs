@@ -19,15 +19,24 @@ pub(crate) enum RowMap<'a> {
     Listed(&'a [usize]),
 }
 
-impl RowMap<'_> {
-    fn len(self) -> usize {
+impl<'a> RowMap<'a> {
+    /// The rows of C as a list; `None` if they are the first ones in order.
+    pub(crate) fn listed(self) -> Option<&'a [usize]> {
+        match self {
+            RowMap::First(_) => None,
+            RowMap::Listed(rows) => Some(rows),
+        }
+    }
+
+    pub(crate) fn len(self) -> usize {
         match self {
             RowMap::First(rows) => rows,
             RowMap::Listed(rows) => rows.len(),
         }
     }
 
-    fn get(self, i: usize) -> usize {
+    /// The row of C of row `i`.
+    pub(crate) fn get(self, i: usize) -> usize {
         match self {
             RowMap::First(_) => i,
             RowMap::Listed(rows) => rows[i],

@@ -3,10 +3,12 @@
 use crate::gemm::microkernel::{ColumnTile, DOTS, DotTile, RowTile, columns, dots, rows};
 use crate::gemm::square::{Square, square};
 use crate::simd::isa::by_isa;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::isa::has_bf16_pairs;
 use crate::simd::real::Real;
 use crate::simd::vector::Portable;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::vector::x86::{Avx2, Avx512};
+use crate::simd::vector::x86::{Avx2, Avx512, Bf16Pairs};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
@@ -143,3 +145,23 @@ macro_rules! sets {
 }
 sets!(f32, PORTABLE_F32, AVX2_F32, AVX512_F32, __m256, __m512);
 sets!(f64, PORTABLE_F64, AVX2_F64, AVX512_F64, __m256d, __m512d);
+
+#[cfg(target_arch = "x86_64")]
+kernels!(
+    BF16_PAIRS,
+    "avx512_bf16",
+    f32,
+    Bf16Pairs<__m512>,
+    ["avx512f,avx512bf16"],
+    [12, 8, 6, 4, 2, 1]
+);
+
+/// The micro-kernels that multiply pairs of bfloat16 along k, where this machine has the instruction: to them an operand is a
+/// matrix of words of 32 bits, each of which holds two steps of k.
+pub(crate) fn bf16_pairs() -> Option<&'static Kernels<f32>> {
+    #[cfg(target_arch = "x86_64")]
+    if has_bf16_pairs() {
+        return Some(&BF16_PAIRS);
+    }
+    None
+}

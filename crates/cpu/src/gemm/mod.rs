@@ -6,6 +6,7 @@
 //! pack          packing of B: cut along k and laid out in panels
 //! square        the micro-kernel of transpositions
 //! transpose     transposition of a matrix, a square of vectors at a time
+//! halves        products of bf16 and f16, which packing reads as they are
 //! indirect      A has rows that are contiguous in k, given by pointers: matrices, and windows of images (indirect GEMM)
 //! transposed_a  A has columns that are contiguous
 //! small_m       few rows of A, and a transposed B that is read in place
@@ -19,6 +20,7 @@
 //! of C is one sum over k in order, one block of k after the other.
 
 pub(crate) mod blocking;
+pub(crate) mod halves;
 pub(crate) mod indirect;
 pub(crate) mod kernels;
 pub(crate) mod microkernel;

@@ -3,12 +3,15 @@
 //! The choice depends on the shape, on the width of this machine's vectors and on the size of its caches.
 
 use crate::gemm::blocking::Blocking;
+use crate::gemm::halves::HalfKernels;
 use crate::gemm::kernels::Gemm;
 use crate::gemm::shape::GemmShape;
 use crate::gemm::{BLOCK_WORK, microkernel};
 use crate::parallel::GRAIN;
+use kiln_core::DType;
 
-/// An algorithm for a product. All but [`SmallM`](Algorithm::SmallM) and [`SplitK`](Algorithm::SplitK) give the same bits.
+/// An algorithm for a product. Those of f32 and f64 give the same bits but for [`SmallM`](Algorithm::SmallM) and
+/// [`SplitK`](Algorithm::SplitK); those of halves differ in the order of their sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// All tasks share packed panels of B.
@@ -23,6 +26,8 @@ pub(crate) enum Algorithm {
     InducedTranspose,
     /// The product is the sum, in order, of products over this many parts of k.
     SplitK(usize),
+    /// Of halves: both operands are packed as words for these kernels.
+    Words(HalfKernels),
 }
 
 /// The largest number of rows for [`Algorithm::SmallM`].
@@ -39,9 +44,9 @@ const SPLIT_C: usize = 1 << 14;
 const IN_CACHE: usize = 1 << 19;
 
 impl Algorithm {
-    /// Every algorithm that can compute a product of this shape.
-    pub(crate) fn all(s: &GemmShape) -> impl Iterator<Item = Algorithm> {
-        let every = [
+    /// Every algorithm that can compute a product of this shape and dtype.
+    pub(crate) fn all(s: &GemmShape, dtype: DType) -> impl Iterator<Item = Algorithm> {
+        let wide = [
             Algorithm::Packed,
             Algorithm::PackedByTask,
             Algorithm::Unpacked,
@@ -50,7 +55,8 @@ impl Algorithm {
             Algorithm::SplitK((s.k / SPLIT_STEPS).min(MOST_PARTS)),
         ];
         let s = *s;
-        every.into_iter().filter(move |a| a.supports(&s))
+        let every = wide.into_iter().chain(HalfKernels::ALL.map(Algorithm::Words));
+        every.filter(move |a| a.supports(&s, dtype))
     }
 
     /// The name in profiles.
@@ -62,15 +68,21 @@ impl Algorithm {
             Algorithm::SmallM => "small m",
             Algorithm::InducedTranspose => "induced transpose",
             Algorithm::SplitK(_) => "split k",
+            Algorithm::Words(HalfKernels::Tiles) => "bf16 tiles",
+            Algorithm::Words(HalfKernels::Pairs) => "bf16 pairs",
+            Algorithm::Words(HalfKernels::Widened) => "widened in packing",
         }
     }
 
-    /// True if the algorithm can compute a product of this shape; C must not be empty.
-    pub(crate) fn supports(self, s: &GemmShape) -> bool {
+    /// True if the algorithm can compute a product of this shape and dtype; C must not be empty.
+    pub(crate) fn supports(self, s: &GemmShape, dtype: DType) -> bool {
+        let half = matches!(dtype, DType::BF16 | DType::F16);
         match self {
+            Algorithm::Words(kernels) => kernels.supports(dtype),
+            Algorithm::SmallM => !s.trans_a && s.trans_b && s.m <= SMALL_M,
+            _ if half => false,
             Algorithm::Packed | Algorithm::PackedByTask | Algorithm::InducedTranspose => true,
             Algorithm::Unpacked => !s.trans_b && s.k > 0,
-            Algorithm::SmallM => !s.trans_a && s.trans_b && s.m <= SMALL_M,
             Algorithm::SplitK(parts) => parts > 1 && s.work() > 4 * BLOCK_WORK && s.m.saturating_mul(s.n) <= SPLIT_C,
         }
     }
@@ -118,6 +130,26 @@ impl Algorithm {
             }
             // The other algorithms would leave threads without a task.
             Algorithm::SplitK(_) => tiles(m, n) / 4,
+            Algorithm::Words(kernels) => {
+                let whole = |n: usize, of: usize| n.next_multiple_of(of);
+                let lanes = kernels.lanes();
+                let (sums, start) = match kernels {
+                    HalfKernels::Tiles => (
+                        product(product(whole(m, lanes), whole(n, lanes)), whole(k, 2 * lanes)),
+                        4,
+                    ),
+                    HalfKernels::Pairs | HalfKernels::Widened => ((tiles(m, n) / 12).saturating_mul(13), 1),
+                };
+                // A transposed A and a B that is not are packed by turning blocks in registers.
+                let a = product(a, if s.trans_a { 10 } else { 4 } * n.div_ceil(512));
+                let copies = product(b, if s.trans_b { 10 } else { 6 }).saturating_add(product(c, 8));
+                let threads = if b > 2 * GRAIN { BLOCK_WORK / start } else { 0 };
+                kernels
+                    .time(sums)
+                    .saturating_add(a)
+                    .saturating_add(copies)
+                    .saturating_add(threads)
+            }
         }
     }
 }
@@ -130,21 +162,24 @@ pub(crate) const NAMES: &[&str] = &[
     "small m",
     "induced transpose",
     "split k",
+    "bf16 tiles",
+    "bf16 pairs",
+    "widened in packing",
 ];
 
-/// The cheapest algorithm, or the one named `prefer` if it supports the shape.
-pub(crate) fn choose<A: Gemm>(s: &GemmShape, prefer: Option<&str>) -> Algorithm {
+/// The cheapest algorithm for elements of `dtype`, whose accumulation type is `A`, or the one named `prefer` if it supports the
+/// shape.
+pub(crate) fn choose<A: Gemm>(s: &GemmShape, dtype: DType, prefer: Option<&str>) -> Algorithm {
     let (blocking, lanes) = (Blocking::this::<A>(), A::kernels().lanes);
-    Algorithm::all(s)
+    Algorithm::all(s, dtype)
         .min_by_key(|a| (prefer.is_some_and(|name| name != a.name()), a.cost(s, blocking, lanes)))
-        .expect("packed panels compute every product")
+        .expect("packed panels compute every product of f32 and f64, words every one of halves")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::simd::machine::{Cache, Machine};
-    use kiln_core::DType;
 
     #[test]
     fn an_algorithm_that_is_preferred_is_taken_where_it_can_be() {
@@ -155,9 +190,9 @@ mod tests {
             trans_a: false,
             trans_b: true,
         };
-        let all: Vec<&str> = Algorithm::all(&s).map(Algorithm::name).collect();
+        let all: Vec<&str> = Algorithm::all(&s, DType::F32).map(Algorithm::name).collect();
         for &name in NAMES {
-            let chosen = choose::<f32>(&s, Some(name)).name();
+            let chosen = choose::<f32>(&s, DType::F32, Some(name)).name();
             assert_eq!(chosen == name, all.contains(&name), "{name}");
         }
         assert!(all.iter().all(|name| NAMES.contains(name)) && all.len() > 3, "{all:?}");
@@ -177,6 +212,7 @@ mod tests {
             let machine = Machine {
                 name: String::new(),
                 instruction_set: "portable",
+                bf16: "widened",
                 caches: vec![cache(1, 32 << 10, 8), cache(2, l2, 16)],
             };
             let blocking = Blocking::for_machine(&machine, DType::F32);
@@ -188,7 +224,9 @@ mod tests {
                     trans_a,
                     trans_b,
                 };
-                Algorithm::all(&s).min_by_key(|a| a.cost(&s, &blocking, 16)).unwrap()
+                Algorithm::all(&s, DType::F32)
+                    .min_by_key(|a| a.cost(&s, &blocking, 16))
+                    .unwrap()
             };
             for trans_b in [false, true] {
                 assert_eq!(choice(1024, 1024, 1024, false, trans_b), Packed);

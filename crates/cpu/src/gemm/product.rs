@@ -139,6 +139,7 @@ impl<'a, A: Gemm> Product<'a, A> {
             Algorithm::SmallM => self.small_m(blocking, c, e),
             Algorithm::InducedTranspose => self.induced_transpose(cpu, blocking, c, e),
             Algorithm::SplitK(parts) => self.split_k(cpu, parts, c, e),
+            Algorithm::Words(_) => unreachable!("only halves are packed as words"),
         }
     }
 

@@ -1,14 +1,16 @@
 //! Convolution and its two gradients, by the algorithms that [`crate::conv::plan`] chooses.
 
 use crate::conv::plan::{Algorithm, choose};
-use crate::conv::{Geometry, Operands, depthwise, direct, packed_columns, planar, scatter};
+use crate::conv::{Geometry, Operands, depthwise, direct, halves, packed_columns, planar, scatter};
 use crate::epilogue::{Epilogue, finish_rows};
-use crate::scalar::Scalar;
+use crate::gemm::halves::{Half, HalfKernels};
+use crate::scalar::{Scalar, Stored};
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::winograd;
 use crate::{Cpu, CpuBuffer};
+use half::{bf16, f16};
 use kiln_core::ops::ConvPass as Pass;
-use kiln_core::ops::{ConvOps, ConvParams};
+use kiln_core::ops::{Activation, ConvOps, ConvParams};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl ConvOps for Cpu {
@@ -22,56 +24,134 @@ impl ConvOps for Cpu {
     ) -> Result<()> {
         checks::conv(self, p, x, w, bias, y)?;
         let g = Geometry::new(p);
-        crate::dispatch::float!(y.dtype(), T => {
-            let (x, w) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, w)?);
-            let bias = bias.map(|bias| Upcast::new::<T>(self, bias)).transpose()?;
-            let bias = bias.as_ref().map(Upcast::slice);
-            write_upcast::<T>(self, y, |y| {
-                let epilogue = Epilogue {
-                    bias,
-                    activation: p.activation(),
-                };
-                let operands = Operands {
-                    x: x.slice(),
-                    w: w.slice(),
-                    epilogue,
-                };
-                forward(self, &g, operands, y)
-            })
-        })
+        let bias = Bias {
+            of: bias,
+            f: p.activation(),
+        };
+        match y.dtype() {
+            DType::BF16 => half_forward::<bf16>(self, &g, [x, w], bias, y),
+            DType::F16 => half_forward::<f16>(self, &g, [x, w], bias, y),
+            dtype => crate::dispatch::float!(dtype, T => wide_forward::<T>(self, &g, [x, w], bias, y)),
+        }
     }
 
     fn conv_data_grad(&self, p: &ConvParams, g: &CpuBuffer, w: &CpuBuffer, dx: &mut CpuBuffer) -> Result<()> {
         checks::conv_data_grad(self, p, g, w, dx)?;
-        let geometry = Geometry::new(p);
-        crate::dispatch::float!(dx.dtype(), T => {
-            let (g, w) = (Upcast::new::<T>(self, g)?, Upcast::new::<T>(self, w)?);
-            write_upcast::<T>(self, dx, |dx| {
-                data_grad(self, &geometry, g.slice(), w.slice(), dx)
-            })
-        })
+        gradient(self, Pass::DataGrad, &Geometry::new(p), [g, w], dx)
     }
 
     fn conv_weight_grad(&self, p: &ConvParams, g: &CpuBuffer, x: &CpuBuffer, dw: &mut CpuBuffer) -> Result<()> {
         checks::conv_weight_grad(self, p, g, x, dw)?;
-        let geometry = Geometry::new(p);
-        crate::dispatch::float!(dw.dtype(), T => {
-            let (g, x) = (Upcast::new::<T>(self, g)?, Upcast::new::<T>(self, x)?);
-            write_upcast::<T>(self, dw, |dw| {
-                weight_grad(self, &geometry, g.slice(), x.slice(), dw)
-            })
-        })
+        gradient(self, Pass::WeightGrad, &Geometry::new(p), [g, x], dw)
     }
 
     fn conv_algorithm(&self, p: &ConvParams, pass: Pass, dtype: DType) -> Option<&'static str> {
         let (g, exact, prefer) = (Geometry::new(p), self.convolves_exactly(), self.preferred_algorithm());
         let algorithm = match dtype {
             _ if g.empty() => return None,
-            DType::F64 => choose::<f64>(pass, &g, exact, prefer),
-            _ => choose::<f32>(pass, &g, exact, prefer),
+            DType::F64 => choose::<f64>(pass, &g, dtype, exact, prefer),
+            _ => choose::<f32>(pass, &g, dtype, exact, prefer),
         };
         Some(algorithm.name())
     }
+}
+
+/// The bias of an op, and the activation behind it.
+#[derive(Clone, Copy)]
+struct Bias<'a> {
+    of: Option<&'a CpuBuffer>,
+    f: Activation,
+}
+
+/// The kernels by which halves are packed as they are, where that is the cheapest algorithm.
+fn words<T: Half>(cpu: &Cpu, pass: Pass, g: &Geometry) -> Option<HalfKernels> {
+    if g.empty() {
+        return None;
+    }
+    match choose::<f32>(pass, g, T::DTYPE, cpu.convolves_exactly(), cpu.preferred_algorithm()) {
+        Algorithm::Words(kernels) => Some(kernels),
+        _ => None,
+    }
+}
+
+fn half_forward<T: Half>(
+    cpu: &Cpu,
+    g: &Geometry,
+    [x, w]: [&CpuBuffer; 2],
+    bias: Bias<'_>,
+    y: &mut CpuBuffer,
+) -> Result<()> {
+    let Some(kernels) = words::<T>(cpu, Pass::Forward, g) else {
+        return wide_forward::<T>(cpu, g, [x, w], bias, y);
+    };
+    let of = bias.of.map(|bias| Upcast::new::<T>(cpu, bias)).transpose()?;
+    let e = Epilogue {
+        bias: of.as_ref().map(Upcast::slice),
+        activation: bias.f,
+    };
+    halves::forward::<T>(cpu, kernels, g, [x.as_slice(), w.as_slice()], e, y.as_mut_slice())
+}
+
+fn wide_forward<T: Stored>(
+    cpu: &Cpu,
+    g: &Geometry,
+    [x, w]: [&CpuBuffer; 2],
+    bias: Bias<'_>,
+    y: &mut CpuBuffer,
+) -> Result<()> {
+    let (x, w) = (Upcast::new::<T>(cpu, x)?, Upcast::new::<T>(cpu, w)?);
+    let of = bias.of.map(|bias| Upcast::new::<T>(cpu, bias)).transpose()?;
+    let epilogue = Epilogue {
+        bias: of.as_ref().map(Upcast::slice),
+        activation: bias.f,
+    };
+    let o = Operands {
+        x: x.slice(),
+        w: w.slice(),
+        epilogue,
+    };
+    write_upcast::<T>(cpu, y, |y| forward(cpu, g, o, y))
+}
+
+/// The gradient of `pass`, of the gradient of the output and the other operand.
+fn gradient(cpu: &Cpu, pass: Pass, p: &Geometry, operands: [&CpuBuffer; 2], to: &mut CpuBuffer) -> Result<()> {
+    match to.dtype() {
+        DType::BF16 => half_gradient::<bf16>(cpu, pass, p, operands, to),
+        DType::F16 => half_gradient::<f16>(cpu, pass, p, operands, to),
+        dtype => crate::dispatch::float!(dtype, T => wide_gradient::<T>(cpu, pass, p, operands, to)),
+    }
+}
+
+fn half_gradient<T: Half>(
+    cpu: &Cpu,
+    pass: Pass,
+    p: &Geometry,
+    operands: [&CpuBuffer; 2],
+    to: &mut CpuBuffer,
+) -> Result<()> {
+    let Some(kernels) = words::<T>(cpu, pass, p) else {
+        return wide_gradient::<T>(cpu, pass, p, operands, to);
+    };
+    let (operands, to) = (operands.map(CpuBuffer::as_slice::<T>), to.as_mut_slice());
+    match pass {
+        Pass::DataGrad => halves::data_grad(cpu, kernels, p, operands, to),
+        _ => halves::weight_grad(cpu, kernels, p, operands, to),
+    }
+}
+
+fn wide_gradient<T: Stored>(
+    cpu: &Cpu,
+    pass: Pass,
+    p: &Geometry,
+    [g, other]: [&CpuBuffer; 2],
+    to: &mut CpuBuffer,
+) -> Result<()> {
+    let (g, other) = (Upcast::new::<T>(cpu, g)?, Upcast::new::<T>(cpu, other)?);
+    let (g, other) = (g.slice(), other.slice());
+    write_upcast::<T>(cpu, to, |to| match pass {
+        Pass::DataGrad => data_grad(cpu, p, g, other, to),
+        _ => weight_grad(cpu, p, g, other, to),
+    })
 }
 
 /// `y = f(x ⋆ w + bias)` by the cheapest algorithm.
@@ -114,8 +194,8 @@ fn cheapest<A: Scalar>(
     run: impl Fn(Algorithm, &mut [A]) -> Result<Outcome>,
 ) -> Result<()> {
     let prefer = cpu.preferred_algorithm();
-    if let Outcome::NotFinite = run(choose::<A>(pass, g, cpu.convolves_exactly(), prefer), to)? {
-        run(choose::<A>(pass, g, true, prefer), to)?;
+    if let Outcome::NotFinite = run(choose::<A>(pass, g, A::DTYPE, cpu.convolves_exactly(), prefer), to)? {
+        run(choose::<A>(pass, g, A::DTYPE, true, prefer), to)?;
     }
     Ok(())
 }
@@ -147,7 +227,9 @@ pub(crate) fn forward_by<A: Scalar>(
         Algorithm::Planar => planar::forward(cpu, g, o, y)?,
         Algorithm::PackedColumns(n) => packed_columns::forward(cpu, g, n, o, y)?,
         Algorithm::Winograd(tiling) => return winograd::forward(cpu, &tiling, o, y).map(Outcome::from),
-        Algorithm::Direct | Algorithm::Scatter | Algorithm::WindowColumns => direct::forward(cpu, g, o, y)?,
+        Algorithm::Direct | Algorithm::Scatter | Algorithm::WindowColumns | Algorithm::Words(_) => {
+            direct::forward(cpu, g, o, y)?
+        }
     }
     Ok(Outcome::Done)
 }
@@ -165,9 +247,11 @@ pub(crate) fn data_grad_by<A: Scalar>(
         Algorithm::Depthwise => depthwise::data_grad(cpu, p, g, w, dx)?,
         Algorithm::Scatter => scatter::data_grad(cpu, p, g, w, dx)?,
         Algorithm::Winograd(tiling) => return winograd::data_grad(cpu, &tiling, g, w, dx).map(Outcome::from),
-        Algorithm::Direct | Algorithm::Planar | Algorithm::PackedColumns(_) | Algorithm::WindowColumns => {
-            direct::data_grad(cpu, p, g, w, dx)?
-        }
+        Algorithm::Direct
+        | Algorithm::Planar
+        | Algorithm::PackedColumns(_)
+        | Algorithm::WindowColumns
+        | Algorithm::Words(_) => direct::data_grad(cpu, p, g, w, dx)?,
     }
     Ok(Outcome::Done)
 }
@@ -185,9 +269,11 @@ pub(crate) fn weight_grad_by<A: Scalar>(
         Algorithm::Depthwise => depthwise::weight_grad(cpu, p, g, x, dw)?,
         Algorithm::WindowColumns => packed_columns::weight_grad(cpu, p, g, x, dw)?,
         Algorithm::Winograd(tiling) => return winograd::weight_grad(cpu, &tiling, g, x, dw).map(Outcome::from),
-        Algorithm::Direct | Algorithm::Planar | Algorithm::PackedColumns(_) | Algorithm::Scatter => {
-            direct::weight_grad(cpu, p, g, x, dw)?
-        }
+        Algorithm::Direct
+        | Algorithm::Planar
+        | Algorithm::PackedColumns(_)
+        | Algorithm::Scatter
+        | Algorithm::Words(_) => direct::weight_grad(cpu, p, g, x, dw)?,
     }
     Ok(Outcome::Done)
 }

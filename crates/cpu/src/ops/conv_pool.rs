@@ -3,6 +3,7 @@
 
 mod forward;
 mod grad;
+mod halves;
 pub(crate) mod plan;
 mod separate;
 mod split;
@@ -10,6 +11,7 @@ mod split;
 mod tests;
 
 use crate::{Cpu, CpuBuffer};
+use half::{bf16, f16};
 use kiln_core::ops::{ConvPoolGrads, ConvPoolOps, ConvPoolParams, PooledGrad};
 use kiln_core::{Buffer, DType, Result, checks};
 use plan::Forward;
@@ -30,8 +32,8 @@ impl ConvPoolOps for Cpu {
         match y.dtype() {
             DType::F32 => parts.forward::<f32>(self, p, (x, w, bias), (y, index)),
             DType::F64 => parts.forward::<f64>(self, p, (x, w, bias), (y, index)),
-            // A result in a half dtype is rounded before it is pooled.
-            _ => separate::forward(self, p, (x, w, bias), (y, index)),
+            DType::BF16 => halves::forward::<bf16>(self, p, (x, w, bias), (y, index)),
+            _ => halves::forward::<f16>(self, p, (x, w, bias), (y, index)),
         }
     }
 
@@ -40,7 +42,8 @@ impl ConvPoolOps for Cpu {
         Some(match dtype {
             DType::F32 => Forward::<f32>::choose(self, p, &parts).name(),
             DType::F64 => Forward::<f64>::choose(self, p, &parts).name(),
-            _ => plan::SEPARATE,
+            DType::BF16 => halves::algorithm::<bf16>(self, p, &parts),
+            _ => halves::algorithm::<f16>(self, p, &parts),
         })
     }
 
@@ -57,6 +60,8 @@ impl ConvPoolOps for Cpu {
         match of.g.dtype() {
             DType::F32 if together => grad::gradients::<f32>(self, p, of, (x, w), to),
             DType::F64 if together => grad::gradients::<f64>(self, p, of, (x, w), to),
+            DType::BF16 if together => halves::gradients::<bf16>(self, p, of, (x, w), to),
+            DType::F16 if together => halves::gradients::<f16>(self, p, of, (x, w), to),
             _ => separate::gradients(self, p, of, (x, w), to),
         }
     }

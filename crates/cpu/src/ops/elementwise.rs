@@ -23,7 +23,7 @@ fn accumulate<T: Float>(x: &[T], y: &mut [T]) {
         #[inline(always)]
         || {
             for (y, x) in y.iter_mut().zip(x) {
-                *y = T::from_acc(y.to_acc() + x.to_acc());
+                *y = blocks::round(blocks::widen(*y) + blocks::widen(*x));
             }
         },
     );

@@ -4,18 +4,22 @@
 mod tests;
 
 use crate::gemm::blocking::Blocking;
-use crate::gemm::{BLOCK_WORK, Epilogue, GemmShape, Product, SERIAL_THRESHOLD, plan};
+use crate::gemm::halves::Half;
+use crate::gemm::plan::{self, Algorithm};
+use crate::gemm::{self, BLOCK_WORK, Epilogue, GemmShape, Product, SERIAL_THRESHOLD};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::{Scalar, Stored};
-use crate::simd::upcast::{Upcast, write_upcast};
+use crate::simd::upcast::Upcast;
 use crate::{Cpu, CpuBuffer};
+use half::{bf16, f16};
 use kiln_core::ops::{MatmulOps, MatmulParams, Strides};
 use kiln_core::{Buffer, DType, Result, checks};
 
 impl MatmulOps for Cpu {
     fn matmul(&self, p: &MatmulParams, a: &CpuBuffer, b: &CpuBuffer, c: &mut CpuBuffer) -> Result<()> {
         checks::matmul(self, p, a, b, c)?;
-        crate::dispatch::float!(c.dtype(), T => run::<T>(self, p, a, b, None, c))
+        let o = Operands { p, a, b, bias: None };
+        run(self, &o, c)
     }
 
     fn linear(
@@ -27,32 +31,60 @@ impl MatmulOps for Cpu {
         y: &mut CpuBuffer,
     ) -> Result<()> {
         checks::linear(self, p, x, w, bias, y)?;
-        crate::dispatch::float!(y.dtype(), T => run::<T>(self, p, x, w, bias, y))
+        let o = Operands { p, a: x, b: w, bias };
+        run(self, &o, y)
     }
 
     fn matmul_algorithm(&self, p: &MatmulParams, dtype: DType) -> Option<&'static str> {
         let shape = GemmShape::new(p);
         let algorithm = match dtype {
             _ if shape.m == 0 || shape.n == 0 => return None,
-            DType::F64 => plan::choose::<f64>(&shape, self.preferred_algorithm()),
-            _ => plan::choose::<f32>(&shape, self.preferred_algorithm()),
+            DType::F64 => plan::choose::<f64>(&shape, dtype, self.preferred_algorithm()),
+            _ => plan::choose::<f32>(&shape, dtype, self.preferred_algorithm()),
         };
         Some(algorithm.name())
     }
 }
 
-fn run<T: Stored>(
-    cpu: &Cpu,
-    p: &MatmulParams,
-    a: &CpuBuffer,
-    b: &CpuBuffer,
-    bias: Option<&CpuBuffer>,
-    c: &mut CpuBuffer,
-) -> Result<()> {
-    let (a, b) = (Upcast::new::<T>(cpu, a)?, Upcast::new::<T>(cpu, b)?);
-    let bias = bias.map(|bias| Upcast::new::<T>(cpu, bias)).transpose()?;
-    let bias = bias.as_ref().map(Upcast::slice);
-    write_upcast::<T>(cpu, c, |c| product(cpu, p, a.slice(), b.slice(), bias, c))
+/// The operands and the parameters of an op.
+struct Operands<'a> {
+    p: &'a MatmulParams,
+    a: &'a CpuBuffer,
+    b: &'a CpuBuffer,
+    bias: Option<&'a CpuBuffer>,
+}
+
+fn run(cpu: &Cpu, o: &Operands<'_>, c: &mut CpuBuffer) -> Result<()> {
+    match c.dtype() {
+        DType::F32 => wide::<f32>(cpu, o, c),
+        DType::F64 => wide::<f64>(cpu, o, c),
+        DType::BF16 => halves::<bf16>(cpu, o, c),
+        DType::F16 => halves::<f16>(cpu, o, c),
+        other => unreachable!("float op on {other}: refused where the tensor was made"),
+    }
+}
+
+fn wide<A: Scalar>(cpu: &Cpu, o: &Operands<'_>, c: &mut CpuBuffer) -> Result<()> {
+    let e = Epilogue {
+        bias: o.bias.map(CpuBuffer::as_slice),
+        activation: o.p.activation(),
+    };
+    let blocking = Blocking::this::<A>();
+    product::<A>(cpu, o, c, |s, algorithm, [a, b], c| {
+        Product::new(*s, a, b).run(cpu, algorithm, blocking, c, e)
+    })
+}
+
+fn halves<T: Half>(cpu: &Cpu, o: &Operands<'_>, c: &mut CpuBuffer) -> Result<()> {
+    let bias = o.bias.map(|bias| Upcast::new::<T>(cpu, bias)).transpose()?;
+    let e = Epilogue {
+        bias: bias.as_ref().map(Upcast::slice),
+        activation: o.p.activation(),
+    };
+    product::<T>(cpu, o, c, |s, algorithm, operands, c| match algorithm {
+        Algorithm::Words(kernels) => gemm::halves::product(cpu, kernels, s, operands, c, e),
+        _ => gemm::halves::small_m(cpu, s, operands, c, e),
+    })
 }
 
 /// The start of the operand of product number `batch`.
@@ -69,24 +101,22 @@ fn offset(p: &MatmulParams, strides: &Strides, mut batch: usize) -> usize {
 /// The number of multiply-adds of one product of a batch up to which one task computes it.
 const SMALL_WORK: usize = 16 * BLOCK_WORK;
 
-fn product<A: Scalar>(cpu: &Cpu, p: &MatmulParams, a: &[A], b: &[A], bias: Option<&[A]>, c: &mut [A]) -> Result<()> {
-    let shape = GemmShape::new(p);
+/// Runs `f(shape, algorithm, [a, b], c)` for each product of a batch.
+fn product<T: Stored>(
+    cpu: &Cpu,
+    o: &Operands<'_>,
+    c: &mut CpuBuffer,
+    f: impl Fn(&GemmShape, Algorithm, [&[T]; 2], &mut [T]) -> Result<()> + Sync,
+) -> Result<()> {
+    let (p, shape) = (o.p, GemmShape::new(o.p));
+    let (a, b, c) = (o.a.as_slice::<T>(), o.b.as_slice::<T>(), c.as_mut_slice::<T>());
     if c.is_empty() {
         return Ok(());
     }
-    let e = Epilogue {
-        bias,
-        activation: p.activation(),
-    };
-    let blocking = Blocking::this::<A>();
-    let algorithm = plan::choose::<A>(&shape, cpu.preferred_algorithm());
-    let one = |batch: usize, c: &mut [A]| {
-        let product = Product::new(
-            shape,
-            &a[offset(p, &p.a_batch, batch)..],
-            &b[offset(p, &p.b_batch, batch)..],
-        );
-        product.run(cpu, algorithm, blocking, c, e)
+    let algorithm = plan::choose::<T::Acc>(&shape, T::DTYPE, cpu.preferred_algorithm());
+    let one = |batch: usize, c: &mut [T]| {
+        let operands = [&a[offset(p, &p.a_batch, batch)..], &b[offset(p, &p.b_batch, batch)..]];
+        f(&shape, algorithm, operands, c)
     };
     let (batches, size) = (p.batches(), shape.m * shape.n);
     let work = shape.work().max(1);

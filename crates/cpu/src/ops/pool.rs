@@ -1,6 +1,7 @@
 //! Pooling: loops over windows whose inner dimension is the channels. Gradients gather too (each input position asks
 //! the windows that cover it), so any chunk of any output can be computed by itself, in a fixed order.
 
+mod halves;
 mod paired;
 #[cfg(test)]
 mod tests;
@@ -25,9 +26,11 @@ impl PoolOps for Cpu {
         crate::dispatch::float!(y.dtype(), T => {
             let (x, y, index) = (x.as_slice::<T>(), y.as_mut_slice::<T>(), index.as_mut_slice());
             if exact::<T>() {
-                max_pool_wide::<<T as Float>::Acc>(&g, cast_slice(x), cast_slice_mut(y), index)
+                max_pool_wide::<<T as Float>::Acc>(&g, cast_slice(x), cast_slice_mut(y), index);
+            } else if is_2x2_stride2(&g) {
+                return halves::max_pool::<T>(self, &g, x, y, index);
             } else {
-                max_pool::<T>(&g, x, y, index)
+                max_pool::<T>(&g, x, y, index);
             }
         });
         Ok(())
@@ -37,6 +40,9 @@ impl PoolOps for Cpu {
         checks::max_pool_grad(self, p, g, index, dx)?;
         let windows = Geometry::pooling(p);
         crate::dispatch::float!(dx.dtype(), T => {
+            if !exact::<T>() && is_2x2_stride2(&windows) {
+                return halves::max_pool_grad::<T>(self, &windows, g.as_slice(), index.as_slice(), dx.as_mut_slice());
+            }
             let g = Upcast::new::<T>(self, g)?;
             let (g, index) = (g.slice(), index.as_slice());
             write_upcast::<T>(self, dx, |dx| max_pool_grad_wide(&windows, g, index, dx))

@@ -11,14 +11,15 @@ pub(super) mod integer;
 use crate::dispatch::float;
 use crate::parallel::{GRAIN, chunks_mut, items_mut, rows_per_chunk, zip2_mut};
 use crate::simd::column_tile::{Lanes, TILE, Tile};
-use crate::simd::lanes::lanes;
+use crate::simd::lanes::{exact, lanes, to_acc, widen};
 use crate::simd::real::Real;
 use crate::simd::row_reduce::fold;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
 use folds::{Fold, Max, Min, Sum, SumSquares};
+use half::bf16;
 use kiln_core::ops::{AxisParams, Reduce, ReduceOps, ReduceParams};
-use kiln_core::{Buffer, Result, checks};
+use kiln_core::{Buffer, DType, Element, Float, Result, checks};
 use std::ops::Range;
 
 /// The kept or the reduced dimensions, with their sizes and strides, outermost first.
@@ -104,17 +105,24 @@ impl Plan {
 
     /// Folds elements `range` of each of the outputs `columns` of block `block` into `out`.
     #[inline(always)]
-    fn fold<F: Fold, A: Real>(&self, x: &[A], block: usize, range: Range<usize>, columns: Range<usize>, out: &mut [A]) {
+    fn fold<F: Fold, T: Float<Acc: Real>>(
+        &self,
+        x: &[T],
+        block: usize,
+        range: Range<usize>,
+        columns: Range<usize>,
+        out: &mut [T::Acc],
+    ) {
         let base = self.kept.offset(block);
         if self.c == 1 {
             // Runs are joined into `part` and parts into `total`, so that many short runs do not make one long chain of sums.
-            let (mut total, mut part) = (F::unit::<A>(), F::unit::<A>());
+            let (mut total, mut part) = (F::unit::<T::Acc>(), F::unit::<T::Acc>());
             let mut runs = 0;
             self.runs(
                 range,
                 #[inline(always)]
                 |at, rows| {
-                    part = F::join(part, row::<F, A>(&x[base + at..base + at + rows]));
+                    part = F::join(part, row::<F, T>(&x[base + at..base + at + rows]));
                     runs += 1;
                     if runs % 64 == 0 {
                         total = F::join(total, part);
@@ -126,10 +134,10 @@ impl Plan {
             return;
         }
         if columns.len() > TILE {
-            return self.fold_wide::<F, A>(&x[base..], range, columns, out);
+            return self.fold_wide::<F, T>(&x[base..], range, columns, out);
         }
         for tile in Tile::cover(self.c, columns.clone(), self.run) {
-            let mut lanes = Lanes::filled(F::unit::<A>());
+            let mut lanes = Lanes::filled(F::unit::<T::Acc>());
             self.runs(
                 range.clone(),
                 #[inline(always)]
@@ -140,7 +148,7 @@ impl Plan {
                         #[inline(always)]
                         |at| {
                             for (a, &x) in lanes.iter_mut().zip(&x[at]) {
-                                *a = F::join(*a, F::load(x));
+                                *a = F::join(*a, F::load(widen(x)));
                             }
                         },
                     );
@@ -154,7 +162,13 @@ impl Plan {
 
     /// [`Plan::fold`] for more columns than lanes: row by row into `out`, so that memory is read sequentially.
     #[inline(always)]
-    fn fold_wide<F: Fold, A: Real>(&self, x: &[A], range: Range<usize>, columns: Range<usize>, out: &mut [A]) {
+    fn fold_wide<F: Fold, T: Float<Acc: Real>>(
+        &self,
+        x: &[T],
+        range: Range<usize>,
+        columns: Range<usize>,
+        out: &mut [T::Acc],
+    ) {
         out.fill(F::unit());
         self.runs(
             range,
@@ -162,7 +176,7 @@ impl Plan {
             |at, rows| {
                 for x in x[at..].chunks(self.c).take(rows) {
                     for (a, &x) in out.iter_mut().zip(&x[columns.clone()]) {
-                        *a = F::join(*a, F::load(x));
+                        *a = F::join(*a, F::load(widen(x)));
                     }
                 }
             },
@@ -190,9 +204,17 @@ impl Plan {
 
 /// The fold of a contiguous row of at most [`GRAIN`] elements: in lanes within blocks, then over the blocks in order.
 #[inline(always)]
-fn row<F: Fold, A: Real>(x: &[A]) -> A {
-    let mut total = F::unit::<A>();
-    for block in x.chunks(4096) {
+fn row<F: Fold, T: Float<Acc: Real>>(x: &[T]) -> T::Acc {
+    const BLOCK: usize = 4096;
+    let mut total = F::unit::<T::Acc>();
+    for block in x.chunks(BLOCK) {
+        let mut wide = [T::Acc::default(); BLOCK];
+        let block: &[T::Acc] = if exact::<T>() {
+            bytemuck::cast_slice(block)
+        } else {
+            to_acc(block, &mut wide[..block.len()]);
+            &wide[..block.len()]
+        };
         let block = fold(
             block,
             F::unit(),
@@ -206,10 +228,10 @@ fn row<F: Fold, A: Real>(x: &[A]) -> A {
     total
 }
 
-fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -> Result<()> {
+fn reduce<F: Fold, T: Float<Acc: Real>>(cpu: &Cpu, p: &ReduceParams, x: &[T], y: &mut [T::Acc]) -> Result<()> {
     let plan = Plan::new(p);
-    let divisor = A::of(if p.op() == Reduce::Mean { p.count as f64 } else { 1.0 });
-    let finish = |a: A| if p.op() == Reduce::Mean { a / divisor } else { a };
+    let divisor = T::Acc::of(if p.op() == Reduce::Mean { p.count as f64 } else { 1.0 });
+    let finish = |a: T::Acc| if p.op() == Reduce::Mean { a / divisor } else { a };
     let (c, count) = (plan.c, plan.count);
     if count == 0 {
         y.fill(finish(F::unit()));
@@ -219,11 +241,11 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
     if segments == 1 {
         if plan.rows() {
             chunks_mut(y, 1, count, |first, y| {
-                lanes::<A, _>(
+                lanes::<T::Acc, _>(
                     #[inline(always)]
                     || {
                         for (y, x) in y.iter_mut().zip(x[first * count..].chunks_exact(count)) {
-                            *y = finish(row::<F, A>(x));
+                            *y = finish(row::<F, T>(x));
                         }
                     },
                 );
@@ -237,15 +259,15 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
             64.min(c)
         };
         chunks_mut(y, unit, count, |first, y| {
-            lanes::<A, _>(
+            lanes::<T::Acc, _>(
                 #[inline(always)]
                 || {
-                    let mut partial = [A::default(); TILE];
+                    let mut partial = [T::Acc::default(); TILE];
                     let mut i = 0;
                     while i < y.len() {
                         let (block, column) = ((first + i) / c, (first + i) % c);
                         let n = (c - column).min(y.len() - i).min(TILE);
-                        plan.fold::<F, A>(x, block, 0..count, column..column + n, &mut partial[..n]);
+                        plan.fold::<F, T>(x, block, 0..count, column..column + n, &mut partial[..n]);
                         for (y, &a) in y[i..].iter_mut().zip(&partial[..n]) {
                             *y = finish(a);
                         }
@@ -257,23 +279,23 @@ fn reduce<F: Fold, A: Real>(cpu: &Cpu, p: &ReduceParams, x: &[A], y: &mut [A]) -
         return Ok(());
     }
     // The layout is partial[block][segment][c].
-    let mut partial = cpu.scratch(A::DTYPE, plan.outputs * segments)?;
-    let partial = partial.as_mut_slice::<A>();
+    let mut partial = cpu.scratch(T::Acc::DTYPE, plan.outputs * segments)?;
+    let partial = partial.as_mut_slice::<T::Acc>();
     items_mut(partial, c, x.len(), |i, out| {
         let (block, s) = (i / segments, i % segments);
         let range = s * plan.segment..((s + 1) * plan.segment).min(count);
-        lanes::<A, _>(
+        lanes::<T::Acc, _>(
             #[inline(always)]
-            || plan.fold::<F, A>(x, block, range, 0..c, out),
+            || plan.fold::<F, T>(x, block, range, 0..c, out),
         );
     });
     let blocks = rows_per_chunk(plan.outputs / c, segments * c, 1);
     let (partial, y) = ((partial, blocks * segments * c), (y, blocks * c));
     zip2_mut(partial, y, |_, partial, y| {
         for (partial, y) in partial.chunks_exact_mut(segments * c).zip(y.chunks_exact_mut(c)) {
-            lanes::<A, _>(
+            lanes::<T::Acc, _>(
                 #[inline(always)]
-                || pairwise::<F, A>(partial, c),
+                || pairwise::<F, T::Acc>(partial, c),
             );
             for (y, &a) in y.iter_mut().zip(&*partial) {
                 *y = finish(a);
@@ -297,19 +319,28 @@ fn pairwise<F: Fold, A: Real>(x: &mut [A], c: usize) {
     }
 }
 
+/// [`reduce`] by the fold of the op.
+fn reduce_by<T: Float<Acc: Real>>(cpu: &Cpu, p: &ReduceParams, x: &[T], y: &mut [T::Acc]) -> Result<()> {
+    match p.op() {
+        Reduce::Sum | Reduce::Mean => reduce::<Sum, T>(cpu, p, x, y),
+        Reduce::Max => reduce::<Max, T>(cpu, p, x, y),
+        Reduce::Min => reduce::<Min, T>(cpu, p, x, y),
+        Reduce::SumSquares => reduce::<SumSquares, T>(cpu, p, x, y),
+    }
+}
+
 impl ReduceOps for Cpu {
     fn reduce(&self, p: &ReduceParams, x: &CpuBuffer, y: &mut CpuBuffer) -> Result<()> {
         checks::reduce(self, p, x, y)?;
         debug_assert_eq!(y.len() as u64, p.outputs);
+        // Elements of bf16 are widened in registers, which for f16 would take a call each.
+        if x.dtype() == DType::BF16 {
+            let x = x.as_slice::<bf16>();
+            return write_upcast::<bf16>(self, y, |y| reduce_by(self, p, x, y));
+        }
         float!(x.dtype(), T => {
             let x = Upcast::new::<T>(self, x)?;
-            let x = x.slice();
-            write_upcast::<T>(self, y, |y| match p.op() {
-                Reduce::Sum | Reduce::Mean => reduce::<Sum, _>(self, p, x, y),
-                Reduce::Max => reduce::<Max, _>(self, p, x, y),
-                Reduce::Min => reduce::<Min, _>(self, p, x, y),
-                Reduce::SumSquares => reduce::<SumSquares, _>(self, p, x, y),
-            })
+            write_upcast::<T>(self, y, |y| reduce_by(self, p, x.slice(), y))
         })
     }
 

@@ -42,6 +42,14 @@ impl Isa {
     }
 }
 
+/// True if this machine multiplies pairs of bfloat16 in registers of AVX-512.
+pub(crate) fn has_bf16_pairs() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Declares `fn $all`, which returns the tables of kernels for the instruction sets of this machine, the widest first.
 macro_rules! by_isa {
     (fn $all:ident() -> $table:ty, $portable:ident, $avx2:ident, $avx512:ident) => {

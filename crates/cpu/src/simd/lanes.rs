@@ -89,6 +89,17 @@ pub(crate) fn to_acc<T: Float>(x: &[T], y: &mut [T::Acc]) {
     debug_assert_eq!(x.len(), y.len());
     match T::DTYPE {
         DType::F16 => cast_slice::<T, f16>(x).convert_to_f32_slice(cast_slice_mut(y)),
+        DType::BF16 => {
+            let (x, y): (&[u16], &mut [f32]) = (cast_slice(x), cast_slice_mut(y));
+            lanes::<f32, _>(
+                #[inline(always)]
+                || {
+                    for (y, &x) in y.iter_mut().zip(x) {
+                        *y = widen_bf16(x);
+                    }
+                },
+            );
+        }
         _ => lanes::<T::Acc, _>(
             #[inline(always)]
             || {
@@ -120,9 +131,34 @@ pub(crate) fn from_acc<T: Float>(x: &[T::Acc], y: &mut [T]) {
     }
 }
 
+/// Widens one element: [`Float::to_acc`], which for bf16 would not become a vector instruction.
+#[inline(always)]
+pub(crate) fn widen<T: Float>(x: T) -> T::Acc {
+    match T::DTYPE {
+        DType::BF16 => bytemuck::cast(widen_bf16(bytemuck::cast(x))),
+        _ => x.to_acc(),
+    }
+}
+
+/// Rounds one element: [`Float::from_acc`], which for bf16 would not become vector instructions.
+#[inline(always)]
+pub(crate) fn round<T: Float>(x: T::Acc) -> T {
+    match T::DTYPE {
+        DType::BF16 => bytemuck::cast(round_bf16(bytemuck::cast(x))),
+        _ => T::from_acc(x),
+    }
+}
+
+/// The value of the bits of a bfloat16, which are the upper half of an f32: [`half::bf16::to_f32`] without branches. A
+/// signalling NaN stays one until it is computed with.
+#[inline(always)]
+pub(crate) fn widen_bf16(x: u16) -> f32 {
+    f32::from_bits(u32::from(x) << 16)
+}
+
 /// The bits of the nearest bfloat16, ties to even: [`half::bf16::from_f32`] without branches.
 #[inline(always)]
-fn round_bf16(x: f32) -> u16 {
+pub(crate) fn round_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     (if x.is_nan() { bits >> 16 | 0x40 } else { nearest }) as u16
@@ -132,6 +168,17 @@ fn round_bf16(x: f32) -> u16 {
 mod tests {
     use super::*;
     use half::bf16;
+
+    #[test]
+    fn bf16_widens_to_its_value() {
+        for bits in 0..=u16::MAX {
+            let (got, want) = (widen_bf16(bits), bf16::from_bits(bits).to_f32());
+            assert!(
+                got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(),
+                "{bits:x}"
+            );
+        }
+    }
 
     #[test]
     fn bf16_rounds_as_its_definition() {

@@ -1,6 +1,7 @@
 //! The processor that this program runs on, as described by its CPUID instruction.
 
-use crate::simd::isa::Isa;
+use crate::simd::isa::{Isa, has_bf16_pairs};
+use crate::simd::tiles;
 use std::fmt;
 
 /// A data or unified cache of one level.
@@ -24,6 +25,9 @@ pub struct Machine {
     /// The instruction set that products and convolutions use on it: `avx512`, `avx2` or `portable`. Machines with the same
     /// instruction set give the same bits.
     pub instruction_set: &'static str,
+    /// What multiplies bf16: `amx` (the tiles of a matrix unit), `avx512_bf16` (the products of pairs of AVX-512) or `widened`
+    /// (the instructions for f32). Machines with the same instruction set and the same of these give the same bits in bf16.
+    pub bf16: &'static str,
     /// The data and unified caches by level; empty if the processor does not report them.
     pub caches: Vec<Cache>,
 }
@@ -32,25 +36,35 @@ impl Machine {
     /// The processor that this thread runs on.
     pub fn this() -> Self {
         let instruction_set = Isa::available()[0].name();
+        let bf16 = match (tiles::available(), has_bf16_pairs()) {
+            (true, _) => "amx",
+            (_, true) => "avx512_bf16",
+            _ => "widened",
+        };
         #[cfg(target_arch = "x86_64")]
-        let (name, caches) = (cpuid::name(), cpuid::caches());
+        let (name, caches) = (processor::name(), processor::caches());
         #[cfg(not(target_arch = "x86_64"))]
         let (name, caches) = (String::new(), Vec::new());
         Machine {
             name,
             instruction_set,
+            bf16,
             caches,
         }
     }
 }
 
-/// Formats a machine as `AMD EPYC 9B14, avx512, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads`.
+/// Formats a machine as `AMD EPYC 9B14, avx512, bf16 by avx512_bf16, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads`.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.name.is_empty() {
             write!(f, "{}, ", self.name)?;
         }
-        f.write_str(self.instruction_set)?;
+        write!(f, "{}, bf16 ", self.instruction_set)?;
+        match self.bf16 {
+            "widened" => f.write_str("widened")?,
+            unit => write!(f, "by {unit}")?,
+        }
         for cache in &self.caches {
             let (size, unit) = match cache.size {
                 size if size.is_multiple_of(1 << 20) => (size >> 20, "MiB"),
@@ -66,17 +80,9 @@ impl fmt::Display for Machine {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod cpuid {
+mod processor {
     use super::Cache;
-    use std::arch::x86_64::{__cpuid_count, CpuidResult};
-
-    fn leaf(leaf: u32, sub: u32) -> CpuidResult {
-        // SAFETY: every processor of this architecture has the instruction, and it writes registers alone.
-        #[allow(unused_unsafe)]
-        unsafe {
-            __cpuid_count(leaf, sub)
-        }
-    }
+    use crate::simd::cpuid::leaf;
 
     /// The brand string in the leaves 0x8000_0002 to 0x8000_0004, of sixteen characters each.
     pub(super) fn name() -> String {
@@ -134,6 +140,7 @@ mod tests {
     fn a_machine_tells_its_caches_in_order() {
         let machine = Machine::this();
         assert!(["avx512", "avx2", "portable"].contains(&machine.instruction_set));
+        assert!(["amx", "avx512_bf16", "widened"].contains(&machine.bf16));
         assert!(machine.caches.is_sorted_by_key(|c| c.level), "{machine:?}");
         for cache in &machine.caches {
             assert!(
@@ -154,11 +161,12 @@ mod tests {
         let machine = Machine {
             name: "EPYC".to_string(),
             instruction_set: "avx512",
+            bf16: "amx",
             caches: vec![cache(1, 32 << 10, 2), cache(2, 1 << 20, 2), cache(3, 32 << 20, 16)],
         };
         assert_eq!(
             machine.to_string(),
-            "EPYC, avx512, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads"
+            "EPYC, avx512, bf16 by amx, L1 32 KiB, L2 1 MiB, L3 32 MiB for 16 threads"
         );
     }
 }

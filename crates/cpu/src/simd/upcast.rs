@@ -3,6 +3,7 @@
 
 use crate::parallel::chunks_mut;
 use crate::scalar::Stored;
+use crate::simd::lanes::{from_acc, to_acc};
 use crate::{Cpu, CpuBuffer};
 use kiln_core::{Element, Result};
 
@@ -21,9 +22,7 @@ impl<'a, A: Element> Upcast<'a, A> {
         }
         let mut copy = cpu.scratch(A::DTYPE, x.len())?;
         chunks_mut(copy.as_mut_slice::<A>(), 1, 1, |at, chunk| {
-            for (y, x) in chunk.iter_mut().zip(&x[at..]) {
-                *y = x.to_acc();
-            }
+            to_acc(&x[at..at + chunk.len()], chunk);
         });
         Ok(Upcast::Copy(copy))
     }
@@ -49,10 +48,6 @@ pub(crate) fn write_upcast<T: Stored>(
     let mut wide = cpu.scratch(<T::Acc as Element>::DTYPE, y.len())?;
     f(wide.as_mut_slice())?;
     let wide = wide.as_slice::<T::Acc>();
-    chunks_mut(y, 1, 1, |at, chunk| {
-        for (y, &x) in chunk.iter_mut().zip(&wide[at..]) {
-            *y = T::from_acc(x);
-        }
-    });
+    chunks_mut(y, 1, 1, |at, chunk| from_acc(&wide[at..at + chunk.len()], chunk));
     Ok(())
 }

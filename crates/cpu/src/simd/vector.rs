@@ -277,6 +277,20 @@ pub(crate) mod x86 {
         unsafe { _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_setr_epi64x(0, 1, 2, 3)) }
     }
 
+    /// Interleaves the elements of two registers.
+    #[inline(always)]
+    unsafe fn interleave16(a: __m512, b: __m512) -> [__m512; 2] {
+        // SAFETY: the caller runs on AVX-512.
+        unsafe {
+            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            [
+                _mm512_permutex2var_ps(a, first, b),
+                _mm512_permutex2var_ps(a, second, b),
+            ]
+        }
+    }
+
     vector!(
         Avx512,
         __m512,
@@ -292,14 +306,7 @@ pub(crate) mod x86 {
         _mm512_storeu_ps,
         |p, n| _mm512_maskz_loadu_ps(bits::<16>(n), p),
         |x, q, m| _mm512_mask_storeu_ps(q, bits::<16>(m), x),
-        |a, b| {
-            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            [
-                _mm512_permutex2var_ps(a, first, b),
-                _mm512_permutex2var_ps(a, second, b),
-            ]
-        }
+        |a, b| interleave16(a, b)
     );
     vector!(
         Avx512,
@@ -324,6 +331,38 @@ pub(crate) mod x86 {
                 _mm512_permutex2var_pd(a, second, b),
             ]
         }
+    );
+    /// A vector register of AVX-512, whose products are those of pairs of bfloat16: a word of an operand is two of them.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Bf16Pairs<R>(pub(crate) R);
+
+    /// `c + a₀·b₀ + a₁·b₁` in every lane, rounded to the nearest f32 after each addition; subnormal operands and results are
+    /// zeros.
+    #[inline(always)]
+    unsafe fn dot_pairs(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the caller runs on AVX-512 with its bfloat16 instructions; both types are registers of 512 bits.
+        unsafe {
+            let [a, b] = [a, b].map(|x| std::mem::transmute::<__m512, __m512bh>(x));
+            _mm512_dpbf16_ps(c, a, b)
+        }
+    }
+
+    vector!(
+        Bf16Pairs,
+        __m512,
+        f32,
+        16,
+        _mm512_set1_ps,
+        dot_pairs,
+        _mm512_add_ps,
+        _mm512_sub_ps,
+        _mm512_mul_ps,
+        _mm512_max_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        |p, n| _mm512_maskz_loadu_ps(bits::<16>(n), p),
+        |x, q, m| _mm512_mask_storeu_ps(q, bits::<16>(m), x),
+        |a, b| interleave16(a, b)
     );
     vector!(
         Avx2,

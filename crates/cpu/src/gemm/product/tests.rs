@@ -31,6 +31,7 @@ fn machine(caches: &[[usize; 4]]) -> Machine {
     Machine {
         name: String::new(),
         instruction_set: "portable",
+        bf16: "widened",
         caches: caches.iter().map(cache).collect(),
     }
 }
@@ -101,7 +102,7 @@ fn check<A: Scalar>(sizes: [usize; 3], machines: &[Machine]) {
             .collect();
         for machine in machines {
             let blocking = Blocking::for_machine(machine, A::DTYPE);
-            for algorithm in Algorithm::all(&s) {
+            for algorithm in Algorithm::all(&s, A::DTYPE) {
                 let got = run(algorithm, s, &blocking, [&a, &b], e);
                 for (at, (got, want)) in got.iter().zip(&want).enumerate() {
                     let place = [at / n, at % n];
@@ -152,7 +153,7 @@ fn algorithms_give_the_same_bits() {
             for machine in machines() {
                 let blocking = Blocking::for_machine(&machine, DType::F32);
                 let want = run(Algorithm::Packed, s, Blocking::this::<f32>(), [&a, &b], e);
-                for algorithm in Algorithm::all(&s) {
+                for algorithm in Algorithm::all(&s, DType::F32) {
                     if !matches!(algorithm, Algorithm::SmallM | Algorithm::SplitK(_)) {
                         let got = run(algorithm, s, &blocking, [&a, &b], e);
                         assert!(got == want, "{algorithm:?} of {s:?} with {blocking:?}");

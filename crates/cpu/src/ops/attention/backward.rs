@@ -170,7 +170,7 @@ impl<A: Scalar + Real> Head<'_, A> {
 /// Computes in place, from the first `seen` scores `s` of a row and `g·vᵀ`: `p = e^(s − lse)` and the gradient of the
 /// unscaled scores, `scale·p·(g·vᵀ − Σ p·(g·vᵀ))`; zeros for the others.
 #[inline(always)]
-fn slopes<A: Real>(scale: A, lse: A, p: &mut [A], ds: &mut [A], seen: usize) {
+pub(super) fn slopes<A: Real>(scale: A, lse: A, p: &mut [A], ds: &mut [A], seen: usize) {
     let whole = seen.next_multiple_of(LANES);
     p[seen..whole].fill(A::NEG_INFINITY);
     p[whole..].fill(A::ZERO);

@@ -78,7 +78,7 @@ impl<A: Scalar + Real> Call<'_, A> {
 
 /// Computes `e^(s − max s)` of the first `seen` scores of a row, 0 for the others; returns `max s + ln l` and their sum `l`.
 #[inline(always)]
-fn exponentials<A: Real>(scale: A, row: &mut [A], seen: usize) -> (A, A) {
+pub(super) fn exponentials<A: Real>(scale: A, row: &mut [A], seen: usize) -> (A, A) {
     let (row, rest) = row.split_at_mut(seen.next_multiple_of(LANES));
     row[seen..].fill(A::NEG_INFINITY);
     rest.fill(A::ZERO);

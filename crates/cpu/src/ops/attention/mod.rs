@@ -7,6 +7,7 @@
 mod backward;
 mod call;
 mod forward;
+mod halves;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,9 @@ use kiln_core::{Buffer, Float, Result, checks};
 impl AttentionOps for Cpu {
     fn attention(&self, p: &AttentionParams, qkv: &CpuBuffer, y: &mut CpuBuffer, lse: &mut CpuBuffer) -> Result<()> {
         checks::attention(self, p, qkv, y, lse)?;
+        if halves::is_supported(qkv.dtype(), p) {
+            return halves::forward(self, p, qkv.as_slice(), y.as_mut_slice(), lse.as_mut_slice());
+        }
         float!(qkv.dtype(), T => {
             let qkv = Upcast::new::<T>(self, qkv)?;
             let lse = lse.as_mut_slice::<<T as Float>::Acc>();
@@ -36,6 +40,14 @@ impl AttentionOps for Cpu {
         dqkv: &mut CpuBuffer,
     ) -> Result<()> {
         checks::attention_grad(self, p, qkv, lse, g, dqkv)?;
+        if halves::is_supported(qkv.dtype(), p) {
+            let given = halves::Given {
+                qkv: qkv.as_slice(),
+                lse: lse.as_slice(),
+                g: g.as_slice(),
+            };
+            return halves::backward(self, p, &given, dqkv.as_mut_slice());
+        }
         float!(qkv.dtype(), T => {
             let (qkv, g) = (Upcast::new::<T>(self, qkv)?, Upcast::new::<T>(self, g)?);
             let given = backward::Given {

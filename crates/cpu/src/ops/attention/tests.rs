@@ -1,10 +1,11 @@
 //! Compares the fused op with plain loops, for every set of micro-kernels.
 
-use super::{backward, forward};
+use super::{backward, forward, halves};
 use crate::gemm::{Gemm, Kernels};
 use crate::scalar::Scalar;
 use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer};
+use half::bf16;
 use kiln_core::ops::{AttentionOps, AttentionParams};
 use kiln_core::philox::{Key, uniform};
 use kiln_core::{Buffer, DType, Runtime, Shape};
@@ -118,6 +119,66 @@ proptest! {
     }
 }
 
+/// bf16 by the tiles of a matrix unit, where there is one, against plain loops over the same operands.
+fn halves_agree(dims: [usize; 4], causal: bool, range: f64) {
+    let (cpu, p) = (Cpu::poisoned(), params(dims, causal));
+    let [n, t, h, d] = dims;
+    if !halves::is_supported(DType::BF16, &p) {
+        return;
+    }
+    let rounded = |len, stream, range| -> Vec<bf16> {
+        let values = values::<f32>(&cpu, len, stream, range);
+        values.as_slice::<f32>().iter().map(|&x| bf16::from_f32(x)).collect()
+    };
+    let (x, g) = (rounded(3 * n * t * h * d, 1, range), rounded(n * t * h * d, 2, 1.0));
+    let wide = |x: &[bf16]| x.iter().map(|x| x.to_f32()).collect::<Vec<f32>>();
+    let [y, logarithms, dqkv] = plain(&p, &wide(&x), &wide(&g));
+    let out = |dtype, len| cpu.alloc(dtype, len).unwrap();
+    let (mut got, mut lse) = (out(DType::BF16, g.len()), out(DType::F32, p.rows()));
+    halves::forward(&cpu, &p, &x, got.as_mut_slice(), lse.as_mut_slice()).unwrap();
+    let mut slopes = out(DType::BF16, x.len());
+    let given = halves::Given {
+        qkv: &x,
+        lse: lse.as_slice(),
+        g: &g,
+    };
+    halves::backward(&cpu, &p, &given, slopes.as_mut_slice()).unwrap();
+    // One rounding to eight bits, and what two bf16 leave out of a weight.
+    let bound = 4e-5 * (1.0 + range * range) * (d as f64).sqrt();
+    let check = |what: &str, got: &[bf16], want: &[f64]| {
+        for (i, (a, &b)) in got.iter().zip(want).enumerate() {
+            let a = f64::from(a.to_f32());
+            let near = (a - b).abs() <= b.abs() / 256.0 + bound;
+            assert!(near, "{p:?}: element {i} of {what} is {a:e}, expected {b:e}");
+        }
+    };
+    check("y", got.as_slice(), &y);
+    near("lse", lse.as_slice::<f32>(), &logarithms, bound);
+    let slopes: &[bf16] = slopes.as_slice();
+    check("dqkv", slopes, &dqkv);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn halves_agree_with_plain_loops(
+        n in 1usize..3, t in 1usize..200, h in 1usize..4,
+        d in prop::sample::select(vec![1usize, 3, 8, 15, 16, 17, 31, 33, 40, 64, 70]),
+        causal in any::<bool>(), range in 0.3f64..3.0,
+    ) {
+        halves_agree([n, t, h, d], causal, range);
+    }
+}
+
+/// More keys than a block of k, and more entries.
+#[test]
+fn long_sequences_of_halves_agree() {
+    for causal in [false, true] {
+        halves_agree([1, 1100, 1, 16], causal, 1.0);
+        halves_agree([1, 40, 1, 600], causal, 0.3);
+    }
+}
+
 /// Sequences with more scores than a block of the gradient, and with more keys than a block of k.
 #[test]
 fn long_sequences_agree() {
@@ -205,9 +266,10 @@ fn a_nan_reaches_those_that_see_it() {
     }
 }
 
-/// Halves are computed in f32 and rounded once.
+/// Halves are computed in f32 and rounded once: within half of a unit in the last place, and the difference of sums in two orders.
 #[test]
 fn halves_round_once() {
+    use kiln_core::ops::ElementwiseOps;
     let (cpu, p) = (Cpu::poisoned(), params([1, 30, 2, 8], true));
     let qkv = values::<f32>(&cpu, 30 * 48, 1, 1.0);
     let run = |dtype: DType| {
@@ -215,13 +277,17 @@ fn halves_round_once() {
         let mut y = cpu.alloc(dtype, 30 * 16).unwrap();
         let mut lse = cpu.alloc(DType::F32, p.rows()).unwrap();
         let mut rounded = cpu.alloc(DType::BF16, qkv.len()).unwrap();
-        use kiln_core::ops::ElementwiseOps;
         cpu.cast(&qkv, &mut rounded).unwrap();
         cpu.cast(&rounded, &mut x).unwrap();
         cpu.attention(&p, &x, &mut y, &mut lse).unwrap();
-        let mut half = cpu.alloc(DType::BF16, y.len()).unwrap();
-        cpu.cast(&y, &mut half).unwrap();
-        half.bytes().to_vec()
+        let mut wide = cpu.alloc(DType::F32, y.len()).unwrap();
+        cpu.cast(&y, &mut wide).unwrap();
+        wide.as_slice::<f32>().to_vec()
     };
-    assert_eq!(run(DType::BF16), run(DType::F32));
+    for (half, wide) in run(DType::BF16).into_iter().zip(run(DType::F32)) {
+        assert!(
+            (half - wide).abs() <= wide.abs() / 256.0 + 1e-5,
+            "{half:e}, expected {wide:e}"
+        );
+    }
 }

@@ -54,7 +54,12 @@ impl<A: Scalar> Forward<A> {
                 return Forward::Separate;
             }
             let registers = PooledConv::<A>::is_profitable(conv).then(|| Self::named(REGISTERS, p, parts));
-            let in_planes = || matches!(choose::<A>(ConvPass::Forward, conv, true, None), Algorithm::Planar);
+            let in_planes = || {
+                matches!(
+                    choose::<A>(ConvPass::Forward, conv, A::DTYPE, true, None),
+                    Algorithm::Planar
+                )
+            };
             let planar = || in_planes().then(|| Self::named(PLANAR, p, parts)).flatten();
             registers.flatten().or_else(planar).unwrap_or(Forward::Cache)
         })

@@ -6,10 +6,10 @@ use crate::conv::plan::{Algorithm, choose};
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD};
 use crate::parallel::try_chunks_mut;
 use crate::scalar::Scalar;
-use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{Activation, ConvPoolParams};
+use kiln_core::{DType, Result};
 
 /// True for no activation and for ReLU.
 pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
@@ -19,7 +19,11 @@ pub(super) fn has_relu_or_none(p: &ConvPoolParams) -> bool {
 /// True if the convolution alone would use Winograd's algorithm in f32.
 pub(super) fn takes_winograd(cpu: &Cpu, conv: &Geometry) -> bool {
     let exact = cpu.convolves_exactly();
-    !conv.empty() && matches!(choose::<f32>(Pass::Forward, conv, exact, None), Algorithm::Winograd(_))
+    !conv.empty()
+        && matches!(
+            choose::<f32>(Pass::Forward, conv, DType::F32, exact, None),
+            Algorithm::Winograd(_)
+        )
 }
 
 /// The largest number of elements of the convolution's result in a part: half of an L2 cache.
