@@ -22,6 +22,8 @@ use ndarray::ArrayViewMut2;
 /// The number of queries of a block: two rows of tiles, and a row of words of the sums over queries.
 const QUERIES: usize = 2 * SIDE;
 const KERNELS: HalfKernels = HalfKernels::Tiles;
+/// A row past the last one of a panel.
+static NOTHING: [f32; 2 * SIDE] = [0.0; 2 * SIDE];
 
 /// True if attention of `dtype` is computed here.
 pub(super) fn is_supported(dtype: DType, p: &AttentionParams) -> bool {
@@ -197,10 +199,11 @@ fn split_panels([rows, columns]: [usize; 2], from: &[f32], step: usize, [high, l
                         continue;
                     }
                     let even = &from[2 * word * step + column..][..count];
-                    let odd = &from[(2 * word + 1).min(rows - 1) * step + column..][..count];
-                    let last = 2 * word + 1 >= rows;
-                    for (i, (high, low)) in high.iter_mut().zip(low.iter_mut()).enumerate() {
-                        let (x, y) = (even[i], if last { 0.0 } else { odd[i] });
+                    let odd = match 2 * word + 1 < rows {
+                        true => &from[(2 * word + 1) * step + column..][..count],
+                        false => &NOTHING[..count],
+                    };
+                    for (((high, low), &x), &y) in high.iter_mut().zip(low.iter_mut()).zip(even).zip(odd) {
                         let ([a, c], [b, d]) = (parts(x), parts(y));
                         *high = u32::from(a) | u32::from(b) << 16;
                         *low = u32::from(c) | u32::from(d) << 16;
