@@ -28,6 +28,7 @@ pub trait Backend:
     + IntegerOps
     + RandomOps
     + OptimOps
+    + ImageOps
 {
 }
 
@@ -47,5 +48,6 @@ impl<T> Backend for T where
         + IntegerOps
         + RandomOps
         + OptimOps
+        + ImageOps
 {
 }

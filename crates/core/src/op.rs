@@ -117,6 +117,8 @@ ops! {
         IntegerCumsum = "integer_cumsum",
         /// [`RandomOps::dropout`](crate::ops::RandomOps::dropout)
         Dropout = "dropout",
+        /// [`ImageOps::crop_images`](crate::ops::ImageOps::crop_images)
+        CropImages = "crop_images",
         /// [`OptimOps::sgd`](crate::ops::OptimOps::sgd)
         Sgd = "sgd",
         /// [`OptimOps::adam`](crate::ops::OptimOps::adam)

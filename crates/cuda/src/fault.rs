@@ -24,7 +24,7 @@ pub(crate) mod code {
 }
 
 /// The ops that check indices, by their codes.
-const OPS: [&str; 8] = [
+const OPS: [&str; 9] = [
     "",
     "gather",
     "scatter_add",
@@ -33,6 +33,7 @@ const OPS: [&str; 8] = [
     "one_hot",
     "cross_entropy",
     "integer_scatter",
+    "crop_images",
 ];
 
 impl Fault {

@@ -83,6 +83,19 @@ impl<B: Backend> Array<B> {
         backend.write(values, self.buffer_mut()?)
     }
 
+    /// Overwrites the elements from `start` on with `values` from the host.
+    pub(crate) fn write_part<T: Element>(&mut self, start: usize, values: &[T]) -> Result<()> {
+        const OP: &str = "write_part";
+        check_dtype(OP, T::DTYPE, self.dtype())?;
+        let size = self.shape.size();
+        if start > size || values.len() > size - start {
+            let found = format!("{start} and {} values", values.len());
+            return Err(Error::invalid(OP, "start", found, format!("a part of {size} elements")));
+        }
+        let backend = self.backend.clone();
+        backend.upload_part(bytemuck::cast_slice(values), self.buffer_mut()?, start * size_of::<T>())
+    }
+
     /// The same values on another backend, through the host.
     pub(crate) fn to_device<C: Backend>(&self, backend: &C) -> Result<Array<C>> {
         let len = self.shape.size();

@@ -238,6 +238,24 @@ impl<B: Backend> Indices<B> {
         self.0.write(values)
     }
 
+    /// Overwrites the elements from `start` on, row-major, with `values` from the host: data larger than should be held on the
+    /// host goes to the device part by part. `T` must be the dtype.
+    ///
+    /// ```
+    /// # use kiln_nn::Indices;
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let mut x = Indices::arange(&cpu, 0, 4)?;
+    /// x.write_part(1, &[7, 8])?;
+    /// assert_eq!(x.to_vec::<i32>()?, [0, 7, 8, 3]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for another dtype, a part that the tensor does not have.
+    pub fn write_part<T: Element>(&mut self, start: usize, values: &[T]) -> Result<()> {
+        self.0.write_part(start, values)
+    }
+
     /// The same values in memory of their own. (A clone shares the memory.)
     ///
     /// ```

@@ -12,7 +12,7 @@ mod products;
 mod random;
 mod reduce;
 
-use kiln_core::ops::{AttentionOps, ConvPoolOps, LossOps, NormOps, OptimOps, SoftmaxOps};
+use kiln_core::ops::{AttentionOps, ConvPoolOps, ImageOps, LossOps, NormOps, OptimOps, SoftmaxOps};
 use kiln_core::{Buffer, DType, Element, Float, MemoryStats, Result, Runtime, checks};
 use ndarray::Array1;
 use std::convert::Infallible;
@@ -155,6 +155,7 @@ impl Runtime for Reference {
 // No op of these families is primitive.
 impl AttentionOps for Reference {}
 impl ConvPoolOps for Reference {}
+impl ImageOps for Reference {}
 impl LossOps for Reference {}
 impl NormOps for Reference {}
 impl OptimOps for Reference {}

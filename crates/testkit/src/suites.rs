@@ -28,6 +28,7 @@ macro_rules! every_suite {
                 quotients, composed, composed_edges,                bad_input
             }
             ops::fft { along_one_axis, along_several, of_any_length, refused }
+            ops::image { crop_images, composed, refused }
             ops::index {
                 views, indexing, triangles, pixels, windows, masks, concat, stack, pad, tile, gather, scatter_add, scatter, index_select, index_add, index_copy, embedding, bags, one_hot, bad_input
             }

@@ -23,6 +23,7 @@ enum FaultOp : u32 {
     FAULT_ONE_HOT,
     FAULT_CROSS_ENTROPY,
     FAULT_INTEGER_SCATTER,
+    FAULT_CROP_IMAGES,
 };
 
 // Records the first fault; the caller then writes zeros where the element would have gone.

@@ -7,6 +7,7 @@
 mod attention;
 mod conv;
 mod elementwise;
+mod image;
 mod index;
 mod integer;
 mod loss;
@@ -24,6 +25,7 @@ mod window;
 pub use attention::*;
 pub use conv::*;
 pub use elementwise::*;
+pub use image::*;
 pub use index::*;
 pub use integer::*;
 pub use loss::*;

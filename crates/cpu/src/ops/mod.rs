@@ -4,6 +4,7 @@ mod attention;
 pub(crate) mod conv;
 pub(crate) mod conv_pool;
 mod elementwise;
+mod image;
 mod index;
 mod integer;
 mod loss;

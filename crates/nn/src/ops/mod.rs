@@ -10,6 +10,7 @@ mod conv_pool;
 mod einsum;
 pub mod elementwise;
 mod fft;
+mod image;
 pub mod index;
 pub mod integer;
 mod interpolate;

@@ -4,6 +4,7 @@ mod attention;
 mod conv;
 mod conv_pool;
 mod elementwise;
+mod image;
 mod index;
 mod integer;
 mod loss;

@@ -6,6 +6,7 @@ pub mod conv_pool;
 pub mod einsum;
 pub mod elementwise;
 pub mod fft;
+pub mod image;
 pub mod index;
 pub mod integer;
 pub mod interpolate;

@@ -3,7 +3,7 @@
 use super::fields::{call, field, shape, unused};
 use crate::misfit::call::Call;
 use kiln_core::Backend;
-use kiln_core::DType::{F32, I32};
+use kiln_core::DType::{F32, I32, U8};
 use kiln_core::ops::*;
 
 pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
@@ -21,6 +21,15 @@ pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
         size: 4,
         inner: 1,
         count: 1,
+    };
+    let crop = CropImagesParams {
+        images: 2,
+        height: 3,
+        width: 4,
+        channels: 5,
+        batch: 3,
+        rows: 2,
+        columns: 7,
     };
     let (source, result) = ((F32, 24), (F32, 30));
     vec![
@@ -51,5 +60,11 @@ pub(super) fn indexing<B: Backend>() -> Vec<Call<B>> {
         })
         .free(field!(IndexParams, inner).start..field!(IndexParams, count).end)
         .untyped(1),
+        call(
+            "crop_images",
+            crop,
+            [(U8, 120), (I32, 12), (F32, 5 * 257), (F32, 210)],
+            |on: &B, p, [x, windows, values, y]| on.crop_images(p, x, windows, values, y),
+        ),
     ]
 }
