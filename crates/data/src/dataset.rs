@@ -1,4 +1,4 @@
-//! Random access to samples in host memory.
+//! Random access to samples.
 
 use crate::error::reserve;
 use crate::{DataError, Result, Skipped};
@@ -7,70 +7,10 @@ use kiln_core::philox::Key;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One sample: an input of any shape with its label.
-///
-/// Images are channels-last `[H, W, C]`; datasets return raw pixels 0 to 255 as floats and leave scaling to transforms.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sample {
-    /// The input's elements, row-major.
-    pub input: Vec<f32>,
-    /// The input's shape, without a batch dimension.
-    pub shape: Shape,
-    /// The class; 0 where the dataset has none.
-    pub label: i32,
-    /// Regression targets; empty for classification.
-    pub targets: Vec<f32>,
-    scratch: Vec<f32>,
-}
-
-impl Sample {
-    /// Replaces the input by `values`, keeping the memory.
-    ///
-    /// # Errors
-    /// [`DataError::Shape`] unless there are exactly `shape.size()` values, [`DataError::OutOfMemory`].
-    pub fn fill(&mut self, shape: Shape, values: impl ExactSizeIterator<Item = f32>) -> Result<()> {
-        if values.len() != shape.size() {
-            let found = format!("{} values", values.len());
-            return Err(DataError::shape("sample", found, shape));
-        }
-        self.input.clear();
-        reserve(&mut self.input, values.len(), "a sample")?;
-        self.input.extend(values);
-        self.shape = shape;
-        Ok(())
-    }
-
-    /// Replaces the input by one of another shape: `write(old, new)` fills `new`, a zeroed buffer of `shape.size()` elements.
-    /// The two buffers are swapped, so that a transform allocates nothing once they have grown.
-    ///
-    /// # Errors
-    /// [`DataError::OutOfMemory`].
-    pub fn rewrite(&mut self, shape: Shape, write: impl FnOnce(&[f32], &mut [f32])) -> Result<()> {
-        self.scratch.clear();
-        reserve(&mut self.scratch, shape.size(), "a sample")?;
-        self.scratch.resize(shape.size(), 0.0);
-        write(&self.input, &mut self.scratch);
-        std::mem::swap(&mut self.input, &mut self.scratch);
-        self.shape = shape;
-        Ok(())
-    }
-
-    /// The dimensions `[H, W, C]` of an image; `what` names the caller in the error.
-    ///
-    /// # Errors
-    /// [`DataError::Shape`] when the shape is not `[H, W, C]` or differs from the number of elements.
-    pub fn image(&self, what: &'static str) -> Result<[usize; 3]> {
-        match self.shape.dims() {
-            &[h, w, c] if self.input.len() == self.shape.size() => Ok([h, w, c]),
-            _ => Err(DataError::shape(what, self.shape, "an image [H, W, C]")),
-        }
-    }
-}
-
 /// Random access to samples, from any thread (PyTorch's map-style `Dataset`).
 ///
 /// A read is a pure function of the index: two reads of one index give the same sample, on any thread. A sample is of any type;
-/// [`Sample`] is one with a label, and other types are stacked to batches by a [`Collate`](crate::Collate) function.
+/// [`Sample`](crate::Sample) is one with a label, and other types are stacked to batches by a [`Collate`](crate::Collate) function.
 pub trait Dataset: Send + Sync {
     /// A sample.
     type Sample: Default + Send + 'static;

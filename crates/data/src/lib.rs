@@ -21,15 +21,14 @@
 //! Files are untrusted: sizes are checked against limits and against the size of the file before memory is allocated,
 //! and a [`DataError`] names the file, the place, the value found and the value expected.
 
-// The derive macro writes paths that begin with `kiln_data`, inside of this crate too.
-extern crate self as kiln_data;
-
 mod batch;
 mod dataset;
 mod error;
 mod formats;
 mod loader;
 mod memory;
+mod resident;
+mod sample;
 mod skip;
 mod streams;
 mod synthetic;
@@ -38,7 +37,7 @@ mod transforms;
 pub use batch::{
     ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, arrays_of, storage,
 };
-pub use dataset::{Dataset, Sample, Split, Subset};
+pub use dataset::{Dataset, Split, Subset};
 pub use error::{DataError, Place, Result};
 pub use formats::{
     DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, TextWindows, Vocabulary, cifar,
@@ -49,6 +48,8 @@ pub use loader::{
     BatchSampler, Buckets, Collate, Epoch, EpochPlan, Loaded, Loader, LoaderOptions, Position, Stack, Weighted, pad,
 };
 pub use memory::{Arrays, ByteImages, Labels};
+pub use resident::{DeviceImages, Windows};
+pub use sample::{ByteImage, Sample};
 pub use skip::{BadRecords, Skipped};
 pub use synthetic::Synthetic;
 pub use transforms::{Compose, Crop, Draw, Erase, Flip, Normalise, ToFloat, Transform};

@@ -18,6 +18,7 @@ mod optim;
 mod pool;
 mod random;
 mod reduce;
+mod resident;
 mod resume;
 mod runtime;
 mod softmax;

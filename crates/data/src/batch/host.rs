@@ -105,7 +105,7 @@ pub trait Batch: Send + 'static {
     fn layout(&self) -> Layout {
         let mut layout = Layout::default();
         self.arrays(&mut Fields::new(&mut |name, array: HostArray<'_>| {
-            layout.0.push((name.to_string(), array.dtype(), array.shape().to_vec()));
+            layout.push(name, array.dtype(), array.shape());
         }));
         layout
     }
@@ -116,23 +116,8 @@ pub trait Batch: Send + 'static {
     /// # Errors
     /// [`DataError::Layout`] for another layout; nothing is written then.
     fn write_to<B: Backend>(&self, on: &mut Self::On<B>) -> Result<()> {
-        let mut present = Layout::default();
-        Self::on_device(
-            on,
-            &mut Fields::new(&mut |name, value: OnDevice<'_, B>| {
-                present
-                    .0
-                    .push((name.to_string(), value.dtype(), value.shape().to_vec()));
-            }),
-        );
-        let layout = self.layout();
-        if layout != present {
-            return Err(DataError::Layout {
-                found: layout.to_string(),
-                expected: present.to_string(),
-            });
-        }
-        let mut arrays = Vec::with_capacity(present.0.len());
+        check_layout::<Self, B>(&self.layout(), on)?;
+        let mut arrays = Vec::new();
         self.arrays(&mut Fields::new(&mut |_, array| arrays.push(array)));
         let (mut arrays, mut result) = (arrays.into_iter(), Ok(()));
         Self::on_device_mut(
@@ -155,6 +140,24 @@ pub trait Batch: Send + 'static {
             }
         }));
         found
+    }
+}
+
+/// Refuses a batch on a device that has another layout.
+pub(crate) fn check_layout<T: Batch + ?Sized, B: Backend>(layout: &Layout, on: &T::On<B>) -> Result<()> {
+    let mut present = Layout::default();
+    T::on_device(
+        on,
+        &mut Fields::new(&mut |name, value: OnDevice<'_, B>| {
+            present.push(name, value.dtype(), value.shape());
+        }),
+    );
+    match *layout == present {
+        true => Ok(()),
+        false => Err(DataError::Layout {
+            found: layout.to_string(),
+            expected: present.to_string(),
+        }),
     }
 }
 
@@ -188,6 +191,22 @@ pub fn arrays_of<T: Batch, B: Backend>(on: &T::On<B>) -> StateDict<B> {
 /// The names, dtypes and shapes of the arrays of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout(Vec<(String, DType, Vec<usize>)>);
+
+impl Layout {
+    /// Adds an array.
+    pub(crate) fn push(&mut self, name: &str, dtype: DType, shape: &[usize]) {
+        self.0.push((name.to_string(), dtype, shape.to_vec()));
+    }
+
+    /// Adds the arrays of a field.
+    pub(super) fn nest(&mut self, field: &str, inner: Layout) {
+        self.0
+            .extend(inner.0.into_iter().map(|(name, dtype, shape)| match &name[..] {
+                "" => (field.to_string(), dtype, shape),
+                name => (format!("{field}.{name}"), dtype, shape),
+            }));
+    }
+}
 
 impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -8,6 +8,7 @@ mod labelled;
 mod values;
 
 pub use fields::{ArraysOf, Fields};
+pub(crate) use host::check_layout;
 pub use host::{Batch, Layout, arrays_of, storage};
 pub use labelled::{Labelled, LabelledOn};
 pub use values::{HostArray, OnDevice, OnDeviceMut};

@@ -1,8 +1,8 @@
 //! Making a batch of samples.
 
 use crate::error::reserve;
-use crate::{Batch, DataError, Dataset, Labelled, Place, Result, Sample};
-use ndarray::{Array, ArrayD, Dimension, IxDyn};
+use crate::{Batch, DataError, Dataset, Labelled, Place, Result, Sample, Windows};
+use ndarray::{Array, ArrayD, Dimension, Ix2, IxDyn};
 use std::path::{Path, PathBuf};
 
 /// Makes a batch of samples (PyTorch's `collate_fn`). Closures `Fn(&[S]) -> Result<T>` do.
@@ -55,6 +55,10 @@ impl Stack {
                 classes,
             });
         }
+        if sample.resident().is_some() != first.resident().is_some() {
+            let found = "samples on a device and samples in memory".to_string();
+            return shape("batch", found, "samples of one kind".to_string());
+        }
         if sample.input.len() != sample.shape.size() {
             return shape(
                 "sample",
@@ -87,6 +91,7 @@ impl Collate<Sample> for Stack {
         let mut inputs = emptied(spare.inputs, count.saturating_mul(first.input.len()))?;
         let mut labels = emptied(spare.labels, count)?;
         let mut targets = emptied(spare.targets.unwrap_or_default(), count.saturating_mul(width))?;
+        let images = windows(samples, indices, spare.images)?;
         for sample in samples {
             inputs.extend_from_slice(&sample.input);
             targets.extend_from_slice(&sample.targets);
@@ -98,10 +103,48 @@ impl Collate<Sample> for Stack {
             labels: labels.into(),
             targets: match width {
                 0 => None,
-                width => Some(shaped(targets, ndarray::Ix2(count, width))?),
+                width => Some(shaped(targets, Ix2(count, width))?),
             },
+            images,
         })
     }
+}
+
+/// The windows of samples whose images lie on a device; `None` for samples in memory.
+fn windows(samples: &[Sample], indices: &[usize], spare: Option<Windows>) -> Result<Option<Windows>> {
+    let Some(first) = samples[0].resident() else {
+        return Ok(None);
+    };
+    let (size, table) = (first.image.size(), first.image.read_values());
+    let [_, n, c] = table.image("device images")?;
+    let (windows, values) = spare.map_or_else(Default::default, |spare| (spare.windows, spare.values));
+    let (mut windows, mut values) = (emptied(windows, 4 * samples.len())?, emptied(values, n * c)?);
+    for (sample, &index) in samples.iter().zip(indices) {
+        let Some(place) = sample.resident() else { continue };
+        let refused =
+            |what, found: String, expected: &str| Err(DataError::shape(what, found, expected).of_sample(index));
+        let (image, at) = (&place.image, place.image.corner());
+        if image.size() != size {
+            let expected = format!("{}×{} as the batch's first sample", size.0, size.1);
+            return refused("batch", format!("{}×{}", image.size().0, image.size().1), &expected);
+        }
+        if place.home != first.home || image.read_values() != table {
+            let expected = "images of one dataset, whose pixels are changed alike";
+            return refused("batch", "another dataset or other values".to_string(), expected);
+        }
+        let (Ok(row), Ok(column)) = (i32::try_from(at.0), i32::try_from(at.1)) else {
+            return refused("window", format!("{at:?}"), "numbers of 32 bits");
+        };
+        windows.extend([place.index, row, column, i32::from(image.is_mirrored())]);
+    }
+    // From [1, 257, C] to [C, 257].
+    (0..c).for_each(|channel| values.extend(table.input[channel..].iter().step_by(c)));
+    Ok(Some(Windows {
+        windows: shaped(windows, Ix2(samples.len(), 4))?,
+        values: shaped(values, Ix2(c, n))?,
+        size,
+        home: first.home.clone(),
+    }))
 }
 
 /// The memory of an array, emptied, with room for `room` elements.

@@ -6,7 +6,8 @@ use super::position::Position;
 use super::sampler::EpochPlan;
 use crate::error::panic_message;
 use crate::transforms::{Draw, Transform};
-use crate::{Batch, DataError, Dataset, Result};
+use crate::{Batch, ByteImage, DataError, Dataset, Result, Sample};
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -54,12 +55,22 @@ impl<S: Default + Send + 'static, T: Batch> Job<S, T> {
     fn sample(&self, index: usize, sample: &mut S) -> Result<()> {
         caught(|| {
             self.dataset.read(index, sample)?;
-            match &self.transform {
-                Some(t) => t.apply(sample, &Draw::new(self.seed, self.epoch, index)),
-                None => Ok(()),
+            let Some(transform) = &self.transform else {
+                return Ok(());
+            };
+            let draw = Draw::new(self.seed, self.epoch, index);
+            match on_device(sample) {
+                Some(image) => transform.on_bytes(image, &draw),
+                None => transform.apply(sample, &draw),
             }
         })
     }
+}
+
+/// The image on a device of a sample of one.
+fn on_device<S: 'static>(sample: &mut S) -> Option<&mut ByteImage> {
+    let sample: &mut dyn Any = sample;
+    sample.downcast_mut::<Sample>()?.image_on_device()
 }
 
 /// Turns a panic into an error, so that the consumer does not hang and the result does not depend on the number of workers.

@@ -1,7 +1,7 @@
 //! Random transforms of images `[H, W, C]`.
 
 use super::{Draw, Transform};
-use crate::{DataError, Result, Sample};
+use crate::{ByteImage, DataError, Result, Sample};
 use kiln_core::Shape;
 
 /// Pads every side with a value and cuts out a window of fixed size at a random place (torchvision's `RandomCrop`). The
@@ -31,18 +31,23 @@ impl Crop {
         let padded = self.padding.checked_mul(2)?.checked_add(side)?;
         u32::try_from(padded.checked_sub(window)?.checked_add(1)?).ok()
     }
+
+    /// Draws the top left corner of the window in a padded image.
+    fn corner(&self, (h, w): (usize, usize), draw: &Draw) -> Result<(usize, usize)> {
+        let (ch, cw) = self.size;
+        let (Some(rows), Some(columns)) = (self.places(h, ch), self.places(w, cw)) else {
+            let expected = format!("at least {ch}×{cw} with a padding of {}", self.padding);
+            return Err(DataError::shape("crop", format!("{h}×{w}"), expected));
+        };
+        Ok((draw.below(0, rows) as usize, draw.below(1, columns) as usize))
+    }
 }
 
 impl Transform for Crop {
     fn apply(&self, sample: &mut Sample, draw: &Draw) -> Result<()> {
         let [h, w, c] = sample.image("crop")?;
         let (ch, cw) = self.size;
-        let (Some(rows), Some(columns)) = (self.places(h, ch), self.places(w, cw)) else {
-            let expected = format!("at least {ch}×{cw} with a padding of {}", self.padding);
-            return Err(DataError::shape("crop", sample.shape, expected));
-        };
-        // The window's top left corner in the padded image.
-        let (top, left) = (draw.below(0, rows) as usize, draw.below(1, columns) as usize);
+        let (top, left) = self.corner((h, w), draw)?;
         let shape = Shape::new(&[ch, cw, c])?;
         // Window columns `from..to` lie on the image: window column x shows image column left + x − padding.
         let from = self.padding.saturating_sub(left).min(cw);
@@ -62,6 +67,18 @@ impl Transform for Crop {
                 row[from * c..to * c].copy_from_slice(&image[start..start + (to - from) * c]);
             }
         })
+    }
+
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        let (top, left) = self.corner(image.size(), draw)?;
+        if self.padding > 0 && !image.pad(self.fill) {
+            let expected = "0 for a crop of a crop that a device makes";
+            return Err(DataError::invalid("crop", "padding", self.padding, expected));
+        }
+        // The size of a padded side fits 32 bits.
+        let padding = self.padding as i64;
+        image.crop((top as i64 - padding, left as i64 - padding), self.size);
+        Ok(())
     }
 }
 
@@ -92,6 +109,13 @@ impl Transform for Flip {
             // Reversing the whole row also reverses the channels of each pixel, so they are reversed back.
             row.reverse();
             row.chunks_exact_mut(c).for_each(<[f32]>::reverse);
+        }
+        Ok(())
+    }
+
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        if draw.uniform(0) < self.probability {
+            image.mirror();
         }
         Ok(())
     }

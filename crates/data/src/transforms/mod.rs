@@ -10,7 +10,7 @@ mod scale;
 pub use augment::{Crop, Erase, Flip};
 pub use scale::{Normalise, ToFloat};
 
-use crate::{Result, Sample, streams};
+use crate::{ByteImage, DataError, Result, Sample, streams};
 use kiln_core::philox::{Key, uniform};
 
 /// The logarithm of the number of draws per sample and transform: a sample's draws are blocks `index · 2²⁰ ..`.
@@ -80,6 +80,25 @@ pub trait Transform<S = Sample>: Send + Sync {
     /// # Errors
     /// [`DataError::Shape`](crate::DataError::Shape) for a sample of a shape that the transform does not accept.
     fn apply(&self, sample: &mut S, draw: &Draw) -> Result<()>;
+
+    /// Does to an image of bytes on a device what [`apply`](Transform::apply) does to a sample on the host, with the same draws:
+    /// for samples of [`DeviceImages`](crate::DeviceImages). A transform that changes pixels one by one, without a draw, applies
+    /// itself to [`ByteImage::values`].
+    ///
+    /// # Errors
+    /// [`DataError::InvalidArgument`](crate::DataError::InvalidArgument) for a transform that is not made on devices, as it is
+    /// unless it says otherwise; those of `apply`.
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        let _ = (image, draw);
+        let expected =
+            "one that devices make of bytes, such as Crop, Flip, ToFloat and Normalise; make others on the host";
+        Err(DataError::invalid(
+            "device images",
+            "transform",
+            std::any::type_name::<Self>(),
+            expected,
+        ))
+    }
 }
 
 impl<S, F: Fn(&mut S, &Draw) -> Result<()> + Send + Sync> Transform<S> for F {
@@ -116,6 +135,13 @@ impl<S> Transform<S> for Compose<S> {
     fn apply(&self, sample: &mut S, draw: &Draw) -> Result<()> {
         for (i, stage) in self.stages.iter().enumerate() {
             stage.apply(sample, &draw.stage(i))?;
+        }
+        Ok(())
+    }
+
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        for (i, stage) in self.stages.iter().enumerate() {
+            stage.on_bytes(image, &draw.stage(i))?;
         }
         Ok(())
     }

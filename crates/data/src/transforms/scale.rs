@@ -1,7 +1,7 @@
 //! Transforms of values that keep the shape.
 
 use super::{Draw, Transform};
-use crate::{DataError, Result, Sample};
+use crate::{ByteImage, DataError, Result, Sample};
 
 /// Divides by 255, as torchvision's `ToTensor` does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,6 +13,10 @@ impl Transform for ToFloat {
             *x /= 255.0;
         }
         Ok(())
+    }
+
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        self.apply(image.values(), draw)
     }
 }
 
@@ -70,5 +74,9 @@ impl Transform for Normalise {
             }
         }
         Ok(())
+    }
+
+    fn on_bytes(&self, image: &mut ByteImage, draw: &Draw) -> Result<()> {
+        self.apply(image.values(), draw)
     }
 }

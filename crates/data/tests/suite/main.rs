@@ -9,5 +9,6 @@ mod device;
 mod idx;
 mod images;
 mod loader;
+mod resident;
 mod text;
 mod transforms;

@@ -20,6 +20,7 @@ mod precision;
 mod ranking;
 mod regression;
 mod reproducible;
+mod resident;
 mod resume;
 mod steady;
 mod stopping;

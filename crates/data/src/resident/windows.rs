@@ -1,0 +1,110 @@
+//! A batch of images on a device as the host knows it: which images, and which window of each.
+
+use crate::batch::check_layout;
+use crate::{ArraysOf, Batch, Fields, HostArray, Layout, OnDevice, OnDeviceMut, Result};
+use kiln_core::{Backend, DType, Error};
+use kiln_nn::{Indices, Tensor};
+use ndarray::Array2;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Where images lie: their bytes on a backend, whose type is forgotten, as a batch is made for any.
+#[derive(Clone)]
+pub(crate) struct Home {
+    /// [`Indices`] of a backend, u8 `[N, H, W, C]`.
+    bytes: Arc<dyn Any + Send + Sync>,
+    device: Arc<str>,
+}
+
+impl Home {
+    pub(crate) fn new<B: Backend>(bytes: &Indices<B>) -> Self {
+        Home {
+            bytes: Arc::new(bytes.clone()),
+            device: bytes.backend().name().into(),
+        }
+    }
+}
+
+impl PartialEq for Home {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.bytes, &other.bytes)
+    }
+}
+
+impl std::fmt::Debug for Home {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "images on {}", self.device)
+    }
+}
+
+/// Windows of images that lie on a device, a few numbers for each: the inputs of a batch of
+/// [`DeviceImages`](crate::DeviceImages). On the device they become a batch of floats `[n, H, W, C]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Windows {
+    /// For each sample the index of an image, the row and the column of the window, and 1 if it is mirrored.
+    pub(crate) windows: Array2<i32>,
+    /// The value of each byte and of what lies outside of the image, `[C, 257]`.
+    pub(crate) values: Array2<f32>,
+    /// Height and width of the windows.
+    pub(crate) size: (usize, usize),
+    pub(crate) home: Home,
+}
+
+impl Windows {
+    fn bytes<B: Backend>(&self) -> Result<&Indices<B>> {
+        self.home.bytes.downcast_ref().ok_or_else(|| {
+            let expected = "the device that the batch is for";
+            Error::invalid("to_device", "images", format!("on {}", self.home.device), expected).into()
+        })
+    }
+
+    /// The shape on the device.
+    fn shape(&self) -> [usize; 4] {
+        [self.len(), self.size.0, self.size.1, self.values.nrows()]
+    }
+}
+
+impl Batch for Windows {
+    type On<B: Backend> = Tensor<B>;
+
+    fn len(&self) -> usize {
+        self.windows.nrows()
+    }
+
+    fn arrays<'a>(&'a self, fields: &mut Fields<'_, HostArray<'a>>) {
+        fields.field("windows", |fields| self.windows.arrays(fields));
+        fields.field("values", |fields| self.values.arrays(fields));
+    }
+
+    /// The layout on the device: that of an array of floats.
+    fn layout(&self) -> Layout {
+        let mut layout = Layout::default();
+        layout.push("", DType::F32, &self.shape());
+        layout
+    }
+
+    fn to_device<B: Backend>(&self, backend: &B) -> Result<Tensor<B>> {
+        let bytes = self.bytes::<B>()?;
+        let (windows, values) = (self.windows.to_device(backend)?, self.values.to_device(backend)?);
+        Ok(bytes.crop_images(&windows, self.size, &values)?)
+    }
+
+    fn from_arrays<B: Backend>(arrays: &mut ArraysOf<'_, B>) -> Result<Tensor<B>> {
+        arrays.floats()
+    }
+
+    fn on_device<'a, B: Backend>(on: &'a Tensor<B>, fields: &mut Fields<'_, OnDevice<'a, B>>) {
+        fields.value(OnDevice::Floats(on));
+    }
+
+    fn on_device_mut<'a, B: Backend>(on: &'a mut Tensor<B>, fields: &mut Fields<'_, OnDeviceMut<'a, B>>) {
+        fields.value(OnDeviceMut::Floats(on));
+    }
+
+    fn write_to<B: Backend>(&self, on: &mut Tensor<B>) -> Result<()> {
+        check_layout::<Self, B>(&self.layout(), on)?;
+        let (bytes, backend) = (self.bytes::<B>()?, on.backend().clone());
+        let (windows, values) = (self.windows.to_device(&backend)?, self.values.to_device(&backend)?);
+        Ok(on.write_images(bytes, &windows, &values)?)
+    }
+}
