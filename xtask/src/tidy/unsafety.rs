@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("cuda", "kernel launches"),
     ("emulator/driver", "the CUDA driver's C interface"),
     ("emulator/simulator", "the registers and memory of emulated kernels"),
+    ("nvtx", "calls into the library of a profiler"),
     ("cpu", "SIMD kernels"),
     ("profile", "loops of vector instructions that measure a processor"),
 ];
