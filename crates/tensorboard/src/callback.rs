@@ -17,6 +17,8 @@ type Read = Box<dyn FnMut() -> Result<Vec<(String, Vec<f32>)>>>;
 /// | `loss/train`, `loss/valid`, … | the loss, its parts and the metrics of each epoch |
 /// | `lr`, `lr/PHASE` | the learning rate |
 /// | `samples_per_second` | the throughput of each epoch |
+/// | `waiting_share` | the share of each epoch in which the loop waited for batches |
+/// | `machine/NAME` | what other callbacks have measured in each epoch, such as the power of the machine |
 /// | `weights/NAME` | histograms of the weights after each epoch, with [`weights`](TensorBoard::weights) |
 ///
 /// The horizontal axis is the number of updates. A run that is resumed goes on in a new file, which hides what the run had
@@ -124,6 +126,10 @@ impl TensorBoard {
             writer.add_scalar(&format!("lr/{phase}"), *lr, step)?;
         }
         writer.add_scalar("samples_per_second", record.samples_per_second, step)?;
+        writer.add_scalar("waiting_share", record.waiting_share(), step)?;
+        for (name, value) in &record.machine {
+            writer.add_scalar(&format!("machine/{name}"), *value, step)?;
+        }
         if let Some(read) = &mut self.weights {
             for (name, values) in read()?.iter().filter(|(_, values)| !values.is_empty()) {
                 writer.add_histogram(&format!("weights/{name}"), values, step)?;

@@ -1,6 +1,6 @@
 //! Callbacks of a run: for progress bars, logs and custom stopping rules.
 
-use crate::{EpochRecord, Result, Values, Warning};
+use crate::{EpochRecord, JournalEntry, Reading, Result, Values, Warning};
 use kiln_core::Interrupt;
 use kiln_data::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,8 @@ pub struct StepInfo {
     pub samples: u64,
     /// Seconds since the epoch began.
     pub seconds: f64,
+    /// Those of these seconds in which the loop waited for a batch of the loader.
+    pub waiting: f64,
     /// The learning rate, of the first phase if there are several.
     pub lr: f64,
     /// The mean loss since the last read, of the first phase if there are several. `None` for most batches: a read waits for the device, so the losses are read only
@@ -82,6 +84,19 @@ pub trait Callback {
     fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
         let _ = record;
         Ok(Flow::Continue)
+    }
+
+    /// What the callback has measured since the last call of this, for [`EpochRecord::machine`]. Called when the training of an epoch
+    /// begins, where what it returns is dropped, before each checkpoint, and when the training of an epoch has ended: time for
+    /// validation is in no epoch.
+    fn readings(&mut self) -> Vec<Reading> {
+        Vec::new()
+    }
+
+    /// Called when the run has done what its [`Control`](crate::Control) was asked for, and when it goes on from a checkpoint with a
+    /// journal.
+    fn on_journal(&mut self, entry: &JournalEntry) {
+        let _ = entry;
     }
 
     /// Called when the run's folder was changed from outside, or a step was left out, and the run goes on. The warning is also in

@@ -12,6 +12,7 @@ use crate::{Output, Result};
 use kiln_core::{Backend, Error};
 use kiln_data::{Batch, Loaded};
 use kiln_nn::{Gradients, Module, StorageSnapshot};
+use kiln_nvtx::range;
 
 /// The largest number of loss copies that a recording allocates in advance; more are allocated when needed.
 const ROOM: usize = 256;
@@ -58,7 +59,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut checked = Vec::with_capacity(batches.len());
         for (batch, (_, samples)) in batches.iter().zip(key) {
             let output = self.forward(at, batch)?;
+            let backward = range("backward");
             let grads = self.scale_loss(at, &output.loss, *samples)?.backward()?;
+            drop(backward);
             match &mut sum {
                 Some(sum) => sum.accumulate(grads)?,
                 none => *none = Some(grads),
@@ -72,6 +75,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             checked.push(output.loss);
         }
         let samples = key.iter().map(|(_, samples)| samples).sum();
+        let _optimizer = range("optimizer");
         let (applied, skipped) = self.change(at, sum.unwrap_or_default(), samples, &checked, before)?;
         if let Some(skipped) = skipped {
             let last = losses.len().saturating_sub(1);
@@ -199,6 +203,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             self.legs[at].recorder.lose();
             return self.eager(at, &recording.slots, &recording.key);
         }
+        let _replay = range("replay");
         let replayed = backend.replay(&mut recording.graph);
         self.at(replayed)?;
         self.file_copies(at, &recording.made, &recording.key)?;

@@ -12,6 +12,7 @@ struct Columns {
     lrs: BTreeSet<String>,
     train: BTreeSet<String>,
     valid: BTreeSet<String>,
+    machine: BTreeSet<String>,
 }
 
 impl Columns {
@@ -20,6 +21,7 @@ impl Columns {
         self.lrs.extend(record.lrs.keys().cloned());
         self.train.extend(record.train.keys().cloned());
         self.valid.extend(record.valid.iter().flat_map(|v| v.keys().cloned()));
+        self.machine.extend(record.machine.keys().cloned());
     }
 
     fn header(&self) -> Vec<u8> {
@@ -31,12 +33,13 @@ impl Columns {
             of("lr", &self.lrs),
             of("train", &self.train),
             of("valid", &self.valid),
-            ["best", "skipped", "samples", "seconds", "samples_per_second"]
+            ["best", "skipped", "samples", "seconds", "waiting", "samples_per_second"]
                 .map(str::to_string)
                 .into(),
             ["eager", "recorded", "replayed", "launches", "allocations"]
                 .map(str::to_string)
                 .into(),
+            of("machine", &self.machine),
         ];
         line(&cells.concat())
     }
@@ -57,7 +60,9 @@ impl Columns {
             of(&self.train, &record.train),
             of(&self.valid, record.valid.as_ref().unwrap_or(&Values::new())),
             counts(&[record.best.into(), record.skipped, record.samples]),
-            vec![number(record.seconds), number(record.samples_per_second)],
+            [record.seconds, record.waiting, record.samples_per_second]
+                .map(number)
+                .into(),
             counts(&[
                 done.eager,
                 done.recorded,
@@ -65,6 +70,7 @@ impl Columns {
                 done.launches,
                 done.allocations,
             ]),
+            of(&self.machine, &record.machine),
         ];
         line(&cells.concat())
     }
@@ -160,11 +166,13 @@ mod tests {
             best: epoch == 1,
             samples: 320,
             seconds: 0.5,
+            waiting: 0.125,
             samples_per_second: 640.0,
             execution: Execution {
                 eager: 10,
                 ..Default::default()
             },
+            machine: Values::new(),
         }
     }
 
@@ -185,17 +193,17 @@ mod tests {
         }
         let tail = "eager,recorded,replayed,launches,allocations\r\n";
         let expected = format!(
-            "epoch,step,lr,train/loss,valid/loss,best,skipped,samples,seconds,samples_per_second,{tail}\
-             1,10,1e-7,0.5,0.25,1,0,320,0.5,640.0,10,0,0,0,0\r\n\
-             2,20,1e-7,,,0,0,320,0.5,640.0,10,0,0,0,0\r\n"
+            "epoch,step,lr,train/loss,valid/loss,best,skipped,samples,seconds,waiting,samples_per_second,{tail}\
+             1,10,1e-7,0.5,0.25,1,0,320,0.5,0.125,640.0,10,0,0,0,0\r\n\
+             2,20,1e-7,,,0,0,320,0.5,0.125,640.0,10,0,0,0,0\r\n"
         );
         assert_eq!(read(), expected);
         table.push(&epochs[..2], &epochs[2]).unwrap();
         let expected = format!(
-            "epoch,step,lr,train/loss,\"train/words, \"\"quoted\"\"\",valid/loss,best,skipped,samples,seconds,samples_per_second,{tail}\
-             1,10,1e-7,0.5,,0.25,1,0,320,0.5,640.0,10,0,0,0,0\r\n\
-             2,20,1e-7,,,,0,0,320,0.5,640.0,10,0,0,0,0\r\n\
-             3,30,1e-7,0.1,2.0,,0,0,320,0.5,640.0,10,0,0,0,0\r\n"
+            "epoch,step,lr,train/loss,\"train/words, \"\"quoted\"\"\",valid/loss,best,skipped,samples,seconds,waiting,samples_per_second,{tail}\
+             1,10,1e-7,0.5,,0.25,1,0,320,0.5,0.125,640.0,10,0,0,0,0\r\n\
+             2,20,1e-7,,,,0,0,320,0.5,0.125,640.0,10,0,0,0,0\r\n\
+             3,30,1e-7,0.1,2.0,,0,0,320,0.5,0.125,640.0,10,0,0,0,0\r\n"
         );
         assert_eq!(read(), expected);
         // What goes on from some of the epochs has the same table as what never stopped.

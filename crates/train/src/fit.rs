@@ -102,7 +102,8 @@ impl<B: Backend> Trainer<B> {
         for callback in &mut run.trainer.callbacks {
             callback.on_start(&plan)?;
         }
-        let result = run.all(train, valid);
+        let begun = plan.resumed.map_or(Ok(()), |_| run.note_resume());
+        let result = begun.and_then(|()| run.all(train, valid));
         for callback in &mut self.callbacks {
             callback.on_end();
         }

@@ -139,8 +139,10 @@ mod tests {
             best: epoch == 1,
             samples: 320,
             seconds: 0.5,
+            waiting: 0.125,
             samples_per_second: 640.0,
             execution: Execution::default(),
+            machine: Values::new(),
         }
     }
 

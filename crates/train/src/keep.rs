@@ -48,6 +48,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         restored
             .into_iter()
             .chain(self.history.restore()?)
+            .chain(self.journal.restore()?)
             .for_each(|w| self.warn(w));
         Ok(())
     }

@@ -64,10 +64,35 @@ pub struct EpochRecord {
     pub samples: u64,
     /// The seconds spent on training, without validation.
     pub seconds: f64,
+    /// Those of these seconds in which the loop waited for a batch of the loader.
+    #[serde(default)]
+    pub waiting: f64,
     /// The number of samples trained on per second.
     pub samples_per_second: f64,
     /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
+    /// What callbacks have measured beside the training while it went on ([`Callback::readings`](crate::Callback::readings)), such as
+    /// the power of the machine.
+    #[serde(skip_serializing_if = "Values::is_empty", default, deserialize_with = "values")]
+    pub machine: Values,
+}
+
+impl EpochRecord {
+    /// The share of the time for training in which the loop waited for a batch, 0 to 1.
+    ///
+    /// On the CPU this is the time that more workers or simpler transforms could save. A GPU works on while the loop waits, so
+    /// there it is the most that they could save.
+    pub fn waiting_share(&self) -> f64 {
+        share(self.waiting, self.seconds)
+    }
+}
+
+/// A part of some seconds; 0 of none.
+pub(crate) fn share(part: f64, seconds: f64) -> f64 {
+    match seconds > 0.0 {
+        true => (part / seconds).clamp(0.0, 1.0),
+        false => 0.0,
+    }
 }
 
 /// Reads values, of which NaN is written as `null`.

@@ -6,6 +6,7 @@
 use crate::buffers::Buffers;
 use crate::checkpoint::{EpochState, Kept, Writer};
 use crate::group::{Came, Group};
+use crate::journal::Journal;
 use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
@@ -19,6 +20,7 @@ use kiln_core::{Backend, Interrupt};
 use kiln_data::{Batch, Loader, Position};
 use kiln_nn::Module;
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
+use kiln_nvtx::{range, range_with};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -72,6 +74,7 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     /// The average of the weights, once there is one.
     pub(crate) averaged: Option<AveragedModel<B>>,
     pub(crate) history: History,
+    pub(crate) journal: Journal,
     pub(crate) progress: Progress,
     /// The epoch in progress, counted from 1.
     pub(crate) epoch: u64,
@@ -80,6 +83,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     /// What has to be the same when the run goes on from one of its checkpoints.
     pub(crate) identity: BTreeMap<String, String>,
     pub(crate) writer: Option<Writer>,
+    /// When callbacks were last asked for readings; `None` outside of the training of an epoch.
+    pub(crate) read_at: Option<Instant>,
     /// The step and the time of the last checkpoint.
     pub(crate) checkpointed: (u64, Instant),
     /// The number of steps so far, skipped ones included: the step in messages.
@@ -88,7 +93,7 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) updates: u64,
     /// The number of consecutive updates skipped.
     pub(crate) skipped_in_a_row: u64,
-    /// The factor of learning rates, which falls when the run goes back.
+    /// The factor of the rates of schedules, which falls when the run goes back, and may be changed on request.
     pub(crate) lr_factor: f64,
     /// The phase of the latest step that was skipped, unless that was for the scale of its loss.
     pub(crate) skipped_phase: Option<usize>,
@@ -139,6 +144,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 (Some(folder), Some(checkpoints)) => Some(Writer::new(folder.clone(), checkpoints.keep)),
                 _ => None,
             },
+            read_at: None,
             checkpointed: (0, Instant::now()),
             identity: BTreeMap::new(),
             at_epoch: EpochState::default(),
@@ -147,6 +153,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             model,
             averaged: None,
             history: History::new(),
+            journal: Journal::default(),
             progress: Progress::default(),
             epoch: 1,
             step: 0,
@@ -174,6 +181,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         while self.epoch <= self.trainer.options.epochs && !(self.all_steps_done() && self.at_epoch.batches == 0) {
             let passed = self.train(train)?;
             if passed == Passed::Cut {
+                self.obey()?;
                 // With more steps the run goes on within this epoch.
                 self.checkpoint()?;
             }
@@ -182,6 +190,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 measured = self.with_average(|run| run.validate(valid))?;
             }
             if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
+                self.obey()?;
                 self.save(RunFolder::LAST)?;
                 self.checkpoint()?;
                 end = End::Stopped;
@@ -190,6 +199,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             let stopped = self.finish_epoch(measured)?;
             if passed == Passed::Whole {
                 self.checkpoint()?;
+                self.obey()?;
             }
             if stopped {
                 end = End::Stopped;
@@ -245,8 +255,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Runs the rest of a pass over the training data.
     fn train<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<Passed> {
         self.model.train();
+        self.begin_readings();
+        let _epoch = range_with(|| format!("epoch {}", self.epoch));
         let began = Instant::now();
         let before = self.at_epoch.seconds;
+        let mut waiting_seconds = self.at_epoch.waiting;
         let mut group = Group::empty();
         // The batches collected for a step, if it needs all of them at once, and the last batch of the latest step.
         let (mut waiting, mut latest) = (Vec::new(), None);
@@ -254,8 +267,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             batches: mut number,
             mut samples,
             ..
-        } = self.at_epoch;
+        } = self.at_epoch.clone();
         let mut batches = loader.resume(self.position())?;
+        waiting_seconds += began.elapsed().as_secs_f64();
         self.keep(true)?;
         let stop = self.trainer.stop.clone();
         let mut passed = match batches.len() {
@@ -263,10 +277,27 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             _ => self.all_steps_done().then_some(Passed::Cut),
         };
         while passed.is_none() {
+            if !group.begun && waiting.is_empty() && self.trainer.control.is_asked() {
+                if let Some(bad) = self.look(true)? {
+                    self.resolve(bad, loader, latest.as_ref())?;
+                    (number, samples) = (self.at_epoch.batches, self.at_epoch.samples);
+                    batches = loader.resume(self.position())?;
+                    latest = None;
+                }
+                self.obey()?;
+                if batches.len() == 0 {
+                    passed = Some(Passed::Whole);
+                    break;
+                }
+            }
+            let asked = Instant::now();
+            let wait = range("wait for a batch");
             let next = match stop.is_requested() {
                 true => None,
                 false => batches.next_until(&|| stop.is_requested()),
             };
+            drop(wait);
+            waiting_seconds += asked.elapsed().as_secs_f64();
             // The loop ends below after the last batch, so `None` means that the run was stopped.
             let Some(host) = next else {
                 passed = Some(Passed::Stopped);
@@ -303,6 +334,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 }
                 self.complete(came, number - self.at_epoch.batches, samples - self.at_epoch.samples)?;
                 self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
+                self.at_epoch.waiting = waiting_seconds;
             }
             passed = match last {
                 true => Some(Passed::Whole),
@@ -338,6 +370,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 step: self.updates,
                 samples,
                 seconds: before + began.elapsed().as_secs_f64(),
+                waiting: waiting_seconds,
                 lr: self.lr(),
                 loss: self.legs.first().and_then(|leg| values.get(&leg.label(LOSS)).copied()),
                 values,
@@ -359,6 +392,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.trainer.backend.sync()?;
         self.at_epoch.seconds = before + began.elapsed().as_secs_f64();
+        self.at_epoch.waiting = waiting_seconds;
+        self.end_readings();
         for leg in &mut self.legs {
             self.at_epoch
                 .execution
@@ -411,10 +446,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints.
-    fn checkpoint(&mut self) -> Result<()> {
+    pub(crate) fn checkpoint(&mut self) -> Result<()> {
         if self.writer.is_none() {
             return Ok(());
         }
+        self.take_readings();
         if let Some(parameter) = first_non_finite(self.model)? {
             return Err(self.non_finite_weights(parameter));
         }
@@ -428,6 +464,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
 
     /// Evaluates the model on the validation set; `None` if a stop was requested before the end.
     fn validate(&mut self, valid: &Validation<'_, B, M>) -> Result<Option<Values>> {
+        let _validation = range("validation");
         let Trainer {
             backend,
             metrics,
@@ -473,7 +510,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             samples,
             skipped,
             seconds,
+            waiting,
             execution,
+            machine,
             ..
         } = std::mem::take(&mut self.at_epoch);
         self.execution.add(&execution);
@@ -491,8 +530,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             best: false,
             samples,
             seconds,
+            waiting,
             samples_per_second: samples as f64 / seconds,
             execution,
+            machine: machine.values(),
         };
         let monitor = &self.trainer.options.monitor;
         match monitor.value(&record) {

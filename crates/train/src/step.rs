@@ -8,12 +8,14 @@ use crate::{Clip, Output, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loaded};
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
+use kiln_nvtx::{range, range_with};
 use std::ops::Deref;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Makes one step from its batches: an update of each phase whose turn it is, recorded and replayed if `records`.
     pub(crate) fn run_step(&mut self, hosts: &[Loaded<T>], records: bool) -> Result<Came> {
         self.step += 1;
+        let _step = range_with(|| format!("step {}", self.step));
         let key = key(hosts.iter().map(Deref::deref));
         let mut first = true;
         for at in 0..self.legs.len() {
@@ -114,6 +116,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             self.legs[at].attempts += 1;
             *group = self.begin(at);
         }
+        let _step = range_with(|| format!("step {}", self.step));
         let frozen = self.legs[at].phase.freeze(self.model);
         let mut came = self.add(at, host, group, true);
         if let Ok(Came::In) = came
@@ -154,6 +157,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut made = None;
         let mut body = || {
             let output = self.forward(at, batch)?;
+            let _backward = range("backward");
             let grads = self.scale_loss(at, &output.loss, samples)?.backward()?;
             match &mut group.grads {
                 Some(sum) => sum.accumulate(grads)?,
@@ -182,6 +186,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
 
     /// The closure of a phase on a batch, in the precision of steps.
     pub(crate) fn forward(&self, at: usize, batch: &T::On<B>) -> kiln_core::Result<Output<B>> {
+        let _forward = range("forward");
         let closure = &self.legs[at].phase.closure;
         self.trainer.options.in_precision(|| closure(self.model, batch))
     }
@@ -219,6 +224,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         losses: &[Tensor<B>],
         before: Option<Buffers<B>>,
     ) -> kiln_core::Result<()> {
+        let _optimizer = range("optimizer");
         self.prepare(at)?;
         let (applied, skipped) = self.change(at, grads, samples, losses, before)?;
         let leg = &mut self.legs[at];

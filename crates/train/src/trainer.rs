@@ -1,7 +1,7 @@
 //! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
 use crate::callback::{Callback, Flow, OnEpochEnd, OnStep, StepInfo};
-use crate::{Checkpoint, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions, Twin};
+use crate::{Checkpoint, Control, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions, Twin};
 use kiln_core::Backend;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
@@ -23,6 +23,7 @@ pub struct Trainer<B: Backend> {
     pub(crate) folder: Option<RunFolder>,
     pub(crate) metadata: Metadata,
     pub(crate) stop: StopHandle,
+    pub(crate) control: Control,
     pub(crate) grace: Duration,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) twin: Option<Twin>,
@@ -41,6 +42,7 @@ impl<B: Backend> Trainer<B> {
             folder: None,
             metadata: Metadata::new(),
             stop: StopHandle::new(),
+            control: Control::new(),
             grace: Duration::from_secs(2),
             checkpoint: None,
             twin: None,
@@ -117,6 +119,14 @@ impl<B: Backend> Trainer<B> {
     /// Sets the handle that stops the run.
     pub fn stop_handle(mut self, stop: StopHandle) -> Self {
         self.stop = stop;
+        self
+    }
+
+    /// Sets the handle by which another thread asks the run for a checkpoint, another learning rate, or a stop. Its
+    /// [`stop_handle`](Control::stop_handle) takes the place of [`Trainer::stop_handle`].
+    pub fn control(mut self, control: Control) -> Self {
+        self.stop = control.stop_handle();
+        self.control = control;
         self
     }
 

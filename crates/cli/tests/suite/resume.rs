@@ -29,7 +29,7 @@ fn history(dir: &Path, run: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(dir.join(run).join("history.jsonl")).unwrap();
     let timeless = |line| {
         let mut record: Value = serde_json::from_str(line).unwrap();
-        let times = ["seconds", "samples_per_second", "execution"];
+        let times = ["seconds", "waiting", "samples_per_second", "execution", "machine"];
         record
             .as_object_mut()
             .unwrap()

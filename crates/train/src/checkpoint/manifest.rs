@@ -1,5 +1,6 @@
 //! The manifest of a checkpoint.
 
+use crate::reading::Readings;
 use crate::{EpochRecord, Execution};
 use kiln_nn::optim::{GradScalerState, PlateauState};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub struct Manifest {
     /// The number of steps so far of which no update was skipped.
     pub(crate) updates: u64,
     pub(crate) skipped_in_a_row: u64,
-    /// The factor of learning rates after going back.
+    /// The factor of the rates of schedules, after going back or a request.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) lr_factor: f64,
     /// The epoch in progress, counted from 1, or the next one.
@@ -76,7 +77,7 @@ pub(crate) struct TensorFile {
 }
 
 /// The epoch in progress.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EpochState {
     /// The number of batches used.
@@ -85,7 +86,13 @@ pub(crate) struct EpochState {
     pub(crate) skipped: u64,
     /// The seconds spent on them.
     pub(crate) seconds: f64,
+    /// Those of them in which the loop waited for a batch.
+    #[serde(default)]
+    pub(crate) waiting: f64,
     pub(crate) execution: Execution,
+    /// What callbacks have measured while they were made.
+    #[serde(default, skip_serializing_if = "Readings::is_empty")]
+    pub(crate) machine: Readings,
 }
 
 /// A phase of the steps.

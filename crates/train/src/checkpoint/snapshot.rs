@@ -99,7 +99,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             skipped_in_a_row: self.skipped_in_a_row,
             lr_factor: self.lr_factor,
             epoch: self.epoch,
-            at: self.at_epoch,
+            at: self.at_epoch.clone(),
             averaged: self.averaged.as_ref().map_or(0, |a| a.updates()),
             phases,
             metrics,
@@ -152,7 +152,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.skipped_in_a_row = manifest.skipped_in_a_row;
         self.lr_factor = manifest.lr_factor;
         self.epoch = manifest.epoch;
-        self.at_epoch = manifest.at;
+        self.at_epoch = manifest.at.clone();
         self.progress.best = manifest.progress.best;
         self.progress.stale = manifest.progress.stale;
         self.warnings.extend(checkpoint.warnings.iter().cloned());

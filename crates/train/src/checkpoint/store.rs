@@ -88,6 +88,11 @@ impl Checkpoint {
         format!("{}.safetensors", stem(step))
     }
 
+    /// The name of the manifest of the checkpoint that was made after `step`.
+    pub fn manifest_name(step: u64) -> String {
+        format!("{}.json", stem(step))
+    }
+
     /// The counts of the run.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -111,7 +116,7 @@ struct Version {
 }
 
 fn read(folder: &RunFolder, step: u64) -> Result<(Manifest, Vec<u8>)> {
-    let path = folder.file(&format!("{}.json", stem(step)));
+    let path = folder.file(&Checkpoint::manifest_name(step));
     let bad = |path: &Path, reason: String| TrainError::BadCheckpoint {
         path: path.to_path_buf(),
         reason,
@@ -190,13 +195,12 @@ impl Writer {
         self.finish()?;
         let (folder, keep) = (self.folder.clone(), self.keep);
         let work = move || {
-            let stem = stem(manifest.step);
             manifest.tensors = TensorFile {
                 file: Checkpoint::tensors_name(manifest.step),
                 bytes: tensors.len() as u64,
                 crc32: crc32fast::hash(&tensors),
             };
-            let name = format!("{stem}.json");
+            let name = Checkpoint::manifest_name(manifest.step);
             let encoded = serde_json::to_vec_pretty(&manifest);
             let mut text = encoded.map_err(|e| FileError::io(&folder.file(&name), "encode")(e.into()))?;
             text.push(b'\n');

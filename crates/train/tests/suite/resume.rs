@@ -137,6 +137,7 @@ impl Callback for Watch {
         if info.loss.is_some() {
             let report = StepInfo {
                 seconds: 0.0,
+                waiting: 0.0,
                 ..info.clone()
             };
             self.seen.lock().unwrap().push((info.epoch, info.batch, report));
@@ -164,8 +165,10 @@ struct Left {
 fn timeless(record: &EpochRecord) -> EpochRecord {
     EpochRecord {
         seconds: 0.0,
+        waiting: 0.0,
         samples_per_second: 0.0,
         execution: Execution::default(),
+        machine: Default::default(),
         ..record.clone()
     }
 }

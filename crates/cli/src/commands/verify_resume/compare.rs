@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Values of the history that are times, or say how steps were made.
-const TIMES: [&str; 3] = ["seconds", "samples_per_second", "execution"];
+const TIMES: [&str; 5] = ["seconds", "waiting", "samples_per_second", "execution", "machine"];
 
 /// The first difference of two runs of `steps` steps, in words; `None` if they are equal.
 pub(super) fn differs(whole: &Path, killed: &Path, steps: u64) -> Result<Option<String>> {
