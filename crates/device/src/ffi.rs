@@ -32,6 +32,7 @@ pub(crate) const JIT_ERROR_LOG_BYTES: i32 = 6;
 unsafe extern "C" {
     pub(crate) fn cuInit(flags: u32) -> i32;
     pub(crate) fn cuDriverGetVersion(version: *mut i32) -> i32;
+    pub(crate) fn cuDeviceGetUuid_v2(id: *mut [u8; 16], device: CUdevice) -> i32;
     pub(crate) fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: CUdevice) -> i32;
     pub(crate) fn cuDeviceCanAccessPeer(can: *mut i32, device: CUdevice, peer: CUdevice) -> i32;
     pub(crate) fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> i32;

@@ -13,6 +13,8 @@ pub struct DeviceInfo {
     pub ordinal: usize,
     /// Its name, as in "NVIDIA H200".
     pub name: String,
+    /// What tells it from all other devices, as `nvidia-smi -L` shows it: `GPU-6b696c6e-…`. `None` if the driver does not say.
+    pub uuid: Option<String>,
     /// Its compute capability, major and minor.
     pub compute_capability: (u32, u32),
     /// Its memory.
@@ -113,6 +115,7 @@ fn describe(ordinal: usize) -> Result<(DeviceInfo, ffi::CUdevice)> {
     let info = DeviceInfo {
         ordinal,
         name: device.name().map_err(of_cust("cuDeviceGetName"))?,
+        uuid: uuid(raw),
         compute_capability: (number(A::ComputeCapabilityMajor), number(A::ComputeCapabilityMinor)),
         memory: device.total_memory().map_err(of_cust("cuDeviceTotalMem_v2"))?,
         multiprocessors: number(A::MultiprocessorCount),
@@ -133,6 +136,18 @@ fn describe(ordinal: usize) -> Result<(DeviceInfo, ffi::CUdevice)> {
         integrated: number(A::Integrated) != 0,
     };
     Ok((info, raw))
+}
+
+/// The UUID of a device.
+fn uuid(device: ffi::CUdevice) -> Option<String> {
+    let mut id = [0; 16];
+    // SAFETY: `id` is a place for the sixteen bytes that the function writes; the device comes from `cuDeviceGet`.
+    if unsafe { ffi::cuDeviceGetUuid_v2(&mut id, device) } != 0 {
+        return None;
+    }
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let [a, b, c, d, e] = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    Some(format!("GPU-{a}-{b}-{c}-{d}-{e}"))
 }
 
 /// An attribute, or zero if this driver does not know it.

@@ -1,0 +1,4 @@
+//! The machine of a run, and NVIDIA's management library.
+
+mod nvml;
+mod run;
