@@ -89,6 +89,10 @@ there while the run goes on, and keeps others out. Ctrl-C finishes the step, or 
 saves last.safetensors and a checkpoint and ends with code 130; a second Ctrl-C ends at once. The same seed gives the same
 weights, bit for bit, on any number of threads.
 
+In a terminal a live view shows curves, speed and the machine, with keys to stop, to save a checkpoint and to change the
+learning rate (? lists them); journal.jsonl in the folder notes what was asked. Elsewhere, and with --plain, there is a line
+every --log-every batches.
+
 A run that was stopped or killed goes on with --resume, from the middle of an epoch too, and ends with the weights that it
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
@@ -118,6 +122,10 @@ pub(crate) struct TrainArgs {
     /// One JSON object per line on standard output: `start`, one `epoch` for each, `end`
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Lines in a terminal too, in the place of the live view
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) plain: bool,
 }
 
 #[derive(Debug, Args)]

@@ -129,6 +129,11 @@ pub(crate) fn describe(name: &str) -> String {
     found.map_or(String::new(), |device| device.description)
 }
 
+/// The UUID of the GPU of this name; `None` for the processor.
+pub(crate) fn gpu_uuid(name: &str) -> Option<String> {
+    cuda::uuid(name)
+}
+
 /// Every device that this program can find.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let machine = Machine::this();

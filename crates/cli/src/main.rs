@@ -10,6 +10,8 @@ mod device;
 mod error;
 mod finite;
 mod html;
+mod live;
+mod machine;
 mod output;
 mod picture;
 mod plot;

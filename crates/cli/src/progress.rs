@@ -1,16 +1,17 @@
-//! The progress of a training run: a bar on a terminal, plain lines elsewhere, JSON with `--json`.
+//! The progress of a training run: a live view on a terminal, plain lines elsewhere, JSON with `--json`.
 
-use crate::output::{counted, line, rate, warn};
+use crate::live::{About, Hands, Live};
+use crate::machine::judge;
+use crate::output::{bytes, counted, line, rate, warn};
 use crate::shown;
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln_models::Card;
-use kiln_train::{Callback, EpochRecord, Flow, Plan, Result, StepInfo, Warning};
-use std::io::IsTerminal;
+use kiln_monitor::{Bottleneck, Watch};
+use kiln_train::{Callback, EpochRecord, Event, Flow, JournalEntry, Plan, Result, StepInfo, Warning};
 
 /// The form of progress output.
-enum Show {
-    /// A bar on standard error, finished epochs as lines on standard output.
-    Bar(ProgressBar),
+pub(crate) enum Show {
+    /// The live view, and lines on standard output when that is over.
+    Live(Box<(About, Hands)>),
     /// Lines on standard output.
     Lines,
     /// One JSON object per epoch on standard output.
@@ -20,146 +21,191 @@ enum Show {
 /// The callback that shows the progress of a run.
 pub(crate) struct Progress {
     show: Show,
+    /// The live view while it is shown.
+    live: Option<Live>,
+    /// The lines to show after it.
+    kept: Vec<String>,
     card: &'static Card,
+    device: String,
+    watch: Option<Watch>,
     plan: Option<Plan>,
-    /// The losses as last read, in words.
-    losses: Option<String>,
+    /// What limited the speed of the last epoch.
+    limit: Option<Bottleneck>,
 }
 
 impl Progress {
-    pub(crate) fn new(json: bool, card: &'static Card) -> Self {
-        let terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
-        let show = match (json, terminal) {
-            (true, _) => Show::Json,
-            (false, true) => Show::Bar(ProgressBar::hidden()),
-            (false, false) => Show::Lines,
-        };
+    pub(crate) fn new(show: Show, card: &'static Card, device: String, watch: Option<Watch>) -> Self {
         Progress {
             show,
+            live: None,
+            kept: Vec::new(),
             card,
+            device,
+            watch,
             plan: None,
-            losses: None,
+            limit: None,
         }
-    }
-
-    /// The word for samples.
-    fn samples(&self) -> String {
-        format!("{}s", self.card.input.noun())
     }
 
     fn epochs(&self) -> u64 {
         self.plan.map_or(0, |p| p.epochs)
+    }
+
+    /// The live view if it is on the screen; if it has left that, what was kept is shown.
+    fn live(&mut self) -> Option<&Live> {
+        if self.live.as_ref().is_some_and(|live| !live.is_shown()) {
+            self.end_live();
+        }
+        self.live.as_ref()
+    }
+
+    fn end_live(&mut self) {
+        drop(self.live.take());
+        self.kept.drain(..).for_each(|text| line(&text));
+    }
+
+    /// Shows a line, after the live view if there is one.
+    fn line(&mut self, text: String) {
+        match self.live() {
+            Some(_) => self.kept.push(text),
+            None => line(&text),
+        }
+    }
+
+    /// The line of a report within an epoch.
+    fn step(&self, info: &StepInfo, losses: &str) -> String {
+        let (epochs, batches) = (self.epochs(), self.plan.map_or(0, |p| p.batches));
+        let waiting = if info.seconds > 0.0 {
+            info.waiting / info.seconds
+        } else {
+            0.0
+        };
+        let held = self.watch.as_ref().and_then(|watch| watch.sample().lap.process_memory);
+        format!(
+            "epoch {}/{epochs}  batch {}/{batches}  {losses}  {} {}/s  waiting {:.0} %{}",
+            info.epoch,
+            info.batch,
+            rate(info.samples as f64 / info.seconds),
+            shown::samples(self.card),
+            100.0 * waiting,
+            held.map_or(String::new(), |held| format!("  memory {}", bytes(held as u64))),
+        )
+    }
+
+    fn event(&self, record: &EpochRecord) -> serde_json::Value {
+        let mut event = serde_json::json!({
+            "event": "epoch",
+            "epoch": record.epoch,
+            "step": record.step,
+            "lr": record.lr,
+            "train": shown::with_computed(self.card, &record.train),
+            "valid": record.valid.as_ref().map(|v| shown::with_computed(self.card, v)),
+            "best": record.best,
+            "skipped": record.skipped,
+            "seconds": record.seconds,
+            "waiting_share": record.waiting_share(),
+            "machine": record.machine,
+            "verdict": judge(record, &self.device).to_string(),
+        });
+        event[format!("{}_per_second", shown::samples(self.card))] = record.samples_per_second.into();
+        event
+    }
+
+    /// The line of an epoch.
+    fn epoch(&self, record: &EpochRecord) -> String {
+        let valid = record
+            .valid
+            .as_ref()
+            .map(|v| format!("  validation {}", shown::line(self.card, v)));
+        let skipped = match record.skipped {
+            0 => String::new(),
+            n => format!("  {} skipped", counted(n, "step")),
+        };
+        let joules = record.machine.get("joules");
+        format!(
+            "epoch {}/{}  {}{}  {} {}/s  {:.1} s  waiting {:.0} %{}{skipped}",
+            record.epoch,
+            self.epochs(),
+            shown::line(self.card, &record.train),
+            valid.unwrap_or_default(),
+            rate(record.samples_per_second),
+            shown::samples(self.card),
+            record.seconds,
+            100.0 * record.waiting_share(),
+            joules.map_or(String::new(), |joules| format!("  {joules:.0} J")),
+        )
     }
 }
 
 impl Callback for Progress {
     fn on_start(&mut self, plan: &Plan) -> Result<()> {
         self.plan = Some(*plan);
-        if let Show::Bar(bar) = &mut self.show {
-            // The template is a valid constant; if it were not, the default bar would do.
-            let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
-            *bar = ProgressBar::new(plan.batches).with_style(style.progress_chars("=> "));
+        if let Show::Live(parts) = &self.show {
+            let (about, hands) = &**parts;
+            let signals = hands.signals.clone();
+            self.live = Live::start(about.clone(), *plan, hands.clone()).ok();
+            if self.live.is_none() {
+                signals.end_view();
+            }
         }
         Ok(())
     }
 
     fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
-        let losses = losses(info);
-        self.losses = losses.clone().or(self.losses.take());
-        let epochs = self.epochs();
-        let rate = format!("{} {}/s", rate(info.samples as f64 / info.seconds), self.samples());
-        match &self.show {
-            Show::Bar(bar) => {
-                bar.set_prefix(format!("epoch {}/{epochs}", info.epoch));
-                bar.set_position(info.batch);
-                let losses = self.losses.as_deref().unwrap_or("loss …");
-                bar.set_message(format!("{losses}  {rate}"));
-            }
-            Show::Lines => {
-                let batches = self.plan.map_or(0, |p| p.batches);
-                if let Some(losses) = losses.filter(|_| info.batch < batches) {
-                    let (epoch, batch) = (info.epoch, info.batch);
-                    line(&format!(
-                        "epoch {epoch}/{epochs}  batch {batch}/{batches}  {losses}  {rate}"
-                    ));
-                }
-            }
-            Show::Json => {}
+        if let Show::Json = self.show {
+            return Ok(Flow::Continue);
+        }
+        if let Some(live) = self.live() {
+            live.step(info);
+        } else if let Some(losses) = shown::losses(info).filter(|_| info.batch < self.plan.map_or(0, |p| p.batches)) {
+            line(&self.step(info, &losses));
         }
         Ok(Flow::Continue)
     }
 
     fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
-        let text = match &self.show {
-            Show::Json => {
-                let mut event = serde_json::json!({
-                    "event": "epoch",
-                    "epoch": record.epoch,
-                    "step": record.step,
-                    "lr": record.lr,
-                    "train": shown::with_computed(self.card, &record.train),
-                    "valid": record.valid.as_ref().map(|v| shown::with_computed(self.card, v)),
-                    "best": record.best,
-                    "skipped": record.skipped,
-                    "seconds": record.seconds,
-                });
-                event[format!("{}_per_second", self.samples())] = record.samples_per_second.into();
-                event.to_string()
-            }
-            _ => {
-                let valid = record
-                    .valid
-                    .as_ref()
-                    .map(|v| format!("  validation {}", shown::line(self.card, v)));
-                let skipped = match record.skipped {
-                    0 => String::new(),
-                    n => format!("  {} skipped", counted(n, "step")),
-                };
-                format!(
-                    "epoch {}/{}  {}{}  {} {}/s  {:.1} s{skipped}",
-                    record.epoch,
-                    self.epochs(),
-                    shown::line(self.card, &record.train),
-                    valid.unwrap_or_default(),
-                    rate(record.samples_per_second),
-                    self.samples(),
-                    record.seconds,
-                )
-            }
-        };
-        match &self.show {
-            Show::Bar(bar) => {
-                bar.suspend(|| line(&text));
-                bar.reset();
-            }
-            _ => line(&text),
+        if let Show::Json = self.show {
+            line(&self.event(record).to_string());
+            return Ok(Flow::Continue);
+        }
+        if let Some(live) = self.live() {
+            live.epoch(record);
+        }
+        self.line(self.epoch(record));
+        let verdict = judge(record, &self.device);
+        if self.limit.replace(verdict.bottleneck) != Some(verdict.bottleneck) {
+            self.line(format!("speed: {verdict}"));
         }
         Ok(Flow::Continue)
     }
 
+    fn on_journal(&mut self, entry: &JournalEntry) {
+        if matches!(self.show, Show::Json) || entry.event == Event::Resume {
+            return;
+        }
+        if let Some(live) = self.live() {
+            live.say(entry.to_string());
+        }
+        self.line(format!("asked: {entry}"));
+    }
+
     fn on_warning(&mut self, warning: &Warning) {
-        match &self.show {
-            Show::Bar(bar) => bar.suspend(|| warn(warning)),
-            _ => warn(warning),
+        match self.live() {
+            Some(live) => {
+                live.say(format!("warning: {warning}"));
+                self.kept.push(format!("warning: {warning}"));
+            }
+            None => warn(warning),
         }
     }
 
     fn on_end(&mut self) {
-        if let Show::Bar(bar) = &self.show {
-            bar.finish_and_clear();
-        }
+        self.end_live();
     }
 }
 
-/// The losses that were read after a step, without their parts: `loss 0.1234`; `None` if none was.
-fn losses(info: &StepInfo) -> Option<String> {
-    let named = info.values.iter().filter(|(name, _)| is_loss(name));
-    let each: Vec<String> = named.map(|(name, value)| format!("{name} {value:.4}")).collect();
-    (!each.is_empty()).then(|| each.join("  "))
-}
-
-/// True for the name of a loss: `loss`, or `generator/loss` of a phase.
-fn is_loss(name: &str) -> bool {
-    name == "loss" || name.ends_with("/loss")
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end_live();
+    }
 }

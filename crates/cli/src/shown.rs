@@ -2,7 +2,7 @@
 
 use crate::output::percent;
 use kiln_models::{Card, Form, Shown};
-use kiln_train::Values;
+use kiln_train::{StepInfo, Values};
 
 /// A value as text: `97.60 %`, `1.4500 nats/character`.
 pub(crate) fn text(shown: &Shown, value: f64) -> String {
@@ -30,6 +30,23 @@ pub(crate) fn with_computed(card: &Card, values: &Values) -> Values {
         all.extend(shown.of(values).map(|value| (shown.name.to_string(), value)));
     }
     all
+}
+
+/// The word for samples.
+pub(crate) fn samples(card: &Card) -> String {
+    format!("{}s", card.input.noun())
+}
+
+/// The losses that were read after a step, without their parts: `loss 0.1234`; `None` if none was.
+pub(crate) fn losses(info: &StepInfo) -> Option<String> {
+    let named = info.values.iter().filter(|(name, _)| is_loss(name));
+    let each: Vec<String> = named.map(|(name, value)| format!("{name} {value:.4}")).collect();
+    (!each.is_empty()).then(|| each.join("  "))
+}
+
+/// True for the name of a loss: `loss`, or `generator/loss` of a phase.
+pub(crate) fn is_loss(name: &str) -> bool {
+    name == "loss" || name.ends_with("/loss")
 }
 
 #[cfg(test)]

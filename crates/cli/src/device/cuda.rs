@@ -128,6 +128,12 @@ pub(crate) fn examine() -> Vec<Finding> {
     findings
 }
 
+/// The UUID of the GPU of this name.
+pub(crate) fn uuid(name: &str) -> Option<String> {
+    let number: usize = name.strip_prefix("cuda:")?.parse().ok()?;
+    kiln_device::devices().ok()?.get(number)?.uuid.clone()
+}
+
 /// Every GPU, or one entry with the reason why there is none.
 pub(crate) fn list_devices() -> Vec<DeviceEntry> {
     let none = |description: String| {

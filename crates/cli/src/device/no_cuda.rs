@@ -19,6 +19,11 @@ pub(crate) fn resolve(number: Option<usize>) -> Result<usize> {
         .help(format!("build one with `{BUILD}`, or use --device cpu")))
 }
 
+/// The UUID of a GPU: this build knows none.
+pub(crate) fn uuid(_: &str) -> Option<String> {
+    None
+}
+
 /// The error of [`resolve`].
 pub(crate) fn run<T: Task>(number: usize, _: Arithmetic, _: T) -> Result<T::Output> {
     Err(match resolve(Some(number)) {

@@ -4,6 +4,7 @@ mod bad_data;
 mod commands;
 mod common;
 mod compare;
+mod live;
 mod profile;
 mod program;
 mod replay;

@@ -74,6 +74,12 @@ fn a_report_has_every_part_and_nothing_from_outside() {
     assert_eq!(count(part("epochs"), "tr"), 3);
     assert!(text(part("warnings")).contains("None"));
     assert!(text(part("steps")).contains("op by op 10"));
+    let speed = text(part("speed"));
+    assert!(
+        speed.contains("Over the run: ") && speed.contains("waiting for data"),
+        "{speed}"
+    );
+    assert!(count(part("speed"), "polyline") >= 1);
     assert!(text(part("layers")).contains("conv1"));
     assert!(text(part("environment")).contains("cpu"));
     assert!(text(part("configuration")).contains("optimizer.name"));

@@ -72,7 +72,7 @@ fn the_first_signal_finishes_the_step_and_saves() {
 /// Waits until a program has used a second of processor time: preparing a batch of a few thousand images takes less, and
 /// its step much more, so the step is then in progress.
 #[cfg(target_os = "linux")]
-fn wait_for_the_step(child: &mut Child) {
+pub(crate) fn wait_for_the_step(child: &mut Child) {
     while processor_time(child) < 100 {
         assert!(
             child.try_wait().unwrap().is_none(),

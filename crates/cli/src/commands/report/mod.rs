@@ -2,6 +2,7 @@
 
 mod classes;
 mod layers;
+mod machine;
 mod measure;
 mod page;
 mod pictures;

@@ -1,6 +1,7 @@
 //! The page of a run.
 
 use super::layers;
+use super::machine;
 use super::measure::Measured;
 use crate::chart::{Chart, Series, label};
 use crate::config::{Settings, flat};
@@ -117,6 +118,7 @@ impl Page<'_> {
             }
         }
         let body = body
+            .with(machine::section(self.record))
             .with(self.steps())
             .with(self.environment())
             .with(self.configuration());

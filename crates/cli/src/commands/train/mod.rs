@@ -9,8 +9,10 @@ use crate::config::{self, Precision, Settings};
 use crate::data::{self, Data};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result, code};
+use crate::live::{self, Hands};
+use crate::machine;
 use crate::output::{self, line};
-use crate::progress::Progress;
+use crate::progress::{Progress, Show};
 use crate::signals::Signals;
 use crate::weights;
 use folder::Opened;
@@ -20,7 +22,7 @@ use kiln_data::LoaderOptions;
 use kiln_files::shown_path;
 use kiln_models::Batches;
 use kiln_nn::Module;
-use kiln_train::{Average, Clip, End, Goal, Monitor, RunFolder, StopHandle, TrainOptions, Trainer};
+use kiln_train::{Average, Clip, Control, End, Goal, Monitor, RunFolder, TrainOptions, Trainer};
 use serde_json::Value;
 
 /// The end of a run, which is reported after the device has been released.
@@ -38,7 +40,9 @@ struct Train {
     /// The run that is resumed.
     resumed: Option<Opened>,
     json: bool,
-    stop: StopHandle,
+    /// True for a live view.
+    live: bool,
+    signals: Signals,
     /// The reason for the choice of the device.
     chosen: Option<String>,
 }
@@ -56,7 +60,8 @@ impl Task for Train {
             data,
             resumed,
             json,
-            stop,
+            live,
+            signals,
             chosen,
         } = self;
         let (model, card) = (settings.model, settings.model.card());
@@ -85,11 +90,28 @@ impl Task for Train {
         let steps = updates_of_epoch
             .saturating_mul(settings.epochs)
             .min(settings.max_steps.unwrap_or(u64::MAX));
+        let watch = machine::watch(&backend.name());
+        let control = Control::with_stop(signals.stop_handle());
+        let show = match (json, live) {
+            (true, _) => Show::Json,
+            (false, false) => Show::Lines,
+            (false, true) => Show::Live(Box::new((
+                report::about(&settings, card, &backend.name(), watch.as_ref()),
+                Hands {
+                    control: control.clone(),
+                    signals,
+                    watch: watch.clone(),
+                },
+            ))),
+        };
         let mut trainer = Trainer::new(backend, options(&settings, updates_of_epoch))
-            .callback(Progress::new(json, card))
+            .callback(Progress::new(show, card, backend.name(), watch.clone()))
             .metadata(weights::metadata(model))
             .folder(opened.folder)
-            .stop_handle(stop);
+            .control(control);
+        if let Some(watch) = watch {
+            trainer = trainer.callback(watch);
+        }
         for metric in metrics {
             trainer = trainer.metric(metric);
         }
@@ -117,7 +139,7 @@ impl Task for Train {
             end: report.end,
             folder,
             device: backend.name(),
-            summary: report::summary(&report, card, &path),
+            summary: report::summary(&report, card, &path, &backend.name()),
             text: report::text(&report, card, &path),
         })
     }
@@ -204,14 +226,19 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
     if let Some(opened) = &resumed {
         folder::check_text(&opened.folder, &data)?;
     }
-    let signals = Signals::install()?;
+    let live = !args.json && !args.plain && !args.fast_dev_run && live::is_possible();
+    let signals = match live {
+        true => Signals::install_for_view()?,
+        false => Signals::install()?,
+    };
     let (device, reports) = (settings.device_options(), settings.report);
     let task = Train {
         settings,
         data,
         resumed,
         json: args.json,
-        stop: signals.stop_handle(),
+        live,
+        signals: signals.clone(),
         chosen: None,
     };
     let mut outcome = with_device(&device, task)?;

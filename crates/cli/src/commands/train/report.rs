@@ -4,11 +4,14 @@ use super::folder::Opened;
 use crate::config::{Settings, record};
 use crate::data::Data;
 use crate::error::Error;
+use crate::live::About;
+use crate::machine::is_gpu;
 use crate::output::{self, counted, line, number, thousands};
-use crate::shown;
+use crate::shown::{self, is_loss, samples};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::{Card, PhaseOptions};
+use kiln_monitor::{Facts, Watch, of_run, verdict};
 use kiln_tensorboard::TensorBoard;
 use kiln_train::{End, Report, RunFolder, TrainError, Warning};
 use serde_json::{Map, Value, json};
@@ -38,6 +41,26 @@ pub(super) fn board(folder: &Path, config: &Value) -> TensorBoard {
     TensorBoard::new(folder.join(BOARD))
         .text("config", &text)
         .weights(folder.join(RunFolder::LAST), &Cpu::new())
+}
+
+/// What the live view shows of the run beside its progress.
+pub(super) fn about(settings: &Settings, card: &'static Card, device: &str, watch: Option<&Watch>) -> About {
+    let updates = settings.max_steps.unwrap_or(u64::MAX);
+    About {
+        title: format!(
+            "{}   {}   batch {}   seed {}   {device}{}",
+            settings.model,
+            settings.phases.iter().map(phase).collect::<Vec<_>>().join(", "),
+            settings.batch,
+            settings.seed,
+            settings.precision.described(),
+        ),
+        metric: card.values.iter().find(|shown| !is_loss(shown.name)),
+        samples: samples(card),
+        limit: Some(updates.saturating_mul(settings.accumulate as u64)),
+        on_gpu: is_gpu(device),
+        gpu: watch.and_then(|watch| watch.gpu().map(str::to_string)),
+    }
 }
 
 /// Prints model, data, settings and device before the run.
@@ -95,7 +118,7 @@ fn phase(phase: &PhaseOptions) -> String {
 }
 
 /// The JSON object that ends the output of a run.
-pub(super) fn summary(report: &Report, card: &Card, folder: &Path) -> Value {
+pub(super) fn summary(report: &Report, card: &Card, folder: &Path, device: &str) -> Value {
     let best = report.best();
     let mut summary = json!({
         "event": "end",
@@ -113,6 +136,11 @@ pub(super) fn summary(report: &Report, card: &Card, folder: &Path) -> Value {
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "folder": folder.display().to_string(),
     });
+    let epochs = report.history.epochs();
+    let facts = Facts::of_run(epochs, is_gpu(device));
+    summary["waiting_share"] = facts.waiting.into();
+    summary["machine"] = json!(of_run(epochs));
+    summary["verdict"] = verdict(&facts).to_string().into();
     for shown in card.monitored() {
         let value = best.and_then(|b| shown.of(b.valid.as_ref()?));
         summary[format!("best_{}", shown.name)] = value.into();

@@ -2,6 +2,7 @@
 
 use crate::device;
 use crate::error::{Error, Result};
+use crate::machine::machine;
 use crate::record::SUMMARY;
 use kiln_train::RunFolder;
 use serde_json::{Value, json};
@@ -24,12 +25,18 @@ pub(super) fn end(folder: &RunFolder, summary: &Value, device: &str) -> Result<(
     if let Value::Object(entries) = &mut summary {
         entries.retain(|key, _| key != "event" && key != "folder");
     }
+    let missing = machine(device)
+        .absent()
+        .iter()
+        .map(|source| Value::from(format!("{}: {}", source.what, source.why)))
+        .collect();
     summary["environment"] = json!({
         "kiln": env!("CARGO_PKG_VERSION"),
         "system": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         "device": device,
         "description": device::describe(device),
         "threads": rayon::current_num_threads(),
+        "not_measured": Value::Array(missing),
     });
     Ok(folder.write_json(SUMMARY, &summary)?)
 }
