@@ -111,3 +111,18 @@ fn a_run_is_compared_with_its_twin() {
     assert!(text.contains("twin: 2 steps"), "{text}");
     run(dir.path(), &[&args[..], &["--twin", "500"]].concat()).fails(2, &["--twin", "every=N"]);
 }
+
+/// A run that has stopped for a NaN goes on from its last checkpoint with another policy.
+#[test]
+fn a_run_that_met_a_nan_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    // The first update makes weights that are finite, and too large for the second step.
+    let ran = run(dir.path(), &[&EXPLODES[..], &["--checkpoint-steps", "1"]].concat());
+    ran.fails(1, &["the loss is", "kiln train --resume run --nan rollback"]);
+    let nan = ["--nan", "rollback", "--skip-nan", "1"];
+    let ran = run(dir.path(), &[&["train", "--resume", "run"][..], &nan].concat());
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for part in ["step 2 (epoch 1, batch 2): ", "error: step 3", "2 steps in a row"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+}

@@ -9,11 +9,13 @@ use kiln_files::shown_path;
 use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
-/// Settings that may differ when a run is resumed: its length, and those on which its results do not depend.
-const FREE: [&str; 14] = [
+/// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
+const FREE: [&str; 16] = [
     "epochs",
     "max_steps",
     "patience",
+    "nan",
+    "skip_nan",
     "log_every",
     "tensorboard",
     "twin",

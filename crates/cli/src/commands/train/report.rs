@@ -13,7 +13,7 @@ use kiln_files::shown_path;
 use kiln_models::{Card, PhaseOptions};
 use kiln_monitor::{Facts, Watch, of_run, verdict};
 use kiln_tensorboard::TensorBoard;
-use kiln_train::{End, Report, RunFolder, TrainError, Warning};
+use kiln_train::{Checkpoint, End, Report, RunFolder, TrainError, Warning};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -218,7 +218,15 @@ pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
     };
     let help = match &error {
         TrainError::NonFiniteLoss { .. } | TrainError::NonFiniteWeights { .. } => {
-            format!("lower --lr, add --clip-norm 1, or leave such steps out with --nan rollback{kept}")
+            let resumable = Checkpoint::steps(folder).is_ok_and(|steps| !steps.is_empty());
+            let again = match resumable {
+                true => format!(
+                    "; to go on from the last checkpoint: kiln train --resume {} --nan rollback",
+                    shown_path(folder)
+                ),
+                false => String::new(),
+            };
+            format!("lower --lr, add --clip-norm 1, or leave such steps out with --nan rollback{again}{kept}")
         }
         TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
         _ => return error.into(),
