@@ -22,6 +22,21 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
         shared.extend(quote_spanned! { at => walk.field(#name, &self.#member); });
         unique.extend(quote_spanned! { at => walk.field(#name, &mut self.#member); });
     }
+    // Whether a copy can run depends on the other type parameters, which may have any bounds, and no lifetimes.
+    let others = input.generics.params.iter().filter(|p| match p {
+        GenericParam::Type(t) => t.ident.to_token_stream().to_string() != backend.to_string(),
+        GenericParam::Lifetime(_) => true,
+        GenericParam::Const(_) => false,
+    });
+    let copied = (others.count() == 0).then(|| {
+        quote! {
+            #[allow(unused_imports, clippy::all)]
+            fn copied(&self) -> ::core::option::Option<::std::boxed::Box<dyn ::kiln_nn::module::Runnable<#backend>>> {
+                use ::kiln_nn::layers::copies::{Cloneable as _, Other as _, Probe};
+                (&Probe(self)).copied()
+            }
+        }
+    });
     let (name, kind) = (&input.ident, options.kind);
     let (generics, arguments, predicates) = input.generics.split_for_impl();
     Ok(quote! {
@@ -30,6 +45,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
             fn kind(&self) -> &'static str {
                 #kind
             }
+            #copied
             #[allow(unused_variables)]
             fn walk<'module>(&'module self, walk: &mut ::kiln_nn::Walk<'_, 'module, #backend>) {
                 #shared
@@ -173,6 +189,15 @@ mod tests {
     fn a_struct_may_name_its_backend() {
         let code = expanded("#[module(backend = kiln_cpu::Cpu, kind = \"N\")] struct Net { a: X }").unwrap();
         assert!(code.contains("Walkable < kiln_cpu :: Cpu > for Net {"), "{code}");
+    }
+
+    #[test]
+    fn structs_without_other_types_have_copies() {
+        let copies = |source| expanded(source).unwrap().contains("fn copied");
+        assert!(copies("struct Net<B: Backend, const N: usize> { a: X<B> }"));
+        assert!(copies("#[module(backend = kiln_cpu::Cpu)] struct Net { a: X }"));
+        assert!(!copies("struct Net<L, T: Backend>(L, Y<T>);"));
+        assert!(!copies("struct Net<'a, B: Backend>(&'a str, X<B>);"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod functional;
 mod gradients;
 mod kernel;
 mod mode;
+pub(crate) mod recompute;
 mod sum;
 mod vjp;
 
@@ -26,5 +27,6 @@ pub use functional::{hessian, hvp, jacobian, jvp};
 pub use gradients::Gradients;
 pub use kernel::{KernelInput, kernel};
 pub use mode::{is_grad_enabled, no_grad, with_grad};
+pub use recompute::{checkpoint_layers, checkpointable};
 pub(crate) use vjp::checkpoint_as;
 pub use vjp::{checkpoint, vjp};

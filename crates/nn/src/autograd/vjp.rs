@@ -23,6 +23,17 @@ impl<B: Backend> Rule<B> for Begin {
     }
 }
 
+/// The same tensor, where a closure's graph begins.
+pub(super) fn begin<B: Backend>(t: &Tensor<B>) -> Tensor<B> {
+    match t.node() {
+        Some(node) => t.with(
+            *t.shape(),
+            Some(Node::new(("begin", 0), Box::new(Begin), vec![Some(node.clone())], t)),
+        ),
+        None => t.clone(),
+    }
+}
+
 /// The gradients of `f(inputs)` with respect to `inputs`, weighted by `grad`: `None` for untracked inputs.
 ///
 /// A rule with a fused backward kernel calls this with the op's composed definition when gradients are being recorded
@@ -59,16 +70,7 @@ fn begun<B: Backend>(
     told: bool,
 ) -> Result<Vec<Option<Tensor<B>>>> {
     let create_graph = is_grad_enabled();
-    let marked: Vec<Tensor<B>> = inputs
-        .iter()
-        .map(|t| match t.node() {
-            Some(node) => t.with(
-                *t.shape(),
-                Some(Node::new(("begin", 0), Box::new(Begin), vec![Some(node.clone())], t)),
-            ),
-            None => (*t).clone(),
-        })
-        .collect();
+    let marked: Vec<Tensor<B>> = inputs.iter().map(|t| begin(t)).collect();
     let output = with_grad(true, || f(&marked))?;
     if !output.is_tracked() {
         return Ok(vec![None; inputs.len()]);
@@ -109,7 +111,7 @@ pub fn checkpoint<B: Backend>(
 }
 
 /// The error for an output that depends on a leaf other than through the inputs.
-fn closed<B: Backend>(op: &'static str, output: &Tensor<B>, inputs: &HashSet<NodeId>) -> Result<()> {
+pub(super) fn closed<B: Backend>(op: &'static str, output: &Tensor<B>, inputs: &HashSet<NodeId>) -> Result<()> {
     let mut nodes: Vec<Arc<Node<B>>> = output.node().cloned().into_iter().collect();
     let mut seen = inputs.clone();
     while let Some(node) = nodes.pop() {

@@ -1,6 +1,7 @@
 //! A closure as a layer.
 
 use super::Layer;
+use crate::module::Runnable;
 use crate::{Backend, Result, Tensor, Walk, WalkMut, Walkable};
 use std::sync::Arc;
 
@@ -58,6 +59,9 @@ impl<B: Backend> Clone for Lambda<B> {
 impl<B: Backend> Walkable<B> for Lambda<B> {
     fn kind(&self) -> &'static str {
         "Lambda"
+    }
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        Some(self.duplicate())
     }
     fn walk<'a>(&'a self, _: &mut Walk<'_, 'a, B>) {}
     fn walk_mut<'a>(&'a mut self, _: &mut WalkMut<'_, 'a, B>) {}

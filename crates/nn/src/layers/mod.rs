@@ -6,8 +6,11 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod checkpointed;
 mod conv;
 mod conv_transpose;
+#[doc(hidden)]
+pub mod copies;
 mod drop_path;
 mod dropout;
 mod embedding;
@@ -28,6 +31,7 @@ pub use crate::ops::index::BagMode;
 pub use activation::*;
 pub use attention::{MultiheadAttention, MultiheadAttentionBuilder};
 pub use batch_norm::{BatchNorm, BatchNormBuilder};
+pub use checkpointed::Checkpointed;
 pub use conv::*;
 pub use conv_transpose::*;
 pub use drop_path::{DropPath, Dropout1d, Dropout2d, Dropout3d};
@@ -47,6 +51,8 @@ pub use transformer::{TransformerEncoder, TransformerEncoderLayer, TransformerEn
 pub use upsample::{PixelShuffle, PixelUnshuffle, Upsample};
 pub use weight_norm::{SpectralNorm, WeightNorm, Weighted};
 
+use crate::autograd::recompute;
+use crate::module::Runnable;
 use crate::{Backend, Module, Result, Shape, Tensor, trace};
 
 /// A module that maps one tensor to another.
@@ -114,7 +120,11 @@ pub trait Layer<B: Backend>: Module<B> {
     /// # Errors
     /// As [`Layer::call`].
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        trace::run(self, None, x, |x, y| self.flops(x, y), || self.call(x))
+        let body = || match recompute::is_on() {
+            false => self.call(x),
+            true => recompute::layer(self, x, &|| self.call(x)),
+        };
+        trace::run(self, None, x, |x, y| self.flops(x, y), body)
     }
 
     /// The outputs of all samples of `x`, `batch_size` at a time, without recording: [`predict`](crate::predict()).
@@ -142,6 +152,15 @@ impl<B: Backend, L: Layer<B> + ?Sized> Layer<B> for Box<L> {
     }
     fn flops(&self, input: &Shape, output: &Shape) -> u64 {
         (**self).flops(input, output)
+    }
+}
+
+impl<B: Backend, L: Layer<B> + Clone + 'static> Runnable<B> for L {
+    fn run(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.call(x)
+    }
+    fn duplicate(&self) -> Box<dyn Runnable<B>> {
+        Box::new(self.clone())
     }
 }
 
@@ -180,6 +199,9 @@ macro_rules! unit_module {
         impl<B: $crate::Backend, $($generic)*> $crate::Walkable<B> for $layer {
             fn kind(&self) -> &'static str {
                 $kind
+            }
+            fn copied(&self) -> Option<Box<dyn $crate::module::Runnable<B>>> {
+                Some($crate::module::Runnable::duplicate(self))
             }
             fn walk<'a>(&'a self, _: &mut $crate::Walk<'_, 'a, B>) {}
             fn walk_mut<'a>(&'a mut self, _: &mut $crate::WalkMut<'_, 'a, B>) {}

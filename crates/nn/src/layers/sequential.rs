@@ -1,6 +1,7 @@
 //! Layers one after another.
 
 use super::Layer;
+use crate::module::Runnable;
 use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
@@ -153,6 +154,9 @@ impl<B: Backend> Sequential<B> {
 impl<B: Backend> Walkable<B> for Sequential<B> {
     fn kind(&self) -> &'static str {
         "Sequential"
+    }
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        Some(Runnable::duplicate(self))
     }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
         for (name, layer) in &self.layers {

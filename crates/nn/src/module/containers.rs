@@ -1,6 +1,6 @@
 //! The walk over boxes, options, lists and tuples of modules, and over plain data.
 
-use super::walk::{Walk, WalkMut, Walkable};
+use super::walk::{Runnable, Walk, WalkMut, Walkable};
 use crate::{Backend, DType};
 use kiln_core::ModuleId;
 
@@ -10,6 +10,9 @@ impl<B: Backend, M: Walkable<B> + ?Sized> Walkable<B> for Box<M> {
     }
     fn module_id(&self) -> ModuleId {
         (**self).module_id()
+    }
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        (**self).copied()
     }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
         (**self).walk(walk);
@@ -25,6 +28,9 @@ impl<B: Backend, M: Walkable<B>> Walkable<B> for Option<M> {
     }
     fn module_id(&self) -> ModuleId {
         self.as_ref().map_or_else(|| ModuleId::of(self), M::module_id)
+    }
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        self.as_ref()?.copied()
     }
     fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
         if let Some(module) = self {

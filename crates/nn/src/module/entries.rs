@@ -29,7 +29,20 @@ pub(crate) fn entries_mut<B: Backend, M: Walkable<B> + ?Sized>(module: &mut M) -
 /// The dotted paths of the modules, lists, parameters and plain data inside of `module`, with their ids.
 pub(crate) fn modules<B: Backend, M: Walkable<B> + ?Sized>(module: &M) -> Vec<(String, ModuleId)> {
     let mut found = Vec::new();
-    module.walk(&mut Walk::modules(&mut collect(&mut found)));
+    module.walk(&mut Walk::modules(&mut |path, module| {
+        found.push((path.to_string(), module.module_id()))
+    }));
+    found
+}
+
+/// The dotted paths of the modules inside of `module` of which there are copies ([`Walkable::copied`]).
+pub(crate) fn copyable<B: Backend, M: Walkable<B> + ?Sized>(module: &M) -> Vec<String> {
+    let mut found = Vec::new();
+    module.walk(&mut Walk::modules(&mut |path, module| {
+        if module.copied().is_some() {
+            found.push(path.to_string());
+        }
+    }));
     found
 }
 

@@ -6,15 +6,17 @@
 mod containers;
 mod entries;
 mod param;
+mod pattern;
 mod state;
 mod state_dict;
 mod walk;
 
-pub(crate) use entries::{Entries, EntriesMut, entries, entries_mut, is_training, modules};
+pub(crate) use entries::{Entries, EntriesMut, copyable, entries, entries_mut, is_training, modules};
 pub use param::{Param, ParamId, ParamLayout};
+pub use pattern::NamePattern;
 pub use state::{Counter, Mode, State};
 pub use state_dict::{StateDict, Value};
-pub use walk::{Entry, EntryMut, Walk, WalkMut, Walkable};
+pub use walk::{Entry, EntryMut, Runnable, Walk, WalkMut, Walkable};
 
 use crate::weights::{self, LoadOptions, LoadReport, WeightsError};
 use crate::{Backend, DType, Result};

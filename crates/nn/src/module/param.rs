@@ -207,6 +207,11 @@ impl<B: Backend> Param<B> {
         self.tensor = if self.trainable { values.requires_grad() } else { values };
     }
 
+    /// Becomes `tensor`, of the same shape and dtype, in the graphs to come: another place in a graph for the same values.
+    pub(crate) fn stand_in(&mut self, tensor: Tensor<B>) {
+        self.tensor = tensor;
+    }
+
     /// The memory, for an optimizer's update.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
         self.tensor.buffer_mut()

@@ -217,12 +217,12 @@ impl<B: Backend> Counter<B> {
         locked(&self.0).clone()
     }
 
-    /// Calls `look` with the count, without sharing its memory.
     /// Takes another count in its memory.
-    pub(super) fn replace(&mut self, count: Indices<B>) {
+    pub(crate) fn replace(&mut self, count: Indices<B>) {
         self.0 = Mutex::new(count);
     }
 
+    /// Calls `look` with the count, without sharing its memory.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
         look(&locked(&self.0))
     }

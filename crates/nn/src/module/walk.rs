@@ -2,7 +2,7 @@
 
 use super::param::Param;
 use super::state::{Counter, Mode, State};
-use crate::Backend;
+use crate::{Backend, Result, Tensor};
 use kiln_core::ModuleId;
 
 /// A type whose parameters and buffers can be visited. `#[derive(Module)]` implements it for structs whose fields are
@@ -64,6 +64,25 @@ pub trait Walkable<B: Backend>: Send + Sync {
         ModuleId::of(self)
     }
 
+    /// A copy of this module that can run, if it is a layer that can be cloned; `None` otherwise. It shares the memory of the
+    /// parameters and buffers until one of the two changes. Activation checkpointing computes such copies again
+    /// ([`checkpoint_layers`](crate::autograd::checkpoint_layers)).
+    ///
+    /// `#[derive(Module)]` writes this for structs with no other type parameter than the backend.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Tensor, Walkable, layers::Linear};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// let x = Tensor::ones(&cpu, &[1, 4], DType::F32)?;
+    /// let copy = Linear::new(init, 4, 2)?.copied().expect("it is a layer, and it can be cloned");
+    /// assert_eq!(copy.run(&x)?.shape().dims(), [1, 2]);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+        None
+    }
+
     /// Visits every field in order.
     ///
     /// See the example of [`Walkable`].
@@ -73,6 +92,32 @@ pub trait Walkable<B: Backend>: Send + Sync {
     ///
     /// See the example of [`Walkable`].
     fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>);
+}
+
+/// A copy of a layer: [`Walkable::copied`]. Every [`Layer`](crate::Layer) that can be cloned is one.
+///
+/// See the example of [`Walkable::copied`].
+pub trait Runnable<B: Backend>: Walkable<B> {
+    /// The layer's function, as [`Layer::call`](crate::Layer::call).
+    ///
+    /// See the example of [`Walkable::copied`].
+    ///
+    /// # Errors
+    /// Those of the layer.
+    fn run(&self, x: &Tensor<B>) -> Result<Tensor<B>>;
+
+    /// Another copy.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Tensor, Walkable, layers::Linear, module::Runnable};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let init = &mut Init::new(&cpu, 0);
+    /// # let x = Tensor::ones(&cpu, &[1, 4], DType::F32)?;
+    /// let layer = Linear::new(init, 4, 2)?;
+    /// assert_eq!(layer.duplicate().run(&x)?.to_f64()?, layer.run(&x)?.to_f64()?);
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    fn duplicate(&self) -> Box<dyn Runnable<B>>;
 }
 
 /// A parameter, buffer, counter or mode that a walk visits.
@@ -118,7 +163,7 @@ fn push(path: &mut String, name: &str) -> usize {
 /// The function that a walk calls: with every parameter and buffer, or with every module.
 enum Visit<'w, 'a, B: Backend> {
     Entries(&'w mut dyn FnMut(&str, Entry<'a, B>)),
-    Modules(&'w mut dyn FnMut(&str, ModuleId)),
+    Modules(&'w mut dyn FnMut(&str, &'a dyn Walkable<B>)),
 }
 
 /// A walk over a module's parameters and buffers.
@@ -154,7 +199,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
 
     /// A walk that calls `visit` with every field, outer fields before inner ones: modules, lists, parameters and
     /// plain data alike.
-    pub(super) fn modules(visit: &'w mut dyn FnMut(&str, ModuleId)) -> Self {
+    pub(super) fn modules(visit: &'w mut dyn FnMut(&str, &'a dyn Walkable<B>)) -> Self {
         Walk {
             path: String::new(),
             visit: Visit::Modules(visit),
@@ -167,7 +212,7 @@ impl<'w, 'a, B: Backend> Walk<'w, 'a, B> {
     pub fn field(&mut self, name: &str, module: &'a dyn Walkable<B>) {
         let len = push(&mut self.path, name);
         if let Visit::Modules(visit) = &mut self.visit {
-            visit(&self.path, module.module_id());
+            visit(&self.path, module);
         }
         module.walk(self);
         self.path.truncate(len);

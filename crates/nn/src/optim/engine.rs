@@ -115,6 +115,14 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         self
     }
 
+    /// Adds several groups, such as those of [`ByName::groups`](super::ByName::groups).
+    ///
+    /// See the example of [`ByName`](super::ByName).
+    pub fn groups(mut self, groups: impl IntoIterator<Item = Group>) -> Self {
+        self.groups.extend(groups);
+        self
+    }
+
     /// Leaves trainable parameters without a gradient as they are instead of refusing the step: for models that use
     /// only a part of themselves in a step.
     ///
