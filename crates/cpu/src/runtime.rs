@@ -22,10 +22,19 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default)]
 pub struct CpuBuilder {
     exact_convolutions: bool,
+    memory_limit: Option<usize>,
     pub(crate) algorithm: Option<&'static str>,
 }
 
 impl CpuBuilder {
+    /// Limits the memory of tensors and of what ops compute on the way to this many bytes: beyond it an allocation is
+    /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory) with the bytes requested and free, from which a program recovers, instead of
+    /// an end by the system. By default (`None`) the system's limit counts alone.
+    pub fn memory_limit(mut self, bytes: Option<usize>) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
     /// Selects whether convolutions are always computed as direct sums of products. By default (`false`), 3×3 windows of stride
     /// 1 use Winograd's algorithm where that is faster; its f32 results are within 4e-6 of the exact ones, relative to their
     /// root mean square. In both cases a NaN or infinity in an image reaches only the windows that contain it. PyTorch leaves
@@ -38,6 +47,7 @@ impl CpuBuilder {
     /// Creates the [`Cpu`], with an allocator of its own.
     pub fn build(self) -> Cpu {
         Cpu {
+            pool: Arc::new(Pool::limited(self.memory_limit)),
             exact_convolutions: self.exact_convolutions,
             algorithm: self.algorithm,
             ..Cpu::default()

@@ -12,6 +12,8 @@ const SLACK: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Pool {
     state: Mutex<State>,
+    /// The largest number of bytes in blocks in use and free ones; `None` for no limit but the system's.
+    limit: Option<usize>,
 }
 
 #[derive(Default)]
@@ -36,6 +38,14 @@ fn size_class(lines: usize) -> usize {
 }
 
 impl Pool {
+    /// Creates a pool that takes no more than this many bytes from the system.
+    pub(crate) fn limited(limit: Option<usize>) -> Self {
+        Pool {
+            limit,
+            ..Pool::default()
+        }
+    }
+
     /// Takes a block of at least `bytes` bytes with unspecified contents.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block> {
         if bytes == 0 {
@@ -50,11 +60,14 @@ impl Pool {
                 block
             }
             None => {
+                if let Some(limit) = self.limit {
+                    state.make_room(class.saturating_mul(LINE), limit)?;
+                }
                 let block = Block::new(class).or_else(|| {
                     state.release();
                     Block::new(class)
                 });
-                let block = block.ok_or_else(|| out_of_memory(bytes))?;
+                let block = block.ok_or_else(|| out_of_memory(bytes, None))?;
                 state.stats.allocations += 1;
                 block
             }
@@ -121,17 +134,29 @@ impl State {
         }
     }
 
+    /// Returns free blocks to the system until `more` bytes stay within the limit. If they cannot, nothing is returned.
+    fn make_room(&mut self, more: usize, limit: usize) -> Result<()> {
+        let free = limit.saturating_sub(self.stats.live);
+        if more > free {
+            return Err(out_of_memory(more, Some(free)));
+        }
+        while self.stats.live + self.stats.cached > limit - more {
+            self.evict();
+        }
+        Ok(())
+    }
+
     fn release(&mut self) {
         self.free.clear();
         self.stats.cached = 0;
     }
 }
 
-fn out_of_memory(bytes: usize) -> Error {
+fn out_of_memory(requested: usize, free: Option<usize>) -> Error {
     Error::OutOfMemory {
         device: "cpu".into(),
-        requested: bytes,
-        free: None,
+        requested,
+        free,
     }
 }
 
@@ -155,6 +180,32 @@ mod tests {
             pool.take(isize::MAX as usize / 2),
             Err(Error::OutOfMemory { .. })
         ));
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_a_request_beyond_it_leaves_nothing_behind() {
+        const LIMIT: usize = 8 << 20;
+        let pool = Pool::limited(Some(LIMIT));
+        let held = pool.take(3 << 20).unwrap();
+        // Free blocks make room for one that would not fit beside them.
+        (0..4).for_each(|i| pool.give(pool.take((1 << 20) + (i << 16)).unwrap()));
+        pool.give(pool.take(5 << 20).unwrap());
+        let before = pool.stats();
+        for _ in 0..100 {
+            let Err(refused) = pool.take(2 * LIMIT) else {
+                panic!("it is beyond the limit")
+            };
+            let (requested, free) = (2 * LIMIT, Some(LIMIT - before.live));
+            assert!(matches!(refused, Error::OutOfMemory { requested: r, free: f, .. } if (r, f) == (requested, free)));
+            let block = pool.take(1 << 20).unwrap();
+            let now = pool.stats();
+            assert!(now.live + now.cached <= LIMIT, "{now:?}");
+            pool.give(block);
+        }
+        assert_eq!(pool.stats().live, before.live);
+        pool.give(held);
+        assert_eq!(pool.stats().live, 0);
+        assert!(pool.take(LIMIT).is_ok());
     }
 
     #[test]
