@@ -1,6 +1,6 @@
 //! Learning rates and weight decays by the names of parameters.
 
-use super::engine::Group;
+use super::group::Group;
 use crate::module::NamePattern;
 
 /// Learning rates and weight decays of parameters by patterns of their dotted names: the layers near the input train more slowly, or
