@@ -70,7 +70,9 @@ fn input(cpu: &Cpu, shape: &[usize]) -> Result<Tensor<Cpu>> {
 }
 
 /// The gradients of all parameters by name, and the model with its buffers and counters, as bits.
-fn bits(net: &impl Module<Cpu>, grads: &Gradients<Cpu>) -> Result<(Vec<(String, Vec<u64>)>, Vec<u8>)> {
+type Bits = (Vec<(String, Vec<u64>)>, Vec<u8>);
+
+fn bits(net: &impl Module<Cpu>, grads: &Gradients<Cpu>) -> Result<Bits> {
     let mut all = Vec::new();
     for (name, p) in net.named_parameters() {
         let grad = grads.get(p).map(Tensor::to_f64).transpose()?;
@@ -89,7 +91,7 @@ fn passes<M: Layer<Cpu>>(
     x: &Tensor<Cpu>,
     precision: DType,
     select: impl Fn(&str) -> bool,
-) -> Result<(Vec<(String, Vec<u64>)>, Vec<u8>)> {
+) -> Result<Bits> {
     let mut sum = Gradients::default();
     for _ in 0..3 {
         let forward = || autocast(precision, || net.forward(x)?.square()?.mean(&[], false));
