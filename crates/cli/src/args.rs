@@ -1,9 +1,15 @@
 //! The command line.
 
-use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Positive, Rate, Small, Whole, model, named};
+mod find_batch;
+mod find_lr;
+
+use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Rate, Small, Whole, model, named};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kiln_models::{Model, OptimizerKind};
 use std::path::PathBuf;
+
+pub(crate) use find_batch::FindBatchArgs;
+pub(crate) use find_lr::FindLrArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +43,8 @@ pub(crate) enum Command {
     VerifyResume(VerifyResumeArgs),
     /// Find a learning rate: train for some steps while it grows, and plot the loss
     FindLr(FindLrArgs),
+    /// Find the largest batch that fits the memory, and the throughput of batches up to it
+    FindBatch(FindBatchArgs),
     /// Train with many settings, a grid or random draws, and compare the results
     Sweep(SweepArgs),
     /// Make a step with a NaN again, on the CPU in f64, and tell overflow from what has no value
@@ -97,12 +105,13 @@ A run that was stopped or killed goes on with --resume, from the middle of an ep
 would have had: `kiln verify-resume` shows it. Only its length, its device and what results do not depend on can change.
 
 A file of settings (--config) has the names of the flags, in tables; those of the command line go before it:
-  model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, ema, swa, overfit_batches, patience, max_steps,
-                         nan, skip_nan, twin, seed, workers, no_capture, out, tensorboard, report, log_every
+  model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, freeze, recompute, log_grad_norm, ema, swa,
+                         overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers, no_capture, out,
+                         tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
-  [optimizer]          name, lr, schedule, momentum, weight_decay
+  [optimizer]          name, lr, schedule, momentum, weight_decay, lr_for, decay_for
   [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several
-  [device]             name, threads, exact
+  [device]             name, threads, memory, exact
   [checkpoint]         steps, minutes, keep";
 
 #[derive(Debug, Args)]
@@ -160,44 +169,6 @@ pub(crate) struct VerifyResumeArgs {
     pub(crate) during_save: bool,
 
     /// One JSON object per line on standard output: one `run` for each, `end`
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  kiln find-lr mnist-cnn
-  kiln find-lr resnet18 --data cifar-10-batches-bin --plot lr.svg
-  kiln find-lr --config run.toml --min 1e-5 --max 10 --json | jq .suggestion
-
-Takes the settings of `kiln train`. The suggested rate is the one at which the smoothed loss falls most steeply; a schedule
-with a warm-up bears more. Nothing is saved but the plot.")]
-pub(crate) struct FindLrArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-
-    /// Learning rate of the first step
-    #[arg(long, value_name = "RATE", default_value = "1e-8")]
-    pub(crate) min: Positive,
-
-    /// Learning rate of the last step
-    #[arg(long, value_name = "RATE", default_value = "1")]
-    pub(crate) max: Positive,
-
-    /// Steps; the search ends early when the loss grows to four times its smallest value
-    #[arg(long, value_name = "N", default_value = "100")]
-    pub(crate) steps: Whole<3, 1000000>,
-
-    /// Of several phases, that whose learning rate grows: `generator`, say [default: the first]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) phase: Option<String>,
-
-    /// Write the plot to a file (SVG)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
-
-    /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -70,11 +70,15 @@ impl From<DeviceChoice> for String {
 }
 
 /// A device on the command line, and the options for its use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeviceOptions {
     pub(crate) choice: DeviceChoice,
     /// Threads of the host; by default as many as cores.
     pub(crate) threads: Option<usize>,
+    /// The largest number of bytes of tensors on the CPU.
+    pub(crate) memory: Option<usize>,
+    /// True if nobody asked for that limit, so that a GPU ignores it.
+    pub(crate) memory_is_default: bool,
     pub(crate) arithmetic: Arithmetic,
 }
 
@@ -107,10 +111,17 @@ pub(crate) fn with_device<T: Task>(options: &DeviceOptions, mut task: T) -> Resu
     };
     let arithmetic = options.arithmetic;
     match gpu {
+        Some(_) if options.memory.is_some() && !options.memory_is_default => {
+            Err(Error::usage("--memory is a limit of the processor's memory")
+                .help("leave it out, or choose --device cpu; a GPU has all of its own memory"))
+        }
         Some(number) => cuda::run(number, arithmetic, task),
         None if arithmetic.tf32 => Err(Error::usage("TF32 is a precision of NVIDIA GPUs")
             .help("choose --precision f32 or bf16 on the CPU, or a GPU with --device cuda")),
-        None => task.run(&Cpu::builder().exact_convolutions(arithmetic.exact).build()),
+        None => {
+            let cpu = Cpu::builder().exact_convolutions(arithmetic.exact);
+            task.run(&cpu.memory_limit(options.memory).build())
+        }
     }
 }
 

@@ -94,7 +94,7 @@ impl From<TrainError> for Error {
     fn from(error: TrainError) -> Self {
         let wrong_option = matches!(
             error,
-            TrainError::InvalidArgument { .. } | TrainError::UnknownMetric { .. }
+            TrainError::InvalidArgument { .. } | TrainError::UnknownMetric { .. } | TrainError::NoMatch { .. }
         );
         match wrong_option {
             true => Error::usage(error.to_string()),

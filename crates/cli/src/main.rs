@@ -12,6 +12,7 @@ mod finite;
 mod html;
 mod live;
 mod machine;
+mod memory;
 mod output;
 mod picture;
 mod plot;
@@ -62,6 +63,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(args) => commands::train::run(args),
         Command::VerifyResume(args) => commands::verify_resume::run(args),
         Command::FindLr(args) => commands::find_lr::run(args),
+        Command::FindBatch(args) => commands::find_batch::run(args),
         Command::Sweep(args) => commands::sweep::run(args),
         Command::Replay(args) => commands::replay::run(args),
         Command::Report(args) => commands::report::run(args),

@@ -6,7 +6,7 @@ use crate::output::{bytes, counted, line, rate, warn};
 use crate::shown;
 use kiln_models::Card;
 use kiln_monitor::{Bottleneck, Watch};
-use kiln_train::{Callback, EpochRecord, Event, Flow, JournalEntry, Plan, Result, StepInfo, Warning};
+use kiln_train::{Callback, EpochRecord, Event, Flow, JournalEntry, Plan, Result, StepInfo, Values, Warning};
 
 /// The form of progress output.
 pub(crate) enum Show {
@@ -82,9 +82,10 @@ impl Progress {
         };
         let held = self.watch.as_ref().and_then(|watch| watch.sample().lap.process_memory);
         format!(
-            "epoch {}/{epochs}  batch {}/{batches}  {losses}  {} {}/s  waiting {:.0} %{}",
+            "epoch {}/{epochs}  batch {}/{batches}  {losses}{}  {} {}/s  waiting {:.0} %{}",
             info.epoch,
             info.batch,
+            grad_norm(&info.values),
             rate(info.samples as f64 / info.seconds),
             shown::samples(self.card),
             100.0 * waiting,
@@ -123,10 +124,11 @@ impl Progress {
         };
         let joules = record.machine.get("joules");
         format!(
-            "epoch {}/{}  {}{}  {} {}/s  {:.1} s  waiting {:.0} %{}{skipped}",
+            "epoch {}/{}  {}{}{}  {} {}/s  {:.1} s  waiting {:.0} %{}{skipped}",
             record.epoch,
             self.epochs(),
             shown::line(self.card, &record.train),
+            grad_norm(&record.train),
             valid.unwrap_or_default(),
             rate(record.samples_per_second),
             shown::samples(self.card),
@@ -207,5 +209,21 @@ impl Callback for Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.end_live();
+    }
+}
+
+/// The norms of gradients in one line, if they are measured: `  gradient norm 1.234 (largest 5.678)`.
+fn grad_norm(values: &Values) -> String {
+    match (values.get("grad_norm"), values.get("grad_norm_max")) {
+        (Some(mean), Some(max)) => format!("  gradient norm {} (largest {})", short(*mean), short(*max)),
+        _ => String::new(),
+    }
+}
+
+/// A number of four digits.
+fn short(value: f64) -> String {
+    match value == 0.0 || (1e-3..1e5).contains(&value) {
+        true => format!("{value:.3}"),
+        false => format!("{value:.3e}"),
     }
 }

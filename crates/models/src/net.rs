@@ -48,7 +48,7 @@ trait Any<B: Backend>: Walkable<B> {
         trainer: &mut Trainer<B>,
         updates: &mut [Update<B>],
         train: Batches,
-        valid: Batches,
+        valid: Option<Batches>,
     ) -> kiln_train::Result<Report>;
     fn evaluate(
         &mut self,
@@ -94,7 +94,7 @@ impl<B: Backend> Net<B> {
         self.0.updates(batches)
     }
 
-    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid`.
+    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid` if there are any.
     ///
     /// # Errors
     /// As [`Trainer::fit_phases`].
@@ -103,7 +103,7 @@ impl<B: Backend> Net<B> {
         trainer: &mut Trainer<B>,
         updates: &mut [Update<B>],
         train: Batches,
-        valid: Batches,
+        valid: Option<Batches>,
     ) -> kiln_train::Result<Report> {
         self.0.fit(trainer, updates, train, valid)
     }
@@ -230,14 +230,12 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
         trainer: &mut Trainer<B>,
         updates: &mut [Update<B>],
         train: Batches,
-        valid: Batches,
+        valid: Option<Batches>,
     ) -> kiln_train::Result<Report> {
-        let (train, valid) = (
-            self.batches(train, Purpose::Training)?,
-            self.batches(valid, Purpose::Measuring)?,
-        );
-        let valid = Validation::new(&valid, self.measure);
-        trainer.fit_phases(&mut self.net, phases(&self.phases, updates), &train, Some(&valid))
+        let train = self.batches(train, Purpose::Training)?;
+        let valid = valid.map(|valid| self.batches(valid, Purpose::Measuring)).transpose()?;
+        let valid = valid.as_ref().map(|valid| Validation::new(valid, self.measure));
+        trainer.fit_phases(&mut self.net, phases(&self.phases, updates), &train, valid.as_ref())
     }
 
     fn evaluate(

@@ -2,7 +2,7 @@
 
 use kiln_core::Backend;
 use kiln_nn::Optimizer;
-use kiln_nn::optim::{Adagrad, Adam, AdamW, Rmsprop, Sgd};
+use kiln_nn::optim::{Adagrad, Adam, AdamW, ByName, Rmsprop, Sgd};
 
 /// An optimizer by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,11 @@ impl OptimizerOptions {
 
     /// Makes the optimizer.
     pub fn build<B: Backend>(self) -> Box<dyn Optimizer<B>> {
+        self.build_by_name(&ByName::new())
+    }
+
+    /// As [`build`](OptimizerOptions::build), with learning rates and weight decays of some parameters by their names.
+    pub fn build_by_name<B: Backend>(self, by_name: &ByName) -> Box<dyn Optimizer<B>> {
         let OptimizerOptions {
             kind,
             lr,
@@ -100,8 +105,8 @@ impl OptimizerOptions {
         macro_rules! decayed {
             ($optimizer:expr) => {
                 match weight_decay {
-                    Some(decay) => Box::new($optimizer.weight_decay(decay)),
-                    None => Box::new($optimizer),
+                    Some(decay) => Box::new($optimizer.weight_decay(decay).groups(by_name.groups())),
+                    None => Box::new($optimizer.groups(by_name.groups())),
                 }
             };
         }

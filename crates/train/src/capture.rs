@@ -8,13 +8,14 @@
 use crate::buffers::Buffers;
 use crate::recording::{Key, Made, Plan, Recording};
 use crate::run::Run;
+use crate::verdict::Changed;
 use crate::{Output, Result};
 use kiln_core::{Backend, Error};
 use kiln_data::{Batch, Loaded};
 use kiln_nn::{Gradients, Module, StorageSnapshot};
 use kiln_nvtx::range;
 
-/// The largest number of loss copies that a recording allocates in advance; more are allocated when needed.
+/// The largest number of copies of losses and of norms that a recording allocates in advance; more are allocated when needed.
 const ROOM: usize = 256;
 
 /// True if a step that could not be recorded can run op by op instead.
@@ -76,7 +77,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         let samples = key.iter().map(|(_, samples)| samples).sum();
         let _optimizer = range("optimizer");
-        let (applied, skipped) = self.change(at, sum.unwrap_or_default(), samples, &checked, before)?;
+        let Changed {
+            applied,
+            skipped,
+            norms,
+        } = self.change(at, sum.unwrap_or_default(), samples, &checked, before)?;
         if let Some(skipped) = skipped {
             let last = losses.len().saturating_sub(1);
             let mut all = losses.iter_mut().enumerate();
@@ -85,6 +90,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(Made {
             losses,
             scored,
+            norms,
             applied,
         })
     }
@@ -110,6 +116,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         for (loss, (_, samples)) in made.losses.iter().zip(key) {
             self.legs[at].losses.push(loss.clone(), *samples, self.step);
         }
+        self.legs[at].norms.push(made.norms.clone());
         self.count(at, made, key)
     }
 
@@ -118,6 +125,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         for (loss, (_, samples)) in made.losses.iter().zip(key) {
             self.legs[at].losses.push_copy(loss, *samples, self.step)?;
         }
+        self.legs[at].norms.push_copy(made.norms.as_ref())?;
         self.count(at, made, key)
     }
 
@@ -178,6 +186,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             // Losses are read once there are `log_every` of them; a step of several batches may exceed that.
             let room = self.trainer.options.log_every.saturating_add(made.losses.len());
             self.legs[at].losses.reserve(room.min(ROOM), loss)?;
+            self.legs[at].norms.reserve(room.min(ROOM), made.norms.as_ref())?;
         }
         self.file_copies(at, &made, &key)?;
         self.legs[at].recorder.recordings.push(Recording {

@@ -112,6 +112,18 @@ pub enum TrainError {
         /// The names of the metrics measured.
         found: String,
     },
+    /// A pattern that matches no name of the model.
+    #[error("{option}: no {kind} of the model is named `{pattern}`; {near}")]
+    NoMatch {
+        /// The option that has the pattern.
+        option: &'static str,
+        /// What its patterns are about: `parameter`, `layer`.
+        kind: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// The names that are nearest to it.
+        near: String,
+    },
     /// A metric was asked for, but no step of the first epoch has handed out what it reads.
     #[error("the metric `{metric}` was not measured: no step hands out `{reads}`; see `Output::with`")]
     NotMeasured {
@@ -230,6 +242,27 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// True for a request for memory, of the device or of the host, that could not be met. A trainer can be used again after it.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.refused_memory().is_some()
+    }
+
+    /// The bytes of a request for memory that could not be met, and those that were free then as far as that is known.
+    pub(crate) fn refused_memory(&self) -> Option<(u64, Option<u64>)> {
+        let of = |error: &kiln_core::Error| match error.root() {
+            kiln_core::Error::OutOfMemory { requested, free, .. } => {
+                Some((*requested as u64, free.map(|free| free as u64)))
+            }
+            _ => None,
+        };
+        match self {
+            TrainError::Tensor(error) | TrainError::Step { source: error, .. } => of(error),
+            TrainError::Data(DataError::Tensor(error)) => of(error),
+            TrainError::Data(DataError::OutOfMemory { bytes, .. }) => Some((*bytes, None)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn invalid(argument: &'static str, value: impl std::fmt::Display, expected: &'static str) -> Self {
         TrainError::InvalidArgument {
             argument,

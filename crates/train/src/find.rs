@@ -40,6 +40,9 @@ struct First<B: Backend> {
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Reads the losses of the steps since the last look, and if asked the weights; returns what is not finite.
     pub(crate) fn look(&mut self, weights: bool) -> Result<Option<Bad>> {
+        for leg in &mut self.legs {
+            leg.norms.read()?;
+        }
         self.at_epoch.skipped += self.read_verdicts()?;
         if let Some(bad) = self.unseen.take() {
             return Ok(Some(Bad::Loss(bad)));

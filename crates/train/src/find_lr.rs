@@ -5,6 +5,7 @@ use crate::{Output, Phase, Result, TrainError};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loader};
 use kiln_nn::module::StateDict;
+use kiln_nn::optim::GradScaler;
 use kiln_nn::{LoadOptions, Module, Optimizer};
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub struct LrRange {
     /// The factor of the smallest smoothed loss at which the search ends early; of a loss below 0, that many less one times its size
     /// above it.
     pub diverged: f64,
+    /// True to scale the losses by a [`GradScaler`], for a step that computes in f16. A step whose gradients overflow makes no update.
+    pub scale_loss: bool,
 }
 
 impl Default for LrRange {
@@ -29,6 +32,7 @@ impl Default for LrRange {
             max: 1.0,
             steps: 100,
             diverged: 4.0,
+            scale_loss: false,
         }
     }
 }
@@ -182,16 +186,22 @@ fn update<B: Backend, M: Module<B>, T: Batch>(
     model: &mut M,
     phase: &mut Phase<'_, B, M, T>,
     batch: &T::On<B>,
+    scaler: Option<&mut GradScaler<B>>,
     accept: &mut dyn FnMut(f64) -> bool,
 ) -> Result<()> {
     let frozen = phase.freeze(model);
-    let mut made = || -> Result<()> {
+    let made = || -> Result<()> {
         let output = (phase.closure)(model, batch)?;
-        if accept(output.loss.item()?) {
-            let grads = output.loss.backward()?;
-            phase.optimizer.step(model, &grads)?;
+        if !accept(output.loss.item()?) {
+            return Ok(());
         }
-        Ok(())
+        let Some(scaler) = scaler else {
+            return Ok(phase.optimizer.step(model, &output.loss.backward()?)?);
+        };
+        let mut grads = scaler.scale(&output.loss)?.backward()?;
+        scaler.unscale(&mut grads, model.parameters())?;
+        scaler.step(&mut *phase.optimizer, model, &grads)?;
+        Ok(scaler.update()?)
     };
     let result = made();
     unfreeze(model, frozen);
@@ -216,6 +226,10 @@ where
     let mut points: Vec<LrPoint> = Vec::new();
     let (mut mean, mut smallest) = (0.0, f64::INFINITY);
     let (mut epoch, mut step) = (0, 0);
+    let mut scalers = Vec::new();
+    for _ in phases.iter() {
+        scalers.push(range.scale_loss.then(|| GradScaler::new(backend)).transpose()?);
+    }
     let mut batches = loader.epoch(epoch)?;
     while (points.len() as u64) < range.steps {
         let batch = match batches.next() {
@@ -231,19 +245,19 @@ where
         };
         let batch = batch.to_device(backend)?;
         step += 1;
-        for (i, phase) in phases.iter_mut().enumerate() {
+        for (i, (phase, scaler)) in phases.iter_mut().zip(&mut scalers).enumerate() {
             if !u64::is_multiple_of(step, phase.every) {
                 continue;
             }
             if i != searched {
-                update(model, phase, &batch, &mut |_| true)?;
+                update(model, phase, &batch, scaler.as_mut(), &mut |_| true)?;
                 continue;
             }
             let number = points.len() as u64;
             let lr = range.lr(number);
             phase.optimizer.set_lr(lr);
             let mut diverged = false;
-            update(model, phase, &batch, &mut |loss| {
+            update(model, phase, &batch, scaler.as_mut(), &mut |loss| {
                 mean = DECAY * mean + (1.0 - DECAY) * loss;
                 let smoothed = mean / (1.0 - DECAY.powf((number + 1) as f64));
                 diverged =

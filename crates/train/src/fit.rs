@@ -1,6 +1,7 @@
 //! [`Trainer::fit`]: the checks and callbacks around a run.
 
 use crate::callback::Plan;
+use crate::freeze::freeze;
 use crate::run::Run;
 use crate::{Checkpoint, History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation};
 use kiln_core::Backend;
@@ -73,6 +74,8 @@ impl<B: Backend> Trainer<B> {
         T: Batch,
     {
         self.options.check()?;
+        self.options.check_names(model)?;
+        freeze(model, &self.options.freeze);
         check_phases(&phases, model)?;
         self.check_twin::<T>()?;
         if train.batches() == 0 {

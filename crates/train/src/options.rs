@@ -1,6 +1,7 @@
 //! The options of a run.
 
-use crate::{Average, Monitor, Result, TrainError};
+use crate::{Average, GradNorm, Monitor, Result, TrainError};
+use kiln_nn::module::NamePattern;
 use kiln_nn::{DType, autocast};
 use std::time::Duration;
 
@@ -100,6 +101,16 @@ pub struct TrainOptions {
     /// With f16 losses are scaled by a [`GradScaler`](kiln_nn::optim::GradScaler) for each phase, and a step whose gradient overflows
     /// is skipped as by [`NonFinite::Skip`]; 32 of them in succession, which find a scale from 2¹⁶ to 2⁻¹⁶, do not end the run.
     pub autocast: Option<DType>,
+    /// Patterns of the dotted names of parameters that are not trained: the start of the run freezes them
+    /// ([`Module::set_trainable`](kiln_nn::Module::set_trainable)), and they stay frozen. As in PyTorch, running statistics of a batch
+    /// norm whose parameters are frozen go on moving.
+    pub freeze: Vec<NamePattern>,
+    /// Patterns of the dotted names of layers with activation checkpointing: the backward pass computes them again instead of keeping
+    /// what they compute, which saves memory and changes no result
+    /// ([`checkpoint_layers`](kiln_nn::autograd::checkpoint_layers)).
+    pub recompute: Vec<NamePattern>,
+    /// The norms of gradients that are measured.
+    pub grad_norm: GradNorm,
     /// The checkpoints in the folder of the run; `None` for none.
     pub checkpoints: Option<Checkpoints>,
     /// True to let a backend that can record a step replay it, with bit-identical results, in one launch per step. The
@@ -123,6 +134,9 @@ impl Default for TrainOptions {
             max_steps: None,
             average: None,
             autocast: None,
+            freeze: Vec::new(),
+            recompute: Vec::new(),
+            grad_norm: GradNorm::Off,
             checkpoints: Some(Checkpoints::default()),
             capture: true,
         }

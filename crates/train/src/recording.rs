@@ -1,6 +1,7 @@
 //! The recordings of steps, and the decision whether a step runs op by op, is recorded or is replayed.
 
 use crate::Execution;
+use crate::grad_norm::StepNorms;
 use crate::output::Measured;
 use kiln_core::Backend;
 use kiln_data::{Batch, Layout};
@@ -36,6 +37,8 @@ pub(crate) struct Made<B: Backend> {
     pub(crate) losses: Vec<Measured<B>>,
     /// The terms of the metrics for each batch.
     pub(crate) scored: Vec<Scored<B>>,
+    /// The norms of the gradients, if they are measured.
+    pub(crate) norms: Option<StepNorms<B>>,
     pub(crate) applied: Applied,
 }
 

@@ -45,6 +45,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let Some(kept) = self.kept.take() else { return Ok(false) };
         for leg in &mut self.legs {
             leg.losses.reset();
+            leg.norms.reset();
             leg.recorder.forget();
         }
         (self.averaged, self.unseen) = (None, None);

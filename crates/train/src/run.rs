@@ -5,6 +5,7 @@
 
 use crate::buffers::Buffers;
 use crate::checkpoint::{EpochState, Kept, Writer};
+use crate::grad_norm::Norms;
 use crate::group::{Came, Group};
 use crate::journal::Journal;
 use crate::losses::{LOSS, Losses, NonFiniteAt};
@@ -42,6 +43,7 @@ pub(crate) struct Leg<'p, B: Backend, M, T: Batch> {
     pub(crate) phase: Phase<'p, B, M, T>,
     pub(crate) recorder: Recorder<B, T>,
     pub(crate) losses: Losses<B>,
+    pub(crate) norms: Norms<B>,
     /// The number of its updates so far, skipped ones included.
     pub(crate) attempts: u64,
     /// What decides on the device whether an update is made, with the scale of the losses in mixed precision with f16.
@@ -126,6 +128,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 phase,
                 recorder: Recorder::new(options.capture, options.accumulate),
                 losses: Losses::new(),
+                norms: Norms::new(),
                 attempts: 0,
                 scaler: match (options.scales(), options.skips()) {
                     (true, _) => Some(GradScaler::new(&trainer.backend)?),
@@ -411,7 +414,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     fn report(&mut self) -> Values {
         let mut values = Values::new();
         for leg in &mut self.legs {
-            let read = leg.losses.report();
+            let mut read = leg.losses.report();
+            read.extend(leg.norms.report());
             values.extend(leg.labelled(read));
         }
         values
@@ -501,6 +505,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let mut train = Values::new();
         for leg in &self.legs {
             train.extend(leg.labelled(leg.losses.means()));
+            train.extend(leg.labelled(leg.norms.values()));
         }
         for (metric, running) in self.trainer.metrics.iter_mut().zip(&mut self.running) {
             train.extend(running.finish(&mut **metric)?);
@@ -562,7 +567,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
         self.epoch += 1;
-        self.legs.iter_mut().for_each(|leg| leg.losses.reset());
+        for leg in &mut self.legs {
+            leg.losses.reset();
+            leg.norms.reset();
+        }
         let mut metrics = self.trainer.metrics.iter_mut().zip(&mut self.running);
         let reset = metrics.try_for_each(|(metric, running)| running.reset(&mut **metric));
         self.at(reset)?;

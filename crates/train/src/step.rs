@@ -1,12 +1,15 @@
 //! Steps that run op by op, which may be interrupted.
 
 use crate::buffers::Buffers;
+use crate::grad_norm::{self, StepNorms};
 use crate::group::{Before, Came, Group};
 use crate::recording::{Key, Scored, key};
 use crate::run::Run;
+use crate::verdict::Changed;
 use crate::{Clip, Output, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loaded};
+use kiln_nn::autograd::checkpoint_layers;
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use kiln_nvtx::{range, range_with};
 use std::ops::Deref;
@@ -187,8 +190,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// The closure of a phase on a batch, in the precision of steps.
     pub(crate) fn forward(&self, at: usize, batch: &T::On<B>) -> kiln_core::Result<Output<B>> {
         let _forward = range("forward");
-        let closure = &self.legs[at].phase.closure;
-        self.trainer.options.in_precision(|| closure(self.model, batch))
+        let closure = || (self.legs[at].phase.closure)(self.model, batch);
+        let options = &self.trainer.options;
+        options.in_precision(|| match &options.recompute[..] {
+            [] => closure(),
+            layers => {
+                let selected = |name: &str| layers.iter().any(|pattern| pattern.matches(name));
+                checkpoint_layers(&*self.model, selected, closure)
+            }
+        })
     }
 
     /// Clips the gradients and updates the model, which is not interrupted.
@@ -226,9 +236,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     ) -> kiln_core::Result<()> {
         let _optimizer = range("optimizer");
         self.prepare(at)?;
-        let (applied, skipped) = self.change(at, grads, samples, losses, before)?;
+        let Changed {
+            applied,
+            skipped,
+            norms,
+        } = self.change(at, grads, samples, losses, before)?;
         let leg = &mut self.legs[at];
         leg.phase.optimizer.count(&applied);
+        leg.norms.push(norms);
         skipped.map_or(Ok(()), |skipped| leg.losses.decide(&skipped))
     }
 
@@ -284,15 +299,23 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
     }
 
-    /// Divides the summed gradients of a step by its samples if they were accumulated, and clips them.
-    pub(crate) fn finish_gradients(&self, grads: &mut Gradients<B>, samples: usize) -> kiln_core::Result<()> {
-        if self.trainer.options.accumulate > 1 {
+    /// Divides the summed gradients of a step by its samples if they were accumulated, and clips them. Returns their norms from before
+    /// they are clipped, if they are measured.
+    pub(crate) fn finish_gradients(
+        &self,
+        grads: &mut Gradients<B>,
+        samples: usize,
+    ) -> kiln_core::Result<Option<StepNorms<B>>> {
+        let options = &self.trainer.options;
+        if options.accumulate > 1 {
             grads.scale(1.0 / samples as f64)?;
         }
-        match self.trainer.options.clip {
-            Some(Clip::Norm(limit)) => grads.clip_norm(self.model.parameters(), limit).map(drop),
-            Some(Clip::Value(limit)) => grads.clip_value(self.model.parameters(), limit),
-            None => Ok(()),
+        let norms = grad_norm::measure(options.grad_norm, &*self.model, grads)?;
+        match options.clip {
+            Some(Clip::Norm(limit)) => drop(grads.clip_norm(self.model.parameters(), limit)?),
+            Some(Clip::Value(limit)) => grads.clip_value(self.model.parameters(), limit)?,
+            None => {}
         }
+        Ok(norms)
     }
 }

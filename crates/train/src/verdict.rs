@@ -2,6 +2,7 @@
 //! it when it reads the losses.
 
 use crate::buffers::Buffers;
+use crate::grad_norm::StepNorms;
 use crate::group::Came;
 use crate::losses::Verdict;
 use crate::run::{ADVICE, Run};
@@ -14,6 +15,16 @@ use kiln_nn::{DType, Gradients, Module, Tensor};
 /// The number of steps in a row whose gradients may overflow while the scale of the loss shrinks; from 2¹⁶ by halves that is to 2⁻¹⁶.
 const OVERFLOWS: u64 = 32;
 
+/// What an update has done on the device.
+pub(crate) struct Changed<B: Backend> {
+    /// The parameters.
+    pub(crate) applied: Applied,
+    /// 1 if the device has skipped the update and 0 if not, for the host to read: `[1]`, f32.
+    pub(crate) skipped: Option<Tensor<B>>,
+    /// The norms of the gradients, if they are measured.
+    pub(crate) norms: Option<StepNorms<B>>,
+}
+
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// True if the device decides about updates.
     pub(crate) fn decides(&self) -> bool {
@@ -21,7 +32,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Clips the gradients and updates the model, all on the device and only where everything is finite, if the device decides:
-    /// else buffers and counters are those of `before` again. Returns the parameters, and 1 or 0 for the host to read: `[1]`, f32.
+    /// else buffers and counters are those of `before` again.
     pub(crate) fn change(
         &mut self,
         at: usize,
@@ -29,16 +40,20 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         samples: usize,
         losses: &[Tensor<B>],
         before: Option<Buffers<B>>,
-    ) -> kiln_core::Result<(Applied, Option<Tensor<B>>)> {
+    ) -> kiln_core::Result<Changed<B>> {
         let skips = self.trainer.options.skips();
         if let Some(scaler) = &mut self.legs[at].scaler {
             let losses: Vec<&Tensor<B>> = losses.iter().filter(|_| skips).collect();
             scaler.unscale_and_check(&mut grads, self.model.parameters(), &losses)?;
         }
-        self.finish_gradients(&mut grads, samples)?;
+        let norms = self.finish_gradients(&mut grads, samples)?;
         let leg = &mut self.legs[at];
         let Some(scaler) = &mut leg.scaler else {
-            return Ok((leg.phase.optimizer.apply(self.model, &grads)?, None));
+            return Ok(Changed {
+                applied: leg.phase.optimizer.apply(self.model, &grads)?,
+                skipped: None,
+                norms,
+            });
         };
         let optimizer = &mut *leg.phase.optimizer;
         let applied = optimizer.apply_if_finite(self.model, &grads, scaler.found_inf())?;
@@ -46,8 +61,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             before.restore_where(self.model, scaler.found_inf())?;
         }
         scaler.update()?;
-        let found = scaler.found_inf().to_float(DType::F32)?;
-        Ok((applied, Some(found)))
+        Ok(Changed {
+            applied,
+            skipped: Some(scaler.found_inf().to_float(DType::F32)?),
+            norms,
+        })
     }
 
     /// The number of consecutive updates that may be skipped.

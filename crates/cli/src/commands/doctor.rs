@@ -1,9 +1,7 @@
 //! `kiln doctor`: what this machine has for training, and what to do about what it lacks.
 
 use crate::args::DoctorArgs;
-use crate::device::{
-    Arithmetic, DeviceChoice, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device,
-};
+use crate::device::{Arithmetic, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device};
 use crate::error::{Error, Result, code};
 use crate::output::{self, bytes, line};
 use kiln_core::Backend;
@@ -51,12 +49,11 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 /// Runs a small net on the device that `--device auto` takes, and compares it with the processor.
 fn probe() -> Finding {
     let options = DeviceOptions {
-        choice: DeviceChoice::Auto,
-        threads: None,
         arithmetic: Arithmetic {
             exact: true,
             tf32: false,
         },
+        ..Default::default()
     };
     let tried = with_device(&options, Probe).and_then(|run| Ok((run, Probe.run(&Cpu::new())?)));
     match tried {

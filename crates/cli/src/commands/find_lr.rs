@@ -8,7 +8,7 @@ use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
 use crate::plot::Plot;
-use kiln_core::Backend;
+use kiln_core::{Backend, DType};
 use kiln_files::{shown_path, write_atomic};
 use kiln_nn::autocast;
 use kiln_train::{LrCurve, LrRange};
@@ -46,11 +46,15 @@ impl Task for FindLr {
 
 pub(crate) fn run(args: FindLrArgs) -> Result<u8> {
     let settings = Settings::of(config::combined(&args.config)?)?;
-    let data = data::load(settings.model, &settings.data, settings.seed)?;
+    let mut data = data::load(settings.model, &settings.data, settings.seed)?;
+    if let Some(batches) = settings.overfit_batches {
+        data = data.overfitted(batches.saturating_mul(settings.batch))?;
+    }
     let range = LrRange {
         min: args.min.get(),
         max: args.max.get(),
         steps: args.steps.get(),
+        scale_loss: settings.precision.autocast() == Some(DType::F16),
         ..Default::default()
     };
     let phase = match &args.phase {

@@ -5,6 +5,7 @@ pub(crate) mod devices;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod eval;
+pub(crate) mod find_batch;
 pub(crate) mod find_lr;
 pub(crate) mod generate;
 pub(crate) mod models;

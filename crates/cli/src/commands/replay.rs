@@ -193,6 +193,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<u8> {
         choice: DeviceChoice::Cpu,
         threads: args.threads.map(|n| n.get() as usize),
         arithmetic: Arithmetic::default(),
+        ..Default::default()
     };
     let (narrow, wide) = with_device(&cpu, task)?;
     let cause = capsule.cause();

@@ -2,7 +2,7 @@
 
 use crate::args::SummaryArgs;
 use crate::data;
-use crate::device::{Arithmetic, DeviceChoice, DeviceOptions, Task, with_device};
+use crate::device::{DeviceChoice, DeviceOptions, Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, bytes, line, operations, table, thousands};
 use kiln_core::Backend;
@@ -58,8 +58,7 @@ pub(crate) fn run(args: SummaryArgs) -> Result<u8> {
     };
     let processor = DeviceOptions {
         choice: DeviceChoice::Cpu,
-        threads: None,
-        arithmetic: Arithmetic::default(),
+        ..Default::default()
     };
     let seen = with_device(&processor, task)?;
     // The FLOPs of a layer include those of its inner layers, so only the outermost layers are added.

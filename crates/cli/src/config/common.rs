@@ -1,6 +1,6 @@
 //! Settings that several commands have, and names on the command line.
 
-use super::values::{Small, Whole};
+use super::values::{Bytes, Small, Whole};
 use crate::device::{Arithmetic, DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -38,6 +38,10 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<Whole<1, 1024>>,
 
+    /// Memory for tensors on the processor, such as 8G; beyond it a run ends with an error [default: as much as there is]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory: Option<Bytes>,
+
     /// Compute convolutions as plain sums of products, without Winograd's algorithm; slower
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     pub(crate) exact: Option<bool>,
@@ -49,6 +53,10 @@ impl DeviceArgs {
         DeviceOptions {
             choice: self.name.unwrap_or_default(),
             threads: self.threads.map(|n| n.get() as usize),
+            memory: self
+                .memory
+                .map(|bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX)),
+            memory_is_default: false,
             arithmetic: Arithmetic {
                 exact: self.exact.unwrap_or_default(),
                 tf32: false,

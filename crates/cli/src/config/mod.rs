@@ -2,6 +2,7 @@
 //! of the run's `config.json`.
 
 mod common;
+mod names;
 mod non_finite;
 mod precision;
 mod run;

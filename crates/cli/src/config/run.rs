@@ -1,6 +1,7 @@
 //! The settings of a training run, as flags and as the tables of a file.
 
 use super::common::{DataArgs, DeviceArgs, model, named};
+use super::names::{GradNormKind, Names, Rules};
 use super::non_finite::OnNan;
 use super::precision::Precision;
 use super::twin::Every;
@@ -48,6 +49,21 @@ pub(crate) struct RunConfig {
     /// Precision of products and convolutions; weights stay in f32 [default: f32]
     #[arg(long, value_name = "PRECISION", value_enum)]
     pub(crate) precision: Option<Precision>,
+
+    /// Do not train the parameters that this pattern of dotted names matches, such as 'layer1' (all in it), 'bn?', '*.bias'; may be
+    /// repeated. Names: see `kiln summary`. Running statistics of batch norms go on moving
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) freeze: Option<Vec<Names>>,
+
+    /// Compute the layers that this pattern of names matches again in the backward pass instead of keeping what they compute
+    /// (activation checkpointing), such as 'h.*' or 'layer?.*': less memory, more time, the same results; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) recompute: Option<Vec<Names>>,
+
+    /// Measure the norm of all gradients in every step, before clipping; report its mean and its largest value. With =layers
+    /// also the mean of each layer
+    #[arg(long, value_name = "OF", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "total")]
+    pub(crate) log_grad_norm: Option<GradNormKind>,
 
     /// Average the weights over the steps, exponentially with this decay, such as 0.999; validate and save the averages
     #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
@@ -162,6 +178,16 @@ pub(crate) struct OptimizerConfig {
     /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
     #[arg(long, value_name = "W", allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<Rate>,
+
+    /// Multiply the learning rate of the parameters that a pattern of names matches, such as 'layer1=0.1'; may be repeated, the
+    /// first pattern that matches counts
+    #[arg(long, value_name = "PATTERN=FACTOR")]
+    pub(crate) lr_for: Option<Vec<Rules>>,
+
+    /// Weight decay of the parameters that a pattern of names matches, such as '*.bias=0'; may be repeated, the first pattern that
+    /// matches counts
+    #[arg(long, value_name = "PATTERN=DECAY")]
+    pub(crate) decay_for: Option<Vec<Rules>>,
 }
 
 /// `[phases.NAME]`: how often an update is made, and its optimizer.

@@ -1,6 +1,7 @@
 //! Settings with every default filled in.
 
 use super::common::{DataArgs, DeviceArgs};
+use super::names::{self, GradNormKind, NameRules, Names, Rules};
 use super::non_finite::OnNan;
 use super::precision::Precision;
 use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
@@ -11,6 +12,7 @@ use kiln_core::Backend;
 use kiln_files::shown;
 use kiln_models::{Model, OptimizerOptions, PhaseOptions, Update};
 use kiln_train::Checkpoints;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,9 +26,14 @@ pub(crate) struct Settings {
     pub(crate) batch: usize,
     /// The updates of a step, in order; one without a name if there is one.
     pub(crate) phases: Vec<PhaseOptions>,
+    /// The learning rates and weight decays by names, for each of them.
+    pub(crate) rules: Vec<NameRules>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) accumulate: usize,
     pub(crate) precision: Precision,
+    pub(crate) freeze: Vec<Names>,
+    pub(crate) recompute: Vec<Names>,
+    pub(crate) log_grad_norm: Option<GradNormKind>,
     pub(crate) ema: Option<f64>,
     pub(crate) swa: Option<u64>,
     pub(crate) overfit_batches: Option<usize>,
@@ -71,10 +78,14 @@ impl Settings {
             workers: config.workers.map_or(recipe.workers as u64, |n| n.get()) as usize,
             epochs: config.epochs.map_or(recipe.epochs, |n| n.get()),
             batch: config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize,
+            rules: rules(&config.optimizer, &config.phases, &phases),
             phases,
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
             accumulate: config.accumulate.map_or(1, |n| n.get()) as usize,
             precision: config.precision.unwrap_or_default(),
+            freeze: config.freeze.unwrap_or_default(),
+            recompute: config.recompute.unwrap_or_default(),
+            log_grad_norm: config.log_grad_norm,
             ema: config.ema.map(|d| d.get()),
             swa: config.swa.map(|n| n.get()),
             overfit_batches: config.overfit_batches.map(|n| n.get() as usize),
@@ -108,12 +119,12 @@ impl Settings {
 
     /// Optimizers and schedules of a run of so many steps, in the order of the phases.
     pub(crate) fn updates<B: Backend>(&self, steps: u64) -> Vec<Update<B>> {
-        let update = |phase: &PhaseOptions| Update {
-            optimizer: phase.optimizer.build(),
+        let update = |(phase, rules): (&PhaseOptions, &NameRules)| Update {
+            optimizer: phase.optimizer.build_by_name(&rules.by_name()),
             schedule: phase.schedule.build(phase.optimizer.lr, steps / phase.every),
             every: phase.every,
         };
-        self.phases.iter().map(update).collect()
+        self.phases.iter().zip(&self.rules).map(update).collect()
     }
 
     /// The number of the phase of this name.
@@ -146,17 +157,18 @@ impl Settings {
             epochs: kept(self.epochs),
             batch: kept(self.batch as u64),
             optimizer: match &self.phases[..] {
-                [whole] if whole.name.is_empty() => optimizer_config(whole),
+                [whole] if whole.name.is_empty() => optimizer_config(whole, self.rules.first()),
                 _ => OptimizerConfig::default(),
             },
             phases: self
                 .phases
                 .iter()
-                .filter(|phase| !phase.name.is_empty())
-                .map(|phase| {
+                .zip(&self.rules)
+                .filter(|(phase, _)| !phase.name.is_empty())
+                .map(|(phase, rules)| {
                     let config = PhaseConfig {
                         every: kept(phase.every),
-                        optimizer: optimizer_config(phase),
+                        optimizer: optimizer_config(phase, Some(rules)),
                     };
                     (phase.name.to_string(), config)
                 })
@@ -164,6 +176,9 @@ impl Settings {
             clip_norm: self.clip_norm.and_then(real),
             accumulate: kept(self.accumulate as u64),
             precision: Some(self.precision),
+            freeze: names::given(&self.freeze),
+            recompute: names::given(&self.recompute),
+            log_grad_norm: self.log_grad_norm,
             ema: self.ema.and_then(real),
             swa: self.swa.and_then(kept),
             overfit_batches: self.overfit_batches.and_then(|n| kept(n as u64)),
@@ -224,6 +239,22 @@ fn phases(model: Model, config: &RunConfig) -> Result<Vec<PhaseOptions>> {
     Ok(phases)
 }
 
+/// The rates and decays by names of each update: those of its own table, else those of `[optimizer]`.
+fn rules(all: &OptimizerConfig, own: &BTreeMap<String, PhaseConfig>, phases: &[PhaseOptions]) -> Vec<NameRules> {
+    let of = |phase: &PhaseOptions| {
+        let own = own.get(phase.name).map(|own| &own.optimizer);
+        let first = |get: fn(&OptimizerConfig) -> &Option<Vec<Rules>>| {
+            let given = own.and_then(|own| get(own).clone()).or_else(|| get(all).clone());
+            given.unwrap_or_default()
+        };
+        NameRules {
+            lr_for: first(|config| &config.lr_for),
+            decay_for: first(|config| &config.decay_for),
+        }
+    };
+    phases.iter().map(of).collect()
+}
+
 /// Puts the settings that are asked for into those of an update.
 fn with(phase: &mut PhaseOptions, asked: &OptimizerConfig) -> Result<()> {
     let options = phase.optimizer.unless(asked.name);
@@ -243,7 +274,7 @@ fn with(phase: &mut PhaseOptions, asked: &OptimizerConfig) -> Result<()> {
 }
 
 /// The settings of an update as they are recorded.
-fn optimizer_config(phase: &PhaseOptions) -> OptimizerConfig {
+fn optimizer_config(phase: &PhaseOptions, rules: Option<&NameRules>) -> OptimizerConfig {
     // Every value was in its range before.
     let real = |number: f64| number.try_into().ok();
     let optimizer = phase.optimizer;
@@ -256,6 +287,8 @@ fn optimizer_config(phase: &PhaseOptions) -> OptimizerConfig {
             false => None,
         },
         weight_decay: optimizer.weight_decay.and_then(real),
+        lr_for: rules.and_then(|rules| names::given(&rules.lr_for)),
+        decay_for: rules.and_then(|rules| names::given(&rules.decay_for)),
     }
 }
 

@@ -111,9 +111,75 @@ real! {
     Share, |number| (0.0..=1.0).contains(&number), "a number from 0 to 1"
 }
 
+/// A number of bytes, as text with a unit of 1024: `8G`, `512M`, `1.5GiB`, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Bytes(u64);
+
+impl Bytes {
+    /// The number.
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || "expected a number of bytes, such as 8G or 512M".to_string();
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number: f64 = text[..text.len() - unit.len()].parse().map_err(|_| expected())?;
+        let power = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+            "" => 0,
+            "k" => 1,
+            "m" => 2,
+            "g" => 3,
+            "t" => 4,
+            _ => return Err(expected()),
+        };
+        let bytes = number * 1024f64.powi(power);
+        match (1.0..1e18).contains(&bytes) {
+            true => Ok(Bytes(bytes as u64)),
+            false => Err(expected()),
+        }
+    }
+}
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(bytes: Bytes) -> String {
+        bytes.0.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_units_of_1024() {
+        for (text, bytes) in [
+            ("7", 7),
+            ("2k", 2048),
+            ("1.5M", 3 << 19),
+            ("8GiB", 8 << 30),
+            ("1tb", 1 << 40),
+        ] {
+            let read: Bytes = text.parse().unwrap();
+            assert_eq!((read.get(), String::from(read).parse()), (bytes, Ok(read)));
+        }
+        for wrong in ["", "0", "G", "-1G", "1X", "1 G", "nan", "1e30", "999999999999T"] {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn numbers_out_of_range_are_refused() {

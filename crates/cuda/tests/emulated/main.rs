@@ -3,6 +3,7 @@
 
 mod attention;
 mod both;
+mod checkpointed;
 mod checks;
 mod conv;
 #[allow(dead_code)]

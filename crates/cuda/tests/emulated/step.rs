@@ -63,7 +63,7 @@ pub(crate) fn data(shape: [usize; 3]) -> Loader {
     Loader::new(images, options).unwrap().with_transform(ToFloat)
 }
 
-fn step<B: Backend>(model: &Sequential<B>, batch: &LabelledOn<B>) -> Result<Output<B>> {
+pub(crate) fn step<B: Backend>(model: &Sequential<B>, batch: &LabelledOn<B>) -> Result<Output<B>> {
     let logits = model.forward(&batch.inputs)?;
     Ok(Output::new(logits.cross_entropy(&batch.labels)?).with_scores(logits, &batch.labels))
 }
@@ -78,15 +78,15 @@ fn bits<B: Backend>(dict: &StateDict<B>) -> Vec<(String, Vec<u64>)> {
 }
 
 /// The model, the optimizer's state and the report that a run leaves behind.
-struct Left<B: Backend> {
+pub(crate) struct Left<B: Backend> {
     model: StateDict<B>,
     optimizer: StateDict<B>,
-    report: Report,
+    pub(crate) report: Report,
 }
 
 impl<B: Backend> Left<B> {
     /// Everything that has to be the same, however steps were made.
-    fn bits(&self) -> impl PartialEq + std::fmt::Debug + use<B> {
+    pub(crate) fn bits(&self) -> impl PartialEq + std::fmt::Debug + use<B> {
         let epochs = self.report.history.epochs().iter();
         let values: Vec<_> = epochs
             .map(|e| (e.step, e.lr, e.train.clone(), e.valid.clone()))
@@ -95,15 +95,15 @@ impl<B: Backend> Left<B> {
     }
 
     /// The numbers of steps made op by op, recorded and replayed.
-    fn made(&self) -> (u64, u64, u64) {
+    pub(crate) fn made(&self) -> (u64, u64, u64) {
         let made = &self.report.execution;
         (made.eager, made.recorded, made.replayed)
     }
 }
 
-type Closure<'a, B> = &'a dyn Fn(&Sequential<B>, &LabelledOn<B>) -> Result<Output<B>>;
+pub(crate) type Closure<'a, B> = &'a dyn Fn(&Sequential<B>, &LabelledOn<B>) -> Result<Output<B>>;
 
-fn run<B: Backend>(
+pub(crate) fn run<B: Backend>(
     backend: &B,
     mut model: Sequential<B>,
     mut optimizer: impl Optimizer<B>,

@@ -112,6 +112,19 @@ pub(crate) struct PhaseState {
     /// The scale of its losses in mixed precision with f16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scaler: Option<Scaler>,
+    /// The norms of gradients, if they are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) norms: Option<NormState>,
+}
+
+/// The norms of the gradients of a phase: their means and largest values in the epoch, and since the last report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NormState {
+    pub(crate) epoch: BTreeMap<String, Mean>,
+    pub(crate) epoch_max: Option<f64>,
+    pub(crate) window: BTreeMap<String, Mean>,
+    pub(crate) window_max: Option<f64>,
 }
 
 /// The state of a [`GradScaler`](kiln_nn::optim::GradScaler).

@@ -51,9 +51,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         ];
         // Checkpoints of runs in the model's own precision do not name it.
         let precision = options.autocast.map(|dtype| ("precision", dtype.to_string()));
+        let frozen: Vec<String> = options.freeze.iter().map(ToString::to_string).collect();
+        let frozen = (!frozen.is_empty()).then(|| ("frozen", frozen.join(", ")));
         entries
             .into_iter()
             .chain(precision)
+            .chain(frozen)
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
@@ -73,6 +76,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                     _ => None,
                 },
                 plateau: leg.plateau.as_ref().map(|p| p.state.into()),
+                norms: leg.norms.state(),
                 ..leg.losses.state()
             });
         }
@@ -136,6 +140,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 .load_state_dict(&tensors.part(&format!("{OPTIMIZER}.{i}")))?;
             leg.attempts = state.attempts;
             leg.losses.restore(state);
+            leg.norms.restore(state.norms.as_ref());
             if let (Some(scaler), Some(saved)) = (&mut leg.scaler, state.scaler) {
                 scaler.set_state(saved.into())?;
             }

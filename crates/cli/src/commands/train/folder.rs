@@ -10,13 +10,14 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
-const FREE: [&str; 16] = [
+const FREE: [&str; 18] = [
     "epochs",
     "max_steps",
     "patience",
     "nan",
     "skip_nan",
     "log_every",
+    "recompute",
     "tensorboard",
     "twin",
     "report",
@@ -24,6 +25,7 @@ const FREE: [&str; 16] = [
     "workers",
     "device.name",
     "device.threads",
+    "device.memory",
     "checkpoint.steps",
     "checkpoint.minutes",
     "checkpoint.keep",

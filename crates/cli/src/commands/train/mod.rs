@@ -22,7 +22,9 @@ use kiln_data::LoaderOptions;
 use kiln_files::shown_path;
 use kiln_models::Batches;
 use kiln_nn::Module;
-use kiln_train::{Average, Clip, Control, End, Goal, Monitor, RunFolder, TrainOptions, Trainer};
+use kiln_train::{
+    Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, check_by_name,
+};
 use serde_json::Value;
 
 /// The end of a run, which is reported after the device has been released.
@@ -66,10 +68,15 @@ impl Task for Train {
         } = self;
         let (model, card) = (settings.model, settings.model.card());
         let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
+        for rules in &settings.rules {
+            check_by_name(&net, &rules.by_name())?;
+        }
         let parameters = net.num_parameters() as u64;
         let metrics = net.metrics(&*data.test)?;
         let updates_of_epoch = net.batches(training(&settings, &data)?)?.div_ceil(settings.accumulate) as u64;
         let (train, valid) = (training(&settings, &data)?, validation(&settings, &data)?);
+        let options = options(&settings, updates_of_epoch);
+        options.check_names(&net)?;
         // The folder is made last, so that a run that cannot start leaves none behind.
         let opened = match resumed {
             Some(opened) => opened,
@@ -104,7 +111,7 @@ impl Task for Train {
                 },
             ))),
         };
-        let mut trainer = Trainer::new(backend, options(&settings, updates_of_epoch))
+        let mut trainer = Trainer::new(backend, options)
             .callback(Progress::new(show, card, backend.name(), watch.clone()))
             .metadata(weights::metadata(model))
             .folder(opened.folder)
@@ -133,7 +140,7 @@ impl Task for Train {
             trainer = trainer.resume(checkpoint);
         }
         let report = net
-            .fit(&mut trainer, &mut settings.updates(steps), train, valid)
+            .fit(&mut trainer, &mut settings.updates(steps), train, Some(valid))
             .map_err(|e| summary::fail(&folder, report::advised(e, &path)))?;
         Ok(Outcome {
             end: report.end,
@@ -170,7 +177,7 @@ fn validation(settings: &Settings, data: &Data) -> Result<Batches> {
     )
 }
 
-fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
+pub(super) fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
     TrainOptions {
         epochs: settings.epochs,
         accumulate: settings.accumulate,
@@ -193,6 +200,9 @@ fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOptions {
             (None, None) => None,
         },
         autocast: settings.precision.autocast(),
+        freeze: settings.freeze.iter().map(|names| names.pattern()).collect(),
+        recompute: settings.recompute.iter().map(|names| names.pattern()).collect(),
+        grad_norm: settings.log_grad_norm.map_or(GradNorm::Off, Into::into),
         checkpoints: Some(settings.checkpoints),
         capture: !settings.no_capture,
     }

@@ -229,6 +229,11 @@ pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
             format!("lower --lr, add --clip-norm 1, or leave such steps out with --nan rollback{again}{kept}")
         }
         TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
+        _ if error.is_out_of_memory() => {
+            "name a smaller --batch (with --accumulate for the same updates), or --recompute layers; see `kiln find-batch`. A \
+             run whose checkpoints are there goes on with --resume where there is more memory"
+                .to_string()
+        }
         _ => return error.into(),
     };
     Error::from(error).help(help)
