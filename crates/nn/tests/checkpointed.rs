@@ -86,12 +86,7 @@ fn bits(net: &impl Module<Cpu>, grads: &Gradients<Cpu>) -> Result<Bits> {
 }
 
 /// Three steps' worth of passes, without updates, with the layers that `select` accepts checkpointed.
-fn passes<M: Layer<Cpu>>(
-    net: &M,
-    x: &Tensor<Cpu>,
-    precision: DType,
-    select: impl Fn(&str) -> bool,
-) -> Result<Bits> {
+fn passes<M: Layer<Cpu>>(net: &M, x: &Tensor<Cpu>, precision: DType, select: impl Fn(&str) -> bool) -> Result<Bits> {
     let mut sum = Gradients::default();
     for _ in 0..3 {
         let forward = || autocast(precision, || net.forward(x)?.square()?.mean(&[], false));
