@@ -307,11 +307,11 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
     ) -> Result<()> {
         let dtype = scalars.dtype();
         let scalar = |i| scalars.narrow(0, i, 1)?.reshape(());
-        let (param, grad) = (w.param.detach().to_dtype(dtype)?, w.grad.detach().to_dtype(dtype)?);
         let own = (1..scalars.size()).filter(|&i| i != 3).map(scalar);
+        // The operands are dropped before the parameter is written: memory that they share would move.
         let (param, state) = self.algorithm.step(&Update {
-            param: &param,
-            grad: &grad.mul(&scalar(3)?)?,
+            param: &w.param.detach().to_dtype(dtype)?,
+            grad: &w.grad.detach().to_dtype(dtype)?.mul(&scalar(3)?)?,
             state: &w.state,
             lr: scalar(0)?,
             c: own.collect::<Result<_>>()?,
