@@ -106,8 +106,8 @@ would have had: `kiln verify-resume` shows it. Only its length, its device and w
 
 A file of settings (--config) has the names of the flags, in tables; those of the command line go before it:
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, freeze, recompute, log_grad_norm, ema, swa,
-                         overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers, no_capture, out,
-                         tensorboard, report, log_every
+                         overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers, data_on_device, no_capture,
+                         out, tensorboard, report, log_every
   [data]               path, synthetic, skip_bad
   [optimizer]          name, lr, schedule, momentum, weight_decay, lr_for, decay_for
   [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several

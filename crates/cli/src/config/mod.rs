@@ -4,6 +4,7 @@
 mod common;
 mod names;
 mod non_finite;
+mod placement;
 mod precision;
 mod run;
 mod settings;
@@ -13,6 +14,7 @@ mod values;
 
 pub(crate) use common::{DataArgs, DeviceArgs, model, named};
 pub(crate) use non_finite::OnNan;
+pub(crate) use placement::Placement;
 pub(crate) use precision::Precision;
 pub(crate) use run::{ConfigArgs, RunConfig};
 pub(crate) use settings::Settings;

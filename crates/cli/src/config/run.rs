@@ -3,6 +3,7 @@
 use super::common::{DataArgs, DeviceArgs, model, named};
 use super::names::{GradNormKind, Names, Rules};
 use super::non_finite::OnNan;
+use super::placement::Placement;
 use super::precision::Precision;
 use super::twin::Every;
 use super::values::{Count, Positive, Rate, Share, Small, Whole};
@@ -106,6 +107,10 @@ pub(crate) struct RunConfig {
     /// Threads that prepare batches ahead [default: that of the model]; results do not depend on it
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Whole<0, 256>>,
+
+    /// Where the images lie, on the device as bytes or on the host; same results [default: auto]
+    #[arg(long, value_name = "WHERE", value_enum)]
+    pub(crate) data_on_device: Option<Placement>,
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,

@@ -3,6 +3,7 @@
 use super::common::{DataArgs, DeviceArgs};
 use super::names::{self, GradNormKind, NameRules, Names, Rules};
 use super::non_finite::OnNan;
+use super::placement::Placement;
 use super::precision::Precision;
 use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
 use super::twin::Every;
@@ -22,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) model: Model,
     pub(crate) data: DataArgs,
     pub(crate) workers: usize,
+    pub(crate) data_on_device: Placement,
     pub(crate) epochs: u64,
     pub(crate) batch: usize,
     /// The updates of a step, in order; one without a name if there is one.
@@ -76,6 +78,7 @@ impl Settings {
             model,
             data: config.data,
             workers: config.workers.map_or(recipe.workers as u64, |n| n.get()) as usize,
+            data_on_device: config.data_on_device.unwrap_or_default(),
             epochs: config.epochs.map_or(recipe.epochs, |n| n.get()),
             batch: config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize,
             rules: rules(&config.optimizer, &config.phases, &phases),
@@ -154,6 +157,7 @@ impl Settings {
                 ..self.data.clone()
             },
             workers: kept(self.workers as u64),
+            data_on_device: Some(self.data_on_device),
             epochs: kept(self.epochs),
             batch: kept(self.batch as u64),
             optimizer: match &self.phases[..] {

@@ -113,6 +113,54 @@ fn weights_do_not_depend_on_threads_or_workers() {
     assert!(train("d", &["--seed", "1"]) != one);
 }
 
+/// Images on the device have the bits of images on the host, in a run that goes on from the other kind too.
+#[test]
+fn weights_do_not_depend_on_where_the_images_lie() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = |out: &str, more: &[&str]| {
+        let args = [
+            "train",
+            "lenet",
+            "--synthetic",
+            "30",
+            "--epochs",
+            "2",
+            "--json",
+            "--out",
+            out,
+        ];
+        succeeds(dir.path(), &[&args[..], more].concat()).json()
+    };
+    let weights = |out: &str| std::fs::read(dir.path().join(out).join("last.safetensors")).unwrap();
+    let host = train("host", &["--data-on-device", "off"]);
+    let device = train("device", &["--data-on-device", "on"]);
+    // 30 images to train on and 6 held back, of 32×32×3 bytes.
+    assert_eq!(
+        (&host[0]["bytes_on_device"], &device[0]["bytes_on_device"]),
+        (&().into(), &110_592.into())
+    );
+    assert_eq!(device[0]["config"]["data_on_device"], "on");
+    assert!(weights("host") == weights("device"));
+
+    train("stopped", &["--data-on-device", "off", "--max-steps", "11"]);
+    let resumed = [
+        "train",
+        "--resume",
+        "stopped",
+        "--max-steps",
+        "1000",
+        "--data-on-device",
+        "on",
+    ];
+    succeeds(dir.path(), &resumed);
+    assert!(weights("host") == weights("stopped"));
+
+    let text = dir.path().join("text.txt");
+    std::fs::write(&text, "kiln ".repeat(2000)).unwrap();
+    let args = ["train", "gpt-mini", "--data", "text.txt", "--data-on-device", "on"];
+    run(dir.path(), &args).fails(2, &["gpt-mini", "labelled images", "help: ", "--data-on-device"]);
+}
+
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
-const FREE: [&str; 18] = [
+const FREE: [&str; 19] = [
     "epochs",
     "max_steps",
     "patience",
@@ -23,6 +23,7 @@ const FREE: [&str; 18] = [
     "report",
     "data.path",
     "workers",
+    "data_on_device",
     "device.name",
     "device.threads",
     "device.memory",

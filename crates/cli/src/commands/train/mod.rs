@@ -1,6 +1,7 @@
 //! `kiln train`: trains a model and writes the files of the run, or resumes it.
 
 mod folder;
+mod placement;
 mod report;
 mod summary;
 
@@ -74,9 +75,9 @@ impl Task for Train {
         let parameters = net.num_parameters() as u64;
         let metrics = net.metrics(&*data.test)?;
         let updates_of_epoch = net.batches(training(&settings, &data)?)?.div_ceil(settings.accumulate) as u64;
-        let (train, valid) = (training(&settings, &data)?, validation(&settings, &data)?);
         let options = options(&settings, updates_of_epoch);
         options.check_names(&net)?;
+        let on_device = placement::decide(&settings, &data, &backend.name())?;
         // The folder is made last, so that a run that cannot start leaves none behind.
         let opened = match resumed {
             Some(opened) => opened,
@@ -93,7 +94,21 @@ impl Task for Train {
         if !json {
             chosen.iter().for_each(|why| line(why));
         }
-        report::announce(&settings, &data, &opened, &backend.name(), parameters, json);
+        report::announce(
+            &settings,
+            &data,
+            &opened,
+            (&backend.name(), on_device),
+            parameters,
+            json,
+        );
+        let data = match on_device {
+            Some(_) => {
+                placement::place(backend, data, &signals.stop_handle()).map_err(|e| summary::fail(&folder, e))?
+            }
+            None => data,
+        };
+        let (train, valid) = (training(&settings, &data)?, validation(&settings, &data)?);
         let steps = updates_of_epoch
             .saturating_mul(settings.epochs)
             .min(settings.max_steps.unwrap_or(u64::MAX));

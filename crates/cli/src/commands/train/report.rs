@@ -64,7 +64,14 @@ pub(super) fn about(settings: &Settings, card: &'static Card, device: &str, watc
 }
 
 /// Prints model, data, settings and device before the run.
-pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device: &str, parameters: u64, json: bool) {
+pub(super) fn announce(
+    settings: &Settings,
+    data: &Data,
+    opened: &Opened,
+    (device, on_device): (&str, Option<u64>),
+    parameters: u64,
+    json: bool,
+) {
     let folder = opened.folder.path();
     let at = opened.checkpoint.as_ref().map(|c| c.manifest());
     if json {
@@ -74,6 +81,7 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
             "train_samples": data.train.len(),
             "valid_samples": data.test.len(),
             "skipped_records": data.skipped(),
+            "bytes_on_device": on_device,
             "folder": folder.display().to_string(),
             "resumed": at.map(|at| json!({ "epoch": at.epoch(), "batch": at.batch(), "step": at.step() })),
             "config": config(settings, data, device),
@@ -94,7 +102,10 @@ pub(super) fn announce(settings: &Settings, data: &Data, opened: &Opened, device
         settings.seed,
         settings.precision.described(),
     ));
-    line(&data.description);
+    line(&match on_device {
+        Some(bytes) => format!("{}; {} of pixels on {device}", data.description, output::bytes(bytes)),
+        None => data.description.clone(),
+    });
     if data.skipped() > 0 {
         line(&format!("{} left out", counted(data.skipped(), "bad record")));
     }
