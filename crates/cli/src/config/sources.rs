@@ -279,11 +279,7 @@ mod tests {
                 "`optimizer.weight-decay`",
                 "`optimizer.weight_decay`",
             ),
-            (
-                "optimizer = \"adam\"",
-                "`optimizer`",
-                "a table of settings: optimizer.lr",
-            ),
+            ("optimizer = \"adam\"", "`optimizer`", "a table of settings: optimizer."),
             ("[epochs]\nn = 3", "invalid type", ""),
             ("xyzzy = 3", "`xyzzy`", "the settings are accumulate, batch"),
             ("kiln = \"1\"", "`kiln`", ""),

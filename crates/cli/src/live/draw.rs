@@ -355,7 +355,7 @@ mod tests {
         );
         let all = lines.join("\n");
         assert!(all.contains("training") && all.contains("validation"), "{all}");
-        let end = &lines[15..];
+        let end = &lines[14..];
         assert_eq!(
             end[0],
             "loss 1.0000   320 images/s   waiting for data 10 %   lr 0.00125   step 100"
@@ -417,7 +417,7 @@ mod tests {
             values: values.into(),
             ..info(3, 10, 1.0, 0.0, None)
         });
-        let all = screen(&model, 160, 30).join("\n");
+        let all = screen(&model, 180, 30).join("\n");
         for text in [
             "training critic/loss",
             "training generator/loss",

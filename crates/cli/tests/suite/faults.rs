@@ -236,7 +236,7 @@ fn a_signal_while_a_checkpoint_is_written_stops_the_run_with_a_whole_one() {
     for (out, signals, codes) in [
         ("int", &[Signal::INT][..], &[130][..]),
         ("term", &[Signal::TERM], &[143]),
-        // The run may be at its end when the second one comes.
+        // The system may hand out the second one first, and the run may be at its end when the other comes.
         ("twice", &[Signal::INT, Signal::TERM], &[130, 143]),
     ] {
         let mut child = start(dir.path(), &endless(out), "epoch 2/");
@@ -249,7 +249,7 @@ fn a_signal_while_a_checkpoint_is_written_stops_the_run_with_a_whole_one() {
         }
         let code = code_within(&mut child, 5).expect("it ends by itself");
         assert!(codes.contains(&code), "{out}: {code}");
-        if code == 143 && signals.len() == 2 {
+        if signals.len() == 2 {
             // What the second signal cut off is removed by whatever opens the folder next.
             succeeds(
                 dir.path(),

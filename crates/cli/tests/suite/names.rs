@@ -23,7 +23,7 @@ fn bytes(dir: &Path, out: &str) -> Vec<u8> {
 }
 
 fn tensor(dir: &Path, out: &str, name: &str) -> Vec<f32> {
-    let (dict, _) = weights::read(&dir.join(out).join("last.safetensors"), &Cpu::new()).unwrap();
+    let (dict, _) = weights::read(dir.join(out).join("last.safetensors"), &Cpu::new()).unwrap();
     dict.float(name).unwrap().to_vec().unwrap()
 }
 

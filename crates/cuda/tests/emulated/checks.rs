@@ -86,9 +86,10 @@ fn a_recorded_run_finds_an_overflow_and_goes_back() {
     assert!(weights == same);
     assert_eq!((went_back.steps, skipped.steps), (22, 22));
     assert!(
-        went_back.execution.replayed >= 8 && skipped.execution.replayed == 0,
-        "{:?}",
-        went_back.execution
+        went_back.execution.replayed >= 8 && skipped.execution.replayed >= 8,
+        "{:?} {:?}",
+        went_back.execution,
+        skipped.execution
     );
     assert!(matches!(
         &went_back.warnings[..],
