@@ -197,7 +197,7 @@ fn a_wrong_second_gradient_is_caught_in_f32() {
     gradgradcheck_by_oracle(&Cpu::new(), &FrozenSecond);
 }
 
-/// x² whose gradient is right but in halves, where it is wrong by a part in 32.
+/// x² whose gradient is right but in halves, where it is wrong by a part in 16.
 #[derive(Debug)]
 struct WrongInHalves;
 
@@ -207,7 +207,7 @@ impl Case for WrongInHalves {
     }
     fn call<B: Backend>(&self, _: &B, x: &[Tensor<B>]) -> Result<Tensor<B>> {
         let (held, narrow) = (x[0].detach(), x[0].dtype().size() == 2);
-        let factor = if narrow { 2.0 + 2.0 / 32.0 } else { 2.0 };
+        let factor = if narrow { 2.0 + 2.0 / 16.0 } else { 2.0 };
         let square = || held.square();
         function("square", &[&x[0]], square, {
             let held = held.clone();
