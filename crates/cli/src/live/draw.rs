@@ -370,7 +370,8 @@ mod tests {
             all.contains("steps are too small for the GPU: busy 30 % of the time"),
             "{all}"
         );
-        assert!(all.contains("larger batches would help"), "{all}");
+        // A long verdict goes on in the next line.
+        assert!(lines.join(" ").contains("larger batches would help"), "{all}");
         assert!(end.contains(&"checkpoint after step 100".to_string()), "{all}");
         assert_eq!(lines[23], KEYS);
         // The curve of the loss goes down from the left to the right: its first column is higher than its last.
