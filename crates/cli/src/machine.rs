@@ -26,7 +26,7 @@ pub(crate) fn is_gpu(device: &str) -> bool {
     device.starts_with("cuda")
 }
 
-/// What limited the speed of an epoch on the device of this name.
+/// The verdict on the bottleneck of an epoch on the device of this name.
 pub(crate) fn judge(record: &EpochRecord, device: &str) -> Verdict {
     verdict(&Facts::of(record, is_gpu(device)))
 }

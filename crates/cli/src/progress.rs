@@ -29,7 +29,7 @@ pub(crate) struct Progress {
     device: String,
     watch: Option<Watch>,
     plan: Option<Plan>,
-    /// What limited the speed of the last epoch.
+    /// The bottleneck of the last epoch.
     limit: Option<Bottleneck>,
 }
 

@@ -11,7 +11,7 @@ use kiln_train::{
     find_lr_of_phase,
 };
 
-/// What the updates of a phase are made with.
+/// The optimizer, schedule and frequency of a phase's updates.
 pub struct Update<B: Backend> {
     /// The optimizer.
     pub optimizer: Box<dyn Optimizer<B>>,

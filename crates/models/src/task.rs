@@ -7,7 +7,7 @@ use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable};
 use kiln_train::{Metric, Output};
 use std::sync::Arc;
 
-/// What a loader is for.
+/// The purpose of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Its batches are trained on.

@@ -39,7 +39,7 @@ impl Task for Both<'_> {
     }
 }
 
-/// What the replays show.
+/// The results of running the capsule again, in f64 and in f32.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The batch holds values that are not finite.

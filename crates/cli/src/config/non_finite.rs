@@ -1,10 +1,10 @@
-//! What a run does about a NaN.
+//! The policy for NaN and infinity: stop, skip or roll back.
 
 use clap::ValueEnum;
 use kiln_train::NonFinite;
 use serde::{Deserialize, Serialize};
 
-/// What a run does about a loss, a gradient or a weight that is NaN or infinite.
+/// The policy for a loss, a gradient or a weight that is NaN or infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnNan {

@@ -31,7 +31,7 @@ const FRAME: Duration = Duration::from_millis(250);
 const LARGER: f64 = 1.25;
 const SMALLER: f64 = 0.8;
 
-/// What a key asks for.
+/// The request that a key stands for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Asked {
     Stop,
@@ -61,7 +61,7 @@ fn locked(model: &Mutex<Model>) -> MutexGuard<'_, Model> {
     model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the live view acts on.
+/// The handles through which the live view stops, saves and changes the rate.
 #[derive(Clone)]
 pub(crate) struct Hands {
     pub(crate) control: Control,

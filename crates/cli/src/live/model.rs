@@ -1,4 +1,4 @@
-//! What the live view shows.
+//! The state that the live view draws.
 
 use crate::output::{bytes, counted, number, rate, thousands};
 use crate::shown::{is_loss, losses};
@@ -51,7 +51,7 @@ impl Curve {
     }
 }
 
-/// What of a run does not change.
+/// The facts about a run that do not change while it goes on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct About {
     /// Model, settings and device on one line.
@@ -324,7 +324,7 @@ impl Model {
         parts.join("   ")
     }
 
-    /// What limits the speed; empty before anything is known.
+    /// The verdict on the bottleneck; empty before anything is known.
     pub(super) fn verdict(&self) -> String {
         let Some((_, waiting)) = self.speed else {
             return String::new();

@@ -1,4 +1,4 @@
-//! What limited the speed of the run, and the machine while it went on.
+//! The bottleneck of the run, and how busy the machine was.
 
 use crate::chart::{Chart, Series};
 use crate::html::{Tag, tag};

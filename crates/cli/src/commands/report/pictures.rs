@@ -1,4 +1,4 @@
-//! What a model that makes images makes: new ones, and what it keeps of those that are held back.
+//! Pictures by a model that makes images: new ones, and its reconstructions of images that are held back.
 
 use crate::args::WeightsArgs;
 use crate::config::Settings;

@@ -43,7 +43,7 @@ pub(super) fn board(folder: &Path, config: &Value) -> TensorBoard {
         .weights(folder.join(RunFolder::LAST), &Cpu::new())
 }
 
-/// What the live view shows of the run beside its progress.
+/// Facts about the run that the live view shows beside the progress.
 pub(super) fn about(settings: &Settings, card: &'static Card, device: &str, watch: Option<&Watch>) -> About {
     let updates = settings.max_steps.unwrap_or(u64::MAX);
     About {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What lies next to one another in an operand.
+/// The dimension along which neighbouring elements of an operand lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// A line is a row of A or a column of B: its elements follow one another along k.
