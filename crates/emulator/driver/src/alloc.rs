@@ -11,9 +11,23 @@ use crate::types::{CUcontext, CUdeviceptr, CUmemoryPool, CUstream, Out};
 const PITCH: usize = 512;
 
 impl Driver {
+    /// Allocates memory of the program's on a device.
+    fn allocate(&self, device: u32, bytes: u64, kind: Kind) -> Result<Range, MemoryError> {
+        let range = self.memory.allocate(device, bytes, kind)?;
+        self.trace.allocate(&range, self.used(device));
+        Ok(range)
+    }
+
+    /// The bytes that are allocated on a device.
+    fn used(&self, device: u32) -> u64 {
+        let (free, total) = self.memory.info(device);
+        total - free
+    }
+
     /// Frees the allocation that begins at `base`; bytes written beside it are a finding.
     pub(crate) fn release(&self, base: u64, context: CUcontext) -> Outcome {
         let freed = self.memory.free(base).map_err(|_| Code::INVALID_VALUE)?;
+        self.trace.free(&freed.range, self.used(freed.range.device));
         if self.tell_damage(&freed) {
             self.lock().fail(context, Code::LAUNCH_FAILED);
             return Err(Code::LAUNCH_FAILED);
@@ -50,10 +64,10 @@ pub(crate) fn allocate(bytes: usize, kind: Kind) -> Outcome<u64> {
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    match driver.memory.allocate(device, bytes as u64, kind) {
+    match driver.allocate(device, bytes as u64, kind) {
         Err(MemoryError::OutOfMemory { .. }) => {
             let state = driver.quiet(state)?;
-            let again = driver.memory.allocate(device, bytes as u64, kind).map_err(code);
+            let again = driver.allocate(device, bytes as u64, kind).map_err(code);
             drop(state);
             Ok(again?.base)
         }
@@ -76,6 +90,7 @@ pub(crate) fn free(base: u64, kinds: &[Kind]) -> Outcome {
     driver.host_access().freed(range.base, range.len);
     // Other threads cannot start work before the pages are gone, because that takes the lock.
     let freed = driver.memory.free(base).map_err(code)?;
+    driver.trace.free(&freed.range, driver.used(freed.range.device));
     driver.memory.collect();
     drop(state);
     if driver.tell_damage(&freed) {
@@ -109,10 +124,10 @@ pub(crate) fn allocate_async(
     if bytes == 0 {
         return out.put(0);
     }
-    let mut made = driver.memory.allocate(device, bytes as u64, Kind::Device);
+    let mut made = driver.allocate(device, bytes as u64, Kind::Device);
     if matches!(made, Err(MemoryError::OutOfMemory { .. })) {
         let state = driver.quiet(state)?;
-        made = driver.memory.allocate(device, bytes as u64, Kind::Device);
+        made = driver.allocate(device, bytes as u64, Kind::Device);
         drop(state);
     }
     out.put(made.map_err(code)?.base)

@@ -23,6 +23,11 @@ pub struct Config {
     pub devices: u32,
     /// `KILN_EMULATOR_CHECK`: true if the checker watches kernels.
     pub check: bool,
+    /// `KILN_EMULATOR_EXECUTE`: false if kernels, fills and copies within devices are accepted and not done, so that a step of
+    /// any size takes the time of its calls alone. Memory then reads as zero where the host wrote nothing.
+    pub execute: bool,
+    /// `KILN_EMULATOR_TRACE`: a file that gets a line of JSON for each kernel, copy, fill, allocation and freeing.
+    pub trace: Option<PathBuf>,
     /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are reported and counted, and are no errors of the context.
     pub go_on: bool,
     /// `KILN_EMULATOR_STREAMS`: the time at which work is done.
@@ -44,6 +49,8 @@ impl Default for Config {
         Self {
             devices: 1,
             check: false,
+            execute: true,
+            trace: None,
             go_on: false,
             order: Order::Eager,
             memory: 4 << 30,
@@ -85,6 +92,14 @@ impl Config {
             };
             Some(())
         });
+        read("KILN_EMULATOR_EXECUTE", "0 or 1", &mut |t| {
+            c.execute = match t {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            };
+            Some(())
+        });
         read("KILN_EMULATOR_STREAMS", "eager, lazy or random:SEED", &mut |t| {
             c.order = match t {
                 "eager" => Order::Eager,
@@ -112,6 +127,7 @@ impl Config {
         });
         c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
         c.findings = var("KILN_EMULATOR_FINDINGS").map(PathBuf::from);
+        c.trace = var("KILN_EMULATOR_TRACE").map(PathBuf::from);
         (config, wrong)
     }
 
@@ -168,6 +184,12 @@ mod tests {
         let check = |value| with("KILN_EMULATOR_CHECK", value).0;
         assert!(check("1").check && !check("1").go_on && check("report").check && check("report").go_on);
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
+        let execute = |value| with("KILN_EMULATOR_EXECUTE", value).0.execute;
+        assert!(!execute("0") && execute("1") && Config::default().execute);
+        assert_eq!(
+            with("KILN_EMULATOR_TRACE", "/tmp/t").0.trace,
+            Some(PathBuf::from("/tmp/t"))
+        );
         let watchdog = |t| with("KILN_EMULATOR_WATCHDOG", t).0.watchdog;
         assert_eq!(
             (watchdog("1.5"), watchdog("0")),
@@ -207,6 +229,7 @@ mod tests {
             ("KILN_EMULATOR_DEVICES", "-1"),
             ("KILN_EMULATOR_DEVICES", "65"),
             ("KILN_EMULATOR_CHECK", "yes"),
+            ("KILN_EMULATOR_EXECUTE", "no"),
             ("KILN_EMULATOR_STREAMS", "random"),
             ("KILN_EMULATOR_STREAMS", "random:x"),
             ("KILN_EMULATOR_MEMORY", "4G"),

@@ -62,6 +62,10 @@ impl Kernel {
 
     /// Runs the kernel now.
     pub(crate) fn run(&self, driver: &Driver) -> Outcome {
+        driver.trace.kernel(self);
+        if !driver.config.execute {
+            return Ok(());
+        }
         let workspace = self.cooperative.then(|| self.workspace(driver)).transpose()?;
         let launch = Launch {
             grid: self.grid,

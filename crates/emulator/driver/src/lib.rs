@@ -39,6 +39,7 @@ mod run_work;
 mod schedule;
 mod state;
 mod stream;
+mod trace;
 mod types;
 mod unsupported;
 

@@ -28,6 +28,13 @@ impl Copy {
             resolve(&self.dst, self.dst_pitch, "to")?,
             resolve(&self.src, self.src_pitch, "from")?,
         );
+        let (to_host, from_host) = (on_host(driver, &self.dst), on_host(driver, &self.src));
+        let bytes = self.width * self.height * self.depth;
+        driver.trace.copy(to_host, from_host, bytes);
+        // Without execution, the host still gets what it wrote, and nothing else.
+        if !driver.config.execute && !to_host && !from_host {
+            return Ok(());
+        }
         for (z, y) in self.rows() {
             let to = dst + z * self.dst_pitch[1] + y * self.dst_pitch[0];
             let from = src + z * self.src_pitch[1] + y * self.src_pitch[0];
@@ -36,6 +43,14 @@ impl Copy {
             unsafe { memory::copy(&driver.memory, to, from, self.width) };
         }
         Ok(())
+    }
+}
+
+/// True if one side of a copy is memory of the host.
+fn on_host(driver: &Driver, place: &Place) -> bool {
+    match place {
+        Place::Known(at) => driver.memory.find(*at).is_some_and(|range| range.kind.host()),
+        Place::Pageable(_) | Place::Staged(_) => true,
     }
 }
 
@@ -49,6 +64,10 @@ impl Fill {
                 self.dst
             ));
         })?;
+        driver.trace.fill(self.width * self.element * self.height);
+        if !driver.config.execute {
+            return Ok(());
+        }
         for y in 0..if span == 0 { 0 } else { self.height } {
             let row = self.dst + y * self.pitch;
             // SAFETY: the span was looked up just now and is not freed while work runs; `copy` checked the alignment

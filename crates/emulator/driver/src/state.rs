@@ -19,6 +19,7 @@ use crate::objects::library::{Kernel, Library};
 use crate::objects::linker::Linker;
 use crate::objects::module::{Function, Module};
 use crate::objects::stream::Stream;
+use crate::trace::Trace;
 use crate::types::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUlinkState, CUmemoryPool,
     CUmodule, CUstream,
@@ -28,6 +29,7 @@ use crate::types::{
 pub(crate) struct Driver {
     pub(crate) config: Config,
     pub(crate) memory: Memory,
+    pub(crate) trace: Trace,
     state: Mutex<State>,
     /// Notified when a piece of work is done.
     pub(crate) changed: Condvar,
@@ -157,7 +159,13 @@ impl Driver {
             pool_attributes: HashMap::new(),
         };
         let memory = Memory::new(config.memory, config.check);
+        let memory = if config.execute {
+            memory
+        } else {
+            memory.without_poison()
+        };
         Self {
+            trace: Trace::new(&config),
             config,
             memory,
             state: Mutex::new(state),

@@ -181,6 +181,7 @@ pub struct Memory {
     /// The bytes of each device.
     capacity: u64,
     check: bool,
+    poison: bool,
 }
 
 #[derive(Debug, Default)]
@@ -226,14 +227,22 @@ impl Memory {
             next_id: AtomicU64::new(1),
             capacity,
             check,
+            poison: true,
         }
+    }
+
+    /// Memory reads as zero where nothing was written, and takes pages of the host where something was: for programs whose
+    /// kernels do not run.
+    #[must_use]
+    pub fn without_poison(self) -> Self {
+        Self { poison: false, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Allocates `len` bytes, 512-byte aligned and filled with `0xFF`.
+    /// Allocates `len` bytes, 512-byte aligned and filled with `0xFF`, or zero [without poison](Self::without_poison).
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`] if the device has not that much left, or the host refuses.
@@ -249,7 +258,7 @@ impl Memory {
                 total: self.capacity,
             });
         }
-        let mapping = Mapping::new(len).ok_or(MemoryError::Host { requested: len })?;
+        let mapping = Mapping::new(len, self.poison).ok_or(MemoryError::Host { requested: len })?;
         let shadow = (self.check && kind == Kind::Device).then(|| Arc::new(Shadow::new(len)));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let range = Range {

@@ -39,7 +39,9 @@ pub(crate) fn process_outputs(test: &str, options: &[(&str, &str)], body: impl F
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1");
-    for name in ["DEVICES", "CHECK", "STREAMS", "MEMORY", "SM", "WATCHDOG", "LOG"] {
+    for name in [
+        "DEVICES", "CHECK", "EXECUTE", "STREAMS", "MEMORY", "SM", "WATCHDOG", "LOG", "TRACE",
+    ] {
         command.env_remove(format!("KILN_EMULATOR_{name}"));
     }
     for (name, value) in options {

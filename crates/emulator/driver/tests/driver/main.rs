@@ -14,3 +14,4 @@ mod libraries;
 mod memory;
 mod streams;
 mod system;
+mod trace;

@@ -25,8 +25,8 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps room for `len` bytes, poisoned, with canaries on both sides; None when the host refuses.
-    pub(super) fn new(len: u64) -> Option<Self> {
+    /// Maps room for `len` bytes, poisoned or zero, with canaries on both sides; None when the host refuses.
+    pub(super) fn new(len: u64, poison: bool) -> Option<Self> {
         let body = len.checked_add(FRONT)?.checked_next_multiple_of(PAGE)?;
         let size = body.checked_add(2 * PAGE)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -41,7 +41,7 @@ impl Mapping {
             len,
         };
         let first = mapping.start + PAGE;
-        let poisoned = len > LAZY && tile().is_some_and(|file| map_tiles(file, first, body));
+        let poisoned = poison && len > LAZY && tile().is_some_and(|file| map_tiles(file, first, body));
         if !poisoned {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: the pages between the guards are this mapping's own.
@@ -53,7 +53,7 @@ impl Mapping {
         let end = first + body;
         // SAFETY: [first, end) was made readable and writable just now, and nothing else knows of it.
         unsafe {
-            if !poisoned {
+            if poison && !poisoned {
                 std::ptr::write_bytes(mapping.base() as *mut u8, POISON, len as usize);
             }
             std::ptr::write_bytes(first as *mut u8, CANARY, FRONT as usize);
