@@ -86,7 +86,7 @@ pub trait Callback {
         Ok(Flow::Continue)
     }
 
-    /// What the callback has measured since the last call of this, for [`EpochRecord::machine`]. Called when the training of an epoch
+    /// The measurements of the callback since the last call of this, for [`EpochRecord::machine`]. Called when the training of an epoch
     /// begins, where what it returns is dropped, before each checkpoint, and when the training of an epoch has ended: time for
     /// validation is in no epoch.
     fn readings(&mut self) -> Vec<Reading> {

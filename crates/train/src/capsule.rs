@@ -129,7 +129,7 @@ impl Capsule {
         })
     }
 
-    /// What was found.
+    /// The finding.
     pub fn cause(&self) -> &Cause {
         &self.contents.cause
     }

@@ -69,7 +69,7 @@ impl From<&NonFiniteOp> for Place {
 }
 
 impl Place {
-    /// What to try.
+    /// The advice of an error message.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Place::Batch { .. } => "look at the samples of this batch",

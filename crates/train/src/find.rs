@@ -21,7 +21,7 @@ const EXAMINED: u64 = 4;
 /// The number of capsules that a run writes; each has the size of the model.
 const CAPSULES: u64 = 4;
 
-/// What is not finite after a step.
+/// The values that are not finite after a step.
 pub(crate) enum Bad {
     Loss(NonFiniteAt),
     /// A parameter or buffer of this name.

@@ -57,7 +57,7 @@ pub struct BatchPoint {
     pub refused: Option<(u64, Option<u64>)>,
 }
 
-/// What ends the search.
+/// The reason for the end of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchLimit {
@@ -76,7 +76,7 @@ pub enum BatchLimit {
 pub struct BatchCurve {
     /// The sizes.
     pub points: Vec<BatchPoint>,
-    /// What ended the search.
+    /// The reason for the end of the search.
     pub limit: BatchLimit,
 }
 

@@ -152,20 +152,14 @@ where
 ///
 /// # Errors
 /// As [`find_lr`]; [`TrainError::InvalidArgument`] for a number without a phase.
-pub fn find_lr_of_phase<B, M, D, T>(
+pub fn find_lr_of_phase<B: Backend, M: Module<B>, D: Default + Send + 'static, T: Batch>(
     backend: &B,
     model: &mut M,
     mut phases: Vec<Phase<'_, B, M, T>>,
     phase: usize,
     loader: &Loader<D, T>,
     range: LrRange,
-) -> Result<LrCurve>
-where
-    B: Backend,
-    M: Module<B>,
-    D: Default + Send + 'static,
-    T: Batch,
-{
+) -> Result<LrCurve> {
     range.check()?;
     if phase >= phases.len() {
         return Err(TrainError::invalid("phase", phase, "the number of a phase, from 0"));
@@ -208,20 +202,14 @@ fn update<B: Backend, M: Module<B>, T: Batch>(
     result
 }
 
-fn search<B, M, D, T>(
+fn search<B: Backend, M: Module<B>, D: Default + Send + 'static, T: Batch>(
     backend: &B,
     model: &mut M,
     phases: &mut [Phase<'_, B, M, T>],
     searched: usize,
     loader: &Loader<D, T>,
     range: LrRange,
-) -> Result<LrCurve>
-where
-    B: Backend,
-    M: Module<B>,
-    D: Default + Send + 'static,
-    T: Batch,
-{
+) -> Result<LrCurve> {
     const DECAY: f64 = 0.98;
     let mut points: Vec<LrPoint> = Vec::new();
     let (mut mean, mut smallest) = (0.0, f64::INFINITY);

@@ -40,7 +40,7 @@ impl RunFolder {
     pub const HISTORY: &'static str = "history.jsonl";
     /// The history as a table for spreadsheets: one row per epoch, and a column per value.
     pub const TABLE: &'static str = "history.csv";
-    /// What was asked of the run while it was in progress ([`Control`](crate::Control)): one line per request, each a JSON object.
+    /// The requests to the run while it was in progress ([`Control`](crate::Control)): one line per request, each a JSON object.
     /// There is none if nothing was asked.
     pub const JOURNAL: &'static str = "journal.jsonl";
     /// The configuration of the run, written by the caller.

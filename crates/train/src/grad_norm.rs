@@ -168,12 +168,12 @@ impl<B: Backend> Norms<B> {
         Ok(())
     }
 
-    /// What was read since the last report.
+    /// Norms that were read since the last report.
     pub(crate) fn report(&mut self) -> Values {
         std::mem::take(&mut self.window).values()
     }
 
-    /// What was read in this epoch.
+    /// Norms that were read in this epoch.
     pub(crate) fn values(&self) -> Values {
         self.epoch.values()
     }

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The seconds of a day.
 const DAY: u64 = 86_400;
 
-/// What was asked of a run in progress.
+/// A request to a run in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -46,7 +46,7 @@ pub struct JournalEntry {
     pub epoch: u64,
     /// The number of batches of the epoch before.
     pub batch: u64,
-    /// What was asked.
+    /// The request.
     #[serde(flatten)]
     pub event: Event,
 }

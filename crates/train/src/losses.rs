@@ -38,7 +38,7 @@ pub(crate) struct NonFiniteAt {
     pub(crate) value: f64,
 }
 
-/// What the device has decided about an update.
+/// The decision of the device about an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) step: u64,

@@ -1,4 +1,4 @@
-//! What a run does at the wish of others: requests of its [`Control`](crate::Control), which go into the journal, and the readings
+//! Requests to a run in progress: those of its [`Control`](crate::Control), which go into the journal, and the readings
 //! of callbacks, which go into the records of epochs.
 
 use crate::control::Request;

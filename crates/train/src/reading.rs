@@ -1,4 +1,4 @@
-//! What callbacks measure beside the training, such as the state of the machine, for the records of epochs.
+//! Measurements by callbacks beside the training, such as the state of the machine, for the records of epochs.
 
 use crate::Values;
 use serde::{Deserialize, Serialize};

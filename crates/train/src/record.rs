@@ -71,7 +71,7 @@ pub struct EpochRecord {
     pub samples_per_second: f64,
     /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
-    /// What callbacks have measured beside the training while it went on ([`Callback::readings`](crate::Callback::readings)), such as
+    /// Measurements by callbacks beside the training while it went on ([`Callback::readings`](crate::Callback::readings)), such as
     /// the power of the machine.
     #[serde(skip_serializing_if = "Values::is_empty", default, deserialize_with = "values")]
     pub machine: Values,

@@ -13,7 +13,7 @@ pub enum End {
     Stopped,
 }
 
-/// What was compared with a [`Twin`](crate::Twin), all of it within its bounds.
+/// The ops that were compared with a [`Twin`](crate::Twin), all of them within their bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TwinReport {
     /// The number of steps; of several phases each counts.

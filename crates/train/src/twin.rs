@@ -149,7 +149,7 @@ impl std::fmt::Debug for Twin {
 /// The first op outside of its bound, and the number of ops that were compared.
 type Compared = (Option<Deviation>, usize);
 
-/// What a step starts from, in host memory.
+/// The state that a step starts from, in host memory.
 pub(crate) struct Given<'g, T> {
     pub(crate) phase: &'g str,
     /// The model as a safetensors file.

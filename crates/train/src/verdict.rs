@@ -15,7 +15,7 @@ use kiln_nn::{DType, Gradients, Module, Tensor};
 /// The number of steps in a row whose gradients may overflow while the scale of the loss shrinks; from 2¹⁶ by halves that is to 2⁻¹⁶.
 const OVERFLOWS: u64 = 32;
 
-/// What an update has done on the device.
+/// The effect of an update on the device.
 pub(crate) struct Changed<B: Backend> {
     /// The parameters.
     pub(crate) applied: Applied,
@@ -83,7 +83,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.decides() && (!B::CAPTURES || self.trainer.options.average.is_some())
     }
 
-    /// What became of a step, as far as that is read now.
+    /// The verdict on a step, as far as it is read now.
     pub(crate) fn decided(&mut self, came: Came) -> Result<Came> {
         match self.reads_each_step() && self.read_verdicts()? > 0 {
             true => Ok(Came::Skipped),
