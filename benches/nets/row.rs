@@ -4,7 +4,7 @@ use crate::Outcome;
 use kiln_core::DType;
 use kiln_core::philox::Key;
 use kiln_cpu::Cpu;
-use kiln_models::{InputKind, Model};
+use kiln_models::Model;
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::weights::{Metadata, write};
@@ -48,6 +48,15 @@ impl Row {
         options.build()
     }
 
+    /// Elements of a latent vector, of networks that make images: steps take them from the file.
+    pub(crate) fn latent(self) -> Option<usize> {
+        match self.model {
+            Model::Vae => Some(20),
+            Model::WganGp => Some(64),
+            _ => None,
+        }
+    }
+
     /// The batch size of predictions.
     pub(crate) fn part(self) -> usize {
         match self.model {
@@ -55,7 +64,7 @@ impl Row {
             Model::Lenet => 64,
             Model::ResNet18 | Model::Vgg11 => self.batch,
             Model::GptMini => 4,
-            Model::Vae | Model::WganGp => self.batch,
+            Model::Vae | Model::WganGp | Model::Mlp => self.batch,
         }
     }
 
@@ -63,15 +72,24 @@ impl Row {
     pub(crate) fn write(self, file: &str) -> Outcome<()> {
         let cpu = Cpu::new();
         let mut dict = StateDict::of(&self.model.build(&cpu, 1)?);
+        if let Some(latent) = self.latent() {
+            let [h, w, c] = self.model.input().image().unwrap_or_default();
+            let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
+            let noise = Tensor::randn(&cpu, &[STEPS, self.batch, latent], DType::F32, &mut Rng::new(3))?;
+            dict.insert("x", Value::Float(x));
+            dict.insert("noise", Value::Float(noise));
+            return Ok(write(file, &dict, &Metadata::new())?);
+        }
         let samples = STEPS * self.batch;
-        let (x, y) = match self.model.input() {
-            InputKind::Images([h, w, c]) => {
+        let (x, y) = match self.model.input().image() {
+            Some([h, w, c]) => {
                 let x = Tensor::rand(&cpu, &[STEPS, self.batch, h, w, c], DType::F32, &mut Rng::new(2))?;
-                let y = below(samples, self.model.classes());
+                let y = below(samples, self.model.outputs());
                 (Value::Float(x), Indices::from_slice(&cpu, &y, &[STEPS, self.batch])?)
             }
-            InputKind::Tokens(t) => {
-                let ids = below(samples * t + 1, self.model.classes());
+            None => {
+                let t = self.model.input().shape[0];
+                let ids = below(samples * t + 1, self.model.outputs());
                 let of = |ids: &[i32]| Indices::from_slice(&cpu, ids, &[STEPS, self.batch, t]);
                 (Value::Int(of(&ids[..samples * t])?), of(&ids[1..])?)
             }

@@ -4,7 +4,7 @@ use crate::row::{Row, STEPS};
 use crate::{Outcome, Work};
 use kiln_core::{Error, Result};
 use kiln_cpu::Cpu;
-use kiln_models::{InputKind, Net};
+use kiln_models::{Net, PhaseOptions, Steps, Update};
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::weights::{LoadOptions, read};
 use kiln_nn::{DType, Indices, Module, Optimizer, Rng, Tensor, predict};
@@ -68,10 +68,65 @@ impl Training {
     }
 }
 
+/// The steps of a network that makes images, each of one update of every phase, on the batches of the file in turn.
+struct Making {
+    steps: Box<dyn Steps<Cpu>>,
+    updates: Vec<Update<Cpu>>,
+    batches: Vec<StateDict<Cpu>>,
+    at: usize,
+}
+
+impl Making {
+    fn new(row: Row, dict: &mut StateDict<Cpu>) -> Outcome<Self> {
+        let (Some(Value::Float(x)), Some(Value::Float(noise))) = (dict.remove("x"), dict.remove("noise")) else {
+            return Err("the file has no floats `x` and `noise`".into());
+        };
+        let one = |all: &Tensor<Cpu>, i: usize| all.narrow(0, i, 1)?.reshape(&all.shape()[1..]);
+        let batch = |i: usize| -> Result<StateDict<Cpu>> {
+            let mut arrays = StateDict::new();
+            arrays.insert("images", Value::Float(one(&x, i)?));
+            arrays.insert("noise", Value::Float(one(&noise, i)?));
+            Ok(arrays)
+        };
+        let mut steps = row.model.steps(&Cpu::new(), 0, row.batch)?;
+        steps.net().load_state_dict(dict, LoadOptions::strict())?;
+        let update = |phase: &PhaseOptions| Update {
+            optimizer: phase.optimizer.build(),
+            schedule: None,
+            every: 1,
+        };
+        Ok(Making {
+            steps,
+            updates: row.model.recipe().phases().iter().map(update).collect(),
+            batches: (0..x.shape()[0]).map(batch).collect::<Result<_>>()?,
+            at: 0,
+        })
+    }
+
+    /// The sum of the losses of a step.
+    fn step(&mut self) -> Outcome<f64> {
+        self.steps.take(self.batches[self.at].clone());
+        self.at = (self.at + 1) % self.batches.len();
+        let losses = self.steps.train(&mut self.updates, &|_, part| part())?;
+        let mut sum = 0.0;
+        for loss in losses {
+            sum += loss.item()?;
+        }
+        Ok(sum)
+    }
+}
+
 /// Loads a row's file and takes the steps whose losses are compared; returns the losses and the work to be timed.
 pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Work)> {
     let cpu = Cpu::new();
     let (mut dict, _) = read(file, &cpu)?;
+    if row.latent().is_some() {
+        let mut making = Making::new(row, &mut dict)?;
+        drop(dict);
+        let losses = (0..STEPS).map(|_| making.step()).collect::<Outcome<_>>()?;
+        let failed = |e: Box<dyn std::error::Error>| Error::invalid("bench", "step", e, "a step without an error");
+        return Ok((losses, Box::new(move || making.step().map(drop).map_err(failed))));
+    }
     let batches = batches(&mut dict)?;
     let mut net = row.model.build(&cpu, 0)?;
     net.load_state_dict(&dict, LoadOptions::strict())?;
@@ -105,19 +160,20 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
 /// The training step of a new network with one batch, to time the first step of a process.
 pub(crate) fn fresh(row: Row) -> Outcome<Work> {
     let cpu = Cpu::new();
-    let (x, positions) = match row.model.input() {
-        InputKind::Images([h, w, c]) => (
+    let (x, positions) = match row.model.input().image() {
+        Some([h, w, c]) => (
             Input::Images(Tensor::rand(&cpu, &[row.batch, h, w, c], DType::F32, &mut Rng::new(2))?),
             vec![row.batch],
         ),
-        InputKind::Tokens(length) => {
+        None => {
+            let length = row.model.input().shape[0];
             let ids = vec![0i32; row.batch * length];
             let shape = vec![row.batch, length];
             (Input::Tokens(Indices::from_slice(&cpu, &ids, &shape)?), shape)
         }
     };
     let labels: Vec<i32> = (0..positions.iter().product())
-        .map(|i: usize| (i % row.model.classes()) as i32)
+        .map(|i: usize| (i % row.model.outputs()) as i32)
         .collect();
     let y = Indices::from_slice(&cpu, &labels, &positions)?;
     let training = Training {

@@ -1,15 +1,19 @@
 //! The command line.
 
+mod answers;
 mod find_batch;
 mod find_lr;
+mod inspect;
 
-use crate::config::{ConfigArgs, DataArgs, DeviceArgs, Rate, Small, Whole, model, named};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use kiln_models::{Model, OptimizerKind};
+use crate::config::{ConfigArgs, DeviceArgs, Small, Whole, model};
+use clap::{Args, Parser, Subcommand};
+use kiln_models::Model;
 use std::path::PathBuf;
 
+pub(crate) use answers::{EvalArgs, GenerateArgs, Invert, PredictArgs, WeightsArgs};
 pub(crate) use find_batch::FindBatchArgs;
 pub(crate) use find_lr::FindLrArgs;
+pub(crate) use inspect::{DatasetsArgs, DevicesArgs, DoctorArgs, ModelsArgs, ProfileArgs, SummaryArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +25,7 @@ Examples:
   kiln train gpt-mini --data shakespeare.txt
   kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
   kiln train vae                            a network that draws digits; then: kiln generate runs/vae-0
+  kiln train mlp --data houses.csv --target price
   kiln summary lenet
   kiln report runs/mnist-cnn-0              a page of curves, confusion matrix, worst samples
   kiln profile resnet18                     where the time of a training step goes
@@ -57,12 +62,14 @@ pub(crate) enum Command {
     Average(AverageArgs),
     /// Measure saved weights on held-back data: loss, accuracy, confusion matrix
     Eval(EvalArgs),
-    /// Show what saved weights make of image files: their classes, or reconstructions
+    /// Answer about files by saved weights: classes of images, reconstructions, numbers for the rows of a table
     Predict(PredictArgs),
     /// Continue a text with the language model of a run, or draw images with a vae
     Generate(GenerateArgs),
     /// List the models, their sizes and how each is trained
     Models(ModelsArgs),
+    /// List the datasets that are read, and the models that take them
+    Datasets(DatasetsArgs),
     /// Show a model's layers, shapes, parameters, FLOPs and output sizes
     Summary(SummaryArgs),
     /// Measure the time of a step, layer by layer, and compare it with the least possible time
@@ -81,6 +88,8 @@ Examples:
   kiln train lenet --synthetic              no dataset at hand: see whether everything works
   kiln train resnet18 --data cifar-10-batches-bin --epochs 30
   kiln train gpt-mini --data shakespeare.txt    any text of UTF-8; its last tenth is held back
+  kiln train lenet --data photos            a folder of images for each class
+  kiln train mlp --data houses.csv --target price    predicts a column from the others
   kiln train mnist-cnn --json | jq .valid.accuracy
   kiln train mnist-cnn --tensorboard        then: tensorboard --logdir runs
   kiln train mnist-cnn --report             then open report.html in the folder of the run
@@ -108,8 +117,8 @@ A file of settings (--config) has the names of the flags, in tables; those of th
   model = \"lenet\"      epochs, batch, clip_norm, accumulate, precision, freeze, recompute, log_grad_norm, ema, swa,
                          overfit_batches, patience, max_steps, nan, skip_nan, twin, seed, workers, data_on_device, no_capture,
                          out, tensorboard, report, log_every
-  [data]               path, synthetic, skip_bad
-  [optimizer]          name, lr, schedule, momentum, weight_decay, lr_for, decay_for
+  [data]               path, format, target, synthetic, skip_bad
+  [optimizer]          name, lr, schedule, lr_for, decay_for, and the options of the optimizer: momentum, betas = [0.5, 0.999], eps, …
   [phases.NAME]        every; [phases.NAME.optimizer] as [optimizer], for one update of a step that has several
   [device]             name, threads, memory, exact
   [checkpoint]         steps, minutes, keep";
@@ -308,251 +317,6 @@ pub(crate) struct AverageArgs {
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-}
-
-/// Saved weights and the model that they belong to.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct WeightsArgs {
-    /// Weights file (safetensors), or the folder of a run for its best weights
-    #[arg(short, long, value_name = "FILE|RUN")]
-    pub(crate) weights: PathBuf,
-
-    /// Model the weights belong to [default: read from config.json beside them, else from the file itself]
-    #[arg(long, value_parser = model(), value_name = "MODEL")]
-    pub(crate) model: Option<Model>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  kiln eval -w runs/mnist-cnn-0             the weights with the highest validation accuracy
-  kiln eval -w runs/mnist-cnn-0/last.safetensors
-  kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json")]
-pub(crate) struct EvalArgs {
-    #[command(flatten)]
-    pub(crate) weights: WeightsArgs,
-
-    #[command(flatten)]
-    pub(crate) data: DataArgs,
-
-    /// Samples of a batch
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) batch: u32,
-
-    /// Seed of synthetic data; must be that of the training run
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    pub(crate) seed: u64,
-
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Invert {
-    /// When the border is lighter than mid-grey: dark ink on light paper
-    Auto,
-    /// Always
-    Yes,
-    /// Never: the digits are light on dark already
-    No,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
-  kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
-
-Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
-28x28 is then treated as MNIST's own images were: the ink is cut out, scaled to fit 20x20 and centred by its mass.
-Images for lenet are scaled to 32x32.
-
-A vae reconstructs the images: the picture reconstructions.png beside the weights has each image and what the network makes of
-it. Without images a network that draws them writes new ones, as `kiln generate` does.")]
-pub(crate) struct PredictArgs {
-    #[command(flatten)]
-    pub(crate) weights: WeightsArgs,
-
-    /// PNG or JPEG files
-    #[arg(value_name = "IMAGE")]
-    pub(crate) images: Vec<PathBuf>,
-
-    /// Picture to write, of a network that makes images [default: reconstructions.png beside the weights]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// Classes to show for each image
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) top: u16,
-
-    /// When to invert images of digits
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub(crate) invert: Invert,
-
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    /// One JSON object per image on standard output, each on a line
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
-  kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
-  kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
-  kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
-
-The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
-pub(crate) struct GenerateArgs {
-    /// Folder of a run for its best weights, or a weights file beside its config.json
-    #[arg(value_name = "RUN_FOLDER")]
-    pub(crate) run: PathBuf,
-
-    /// Text to continue [default: a line break]
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) prompt: Option<String>,
-
-    /// Characters to write
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) tokens: u32,
-
-    /// Divisor of the logits: below 1 probable characters become more probable; 0 always takes the most probable one
-    #[arg(long, value_name = "T", default_value = "1.0", allow_negative_numbers = true)]
-    pub(crate) temperature: Rate,
-
-    /// Draw only among the K most probable characters
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) top_k: Option<u32>,
-
-    /// Images to draw
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub(crate) count: u32,
-
-    /// Picture to write [default: samples.png beside the weights]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-
-    /// Seed of the draws
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    pub(crate) seed: u64,
-
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-}
-
-impl GenerateArgs {
-    /// The weights of the run.
-    pub(crate) fn weights(&self) -> WeightsArgs {
-        WeightsArgs {
-            weights: self.run.clone(),
-            model: None,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ModelsArgs {
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SummaryArgs {
-    /// The model's name
-    #[arg(value_parser = model())]
-    pub(crate) model: Model,
-
-    /// Batch size that shapes, FLOPs and sizes are shown for
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) batch: u32,
-
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-const PROFILE_HELP: &str = "\
-Examples:
-  kiln profile mnist-cnn --batch 128
-  kiln profile resnet18 --threads 1 --steps 3
-  kiln profile gpt-mini --inference
-  kiln profile lenet --trace lenet.json     then open the file at https://ui.perfetto.dev
-  kiln profile vgg11 --json | jq '.rows[0]'
-
-Reading the table: a row is a layer, with the time of its forward pass and of its gradients, the layers inside of it left
-out. Rows in parentheses are the rest of the step: (input) copies a batch to the device, (model) is what a model does between
-its layers, (loss), (backward) adds gradients up, (optimizer), and (step) is what is in none of them. FLOPs are those of
-products and convolutions, a multiply-add counted as two. Bytes are those of every op's operands and results, once each.
-The floor is, op by op, the longer of FLOPs over the rate of multiply-adds and bytes over the rate of memory, both measured
-first, on the same threads: memory at several sizes, since what fits a cache is faster. gap is time - floor: the rows on top
-are where time can be won. A floor can be beaten: a fast convolution makes do with fewer FLOPs, an operand may still lie in
-the cache of a core.
-
-Batches are made up and lie in memory. Every second step is watched, the others show what watching costs. A GPU is
-waited for after every op of a watched step.";
-
-#[derive(Debug, Args)]
-#[command(after_help = PROFILE_HELP)]
-pub(crate) struct ProfileArgs {
-    /// The model's name
-    #[arg(value_parser = model())]
-    pub(crate) model: Model,
-
-    /// Samples of a batch [default: 32 images, 4 sequences]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub(crate) batch: Option<u32>,
-
-    /// Steps to measure, after two warm-up steps
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub(crate) steps: u32,
-
-    /// Forward passes without gradients instead of training steps
-    #[arg(long, conflicts_with = "optimizer")]
-    pub(crate) inference: bool,
-
-    /// Optimizer [default: that of the model]
-    #[arg(long, value_name = "NAME", value_parser = named::<OptimizerKind>(OptimizerKind::ALL.map(OptimizerKind::name)))]
-    pub(crate) optimizer: Option<OptimizerKind>,
-
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-
-    /// Write every measured step to a file for <https://ui.perfetto.dev> or chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
-
-    /// Print a table for a Markdown document
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) markdown: bool,
-
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examines the processor, memory, this folder, nvcc, the driver and every GPU, and runs a small net on the device that training
-would take, compared with the processor. Exit code 1: something is there that does not work.")]
-pub(crate) struct DoctorArgs {
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DevicesArgs {
-    /// One JSON object on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -1,22 +1,25 @@
-//! The datasets that models are trained and evaluated on.
+//! The datasets that models are trained and evaluated on, by the table of datasets.
 
 use crate::config::DataArgs;
 use crate::error::{Error, Result};
-use crate::output::thousands;
-use kiln_data::{BadRecords, Dataset, LoaderOptions, Sample, Split, Subset, TextFile, Vocabulary, cifar, mnist};
+use crate::output::{counted, thousands};
+use kiln_data::{
+    BadRecords, DataKind, Dataset, DatasetCard, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes, Subset,
+};
 use kiln_files::shown_path;
-use kiln_models::{Batches, DataKind, InputKind, Model};
-use std::path::Path;
+use kiln_models::{Batches, Model};
 use std::sync::Arc;
 
 /// A training set and the set held back from it.
 pub(crate) struct Data {
-    pub(crate) train: Arc<dyn Dataset<Sample = Sample>>,
-    pub(crate) test: Arc<dyn Dataset<Sample = Sample>>,
+    pub(crate) train: Shared,
+    pub(crate) test: Shared,
+    /// The dataset's row of the table; `None` for samples that are made up.
+    pub(crate) kind: Option<DataKind>,
+    /// Facts that a network is built and asked with.
+    pub(crate) facts: Facts,
     /// A description in one line.
     pub(crate) description: String,
-    /// The characters of a text; `None` for images.
-    pub(crate) vocabulary: Option<Vocabulary>,
 }
 
 impl Data {
@@ -39,160 +42,179 @@ impl Data {
         Ok(self)
     }
 
-    /// Number of classes, or of characters of a text.
-    pub(crate) fn classes(&self, model: Model) -> usize {
-        self.vocabulary.as_ref().map_or(model.classes(), Vocabulary::len)
+    /// The sizes of a network for it.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.facts.sizes()
     }
 }
 
-fn first(data: Arc<dyn Dataset<Sample = Sample>>, samples: usize) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
+fn first(data: Shared, samples: usize) -> Result<Shared> {
     let samples = samples.min(data.len());
     Ok(Arc::new(Subset::new(data, (0..samples).collect())?))
 }
 
 /// Bad records of a dataset that were left out.
-pub(crate) fn skipped(data: &Arc<dyn Dataset<Sample = Sample>>) -> u64 {
+pub(crate) fn skipped(data: &Shared) -> u64 {
     data.skipped().map_or(0, |s| s.count())
 }
 
 /// Reads the dataset of `model` that the command line asks for.
 pub(crate) fn load(model: Model, args: &DataArgs, seed: u64) -> Result<Data> {
-    let (source, bad) = (Source::of(model, args)?, policy(args));
-    let mut vocabulary = None;
-    let (train, test) = match &source {
-        Source::Synthetic(n) => (synthetic(model, *n, 0, seed)?, synthetic(model, *n, 1, seed)?),
-        Source::Mnist(dir) => both(mnist::folder(dir, bad)?),
-        Source::Cifar(dir) => both(cifar::folder(dir, bad)?),
-        Source::Digits => both(mnist::embedded()?),
-        Source::Text(path, context) => {
-            let file = TextFile::open(path)?;
-            let characters = vocabulary.insert(file.vocabulary());
-            both(file.split(characters, *context)?)
+    let (source, opened) = match args.synthetic {
+        Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?),
+        None => {
+            let kind = kind(model, args)?;
+            let opened = (kind.card().open)(&request(model, args, kind, None)?)?;
+            (Source::Files(kind, args), opened)
         }
     };
-    check(model, &train, &source)?;
-    check(model, &test, &source)?;
-    let (n, held) = (thousands(train.len() as u64), thousands(test.len() as u64));
-    let description = match &vocabulary {
-        None => format!("{source}: {n} to train, {held} held back"),
-        Some(characters) => format!(
-            "{source}: {} different characters, {n} windows to train, {held} held back",
-            characters.len()
-        ),
+    for part in [&opened.train, &opened.test] {
+        check(model, part, &source)?;
+    }
+    let noun = model.input().noun();
+    let about = match opened.facts.described() {
+        about if about.is_empty() => about,
+        about => format!("{about}, "),
     };
+    let (train, held) = (
+        counted(opened.train.len() as u64, noun),
+        thousands(opened.test.len() as u64),
+    );
     Ok(Data {
-        train,
-        test,
-        description,
-        vocabulary,
+        description: format!("{source}: {about}{train} to train, {held} held back"),
+        kind: source.kind(),
+        train: opened.train,
+        test: opened.test,
+        facts: opened.facts,
     })
 }
 
 /// Reads the part of that dataset that is held back from training, and describes it. Files of the training part need not
-/// exist; of a text, the end is held back. `vocabulary` is that of the trained model.
-pub(crate) fn load_test(
-    model: Model,
-    args: &DataArgs,
-    seed: u64,
-    vocabulary: Option<&Vocabulary>,
-) -> Result<(Arc<dyn Dataset<Sample = Sample>>, String)> {
-    let (source, bad) = (Source::of(model, args)?, policy(args));
-    let test: Arc<dyn Dataset<Sample = Sample>> = match &source {
-        Source::Synthetic(n) => synthetic(model, *n, 1, seed)?,
-        Source::Mnist(dir) => Arc::new(mnist::test_folder(dir, bad)?),
-        Source::Cifar(dir) => Arc::new(cifar::test_folder(dir, bad)?),
-        Source::Digits => Arc::new(mnist::embedded()?.test),
-        Source::Text(path, context) => {
-            let file = TextFile::open(path)?;
-            let own = file.vocabulary();
-            Arc::new(file.split(vocabulary.unwrap_or(&own), *context)?.test)
+/// exist. `facts` are those of the trained model.
+pub(crate) fn load_test(model: Model, args: &DataArgs, seed: u64, facts: &Facts) -> Result<(Shared, String)> {
+    let (source, test) = match args.synthetic {
+        Some(count) => (Source::MadeUp(model), made_up(model, count.get() as usize, seed)?.test),
+        None => {
+            let kind = kind(model, args)?;
+            let known = (!facts.is_empty()).then_some(facts);
+            let test = (kind.card().held_back)(&request(model, args, kind, known)?)?;
+            (Source::Files(kind, args), test)
         }
     };
     check(model, &test, &source)?;
-    let held_back = match source {
-        Source::Text(..) => "the end that is held back",
-        _ => "the images held back",
-    };
-    Ok((test, format!("{source}, {held_back}")))
+    Ok((test, format!("{source}, the {}s held back", model.input().noun())))
 }
 
 /// The source of samples.
 enum Source<'a> {
-    /// This many synthetic images to train on.
-    Synthetic(usize),
-    Mnist(&'a Path),
-    Cifar(&'a Path),
-    /// The digits inside this program.
-    Digits,
-    /// A text file, in windows of this many characters.
-    Text(&'a Path, usize),
+    MadeUp(Model),
+    Files(DataKind, &'a DataArgs),
 }
 
-impl<'a> Source<'a> {
-    fn of(model: Model, args: &'a DataArgs) -> Result<Self> {
-        Ok(match (&args.path, args.synthetic, model.recipe().data, model.input()) {
-            (Some(path), None, _, InputKind::Tokens(context)) => Source::Text(path, context),
-            (None, Some(_), _, InputKind::Tokens(_)) => {
-                return Err(
-                    Error::usage(format!("{model} reads text, and --synthetic makes up images"))
-                        .help("pass any text of some thousand characters with --data FILE.txt"),
-                );
-            }
-            (_, Some(n), _, _) => Source::Synthetic(n.get() as usize),
-            (Some(dir), None, DataKind::Mnist, _) => Source::Mnist(dir),
-            (Some(dir), None, _, _) => Source::Cifar(dir),
-            (None, None, DataKind::Mnist, _) => Source::Digits,
-            (None, None, DataKind::Cifar10, _) => {
-                return Err(
-                    Error::usage(format!("{model} needs CIFAR-10, which kiln does not ship")).help(
-                        "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, unpack it and pass \
-                     --data cifar-10-batches-bin; or try the model on made-up images with --synthetic",
-                    ),
-                );
-            }
-            (None, None, DataKind::Text, _) => {
-                return Err(Error::usage(format!("{model} needs a text, which kiln does not ship"))
-                    .help("pass any text of some thousand characters with --data FILE.txt"));
-            }
-        })
+impl Source<'_> {
+    fn kind(&self) -> Option<DataKind> {
+        match self {
+            Source::MadeUp(_) => None,
+            Source::Files(kind, _) => Some(*kind),
+        }
     }
 }
 
 impl std::fmt::Display for Source<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Source::Synthetic(_) => f.write_str("made-up images"),
-            Source::Mnist(dir) => write!(f, "MNIST files of {}", shown_path(dir)),
-            Source::Cifar(dir) => write!(f, "CIFAR-10 of {}", shown_path(dir)),
-            Source::Digits => f.write_str("the MNIST digits inside kiln"),
-            Source::Text(path, _) => write!(f, "the text {}", shown_path(path)),
+            Source::MadeUp(model) => write!(f, "made-up {}s", model.input().noun()),
+            Source::Files(kind, args) => match &args.path {
+                Some(path) => write!(f, "{} {}", kind.card().files, shown_path(path)),
+                None => f.write_str(kind.card().ships.unwrap_or(kind.card().title)),
+            },
         }
     }
 }
 
-fn policy(args: &DataArgs) -> BadRecords {
-    match args.skip_bad.unwrap_or_default() {
-        true => BadRecords::Skip,
-        false => BadRecords::Refuse,
+/// Samples that are made up: so many to train on, and a fifth as many that are held back.
+fn made_up(model: Model, count: usize, seed: u64) -> Result<Opened> {
+    let input = model.input();
+    Ok((input.kind.synthetic)(&input.made_up(
+        count,
+        model.outputs().max(1),
+        seed,
+    ))?)
+}
+
+/// The dataset that the command line means: the one that it names, else the first that looks like the path, the model's own before
+/// others.
+pub(crate) fn kind(model: Model, args: &DataArgs) -> Result<DataKind> {
+    let (own, wanted) = (model.recipe().data, model.input().kind);
+    let fits = || DataKind::of(wanted);
+    match (args.format, &args.path) {
+        (Some(kind), _) if kind.card().samples != wanted => {
+            let names: Vec<&str> = fits().map(DataKind::name).collect();
+            Err(Error::usage(format!(
+                "{model} takes {}, and {} gives {}s",
+                model.input(),
+                kind.name(),
+                kind.card().samples.noun
+            ))
+            .help(format!("its formats are {}; see `kiln datasets`", names.join(", "))))
+        }
+        (Some(kind), _) => Ok(kind),
+        (None, None) => Ok(own),
+        (None, Some(path)) => {
+            let mut all = std::iter::once(own).chain(fits());
+            Ok(all.find(|kind| (kind.card().recognises)(path)).unwrap_or(own))
+        }
     }
 }
 
-fn both<D: Dataset<Sample = Sample> + 'static>(
-    split: Split<D>,
-) -> (Arc<dyn Dataset<Sample = Sample>>, Arc<dyn Dataset<Sample = Sample>>) {
-    (Arc::new(split.train), Arc::new(split.test))
+/// The arguments that name files of a dataset: `FILE.csv --target COLUMN`.
+pub(crate) fn example(card: &DatasetCard) -> String {
+    match card.has_target {
+        true => format!("{} --target COLUMN", card.example),
+        false => card.example.to_string(),
+    }
 }
 
-/// Synthetic images: `n` to train on as part 0, a fifth as many to evaluate on as part 1.
-fn synthetic(model: Model, n: usize, part: u32, seed: u64) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
-    let count = if part == 0 { n } else { n.div_ceil(5) };
-    Ok(model.input().made_up(count, model.classes().max(1), seed, part)?)
+/// The files of a dataset, which have to be named unless it ships with kiln.
+fn request<'a>(model: Model, args: &'a DataArgs, kind: DataKind, facts: Option<&'a Facts>) -> Result<Request<'a>> {
+    let card = kind.card();
+    if args.path.is_none() && card.ships.is_none() {
+        return Err(
+            Error::usage(format!("{model} needs {}, which kiln does not ship", card.title)).help(format!(
+                "{} and pass it with --data {}; or try the model on made-up {}s with --synthetic",
+                card.obtain,
+                example(card),
+                card.samples.noun
+            )),
+        );
+    }
+    if card.has_target && args.target.is_none() && facts.is_none() {
+        return Err(
+            Error::usage(format!("{} needs the name of the column to predict", card.title))
+                .help("name it with --target COLUMN"),
+        );
+    }
+    if !card.has_target && args.target.is_some() {
+        return Err(
+            Error::usage(format!("{} has no columns to name one with --target", card.title)).help("leave it out"),
+        );
+    }
+    Ok(Request {
+        path: args.path.as_deref(),
+        shape: model.input().shape,
+        target: args.target.as_deref(),
+        bad: match args.skip_bad.unwrap_or_default() {
+            true => BadRecords::Skip,
+            false => BadRecords::Refuse,
+        },
+        facts,
+    })
 }
 
 /// Refuses images whose shape is not that of the model's input.
-fn check(model: Model, data: &Arc<dyn Dataset<Sample = Sample>>, source: &Source<'_>) -> Result<()> {
-    match (data.shape(), model.input()) {
-        (Some(shape), InputKind::Images(input)) if shape.dims() != input => Err(Error::failure(format!(
+fn check(model: Model, data: &Shared, source: &Source<'_>) -> Result<()> {
+    match (data.shape(), model.input().image()) {
+        (Some(shape), Some(input)) if shape.dims() != input => Err(Error::failure(format!(
             "{source}: images are {shape:?}, {model} takes {input:?}"
         ))),
         _ => Ok(()),
@@ -202,26 +224,23 @@ fn check(model: Model, data: &Arc<dyn Dataset<Sample = Sample>>, source: &Source
 /// The names of the classes of the data that a model is trained on.
 pub(crate) fn class_names(model: Model, data: &dyn Dataset<Sample = Sample>) -> Vec<String> {
     match data.class_names() {
-        [] => (0..model.classes()).map(|c| c.to_string()).collect(),
+        [] => (0..data.classes().unwrap_or(model.outputs()))
+            .map(|c| c.to_string())
+            .collect(),
         names => names.to_vec(),
     }
 }
 
-/// The names of the classes of a model's recipe.
-pub(crate) fn names_of_recipe(model: Model) -> Vec<String> {
-    match model.recipe().data {
-        DataKind::Cifar10 => cifar::CLASS_NAMES.iter().map(|n| n.to_string()).collect(),
-        DataKind::Mnist | DataKind::Text => (0..model.classes()).map(|c| c.to_string()).collect(),
+/// The names of the classes of a trained model: those of its facts, else those of its dataset.
+pub(crate) fn names_of(kind: DataKind, facts: &Facts) -> Vec<String> {
+    match facts.names(Facts::CLASSES) {
+        Some(names) => names.to_vec(),
+        None => kind.card().classes.iter().map(|name| name.to_string()).collect(),
     }
 }
 
 /// The samples of a pass without augmentation, in the order of the data.
-pub(crate) fn in_order(
-    model: Model,
-    dataset: Arc<dyn Dataset<Sample = Sample>>,
-    batch_size: usize,
-    workers: usize,
-) -> Result<Batches> {
+pub(crate) fn in_order(model: Model, dataset: Shared, batch_size: usize, workers: usize) -> Result<Batches> {
     Ok(Batches {
         dataset,
         options: LoaderOptions {

@@ -73,6 +73,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Predict(args) => commands::predict::run(args),
         Command::Generate(args) => commands::generate::run(args),
         Command::Models(args) => commands::models::run(args),
+        Command::Datasets(args) => commands::datasets::run(args),
         Command::Summary(args) => commands::summary::run(args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Doctor(args) => commands::doctor::run(args),

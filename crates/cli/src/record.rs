@@ -19,13 +19,18 @@ pub(crate) struct RunRecord {
 }
 
 impl RunRecord {
-    /// Reads the record of the run in `folder`.
-    pub(crate) fn read(folder: &Path) -> Result<Self> {
+    /// Reads the settings of the run in `folder`.
+    pub(crate) fn settings(folder: &Path) -> Result<RunConfig> {
         let config = folder.join(RunFolder::CONFIG);
-        let config = config::read(&config).map_err(|e| match config.exists() {
+        config::read(&config).map_err(|e| match config.exists() {
             true => e,
             false => e.help("name the folder that `kiln train` shows as `run folder`"),
-        })?;
+        })
+    }
+
+    /// Reads the record of the run in `folder`.
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        let config = RunRecord::settings(folder)?;
         let path = folder.join(RunFolder::HISTORY);
         let text = std::fs::read_to_string(&path).map_err(|e| Error::failure(format!("{}: {e}", shown_path(&path))))?;
         let epoch = |(i, line): (usize, &str)| {

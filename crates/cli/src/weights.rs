@@ -3,20 +3,21 @@
 use crate::args::WeightsArgs;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
-use kiln_data::Vocabulary;
+use kiln_data::{DataKind, Fact, Facts};
 use kiln_files::{open_regular, shown, shown_path};
-use kiln_models::{Model, Net, OutputKind};
+use kiln_models::{Model, Net};
 use kiln_nn::Module;
 use kiln_nn::weights::{LoadOptions, Metadata, WeightsError, WeightsFile};
 use kiln_train::RunFolder;
+use serde_json::Value;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The entry with the model's name, in a weight file's metadata and in `config.json`.
 const MODEL: &str = "model";
 
-/// The entry of `config.json` with the characters of a language model's vocabulary, in order.
-pub(crate) const VOCABULARY: &str = "vocabulary";
+/// The entry of `config.json` with the facts about the data that a network was trained on.
+pub(crate) const FACTS: &str = "facts";
 
 /// The metadata of weight files of `model`. It has only one entry, because the order of several is not fixed and equal
 /// runs must give equal files.
@@ -31,8 +32,10 @@ pub(crate) struct Saved<B: Backend> {
     pub(crate) model: Model,
     /// The network, in evaluation mode.
     pub(crate) net: Net<B>,
-    /// The vocabulary of a language model.
-    pub(crate) text: Option<Vocabulary>,
+    /// The dataset that it was trained on.
+    pub(crate) data: DataKind,
+    /// Facts about the data that it was trained on.
+    pub(crate) facts: Facts,
 }
 
 /// Reads the weights and builds the model that they belong to.
@@ -44,38 +47,80 @@ pub(crate) fn load<B: Backend>(args: &WeightsArgs, backend: &B) -> Result<Saved<
         Some(model) => model,
         None => belongs_to(&path, weights.metadata())?,
     };
-    let text = match model.card().output {
-        OutputKind::Characters(_) => Some(vocabulary(&path, model)?),
-        OutputKind::Classes(_) | OutputKind::Images => None,
-    };
-    let classes = text.as_ref().map_or(model.classes(), Vocabulary::len);
-    let mut net = model.build_for(backend, 0, classes)?;
+    let facts = facts_for(&path, model)?;
+    let mut net = model.build_for(backend, 0, facts.sizes())?;
     weights
         .load_into(&mut net, LoadOptions::strict())
         .map_err(|e| failed(e).context(format!("loading {model}")))?;
     net.eval();
-    Ok(Saved { path, model, net, text })
+    Ok(Saved {
+        data: dataset(&path, model),
+        path,
+        model,
+        net,
+        facts,
+    })
 }
 
-/// The vocabulary of the language model whose weights are at `path`, from `config.json` beside them.
-pub(crate) fn vocabulary(path: &Path, model: Model) -> Result<Vocabulary> {
-    let config = path.with_file_name(RunFolder::CONFIG);
-    let refused = |why: String| {
+/// Reads the best weights of the run of `model` in a folder.
+pub(crate) fn best_of<B: Backend>(folder: &Path, model: Model, backend: &B) -> Result<Saved<B>> {
+    let args = WeightsArgs {
+        weights: folder.to_path_buf(),
+        model: Some(model),
+    };
+    load(&args, backend)
+}
+
+/// Facts about the data that the network whose weights are at `path` was trained on, from `config.json` beside them.
+pub(crate) fn facts_for(path: &Path, model: Model) -> Result<Facts> {
+    let refused = |what: &str, why: String| {
         Error::failure(format!(
-            "{}: {model} needs the characters that it was trained on, and {why}",
+            "{}: {model} needs the {what} of the data that it was trained on, and {why}",
             shown_path(path)
         ))
         .help("name the folder of the run that trained it")
     };
-    let found = entry(&config, VOCABULARY).map_err(refused)?;
-    let vocabulary = Vocabulary::of(found.as_deref().unwrap_or_default());
-    match vocabulary.is_empty() {
-        true => Err(refused(format!(
-            "there is no {} beside it that lists them",
-            RunFolder::CONFIG
-        ))),
-        false => Ok(vocabulary),
+    let needed = model.recipe().data.card().facts;
+    let what = needed.join(" and ");
+    let found = facts(&path.with_file_name(RunFolder::CONFIG));
+    let facts = match (found, needed.is_empty()) {
+        (Ok(facts), _) => facts,
+        (Err(_), true) => Facts::default(),
+        (Err(why), false) => return Err(refused(&what, why)),
+    };
+    match needed.iter().all(|name| facts.has(name)) {
+        true => Ok(facts),
+        false => Err(refused(
+            &what,
+            format!("there is no {} beside it that lists them", RunFolder::CONFIG),
+        )),
     }
+}
+
+/// The facts in a run's `config.json`; none if there is no such file or entry.
+pub(crate) fn facts(config: &Path) -> Result<Facts, String> {
+    let Some(mut config) = read_config(config)? else {
+        return Ok(Facts::default());
+    };
+    // Runs of earlier versions have the characters of a text as an entry of its own.
+    if let Some(characters) = config.get(Facts::VOCABULARY).and_then(Value::as_str) {
+        return Ok(Facts::default().with(Facts::VOCABULARY, Fact::Text(characters.to_string())));
+    }
+    match config.get_mut(FACTS).map(Value::take) {
+        Some(found) => serde_json::from_value(found).map_err(|e| format!("its `{FACTS}` cannot be read: {e}")),
+        None => Ok(Facts::default()),
+    }
+}
+
+/// The dataset that the network whose weights are at `path` was trained on: that in `config.json` beside them, if its samples are the
+/// network's, else that of the recipe.
+fn dataset(path: &Path, model: Model) -> DataKind {
+    let config = read_config(&path.with_file_name(RunFolder::CONFIG)).ok().flatten();
+    let named = config.as_ref().and_then(|config| config["data"]["format"].as_str());
+    let trained = named.and_then(DataKind::from_name);
+    trained
+        .filter(|kind| kind.card().samples == model.input().kind)
+        .unwrap_or(model.recipe().data)
 }
 
 /// The weights file for a path: for the folder of a run its best weights, or the last ones if there are no best.
@@ -126,7 +171,14 @@ fn names() -> String {
 }
 
 /// A string entry of a run's `config.json`; `None` if the file or the entry does not exist.
-pub(crate) fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
+fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
+    let config = read_config(path)?;
+    let text = config.as_ref().and_then(|config| config.get(name)?.as_str());
+    Ok(text.map(str::to_string))
+}
+
+/// A run's `config.json`; `None` if there is no such file.
+fn read_config(path: &Path) -> Result<Option<Value>, String> {
     /// The largest size that is read: far more than a run writes.
     const MAX_BYTES: u64 = 1 << 20;
     let failed = |e: &dyn std::fmt::Display| format!("{} cannot be read: {e}", shown_path(path));
@@ -140,9 +192,8 @@ pub(crate) fn entry(path: &Path, name: &str) -> Result<Option<String>, String> {
     }
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text).map_err(|e| failed(&e))?;
-    let config: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|e| failed(&shown(&e.to_string()).sentence()))?;
-    Ok(config.get(name).and_then(|text| text.as_str()).map(str::to_string))
+    let config = serde_json::from_slice(&text).map_err(|e| failed(&shown(&e.to_string()).sentence()))?;
+    Ok(Some(config))
 }
 
 fn failed(error: WeightsError) -> Error {

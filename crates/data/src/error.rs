@@ -214,7 +214,7 @@ pub enum DataError {
     Arrays {
         /// The path of the field.
         name: String,
-        /// What it holds: floats or integers.
+        /// Its contents: floats or integers.
         expected: String,
         /// The arrays, with their names, dtypes and shapes.
         found: String,

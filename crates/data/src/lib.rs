@@ -2,7 +2,7 @@
 //!
 //! A [`Dataset`] reads samples into host memory by index. A [`Loader`] orders them, applies a [`Transform`] to each and
 //! stacks them into batches, on worker threads if asked to; the batches do not depend on the number of threads.
-//! [`mnist::embedded`] is a dataset that needs no file.
+//! [`mnist::embedded`] is a dataset that needs no file; [`DataKind`] is the table of all, by name.
 //!
 //! ```
 //! use kiln_data::{Compose, Flip, Loader, LoaderOptions, Normalise, ToFloat, mnist};
@@ -23,6 +23,7 @@
 
 mod batch;
 mod dataset;
+mod datasets;
 mod error;
 mod formats;
 mod loader;
@@ -38,6 +39,10 @@ pub use batch::{
     ArraysOf, Batch, Fields, HostArray, Labelled, LabelledOn, Layout, OnDevice, OnDeviceMut, arrays_of, storage,
 };
 pub use dataset::{Dataset, Split, Subset};
+pub use datasets::{
+    DataKind, DatasetCard, Fact, Facts, FileOptions, IMAGES, MadeUp, Opened, ROWS, ReadFile, Request, SampleKind,
+    Shared, Sizes, WINDOWS,
+};
 pub use error::{DataError, Place, Result};
 pub use formats::{
     DEFAULT_MAX_BYTES, Decoded, ImageFolder, ImageFolderOptions, ImageLimits, TextFile, TextWindows, Vocabulary, cifar,

@@ -15,5 +15,9 @@ pub(crate) const PROTOTYPE: u32 = *spaces::DATA.start() + 3;
 pub(crate) const BATCHES: u32 = *spaces::DATA.start() + 4;
 /// Samples drawn by their weights; the step is the epoch.
 pub(crate) const WEIGHTED: u32 = *spaces::DATA.start() + 5;
+/// The lines of a made-up text.
+pub(crate) const SUMS: u32 = *spaces::DATA.start() + 6;
+/// The rows of a made-up table; the step is the part.
+pub(crate) const ROWS: u32 = *spaces::DATA.start() + 7;
 /// Transforms; the path of stages is added to this, and the step is the epoch.
 pub(crate) const TRANSFORM: u32 = *spaces::TRANSFORMS.start();

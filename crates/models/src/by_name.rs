@@ -49,7 +49,10 @@ mod tests {
             assert_eq!(serde_json::from_str::<Model>(&json).unwrap(), model);
         }
         let error = "Adam".parse::<OptimizerKind>().unwrap_err();
-        assert_eq!(error, "`Adam` is none of sgd, adam, adamw, rmsprop, adagrad");
+        assert_eq!(
+            error,
+            "`Adam` is none of sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam, radam, lion, lamb"
+        );
         let error = serde_json::from_str::<ScheduleKind>("\"linear\"").unwrap_err();
         assert!(error.to_string().contains("constant, cosine, warmup-cosine"), "{error}");
     }

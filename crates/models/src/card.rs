@@ -1,6 +1,6 @@
 //! Facts about a network that are known before it is built.
 
-use crate::{InputKind, OutputKind, Recipe};
+use crate::{Input, OutputKind, Recipe};
 use std::collections::BTreeMap;
 
 /// The way in which a measured value is written.
@@ -53,7 +53,7 @@ pub struct Card {
     /// A description in one line, as `kiln models` shows it.
     pub description: &'static str,
     /// The input.
-    pub input: InputKind,
+    pub input: Input,
     /// The output.
     pub output: OutputKind,
     /// Number of values in all parameters, for this output.

@@ -1,8 +1,9 @@
 //! A decoder-only transformer over tokens.
 
 use crate::language::LanguageModel;
-use crate::{Card, DataKind, InputKind, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, text};
+use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind, text};
 use kiln_core::{Backend, Error, Result};
+use kiln_data::DataKind;
 use kiln_nn::init::Initializer;
 use kiln_nn::layers::{Embedding, Gelu, LayerNorm, Linear};
 use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
@@ -10,7 +11,7 @@ use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace}
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "a GPT of six layers that writes text, character by character",
-    input: InputKind::Tokens(GptConfig::MINI.context),
+    input: Input::tokens(&[GptConfig::MINI.context]),
     output: OutputKind::Characters(GptConfig::MINI.vocabulary),
     values: text::VALUES,
     monitor: text::MONITOR,
@@ -34,9 +35,9 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, vocabulary: usize) -> Result<text::Task<B>> {
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<text::Task<B>> {
     let config = GptConfig {
-        vocabulary,
+        vocabulary: sizes.outputs,
         ..GptConfig::MINI
     };
     Ok(text::task(Gpt::new(init, config)?))

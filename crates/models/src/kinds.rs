@@ -1,72 +1,92 @@
-//! The kinds of inputs and outputs.
+//! The inputs and outputs of networks.
 
-use kiln_core::philox::{Key, spaces};
-use kiln_data::{Arrays, Dataset, Labels, Result, Sample, Synthetic};
-use kiln_nn::Shape;
-use std::sync::Arc;
+use kiln_data::{IMAGES, MadeUp, ROWS, SampleKind, Shared, WINDOWS};
 
-/// The shape of a network's input, without the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputKind {
-    /// Images `[H, W, C]`.
-    Images([usize; 3]),
-    /// Sequences of this many i32 token ids.
-    Tokens(usize),
+/// The input of a network: samples of a kind, of this shape without the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Input {
+    /// The kind of samples.
+    pub kind: &'static SampleKind,
+    /// `[H, W, C]` of images, `[T]` of windows of text; of rows the numbers of a row that the network is built for where no data says
+    /// otherwise.
+    pub shape: &'static [usize],
 }
 
-impl InputKind {
+impl Input {
+    /// Images `[H, W, C]`.
+    pub const fn images(shape: &'static [usize; 3]) -> Self {
+        Input { kind: &IMAGES, shape }
+    }
+
+    /// Windows of this many characters, as i32 numbers.
+    pub const fn tokens(length: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &WINDOWS,
+            shape: length,
+        }
+    }
+
+    /// Rows of numbers, as many as the data has.
+    pub const fn rows(width: &'static [usize; 1]) -> Self {
+        Input {
+            kind: &ROWS,
+            shape: width,
+        }
+    }
+
     /// The word for a sample: `image`, `window`.
     pub const fn noun(self) -> &'static str {
-        match self {
-            InputKind::Images(_) => "image",
-            InputKind::Tokens(_) => "window",
+        self.kind.noun
+    }
+
+    /// The shape `[H, W, C]`, if samples are images.
+    pub fn image(self) -> Option<[usize; 3]> {
+        match self.kind == &IMAGES {
+            true => self.shape.try_into().ok(),
+            false => None,
         }
     }
 
     /// Bytes of one input on a device: values of f32, or ids of i32.
-    pub const fn bytes(self) -> usize {
-        match self {
-            InputKind::Images([h, w, c]) => 4 * h * w * c,
-            InputKind::Tokens(length) => 4 * length,
+    pub fn bytes(self) -> usize {
+        4 * self.shape.iter().product::<usize>()
+    }
+
+    /// The sizes of raw samples that are made up: [`SampleKind::samples`] and [`SampleKind::synthetic`] take them.
+    pub const fn made_up(self, count: usize, outputs: usize, seed: u64) -> MadeUp<'static> {
+        MadeUp {
+            shape: self.shape,
+            outputs,
+            count,
+            seed,
         }
     }
 
-    /// Samples that are made up, of `classes` classes: images with pixels from 0 to 255 that can be learned, of which part 0 is
-    /// for training and part 1 for testing; windows of random tokens `[T + 1]`.
+    /// Raw samples that are made up, to train on.
     ///
     /// # Errors
-    /// No classes, sizes that overflow.
-    pub fn made_up(
-        self,
-        count: usize,
-        classes: usize,
-        seed: u64,
-        part: u32,
-    ) -> Result<Arc<dyn Dataset<Sample = Sample>>> {
-        match self {
-            InputKind::Images(shape) => Ok(Arc::new(Synthetic::images(count, &shape, classes, seed)?.part(part))),
-            InputKind::Tokens(length) => {
-                let window = length.saturating_add(1);
-                let bound = u32::try_from(classes).unwrap_or(u32::MAX).max(1);
-                let key = Key::new(seed, *spaces::SAMPLING.start() + 1, part);
-                let ids = (0..count.saturating_mul(window) as u64).map(|i| key.below(i, bound) as f32);
-                let labels = Labels::Classes(vec![0; count], 1);
-                Ok(Arc::new(Arrays::new(Shape::new(&[window])?, ids.collect(), labels)?))
-            }
-        }
+    /// No outputs, sizes that overflow.
+    pub fn samples(self, count: usize, outputs: usize, seed: u64) -> kiln_data::Result<Shared> {
+        (self.kind.samples)(&self.made_up(count, outputs, seed))
     }
 }
 
-impl std::fmt::Display for InputKind {
+impl std::fmt::Display for Input {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            InputKind::Images([h, w, c]) => write!(f, "images {h}x{w}x{c}"),
-            InputKind::Tokens(length) => write!(f, "sequences of {length} characters"),
-        }
+        f.write_str(&(self.kind.describe)(self.shape))
     }
 }
 
-/// What a network computes.
+/// The sizes that a network is built with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NetSizes {
+    /// The numbers of a row, for networks of rows.
+    pub(crate) features: usize,
+    /// The last dimension of the output.
+    pub(crate) outputs: usize,
+}
+
+/// The output of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputKind {
     /// Logits of this many classes.
@@ -75,14 +95,24 @@ pub enum OutputKind {
     Characters(usize),
     /// Images like its inputs.
     Images,
+    /// This many numbers.
+    Numbers(usize),
 }
 
 impl OutputKind {
-    /// Number of classes or characters, the last dimension of the logits; `None` for images.
+    /// The last dimension of the output: classes, characters or numbers; `None` for images.
+    pub const fn size(self) -> Option<usize> {
+        match self {
+            OutputKind::Classes(n) | OutputKind::Characters(n) | OutputKind::Numbers(n) => Some(n),
+            OutputKind::Images => None,
+        }
+    }
+
+    /// The number of classes; `None` for other outputs.
     pub const fn classes(self) -> Option<usize> {
         match self {
-            OutputKind::Classes(n) | OutputKind::Characters(n) => Some(n),
-            OutputKind::Images => None,
+            OutputKind::Classes(n) => Some(n),
+            _ => None,
         }
     }
 }
@@ -93,6 +123,8 @@ impl std::fmt::Display for OutputKind {
             OutputKind::Classes(n) => write!(f, "{n} classes"),
             OutputKind::Characters(n) => write!(f, "{n} characters, or those of the text"),
             OutputKind::Images => f.write_str("images like them"),
+            OutputKind::Numbers(1) => f.write_str("a number"),
+            OutputKind::Numbers(n) => write!(f, "{n} numbers"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The network of the PyTorch tutorial "Training a classifier".
 
-use crate::{Card, InputKind, OptimizerKind, OptimizerOptions, OutputKind, Recipe, classes};
+use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, classes};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
@@ -9,7 +9,7 @@ use kiln_nn::{Init, Layer, Module, Tensor};
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "the net of the PyTorch tutorial, for 32x32 colour images",
-    input: InputKind::Images([32, 32, 3]),
+    input: Input::images(&[32, 32, 3]),
     output: OutputKind::Classes(10),
     values: classes::VALUES,
     monitor: classes::MONITOR,
@@ -19,7 +19,7 @@ pub(crate) const CARD: Card = Card {
         epochs: 2,
         batch: 4,
         optimizer: OptimizerOptions {
-            momentum: 0.9,
+            momentum: Some(0.9),
             ..OptimizerOptions::of(OptimizerKind::Sgd)
         },
         workers: 2,
@@ -28,8 +28,8 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
-    Ok(classes::task(Lenet::new(init, classes)?))
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<classes::Task<B>> {
+    Ok(classes::task(Lenet::new(init, sizes.outputs)?))
 }
 
 /// Convolutions 3→6 and 6→16 of 5×5 with 2×2 pooling after each, then dense layers 400→120→84→classes, with PyTorch's

@@ -1,15 +1,16 @@
 //! The convolutional network of the Keras tutorials.
 
-use crate::{Card, DataKind, InputKind, OutputKind, Recipe, classes};
+use crate::{Card, Input, NetSizes, OutputKind, Recipe, classes};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, Result};
+use kiln_data::DataKind;
 use kiln_nn::layers::{Conv2d, Flatten, Linear, MaxPool2d};
 use kiln_nn::{Init, Layer, Module, Scheme, Tensor};
 
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "the convolutional net of the Keras tutorials, for 28x28 digits",
-    input: InputKind::Images([28, 28, 1]),
+    input: Input::images(&[28, 28, 1]),
     output: OutputKind::Classes(10),
     values: classes::VALUES,
     monitor: classes::MONITOR,
@@ -21,8 +22,8 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
-    Ok(classes::task(MnistCnn::new(init, classes)?))
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<classes::Task<B>> {
+    Ok(classes::task(MnistCnn::new(init, sizes.outputs)?))
 }
 
 /// Three 3×3 convolutions with 32, 64 and 64 channels, 2×2 pooling after the first two, a dense layer of 64 outputs and one of

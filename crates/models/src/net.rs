@@ -10,6 +10,7 @@ use kiln_train::{
     Capsule, Evaluation, LrCurve, LrRange, Metric, Output, Phase, Replay, Report, Trainer, Validation, evaluate,
     find_lr_of_phase,
 };
+use std::ops::{Deref, DerefMut};
 
 /// The optimizer, schedule and frequency of a phase's updates.
 pub struct Update<B: Backend> {
@@ -23,7 +24,7 @@ pub struct Update<B: Backend> {
 
 /// A batch on a device and the network that it is for.
 pub trait OneBatch<B: Backend> {
-    /// What is measured of it in validation.
+    /// The measurements of validation on it.
     ///
     /// # Errors
     /// Those of the layers.
@@ -39,10 +40,21 @@ pub trait OneBatch<B: Backend> {
 /// A function that looks at a batch and returns true to see the next one.
 pub type Look<'a, B> = &'a mut dyn FnMut(&dyn OneBatch<B>) -> kiln_train::Result<bool>;
 
-/// A [`Task`] of which nothing is known but the backend.
-trait Any<B: Backend>: Walkable<B> {
+/// The methods of a [`Net`].
+pub trait AnyTask<B: Backend>: Walkable<B> {
+    /// The names of the updates of a step, in order; one that is empty if there is one. [`Update`]s are given in this order.
     fn phases(&self) -> Vec<&'static str>;
-    fn updates(&self, batches: Batches) -> kiln_train::Result<usize>;
+
+    /// The number of batches in an epoch.
+    ///
+    /// # Errors
+    /// Options that are out of range.
+    fn batches(&self, batches: Batches) -> kiln_train::Result<usize>;
+
+    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid` if there are any.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit_phases`].
     fn fit(
         &mut self,
         trainer: &mut Trainer<B>,
@@ -50,12 +62,22 @@ trait Any<B: Backend>: Walkable<B> {
         train: Batches,
         valid: Option<Batches>,
     ) -> kiln_train::Result<Report>;
+
+    /// Measures the network as in validation: [`evaluate`](kiln_train::evaluate()). It is in training mode then.
+    ///
+    /// # Errors
+    /// As [`evaluate`](kiln_train::evaluate()).
     fn evaluate(
         &mut self,
         backend: &B,
         batches: Batches,
         metrics: &mut [&mut dyn Metric<B>],
     ) -> kiln_train::Result<Evaluation>;
+
+    /// Trains for some steps while the learning rate of one phase grows: [`find_lr_of_phase`].
+    ///
+    /// # Errors
+    /// As [`find_lr_of_phase`].
     fn find_lr(
         &mut self,
         backend: &B,
@@ -64,121 +86,62 @@ trait Any<B: Backend>: Walkable<B> {
         batches: Batches,
         range: LrRange,
     ) -> kiln_train::Result<LrCurve>;
-    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()>;
-    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay>;
-    fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
-    fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
-    fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
-    fn draw(&self, backend: &B, count: usize, rng: &mut Rng) -> Option<Result<Tensor<B>>>;
-    fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
-}
-
-/// A network with its task, of whatever kind both are. As a module it is the network.
-pub struct Net<B: Backend>(Box<dyn Any<B>>);
-
-impl<B: Backend> Net<B> {
-    pub(crate) fn new<M: Module<B> + 'static, T: Batch>(task: Task<B, M, T>) -> Self {
-        Net(Box::new(task))
-    }
-
-    /// The names of the updates of a step, in order; one that is empty if there is one. [`Update`]s are given in this order.
-    pub fn phases(&self) -> Vec<&'static str> {
-        self.0.phases()
-    }
-
-    /// The number of batches in an epoch.
-    ///
-    /// # Errors
-    /// Options that are out of range.
-    pub fn batches(&self, batches: Batches) -> kiln_train::Result<usize> {
-        self.0.updates(batches)
-    }
-
-    /// Trains the network: [`Trainer::fit_phases`] with the task's losses, and its validation on `valid` if there are any.
-    ///
-    /// # Errors
-    /// As [`Trainer::fit_phases`].
-    pub fn fit(
-        &mut self,
-        trainer: &mut Trainer<B>,
-        updates: &mut [Update<B>],
-        train: Batches,
-        valid: Option<Batches>,
-    ) -> kiln_train::Result<Report> {
-        self.0.fit(trainer, updates, train, valid)
-    }
-
-    /// Measures the network as in validation: [`evaluate`](kiln_train::evaluate()). It is in training mode then.
-    ///
-    /// # Errors
-    /// As [`evaluate`](kiln_train::evaluate()).
-    pub fn evaluate(
-        &mut self,
-        backend: &B,
-        batches: Batches,
-        metrics: &mut [&mut dyn Metric<B>],
-    ) -> kiln_train::Result<Evaluation> {
-        self.0.evaluate(backend, batches, metrics)
-    }
-
-    /// Trains for some steps while the learning rate of one phase grows: [`find_lr_of_phase`].
-    ///
-    /// # Errors
-    /// As [`find_lr_of_phase`].
-    pub fn find_lr(
-        &mut self,
-        backend: &B,
-        updates: &mut [Update<B>],
-        phase: usize,
-        batches: Batches,
-        range: LrRange,
-    ) -> kiln_train::Result<LrCurve> {
-        self.0.find_lr(backend, updates, phase, batches, range)
-    }
 
     /// Shows `look` the batches of the first epoch, until it has seen enough. Nothing is recorded for gradients.
     ///
     /// # Errors
     /// Those of the loader and of `look`.
-    pub fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
-        no_grad(|| self.0.each_batch(backend, batches, look))
-    }
+    fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()>;
 
     /// Makes the step of a capsule again, by the loss of its phase: [`Capsule::replay`]. Random numbers are those of the run for a network
     /// of the run's seed.
     ///
     /// # Errors
     /// A phase that the network has not, and as [`Capsule::replay`].
-    pub fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
-        self.0.replay(backend, capsule, dtype)
-    }
+    fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay>;
 
     /// The metrics of its results, which may compare with the samples held back.
     ///
     /// # Errors
     /// Samples that cannot be read.
-    pub fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
-        self.0.metrics(held_back)
-    }
+    fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
 
     /// The logits `[N, classes]` of images `[N, H, W, C]`; `None` if it tells no classes apart.
-    pub fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
-        self.0.classify(images)
-    }
+    fn classify(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
-    /// What the network keeps of images `[N, H, W, C]`, as images with values from 0 to 1; `None` if it makes none of images.
-    pub fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
-        self.0.reconstruct(images)
-    }
+    /// The numbers `[N, targets]` that it predicts for inputs `[N, …]`, at the scale of its training; `None` if it predicts none.
+    fn regress(&self, inputs: &Tensor<B>) -> Option<Result<Tensor<B>>>;
+
+    /// Images with values from 0 to 1 that the network makes of images `[N, H, W, C]`, as it keeps them; `None` if it makes none of images.
+    fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>>;
 
     /// So many new images `[N, H, W, C]` with values from 0 to 1, which the seed decides; `None` if it makes none.
-    pub fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>> {
-        self.0.draw(backend, count, &mut Rng::new(seed))
-    }
+    fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>>;
 
     /// The network as a model of text, if it is one.
-    pub fn language_model(&self) -> Option<&dyn LanguageModel<B>> {
-        self.0.language_model()
+    fn language_model(&self) -> Option<&dyn LanguageModel<B>>;
+}
+
+/// A network with its task, of whatever kind both are. As a module it is the network; its methods are those of [`AnyTask`].
+pub struct Net<B: Backend>(Box<dyn AnyTask<B>>);
+
+impl<B: Backend> Net<B> {
+    pub(crate) fn new<M: Module<B> + 'static, T: Batch>(task: Task<B, M, T>) -> Self {
+        Net(Box::new(task))
+    }
+}
+
+impl<B: Backend> Deref for Net<B> {
+    type Target = dyn AnyTask<B>;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl<B: Backend> DerefMut for Net<B> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
     }
 }
 
@@ -216,13 +179,13 @@ impl<B: Backend, M, T: Batch> OneBatch<B> for OnDevice<'_, B, M, T> {
     }
 }
 
-impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
+impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
     fn phases(&self) -> Vec<&'static str> {
         self.phases.iter().map(|phase| phase.name).collect()
     }
 
-    fn updates(&self, batches: Batches) -> kiln_train::Result<usize> {
-        Ok(self.batches(batches, Purpose::Training)?.batches())
+    fn batches(&self, batches: Batches) -> kiln_train::Result<usize> {
+        Ok(self.loader(batches, Purpose::Training)?.batches())
     }
 
     fn fit(
@@ -232,8 +195,8 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
         train: Batches,
         valid: Option<Batches>,
     ) -> kiln_train::Result<Report> {
-        let train = self.batches(train, Purpose::Training)?;
-        let valid = valid.map(|valid| self.batches(valid, Purpose::Measuring)).transpose()?;
+        let train = self.loader(train, Purpose::Training)?;
+        let valid = valid.map(|valid| self.loader(valid, Purpose::Measuring)).transpose()?;
         let valid = valid.as_ref().map(|valid| Validation::new(valid, self.measure));
         trainer.fit_phases(&mut self.net, phases(&self.phases, updates), &train, valid.as_ref())
     }
@@ -244,7 +207,7 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
         batches: Batches,
         metrics: &mut [&mut dyn Metric<B>],
     ) -> kiln_train::Result<Evaluation> {
-        let loader = self.batches(batches, Purpose::Measuring)?;
+        let loader = self.loader(batches, Purpose::Measuring)?;
         evaluate(backend, &mut self.net, &self.measure, &loader, metrics)
     }
 
@@ -256,19 +219,21 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
         batches: Batches,
         range: LrRange,
     ) -> kiln_train::Result<LrCurve> {
-        let loader = self.batches(batches, Purpose::Training)?;
+        let loader = self.loader(batches, Purpose::Training)?;
         let phases = phases(&self.phases, updates);
         find_lr_of_phase(backend, &mut self.net, phases, phase, &loader, range)
     }
 
     fn each_batch(&self, backend: &B, batches: Batches, look: Look<'_, B>) -> kiln_train::Result<()> {
-        for host in self.batches(batches, Purpose::Measuring)?.epoch(0)? {
-            let batch = host?.to_device(backend)?;
-            if !look(&OnDevice { task: self, batch })? {
-                break;
+        no_grad(|| {
+            for host in self.loader(batches, Purpose::Measuring)?.epoch(0)? {
+                let batch = host?.to_device(backend)?;
+                if !look(&OnDevice { task: self, batch })? {
+                    break;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
@@ -287,12 +252,17 @@ impl<B: Backend, M: Module<B>, T: Batch> Any<B> for Task<B, M, T> {
         self.views.classify.map(|classify| classify(&self.net, images))
     }
 
+    fn regress(&self, inputs: &Tensor<B>) -> Option<Result<Tensor<B>>> {
+        self.views.regress.map(|regress| regress(&self.net, inputs))
+    }
+
     fn reconstruct(&self, images: &Tensor<B>) -> Option<Result<Tensor<B>>> {
         self.views.reconstruct.map(|reconstruct| reconstruct(&self.net, images))
     }
 
-    fn draw(&self, backend: &B, count: usize, rng: &mut Rng) -> Option<Result<Tensor<B>>> {
-        self.views.draw.map(|draw| draw(&self.net, backend, count, rng))
+    fn draw(&self, backend: &B, count: usize, seed: u64) -> Option<Result<Tensor<B>>> {
+        let draw = self.views.draw?;
+        Some(draw(&self.net, backend, count, &mut Rng::new(seed)))
     }
 
     fn language_model(&self) -> Option<&dyn LanguageModel<B>> {

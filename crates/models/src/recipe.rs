@@ -1,7 +1,7 @@
 //! Recipes: the default way to train each network.
 
-use crate::{InputKind, OptimizerKind, OptimizerOptions};
-use kiln_data::{Compose, Crop, Flip, Normalise, Result, ToFloat};
+use crate::{Input, OptimizerKind, OptimizerOptions};
+use kiln_data::{Compose, Crop, DataKind, Flip, Normalise, Result, ToFloat};
 use kiln_nn::optim::Schedule;
 
 /// The dataset and the training options of a network: the defaults of `kiln train MODEL`.
@@ -71,8 +71,8 @@ impl Recipe {
     ///
     /// # Errors
     /// Means and deviations that do not fit each other.
-    pub(crate) fn transform(&self, input: InputKind, augment: bool) -> Result<Compose> {
-        let InputKind::Images([height, width, _]) = input else {
+    pub(crate) fn transform(&self, input: Input, augment: bool) -> Result<Compose> {
+        let Some([height, width, _]) = input.image() else {
             return Ok(Compose::new());
         };
         let mut stages = Compose::new();
@@ -98,37 +98,14 @@ impl Recipe {
             epochs: 200,
             batch: 128,
             optimizer: OptimizerOptions {
-                kind: OptimizerKind::Sgd,
                 lr,
-                momentum: 0.9,
+                momentum: Some(0.9),
                 weight_decay: Some(5e-4),
-                betas: None,
+                ..OptimizerOptions::of(OptimizerKind::Sgd)
             },
             schedule: ScheduleKind::Cosine,
             workers: 2,
             ..Recipe::CLASSES
-        }
-    }
-}
-
-/// A dataset by its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataKind {
-    /// Grey images of 28×28 in IDX files: MNIST and datasets of its format.
-    Mnist,
-    /// Colour images of 32×32 in ten classes: CIFAR-10's binary version.
-    Cifar10,
-    /// Any text, character by character.
-    Text,
-}
-
-impl DataKind {
-    /// The dataset's name: `CIFAR-10`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DataKind::Mnist => "MNIST",
-            DataKind::Cifar10 => "CIFAR-10",
-            DataKind::Text => "text",
         }
     }
 }

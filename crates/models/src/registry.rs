@@ -2,9 +2,9 @@
 
 use crate::steps::{self, Steps};
 use crate::twin;
-use crate::{Card, InputKind, Net, Recipe};
+use crate::{Card, Input, Net, NetSizes, Recipe};
 use kiln_core::{Backend, Result};
-use kiln_data::Compose;
+use kiln_data::{Compose, Sizes};
 use kiln_nn::Init;
 use kiln_train::Twin;
 
@@ -35,25 +35,26 @@ macro_rules! registry {
                 }
             }
 
-            /// The network in f32 with the initial weights of a seed, for `classes` classes, or a vocabulary of that size.
+            /// The network in f32 with the initial weights of a seed, for data of these sizes; those that are `None` are its own.
             ///
             /// # Errors
-            /// No classes, memory.
-            pub fn build_for<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> Result<Net<B>> {
-                let init = Init::new(backend, seed);
+            /// Sizes of 0, memory.
+            pub fn build_for<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> Result<Net<B>> {
+                let (init, sizes) = (Init::new(backend, seed), self.sizes(sizes));
                 Ok(match self {
-                    $(Model::$model => Net::new(crate::$file::task(init, classes)?),)*
+                    $(Model::$model => Net::new(crate::$file::task(init, sizes)?),)*
                 })
             }
 
             /// The network on another backend than it is trained on, with the losses of its phases: the twin of a network of the same
-            /// seed and classes.
+            /// seed and sizes.
             ///
             /// # Errors
-            /// No classes, memory.
-            pub fn twin<B: Backend>(self, backend: &B, seed: u64, classes: usize) -> kiln_train::Result<Twin> {
+            /// Sizes of 0, memory.
+            pub fn twin<B: Backend>(self, backend: &B, seed: u64, sizes: Sizes) -> kiln_train::Result<Twin> {
+                let sizes = self.sizes(sizes);
                 match self {
-                    $(Model::$model => twin::of(backend, |backend| crate::$file::task(Init::new(backend, seed), classes)),)*
+                    $(Model::$model => twin::of(backend, |backend| crate::$file::task(Init::new(backend, seed), sizes)),)*
                 }
             }
 
@@ -62,10 +63,9 @@ macro_rules! registry {
             /// # Errors
             /// No samples, memory.
             pub fn steps<B: Backend>(self, backend: &B, seed: u64, count: usize) -> kiln_train::Result<Box<dyn Steps<B>>> {
-                let init = Init::new(backend, seed);
-                let classes = self.classes();
+                let (init, sizes) = (Init::new(backend, seed), self.sizes(Sizes::default()));
                 match self {
-                    $(Model::$model => steps::fixed(crate::$file::task(init, classes)?, self.card(), backend, count),)*
+                    $(Model::$model => steps::fixed(crate::$file::task(init, sizes)?, self.card(), backend, count),)*
                 }
             }
         }
@@ -87,6 +87,8 @@ registry! {
     Vae: "vae" in vae;
     /// A Wasserstein GAN for digits: [`WganGp`](crate::WganGp).
     WganGp: "wgan-gp" in wgan_gp;
+    /// A perceptron for rows of a table: [`Perceptron`](crate::Perceptron).
+    Mlp: "mlp" in mlp;
 }
 
 impl Model {
@@ -96,15 +98,23 @@ impl Model {
     }
 
     /// The shape of the input.
-    pub const fn input(self) -> InputKind {
+    pub const fn input(self) -> Input {
         self.card().input
     }
 
-    /// Number of classes, or of tokens for a GPT: the last dimension of the logits; 0 for a network that makes images.
-    pub const fn classes(self) -> usize {
-        match self.card().output.classes() {
-            Some(classes) => classes,
+    /// The last dimension of the output of [`build`](Model::build)'s network: classes, characters, numbers; 0 for images.
+    pub const fn outputs(self) -> usize {
+        match self.card().output.size() {
+            Some(outputs) => outputs,
             None => 0,
+        }
+    }
+
+    /// These sizes, with the network's own where the data says nothing.
+    fn sizes(self, sizes: Sizes) -> NetSizes {
+        NetSizes {
+            features: sizes.features.unwrap_or(self.input().shape[0]),
+            outputs: sizes.outputs.unwrap_or(self.outputs()),
         }
     }
 
@@ -126,6 +136,6 @@ impl Model {
     /// # Errors
     /// [`Error::OutOfMemory`](kiln_core::Error::OutOfMemory).
     pub fn build<B: Backend>(self, backend: &B, seed: u64) -> Result<Net<B>> {
-        self.build_for(backend, seed, self.classes())
+        self.build_for(backend, seed, Sizes::default())
     }
 }

@@ -1,6 +1,6 @@
 //! ResNet-18 for small images.
 
-use crate::{Card, InputKind, OutputKind, Recipe, classes};
+use crate::{Card, Input, NetSizes, OutputKind, Recipe, classes};
 use kiln_core::{Backend, Result};
 use kiln_nn::layers::{BatchNorm, Conv2d, GlobalAvgPool2d, Linear};
 use kiln_nn::{Init, Layer, Module, Tensor};
@@ -8,7 +8,7 @@ use kiln_nn::{Init, Layer, Module, Tensor};
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "ResNet-18 as it is used on CIFAR, for 32x32 colour images",
-    input: InputKind::Images([32, 32, 3]),
+    input: Input::images(&[32, 32, 3]),
     output: OutputKind::Classes(10),
     values: classes::VALUES,
     monitor: classes::MONITOR,
@@ -17,8 +17,8 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, classes: usize) -> Result<classes::Task<B>> {
-    Ok(classes::task(ResNet18::new(init, classes)?))
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<classes::Task<B>> {
+    Ok(classes::task(ResNet18::new(init, sizes.outputs)?))
 }
 
 /// ResNet-18 (He et al. 2015) as it is used on CIFAR: a 3×3 stem of stride 1 and no max-pool before four stages of two

@@ -3,7 +3,8 @@
 use crate::task::{Batches, Purpose, Task};
 use crate::{Card, Update};
 use kiln_core::Backend;
-use kiln_data::{Batch, Loaded, LoaderOptions};
+use kiln_data::{ArraysOf, Batch, Loaded, LoaderOptions};
+use kiln_nn::module::StateDict;
 use kiln_nn::{EntryMut, Module, Tensor, WalkMut, no_grad};
 use kiln_train::Result;
 
@@ -14,6 +15,10 @@ pub type Part<'a> = &'a dyn Fn(&str, &mut dyn FnMut() -> Result<()>) -> Result<(
 pub trait Steps<B: Backend> {
     /// The network.
     fn net(&mut self) -> &mut dyn Module<B>;
+
+    /// Takes another batch in the place of the one before: arrays on the device by the names of the fields of the task's batch, such as
+    /// `images` and `noise`. What it lacks is an error of the next step.
+    fn take(&mut self, arrays: StateDict<B>);
 
     /// Makes one update of every phase on the batch, with `updates` in the order of the phases; returns their losses. The parts are
     /// `input`, and for every phase `model`, `backward` and `optimizer`.
@@ -33,6 +38,8 @@ struct Fixed<B: Backend, M, T: Batch> {
     task: Task<B, M, T>,
     backend: B,
     host: Loaded<T>,
+    /// Arrays that take the place of the batch in the host's memory.
+    taken: Option<StateDict<B>>,
 }
 
 /// The steps of a task on one batch of `count` made-up samples.
@@ -42,16 +49,16 @@ pub(crate) fn fixed<B: Backend, M: Module<B> + 'static, T: Batch>(
     backend: &B,
     count: usize,
 ) -> Result<Box<dyn Steps<B>>> {
-    let classes = card.output.classes().unwrap_or(1);
+    let classes = card.output.size().unwrap_or(1);
     let batches = Batches {
-        dataset: card.input.made_up(count, classes, 0, 0)?,
+        dataset: card.input.samples(count, classes, 0)?,
         options: LoaderOptions {
             batch_size: count,
             ..Default::default()
         },
         transform: card.recipe.transform(card.input, false)?,
     };
-    let first = task.batches(batches, Purpose::Training)?.epoch(0)?.next();
+    let first = task.loader(batches, Purpose::Training)?.epoch(0)?.next();
     let Some(host) = first else {
         return Err(kiln_core::Error::invalid("steps", "count", count, "at least 1").into());
     };
@@ -59,6 +66,7 @@ pub(crate) fn fixed<B: Backend, M: Module<B> + 'static, T: Batch>(
         task,
         backend: backend.clone(),
         host: host?,
+        taken: None,
     }))
 }
 
@@ -89,7 +97,10 @@ impl<B: Backend, M: Module<B>, T: Batch> Fixed<B, M, T> {
     fn upload(&self, part: Part<'_>) -> Result<T::On<B>> {
         let mut on = None;
         part("input", &mut || {
-            on = Some(self.host.to_device(&self.backend)?);
+            on = Some(match &self.taken {
+                Some(arrays) => T::from_arrays(&mut ArraysOf::new(arrays))?,
+                None => self.host.to_device(&self.backend)?,
+            });
             Ok(())
         })?;
         on.ok_or_else(not_run)
@@ -104,6 +115,10 @@ fn not_run() -> kiln_train::TrainError {
 impl<B: Backend, M: Module<B>, T: Batch> Steps<B> for Fixed<B, M, T> {
     fn net(&mut self) -> &mut dyn Module<B> {
         &mut self.task.net
+    }
+
+    fn take(&mut self, arrays: StateDict<B>) {
+        self.taken = Some(arrays);
     }
 
     fn train(&mut self, updates: &mut [Update<B>], part: Part<'_>) -> Result<Vec<Tensor<B>>> {

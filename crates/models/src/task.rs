@@ -45,8 +45,8 @@ pub(crate) type MakeLoader<T> =
 /// Makes the metrics, given the samples that are held back.
 pub(crate) type MakeMetrics<B> = fn(&dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>>;
 
-/// What a network makes of images `[N, H, W, C]`.
-pub(crate) type OfImages<B, M> = fn(&M, &Tensor<B>) -> Result<Tensor<B>>;
+/// A function of inputs `[N, …]`, such as images `[N, H, W, C]`.
+pub(crate) type OfInputs<B, M> = fn(&M, &Tensor<B>) -> Result<Tensor<B>>;
 
 /// Makes so many images `[N, H, W, C]`.
 pub(crate) type MakeImages<B, M> = fn(&M, &B, usize, &mut Rng) -> Result<Tensor<B>>;
@@ -67,7 +67,7 @@ pub(crate) struct Task<B: Backend, M, T: Batch> {
     pub(crate) loader: MakeLoader<T>,
     /// The updates of a step, in order; one without a name if there is one.
     pub(crate) phases: Vec<Phase<B, M, T>>,
-    /// What is measured of a batch in validation.
+    /// The measurements of validation on a batch.
     pub(crate) measure: Step<B, M, T>,
     /// The forward pass of a batch, without a loss.
     pub(crate) forward: fn(&M, &T::On<B>) -> Result<Tensor<B>>,
@@ -76,12 +76,14 @@ pub(crate) struct Task<B: Backend, M, T: Batch> {
     pub(crate) views: Views<B, M>,
 }
 
-/// What a network makes to look at.
+/// The answers of a network to look at.
 pub(crate) struct Views<B: Backend, M> {
     /// Logits `[N, classes]` of images `[N, H, W, C]`.
-    pub(crate) classify: Option<OfImages<B, M>>,
+    pub(crate) classify: Option<OfInputs<B, M>>,
+    /// Numbers `[N, targets]` of inputs `[N, …]`.
+    pub(crate) regress: Option<OfInputs<B, M>>,
     /// Images with values from 0 to 1 for images `[N, H, W, C]`: what the network keeps of them.
-    pub(crate) reconstruct: Option<OfImages<B, M>>,
+    pub(crate) reconstruct: Option<OfInputs<B, M>>,
     /// New images with values from 0 to 1.
     pub(crate) draw: Option<MakeImages<B, M>>,
     /// The network as a model of text.
@@ -92,6 +94,7 @@ impl<B: Backend, M> Default for Views<B, M> {
     fn default() -> Self {
         Views {
             classify: None,
+            regress: None,
             reconstruct: None,
             draw: None,
             write: None,
@@ -101,7 +104,7 @@ impl<B: Backend, M> Default for Views<B, M> {
 
 impl<B: Backend, M, T: Batch> Task<B, M, T> {
     /// The loader of batches.
-    pub(crate) fn batches(&self, batches: Batches, purpose: Purpose) -> kiln_data::Result<Loader<Sample, T>> {
+    pub(crate) fn loader(&self, batches: Batches, purpose: Purpose) -> kiln_data::Result<Loader<Sample, T>> {
         let Batches {
             dataset,
             options,

@@ -2,9 +2,10 @@
 
 use crate::images::{self, ImagesOn};
 use crate::task::{Phase, Task, Views};
-use crate::{Card, DataKind, Form, InputKind, OutputKind, Recipe, Shown};
+use crate::{Card, Form, Input, NetSizes, OutputKind, Recipe, Shown};
 use kiln_core::ops::Activation;
 use kiln_core::{Backend, DType, Result};
+use kiln_data::DataKind;
 use kiln_nn::layers::{Linear, Noise};
 use kiln_nn::{Init, Layer, Module, Reduction, Tensor, trace};
 use kiln_train::Output;
@@ -21,7 +22,7 @@ const LATENT: usize = 20;
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "the variational autoencoder of PyTorch's examples, which draws 28x28 digits",
-    input: InputKind::Images(SHAPE),
+    input: Input::images(&SHAPE),
     output: OutputKind::Images,
     values: &[
         Shown::new("loss", Form::Unit("nats/image")),
@@ -39,7 +40,7 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, _: usize) -> Result<Task<B, Vae<B>, images::Images>> {
+pub(crate) fn task<B: Backend>(init: Init<B>, _: NetSizes) -> Result<Task<B, Vae<B>, images::Images>> {
     Ok(Task {
         net: Vae::new(init)?,
         loader: images::loader::<LATENT>,

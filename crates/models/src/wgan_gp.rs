@@ -2,8 +2,9 @@
 
 use crate::images::{self, ImagesOn};
 use crate::task::{Phase, Task, Views};
-use crate::{Card, DataKind, Form, InputKind, OptimizerKind, OptimizerOptions, OutputKind, PhaseRecipe, Recipe, Shown};
+use crate::{Card, Form, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, PhaseRecipe, Recipe, Shown};
 use kiln_core::{Backend, DType, Error, Result};
+use kiln_data::DataKind;
 use kiln_data::{Dataset, Sample};
 use kiln_nn::layers::{AvgPool2d, LeakyRelu, Linear, Noise, Relu};
 use kiln_nn::{Init, Layer, Module, Sequential, Tensor, grad, trace};
@@ -25,7 +26,7 @@ const FEATURES: usize = PIXELS / (SQUARE * SQUARE);
 /// The network's row of the table of models.
 pub(crate) const CARD: Card = Card {
     description: "a Wasserstein GAN with gradient penalty, which draws 28x28 digits",
-    input: InputKind::Images(SHAPE),
+    input: Input::images(&SHAPE),
     output: OutputKind::Images,
     values: &[
         Shown::new("critic/loss", Form::Number),
@@ -63,7 +64,7 @@ pub(crate) const CARD: Card = Card {
 };
 
 /// The network with its task.
-pub(crate) fn task<B: Backend>(init: Init<B>, _: usize) -> Result<Task<B, WganGp<B>, images::Images>> {
+pub(crate) fn task<B: Backend>(init: Init<B>, _: NetSizes) -> Result<Task<B, WganGp<B>, images::Images>> {
     Ok(Task {
         net: WganGp::new(init)?,
         loader: images::loader::<LATENT>,
@@ -180,7 +181,10 @@ impl<B: Backend> WganGp<B> {
             let real = batch.images.flatten(1, -1)?;
             let fake = self.fakes(batch)?.detach();
             // Where x and y are standard normal, exp(−(x² + y²)/2) is uniform from 0 to 1.
-            let pairs = self.noise.randn(&[real.shape()[0], 2], real.dtype())?;
+            let pairs = match &batch.noise {
+                Some(noise) => noise.narrow(1, 0, 2)?,
+                None => self.noise.randn(&[real.shape()[0], 2], real.dtype())?,
+            };
             let share = pairs.square()?.sum(&[1], true)?.mul_scalar(-0.5)?.exp()?;
             let between = fake.add(&real.sub(&fake)?.mul(&share)?)?.detach().requires_grad();
             let score = self.critic.forward(&between)?.sum(&[], false)?;

@@ -6,7 +6,7 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
-use kiln_models::{InputKind, Model, Net, OutputKind, PhaseOptions, Update};
+use kiln_models::{Model, Net, OutputKind, PhaseOptions, Update};
 use kiln_nn::optim::{Adam, Optimizer, Sgd};
 use kiln_nn::{Indices, Rng, Tensor};
 use std::fmt::Write;
@@ -27,9 +27,9 @@ fn record(set: &str) -> PathBuf {
 /// The loss of batch `step`: `n` images, brighter for higher labels, or a sequence that repeats with a period.
 fn loss(net: &Net<Cpu>, model: Model, n: usize, step: usize) -> Tensor<Cpu> {
     let cpu = &Cpu::new();
-    let classes = model.classes();
-    match model.input() {
-        InputKind::Images([h, w, c]) => {
+    let classes = model.outputs();
+    match model.input().image() {
+        Some([h, w, c]) => {
             let noise = Tensor::rand(cpu, &[n, h, w, c], DType::F32, &mut Rng::new(step as u64)).unwrap();
             let labels: Vec<i32> = (0..n).map(|i| ((i + step) % classes) as i32).collect();
             let light: Vec<f32> = labels.iter().map(|&l| l as f32 / classes as f32).collect();
@@ -38,7 +38,7 @@ fn loss(net: &Net<Cpu>, model: Model, n: usize, step: usize) -> Tensor<Cpu> {
             let labels = Indices::from_slice(cpu, &labels, &[n]).unwrap();
             net.classify(&x).unwrap().unwrap().cross_entropy(&labels).unwrap()
         }
-        InputKind::Tokens(_) => {
+        None => {
             const T: usize = 24;
             let ids: Vec<i32> = (0..n * T + 1).map(|i| ((i + step) * 7 % 13) as i32).collect();
             let of = |ids: &[i32]| Indices::from_slice(cpu, ids, &[n, T]).unwrap();
@@ -62,7 +62,7 @@ fn losses_of_steps(model: Model) -> Vec<f32> {
 }
 
 fn losses(model: Model) -> Vec<f32> {
-    if model.card().output == OutputKind::Images {
+    if matches!(model.card().output, OutputKind::Images | OutputKind::Numbers(_)) {
         return losses_of_steps(model);
     }
     let cpu = Cpu::new();
@@ -72,7 +72,7 @@ fn losses(model: Model) -> Vec<f32> {
         Model::Lenet => (16, Box::new(Sgd::new(1e-2).momentum(0.9))),
         Model::ResNet18 | Model::Vgg11 => (2, Box::new(Sgd::new(1e-2).momentum(0.9).weight_decay(5e-4))),
         Model::GptMini => (2, Box::new(Adam::new(1e-4))),
-        Model::Vae | Model::WganGp => unreachable!("they have no logits"),
+        Model::Vae | Model::WganGp | Model::Mlp => unreachable!("they have no logits"),
     };
     let step = |step| {
         let loss = loss(&net, model, n, step);

@@ -2,10 +2,10 @@
 
 use kiln_core::DType;
 use kiln_cpu::Cpu;
-use kiln_data::LoaderOptions;
+use kiln_data::{LoaderOptions, Sizes, WINDOWS};
 use kiln_models::{
-    Batches, DataKind, Gpt, GptConfig, InputKind, LanguageModel, Model, Net, OneBatch, OptimizerOptions, OutputKind,
-    ResNet18, Sampler, Update, Vgg11,
+    Batches, Gpt, GptConfig, LanguageModel, Model, Net, OneBatch, OptimizerOptions, OutputKind, ResNet18, Sampler,
+    Update, Vgg11,
 };
 use kiln_nn::trace::trace;
 use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
@@ -13,7 +13,7 @@ use kiln_nn::{Indices, Init, Layer, Module, Tensor, no_grad};
 /// `count` made-up samples of a model as one batch.
 fn batches(model: Model, count: usize) -> Batches {
     Batches {
-        dataset: model.input().made_up(count, model.classes().max(1), 7, 0).unwrap(),
+        dataset: model.input().samples(count, model.outputs().max(1), 7).unwrap(),
         options: LoaderOptions {
             batch_size: count,
             ..Default::default()
@@ -37,7 +37,9 @@ fn with_batch<R>(net: &Net<Cpu>, model: Model, count: usize, look: impl Fn(&dyn 
 fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
     let cpu = Cpu::new();
     // The numbers of the same networks written in PyTorch.
-    let parameters = [93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928];
+    let parameters = [
+        93_322, 62_006, 11_173_962, 9_231_114, 10_795_776, 652_824, 550_928, 4_801,
+    ];
     for (model, parameters) in Model::ALL.into_iter().zip(parameters) {
         let mut net = model.build(&cpu, 0).unwrap();
         assert_eq!(net.num_parameters(), parameters, "{model}");
@@ -45,10 +47,10 @@ fn every_model_has_its_shape_and_pytorchs_number_of_parameters() {
         assert_eq!(Model::from_name(model.name()), Some(model));
         net.eval();
         let y = with_batch(&net, model, 1, |batch| batch.forward().unwrap());
-        match (model.input(), model.card().output) {
-            (InputKind::Images(_), OutputKind::Classes(n)) => assert_eq!(y.shape().dims(), [1, n], "{model}"),
-            (InputKind::Tokens(t), OutputKind::Characters(n)) => assert_eq!(y.shape().dims(), [1, t, n], "{model}"),
-            _ => assert_eq!(y.shape()[0], 1, "{model}"),
+        match model.card().output {
+            OutputKind::Classes(n) | OutputKind::Numbers(n) => assert_eq!(y.shape().dims(), [1, n], "{model}"),
+            OutputKind::Characters(n) => assert_eq!(y.shape().dims(), [1, model.input().shape[0], n], "{model}"),
+            OutputKind::Images => assert_eq!(y.shape()[0], 1, "{model}"),
         }
     }
     assert_eq!(Model::from_name("resnet"), None);
@@ -200,8 +202,7 @@ fn every_recipe_fits_its_network() {
     let cpu = Cpu::new();
     for model in Model::ALL {
         let (card, recipe) = (model.card(), model.recipe());
-        let tokens = matches!(model.input(), InputKind::Tokens(_));
-        assert_eq!(recipe.data == DataKind::Text, tokens, "{model}");
+        assert_eq!(recipe.data.card().samples, model.input().kind, "{model}");
         let net = model.build(&cpu, 0).unwrap();
         let names: Vec<&str> = recipe.phases().iter().map(|phase| phase.name).collect();
         assert_eq!(names, net.phases(), "{model}: the phases of recipe and task");
@@ -213,7 +214,7 @@ fn every_recipe_fits_its_network() {
             recipe.epochs > 0 && recipe.batch > 0 && recipe.valid_batch > 0,
             "{model}"
         );
-        if let (Some((mean, deviation)), InputKind::Images([.., channels])) = (recipe.normalise, model.input()) {
+        if let (Some((mean, deviation)), Some([.., channels])) = (recipe.normalise, model.input().image()) {
             assert!(
                 [1, channels].contains(&mean.len()) && mean.len() == deviation.len(),
                 "{model}"
@@ -224,8 +225,11 @@ fn every_recipe_fits_its_network() {
             "{model}: what is monitored is shown"
         );
         // Every network answers with something to look at.
-        let images = matches!(model.input(), InputKind::Images(_));
-        assert_eq!(net.language_model().is_some(), !images, "{model}");
+        assert_eq!(
+            net.language_model().is_some(),
+            model.input().kind == &WINDOWS,
+            "{model}"
+        );
         assert_eq!(
             net.draw(&cpu, 1, 0).is_some(),
             card.output == OutputKind::Images,
@@ -233,11 +237,15 @@ fn every_recipe_fits_its_network() {
         );
     }
     // Other numbers of classes, and none.
-    for model in [Model::MnistCnn, Model::Lenet] {
-        let net = model.build_for(&cpu, 0, 3).unwrap();
+    let sizes = |outputs| Sizes {
+        features: None,
+        outputs: Some(outputs),
+    };
+    for model in [Model::MnistCnn, Model::Lenet, Model::Mlp] {
+        let net = model.build_for(&cpu, 0, sizes(3)).unwrap();
         let logits = with_batch(&net, model, 2, |batch| batch.forward().unwrap());
         assert_eq!(logits.shape().dims(), [2, 3], "{model}");
-        assert!(model.build_for(&cpu, 0, 0).is_err(), "{model}");
+        assert!(model.build_for(&cpu, 0, sizes(0)).is_err(), "{model}");
         assert!(model.steps(&cpu, 0, 0).is_err(), "{model}");
     }
 }

@@ -43,13 +43,14 @@ impl Task for Eval<'_> {
             path,
             model,
             mut net,
-            text,
+            facts,
+            ..
         } = weights::load(&args.weights, backend)?;
-        let (data, description) = data::load_test(model, &args.data, args.seed, text.as_ref())?;
+        let (data, description) = data::load_test(model, &args.data, args.seed, &facts)?;
         let batches = || data::in_order(model, data.clone(), args.batch as usize, 0);
         let names = data::class_names(model, &*data);
         let mut measured = net.metrics(&*data)?;
-        let (mut top, mut confusion) = (TopK::new(3), ConfusionMatrix::new(model.classes()));
+        let (mut top, mut confusion) = (TopK::new(3), ConfusionMatrix::new(names.len()));
         let mut metrics: Vec<&mut dyn Metric<B>> = measured.iter_mut().map(|metric| metric as _).collect();
         if let OutputKind::Classes(_) = model.card().output {
             metrics.push(&mut top);

@@ -39,7 +39,7 @@ impl Task for FindBatch {
             chosen,
         } = self;
         let model = settings.model;
-        let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
+        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
         for rules in &settings.rules {
             check_by_name(&net, &rules.by_name())?;
         }

@@ -33,7 +33,7 @@ impl Task for FindLr {
             phase,
         } = self;
         let model = settings.model;
-        let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
+        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
         let train = training(&settings, &data)?;
         let mut updates = settings.updates(0);
         let search = || net.find_lr(backend, &mut updates, phase, train, range);

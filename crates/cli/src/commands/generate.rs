@@ -7,7 +7,7 @@ use crate::output::{self, counted, line};
 use crate::picture::Picture;
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
-use kiln_data::Vocabulary;
+use kiln_data::{Facts, Vocabulary};
 use kiln_files::{shown_path, write_atomic};
 use kiln_models::{LanguageModel, Model, Net, OutputKind, Sampler};
 use kiln_nn::no_grad;
@@ -21,7 +21,13 @@ impl Task for Generate<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<()> {
         let args = self.0;
-        let Saved { path, model, net, text } = weights::load(&args.weights(), backend)?;
+        let Saved {
+            path,
+            model,
+            net,
+            facts,
+            ..
+        } = weights::load(&args.weights(), backend)?;
         if model.card().output == OutputKind::Images {
             if args.prompt.is_some() || args.top_k.is_some() {
                 return Err(Error::usage(format!("{model} makes images, and goes on with no text"))
@@ -35,7 +41,8 @@ impl Task for Generate<'_> {
             };
             return draw(&net, backend, model, &path, &drawn);
         }
-        let (Some(gpt), Some(vocabulary)) = (net.language_model(), text) else {
+        let vocabulary = facts.text(Facts::VOCABULARY).map(Vocabulary::of);
+        let (Some(gpt), Some(vocabulary)) = (net.language_model(), vocabulary) else {
             return Err(Error::usage(format!(
                 "{}: {model} is no language model, so there is no text to generate",
                 shown_path(&path)

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod average;
+pub(crate) mod datasets;
 pub(crate) mod devices;
 pub(crate) mod diff;
 pub(crate) mod doctor;

@@ -3,7 +3,7 @@
 use crate::args::ModelsArgs;
 use crate::error::Result;
 use crate::output::{self, counted, line, number, thousands};
-use kiln_models::{Card, InputKind, Model, PhaseOptions, Recipe};
+use kiln_models::{Card, Model, OptimizerOptions, OptionValue, PhaseOptions, Recipe};
 use serde_json::{Value, json};
 
 pub(crate) fn run(args: ModelsArgs) -> Result<u8> {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: ModelsArgs) -> Result<u8> {
 fn recipe(card: &Card) -> String {
     let recipe = &card.recipe;
     let mut parts = vec![
-        recipe.data.name().to_string(),
+        recipe.data.card().title.to_string(),
         counted(recipe.epochs, "epoch"),
         format!("batch {}", recipe.batch),
     ];
@@ -53,21 +53,34 @@ fn phase(phase: &PhaseOptions) -> String {
         number(optimizer.lr),
         phase.schedule.name()
     )];
-    if optimizer.kind.has_momentum() {
-        parts.push(format!("momentum {}", number(optimizer.momentum)));
-    }
-    parts.extend(optimizer.weight_decay.map(|w| format!("weight decay {}", number(w))));
-    parts.extend(
-        optimizer
-            .betas
-            .map(|[a, b]| format!("betas {} and {}", number(a), number(b))),
-    );
+    let given = optimizer.given().into_iter();
+    parts.extend(given.map(|(name, value)| format!("{} {}", name.replace('_', " "), option_text(value))));
     let parts = parts.join(", ");
     match (name, phase.every) {
         ("", _) => parts,
         (name, 1) => format!("{name}: {parts}"),
         (name, every) => format!("{name} every {every} steps: {parts}"),
     }
+}
+
+/// The value of an option in words.
+fn option_text(value: OptionValue) -> String {
+    match value {
+        OptionValue::Number(value) => number(value),
+        OptionValue::Pair([first, second]) => format!("{} and {}", number(first), number(second)),
+        OptionValue::Flag(flag) => if flag { "on" } else { "off" }.to_string(),
+    }
+}
+
+/// The options that a recipe gives as a JSON object.
+fn options(optimizer: OptimizerOptions) -> Value {
+    let json = |value| match value {
+        OptionValue::Number(value) => json!(value),
+        OptionValue::Pair(pair) => json!(pair),
+        OptionValue::Flag(flag) => json!(flag),
+    };
+    let given = optimizer.given().into_iter();
+    Value::Object(given.map(|(name, value)| (name.to_string(), json(value))).collect())
 }
 
 /// The updates of a phase as a JSON object.
@@ -79,9 +92,7 @@ fn phase_entry(phase: &PhaseOptions) -> Value {
         "optimizer": optimizer.kind.name(),
         "lr": optimizer.lr,
         "schedule": phase.schedule.name(),
-        "momentum": optimizer.kind.has_momentum().then_some(optimizer.momentum),
-        "weight_decay": optimizer.weight_decay,
-        "betas": optimizer.betas,
+        "options": options(optimizer),
     })
 }
 
@@ -89,18 +100,14 @@ fn phase_entry(phase: &PhaseOptions) -> Value {
 fn entry(model: Model) -> Value {
     let card = model.card();
     let recipe: &Recipe = &card.recipe;
-    let (kind, shape) = match card.input {
-        InputKind::Images(shape) => ("images", shape.to_vec()),
-        InputKind::Tokens(length) => ("tokens", vec![length]),
-    };
     json!({
         "name": model.name(),
         "description": card.description,
-        "input": { "kind": kind, "shape": shape },
-        "classes": card.output.classes(),
+        "input": { "kind": card.input.kind.name, "shape": card.input.shape },
+        "classes": card.output.size(),
         "parameters": card.parameters,
         "recipe": {
-            "data": recipe.data.name(),
+            "data": recipe.data.card().title,
             "mean": recipe.normalise.map(|(mean, _)| mean),
             "deviation": recipe.normalise.map(|(_, deviation)| deviation),
             "augment": recipe.augment.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -109,8 +116,7 @@ fn entry(model: Model) -> Value {
             "optimizer": recipe.optimizer.kind.name(),
             "lr": recipe.optimizer.lr,
             "schedule": recipe.schedule.name(),
-            "momentum": recipe.optimizer.kind.has_momentum().then_some(recipe.optimizer.momentum),
-            "weight_decay": recipe.optimizer.weight_decay,
+            "options": options(recipe.optimizer),
             "phases": recipe.phases().iter().filter(|p| !p.name.is_empty()).map(phase_entry).collect::<Vec<_>>(),
             "clip_norm": recipe.clip_norm,
             "metric": card.metric(),

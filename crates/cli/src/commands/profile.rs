@@ -3,15 +3,16 @@
 mod report;
 
 use crate::args::ProfileArgs;
-use crate::config::DeviceArgs;
+use crate::config::{DeviceArgs, Settings};
 use crate::device::{Task, with_device};
 use crate::error::{Error, Result};
 use crate::output::{self, counted, line};
+use crate::record::RunRecord;
 use kiln_core::{Backend, Runtime};
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_files::{check_writable, write_atomic};
-use kiln_models::{InputKind, Model, OptimizerKind, OptimizerOptions, Steps, Update};
+use kiln_models::{Model, OptimizerOptions, Steps, Update};
 use kiln_profile::{Profiled, Rates};
 pub(crate) use report::Report;
 use serde_json::{Value, json};
@@ -23,15 +24,11 @@ const WARM_UP: u32 = 2;
 /// The learning rate: small enough that many steps on one batch stay finite. The time of a step does not depend on it.
 const LR: f64 = 1e-4;
 
-fn default_batch(model: Model) -> u32 {
-    match model.input() {
-        InputKind::Images(_) => 32,
-        InputKind::Tokens(_) => 4,
-    }
-}
-
 struct Profile<'a> {
     args: &'a ProfileArgs,
+    model: Model,
+    /// The optimizers of the updates of a step.
+    optimizers: Vec<OptimizerOptions>,
     batch: u32,
     chosen: Option<String>,
 }
@@ -49,13 +46,6 @@ impl Profile<'_> {
             true => steps.infer(&part),
             false => steps.train(updates, &part).map(drop),
         }
-    }
-
-    /// The optimizers of the updates of a step.
-    fn optimizers(&self) -> Vec<OptimizerOptions> {
-        let phases = self.args.model.recipe().phases();
-        let of = |asked: OptimizerOptions| asked.unless(self.args.optimizer);
-        phases.iter().map(|phase| of(phase.optimizer)).collect()
     }
 }
 
@@ -76,18 +66,17 @@ impl Task for Profile<'_> {
             false => Rates::of_ops(backend)?,
         };
         let watched = Profiled::new(backend);
-        let mut steps = args.model.steps(&watched, 0, self.batch as usize)?;
+        let mut steps = self.model.steps(&watched, 0, self.batch as usize)?;
         let steps = &mut *steps;
         if args.inference {
             steps.net().eval();
         }
-        let optimizers = self.optimizers();
         let update = |options: &OptimizerOptions| Update {
             optimizer: OptimizerOptions { lr: LR, ..*options }.build(),
             schedule: None,
             every: 1,
         };
-        let updates = &mut optimizers.iter().map(update).collect::<Vec<_>>()[..];
+        let updates = &mut self.optimizers.iter().map(update).collect::<Vec<_>>()[..];
         let parameters = steps.net().num_parameters() as u64;
         for _ in 0..WARM_UP {
             self.step(&watched, steps, updates)?;
@@ -115,14 +104,14 @@ impl Task for Profile<'_> {
         let work = match args.inference {
             true => "inference".to_string(),
             false => {
-                let mut kinds: Vec<&str> = optimizers.iter().map(|options| options.kind.name()).collect();
+                let mut kinds: Vec<&str> = self.optimizers.iter().map(|options| options.kind.name()).collect();
                 kinds.dedup();
                 format!("training with {}", kinds.join(" and "))
             }
         };
         let report = Report {
             description: vec![
-                ("model", args.model.name().to_string()),
+                ("model", self.model.name().to_string()),
                 ("batch", format!("batch {}", self.batch)),
                 ("work", work),
                 ("device", device),
@@ -134,15 +123,12 @@ impl Task for Profile<'_> {
             watched: timeline.step_seconds(),
             unwatched: unwatched[unwatched.len() / 2],
             rows,
-            phases: args.model.recipe().phases.iter().map(|phase| phase.name).collect(),
-            sample: match args.model.input() {
-                InputKind::Images(_) => "image",
-                InputKind::Tokens(_) => "sequence",
-            },
+            phases: self.model.recipe().phases.iter().map(|phase| phase.name).collect(),
+            sample: self.model.input().noun(),
         };
         let trace = match args.trace {
             Some(_) => timeline.chrome_trace(
-                &format!("kiln profile {}", args.model),
+                &format!("kiln profile {}", self.model),
                 json!({ "kiln": report.json() }),
             ),
             None => Value::Null,
@@ -151,14 +137,15 @@ impl Task for Profile<'_> {
     }
 }
 
-/// Profiles some training steps of a model on made-up batches.
-pub(crate) fn training<B: Backend>(model: Model, optimizer: Option<OptimizerKind>, backend: &B) -> Result<Report> {
+/// Profiles some training steps with the settings of a run, on made-up batches.
+pub(crate) fn training<B: Backend>(settings: &Settings, backend: &B) -> Result<Report> {
     let args = ProfileArgs {
-        model,
+        model: Some(settings.model),
+        run: None,
         batch: None,
         steps: 3,
         inference: false,
-        optimizer,
+        optimizer: None,
         device: DeviceArgs::default(),
         trace: None,
         markdown: false,
@@ -166,10 +153,26 @@ pub(crate) fn training<B: Backend>(model: Model, optimizer: Option<OptimizerKind
     };
     let profile = Profile {
         args: &args,
-        batch: default_batch(model),
+        model: settings.model,
+        optimizers: settings.phases.iter().map(|phase| phase.optimizer).collect(),
+        batch: settings.model.input().kind.batch,
         chosen: None,
     };
     Ok(profile.run(backend)?.0)
+}
+
+/// The model with the optimizers of its updates: those of a run, or of the recipe.
+fn subject(args: &ProfileArgs) -> Result<(Model, Vec<OptimizerOptions>)> {
+    let (model, phases) = match (&args.run, args.model) {
+        (Some(run), _) => {
+            let settings = Settings::of(RunRecord::settings(run)?)?;
+            (settings.model, settings.phases)
+        }
+        (None, Some(model)) => (model, model.recipe().phases()),
+        (None, None) => return Err(Error::usage("<MODEL> is missing").help("name a model, or a run with --run")),
+    };
+    let of = |asked: OptimizerOptions| asked.unless(args.optimizer);
+    Ok((model, phases.iter().map(|phase| of(phase.optimizer)).collect()))
 }
 
 pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
@@ -181,9 +184,12 @@ pub(crate) fn run(args: ProfileArgs) -> Result<u8> {
                 .help("name a file in a folder that exists and can be written")
         })?;
     }
+    let (model, optimizers) = subject(&args)?;
     let task = Profile {
         args: &args,
-        batch: args.batch.unwrap_or(default_batch(args.model)),
+        model,
+        optimizers,
+        batch: args.batch.unwrap_or(model.input().kind.batch),
         chosen: None,
     };
     let (report, trace) = with_device(&args.device.options(), task)?;

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::output::{self, line, percent, table};
 use crate::weights;
 use kiln_core::{Backend, DType};
-use kiln_data::Vocabulary;
+use kiln_data::Sizes;
 use kiln_files::shown_path;
-use kiln_models::{Model, OutputKind};
+use kiln_models::Model;
 use kiln_nn::watch::{OpName, Pass};
 use kiln_train::{Capsule, OpStats, Place, Replay, RunFolder};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ const NOT_FINITE: u8 = 3;
 struct Both<'a> {
     capsule: &'a Capsule,
     model: Model,
-    classes: usize,
+    sizes: Sizes,
     seed: u64,
 }
 
@@ -32,7 +32,7 @@ impl Task for Both<'_> {
 
     fn run<B: Backend>(self, backend: &B) -> Result<Self::Output> {
         let replay = |dtype| -> Result<Replay> {
-            let mut net = self.model.build_for(backend, self.seed, self.classes)?;
+            let mut net = self.model.build_for(backend, self.seed, self.sizes)?;
             Ok(net.replay(backend, self.capsule, dtype)?)
         };
         Ok((replay(DType::F32)?, replay(DType::F64)?))
@@ -179,14 +179,10 @@ pub(crate) fn run(args: ReplayArgs) -> Result<u8> {
         Some(model) => model,
         None => weights::belongs_to(&path, capsule.metadata())?,
     };
-    let classes = match model.card().output {
-        OutputKind::Classes(_) | OutputKind::Images => model.classes(),
-        OutputKind::Characters(_) => weights::vocabulary(&path, model).map(|v: Vocabulary| v.len())?,
-    };
     let task = Both {
         capsule: &capsule,
         model,
-        classes,
+        sizes: weights::facts_for(&path, model)?.sizes(),
         seed: args.seed.map_or_else(|| seed(&path), Ok)?,
     };
     let cpu = DeviceOptions {

@@ -31,7 +31,7 @@ impl Task for Summary {
     fn run<B: Backend>(self, backend: &B) -> Result<Seen> {
         let Summary { model: which, batch } = self;
         let model = which.build(backend, 0)?;
-        let samples = which.input().made_up(batch, which.classes().max(1), 0, 0)?;
+        let samples = which.input().samples(batch, which.outputs().max(1), 0)?;
         let mut seen = None;
         model.each_batch(backend, data::in_order(which, samples, batch, 0)?, &mut |batch| {
             let (output, calls) = trace(|| batch.forward());

@@ -4,6 +4,7 @@ use super::values::{Bytes, Small, Whole};
 use crate::device::{Arithmetic, DeviceChoice, DeviceOptions};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use kiln_data::DataKind;
 use kiln_models::Model;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -12,12 +13,20 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct DataArgs {
-    /// Folder with the dataset: MNIST's four IDX files for mnist-cnn (default: the 10,000 digits inside this program),
-    /// CIFAR-10's binary version for other image models; for gpt-mini a text file
+    /// Folder or file with the dataset, such as cifar-10-batches-bin, a folder of images, FILE.csv or FILE.txt; see `kiln datasets`
+    /// [default: for digits the 10,000 inside this program]
     #[arg(id = "data", long = "data", value_name = "DIR|FILE", conflicts_with = "synthetic")]
     pub(crate) path: Option<PathBuf>,
 
-    /// Synthetic images instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
+    /// Format of the dataset [default: the first that looks like it]
+    #[arg(long = "data-format", value_name = "FORMAT", value_parser = format())]
+    pub(crate) format: Option<DataKind>,
+
+    /// Column of a table to predict; the others are its features
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) target: Option<String>,
+
+    /// Made-up samples instead of a dataset: N to train on (default 2000) and N/5 to evaluate on
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "2000")]
     pub(crate) synthetic: Option<Small>,
 
@@ -69,6 +78,12 @@ impl DeviceArgs {
 pub(crate) fn model() -> impl TypedValueParser<Value = Model> {
     let value = |m: Model| PossibleValue::new(m.name()).help(m.card().description);
     PossibleValuesParser::new(Model::ALL.map(value)).try_map(|name| name.parse::<Model>())
+}
+
+/// Reads the name of a dataset.
+fn format() -> impl TypedValueParser<Value = DataKind> {
+    let value = |kind: DataKind| PossibleValue::new(kind.name()).help(kind.card().description);
+    PossibleValuesParser::new(DataKind::ALL.map(value)).try_map(|name| name.parse::<DataKind>())
 }
 
 /// Reads one of `names`, which are those of a `T`.

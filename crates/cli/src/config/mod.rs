@@ -4,6 +4,7 @@
 mod common;
 mod names;
 mod non_finite;
+mod optimizer;
 mod placement;
 mod precision;
 mod run;

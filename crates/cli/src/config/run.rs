@@ -1,14 +1,15 @@
 //! The settings of a training run, as flags and as the tables of a file.
 
-use super::common::{DataArgs, DeviceArgs, model, named};
-use super::names::{GradNormKind, Names, Rules};
+use super::common::{DataArgs, DeviceArgs, model};
+use super::names::{GradNormKind, Names};
 use super::non_finite::OnNan;
+use super::optimizer::OptimizerConfig;
 use super::placement::Placement;
 use super::precision::Precision;
 use super::twin::Every;
-use super::values::{Count, Positive, Rate, Share, Small, Whole};
+use super::values::{Count, Positive, Share, Small, Whole};
 use clap::Args;
-use kiln_models::{Model, OptimizerKind, ScheduleKind};
+use kiln_models::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -158,41 +159,6 @@ pub(crate) struct RunConfig {
     /// Batches between two reports of the loss [default: 100]
     #[arg(long, value_name = "N")]
     pub(crate) log_every: Option<Small>,
-}
-
-/// `[optimizer]`: the optimizer and its learning rate.
-#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct OptimizerConfig {
-    /// Optimizer [default: that of the model]
-    #[arg(id = "optimizer", long = "optimizer", value_name = "NAME", value_parser = named::<OptimizerKind>(OptimizerKind::ALL.map(OptimizerKind::name)))]
-    pub(crate) name: Option<OptimizerKind>,
-
-    /// Learning rate, the largest of a schedule [default: that of the model; 0.001 with another optimizer]
-    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
-    pub(crate) lr: Option<Rate>,
-
-    /// Schedule of the learning rate over the run [default: that of the model]
-    #[arg(long, value_name = "NAME", value_parser = named::<ScheduleKind>(ScheduleKind::ALL.map(ScheduleKind::name)))]
-    pub(crate) schedule: Option<ScheduleKind>,
-
-    /// Momentum of sgd and rmsprop [default: that of the model's own optimizer, else 0]
-    #[arg(long, value_name = "M", allow_negative_numbers = true)]
-    pub(crate) momentum: Option<Rate>,
-
-    /// Weight decay [default: that of the model's own optimizer, else the optimizer's]
-    #[arg(long, value_name = "W", allow_negative_numbers = true)]
-    pub(crate) weight_decay: Option<Rate>,
-
-    /// Multiply the learning rate of the parameters that a pattern of names matches, such as 'layer1=0.1'; may be repeated, the
-    /// first pattern that matches counts
-    #[arg(long, value_name = "PATTERN=FACTOR")]
-    pub(crate) lr_for: Option<Vec<Rules>>,
-
-    /// Weight decay of the parameters that a pattern of names matches, such as '*.bias=0'; may be repeated, the first pattern that
-    /// matches counts
-    #[arg(long, value_name = "PATTERN=DECAY")]
-    pub(crate) decay_for: Option<Vec<Rules>>,
 }
 
 /// `[phases.NAME]`: how often an update is made, and its optimizer.

@@ -3,15 +3,16 @@
 use super::common::{DataArgs, DeviceArgs};
 use super::names::{self, GradNormKind, NameRules, Names, Rules};
 use super::non_finite::OnNan;
+use super::optimizer::OptimizerConfig;
 use super::placement::Placement;
 use super::precision::Precision;
-use super::run::{CheckpointConfig, OptimizerConfig, PhaseConfig, RunConfig};
+use super::run::{CheckpointConfig, PhaseConfig, RunConfig};
 use super::twin::Every;
 use crate::device::DeviceOptions;
 use crate::error::{Error, Result};
 use kiln_core::Backend;
 use kiln_files::shown;
-use kiln_models::{Model, OptimizerOptions, PhaseOptions, Update};
+use kiln_models::{Model, PhaseOptions, Update};
 use kiln_train::Checkpoints;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -161,7 +162,7 @@ impl Settings {
             epochs: kept(self.epochs),
             batch: kept(self.batch as u64),
             optimizer: match &self.phases[..] {
-                [whole] if whole.name.is_empty() => optimizer_config(whole, self.rules.first()),
+                [whole] if whole.name.is_empty() => OptimizerConfig::of(whole, &self.rules[0]),
                 _ => OptimizerConfig::default(),
             },
             phases: self
@@ -172,7 +173,7 @@ impl Settings {
                 .map(|(phase, rules)| {
                     let config = PhaseConfig {
                         every: kept(phase.every),
-                        optimizer: optimizer_config(phase, Some(rules)),
+                        optimizer: OptimizerConfig::of(phase, rules),
                     };
                     (phase.name.to_string(), config)
                 })
@@ -234,9 +235,9 @@ fn phases(model: Model, config: &RunConfig) -> Result<Vec<PhaseOptions>> {
         return Err(no_phase(model, name));
     }
     for phase in &mut phases {
-        with(phase, &config.optimizer)?;
+        config.optimizer.apply(phase)?;
         if let Some(own) = config.phases.get(phase.name) {
-            with(phase, &own.optimizer)?;
+            own.optimizer.apply(phase)?;
             phase.every = own.every.map_or(phase.every, |n| n.get());
         }
     }
@@ -257,43 +258,6 @@ fn rules(all: &OptimizerConfig, own: &BTreeMap<String, PhaseConfig>, phases: &[P
         }
     };
     phases.iter().map(of).collect()
-}
-
-/// Puts the settings that are asked for into those of an update.
-fn with(phase: &mut PhaseOptions, asked: &OptimizerConfig) -> Result<()> {
-    let options = phase.optimizer.unless(asked.name);
-    if asked.momentum.is_some() && !options.kind.has_momentum() {
-        return Err(Error::usage(format!("{} takes no --momentum", options.kind.name()))
-            .help("leave it out, or choose --optimizer sgd or rmsprop"));
-    }
-    phase.optimizer = OptimizerOptions {
-        kind: options.kind,
-        lr: asked.lr.map_or(options.lr, |r| r.get()),
-        momentum: asked.momentum.map_or(options.momentum, |m| m.get()),
-        weight_decay: asked.weight_decay.map(|w| w.get()).or(options.weight_decay),
-        betas: options.betas,
-    };
-    phase.schedule = asked.schedule.unwrap_or(phase.schedule);
-    Ok(())
-}
-
-/// The settings of an update as they are recorded.
-fn optimizer_config(phase: &PhaseOptions, rules: Option<&NameRules>) -> OptimizerConfig {
-    // Every value was in its range before.
-    let real = |number: f64| number.try_into().ok();
-    let optimizer = phase.optimizer;
-    OptimizerConfig {
-        name: Some(optimizer.kind),
-        lr: real(optimizer.lr),
-        schedule: Some(phase.schedule),
-        momentum: match optimizer.kind.has_momentum() {
-            true => real(optimizer.momentum),
-            false => None,
-        },
-        weight_decay: optimizer.weight_decay.and_then(real),
-        lr_for: rules.and_then(|rules| names::given(&rules.lr_for)),
-        decay_for: rules.and_then(|rules| names::given(&rules.decay_for)),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 /// Entries of a run's `config.json` that are no settings.
-const FACTS: [&str; 2] = ["kiln", "vocabulary"];
+const FACTS: [&str; 3] = ["kiln", "facts", "vocabulary"];
 
 /// The largest file that is read: far more than settings take.
 const MAX_BYTES: u64 = 1 << 20;

@@ -111,6 +111,58 @@ real! {
     Share, |number| (0.0..=1.0).contains(&number), "a number from 0 to 1"
 }
 
+/// The decays of two moments, each from 0 to below 1: the text `0.9,0.999`, or a list of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "TextOrPair", into = "[f64; 2]")]
+pub(crate) struct Betas([f64; 2]);
+
+/// The ways to write [`Betas`].
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrPair {
+    Pair([f64; 2]),
+    Text(String),
+}
+
+impl TryFrom<[f64; 2]> for Betas {
+    type Error = String;
+
+    fn try_from(pair: [f64; 2]) -> Result<Self, String> {
+        match pair.iter().all(|beta| (0.0..1.0).contains(beta)) {
+            true => Ok(Betas(pair)),
+            false => Err("expected two numbers from 0 to below 1".to_string()),
+        }
+    }
+}
+
+impl TryFrom<TextOrPair> for Betas {
+    type Error = String;
+
+    fn try_from(written: TextOrPair) -> Result<Self, String> {
+        match written {
+            TextOrPair::Pair(pair) => pair.try_into(),
+            TextOrPair::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Betas> for [f64; 2] {
+    fn from(betas: Betas) -> [f64; 2] {
+        betas.0
+    }
+}
+
+impl std::str::FromStr for Betas {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected two numbers, such as 0.9,0.999";
+        let (first, second) = text.split_once(',').ok_or(expected)?;
+        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| expected.to_string());
+        [number(first)?, number(second)?].try_into()
+    }
+}
+
 /// A number of bytes, as text with a unit of 1024: `8G`, `512M`, `1.5GiB`, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -179,6 +231,20 @@ mod tests {
         for wrong in ["", "0", "G", "-1G", "1X", "1 G", "nan", "1e30", "999999999999T"] {
             assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn betas_are_two_numbers_below_1() {
+        let betas: Betas = "0.5, 0.999".parse().unwrap();
+        assert_eq!(<[f64; 2]>::from(betas), [0.5, 0.999]);
+        for json in ["[0.5,0.999]", "\"0.5,0.999\""] {
+            assert_eq!(serde_json::from_str::<Betas>(json).unwrap(), betas, "{json}");
+        }
+        assert_eq!(serde_json::to_string(&betas).unwrap(), "[0.5,0.999]");
+        for wrong in ["0.5", "0.5,1", "-0.1,0.9", "a,b", "0.1,0.2,0.3", "nan,0.5", ""] {
+            assert!(wrong.parse::<Betas>().is_err(), "{wrong}");
+        }
+        assert!(serde_json::from_str::<Betas>("[0.5]").is_err());
     }
 
     #[test]

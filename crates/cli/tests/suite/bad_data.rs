@@ -66,7 +66,7 @@ fn broken_files_are_named() {
     // The wrong label is still there and can be left out.
     let ran = succeeds(dir.path(), &[&train[..], &["--skip-bad", "--out", "skipped"]].concat());
     assert!(
-        ran.stdout.contains("23 to train") && ran.stdout.contains("1 bad record left out"),
+        ran.stdout.contains("23 images to train") && ran.stdout.contains("1 bad record left out"),
         "{}",
         ran.stdout
     );

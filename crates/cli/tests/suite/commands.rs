@@ -85,7 +85,7 @@ fn saved_weights_are_measured_and_predict() {
     assert_eq!(shown, ["a.png: ", "b.png: "]);
     std::fs::write(dir.path().join("c.png"), b"no image").unwrap();
     run(dir.path(), &["predict", "-w", weights, "c.png"]).fails(1, &["c.png", "PNG", "JPEG"]);
-    run(dir.path(), &["predict", "-w", weights]).fails(2, &["<IMAGE>"]);
+    run(dir.path(), &["predict", "-w", weights]).fails(2, &["<FILE>"]);
     run(dir.path(), &["eval", "-w", weights, "--model", "lenet", "--synthetic"]).fails(1, &["do not fit", "--model"]);
 }
 

@@ -4,6 +4,7 @@ mod bad_data;
 mod commands;
 mod common;
 mod compare;
+mod datasets;
 mod faults;
 mod find_batch;
 mod live;

@@ -159,7 +159,8 @@ fn a_text_that_changed_is_refused() {
     ];
     succeeds(dir.path(), &args);
     write("the quick brown cat jumps over the lazy dog.");
-    run(dir.path(), &["train", "--resume", "run", "--max-steps", "2"]).fails(1, &["the text has other characters"]);
+    run(dir.path(), &["train", "--resume", "run", "--max-steps", "2"])
+        .fails(1, &["the data is other than when the run began"]);
 }
 
 #[test]

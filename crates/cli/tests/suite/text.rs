@@ -48,7 +48,7 @@ fn a_text_is_learned_and_goes_on() {
     );
     let config = std::fs::read(dir.path().join("run/config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
-    assert_eq!(config["vocabulary"], "\n .abcdefghijklmnopqrstuvwxyz");
+    assert_eq!(config["facts"]["vocabulary"], "\n .abcdefghijklmnopqrstuvwxyz");
 
     // The loss on the end of the text that is held back, which the run itself has measured.
     let eval = ["eval", "-w", "run", "--data", "fox.txt", "--batch", "2"];
@@ -100,7 +100,7 @@ fn a_text_is_learned_and_goes_on() {
         (
             &["predict", "-w", "run", "a.png"],
             2,
-            &["gpt-mini reads text", "kiln generate"],
+            &["gpt-mini reads a text", "kiln generate"],
         ),
         (&["eval", "-w", "run"], 2, &["gpt-mini needs a text"]),
     ] {
@@ -156,7 +156,16 @@ fn models_are_listed_with_their_recipes() {
     let names: Vec<&str> = all.iter().map(|m| m["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["mnist-cnn", "lenet", "resnet18", "vgg11", "gpt-mini", "vae", "wgan-gp"]
+        [
+            "mnist-cnn",
+            "lenet",
+            "resnet18",
+            "vgg11",
+            "gpt-mini",
+            "vae",
+            "wgan-gp",
+            "mlp"
+        ]
     );
     assert_eq!(all[2]["recipe"]["augment"], serde_json::json!(["crop 4", "flip"]));
     assert_eq!(

@@ -166,6 +166,79 @@ impl Collected {
     }
 }
 
+/// Opens a file to be read record by record.
+fn records_of(path: &Path, options: &CsvOptions) -> Result<Records<BufReader<std::io::Take<std::fs::File>>>> {
+    let (file, size) = open_regular(path)?;
+    if size > options.max_bytes {
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            place: Place::File,
+            what: "file size",
+            found: size,
+            limit: options.max_bytes,
+        });
+    }
+    if !options.delimiter.is_ascii() || matches!(options.delimiter, b'"' | b'\n' | b'\r') {
+        let found = options.delimiter.escape_ascii();
+        return Err(DataError::invalid(
+            "csv",
+            "delimiter",
+            found,
+            "an ASCII character, no quote or line break",
+        ));
+    }
+    // A file that grows while it is read is read up to the size that was checked.
+    Records::new(path, BufReader::new(file.take(size)), options.delimiter)
+}
+
+/// Reads the columns with these names of a file with a header, in the order of the names and row by row: `[rows, names]` row-major.
+/// Other columns may hold anything.
+///
+/// # Errors
+/// As [`Csv::open`]; a bad record is an error under either policy, so that rows keep their numbers.
+pub fn columns(path: impl AsRef<Path>, names: &[String], options: &CsvOptions) -> Result<Vec<f32>> {
+    let path = path.as_ref();
+    let mut records = records_of(path, options)?;
+    let mut lines = Lines {
+        path,
+        options,
+        width: 0,
+        label: 0,
+        names: Vec::new(),
+    };
+    let mut fields = Fields::default();
+    match records.read(&mut fields)? {
+        Some(Err(flaw)) => return Err(lines.flawed(flaw, fields.line)),
+        Some(Ok(())) => lines.names = fields.iter().map(str::to_string).collect(),
+        None => {}
+    }
+    lines.width = lines.names.len();
+    let at = |name: &String| {
+        lines
+            .names
+            .iter()
+            .position(|n| n == name)
+            .ok_or_else(|| DataError::Value {
+                path: path.to_path_buf(),
+                place: Place::Line { line: 1, column: None },
+                what: "header",
+                found: format!("no column `{}`", shown(name)),
+                expected: "a column for each feature".into(),
+            })
+    };
+    let at = names.iter().map(at).collect::<Result<Vec<usize>>>()?;
+    let mut values = Vec::new();
+    while let Some(outcome) = records.read(&mut fields)? {
+        outcome.map_err(|flaw| lines.flawed(flaw, fields.line))?;
+        lines.check_width(&fields)?;
+        reserve(&mut values, at.len(), "features")?;
+        for &column in &at {
+            values.push(lines.number(&fields, column, "feature")?);
+        }
+    }
+    Ok(values)
+}
+
 impl Csv {
     /// Reads a file. Features and numeric labels must be finite. Spaces around a field are dropped. A quoted field may
     /// contain line breaks; one record is at most 64 lines and 16 MiB.
@@ -181,27 +254,7 @@ impl Csv {
     /// is not allowed, [`DataError::Empty`], [`DataError::OutOfMemory`], [`DataError::Io`].
     pub fn open(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Self> {
         let path = path.as_ref();
-        let (file, size) = open_regular(path)?;
-        if size > options.max_bytes {
-            return Err(DataError::TooLarge {
-                path: path.to_path_buf(),
-                place: Place::File,
-                what: "file size",
-                found: size,
-                limit: options.max_bytes,
-            });
-        }
-        if !options.delimiter.is_ascii() || matches!(options.delimiter, b'"' | b'\n' | b'\r') {
-            let found = options.delimiter.escape_ascii();
-            return Err(DataError::invalid(
-                "csv",
-                "delimiter",
-                found,
-                "an ASCII character, no quote or line break",
-            ));
-        }
-        // A file that grows while it is read is read up to the size that was checked.
-        let mut records = Records::new(path, BufReader::new(file.take(size)), options.delimiter)?;
+        let mut records = records_of(path, options)?;
         let mut lines = Lines {
             path,
             options,
@@ -339,26 +392,35 @@ impl Lines<'_> {
         }
     }
 
-    /// Appends a line's features; leaves `inputs` as it was when the line is bad.
-    fn parse<'r>(&self, record: &'r Fields, inputs: &mut Vec<f32>) -> Result<Cell<'r>> {
-        let line = record.line;
-        if record.len() != self.width {
-            return Err(DataError::Value {
+    fn check_width(&self, record: &Fields) -> Result<()> {
+        match record.len() == self.width {
+            true => Ok(()),
+            false => Err(DataError::Value {
                 path: self.path.to_path_buf(),
-                place: Place::Line { line, column: None },
+                place: Place::Line {
+                    line: record.line,
+                    column: None,
+                },
                 what: "number of fields",
                 found: record.len().to_string(),
                 expected: self.width.to_string().into(),
-            });
+            }),
         }
-        let number = |column: usize, what| {
-            let field = record.get(column);
-            let value = field.parse::<f32>().ok().filter(|v| v.is_finite());
-            value.ok_or_else(|| self.value(line, column, what, field, "a finite number"))
-        };
+    }
+
+    fn number(&self, record: &Fields, column: usize, what: &'static str) -> Result<f32> {
+        let field = record.get(column);
+        let value = field.parse::<f32>().ok().filter(|v| v.is_finite());
+        value.ok_or_else(|| self.value(record.line, column, what, field, "a finite number"))
+    }
+
+    /// Appends a line's features; leaves `inputs` as it was when the line is bad.
+    fn parse<'r>(&self, record: &'r Fields, inputs: &mut Vec<f32>) -> Result<Cell<'r>> {
+        let line = record.line;
+        self.check_width(record)?;
         let field = record.get(self.label);
         let cell = match self.options.kind {
-            LabelKind::Number => Cell::Number(number(self.label, "label")?),
+            LabelKind::Number => Cell::Number(self.number(record, self.label, "label")?),
             LabelKind::Name if field.is_empty() => {
                 return Err(self.value(line, self.label, "label", field, "a class name"));
             }
@@ -381,7 +443,7 @@ impl Lines<'_> {
         let before = inputs.len();
         reserve(inputs, self.width - 1, "features")?;
         for column in (0..self.width).filter(|&c| c != self.label) {
-            match number(column, "feature") {
+            match self.number(record, column, "feature") {
                 Ok(v) => inputs.push(v),
                 Err(e) => {
                     inputs.truncate(before);

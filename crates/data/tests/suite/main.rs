@@ -5,6 +5,7 @@ mod cifar;
 mod common;
 mod csv;
 mod damaged;
+mod datasets;
 mod device;
 mod idx;
 mod images;

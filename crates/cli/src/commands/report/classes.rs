@@ -1,6 +1,5 @@
 //! The classes of a model of images: the confusion matrix on the data held back, and the samples that were classified worst.
 
-use crate::args::WeightsArgs;
 use crate::config::Settings;
 use crate::data;
 use crate::error::Result;
@@ -9,10 +8,9 @@ use crate::output::{counted, percent};
 use crate::picture::Picture;
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
-use kiln_data::{Dataset, Sample};
+use kiln_data::{Dataset, Shared};
 use kiln_train::Confusion;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The number of samples that are shown.
 const WORST: usize = 24;
@@ -62,21 +60,18 @@ impl Classes {
     /// Measures the best weights of the run in `folder` on the data that it held back.
     pub(super) fn measure<B: Backend>(folder: &Path, settings: &Settings, backend: &B) -> Result<Self> {
         let model = settings.model;
-        let saved = WeightsArgs {
-            weights: folder.to_path_buf(),
-            model: Some(model),
-        };
-        let Saved { path, net, .. } = weights::load(&saved, backend)?;
-        let (samples, description): (Arc<dyn Dataset<Sample = Sample>>, _) = match settings.overfit_batches {
+        let Saved { path, net, facts, .. } = weights::best_of(folder, model, backend)?;
+        let (samples, description): (Shared, _) = match settings.overfit_batches {
             Some(batches) => {
                 let all = data::load(model, &settings.data, settings.seed)?;
                 let samples = all.overfitted(batches.saturating_mul(settings.batch))?.test;
                 (samples, "the batches that were learned by heart".to_string())
             }
-            None => data::load_test(model, &settings.data, settings.seed, None)?,
+            None => data::load_test(model, &settings.data, settings.seed, &facts)?,
         };
         let batches = data::in_order(model, samples.clone(), settings.valid_batch(), settings.workers)?;
-        let classes = model.classes();
+        let names = data::class_names(model, &*samples);
+        let classes = names.len();
         let (mut labels, mut predicted, mut worst) = (Vec::new(), Vec::new(), Vec::new());
         net.each_batch(backend, batches, &mut |batch| {
             let output = batch.measure()?;
@@ -99,7 +94,7 @@ impl Classes {
         });
         let name = path.file_name().unwrap_or_default();
         Ok(Classes {
-            names: data::class_names(model, &*samples),
+            names,
             confusion: Confusion::of(classes, &labels, &predicted)?,
             worst: shown.collect::<Result<_>>()?,
             weights: name.to_string_lossy().into_owned(),

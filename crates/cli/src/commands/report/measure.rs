@@ -31,21 +31,16 @@ impl Task for Measure<'_> {
     fn run<B: Backend>(self, backend: &B) -> Result<Measured> {
         let Measure { folder, settings } = self;
         let model = settings.model;
-        // A profile takes one optimizer for all updates, or those of the recipe.
-        let optimizer = match &settings.phases[..] {
-            [whole] => Some(whole.optimizer.kind),
-            _ => None,
-        };
         Ok(Measured {
             classes: match model.card().output {
                 OutputKind::Classes(_) => Some(Classes::measure(folder, settings, backend)),
-                OutputKind::Characters(_) | OutputKind::Images => None,
+                _ => None,
             },
             pictures: match model.card().output {
                 OutputKind::Images => Some(Pictures::measure(folder, settings, backend)),
-                OutputKind::Classes(_) | OutputKind::Characters(_) => None,
+                _ => None,
             },
-            layers: profile::training(model, optimizer, backend),
+            layers: profile::training(settings, backend),
         })
     }
 }

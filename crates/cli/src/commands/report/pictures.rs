@@ -1,6 +1,5 @@
 //! Pictures by a model that makes images: new ones, and its reconstructions of images that are held back.
 
-use crate::args::WeightsArgs;
 use crate::config::Settings;
 use crate::data;
 use crate::error::Result;
@@ -31,16 +30,12 @@ impl Pictures {
     /// Draws by the best weights of the run in `folder`.
     pub(super) fn measure<B: Backend>(folder: &Path, settings: &Settings, backend: &B) -> Result<Self> {
         let model = settings.model;
-        let saved = WeightsArgs {
-            weights: folder.to_path_buf(),
-            model: Some(model),
-        };
-        let Saved { path, net, .. } = weights::load(&saved, backend)?;
+        let Saved { path, net, facts, .. } = weights::best_of(folder, model, backend)?;
         let samples = match no_grad(|| net.draw(backend, SAMPLES, 0)) {
             Some(images) => Some(Picture::grid(&Picture::of_images(&images?)?, COLUMNS)?.url()?),
             None => None,
         };
-        let (held_back, _) = data::load_test(model, &settings.data, settings.seed, None)?;
+        let (held_back, _) = data::load_test(model, &settings.data, settings.seed, &facts)?;
         let transform = model.transform(false)?;
         let (count, mut values, mut shape) = (PAIRS.min(held_back.len()), Vec::new(), vec![PAIRS.min(held_back.len())]);
         for index in 0..count {

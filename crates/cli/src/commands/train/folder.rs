@@ -88,20 +88,18 @@ pub(super) fn reopen(path: &Path, args: &TrainArgs) -> Result<(Settings, Opened)
     Ok((Settings::of(merged)?, opened))
 }
 
-/// Refuses a text with other characters than those of the run that is resumed.
-pub(super) fn check_text(folder: &RunFolder, data: &Data) -> Result<()> {
+/// Refuses data of which other facts hold than of that of the run that is resumed: a text with other characters, other classes.
+pub(super) fn check_facts(folder: &RunFolder, data: &Data) -> Result<()> {
     let path = folder.file(RunFolder::CONFIG);
-    let saved = weights::entry(&path, weights::VOCABULARY).map_err(Error::failure)?;
-    let now = data
-        .vocabulary
-        .as_ref()
-        .map(|v| v.characters().iter().collect::<String>());
-    match saved == now {
+    let saved = weights::facts(&path).map_err(Error::failure)?;
+    match saved == data.facts {
         true => Ok(()),
         false => Err(Error::failure(format!(
-            "{}: the text has other characters than when the run began",
-            shown_path(folder.path())
+            "{}: the data is other than when the run began: {}, then {}",
+            shown_path(folder.path()),
+            data.facts.described(),
+            saved.described()
         ))
-        .help("pass that text with --data FILE")),
+        .help("pass that data with --data")),
     }
 }

@@ -68,7 +68,7 @@ impl Task for Train {
             chosen,
         } = self;
         let (model, card) = (settings.model, settings.model.card());
-        let mut net = model.build_for(backend, settings.seed, data.classes(model))?;
+        let mut net = model.build_for(backend, settings.seed, data.sizes())?;
         for rules in &settings.rules {
             check_by_name(&net, &rules.by_name())?;
         }
@@ -142,9 +142,7 @@ impl Task for Train {
         }
         if let Some(every) = settings.twin {
             let cpu = Cpu::builder().exact_convolutions(true).build();
-            let twin = model
-                .twin(&cpu, settings.seed, data.classes(model))?
-                .every(every.steps());
+            let twin = model.twin(&cpu, settings.seed, data.sizes())?.every(every.steps());
             trainer = trainer.twin(match settings.precision {
                 // Operands of products have 10 bits of mantissa.
                 Precision::Tf32 => twin.unit_roundoff(f64::powi(2.0, -11)),
@@ -249,7 +247,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<u8> {
         };
     }
     if let Some(opened) = &resumed {
-        folder::check_text(&opened.folder, &data)?;
+        folder::check_facts(&opened.folder, &data)?;
     }
     let live = !args.json && !args.plain && !args.fast_dev_run && live::is_possible();
     let signals = match live {

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use kiln_core::Backend;
 use kiln_core::Runtime;
 use kiln_cpu::Cpu;
-use kiln_data::{Dataset, DeviceImages, Sample};
-use kiln_models::{InputKind, OutputKind};
+use kiln_data::{Dataset, DeviceImages, Shared};
+use kiln_models::OutputKind;
 use kiln_train::StopHandle;
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const PART: u64 = 4;
 pub(super) fn decide(settings: &Settings, data: &Data, device: &str) -> Result<Option<u64>> {
     let model = settings.model;
     let labelled = matches!(model.card().output, OutputKind::Classes(_));
-    let image = match model.input() {
-        InputKind::Images([h, w, c]) if labelled => (h * w * c) as u64,
+    let image = match model.input().image() {
+        Some([h, w, c]) if labelled => (h * w * c) as u64,
         _ if settings.data_on_device == Placement::On => {
             return Err(Error::usage(format!(
                 "{model} takes no labelled images, and others are not kept on a device"
@@ -51,7 +51,7 @@ fn memory(device: &str) -> u64 {
 /// The data with its images on the device. Those of a run that is asked to stop meanwhile, which ends at once, stay where they are.
 pub(super) fn place<B: Backend>(backend: &B, data: Data, stop: &StopHandle) -> Result<Data> {
     let workers = rayon::current_num_threads().min(kiln_data::Loader::MAX_WORKERS);
-    let read = |images: &Arc<dyn Dataset<Sample = Sample>>| -> Result<Arc<dyn Dataset<Sample = Sample>>> {
+    let read = |images: &Shared| -> Result<Shared> {
         let read = DeviceImages::read(backend, images.clone(), workers, &mut |_| !stop.is_requested());
         let read = read.map_err(|e| Error::from(e).help("keep the images on the host: --data-on-device off"))?;
         Ok(read.map_or_else(|| images.clone(), |there| Arc::new(there) as _))

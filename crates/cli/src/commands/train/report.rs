@@ -8,6 +8,7 @@ use crate::live::About;
 use crate::machine::is_gpu;
 use crate::output::{self, counted, line, number, thousands};
 use crate::shown::{self, is_loss, samples};
+use crate::weights::FACTS;
 use kiln_cpu::Cpu;
 use kiln_files::shown_path;
 use kiln_models::{Card, PhaseOptions};
@@ -20,10 +21,12 @@ use std::path::Path;
 /// The contents of `config.json`: the settings of the run, enough to repeat it, to resume it and to use its weights.
 pub(super) fn config(settings: &Settings, data: &Data, device: &str) -> Value {
     let mut config = Map::from_iter([("kiln".to_string(), env!("CARGO_PKG_VERSION").into())]);
-    config.extend(record(&settings.config(device)));
-    if let Some(vocabulary) = &data.vocabulary {
-        let characters = vocabulary.characters().iter().collect::<String>();
-        config.insert(crate::weights::VOCABULARY.to_string(), characters.into());
+    let mut settings = settings.config(device);
+    settings.data.format = data.kind;
+    config.extend(record(&settings));
+    if !data.facts.is_empty() {
+        // Names, texts and finite numbers are values of JSON.
+        config.insert(FACTS.to_string(), serde_json::to_value(&data.facts).unwrap_or_default());
     }
     Value::Object(config)
 }

@@ -1,31 +1,62 @@
-//! Image files as the samples that a network knows.
+//! MNIST and datasets of its format in the table of datasets, and image files as images of its form.
 
-use crate::args::Invert;
-use crate::error::Result;
-use kiln_data::{Decoded, ImageLimits, decode_image, resize_bilinear};
+use super::card::{DatasetCard, FileOptions};
+use super::images::{self, IMAGES};
+use super::opened::Opened;
+use crate::{Decoded, ImageLimits, Result, Sample, decode_image, mnist, resize_bilinear};
 use std::path::Path;
+use std::sync::Arc;
 
-/// Reads an image file with this number of channels.
-pub(super) fn decode(path: &Path, channels: usize) -> Result<Decoded> {
-    Ok(decode_image(path, channels, &ImageLimits::default())?)
-}
+/// The dataset's row of the table.
+pub(super) const CARD: DatasetCard = DatasetCard {
+    title: "MNIST",
+    description: "grey images in MNIST's four IDX files, gzipped or not; without a path the 10,000 digits inside kiln",
+    files: "MNIST files of",
+    ships: Some("the MNIST digits inside kiln"),
+    obtain: "put MNIST's four files into a folder",
+    example: "fashion-mnist",
+    samples: &IMAGES,
+    classes: &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    has_target: false,
+    facts: &[],
+    recognises: |path| {
+        let names = ["train-images", "t10k-images"];
+        let found = |folder: &Path| {
+            let entries = folder.read_dir().into_iter().flatten().flatten();
+            let mut files = entries.map(|entry| entry.file_name());
+            files.any(|file| names.iter().any(|name| file.to_string_lossy().starts_with(name)))
+        };
+        found(path) || found(&path.join("MNIST").join("raw"))
+    },
+    open: |request| {
+        Ok(Opened::of(match request.path {
+            Some(path) => mnist::folder(path, request.bad)?,
+            None => mnist::embedded()?,
+        }))
+    },
+    held_back: |request| {
+        Ok(Arc::new(match request.path {
+            Some(path) => mnist::test_folder(path, request.bad)?,
+            None => mnist::embedded()?.test,
+        }))
+    },
+    file: Some(digit),
+};
 
 /// The image in a file, converted to the form of MNIST's: grey, light ink on dark ground, 28×28.
-pub(super) fn digit(path: &Path, invert: Invert) -> Result<Decoded> {
-    let mut image = decode(path, 1)?;
-    let invert = match invert {
-        Invert::Yes => true,
-        Invert::No => false,
-        Invert::Auto => light_border(&image),
-    };
-    if invert {
+fn digit(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
+    let mut image = decode_image(path, 1, &ImageLimits::default())?;
+    if options.invert.unwrap_or_else(|| light_border(&image)) {
         image.pixels.iter_mut().for_each(|p| *p = 255 - *p);
     }
-    if (image.height, image.width) == (28, 28) {
-        return Ok(image);
+    if (image.height, image.width) != (SIDE, SIDE) {
+        image = centred(&image)?;
     }
-    centred(&image)
+    Ok(vec![images::sample(&image)?])
 }
+
+/// The side of MNIST's images.
+const SIDE: usize = 28;
 
 /// True if the outermost pixels are lighter than mid-grey on average.
 fn light_border(image: &Decoded) -> bool {
@@ -44,7 +75,6 @@ fn light_border(image: &Decoded) -> bool {
 /// The image scaled and placed as MNIST's were (LeCun et al. 1998): the ink fits 20×20, and its centre of mass is in the
 /// middle of 28×28. Pixels at least a quarter as bright as the brightest one are ink.
 fn centred(image: &Decoded) -> Result<Decoded> {
-    const SIDE: usize = 28;
     const INK: usize = 20;
     let (h, w) = (image.height, image.width);
     let threshold = image.pixels.iter().max().copied().unwrap_or(0) / 4;

@@ -1,0 +1,154 @@
+//! The command lines of what saved weights are asked: `kiln eval`, `predict` and `generate`.
+
+use crate::config::{DataArgs, DeviceArgs, Rate, model};
+use clap::{Args, ValueEnum};
+use kiln_models::Model;
+use std::path::PathBuf;
+
+/// Saved weights and the model that they belong to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WeightsArgs {
+    /// Weights file (safetensors), or the folder of a run for its best weights
+    #[arg(short, long, value_name = "FILE|RUN")]
+    pub(crate) weights: PathBuf,
+
+    /// Model the weights belong to [default: read from config.json beside them, else from the file itself]
+    #[arg(long, value_parser = model(), value_name = "MODEL")]
+    pub(crate) model: Option<Model>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln eval -w runs/mnist-cnn-0             the weights with the highest validation accuracy
+  kiln eval -w runs/mnist-cnn-0/last.safetensors
+  kiln eval -w best.safetensors --model lenet --data cifar-10-batches-bin --json")]
+pub(crate) struct EvalArgs {
+    #[command(flatten)]
+    pub(crate) weights: WeightsArgs,
+
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+
+    /// Samples of a batch
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: u32,
+
+    /// Seed of synthetic data; must be that of the training run
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// One JSON object on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Invert {
+    /// When the border is lighter than mid-grey: dark ink on light paper
+    Auto,
+    /// Always
+    Yes,
+    /// Never: the digits are light on dark already
+    No,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln predict -w runs/mnist-cnn-0/best.safetensors digit.png
+  kiln predict -w runs/lenet-0/best.safetensors --top 3 --json *.jpg
+  kiln predict -w runs/mlp-0 houses.csv     the column that the network was trained to predict, row by row
+
+Images for mnist-cnn are made grey and, when their border is light, inverted (MNIST is white on black). One that is not
+28x28 is then treated as MNIST's own images were: the ink is cut out, scaled to fit 20x20 and centred by its mass.
+Images for lenet are scaled to 32x32.
+
+A vae reconstructs the images: the picture reconstructions.png beside the weights has each image and what the network makes of
+it. Without images a network that draws them writes new ones, as `kiln generate` does.")]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) weights: WeightsArgs,
+
+    /// PNG or JPEG files; CSV files with the columns of the table that the network was trained on
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Picture to write, of a network that makes images [default: reconstructions.png beside the weights]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Classes to show for each image
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) top: u16,
+
+    /// When to invert images of digits
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) invert: Invert,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// One JSON object per image or row on standard output, each on a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kiln generate runs/gpt-mini-0 --prompt 'To be' --tokens 500
+  kiln generate runs/gpt-mini-0 --temperature 0.8 --top-k 20 --seed 1
+  kiln generate runs/gpt-mini-0 --temperature 0      always the likeliest character
+  kiln generate runs/vae-0 --count 100               runs/vae-0/samples.png, a picture of new digits
+
+The characters that a model knows are those of the text it was trained on; config.json in the run's folder lists them.")]
+pub(crate) struct GenerateArgs {
+    /// Folder of a run for its best weights, or a weights file beside its config.json
+    #[arg(value_name = "RUN_FOLDER")]
+    pub(crate) run: PathBuf,
+
+    /// Text to continue [default: a line break]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+
+    /// Characters to write
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) tokens: u32,
+
+    /// Divisor of the logits: below 1 probable characters become more probable; 0 always takes the most probable one
+    #[arg(long, value_name = "T", default_value = "1.0", allow_negative_numbers = true)]
+    pub(crate) temperature: Rate,
+
+    /// Draw only among the K most probable characters
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) top_k: Option<u32>,
+
+    /// Images to draw
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub(crate) count: u32,
+
+    /// Picture to write [default: samples.png beside the weights]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Seed of the draws
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+impl GenerateArgs {
+    /// The weights of the run.
+    pub(crate) fn weights(&self) -> WeightsArgs {
+        WeightsArgs {
+            weights: self.run.clone(),
+            model: None,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `kiln predict`: the answers of a network about files: classes, reconstructions, numbers.
+
+use super::generate::{Drawn, draw};
+use crate::args::{Invert, PredictArgs};
+use crate::device::{Task, with_device};
+use crate::error::{Error, Result};
+use crate::finite;
+use crate::output::{self, counted, line, percent, report};
+use crate::picture::Picture;
+use crate::weights::Saved;
+use crate::{data, weights};
+use kiln_core::Backend;
+use kiln_data::{Compose, DataKind, Draw, Facts, FileOptions, IMAGES, ReadFile, Transform};
+use kiln_files::{shown_path, write_atomic};
+use kiln_models::{Model, Net, OutputKind};
+use kiln_nn::{Tensor, no_grad};
+use serde_json::{Map, json};
+use std::path::Path;
+
+struct Predict<'a>(&'a PredictArgs);
+
+impl Task for Predict<'_> {
+    /// The exit code.
+    type Output = u8;
+
+    fn run<B: Backend>(self, backend: &B) -> Result<u8> {
+        let args = self.0;
+        let saved = weights::load(&args.weights, backend)?;
+        let (model, net) = (saved.model, &saved.net);
+        let Some(read) = saved.data.card().file else {
+            return Err(Error::usage(format!(
+                "{}: {model} reads {}, and is asked about no files",
+                shown_path(&saved.path),
+                saved.data.card().title
+            ))
+            .help("`kiln generate RUN_FOLDER` goes on with a text"));
+        };
+        let asked = Asked {
+            args,
+            saved: &saved,
+            read,
+            transform: model.transform(false)?,
+        };
+        match (model.card().output, args.files.is_empty()) {
+            (OutputKind::Images, true) => {
+                let drawn = Drawn {
+                    out: args.out.clone(),
+                    json: args.json,
+                    ..Drawn::default()
+                };
+                draw(net, backend, model, &saved.path, &drawn)?;
+                Ok(0)
+            }
+            (_, true) => Err(Error::usage("<FILE> is missing").help(format!("name {}", kinds_of_files(saved.data)))),
+            (OutputKind::Images, false) => reconstruct(backend, &asked),
+            (OutputKind::Numbers(_), false) => numbers(backend, &asked),
+            (OutputKind::Classes(_) | OutputKind::Characters(_), false) => classes(backend, &asked),
+        }
+    }
+}
+
+/// The files that a network for a dataset is asked about.
+fn kinds_of_files(data: DataKind) -> &'static str {
+    match data.card().samples == &IMAGES {
+        true => "PNG or JPEG files",
+        false => "files like those that it was trained on",
+    }
+}
+
+/// The files that are asked about, and the network that is asked.
+struct Asked<'a, B: Backend> {
+    args: &'a PredictArgs,
+    saved: &'a Saved<B>,
+    /// Reads a file as raw samples.
+    read: ReadFile,
+    transform: Compose,
+}
+
+impl<B: Backend> Asked<'_, B> {
+    /// The samples of a file as the network's inputs `[N, …]`.
+    fn inputs(&self, path: &Path, backend: &B) -> Result<Tensor<B>> {
+        let options = FileOptions {
+            shape: self.saved.model.input().shape,
+            facts: &self.saved.facts,
+            invert: match self.args.invert {
+                Invert::Auto => None,
+                Invert::Yes => Some(true),
+                Invert::No => Some(false),
+            },
+        };
+        let (mut values, mut shape) = (Vec::new(), vec![0]);
+        for mut sample in (self.read)(path, &options)? {
+            self.transform.apply(&mut sample, &Draw::new(0, 0, 0))?;
+            shape.truncate(1);
+            shape[0] += 1;
+            shape.extend(sample.shape.iter());
+            values.append(&mut sample.input);
+        }
+        if shape[0] == 0 {
+            return Err(Error::failure(format!("{}: there are no rows in it", shown_path(path))));
+        }
+        Ok(Tensor::from_slice(backend, &values, &shape)?)
+    }
+}
+
+/// Reports an error of one of several files; returns the exit code.
+fn passed_over(error: &Error) -> u8 {
+    // If standard error cannot be written, there is no place to report that.
+    let _ = report(error);
+    error.code
+}
+
+/// Prints the classes of every image.
+fn classes<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
+    let (args, model) = (asked.args, asked.saved.model);
+    let names = data::names_of(asked.saved.data, &asked.saved.facts);
+    let mut exit = 0;
+    // If an image cannot be read, the others are still classified.
+    for path in &args.files {
+        let image = asked.inputs(path, backend);
+        match image.and_then(|image| classify(&asked.saved.net, &image, path)) {
+            Ok(shares) => {
+                let mut classes: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(shares).collect();
+                classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+                classes.truncate(usize::from(args.top));
+                show(path, model, &classes, args.json);
+            }
+            Err(error) => exit = passed_over(&error),
+        }
+    }
+    Ok(exit)
+}
+
+/// Prints the numbers that are predicted for every row of every file, in the units of the data.
+fn numbers<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
+    let (args, saved) = (asked.args, asked.saved);
+    let names = saved.facts.names(Facts::TARGETS).unwrap_or_default();
+    let mut exit = 0;
+    for path in &args.files {
+        let predicted = asked
+            .inputs(path, backend)
+            .and_then(|inputs| regress(&saved.net, &inputs, path));
+        let mut predicted = match predicted {
+            Ok(predicted) => predicted,
+            Err(error) => {
+                exit = passed_over(&error);
+                continue;
+            }
+        };
+        for (row, numbers) in predicted.chunks_mut(names.len().max(1)).enumerate() {
+            saved.facts.in_units(numbers);
+            let named = || names.iter().zip(numbers.iter());
+            if args.json {
+                output::json(&json!({
+                    "file": path.display().to_string(),
+                    "row": row + 1,
+                    "model": saved.model.name(),
+                    "values": named().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>(),
+                }));
+            } else {
+                let each: Vec<String> = named().map(|(name, value)| format!("{name} {value:.6}")).collect();
+                line(&format!("{}: row {}: {}", shown_path(path), row + 1, each.join(", ")));
+            }
+        }
+    }
+    Ok(exit)
+}
+
+/// The numbers `[N, targets]` for inputs, at the scale of training.
+fn regress<B: Backend>(net: &Net<B>, inputs: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
+    let predicted = || net.regress(inputs).unwrap_or_else(|| Ok(inputs.clone()));
+    let numbers = no_grad(|| predicted()?.to_f64())?;
+    match numbers.iter().all(|number| number.is_finite()) {
+        true => Ok(numbers),
+        false => Err(finite::overflow(
+            predicted,
+            &format!("{}: the numbers", shown_path(path)),
+        )?),
+    }
+}
+
+/// Writes a picture of the images and what the network keeps of them.
+fn reconstruct<B: Backend>(backend: &B, asked: &Asked<'_, B>) -> Result<u8> {
+    /// Images in a row of the picture, each with its reconstruction.
+    const COLUMNS: usize = 5;
+    let (model, mut exit, mut read) = (asked.saved.model, 0, Vec::new());
+    for path in &asked.args.files {
+        match asked.inputs(path, backend) {
+            Ok(image) => read.push(image),
+            Err(error) => exit = passed_over(&error),
+        }
+    }
+    let count = read.len();
+    if count == 0 {
+        return Ok(exit);
+    }
+    let images = Tensor::concat(&read.iter().collect::<Vec<_>>(), 0)?;
+    let Some(made) = no_grad(|| asked.saved.net.reconstruct(&images)) else {
+        return Err(Error::usage(format!("{model} makes images of nothing, and takes none"))
+            .help("`kiln generate RUN_FOLDER` writes a picture of new ones"));
+    };
+    let picture = Picture::pairs(&images, &made?, 2 * COLUMNS.min(count))?;
+    let beside = || asked.saved.path.with_file_name("reconstructions.png");
+    let file = asked.args.out.clone().unwrap_or_else(beside);
+    write_atomic(&file, &picture.png()?)?;
+    match asked.args.json {
+        true => output::json(&json!({
+            "model": model.name(),
+            "images": count,
+            "file": file.display().to_string(),
+        })),
+        false => line(&format!(
+            "saved: {}, {} beside what {} makes of them",
+            shown_path(&file),
+            counted(count as u64, "image"),
+            model
+        )),
+    }
+    Ok(exit)
+}
+
+/// The probability of every class.
+fn classify<B: Backend>(net: &Net<B>, image: &Tensor<B>, path: &Path) -> Result<Vec<f64>> {
+    let logits = || net.classify(image).unwrap_or_else(|| Ok(image.clone()));
+    let shares = no_grad(|| logits()?.softmax(-1)?.to_f64())?;
+    if shares.iter().all(|share| share.is_finite()) {
+        return Ok(shares);
+    }
+    let what = format!("{}: the probabilities", shown_path(path));
+    Err(finite::overflow(logits, &what)?)
+}
+
+/// Prints one image's classes, the most probable first.
+fn show(path: &Path, model: Model, classes: &[(&str, f64)], json: bool) {
+    if json {
+        let each: Vec<_> = classes
+            .iter()
+            .map(|(name, share)| json!({"class": name, "probability": share}))
+            .collect();
+        let text = json!({
+            "image": path.display().to_string(),
+            "model": model.name(),
+            "class": classes.first().map(|(name, _)| name),
+            "probability": classes.first().map(|(_, share)| share),
+            "top": each,
+        });
+        output::json(&text);
+    } else {
+        let each: Vec<String> = classes.iter().map(|(n, s)| format!("{n} {}", percent(*s))).collect();
+        line(&format!("{}: {}", shown_path(path), each.join(", ")));
+    }
+}
+
+pub(crate) fn run(args: PredictArgs) -> Result<u8> {
+    with_device(&args.device.options(), Predict(&args))
+}

@@ -1,0 +1,70 @@
+//! A row of the table of datasets.
+
+use super::facts::Facts;
+use super::kinds::SampleKind;
+use super::opened::{Opened, Shared};
+use crate::{BadRecords, Result, Sample};
+use std::path::Path;
+
+/// The files of a dataset, and the network that they are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The file or folder; `None` for data that ships with this crate.
+    pub path: Option<&'a Path>,
+    /// The shape of the network's input: `[H, W, C]` of images, `[T]` of windows of text. Rows have as many numbers as the file.
+    pub shape: &'a [usize],
+    /// The column to predict, of a table.
+    pub target: Option<&'a str>,
+    /// The policy for bad records.
+    pub bad: BadRecords,
+    /// Facts about the data that the network was trained on; `None` before that.
+    pub facts: Option<&'a Facts>,
+}
+
+/// The options for single files that a network is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions<'a> {
+    /// The shape of the network's input.
+    pub shape: &'a [usize],
+    /// Facts about the data that the network was trained on.
+    pub facts: &'a Facts,
+    /// True to invert images of digits, false not to; `None` inverts those with a light border.
+    pub invert: Option<bool>,
+}
+
+/// Reads a single file as raw samples without labels.
+pub type ReadFile = fn(&Path, &FileOptions<'_>) -> Result<Vec<Sample>>;
+
+/// Facts about a dataset, and how it is read. A dataset of the table is a file with one.
+#[derive(Debug)]
+pub struct DatasetCard {
+    /// The name in sentences: `CIFAR-10`.
+    pub title: &'static str,
+    /// A description in one line.
+    pub description: &'static str,
+    /// The name of its files before their path: `MNIST files of`.
+    pub files: &'static str,
+    /// The name of the data that ships with this crate; `None` if none does.
+    pub ships: Option<&'static str>,
+    /// How to get the data, as an imperative: `download …`.
+    pub obtain: &'static str,
+    /// A file or folder that a user could have: `cifar-10-batches-bin`.
+    pub example: &'static str,
+    /// The kind of its samples.
+    pub samples: &'static SampleKind,
+    /// The names of its classes, where they are known without its files.
+    pub classes: &'static [&'static str],
+    /// True if the column to predict has to be named.
+    pub has_target: bool,
+    /// The facts without which no network for it can be built.
+    pub facts: &'static [&'static str],
+    /// True if the file or folder looks like this dataset; only names are looked at.
+    pub recognises: fn(&Path) -> bool,
+    /// Reads all of it.
+    pub open: fn(&Request<'_>) -> Result<Opened>,
+    /// Reads the samples that are held back; the files of the others need not exist, where they are others.
+    pub held_back: fn(&Request<'_>) -> Result<Shared>,
+    /// Reads a single file as raw samples without labels, for a trained network; `None` if a network is not asked about files of this
+    /// dataset.
+    pub file: Option<ReadFile>,
+}

@@ -1,0 +1,159 @@
+//! Facts about data that a network is built and asked with: a vocabulary, the names of classes, the scale of columns.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A fact about data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// A text, such as the characters of a vocabulary.
+    Text(String),
+    /// Names, such as those of classes.
+    Names(Vec<String>),
+    /// Numbers, such as the means of columns.
+    Numbers(Vec<f64>),
+}
+
+/// The facts about its data that a network has to know, by name: the network is built for them, and other data and single files are read
+/// by them. Whoever saves weights saves these facts too.
+///
+/// ```
+/// use kiln_data::{Fact, Facts};
+///
+/// let facts = Facts::default().with(Facts::CLASSES, Fact::Names(vec!["cat".to_string(), "dog".to_string()]));
+/// assert_eq!(facts.sizes().outputs, Some(2));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Facts(BTreeMap<String, Fact>);
+
+/// Behind the name of columns: the fact with their means.
+pub(super) const MEAN: &str = "mean";
+/// Behind the name of columns: the fact with their standard deviations.
+pub(super) const DEVIATION: &str = "deviation";
+
+/// The sizes of a network that its data decides; `None` for those that the network knows itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// The numbers of an input row.
+    pub features: Option<usize>,
+    /// The last dimension of the output: classes, characters or numbers to predict.
+    pub outputs: Option<usize>,
+}
+
+impl Facts {
+    /// The characters of a text, in order.
+    pub const VOCABULARY: &'static str = "vocabulary";
+    /// The names of the classes, in the order of their labels.
+    pub const CLASSES: &'static str = "classes";
+    /// The names of the columns of numbers that a row consists of.
+    pub const FEATURES: &'static str = "features";
+    /// The names of the columns that are predicted.
+    pub const TARGETS: &'static str = "targets";
+
+    /// These facts and another.
+    pub fn with(mut self, name: impl Into<String>, fact: Fact) -> Self {
+        self.0.insert(name.into(), fact);
+        self
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The text of this name; `None` if there is none.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Fact::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The names under this name; `None` if there are none.
+    pub fn names(&self, name: &str) -> Option<&[String]> {
+        match self.0.get(name) {
+            Some(Fact::Names(names)) => Some(names),
+            _ => None,
+        }
+    }
+
+    /// The numbers under this name; `None` if there are none.
+    pub fn numbers(&self, name: &str) -> Option<&[f64]> {
+        match self.0.get(name) {
+            Some(Fact::Numbers(numbers)) => Some(numbers),
+            _ => None,
+        }
+    }
+
+    /// Changes predicted numbers, one for each of the targets, from the scale of training to the units of the data.
+    pub fn in_units(&self, numbers: &mut [f64]) {
+        let scale = |part: &str| self.numbers(&format!("{}_{part}", Facts::TARGETS)).unwrap_or_default();
+        let (mean, deviation) = (scale(MEAN), scale(DEVIATION));
+        for (number, (mean, deviation)) in numbers.iter_mut().zip(mean.iter().zip(deviation)) {
+            *number = *number * deviation + mean;
+        }
+    }
+
+    /// The sizes of a network for this data.
+    pub fn sizes(&self) -> Sizes {
+        let count = |name: &str| self.names(name).map(<[String]>::len);
+        let characters = self.text(Facts::VOCABULARY).map(|text| text.chars().count());
+        Sizes {
+            features: count(Facts::FEATURES),
+            outputs: characters
+                .or_else(|| count(Facts::CLASSES))
+                .or_else(|| count(Facts::TARGETS)),
+        }
+    }
+
+    /// The sizes in words: `65 different characters`, `8 features`; empty if there are none.
+    pub fn described(&self) -> String {
+        let counted = |count: usize, one: &str, more: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {more}"),
+        };
+        let names = |name: &str, one: &str, more: &str| self.names(name).map(|n| counted(n.len(), one, more));
+        let characters = self.text(Facts::VOCABULARY).map(|text| text.chars().count());
+        let parts = [
+            characters.map(|n| counted(n, "character", "different characters")),
+            names(Facts::CLASSES, "class", "classes"),
+            names(Facts::FEATURES, "feature", "features"),
+            self.names(Facts::TARGETS)
+                .map(|targets| format!("target {}", targets.join(", "))),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_have_a_kind_and_give_sizes() {
+        let facts = Facts::default()
+            .with(Facts::FEATURES, Fact::Names(vec!["a".into(), "b".into()]))
+            .with(Facts::TARGETS, Fact::Names(vec!["c".into()]))
+            .with("scale", Fact::Numbers(vec![0.5]));
+        let sizes = Sizes {
+            features: Some(2),
+            outputs: Some(1),
+        };
+        assert_eq!(facts.sizes(), sizes);
+        assert_eq!(facts.described(), "2 features, target c");
+        assert_eq!((facts.numbers("scale"), facts.names("scale")), (Some(&[0.5][..]), None));
+        let text = Facts::default().with(Facts::VOCABULARY, Fact::Text("aäb".into()));
+        assert_eq!(text.sizes().outputs, Some(3));
+        assert_eq!(
+            (Facts::default().sizes(), Facts::default().described()),
+            (Sizes::default(), String::new())
+        );
+    }
+}

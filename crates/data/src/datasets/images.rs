@@ -1,0 +1,58 @@
+//! Images as samples, and the files that they are read from.
+
+use super::card::FileOptions;
+use super::facts::Facts;
+use super::kinds::{MadeUp, SampleKind};
+use super::opened::{Opened, Shared};
+use crate::{DataError, Decoded, ImageLimits, Result, Sample, Synthetic, decode_image, resize_bilinear};
+use kiln_core::Shape;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Images `[H, W, C]` of raw pixels from 0 to 255, most with a class.
+pub static IMAGES: SampleKind = SampleKind {
+    name: "images",
+    noun: "image",
+    describe: |shape| {
+        let sides: Vec<String> = shape.iter().map(usize::to_string).collect();
+        format!("images {}", sides.join("x"))
+    },
+    batch: 32,
+    samples: |made| Ok(Arc::new(part(made, 0, made.count)?)),
+    synthetic: |made| {
+        let shared = |part_of: u32, count| -> Result<Shared> { Ok(Arc::new(part(made, part_of, count)?)) };
+        Ok(Opened {
+            train: shared(0, made.count)?,
+            test: shared(1, made.held_back())?,
+            facts: Facts::default(),
+        })
+    },
+};
+
+/// Images that are made up: part 0 to train on, part 1 to measure on.
+fn part(made: &MadeUp<'_>, part: u32, count: usize) -> Result<Synthetic> {
+    Ok(Synthetic::images(count, made.shape, made.outputs, made.seed)?.part(part))
+}
+
+/// The dimensions of a network's input that is an image.
+pub(super) fn dimensions(shape: &[usize]) -> Result<[usize; 3]> {
+    let shown = || format!("{shape:?}");
+    shape
+        .try_into()
+        .map_err(|_| DataError::shape("images", shown(), "an image [H, W, C]"))
+}
+
+/// The image in a file, scaled to the network's input.
+pub(super) fn scaled(path: &Path, options: &FileOptions<'_>) -> Result<Vec<Sample>> {
+    let [h, w, c] = dimensions(options.shape)?;
+    let image = decode_image(path, c, &ImageLimits::default())?;
+    Ok(vec![sample(&resize_bilinear(&image, h, w)?)?])
+}
+
+/// An image as a sample.
+pub(super) fn sample(image: &Decoded) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let shape = Shape::new(&[image.height, image.width, image.channels])?;
+    sample.fill(shape, image.pixels.iter().map(|&pixel| f32::from(pixel)))?;
+    Ok(sample)
+}

@@ -1,0 +1,107 @@
+//! The table of datasets: where each comes from, how it is read, and what its samples are.
+
+mod card;
+mod cifar10;
+mod facts;
+mod folder;
+mod images;
+mod kinds;
+mod mnist;
+mod opened;
+mod table;
+mod text;
+
+pub use card::{DatasetCard, FileOptions, ReadFile, Request};
+pub use facts::{Fact, Facts, Sizes};
+pub use images::IMAGES;
+pub use kinds::{MadeUp, SampleKind};
+pub use opened::{Opened, Shared};
+pub use table::ROWS;
+pub use text::WINDOWS;
+
+/// Makes the enum and its names from rows `Name: "name" in file`; the file has a `CARD`.
+macro_rules! datasets {
+    ($($(#[$doc:meta])* $kind:ident: $name:literal in $file:ident;)*) => {
+        /// The datasets by name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum DataKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl DataKind {
+            /// All datasets. Where a file could be of several, the first that [recognises](DatasetCard::recognises) it counts.
+            pub const ALL: [DataKind; [$($name),*].len()] = [$(DataKind::$kind),*];
+
+            /// The dataset's name on command lines: `cifar10`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DataKind::$kind => $name,)*
+                }
+            }
+
+            /// Facts about the dataset, and how it is read.
+            pub const fn card(self) -> &'static DatasetCard {
+                match self {
+                    $(DataKind::$kind => &$file::CARD,)*
+                }
+            }
+        }
+    };
+}
+
+datasets! {
+    /// Grey images in IDX files: MNIST and datasets of its format; the digits that ship with this crate without a path.
+    Mnist: "mnist" in mnist;
+    /// Colour images of 32×32 in ten classes: CIFAR-10's binary version.
+    Cifar10: "cifar10" in cifar10;
+    /// Image files in a folder for each class.
+    ImageFolder: "image-folder" in folder;
+    /// Rows of a table in a CSV file, to predict a number from.
+    Csv: "csv" in table;
+    /// Any text, character by character.
+    Text: "text" in text;
+}
+
+impl DataKind {
+    /// The dataset with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        DataKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The datasets with samples of this kind.
+    pub fn of(samples: &SampleKind) -> impl Iterator<Item = DataKind> + use<'_> {
+        DataKind::ALL
+            .into_iter()
+            .filter(move |kind| kind.card().samples == samples)
+    }
+}
+
+impl std::str::FromStr for DataKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        DataKind::from_name(name).ok_or_else(|| {
+            let names = DataKind::ALL.map(DataKind::name).join(", ");
+            format!("`{}` is none of {names}", name.escape_debug())
+        })
+    }
+}
+
+impl std::fmt::Display for DataKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl serde::Serialize for DataKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for DataKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = <String as serde::Deserialize>::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
