@@ -189,7 +189,8 @@ Examples:
   kiln sweep mnist-cnn --epochs 2 --over optimizer.lr=1e-4..1e-1 --over optimizer.name=sgd,adam --random 20
   kiln sweep --config run.toml --over seed=0,1,2,3,4
 
-Takes the settings of `kiln train`; every run is one of its own, in a folder of --out (runs/sweep-MODEL), one after the other.
+Takes the settings of `kiln train`; every run is one of its own, in a folder of --out (runs/sweep-MODEL), one after the other or --jobs
+at the same time. Ctrl-C ends them all.
 A sweep that was stopped goes on with the same command line. The table, best run first, is also saved as sweep.csv.
 Exit code 1: a run failed.")]
 pub(crate) struct SweepArgs {
@@ -203,6 +204,10 @@ pub(crate) struct SweepArgs {
     /// N random combinations instead of all
     #[arg(long, value_name = "N")]
     pub(crate) random: Option<Small>,
+
+    /// Runs at the same time, which share the cores unless --threads says otherwise; results do not depend on it
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) jobs: Whole<1, 256>,
 
     /// Seed of the random combinations
     #[arg(long, value_name = "SEED", default_value_t = 0)]

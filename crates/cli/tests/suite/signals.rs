@@ -145,3 +145,24 @@ fn a_step_that_takes_long_is_given_up() {
     // Both runs saved the initial weights, because neither finished its first step.
     assert!(weights[0] == weights[1]);
 }
+
+#[test]
+fn a_signal_ends_all_runs_of_a_sweep() {
+    let dir = tempfile::tempdir().unwrap();
+    let common = ["sweep", "lenet", "--synthetic", "1000000", "--out", "all"];
+    let args = [&common[..], &["--over", "seed=0,1,2", "--jobs", "2"]].concat();
+    let mut child = start(dir.path(), &args, "3 runs in all");
+    let begun = |run: &str| dir.path().join("all").join(run).join("config.json").exists();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !(begun("1") && begun("2")) {
+        assert!(Instant::now() < until, "two runs do not go on at the same time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    send(&child, Signal::INT);
+    assert_eq!(code_within(&mut child, 20), Some(130));
+    assert!(!begun("3"));
+    for run in ["all/1", "all/2"] {
+        // A run that went on would hold its folder.
+        crate::common::run(dir.path(), &["train", "--resume", run]).fails(1, &["no checkpoint"]);
+    }
+}

@@ -13,6 +13,11 @@ use choices::{Choice, Varied};
 use kiln_files::{shown_path, write_atomic};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Settings on which no result depends, which may differ when a sweep goes on.
+const FREE: [&str; 2] = ["device.name", "device.threads"];
 
 /// A run of the sweep.
 struct Run {
@@ -36,8 +41,14 @@ fn runs(args: &SweepArgs, varied: &[Varied]) -> Result<Vec<Run>> {
         None => choices::grid(varied)?,
     };
     let digits = choices.len().to_string().len();
+    let jobs = args.jobs.get().min(choices.len().max(1) as u64);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let run = |(i, choice): (usize, Choice)| {
         let mut config = base.clone();
+        if jobs > 1 && config.device.threads.is_none() {
+            // Runs that go on at the same time share the cores.
+            config.device.threads = (cores / jobs).max(1).try_into().ok();
+        }
         for (setting, value) in varied.iter().zip(&choice) {
             config = config::changed(&config, &config::set(&format!("{}={value}", setting.key))?)?.0;
         }
@@ -61,7 +72,7 @@ fn execute(run: &Run, parent: &Path, signals: &Signals) -> Result<Ended> {
         true => {
             let saved = RunRecord::read(&folder)?;
             let (_, changed) = config::changed(&saved.config, &run.config)?;
-            if let Some(key) = changed.iter().find(|key| *key != "device.name") {
+            if let Some(key) = changed.iter().find(|key| !FREE.contains(&key.as_str())) {
                 return Err(
                     Error::failure(format!("{}: a run with another `{key}`", shown_path(&folder)))
                         .help("name another folder with --out"),
@@ -86,6 +97,38 @@ fn execute(run: &Run, parent: &Path, signals: &Signals) -> Result<Ended> {
         epoch: best.map(|best| best.epoch),
         seconds: record.epochs.iter().map(|epoch| epoch.seconds).sum(),
     })
+}
+
+/// Carries out all runs, so many at a time, and tells of each at its end. A request to stop ends those that go on, and begins no other.
+fn executed<'r>(
+    runs: &'r [Run],
+    jobs: usize,
+    parent: &Path,
+    signals: &Signals,
+    tell: &(dyn Fn(&Run, &Result<Ended>) + Sync),
+) -> Vec<(&'r Run, Result<Ended>)> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let ended = execute(run, parent, signals);
+            if signals.exit_code().is_some() {
+                return;
+            }
+            // A worker that panicked has left whole results behind.
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            tell(run, &ended);
+            results.push((run, ended));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..jobs.min(runs.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    results
 }
 
 /// A text with commas and quotes as a field of CSV (RFC 4180).
@@ -120,18 +163,18 @@ pub(crate) fn run(args: SweepArgs) -> Result<u8> {
             shown_path(&parent)
         ));
     }
-    let mut results: Vec<(&Run, Result<Ended>)> = Vec::new();
-    for run in &runs {
-        let ended = execute(run, &parent, &signals);
-        if let Some(code) = signals.exit_code() {
-            return Ok(code);
-        }
-        let told = told(run, &ended, metric);
-        match args.json {
-            true => output::json(&event(run, &varied, &ended, metric)),
-            false => line(&format!("run {} of {}: {told}", run.name, runs.len())),
-        }
-        results.push((run, ended));
+    let tell = |run: &Run, ended: &Result<Ended>| match args.json {
+        true => output::json(&event(run, &varied, ended, metric)),
+        false => line(&format!(
+            "run {} of {}: {}",
+            run.name,
+            runs.len(),
+            told(run, ended, metric)
+        )),
+    };
+    let mut results = executed(&runs, args.jobs.get() as usize, &parent, &signals, &tell);
+    if let Some(code) = signals.exit_code() {
+        return Ok(code);
     }
     let failed = results.iter().filter(|(_, ended)| ended.is_err()).count();
     let order = |ended: &Result<Ended>| {
