@@ -144,7 +144,89 @@ class Gpt(nn.Module):
         return self.lm_head(self.ln_f(x))
 
 
-NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "resnet18": ResNet18, "vgg11": Vgg11, "gpt-mini": Gpt}
+class Vae(nn.Module):
+    """The variational autoencoder of PyTorch's examples; a step is one update."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc21, self.fc22 = nn.Linear(784, 400), nn.Linear(400, 20), nn.Linear(400, 20)
+        self.fc3, self.fc4 = nn.Linear(20, 400), nn.Linear(400, 784)
+
+    def forward(self, images, noise):
+        pixels = images.flatten(1)
+        hidden = F.relu(self.fc1(pixels))
+        mean, log_variance = self.fc21(hidden), self.fc22(hidden)
+        latent = mean + torch.exp(0.5 * log_variance) * noise
+        logits = self.fc4(F.relu(self.fc3(latent)))
+        reconstruction = F.binary_cross_entropy_with_logits(logits, pixels, reduction="sum")
+        kl = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
+        return (reconstruction + kl) / len(images)
+
+    def updates(self, compiled):
+        """Makes the work of a step, which returns its losses' sum."""
+        optimizer = torch.optim.Adam(self.parameters(), lr=worker.OPTIMIZERS["vae"][1])
+        forward = torch.compile(self, dynamic=False) if compiled else self
+
+        def step(images, noise):
+            optimizer.zero_grad()
+            loss = forward(images, noise)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+
+class WganGp(nn.Module):
+    """A Wasserstein GAN with gradient penalty; a step is an update of the critic and one of the generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 784)
+        )
+        self.critic = nn.Sequential(
+            nn.Linear(784, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2),
+            nn.Linear(256, 1, bias=False),
+        )  # fmt: skip
+
+    def critic_loss(self, images, noise):
+        real = images.flatten(1)
+        with torch.no_grad():
+            fake = self.generator(noise).sigmoid()
+        share = torch.exp(-0.5 * noise[:, :2].square().sum(1, keepdim=True))
+        between = (fake + (real - fake) * share).requires_grad_()
+        (slopes,) = torch.autograd.grad(self.critic(between).sum(), between, create_graph=True)
+        penalty = (slopes.norm(2, 1) - 1).square().mean()
+        return 10 * penalty - (self.critic(real).mean() - self.critic(fake).mean())
+
+    def generator_loss(self, _, noise):
+        return -self.critic(self.generator(noise).sigmoid()).mean()
+
+    def updates(self, compiled):
+        """Makes the work of a step, which returns its losses' sum."""
+        if compiled:
+            raise ValueError("torch.compile has no gradients of gradients")
+        parts = [(self.critic, self.generator, self.critic_loss), (self.generator, self.critic, self.generator_loss)]
+        lr = worker.OPTIMIZERS["wgan-gp"][1]
+        optimizers = [torch.optim.Adam(part.parameters(), lr=lr, betas=(0.5, 0.9)) for part, _, _ in parts]
+
+        def step(images, noise):
+            total = 0
+            for (part, other, loss_of), optimizer in zip(parts, optimizers):
+                part.requires_grad_(True)
+                other.requires_grad_(False)
+                optimizer.zero_grad()
+                loss = loss_of(images, noise)
+                loss.backward()
+                optimizer.step()
+                total = total + loss.detach()
+            return total
+
+        return step
+
+
+NETS = {"mnist-cnn": MnistCnn, "lenet": Lenet, "resnet18": ResNet18, "vgg11": Vgg11, "gpt-mini": Gpt, "vae": Vae, "wgan-gp": WganGp}
 # A dense layer behind a flattened image: its columns are (H, W, C) in Kiln's file and (C, H, W) here.
 FLATTENED = {"mnist-cnn": ("dense1.weight", 9, 64), "lenet": ("fc1.weight", 25, 16)}
 IMAGES = {"mnist-cnn": (1, 28, 28), "lenet": (3, 32, 32), "resnet18": (3, 32, 32), "vgg11": (3, 32, 32)}
@@ -200,6 +282,8 @@ class Torch:
 
     def load(self, setting, row, tensors):
         name, _, train = worker.parse_row(row)
+        if "noise" in tensors:
+            return self.load_maker(setting, name, tensors)
         model, xs, ys = self.prepare(name, setting, tensors)
         at = 0
         if train:
@@ -225,6 +309,25 @@ class Torch:
             at = (at + 1) % len(xs)
 
         return losses, infer
+
+    def load_maker(self, setting, name, tensors):
+        """A network that makes images, whose batches have noise in the place of labels."""
+        if setting.endswith("nhwc"):
+            raise ValueError("dense layers have no channels to lay out")
+        inductor.freezing = False
+        model = NETS[name]()
+        load_weights(name, model, tensors)
+        step = model.updates(setting.startswith("compile"))
+        batches = [tuple(torch.from_numpy(part.copy()) for part in parts) for parts in zip(tensors["x"], tensors["noise"])]
+        at = 0
+
+        def work():
+            nonlocal at
+            loss = step(*batches[at])
+            at = (at + 1) % len(batches)
+            return loss
+
+        return [work().item() for _ in batches], work
 
     def step(self, name, model, setting):
         inductor.freezing = False

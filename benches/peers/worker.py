@@ -12,7 +12,8 @@
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
 A ROW is `net/NAME-bN/train` or `net/NAME-bN/infer`. FILE is a safetensors file with Kiln's initial weights, in Kiln's
-layout and under Kiln's names, and 20 batches `x` and `y`.
+layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make images `x` and `noise`, standard normal numbers that
+stand for all that a step draws.
 """
 
 import json
@@ -30,10 +31,12 @@ OPTIMIZERS = {
     "resnet18": ("sgd", 1e-4),
     "vgg11": ("sgd", 1e-4),
     "gpt-mini": ("adamw", 3e-4),
+    "vae": ("adam", 1e-3),
+    "wgan-gp": ("adam", 2e-4),
 }
-"""Momentum is 0.9; Adam has PyTorch's defaults, AdamW a decay of 0.01."""
+"""Momentum is 0.9; Adam has PyTorch's defaults, that of wgan-gp betas of 0.5 and 0.9, AdamW a decay of 0.01."""
 
-TYPES = {"F32": np.float32, "I32": np.int32}
+TYPES = {"F32": np.float32, "I32": np.int32, "I64": np.int64}
 
 
 def read_tensors(path):

@@ -22,12 +22,14 @@ impl NetRow {
 }
 
 /// The networks, each with its batch sizes of training and of inference.
-const NETS: [(&str, &[usize], &[usize]); 5] = [
+const NETS: [(&str, &[usize], &[usize]); 7] = [
     ("lenet", &[4, 128], &[128]),
     ("mnist-cnn", &[32, 128], &[128]),
     ("resnet18", &[32], &[32]),
     ("vgg11", &[32], &[32]),
     ("gpt-mini", &[8], &[8]),
+    ("vae", &[128], &[]),
+    ("wgan-gp", &[64], &[]),
 ];
 
 /// The rows of networks, training first.
