@@ -5,6 +5,9 @@
 // chunks follow those of the tensor before it. A block takes one chunk and finds its tensor by bisection. PyTorch's
 // multi_tensor_apply cuts work the same way, with the search done on the host. Formulas: core/src/ops/optim.rs.
 //
+// Where `halves` is 1 a record has one more word: the address of the parameter's copy in half precision, with 1 (bf16) or 2 (f16) in
+// its lowest bits, or 0. A parameter of f32 and its copy are written in one pass: the forward pass of mixed precision reads the copy.
+//
 // scalars = [lr, c1, c2, scale] lies on the device, since it changes from step to step; gradients are multiplied by scale, and
 // a scale of NaN leaves parameters and state as they are. unscale multiplies gradients in place and looks for infinities and NaN:
 // records [grad, elements, first chunk].
@@ -42,7 +45,7 @@ static_assert(sizeof(AdagradParams) == 16, "core::ops::AdagradParams");
 
 // The tensors of one launch.
 struct Tensors {
-    u64 count;
+    u32 count, halves;
     u64 words[500];
 };
 static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the other parameters below 4096 bytes");
@@ -50,15 +53,22 @@ static_assert(sizeof(Tensors) == 4008, "cuda::ops::optim::Tensors; with the othe
 constexpr int THREADS = 256;
 constexpr u32 CHUNK = 4096;
 
-// The record of the last tensor whose first chunk, the record's last word, is not after this block's.
-template <int RECORD> __device__ __forceinline__ const u64 *find(const Tensors &tensors) {
-    u32 low = 0, high = (u32)tensors.count;
+// The record of the last tensor whose first chunk, word FIRST of a record of `size` words, is not after this block's.
+template <int FIRST> __device__ __forceinline__ const u64 *find(const Tensors &tensors, u32 size) {
+    u32 low = 0, high = tensors.count;
     while (high - low > 1) {
         u32 middle = (low + high) / 2;
-        if (tensors.words[middle * RECORD + RECORD - 1] <= blockIdx.x) low = middle;
+        if (tensors.words[middle * size + FIRST] <= blockIdx.x) low = middle;
         else high = middle;
     }
-    return tensors.words + low * RECORD;
+    return tensors.words + low * size;
+}
+
+// Writes V elements from `at` on of a copy in half precision, if there is one. The branch is the same in all of a block.
+template <int V> __device__ __forceinline__ void store_half(u64 half, u64 at, const float (&w)[V]) {
+    u64 address = half & ~15ull;
+    if (half & 1) store<V>(reinterpret_cast<bf16 *>(address) + at, w);
+    else if (half & 2) store<V>(reinterpret_cast<f16 *>(address) + at, w);
 }
 
 // N optimizer states of one element; never of size 0.
@@ -67,13 +77,15 @@ template <int N> using States = Exact[N > 0 ? N : 1];
 // w = update(w, g, state) for every element of this block's chunk.
 template <typename T, int N, typename Update>
 __device__ __forceinline__ void each(const Tensors &tensors, const Update &update) {
-    constexpr int V = LANES<T>, RECORD = N + 4;
-    const u64 *record = find<RECORD>(tensors);
+    constexpr int V = LANES<T>;
+    constexpr bool WIDE = sizeof(T) == 4;
+    const u64 *record = find<N + 3>(tensors, N + 4 + tensors.halves);
     u64 begin = (blockIdx.x - record[N + 3]) * CHUNK;
     u64 left = record[N + 2] - begin;
     u32 n = left < CHUNK ? (u32)left : CHUNK;
     T *__restrict__ param = reinterpret_cast<T *>(record[0]) + begin;
     const T *__restrict__ grad = reinterpret_cast<const T *>(record[1]) + begin;
+    u64 half = WIDE && tensors.halves ? record[N + 4] : 0;
     float *state[N > 0 ? N : 1];
 #pragma unroll
     for (int k = 0; k < N; ++k) state[k] = reinterpret_cast<float *>(record[2 + k]) + begin;
@@ -95,6 +107,7 @@ __device__ __forceinline__ void each(const Tensors &tensors, const Update &updat
                 for (int k = 0; k < N; ++k) s[k][j] = one[k].v;
             }
             store<V>(param + i, w);
+            if constexpr (WIDE) store_half<V>(half, begin + i, w);
 #pragma unroll
             for (int k = 0; k < N; ++k) store<V>(state[k] + i, s[k]);
         } else {
@@ -103,7 +116,9 @@ __device__ __forceinline__ void each(const Tensors &tensors, const Update &updat
                 States<N> one;
 #pragma unroll
                 for (int k = 0; k < N; ++k) one[k] = state[k][j];
-                param[j] = from_acc<T>(update(Exact(to_acc(param[j])), Exact(to_acc(grad[j])), one).v);
+                float w[1] = {update(Exact(to_acc(param[j])), Exact(to_acc(grad[j])), one).v};
+                param[j] = from_acc<T>(w[0]);
+                if constexpr (WIDE) store_half<1>(half, begin + j, w);
 #pragma unroll
                 for (int k = 0; k < N; ++k) state[k][j] = one[k].v;
             }
@@ -198,7 +213,7 @@ FOR_FLOATS(UPDATES)
 template <typename T>
 __device__ __forceinline__ void unscale(const Tensors &tensors, const float *__restrict__ inverse, i32 *__restrict__ found) {
     constexpr int V = LANES<T>;
-    const u64 *record = find<3>(tensors);
+    const u64 *record = find<2>(tensors, 3);
     u64 begin = (blockIdx.x - record[2]) * CHUNK;
     u64 left = record[1] - begin;
     u32 n = left < CHUNK ? (u32)left : CHUNK;

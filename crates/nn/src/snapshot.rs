@@ -61,7 +61,10 @@ impl StorageSnapshot {
         for (_, entry) in entries {
             match entry {
                 Entry::Param(p) if p.is_trainable() => self.tensor(p.tensor()),
-                Entry::Param(p) => self.numbers(&[0, p.tensor().memory().id()]),
+                Entry::Param(p) => {
+                    let memory = p.tensor().memory();
+                    self.numbers(&[0, memory.id(), memory.half_in_use().0]);
+                }
                 Entry::State(s) => self.state(s),
                 Entry::Counter(c) => self.counter(c),
                 Entry::Mode(mode) => self.numbers(&[u64::from(mode.is_training())]),
@@ -121,7 +124,9 @@ impl StorageSnapshot {
     }
 
     fn memory<Buf>(&mut self, memory: &Arc<Memory<Buf>>) {
-        self.ids.push(memory.id());
-        self.shared |= Arc::strong_count(memory) > 1;
+        // A step reads the copy of a parameter in half precision only while it is up to date.
+        let (half, half_shared) = memory.half_in_use();
+        self.ids.extend([memory.id(), half]);
+        self.shared |= Arc::strong_count(memory) > 1 || half_shared;
     }
 }

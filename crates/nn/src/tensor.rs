@@ -3,6 +3,7 @@
 
 mod display;
 mod drop;
+mod half;
 mod ndarray;
 mod values;
 mod watched;

@@ -20,6 +20,11 @@ fn slots<R: Runtime>(
         let n = slot.param.len();
         of.holds("param", slot.param, dtype, n)?;
         of.holds("grad", slot.grad, dtype, n)?;
+        if let Some(half) = &slot.half {
+            let one_of = [DType::BF16, DType::F16].contains(&half.dtype()) && dtype == DType::F32;
+            of.holds("half", half, if one_of { half.dtype() } else { DType::BF16 }, n)?;
+            of.holds("param", slot.param, DType::F32, n)?;
+        }
         if slot.state.len() != states {
             let expected = format!("{states} with these parameters");
             return Err(Error::invalid(of.op, "state buffers", slot.state.len(), expected));

@@ -9,11 +9,15 @@ use super::Op;
 use crate::{Result, Runtime};
 use bytemuck::{Pod, Zeroable};
 
-/// One parameter with its gradient and its optimizer state, all of equal length. State is f32 (f64 for f64).
+/// One parameter with its gradient and its optimizer state, all of equal length. State is f32 (f64 for f64). All parameters of a
+/// call share their dtype.
 #[derive(Debug)]
 pub struct OptimSlot<'a, Buf> {
     /// The parameter, updated in place.
     pub param: &'a mut Buf,
+    /// A copy of a parameter of f32, in bf16 or f16, for mixed precision: where the parameter is written, so is the copy, with the
+    /// bits that a cast of the new parameter has.
+    pub half: Option<&'a mut Buf>,
     /// The gradient.
     pub grad: &'a Buf,
     /// The optimizer's state buffers, in the order given at its update.

@@ -7,9 +7,11 @@ mod tests;
 use crate::dispatch::float;
 use crate::fork::in_pool;
 use crate::parallel::join;
-use crate::simd::lanes::lanes;
+use crate::simd::lanes::{from_acc, lanes};
 use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer, parallel::THREADS};
+use bytemuck::cast_slice;
+use half::{bf16, f16};
 use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
 use kiln_core::{Buffer, DType, Float, Result, checks};
 use rayon::prelude::*;
@@ -21,6 +23,46 @@ const CHUNK: usize = THREADS / 4;
 const SERIAL_THRESHOLD: usize = THREADS / 2;
 
 type Slots<'s, 'b> = &'s mut [OptimSlot<'b, CpuBuffer>];
+
+/// The copy of a parameter in half precision. A part of it is written after that part of the parameter, which is in cache then.
+enum Rounded<'a> {
+    None,
+    Bf16(&'a mut [bf16]),
+    F16(&'a mut [f16]),
+}
+
+impl<'a> Rounded<'a> {
+    fn of(half: Option<&'a mut CpuBuffer>) -> Self {
+        match half {
+            Some(half) if half.dtype() == DType::BF16 => Rounded::Bf16(half.as_mut_slice()),
+            Some(half) => Rounded::F16(half.as_mut_slice()),
+            None => Rounded::None,
+        }
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        match self {
+            Rounded::None => (Rounded::None, Rounded::None),
+            Rounded::Bf16(y) => {
+                let (a, b) = y.split_at_mut(middle);
+                (Rounded::Bf16(a), Rounded::Bf16(b))
+            }
+            Rounded::F16(y) => {
+                let (a, b) = y.split_at_mut(middle);
+                (Rounded::F16(a), Rounded::F16(b))
+            }
+        }
+    }
+
+    /// Writes the values of `param`, which is of f32 where there is a copy.
+    fn write<A: Real>(self, param: &[A]) {
+        match self {
+            Rounded::None => {}
+            Rounded::Bf16(y) => from_acc::<bf16>(cast_slice(param), y),
+            Rounded::F16(y) => from_acc::<f16>(cast_slice(param), y),
+        }
+    }
+}
 
 /// A loop over one part of a slot: its parameter, gradient and state.
 type Part<'f, A, const N: usize> = &'f (dyn Fn(&mut [A], &[A], [&mut [A]; N]) + Sync);
@@ -60,7 +102,8 @@ fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
         debug_assert_eq!(slot.state.len(), N);
         let mut state = slot.state.iter_mut();
         let state = [(); N].map(|()| state.next().map_or(&mut [][..], |s| s.as_mut_slice::<A>()));
-        split(task, slot.param.as_mut_slice(), slot.grad.as_slice(), state, part);
+        let half = Rounded::of(slot.half.as_deref_mut());
+        split(task, slot.param.as_mut_slice(), half, slot.grad.as_slice(), state, part);
     };
     if alone {
         slots.iter_mut().for_each(run);
@@ -69,10 +112,11 @@ fn run<A: Real, const N: usize>(slots: Slots<'_, '_>, part: Part<'_, A, N>) {
     }
 }
 
-/// Halves a slot until each part has at most `task` elements, and runs `part` on each.
+/// Halves a slot, whose copy is `half`, until each part has at most `task` elements, and runs `part` on each.
 fn split<A: Real, const N: usize>(
     task: usize,
     param: &mut [A],
+    half: Rounded<'_>,
     grad: &[A],
     state: [&mut [A]; N],
     part: Part<'_, A, N>,
@@ -80,10 +124,12 @@ fn split<A: Real, const N: usize>(
     let n = param.len();
     debug_assert!(grad.len() == n && state.iter().all(|s| s.len() == n));
     if n <= task {
-        return part(param, grad, state);
+        part(param, grad, state);
+        return half.write(param);
     }
     let middle = (n / 2).next_multiple_of(task);
     let (p0, p1) = param.split_at_mut(middle);
+    let (h0, h1) = half.split_at(middle);
     let (g0, g1) = grad.split_at(middle);
     let mut right = [const { None }; N];
     let mut k = 0;
@@ -94,7 +140,10 @@ fn split<A: Real, const N: usize>(
         a
     });
     let right = right.map(|b| b.unwrap_or_default());
-    join(|| split(task, p0, g0, left, part), || split(task, p1, g1, right, part));
+    join(
+        || split(task, p0, h0, g0, left, part),
+        || split(task, p1, h1, g1, right, part),
+    );
 }
 
 /// Reads `[lr, c1, c2, scale]` from the device.
@@ -269,6 +318,7 @@ impl Cpu {
                     .zip(&mut *slots)
                     .map(|((param, grad), slot)| OptimSlot {
                         param,
+                        half: None,
                         grad,
                         state: slot.state.iter_mut().map(|s| &mut **s).collect(),
                     })

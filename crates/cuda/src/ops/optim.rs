@@ -1,14 +1,14 @@
 //! Optimizer updates: one launch for all parameters of a group.
 //!
 //! The list of tensors travels inside the launch's parameters, so nothing is uploaded and a captured step keeps it. What
-//! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments, 166 gradients to unscale; longer lists take
-//! several.
+//! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments, 71 with copies in half precision as well, 166
+//! gradients to unscale; longer lists take several.
 
 use super::instance;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
 use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, Error, Result, checks};
+use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, optim as kernels};
 
@@ -17,24 +17,28 @@ const CHUNK: u64 = 4096;
 /// Words of a launch's list.
 const WORDS: usize = 500;
 
-/// A launch's list: records of `[param, grad, state…, elements, first chunk]`, or of the gradient alone.
+/// A launch's list: records of `[param, grad, state…, elements, first chunk]`, or of the gradient alone, with a last word for the
+/// copy in half precision if any parameter has one.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Tensors {
-    count: u64,
+    count: u32,
+    halves: u32,
     words: [u64; WORDS],
 }
 const _: () = assert!(size_of::<Tensors>() == 4008);
 
 impl Tensors {
-    /// The list of tensors with these addresses, number of elements each, and the number of chunks they have together.
-    fn of<'a, R: Iterator<Item = u64>>(tensors: impl Iterator<Item = (R, &'a CudaBuffer)>) -> (Self, u64) {
+    /// The list of tensors with these addresses, number of elements each, and copies in half precision, and the number of chunks they
+    /// have together. Either all have a word for a copy, or none.
+    fn of<'a, R: Iterator<Item = u64>>(tensors: impl Iterator<Item = (R, &'a CudaBuffer, Option<u64>)>) -> (Self, u64) {
         let mut list = Tensors::zeroed();
         let (mut words, mut chunks) = (list.words.iter_mut(), 0);
-        for (addresses, buffer) in tensors {
+        for (addresses, buffer, half) in tensors {
             let n = buffer.len() as u64;
+            list.halves = u32::from(half.is_some());
             // The values are the first side of the zip: when they end, no word has been taken.
-            for (value, word) in addresses.chain([n, chunks]).zip(words.by_ref()) {
+            for (value, word) in addresses.chain([n, chunks]).chain(half).zip(words.by_ref()) {
                 *word = value;
             }
             chunks += n.div_ceil(CHUNK);
@@ -42,6 +46,14 @@ impl Tensors {
         }
         (list, chunks)
     }
+}
+
+/// The word of a copy in half precision: its address, a multiple of 16, and 1 for bf16 or 2 for f16; 0 without one.
+fn half_word(half: Option<&CudaBuffer>) -> u64 {
+    half.map_or(0, |half| {
+        let code = if half.dtype() == DType::BF16 { 1 } else { 2 };
+        half.block.ptr() | code
+    })
 }
 
 /// A grid with a block for each chunk.
@@ -76,10 +88,12 @@ impl Cuda {
             let n = s.param.len();
             s.state.len() == states && s.grad.len() == n && s.state.iter().all(|state| state.len() == n)
         }));
-        for part in slots.chunks_mut(WORDS / (states + 4)) {
+        let halves = slots.iter().any(|s| s.half.is_some());
+        for part in slots.chunks_mut(WORDS / (states + 4 + usize::from(halves))) {
             for slot in part.iter() {
                 let of_slot = [&*slot.param, slot.grad]
                     .into_iter()
+                    .chain(slot.half.as_deref())
                     .chain(slot.state.iter().map(|s| &**s));
                 of_slot.into_iter().try_for_each(|buffer| self.keep(buffer))?;
             }
@@ -87,7 +101,10 @@ impl Cuda {
                 let state: Vec<_> = s.state.iter().map(|s| s.block.ptr()).collect();
                 [s.param.block.ptr(), s.grad.block.ptr()].into_iter().chain(state)
             };
-            let (list, chunks) = Tensors::of(part.iter().map(|s| (addresses(s), &*s.param)));
+            let (list, chunks) = Tensors::of(part.iter().map(|s| {
+                let half = halves.then(|| half_word(s.half.as_deref()));
+                (addresses(s), &*s.param, half)
+            }));
             let geometry = geometry(chunks, || part.iter().map(|s| s.param.len()).collect())?;
             let args = [Arg::value(p), Arg::value(&list), scalars.arg()];
             self.launch(instance(kernels, dtype), geometry, &args)?;
@@ -139,7 +156,7 @@ impl OptimOps for Cuda {
         let grads: Vec<_> = grads.iter().filter(|g| !g.is_empty()).collect();
         for part in grads.chunks(WORDS / 3) {
             part.iter().try_for_each(|g| self.keep(g))?;
-            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), &***g)));
+            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), &***g, None)));
             let geometry = geometry(chunks, || part.iter().map(|g| g.len()).collect())?;
             let args = [Arg::value(&list), inverse.arg(), found.out()];
             self.launch(instance(&kernels::UNSCALE, dtype), geometry, &args)?;

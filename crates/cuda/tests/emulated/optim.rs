@@ -4,7 +4,7 @@ use crate::cuda;
 use crate::twin::{EDGES, bits, buffer, read, upload};
 use half::{bf16, f16};
 use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Backend, Float, Runtime};
+use kiln_core::{Backend, Buffer, DType, Float, Runtime};
 use kiln_cpu::Cpu;
 use kiln_cuda::Cuda;
 
@@ -89,10 +89,26 @@ fn rules() -> Vec<Rule> {
 
 /// Parameters and states after three steps; for momentum the first is a first step.
 fn train<B: Backend, T: Float>(backend: &B, rule: &Rule, sizes: &[usize]) -> Vec<Vec<u8>> {
+    train_with::<B, T>(backend, rule, sizes, &[None])
+}
+
+/// As [`train`], with copies of parameters in these dtypes, in turn, which come last.
+fn train_with<B: Backend, T: Float>(
+    backend: &B,
+    rule: &Rule,
+    sizes: &[usize],
+    halves: &[Option<DType>],
+) -> Vec<Vec<u8>> {
     let states = rule.states();
     let mut params: Vec<_> = (0..).zip(sizes).map(|(i, &n)| buffer::<B, T>(backend, n, i)).collect();
     let zeros = |n: usize| upload(backend, &vec![0f32; n]);
     let mut state: Vec<Vec<_>> = sizes.iter().map(|&n| (0..states).map(|_| zeros(n)).collect()).collect();
+    let dtypes = halves.iter().cycle();
+    let mut halves: Vec<_> = sizes
+        .iter()
+        .zip(dtypes)
+        .map(|(&n, dtype)| dtype.map(|dtype| backend.alloc(dtype, n).unwrap()))
+        .collect();
     for step in 0..3u16 {
         let scalars = [0.05 / f32::from(step + 1), f32::from(step + 1), 0.7, 0.5];
         let scalars = upload(backend, &scalars);
@@ -101,22 +117,36 @@ fn train<B: Backend, T: Float>(backend: &B, rule: &Rule, sizes: &[usize]) -> Vec
             .zip(sizes)
             .map(|(i, &n)| buffer::<B, T>(backend, n, i))
             .collect();
-        let slots = params.iter_mut().zip(&grads).zip(&mut state);
+        let slots = params.iter_mut().zip(&grads).zip(&mut state).zip(&mut halves);
         let mut slots: Vec<_> = slots
-            .map(|((param, grad), state)| OptimSlot {
+            .map(|(((param, grad), state), half)| OptimSlot {
                 param,
+                half: half.as_mut(),
                 grad,
                 state: state.iter_mut().collect(),
             })
             .collect();
         rule.step(backend, &scalars, &mut slots);
     }
+    let raw = |buffer: &B::Buffer| {
+        let mut bytes = vec![0; buffer.len() * buffer.dtype().size()];
+        backend.download_bytes(buffer, &mut bytes).unwrap();
+        bytes
+    };
+    let mut copies = Vec::new();
+    for (half, param) in halves.iter().zip(&params) {
+        let Some(half) = half else { continue };
+        let mut cast = backend.alloc(half.dtype(), half.len()).unwrap();
+        backend.cast(param, &mut cast).unwrap();
+        assert!(raw(half) == raw(&cast), "{rule:?}: a copy of {} elements", half.len());
+        copies.push(raw(half));
+    }
     let params = params.iter().map(|p| bits(&read::<B, T>(backend, p)).to_vec());
     let state = state
         .iter()
         .flatten()
         .map(|s| bits(&read::<B, f32>(backend, s)).to_vec());
-    params.chain(state).collect()
+    params.chain(state).chain(copies).collect()
 }
 
 fn same_bits<T: Float>(cuda: &Cuda, rule: &Rule, sizes: &[usize]) {
@@ -166,6 +196,51 @@ fn f32_lists() {
     }
 }
 
+/// Copies in half precision have the bits of a cast, whichever parameters have one.
+#[test]
+fn copies_in_half_precision() {
+    let cuda = cuda();
+    let some = [Some(DType::BF16), None, Some(DType::F16), Some(DType::BF16)];
+    for rule in rules() {
+        for sizes in [list(150), EDGES.to_vec(), vec![4096, 4099, 3, 0]] {
+            for halves in [&some[..], &some[..1], &some[2..3]] {
+                let got = train_with::<_, f32>(&cuda, &rule, &sizes, halves);
+                assert!(
+                    got == train_with::<_, f32>(&Cpu::poisoned(), &rule, &sizes, halves),
+                    "{rule:?}"
+                );
+                let without = train::<_, f32>(&cuda, &rule, &sizes);
+                assert!(got[..without.len()] == without, "{rule:?}");
+            }
+        }
+    }
+}
+
+/// An update that the device leaves out leaves the copy as well; a copy of a dtype that is no half is refused.
+#[test]
+fn a_copy_is_left_with_its_parameter() {
+    fn on<B: Backend>(backend: &B) {
+        let Rule::Adam(p) = rules()[3] else { unreachable!() };
+        let left = upload(backend, &[0.1f32, 0.5, 0.5, f32::NAN]);
+        let (mut param, grad) = (upload(backend, &[1f32; 7]), upload(backend, &[1f32; 7]));
+        let (mut m, mut v) = (upload(backend, &[0f32; 7]), upload(backend, &[0f32; 7]));
+        let mut half = upload(backend, &[bf16::from_f32(3.0); 7]);
+        let mut wrong = upload(backend, &[0f32; 7]);
+        for (copy, taken) in [(&mut half, true), (&mut wrong, false)] {
+            let mut slots = [OptimSlot {
+                param: &mut param,
+                half: Some(copy),
+                grad: &grad,
+                state: vec![&mut m, &mut v],
+            }];
+            assert_eq!(backend.adam(&p, &left, &mut slots).is_ok(), taken);
+        }
+        assert_eq!(read::<B, bf16>(backend, &half), [bf16::from_f32(3.0); 7]);
+    }
+    on(&cuda());
+    on(&Cpu::poisoned());
+}
+
 #[test]
 fn bf16_lists() {
     let cuda = cuda();
@@ -198,6 +273,12 @@ fn launches_are_few() {
             train::<_, f32>(&cuda, &rule, &vec![1; count]);
             assert_eq!(cuda.launches() - before, 3 * launches, "{rule:?} of {count} tensors");
         }
+        if rule.states() == 2 {
+            let before = cuda.launches();
+            train_with::<_, f32>(&cuda, &rule, &[1; 71], &[None, Some(DType::F16)]);
+            // The updates, and the casts that they are compared with.
+            assert_eq!(cuda.launches() - before, 3 + 35, "{rule:?} with copies");
+        }
         let before = cuda.launches();
         train::<_, f32>(&cuda, &rule, &[0, 0]);
         assert_eq!(cuda.launches(), before, "empty tensors are no work");
@@ -225,6 +306,7 @@ fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
         let (mut s, mut a) = (upload(&cuda, &square(up)), upload(&cuda, &grads));
         let mut slots = [OptimSlot {
             param: &mut param,
+            half: None,
             grad: &grad,
             state: vec![&mut s, &mut a],
         }];
@@ -311,6 +393,7 @@ fn a_scale_of_nan_changes_nothing() {
             .zip(&mut state)
             .map(|((param, grad), state)| OptimSlot {
                 param,
+                half: None,
                 grad,
                 state: state.iter_mut().collect(),
             })

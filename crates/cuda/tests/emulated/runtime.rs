@@ -220,6 +220,7 @@ impl<B: Backend> Step<B> {
         };
         let slot = OptimSlot {
             param: &mut self.weight,
+            half: None,
             grad: &self.dropped,
             state: vec![&mut self.velocity],
         };

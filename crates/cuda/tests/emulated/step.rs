@@ -2,14 +2,14 @@
 
 use crate::with;
 use kiln_core::ops::Activation;
-use kiln_core::{Backend, Result, Shape};
+use kiln_core::{Backend, Error, Result, Shape};
 use kiln_cpu::Cpu;
 use kiln_cuda::{Cuda, Options};
 use kiln_data::{Arrays, LabelledOn, Labels, Loader, LoaderOptions, Synthetic, ToFloat};
 use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Noise};
 use kiln_nn::module::{StateDict, Value};
-use kiln_nn::optim::{Adam, AdamW, Group, NAdam, Optimizer, Rmsprop, Schedule, Sgd};
-use kiln_nn::{DType, Indices, Init, Layer, Module, Sequential, Tensor};
+use kiln_nn::optim::{Adam, AdamW, Group, Lion, NAdam, Optimizer, Rmsprop, Schedule, Sgd};
+use kiln_nn::{DType, Indices, Init, Layer, Module, Rng, Sequential, Tensor, autocast};
 use kiln_train::{
     Accuracy, Clip, ConfusionMatrix, NonFinite, Output, Phase, Report, TrainError, TrainOptions, Trainer,
 };
@@ -248,6 +248,29 @@ fn mixed_precision_is_replayed() {
             }
         }
     }
+}
+
+/// The first step casts weights and biases; its update leaves the new ones in half precision for the second.
+#[test]
+fn a_fused_update_spares_the_launches_that_cast_weights() -> Result<()> {
+    let cuda = with(Options::default());
+    let x = Tensor::rand(&cuda, &[4, 14, 14, 2], DType::F32, &mut Rng::new(1))?;
+    let labels = Indices::from_slice(&cuda, &[0i32, 1, 2, 3], &[4])?;
+    let mut model = lenet(&cuda);
+    let mut launches = |optimizer: &mut dyn Optimizer<Cuda>| {
+        let before = cuda.launches();
+        let loss = autocast(DType::BF16, || model.forward(&x)?.cross_entropy(&labels))?;
+        optimizer.step(&mut model, &loss.backward()?)?;
+        Ok::<_, Error>(cuda.launches() - before)
+    };
+    let (mut sgd, mut lion) = (Sgd::new(0.1), Lion::new(1e-3));
+    let [first, second, third] = [launches(&mut sgd)?, launches(&mut sgd)?, launches(&mut sgd)?];
+    // Two convolutions and two dense layers, each with weight and bias.
+    assert_eq!((first - second, second), (8, third));
+    // An update of tensor ops leaves no copies.
+    let [_, second, third] = [launches(&mut lion)?, launches(&mut lion)?, launches(&mut lion)?];
+    assert_eq!(second, third);
+    Ok(())
 }
 
 #[test]

@@ -157,7 +157,8 @@ fn casts(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
 }
 
-/// The tensor in `dtype`, from the cache if it is a parameter that was cast before.
+/// The tensor in `dtype`; of a parameter that was cast before, the same tensor, and where an update has written its values in `dtype`
+/// beside them, those.
 fn cast<B: Backend>(x: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
     let Some(id) = x.node().filter(|node| node.is_leaf()).map(|node| node.id()) else {
         return x.to_dtype(dtype);
@@ -166,7 +167,10 @@ fn cast<B: Backend>(x: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
     if let Some(known) = known.filter(|known| known.dtype() == dtype && known.is_tracked()) {
         return Ok(known);
     }
-    let cast = x.to_dtype(dtype)?;
+    let cast = match dtype {
+        DType::F32 => x.to_dtype(dtype)?,
+        half => x.to_half(half)?,
+    };
     if cast.is_tracked() {
         CASTS.with(|casts| casts.borrow_mut().insert(id, Box::new(cast.clone())));
     }

@@ -212,7 +212,18 @@ impl<B: Backend> Param<B> {
         self.tensor = tensor;
     }
 
-    /// The memory, for an optimizer's update.
+    /// The memory for an optimizer's update, and that of the copy in half precision which mixed precision reads in place of casting,
+    /// if one is wanted. [`updated`](Param::updated) follows. With `may_leave` the update may write neither.
+    pub(crate) fn buffers_mut(&mut self, may_leave: bool) -> Result<(&mut B::Buffer, Option<&mut B::Buffer>)> {
+        self.tensor.buffers_mut(may_leave)
+    }
+
+    /// Ends an update of both buffers of [`buffers_mut`](Param::buffers_mut).
+    pub(crate) fn updated(&self) {
+        self.tensor.half_written();
+    }
+
+    /// The memory, for writing values.
     pub(crate) fn buffer_mut(&mut self) -> Result<&mut B::Buffer> {
         self.tensor.buffer_mut()
     }

@@ -51,13 +51,17 @@ impl<B: Backend> Tensor<B> {
     /// [`Error::UnsupportedDType`] for an integer dtype or one that the backend lacks.
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor<B>> {
         require_float("to_dtype", self.backend(), dtype)?;
-        let from = self.dtype();
-        if from == dtype {
+        if self.dtype() == dtype {
             return Ok(self.clone());
         }
         let mut y = self.backend().alloc(dtype, self.size())?;
         self.backend().cast(self.buffer(), &mut y)?;
-        Ok(Tensor::from_buffer(self.backend(), y, *self.shape()).record("to_dtype", &[self], || Cast { from }))
+        Ok(Tensor::from_buffer(self.backend(), y, *self.shape()).recorded_cast(self))
+    }
+
+    /// Finishes the cast of `from`, whose result `self` has.
+    pub(crate) fn recorded_cast(self, from: &Tensor<B>) -> Tensor<B> {
+        self.record("to_dtype", &[from], || Cast { from: from.dtype() })
     }
 
     /// The sum over the dimensions along which `shape` was broadcast to the shape of `self`

@@ -1,14 +1,13 @@
 //! What all optimizers share: matching parameters with gradients and state, groups, and the calls to the backend.
 
-use super::algorithm::{Algorithm, Update};
+mod update;
+
+use super::algorithm::Algorithm;
 use super::group::Group;
 use super::undecided::{ROWS, Undecided};
 use super::{Applied, Optimizer, check_positive};
 use crate::module::{ParamId, StateDict, Value};
-use crate::{
-    Backend, DType, Error, Gradients, Indices, Module, Param, Result, Shape, StorageSnapshot, Tensor, no_grad,
-};
-use kiln_core::ops::OptimSlot;
+use crate::{Backend, DType, Error, Gradients, Indices, Module, Param, Result, Shape, StorageSnapshot, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -258,78 +257,6 @@ impl<B: Backend, A: Algorithm> Optim<B, A> {
         }
     }
 
-    /// Updates the parameters of one block, where the mask `leaves` is not 1.
-    fn update(&self, work: &mut [Work<'_, B>], leaves: Option<&Indices<B>>) -> Result<()> {
-        let Some(first) = work.first() else { return Ok(()) };
-        let block = &self.blocks[first.block];
-        let (_, weight_decay) = self.options(block.group);
-        let fused = A::FUSED.is_some_and(|op| first.param.has_op(op));
-        no_grad(|| {
-            let mut scalars = block.scalars.clone();
-            if let Some(undecided) = &self.undecided {
-                scalars = scalars.index_select(0, undecided.row())?.flatten(0, -1)?;
-            }
-            if !fused {
-                let mut all = work.iter_mut();
-                return all.try_for_each(|w| self.update_composed(w, &scalars, weight_decay, leaves));
-            }
-            if let Some(leaves) = leaves {
-                // A scale of NaN is how the backend's op is told to change nothing.
-                scalars = scalars.masked_fill(leaves, f64::NAN)?;
-            }
-            self.update_fused(work, &scalars, weight_decay)
-        })
-    }
-
-    /// Updates them by the backend's op.
-    fn update_fused(&self, work: &mut [Work<'_, B>], scalars: &Tensor<B>, weight_decay: f64) -> Result<()> {
-        let slots: Result<Vec<_>> = work
-            .iter_mut()
-            .map(|w| {
-                Ok(OptimSlot {
-                    param: w.param.buffer_mut()?,
-                    grad: w.grad.buffer(),
-                    state: w.state.iter_mut().map(Tensor::buffer_mut).collect::<Result<_>>()?,
-                })
-            })
-            .collect();
-        self.algorithm
-            .fused(weight_decay, scalars.backend(), scalars.buffer(), &mut slots?)
-    }
-
-    /// Updates one of them by tensor ops.
-    fn update_composed(
-        &self,
-        w: &mut Work<'_, B>,
-        scalars: &Tensor<B>,
-        weight_decay: f64,
-        leaves: Option<&Indices<B>>,
-    ) -> Result<()> {
-        let dtype = scalars.dtype();
-        let scalar = |i| scalars.narrow(0, i, 1)?.reshape(());
-        let own = (1..scalars.size()).filter(|&i| i != 3).map(scalar);
-        // The operands are dropped before the parameter is written: memory that they share would move.
-        let (param, state) = self.algorithm.step(&Update {
-            param: &w.param.detach().to_dtype(dtype)?,
-            grad: &w.grad.detach().to_dtype(dtype)?.mul(&scalar(3)?)?,
-            state: &w.state,
-            lr: scalar(0)?,
-            c: own.collect::<Result<_>>()?,
-            weight_decay,
-        })?;
-        let chosen = |old: &Tensor<B>, new: Tensor<B>| match leaves {
-            Some(leaves) => Tensor::where_(leaves, old, &new),
-            None => Ok(new),
-        };
-        let param = chosen(&w.param.detach(), param.to_dtype(w.param.dtype())?)?;
-        w.param.assign(&param)?;
-        let mut kept = w.state.iter_mut().zip(state);
-        kept.try_for_each(|(kept, new)| {
-            let new = chosen(kept, new)?;
-            kept.assign(&new)
-        })
-    }
-
     /// Updates the parameters, where `found_inf` is 0 if it is given.
     fn change(
         &mut self,
@@ -416,6 +343,10 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
             if kept.is_some_and(|id| id != param.identity()) {
                 let (op, parameter) = (A::NAME, name);
                 return Err(Error::OtherParameter { op, parameter });
+            }
+            if A::FUSED.is_some_and(|op| param.has_op(op)) {
+                // A recorded step reads the copy that its update wrote.
+                param.refresh_half()?;
             }
             let group = self.groups.iter().position(|g| (g.select)(&name)).unwrap_or(usize::MAX);
             let steps = slot.map_or(0, |s| s.steps);

@@ -298,7 +298,7 @@ impl<B: Backend> Tensor<B> {
     }
 
     /// Keeps what gradients read of this tensor, and drops its cast of mixed precision.
-    fn about_to_change(&self) {
+    pub(super) fn about_to_change(&self) {
         if let Some(node) = &self.node {
             node.hold_output();
             forget_cast(node.id());

@@ -6,11 +6,12 @@ use crate::record::Detail;
 use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
 use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
-/// Bytes of an update: gradients are read, parameters and state read and written.
+/// Bytes of an update: gradients are read, parameters and state read and written, copies in half precision written.
 fn updated<Buf: Buffer>(slots: &[OptimSlot<'_, Buf>]) -> (Cost, Detail) {
     let of = |s: &OptimSlot<'_, Buf>| {
         let state: u64 = s.state.iter().map(|b| bytes(&**b)).sum();
-        bytes(s.grad) + 2 * (bytes(&*s.param) + state)
+        let half = s.half.as_ref().map_or(0, |half| bytes(&**half));
+        half + bytes(s.grad) + 2 * (bytes(&*s.param) + state)
     };
     let values = slots.iter().map(|s| s.param.len() as u64).sum();
     (moved(slots.iter().map(of).sum()), Detail::Elements(values))

@@ -57,6 +57,7 @@ fn check<T: Float>(
             .zip(&mut state)
             .map(|((param, grad), state)| OptimSlot {
                 param,
+                half: None,
                 grad,
                 state: state.iter_mut().collect(),
             })
@@ -138,6 +139,7 @@ fn momentum_begins_with_the_gradient() {
         &scalars,
         &mut [OptimSlot {
             param: &mut w,
+            half: None,
             grad: &g,
             state: vec![&mut v],
         }],
@@ -238,6 +240,7 @@ fn centered_rmsprop_stays_finite_under_a_constant_gradient() {
                 &scalars,
                 &mut [OptimSlot {
                     param: &mut param,
+                    half: None,
                     grad: &grad,
                     state: state.iter_mut().collect(),
                 }],

@@ -3,12 +3,12 @@
 use super::fields::{call, field};
 use crate::misfit::call::Call;
 use bytemuck::{Pod, Zeroable};
-use kiln_core::DType::{F32, I32};
+use kiln_core::DType::{BF16, F32, I32};
 use kiln_core::ops::*;
 use kiln_core::{Backend, Result};
 use std::mem::size_of;
 
-/// An update of `N` buffers: scalars, parameter, gradient, and state buffers.
+/// An update of `N` buffers: scalars, parameter, copy in half precision, gradient, and state buffers.
 fn update<B: Backend, P: Pod, const N: usize>(
     op: &'static str,
     p: P,
@@ -16,19 +16,22 @@ fn update<B: Backend, P: Pod, const N: usize>(
 ) -> Call<B> {
     let mut operands = [(F32, 5); N];
     operands[0].1 = 4;
+    operands[2].0 = BF16;
     let all = 0..size_of::<P>();
     let call = call(op, p, operands, move |on, p, buffers: &mut [B::Buffer; N]| {
-        let [scalars, param, grad, state @ ..] = &mut buffers[..] else {
+        let [scalars, param, half, grad, state @ ..] = &mut buffers[..] else {
             return Ok(());
         };
         let slot = OptimSlot {
             param,
+            half: Some(half),
             grad,
             state: state.iter_mut().collect(),
         };
         run(on, p, scalars, &mut [slot])
     });
-    call.free(all)
+    // The copy may be of f16 as well.
+    call.free(all).untyped(2)
 }
 
 /// A call for two gradients, of any length.
@@ -58,14 +61,14 @@ pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
         ..AdamParams::zeroed()
     };
     vec![
-        update::<B, _, 4>("sgd", sgd, |on, p, s, slots| on.sgd(p, s, slots)).small(field!(SgdParams, nesterov)),
-        update::<B, _, 6>("adam", amsgrad, |on, p, s, slots| on.adam(p, s, slots))
+        update::<B, _, 5>("sgd", sgd, |on, p, s, slots| on.sgd(p, s, slots)).small(field!(SgdParams, nesterov)),
+        update::<B, _, 7>("adam", amsgrad, |on, p, s, slots| on.adam(p, s, slots))
             .small(field!(AdamParams, decoupled))
             .small(field!(AdamParams, amsgrad)),
-        update::<B, _, 5>("adam", AdamParams::zeroed(), |on, p, s, slots| on.adam(p, s, slots)),
-        update::<B, _, 6>("rmsprop", rmsprop, |on, p, s, slots| on.rmsprop(p, s, slots))
+        update::<B, _, 6>("adam", AdamParams::zeroed(), |on, p, s, slots| on.adam(p, s, slots)),
+        update::<B, _, 7>("rmsprop", rmsprop, |on, p, s, slots| on.rmsprop(p, s, slots))
             .small(field!(RmspropParams, centered)),
-        update::<B, _, 4>("adagrad", AdagradParams::zeroed(), |on, p, s, slots| {
+        update::<B, _, 5>("adagrad", AdagradParams::zeroed(), |on, p, s, slots| {
             on.adagrad(p, s, slots)
         }),
         unscale(),
