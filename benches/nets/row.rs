@@ -8,7 +8,7 @@ use kiln_models::Model;
 use kiln_nn::module::{StateDict, Value};
 use kiln_nn::optim::Optimizer;
 use kiln_nn::weights::{Metadata, write};
-use kiln_nn::{Indices, Rng, Tensor};
+use kiln_nn::{Indices, Rng, Tensor, autocast};
 
 /// Batches of a file, and steps whose losses are compared.
 pub(crate) const STEPS: usize = 20;
@@ -21,19 +21,23 @@ pub(crate) struct Row {
     pub(crate) model: Model,
     pub(crate) batch: usize,
     pub(crate) train: bool,
+    /// True in mixed precision with bf16.
+    pub(crate) half: bool,
 }
 
 impl Row {
-    /// Parses an id such as `net/resnet18-b32/train`.
+    /// Parses an id such as `net/resnet18-b32/train` or `net-bf16/resnet18-b32/train`.
     pub(crate) fn parse(id: &str) -> Outcome<Row> {
         let wrong = || format!("no row `{id}`");
-        let mut parts = id.split('/').skip(1);
+        let mut parts = id.split('/');
+        let half = parts.next() == Some("net-bf16");
         let (net, what) = (parts.next().ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
         let (name, batch) = net.rsplit_once("-b").ok_or_else(wrong)?;
         Ok(Row {
             model: Model::from_name(name).ok_or_else(wrong)?,
             batch: batch.parse()?,
             train: what == "train",
+            half,
         })
     }
 
@@ -54,6 +58,14 @@ impl Row {
             Model::Vae => Some(20),
             Model::WganGp => Some(64),
             _ => None,
+        }
+    }
+
+    /// Runs `f` in the row's precision.
+    pub(crate) fn precise<R>(self, f: impl FnOnce() -> kiln_core::Result<R>) -> kiln_core::Result<R> {
+        match self.half {
+            true => autocast(DType::BF16, f),
+            false => f(),
         }
     }
 

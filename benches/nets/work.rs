@@ -24,11 +24,11 @@ impl Input {
         }
     }
 
-    /// As [`logits`](Input::logits), `part` samples at a time.
-    fn predicted(&self, net: &Net<Cpu>, part: usize) -> Result<Tensor<Cpu>> {
+    /// As [`logits`](Input::logits), `part` samples at a time, in the row's precision.
+    fn predicted(&self, row: Row, net: &Net<Cpu>, part: usize) -> Result<Tensor<Cpu>> {
         match self {
-            Input::Images(x) => predict(net, x, part, |x| images(net, x)),
-            Input::Tokens(ids) => predict(net, ids, part, |ids| tokens(net, ids)),
+            Input::Images(x) => predict(net, x, part, |x| row.precise(|| images(net, x))),
+            Input::Tokens(ids) => predict(net, ids, part, |ids| row.precise(|| tokens(net, ids))),
         }
     }
 }
@@ -47,6 +47,7 @@ fn tokens(net: &Net<Cpu>, ids: &Indices<Cpu>) -> Result<Tensor<Cpu>> {
 
 /// A network, its optimizer and the batches, which are used in turn.
 struct Training {
+    row: Row,
     net: Net<Cpu>,
     optimizer: Box<dyn Optimizer<Cpu>>,
     batches: Vec<(Input, Indices<Cpu>)>,
@@ -57,7 +58,7 @@ impl Training {
     fn step(&mut self) -> Result<Tensor<Cpu>> {
         let (x, y) = &self.batches[self.at];
         self.at = (self.at + 1) % self.batches.len();
-        let loss = x.logits(&self.net)?.cross_entropy(y)?;
+        let loss = self.row.precise(|| x.logits(&self.net)?.cross_entropy(y))?;
         let gradients = loss.backward()?;
         self.optimizer.step(&mut self.net, &gradients)?;
         Ok(loss.detach())
@@ -133,6 +134,7 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
     drop(dict);
     if row.train {
         let mut training = Training {
+            row,
             net,
             optimizer: row.optimizer(),
             batches,
@@ -146,13 +148,13 @@ pub(crate) fn load(row: Row, setting: &str, file: &str) -> Outcome<(Vec<f64>, Wo
         "default" => row.part(),
         part => part.parse()?,
     };
-    let loss = |(x, y): &(Input, Indices<Cpu>)| x.predicted(&net, part)?.cross_entropy(y)?.item();
+    let loss = |(x, y): &(Input, Indices<Cpu>)| row.precise(|| x.predicted(row, &net, part)?.cross_entropy(y))?.item();
     let losses: Result<Vec<f64>> = batches.iter().map(loss).collect();
     let (losses, mut at) = (losses?, 0);
     let work = move || {
         let (x, _) = &batches[at];
         at = (at + 1) % batches.len();
-        x.predicted(&net, part).map(drop)
+        x.predicted(row, &net, part).map(drop)
     };
     Ok((losses, Box::new(work)))
 }
@@ -177,6 +179,7 @@ pub(crate) fn fresh(row: Row) -> Outcome<Work> {
         .collect();
     let y = Indices::from_slice(&cpu, &labels, &positions)?;
     let training = Training {
+        row,
         net: row.model.build(&cpu, 0)?,
         optimizer: row.optimizer(),
         batches: vec![(x, y)],

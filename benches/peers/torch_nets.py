@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The nets of `cargo xtask bench` in PyTorch, as a worker (see worker.py): eager and torch.compile, each with NCHW and
-with channels-last memory; compiled inference with frozen weights too.
+with channels-last memory; compiled inference with frozen weights too. Rows of bf16 run forward passes and losses under torch.autocast.
 
     python benches/peers/torch_nets.py --threads 2
 """
@@ -264,6 +264,7 @@ class Torch:
     name = f"torch {torch.__version__}"
     settings = ["eager-nchw", "eager-nhwc", "compile-nchw", "compile-nhwc"]
     infer_settings = settings + ["frozen-nchw", "frozen-nhwc"]
+    bf16 = True
 
     def prepare(self, name, setting, tensors):
         """The net in the setting's memory format and the batches that it takes."""
@@ -287,7 +288,7 @@ class Torch:
         model, xs, ys = self.prepare(name, setting, tensors)
         at = 0
         if train:
-            step = self.step(name, model, setting)
+            step = self.step(name, model, setting, worker.is_bf16(row))
 
             def work():
                 nonlocal at
@@ -299,12 +300,13 @@ class Torch:
         model.eval()
         inductor.freezing = setting.startswith("frozen")
         forward = model if setting.startswith("eager") else torch.compile(model, dynamic=False)
-        with torch.no_grad():
+        precision = torch.autocast("cpu", torch.bfloat16, enabled=worker.is_bf16(row))
+        with torch.no_grad(), precision:
             losses = [loss_of(forward(x), y).item() for x, y in zip(xs, ys)]
 
         def infer():
             nonlocal at
-            with torch.no_grad():
+            with torch.no_grad(), precision:
                 forward(xs[at])
             at = (at + 1) % len(xs)
 
@@ -329,15 +331,17 @@ class Torch:
 
         return [work().item() for _ in batches], work
 
-    def step(self, name, model, setting):
+    def step(self, name, model, setting, bf16=False):
         inductor.freezing = False
         model.train()
         optimizer = optimizer_of(name, model)
         forward = torch.compile(model, dynamic=False) if setting.startswith("compile") else model
+        precision = torch.autocast("cpu", torch.bfloat16, enabled=bf16)
 
         def step(x, y):
             optimizer.zero_grad()
-            loss = loss_of(forward(x), y)
+            with precision:
+                loss = loss_of(forward(x), y)
             loss.backward()
             optimizer.step()
             return loss.detach()

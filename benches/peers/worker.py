@@ -11,9 +11,9 @@
 
 An error is answered as {"error": "..."}. Everything else a library prints goes to standard error.
 
-A ROW is `net/NAME-bN/train` or `net/NAME-bN/infer`. FILE is a safetensors file with Kiln's initial weights, in Kiln's
-layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make images `x` and `noise`, standard normal numbers that
-stand for all that a step draws.
+A ROW is `net/NAME-bN/train` or `net/NAME-bN/infer`, in f32, or the same behind `net-bf16/`, in mixed precision with bf16. FILE is a
+safetensors file with Kiln's initial weights, in Kiln's layout and under Kiln's names, and 20 batches `x` and `y`; for networks that make
+images `x` and `noise`, standard normal numbers that stand for all that a step draws.
 """
 
 import json
@@ -59,6 +59,11 @@ def parse_row(row):
     return name, int(batch), what == "train"
 
 
+def is_bf16(row):
+    """True for a row in mixed precision with bf16."""
+    return row.startswith("net-bf16/")
+
+
 def peak_resident():
     """The most bytes this process had resident, as Linux counts them; None elsewhere."""
     try:
@@ -99,6 +104,8 @@ def serve(peer):
         try:
             if command == "load":
                 key, setting, row, path = words
+                if is_bf16(row) and not getattr(peer, "bf16", False):
+                    raise ValueError("measured in f32 alone")
                 losses, works[key] = peer.load(setting, row, read_tensors(path))
                 answer({"losses": losses})
             elif command == "gemm":

@@ -27,7 +27,7 @@ use workers::Workers;
   cargo xtask bench --setup-peers      once: PyTorch, TensorFlow and JAX into .venv-peers (some GB of downloads)
   cargo xtask bench                    everything; takes an hour or more, wants a quiet machine
   cargo xtask bench --quick net/lenet  a first impression of some rows
-Ids: net/NAME-bN/train and /infer, gemm/MxKxN/tT, scaling/…, start/…, and ops such as conv-forward/mnist2-b32.
+Ids: net/NAME-bN/train and /infer, net-bf16/… (mixed precision, beside Kiln in f32 too), gemm/MxKxN/tT, scaling/…, start/…, and ops such as conv-forward/mnist2-b32.
 
 Nets and products take turns, Kiln then every peer in each of its settings, round after round, and the ratio is the median of
 the rounds'. A net counts once twenty training steps (or forward passes) from the same weights on the same batches have

@@ -14,6 +14,12 @@ use std::path::Path;
 /// work gives larger ones from the first step on.
 const TOLERANCE: f64 = 2e-3;
 
+/// That difference in mixed precision with bf16, whose roundings are 2⁻⁹ of a value.
+const BF16_TOLERANCE: f64 = 3e-2;
+
+/// The key of Kiln's work in f32 beside a row in mixed precision.
+const SINGLE: &str = "f32";
+
 /// A framework in one setting that has loaded the row and whose losses agree with Kiln's.
 struct Contender {
     who: Framework,
@@ -37,10 +43,22 @@ pub(super) fn measure(workers: &mut Workers, row: &NetRow, plan: &Plan) -> Optio
     let mut entry = Entry::new(&id);
     entry.per_repetition = Some((row.batch as f64, row.unit()));
     let (contenders, reference) = load(workers, row, plan, &file, &mut entry)?;
+    let mut single = Vec::new();
     let rounds = Rounds::play(contenders.len(), plan.rounds, &mut |i| {
         let Contender { who, .. } = contenders[i];
+        if row.half && i == 0 {
+            single.push(run(workers, who, plan.threads, SINGLE, plan.seconds)?);
+        }
         run(workers, who, plan.threads, &format!("k{i}"), plan.seconds)
     });
+    if row.half {
+        let _ = workers.ask(Framework::Kiln, plan.threads, &format!("drop {SINGLE}"));
+        let kiln = rounds.seconds[0].clone();
+        entry.single = (Rounds {
+            seconds: vec![kiln, single],
+        })
+        .ratio(1);
+    }
     for (i, contender) in contenders.iter().enumerate() {
         let _ = workers.ask(contender.who, plan.threads, &format!("drop k{i}"));
         if i > 0 && !rounds.seconds[i].is_empty() {
@@ -82,6 +100,15 @@ fn load(
             return None;
         }
     };
+    if row.half {
+        let single = NetRow { half: false, ..*row };
+        let command = format!("load {SINGLE} default {} {}", single.id(), file.display());
+        if let Err(e) = losses(workers, Framework::Kiln, plan.threads, &command) {
+            println!("  kiln in f32: {e}");
+            return None;
+        }
+    }
+    let tolerance = if row.half { BF16_TOLERANCE } else { TOLERANCE };
     let mut contenders = vec![Contender {
         who: Framework::Kiln,
         setting: "default".into(),
@@ -95,7 +122,7 @@ fn load(
                 Ok(losses) => {
                     let apart = difference(&losses, &reference);
                     entry.apart.push((format!("{label} {setting}"), apart));
-                    if apart <= TOLERANCE {
+                    if apart <= tolerance {
                         contenders.push(Contender { who, setting });
                     } else {
                         println!("  {label} {setting}: its losses differ by {apart:.1e}, so its time does not count");

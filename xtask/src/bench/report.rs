@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) peers: Vec<(Framework, String, f64)>,
     pub(super) best: Option<(Framework, String)>,
     pub(super) ratio: Option<Ratio>,
+    /// In mixed precision: Kiln's time in f32 divided by the row's.
+    pub(super) single: Option<Ratio>,
     /// The work of one repetition, in images or FLOP.
     pub(super) per_repetition: Option<(f64, &'static str)>,
     /// Kiln's share of the peak rate, and the peak rate per second.
@@ -42,6 +44,7 @@ impl Entry {
             peers: Vec::new(),
             best: None,
             ratio: None,
+            single: None,
             per_repetition: None,
             of_peak: None,
             losses: Vec::new(),
@@ -91,10 +94,15 @@ impl Entry {
         if let Some(ratio) = self.ratio {
             parts.push(format!("{:.2}x ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high));
         }
+        if let Some(single) = self.single {
+            let Ratio { median, low, high } = single;
+            parts.push(format!("{median:.2}x as fast as in f32 ({low:.2} to {high:.2})"));
+        }
         parts.join(", ")
     }
 
     fn json(&self) -> Value {
+        let of = |r: Ratio| json!({ "median": r.median, "low": r.low, "high": r.high });
         let mut peers = Map::new();
         for (who, setting, value) in &self.peers {
             let own = peers.entry(who.label()).or_insert_with(|| json!({}));
@@ -107,7 +115,8 @@ impl Entry {
             "kiln": self.kiln,
             "peers": peers,
             "best": self.best.as_ref().map(|(who, setting)| format!("{} {setting}", who.label()).trim().to_string()),
-            "ratio": self.ratio.map(|r| json!({ "median": r.median, "low": r.low, "high": r.high })),
+            "ratio": self.ratio.map(of),
+            "over_f32": self.single.map(of),
             "repetition": self.per_repetition.map(|(amount, unit)| json!({ "amount": amount, "unit": unit })),
             "share_of_peak": self.of_peak.map(|(share, _)| share),
             "peak_flops": self.of_peak.map(|(_, peak)| peak),
@@ -198,7 +207,10 @@ impl fmt::Display for Report {
             let peak = entry.of_peak.map_or(String::new(), |(share, peak)| {
                 format!(", {:.0} % of {:.0}", 100.0 * share, peak * 1e-9)
             });
-            let line = format!("  {ratio:>6} {spread:>13}  {best:<22} {rate}{peak}");
+            let single = entry
+                .single
+                .map_or(String::new(), |r| format!(", {:.2}x f32", r.median));
+            let line = format!("  {ratio:>6} {spread:>13}  {best:<22} {rate}{peak}{single}");
             writeln!(f, "{}", line.trim_end())?;
         }
         writeln!(

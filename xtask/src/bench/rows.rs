@@ -6,13 +6,16 @@ pub(super) struct NetRow {
     pub(super) name: &'static str,
     pub(super) batch: usize,
     pub(super) train: bool,
+    /// True in mixed precision with bf16.
+    pub(super) half: bool,
 }
 
 impl NetRow {
-    /// The row's id: `net/resnet18-b32/train`.
+    /// The row's id: `net/resnet18-b32/train`, or `net-bf16/resnet18-b32/train`.
     pub(super) fn id(&self) -> String {
+        let kind = if self.half { "net-bf16" } else { "net" };
         let what = if self.train { "train" } else { "infer" };
-        format!("net/{}-b{}/{what}", self.name, self.batch)
+        format!("{kind}/{}-b{}/{what}", self.name, self.batch)
     }
 
     /// The word for the samples of a batch.
@@ -32,15 +35,25 @@ const NETS: [(&str, &[usize], &[usize]); 7] = [
     ("wgan-gp", &[64], &[]),
 ];
 
-/// The rows of networks, training first.
+/// The rows of networks: those of f32, training first, then the same in mixed precision, but for networks that make images.
 pub(super) fn nets() -> Vec<NetRow> {
-    let of = |train: bool| {
-        NETS.iter().flat_map(move |&(name, training, inference)| {
+    let of = |half: bool, train: bool| {
+        let of_kind = NETS
+            .iter()
+            .filter(move |(.., inference)| !(half && inference.is_empty()));
+        of_kind.flat_map(move |&(name, training, inference)| {
             let batches = if train { training } else { inference };
-            batches.iter().map(move |&batch| NetRow { name, batch, train })
+            let row = move |&batch| NetRow {
+                name,
+                batch,
+                train,
+                half,
+            };
+            batches.iter().map(row)
         })
     };
-    of(true).chain(of(false)).collect()
+    let kinds = [(false, true), (false, false), (true, true), (true, false)];
+    kinds.into_iter().flat_map(|(half, train)| of(half, train)).collect()
 }
 
 /// `m`, `k`, `n` of `C[m, n] = A[m, k]·B[k, n]`: square matrices; convolutions of the networks as products (im2col), at the
@@ -101,8 +114,13 @@ mod tests {
     fn every_row_has_an_id_of_its_own() {
         let ids = ids(2);
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
-        assert_eq!(ids.len(), 12 + 1 + 2 * PRODUCTS.len() + 2);
-        for id in ["net/lenet-b4/train", "net/gpt-mini-b8/infer", "gemm/512x4608x512/t1"] {
+        assert_eq!(ids.len(), 26 + 1 + 2 * PRODUCTS.len() + 2);
+        for id in [
+            "net/lenet-b4/train",
+            "net-bf16/lenet-b4/train",
+            "net/gpt-mini-b8/infer",
+            "gemm/512x4608x512/t1",
+        ] {
             assert!(ids.iter().any(|i| i == id), "{id}");
         }
     }

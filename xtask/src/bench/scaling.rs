@@ -14,6 +14,7 @@ pub(super) fn measure(workers: &mut Workers, plan: &Plan) -> Option<Entry> {
         name: "resnet18",
         batch: 32,
         train: true,
+        half: false,
     };
     let (id, file) = (row.id(), root().join("target/bench/row.safetensors"));
     let file = file.display();
