@@ -16,7 +16,11 @@ pub(crate) enum Upcast<'a, A> {
 impl<'a, A: Element> Upcast<'a, A> {
     /// Widens `x`, unless it already has the accumulation type.
     pub(crate) fn new<T: Stored<Acc = A>>(cpu: &Cpu, x: &'a CpuBuffer) -> Result<Self> {
-        let x = x.as_slice::<T>();
+        Upcast::of(cpu, x.as_slice::<T>())
+    }
+
+    /// As [`new`](Upcast::new), of a part of an operand.
+    pub(crate) fn of<T: Stored<Acc = A>>(cpu: &Cpu, x: &'a [T]) -> Result<Self> {
         if T::DTYPE == A::DTYPE {
             return Ok(Upcast::Same(bytemuck::cast_slice(x)));
         }
@@ -41,7 +45,15 @@ pub(crate) fn write_upcast<T: Stored>(
     y: &mut CpuBuffer,
     f: impl FnOnce(&mut [T::Acc]) -> Result<()>,
 ) -> Result<()> {
-    let y = y.as_mut_slice::<T>();
+    write_upcast_to::<T>(cpu, y.as_mut_slice(), f)
+}
+
+/// As [`write_upcast`], for a part of a result.
+pub(crate) fn write_upcast_to<T: Stored>(
+    cpu: &Cpu,
+    y: &mut [T],
+    f: impl FnOnce(&mut [T::Acc]) -> Result<()>,
+) -> Result<()> {
     if T::DTYPE == <T::Acc as Element>::DTYPE {
         return f(bytemuck::cast_slice_mut(y));
     }

@@ -8,37 +8,54 @@ use crate::gemm::sum_parts;
 use crate::ops::conv::{data_grad, weight_grad};
 use crate::ops::pool::{is_2x2_stride2, max_pool_grad_wide};
 use crate::parallel::try_chunks_mut;
-use crate::scalar::Scalar;
+use crate::scalar::{Scalar, Stored};
 use crate::simd::lanes::lanes;
+use crate::simd::upcast::{Upcast, write_upcast_to};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::Result;
 use kiln_core::host::room;
 use kiln_core::ops::{ConvPoolGrads, ConvPoolParams, PooledGrad};
+use kiln_core::{Element, Result};
 
-/// Computes the gradients `to`, for no activation or ReLU.
-pub(super) fn gradients<A: Scalar>(
+/// Computes the gradients `to`, for no activation or ReLU, in the accumulation type. Halves are widened, and rounded, a part of the batch
+/// at a time, but for gradients that are computed of the whole batch.
+pub(super) fn gradients<T: Stored>(
     cpu: &Cpu,
     p: &ConvPoolParams,
     of: &PooledGrad<'_, CpuBuffer>,
     (x, w): (&CpuBuffer, &CpuBuffer),
     to: ConvPoolGrads<'_, CpuBuffer>,
 ) -> Result<()> {
-    let (x, w) = (x.as_slice::<A>(), w.as_slice::<A>());
-    let [mut dx, mut dw, mut db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<A>));
+    let (x, w) = (x.as_slice::<T>(), Upcast::new::<T>(cpu, w)?);
+    let [dx, dw, db] = [to.dx, to.dw, to.db].map(|to| to.map_or(&mut [][..], CpuBuffer::as_mut_slice::<T>));
+    write_upcast_to(cpu, dw, |dw| {
+        write_upcast_to(cpu, db, |db| {
+            wide_gradients::<T>(cpu, p, of, (x, w.slice()), (dx, dw, db))
+        })
+    })
+}
+
+fn wide_gradients<T: Stored>(
+    cpu: &Cpu,
+    p: &ConvPoolParams,
+    of: &PooledGrad<'_, CpuBuffer>,
+    (x, w): (&[T], &[T::Acc]),
+    (mut dx, mut dw, mut db): (&mut [T], &mut [T::Acc], &mut [T::Acc]),
+) -> Result<()> {
     let parts = BatchSplit::new(p);
     let [image, result, _] = parts.sizes();
     let wanted = [!dx.is_empty(), !dw.is_empty()];
-    if let Some((argmax, parts, [into_image, into_weight])) = parts.argmax::<A>(cpu, wanted, dw.len()) {
+    if let Some((argmax, parts, [into_image, into_weight])) = parts.argmax::<T::Acc>(cpu, wanted, dw.len()) {
         let of_image = take_if(into_image, &mut dx);
         let of_weight = take_if(into_weight, &mut dw);
         let of_bias = std::mem::take(&mut db);
         parts.tasks(cpu, of_image, of_weight, of_bias, |task| {
-            parts.before_activation(cpu, of, task, |task, g, index| {
+            parts.before_activation::<T, T>(cpu, of, task, |task, g, index| {
                 if into_weight {
-                    argmax.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)?;
+                    let x = Upcast::of(cpu, task.images_of(x, image))?;
+                    argmax.weight_grad(cpu, x.slice(), (g, index), task.dw)?;
                 }
                 if into_image {
-                    argmax.image_grad(cpu, w, (g, index), task.own)?;
+                    write_upcast_to::<T>(cpu, task.own, |dx| argmax.image_grad(cpu, w, (g, index), dx))?;
                 }
                 Ok(())
             })
@@ -49,21 +66,21 @@ pub(super) fn gradients<A: Scalar>(
             Ok(())
         } else {
             parts.tasks(cpu, dx, dw, db, |task| {
-                parts.before_activation(cpu, of, task, |_, _, _| Ok(()))
+                parts.before_activation::<T, T>(cpu, of, task, |_, _, _| Ok(()))
             })
         };
     }
     if dx.is_empty() && parts.bounds_sums(dw.len()) && (parts.is_profitable(cpu) || plan::preferred(cpu).is_some()) {
-        return parts.weight_grad(cpu, p, of, x, (dw, db));
+        return parts.weight_grad::<T>(cpu, p, of, x, (dw, db));
     }
-    let mut pre_pool = cpu.scratch(A::DTYPE, parts.conv.batch * result)?;
-    let pre_pool = pre_pool.as_mut_slice::<A>();
-    parts.tasks(cpu, pre_pool, &mut [], db, |task| parts.pre_pool(cpu, of, task))?;
+    let mut pre_pool = cpu.scratch(<T::Acc as Element>::DTYPE, parts.conv.batch * result)?;
+    let pre_pool = pre_pool.as_mut_slice::<T::Acc>();
+    parts.tasks(cpu, pre_pool, &mut [], db, |task| parts.pre_pool::<T>(cpu, of, task))?;
     if !dx.is_empty() {
-        data_grad(cpu, &parts.conv, pre_pool, w, dx)?;
+        write_upcast_to::<T>(cpu, dx, |dx| data_grad(cpu, &parts.conv, pre_pool, w, dx))?;
     }
     if !dw.is_empty() {
-        weight_grad(cpu, &parts.conv, pre_pool, x, dw)?;
+        weight_grad(cpu, &parts.conv, pre_pool, Upcast::of(cpu, x)?.slice(), dw)?;
     }
     Ok(())
 }
@@ -75,17 +92,17 @@ fn take_if<'a, A>(wanted: bool, from: &mut &'a mut [A]) -> &'a mut [A] {
 
 /// The results for the images from `first` on: the elements that belong to these images, and partial gradients of the
 /// weight and the bias; empty if they are not wanted.
-struct PartGrads<'t, A> {
+struct PartGrads<'t, T, A> {
     first: usize,
     images: usize,
-    own: &'t mut [A],
+    own: &'t mut [T],
     dw: &'t mut [A],
     db: &'t mut [A],
 }
 
-impl<A> PartGrads<'_, A> {
+impl<T, A> PartGrads<'_, T, A> {
     /// The part of `x` for these images, of `size` elements each.
-    fn images_of<'x, T>(&self, x: &'x [T], size: usize) -> &'x [T] {
+    fn images_of<'x, E>(&self, x: &'x [E], size: usize) -> &'x [E] {
         &x[self.first * size..(self.first + self.images) * size]
     }
 }
@@ -112,13 +129,13 @@ impl BatchSplit {
     }
 
     /// Runs `f` for each part of the batch: `own` is cut by images, and the partial `dw` and `db` are summed.
-    fn tasks<A: Scalar>(
+    fn tasks<T: Send, A: Scalar>(
         &self,
         cpu: &Cpu,
-        own: &mut [A],
+        own: &mut [T],
         dw: &mut [A],
         db: &mut [A],
-        f: impl Fn(&mut PartGrads<'_, A>) -> Result<()> + Sync,
+        f: impl Fn(&mut PartGrads<'_, T, A>) -> Result<()> + Sync,
     ) -> Result<()> {
         let (batch, count) = (self.conv.batch, self.count());
         if count <= 1 {
@@ -160,24 +177,22 @@ impl BatchSplit {
 
     /// Calls `f(task, gradient, index)` with the gradient of the chosen results before the activation, after computing that of
     /// the bias.
-    fn before_activation<A: Scalar>(
+    fn before_activation<T: Stored, E>(
         &self,
         cpu: &Cpu,
         of: &PooledGrad<'_, CpuBuffer>,
-        task: &mut PartGrads<'_, A>,
-        f: impl FnOnce(&mut PartGrads<'_, A>, &[A], &[i32]) -> Result<()>,
+        task: &mut PartGrads<'_, E, T::Acc>,
+        f: impl FnOnce(&mut PartGrads<'_, E, T::Acc>, &[T::Acc], &[i32]) -> Result<()>,
     ) -> Result<()> {
         let [_, _, of_image] = self.sizes();
-        let g = task.images_of(of.g.as_slice::<A>(), of_image);
-        let index = task.images_of(of.index.as_slice::<i32>(), of_image);
-        let mut before = cpu.scratch(A::DTYPE, if self.relu_masked { g.len() } else { 0 })?;
-        let g = if self.relu_masked {
-            let before = before.as_mut_slice::<A>();
-            mask_relu(task.images_of(of.y.as_slice::<A>(), of_image), g, before);
-            before
-        } else {
-            g
-        };
+        let g = Upcast::of(cpu, task.images_of(of.g.as_slice::<T>(), of_image))?;
+        let (mut g, index) = (g.slice(), task.images_of(of.index.as_slice::<i32>(), of_image));
+        let mut before = cpu.scratch(<T::Acc as Element>::DTYPE, if self.relu_masked { g.len() } else { 0 })?;
+        if self.relu_masked {
+            let y = Upcast::of(cpu, task.images_of(of.y.as_slice::<T>(), of_image))?;
+            mask_relu(y.slice(), g, before.as_mut_slice::<T::Acc>());
+            g = before.as_slice();
+        }
         if !task.db.is_empty() {
             sum_rows(g, task.db);
         }
@@ -185,50 +200,55 @@ impl BatchSplit {
     }
 
     /// Computes the gradient of the convolution's result before the activation into `task.own`.
-    fn pre_pool<A: Scalar>(
+    fn pre_pool<T: Stored>(
         &self,
         cpu: &Cpu,
         of: &PooledGrad<'_, CpuBuffer>,
-        task: &mut PartGrads<'_, A>,
+        task: &mut PartGrads<'_, T::Acc, T::Acc>,
     ) -> Result<()> {
         let (_, pool) = self.sized(task.images);
-        self.before_activation(cpu, of, task, |task, g, index| {
+        self.before_activation::<T, _>(cpu, of, task, |task, g, index| {
             max_pool_grad_wide(&pool, g, index, task.own)
         })
     }
 
     /// Computes only the gradients of the weight and the bias; that of the convolution's result stays in cache.
-    fn weight_grad<A: Scalar>(
+    fn weight_grad<T: Stored>(
         &self,
         cpu: &Cpu,
         p: &ConvPoolParams,
         of: &PooledGrad<'_, CpuBuffer>,
-        x: &[A],
-        (dw, db): (&mut [A], &mut [A]),
+        x: &[T],
+        (dw, db): (&mut [T::Acc], &mut [T::Acc]),
     ) -> Result<()> {
         let [image, result, _] = self.sizes();
-        let (Forward::Registers(pooled), parts) = (Forward::<A>::choose(cpu, p, self), self.by_work()) else {
-            return self.tasks(cpu, &mut [], dw, db, |task| {
-                let mut pre_pool = cpu.scratch(A::DTYPE, task.images * result)?;
+        let dtype = <T::Acc as Element>::DTYPE;
+        let nothing: &mut [T] = &mut [];
+        let (Forward::Registers(pooled), parts) = (Forward::<T::Acc>::choose(cpu, p, self), self.by_work()) else {
+            return self.tasks(cpu, nothing, dw, db, |task| {
+                let mut pre_pool = cpu.scratch(dtype, task.images * result)?;
                 let (conv, _) = self.sized(task.images);
-                self.pre_pool(
+                self.pre_pool::<T>(
                     cpu,
                     of,
                     &mut PartGrads {
+                        first: task.first,
+                        images: task.images,
                         own: pre_pool.as_mut_slice(),
                         dw: &mut [],
                         db: task.db,
-                        ..*task
                     },
                 )?;
-                weight_grad(cpu, &conv, pre_pool.as_slice(), task.images_of(x, image), task.dw)
+                let x = Upcast::of(cpu, task.images_of(x, image))?;
+                weight_grad(cpu, &conv, pre_pool.as_slice(), x.slice(), task.dw)
             });
         };
-        let mut turned = cpu.scratch(A::DTYPE, dw.len())?;
-        let turned = turned.as_mut_slice::<A>();
-        parts.tasks(cpu, &mut [], turned, db, |task| {
-            parts.before_activation(cpu, of, task, |task, g, index| {
-                pooled.weight_grad(cpu, task.images_of(x, image), (g, index), task.dw)
+        let mut turned = cpu.scratch(dtype, dw.len())?;
+        let turned = turned.as_mut_slice::<T::Acc>();
+        parts.tasks(cpu, nothing, turned, db, |task| {
+            parts.before_activation::<T, T>(cpu, of, task, |task, g, index| {
+                let x = Upcast::of(cpu, task.images_of(x, image))?;
+                pooled.weight_grad(cpu, x.slice(), (g, index), task.dw)
             })
         })?;
         pooled.transpose(turned, dw);

@@ -5,7 +5,8 @@ use crate::conv::Geometry;
 use crate::conv::plan::{Algorithm, choose};
 use crate::gemm::{BLOCK_WORK, SERIAL_THRESHOLD};
 use crate::parallel::try_chunks_mut;
-use crate::scalar::Scalar;
+use crate::scalar::Stored;
+use crate::simd::upcast::{Upcast, write_upcast_to};
 use kiln_core::host::room;
 use kiln_core::ops::ConvPass as Pass;
 use kiln_core::ops::{Activation, ConvPoolParams};
@@ -96,12 +97,13 @@ impl BatchSplit {
         ]
     }
 
-    /// Runs `f(images, (results, indices))` for each part.
-    pub(super) fn each<A: Scalar>(
+    /// Runs `f(images, (results, indices))` for each part. Halves are widened, and rounded, while a part is in cache.
+    pub(super) fn each<T: Stored>(
         &self,
-        x: &[A],
-        (y, index): (&mut [A], &mut [i32]),
-        f: impl Fn(&[A], (&mut [A], &mut [i32])) -> Result<()> + Sync,
+        cpu: &Cpu,
+        x: &[T],
+        (y, index): (&mut [T], &mut [i32]),
+        f: impl Fn(&[T::Acc], (&mut [T::Acc], &mut [i32])) -> Result<()> + Sync,
     ) -> Result<()> {
         let [image, _, of_image] = self.sizes();
         let size = (self.images * of_image).max(1);
@@ -109,8 +111,8 @@ impl BatchSplit {
         parts.extend(y.chunks_mut(size).zip(index.chunks_mut(size)));
         try_chunks_mut(&mut parts, 1, true, |i, part| {
             let (y, index) = &mut part[0];
-            let x = &x[i * self.images * image..][..y.len() / of_image * image];
-            f(x, (y, index))
+            let x = Upcast::of(cpu, &x[i * self.images * image..][..y.len() / of_image * image])?;
+            write_upcast_to::<T>(cpu, y, |y| f(x.slice(), (y, index)))
         })
     }
 }
