@@ -50,13 +50,10 @@ impl NormOps for Cpu {
         checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
         float!(x.dtype(), T => {
-            let x = Upcast::new::<T>(self, x)?;
             let scale = channels::<T>(self, scale, p.channels, 1.0)?;
             let shift = channels::<T>(self, shift, p.channels, 0.0)?;
-            let stats = (mean.as_slice(), var.as_slice());
-            write_upcast::<T>(self, y, |y| {
-                batch::eval(self, p, x.slice(), (scale.slice(), shift.slice()), stats, y)
-            })
+            let (affine, stats) = ((scale.slice(), shift.slice()), (mean.as_slice(), var.as_slice()));
+            batch::eval(self, p, x.as_slice::<T>(), affine, stats, y.as_mut_slice::<T>())
         })
     }
 
@@ -76,15 +73,16 @@ impl NormOps for Cpu {
             return Ok(());
         }
         float!(x.dtype(), T => {
-            let x = Upcast::new::<T>(self, x)?;
             let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let shift = channels::<T>(self, shift, p.groups * p.width, 0.0)?;
             let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
+            if p.is_batch_norm() {
+                return batch::forward(self, p, x.as_slice::<T>(), affine, y.as_mut_slice::<T>(), mean, rstd);
+            }
+            let x = Upcast::new::<T>(self, x)?;
             write_upcast::<T>(self, y, |y| {
-                if p.is_batch_norm() {
-                    batch::forward(self, p, x.slice(), affine, y, mean, rstd)
-                } else if p.positions == 1 {
+                if p.positions == 1 {
                     group::forward_rows(p, x.slice(), affine, y, mean, rstd);
                     Ok(())
                 } else {
@@ -114,16 +112,22 @@ impl NormOps for Cpu {
                 dshift.bytes_mut().fill(0);
                 return Ok(());
             }
-            let (x, g) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, g)?);
             let scale = channels::<T>(self, scale, p.groups * p.width, 1.0)?;
             let stats = (mean.as_slice(), rstd.as_slice());
+            if p.is_batch_norm() {
+                return write_channels::<T>(self, dscale, |dscale| {
+                    write_channels::<T>(self, dshift, |dshift| {
+                        let (x, dx) = ((x.as_slice::<T>(), g.as_slice::<T>()), dx.as_mut_slice::<T>());
+                        batch::grad(self, p, x, scale.slice(), stats, dx, dscale, dshift)
+                    })
+                });
+            }
+            let (x, g) = (Upcast::new::<T>(self, x)?, Upcast::new::<T>(self, g)?);
             write_upcast::<T>(self, dx, |dx| {
                 write_channels::<T>(self, dscale, |dscale| {
                     write_channels::<T>(self, dshift, |dshift| {
                         let (x, scale) = ((x.slice(), g.slice()), scale.slice());
-                        if p.is_batch_norm() {
-                            batch::grad(self, p, x, scale, stats, dx, dscale, dshift)
-                        } else if p.positions == 1 {
+                        if p.positions == 1 {
                             group::grad_rows(self, p, x, scale, stats, dx, dscale, dshift)
                         } else {
                             group::grad(self, p, x, scale, stats, dx, dscale, dshift)
