@@ -111,6 +111,29 @@ impl Folder {
         self.sync()
     }
 
+    /// Writes `bytes` over the beginning of the file `name` and blanks over its rest, in place: on most file systems that takes no space,
+    /// so it works on a full disk. It is not atomic, so it is for a file that is otherwise worth nothing any more.
+    ///
+    /// # Errors
+    /// [`FileError::NotRegular`], [`FileError::Io`], also for a file that does not exist or is shorter than `bytes`, and
+    /// [`FileError::DiskFull`].
+    pub fn overwrite(&self, name: impl AsRef<OsStr>, bytes: &[u8]) -> Result<()> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let file = self.open_file(name, false)?;
+        let size = file.metadata().map_err(FileError::io(&path, "write"))?.len();
+        let blanks = usize::try_from(size)
+            .ok()
+            .and_then(|size| size.checked_sub(bytes.len()));
+        let Some(blanks) = blanks else {
+            let short = io::Error::new(ErrorKind::FileTooLarge, "the file has too little room");
+            return Err(FileError::io(&path, "write")(short));
+        };
+        let text = [bytes, &vec![b' '; blanks]].concat();
+        let written = write_at(&file, &text, 0).and_then(|()| file.sync_data());
+        written.map_err(|error| FileError::of_write(&path, size, error, || self.free_bytes()))
+    }
+
     /// Forces the names in the folder to disk.
     fn sync(&self) -> Result<()> {
         match self.open.sync_all() {

@@ -31,6 +31,14 @@ impl<B: Backend> Indices<B> {
         Indices(Array::new(backend, buffer, shape))
     }
 
+    pub(crate) fn of_array(array: Array<B>) -> Self {
+        Indices(array)
+    }
+
+    pub(crate) fn array(&self) -> &Array<B> {
+        &self.0
+    }
+
     /// Integers (i32, or others that fit it) or a mask (bool, or u8 of 0 and 1) in row-major order.
     ///
     /// ```

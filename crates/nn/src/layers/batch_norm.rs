@@ -2,7 +2,27 @@
 
 use super::Layer;
 use crate::{Backend, Counter, Error, Init, Mode, Module, Param, Result, State, Tensor};
+use std::cell::Cell;
 use std::marker::PhantomData;
+
+thread_local! {
+    /// True while running statistics are the equal means of all batches.
+    static CUMULATIVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body` while the running statistics of batch norms become the equal means of all batches since their counter was 0, on this
+/// thread: a momentum of `None` in PyTorch.
+pub(crate) fn cumulative<R>(body: impl FnOnce() -> R) -> R {
+    /// Ends it, also after a panic.
+    struct End(bool);
+    impl Drop for End {
+        fn drop(&mut self) {
+            CUMULATIVE.set(self.0);
+        }
+    }
+    let _end = End(CUMULATIVE.replace(true));
+    body()
+}
 
 /// Batch norm over the last dimension, the channels (Ioffe and Szegedy 2015; `torch.nn.BatchNorm1d`, `2d`, `3d`): one
 /// layer for `[N, C]`, `[N, L, C]`, `[N, H, W, C]` and `[N, D, H, W, C]`.
@@ -98,6 +118,17 @@ impl<B: Backend> BatchNorm<B> {
     /// ```
     pub fn running(&self) -> Option<(Tensor<B>, Tensor<B>)> {
         Some((self.running_mean.as_ref()?.get(), self.running_var.as_ref()?.get()))
+    }
+
+    /// The weight of the present batch in the running statistics.
+    fn momentum(&self) -> Result<f64> {
+        match (CUMULATIVE.get(), &self.num_batches_tracked) {
+            (true, Some(counter)) => {
+                let batches = counter.get().to_vec::<i32>()?;
+                Ok(1.0 / f64::from(batches.first().copied().unwrap_or(1).max(1)))
+            }
+            _ => Ok(self.momentum),
+        }
     }
 }
 
@@ -203,16 +234,17 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
         }
         let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
+        if let (Some(counter), true) = (&self.num_batches_tracked, self.mode.is_training()) {
+            counter.tick()?;
+        }
         // An empty batch has no statistics.
         let moves = self.mode.is_training() && x.size() > 0;
         if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, moves) {
-            m.blend(&mean, self.momentum)?;
+            let momentum = self.momentum()?;
+            m.blend(&mean, momentum)?;
             // The op has refused a single value per channel, so the divisor is at least 1.
             let count = (x.size() / mean.size()) as f64;
-            v.blend(&var.mul_scalar(count / (count - 1.0))?, self.momentum)?;
-        }
-        if let (Some(counter), true) = (&self.num_batches_tracked, self.mode.is_training()) {
-            counter.tick()?;
+            v.blend(&var.mul_scalar(count / (count - 1.0))?, momentum)?;
         }
         Ok(y)
     }

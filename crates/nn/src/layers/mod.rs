@@ -30,6 +30,7 @@ mod weight_norm;
 pub use crate::ops::index::BagMode;
 pub use activation::*;
 pub use attention::{MultiheadAttention, MultiheadAttentionBuilder};
+pub(crate) use batch_norm::cumulative;
 pub use batch_norm::{BatchNorm, BatchNormBuilder};
 pub use checkpointed::Checkpointed;
 pub use conv::*;

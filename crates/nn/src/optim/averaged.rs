@@ -1,5 +1,6 @@
 //! Averages of a model's parameters over the steps of its training.
 
+use super::update_bn::statistics;
 use crate::module::{Entries, EntriesMut, Entry, EntryMut, StateDict, Value, entries, entries_mut};
 use crate::{Backend, DType, Error, Indices, Module, Result, State, Tensor};
 
@@ -219,6 +220,37 @@ impl<B: Backend> AveragedModel<B> {
         }
         self.counters = counters(&entries)?;
         self.updates += 1;
+        Ok(())
+    }
+
+    /// Takes over the running statistics of the batch norms of a model, which has computed them anew for the averages
+    /// ([`update_bn`](super::update_bn())). They stay until the next update.
+    ///
+    /// ```
+    /// # use kiln_nn::{DType, Init, Layer, Tensor, layers::BatchNorm, no_grad};
+    /// use kiln_nn::optim::{AveragedModel, update_bn};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// # let mut averaged = BatchNorm::new(&mut Init::new(&cpu, 0), 1)?;
+    /// # let x = Tensor::from_slice(&cpu, &[1.0f32, 3.0], &[2, 1])?;
+    /// let average = AveragedModel::swa(&averaged)?;
+    /// average.copy_to(&mut averaged)?;
+    /// update_bn(&mut averaged, |model| no_grad(|| model.forward(&x)))?;
+    /// average.take_statistics(&averaged)?;
+    /// assert_eq!(average.state_dict().float("running_mean").map(|t| t.to_f64()).transpose()?, Some(vec![2.0]));
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A model with other names or shapes, before anything has changed; memory.
+    pub fn take_statistics<M: Module<B> + ?Sized>(&self, model: &M) -> Result<()> {
+        let own = entries(model);
+        self.check(floats(&own).map(|(name, value, _)| (name, *value.shape())))?;
+        let taken = statistics(model);
+        for (name, average) in &self.floats {
+            if let Some(value) = taken.float(name) {
+                average.assign(&value.to_dtype(average.with(|a| a.dtype()))?)?;
+            }
+        }
         Ok(())
     }
 

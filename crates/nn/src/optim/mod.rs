@@ -30,6 +30,7 @@ mod rprop;
 mod schedule;
 mod sgd;
 mod undecided;
+mod update_bn;
 
 pub use adadelta::{Adadelta, AdadeltaRule};
 pub use adafactor::{Adafactor, AdafactorRule};
@@ -55,6 +56,7 @@ pub use rmsprop::{Rmsprop, RmspropRule};
 pub use rprop::{Rprop, RpropRule};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdRule};
+pub use update_bn::{ResetNorms, reset_bn, update_bn};
 
 use crate::module::StateDict;
 use crate::{Backend, Gradients, Indices, Module, Result, StorageSnapshot};

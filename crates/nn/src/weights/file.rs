@@ -36,13 +36,20 @@ pub fn encode<B: Backend>(dict: &StateDict<B>, metadata: &Metadata) -> Result<Ve
         let bytes = to_bytes(value).map_err(|source| tensor_error(name, source))?;
         host.push((name, dtype_of(value.dtype()), value.shape().to_vec(), bytes));
     }
-    let mut views = Vec::with_capacity(host.len());
-    for (name, dtype, shape, bytes) in &host {
-        views.push((
-            *name,
-            TensorView::new(*dtype, shape.clone(), bytes).map_err(format_error)?,
-        ));
-    }
+    let entries = host.iter();
+    serialized(
+        entries.map(|(name, dtype, shape, bytes)| (*name, *dtype, shape.clone(), &bytes[..])),
+        metadata,
+    )
+}
+
+/// A file of entries: name, dtype, shape and little-endian bytes of each.
+pub(super) fn serialized<'a>(
+    entries: impl Iterator<Item = (&'a str, Dtype, Vec<usize>, &'a [u8])>,
+    metadata: &Metadata,
+) -> Result<Vec<u8>> {
+    let view = |(name, dtype, shape, bytes)| Ok((name, TensorView::new(dtype, shape, bytes).map_err(format_error)?));
+    let views: Vec<(&str, TensorView<'_>)> = entries.map(view).collect::<Result<_>>()?;
     let file = safetensors::serialize(views, None).map_err(format_error)?;
     if metadata.is_empty() {
         Ok(file)
@@ -109,7 +116,7 @@ fn format_error(e: safetensors::SafeTensorError) -> WeightsError {
     WeightsError::Format { reason: e.to_string() }
 }
 
-fn dtype_of(dtype: DType) -> Dtype {
+pub(super) fn dtype_of(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
@@ -131,7 +138,7 @@ macro_rules! le_bytes {
     }};
 }
 
-fn to_bytes<B: Backend>(value: &Value<B>) -> kiln_core::Result<Vec<u8>> {
+pub(super) fn to_bytes<B: Backend>(value: &Value<B>) -> kiln_core::Result<Vec<u8>> {
     Ok(match value {
         Value::Float(t) => match t.dtype() {
             DType::F64 => le_bytes!(t.to_vec::<f64>()?),

@@ -6,6 +6,7 @@ mod file;
 mod header;
 mod load;
 mod read;
+mod snapshot;
 mod torch;
 
 pub use error::{LoadReport, Mismatch, WeightsError};
@@ -13,6 +14,7 @@ pub use file::{encode, write};
 pub use header::Metadata;
 pub use load::LoadOptions;
 pub use read::{WeightsFile, decode, read};
+pub use snapshot::Snapshot;
 pub use torch::{Layout, columns_from_torch, columns_to_torch};
 
 pub(crate) use load::load_state_dict;
