@@ -6,6 +6,7 @@ mod find_lr;
 mod inspect;
 
 use crate::config::{ConfigArgs, DeviceArgs, Small, Whole, model};
+use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
 use kiln_models::Model;
 use std::path::PathBuf;
@@ -227,7 +228,9 @@ Examples:
 A run that meets a NaN or an infinity writes a capsule into its folder: the batch, the weights before the step and the random
 counters. The replay runs forward and backward of that batch on the CPU, once in the precision of the run and once in f64, and
 shows smallest and largest value of the ops around the first bad one, and the share of values that are NaN or infinite.
-Exit codes: 0 f64 stays finite, so that f32 or half precision is at fault; 3 f64 is not finite either; 1 failed.")]
+The capsule of a twin check (kiln train --twin) compares the device with the CPU again.
+Exit codes: 0 f64 stays finite, so that f32 or half precision is at fault; 3 f64 is not finite either; 1 failed. After a twin
+check: 0 the device agrees this time, 3 it differs again.")]
 pub(crate) struct ReplayArgs {
     /// The capsule, capsule-STEP.json
     #[arg(value_name = "CAPSULE")]
@@ -248,6 +251,10 @@ pub(crate) struct ReplayArgs {
     /// Seed of the run, which random layers draw by [default: that of config.json beside the capsule]
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
+
+    /// Device to compare with the CPU, for the capsule of a twin check [default: that of the run, if it is there]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceChoice>,
 
     /// Threads to compute on [default: all cores]; results do not depend on it
     #[arg(long, value_name = "N")]

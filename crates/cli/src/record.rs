@@ -14,7 +14,8 @@ pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) struct RunRecord {
     pub(crate) config: RunConfig,
     pub(crate) epochs: Vec<EpochRecord>,
-    /// The contents of [`SUMMARY`]; null if there is none.
+    /// The contents of [`SUMMARY`]; null if there is none. The `reason` of a run that nobody works on and that has not written how it
+    /// ended is `killed`.
     pub(crate) summary: Value,
 }
 
@@ -48,11 +49,34 @@ impl RunRecord {
         // Runs of earlier versions have none.
         let summary = std::fs::read(folder.join(SUMMARY)).ok();
         let summary = summary.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let mut summary: Value = summary.unwrap_or_default();
+        // What a run that was killed has left.
+        if summary["reason"] == "running" && !RunFolder::is_in_use(folder) {
+            summary["reason"] = "killed".into();
+        }
         Ok(RunRecord {
             config,
             epochs,
-            summary: summary.unwrap_or_default(),
+            summary,
         })
+    }
+
+    /// How the run ended, in words; `None` for one that is done.
+    pub(crate) fn end(&self, folder: &Path) -> Option<String> {
+        match self.summary["reason"].as_str()? {
+            "running" => Some("still in progress".to_string()),
+            "killed" => Some(format!(
+                "killed, or could not write how it ended; it goes on with: kiln train --resume {}",
+                shown_path(folder)
+            )),
+            "failed" => Some(format!(
+                "failed: {}",
+                shown(self.summary["error"].as_str().unwrap_or_default()).sentence()
+            )),
+            "stopped" => Some("stopped before its end".to_string()),
+            "early_stopped" => Some("ended early: it no longer got better".to_string()),
+            _ => None,
+        }
     }
 
     /// The name of the value that decides which epoch is best.

@@ -1,14 +1,14 @@
 //! One interface for networks of every task.
 
 use crate::language::LanguageModel;
-use crate::task::{Batches, Purpose, Task};
+use crate::task::{self, Batches, Purpose, Task};
 use kiln_core::{Backend, DType, Error, ModuleId, Result};
 use kiln_data::{Batch, Dataset, Sample};
 use kiln_nn::optim::{Optimizer, Schedule};
 use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable, no_grad};
 use kiln_train::{
-    Capsule, Evaluation, LrCurve, LrRange, Metric, Output, Phase, Replay, Report, Trainer, Validation, evaluate,
-    find_lr_of_phase,
+    Capsule, Deviation, Evaluation, LrCurve, LrRange, Metric, Output, Phase, Replay, Report, Trainer, Twin, Validation,
+    evaluate, find_lr_of_phase,
 };
 use std::ops::{Deref, DerefMut};
 
@@ -99,6 +99,17 @@ pub trait AnyTask<B: Backend>: Walkable<B> {
     /// # Errors
     /// A phase that the network has not, and as [`Capsule::replay`].
     fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay>;
+
+    /// Compares the ops of a step of a run with a twin again: [`Capsule::compare`] for the network of the capsule and its batches.
+    ///
+    /// # Errors
+    /// A phase that the network has not, and as [`Capsule::compare`].
+    fn compare(
+        &mut self,
+        backend: &B,
+        capsule: &Capsule,
+        twin: &mut Twin,
+    ) -> kiln_train::Result<(Option<Deviation>, usize)>;
 
     /// The metrics of its results, which may compare with the samples held back.
     ///
@@ -237,11 +248,18 @@ impl<B: Backend, M: Module<B>, T: Batch> AnyTask<B> for Task<B, M, T> {
     }
 
     fn replay(&mut self, backend: &B, capsule: &Capsule, dtype: DType) -> kiln_train::Result<Replay> {
-        let asked = &capsule.cause().phase[..];
-        let Some(phase) = self.phases.iter().find(|phase| phase.name == asked) else {
-            return Err(Error::invalid("replay", "phase", asked, "a phase of this network").into());
-        };
-        capsule.replay::<B, M, T>(backend, &mut self.net, phase.step, dtype)
+        let step = of_phase(&self.phases, capsule)?.step;
+        capsule.replay::<B, M, T>(backend, &mut self.net, step, dtype)
+    }
+
+    fn compare(
+        &mut self,
+        backend: &B,
+        capsule: &Capsule,
+        twin: &mut Twin,
+    ) -> kiln_train::Result<(Option<Deviation>, usize)> {
+        let step = of_phase(&self.phases, capsule)?.step;
+        capsule.compare::<B, M, T>(backend, &mut self.net, step, twin)
     }
 
     fn metrics(&self, held_back: &dyn Dataset<Sample = Sample>) -> kiln_train::Result<Vec<Box<dyn Metric<B>>>> {
@@ -289,4 +307,14 @@ impl<B: Backend> std::fmt::Debug for Net<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Net").field(&self.kind()).finish()
     }
+}
+
+/// The phase of a network that a capsule is of.
+fn of_phase<'a, B: Backend, M, T: Batch>(
+    phases: &'a [task::Phase<B, M, T>],
+    capsule: &Capsule,
+) -> Result<&'a task::Phase<B, M, T>> {
+    let asked = &capsule.cause().phase[..];
+    let found = phases.iter().find(|phase| phase.name == asked);
+    found.ok_or_else(|| Error::invalid("replay", "phase", asked, "a phase of this network"))
 }

@@ -1,9 +1,10 @@
 //! [`TensorBoard`]: the events of a run of the trainer.
 
-use crate::{Result, SummaryWriter};
+use crate::{Result, SummaryWriter, TensorBoardError};
 use kiln_core::{Backend, DType};
+use kiln_nn::module::StateDict;
 use kiln_nn::weights;
-use kiln_train::{Callback, EpochRecord, Flow, Plan, StepInfo, TrainError, Values};
+use kiln_train::{Callback, EpochRecord, Flow, Plan, RunFolder, StepInfo, TrainError, Values};
 use std::path::{Path, PathBuf};
 
 /// Reads the weights to show: their names and values.
@@ -43,7 +44,7 @@ type Read = Box<dyn FnMut() -> Result<Vec<(String, Vec<f32>)>>>;
 /// let folder = RunFolder::create(parent.join("run"))?;
 /// let board = TensorBoard::new(folder.file("tensorboard"))
 ///     .text("model", "a linear net")
-///     .weights(folder.file(RunFolder::LAST), &Cpu::new());
+///     .weights_in(&folder, RunFolder::LAST, &Cpu::new());
 /// let options = TrainOptions { epochs: 2, ..Default::default() };
 /// let mut trainer = Trainer::new(&cpu, options).folder(folder).callback(board);
 /// trainer.fit(&mut net, &mut Adam::new(1e-3), step, &data, None)?;
@@ -81,10 +82,19 @@ impl TensorBoard {
         let (file, backend) = (file.as_ref().to_path_buf(), backend.clone());
         self.weights = Some(Box::new(move || {
             let (dict, _) = weights::read(&file, &backend)?;
-            let floats = dict.names().filter_map(|name| Some((name, dict.float(name)?)));
-            floats
-                .map(|(name, tensor)| Ok((name.to_string(), tensor.to_dtype(DType::F32)?.to_vec::<f32>()?)))
-                .collect()
+            floats(&dict)
+        }));
+        self
+    }
+
+    /// As [`weights`](TensorBoard::weights), for the file `name` in the folder of a run, which is found also after the folder has been
+    /// moved.
+    pub fn weights_in<B: Backend>(mut self, folder: &RunFolder, name: &str, backend: &B) -> Self {
+        let (folder, name, backend) = (folder.clone(), name.to_string(), backend.clone());
+        self.weights = Some(Box::new(move || {
+            let bytes = folder.read(&name).map_err(TensorBoardError::Run)?;
+            let (dict, _) = weights::decode(&bytes, &backend)?;
+            floats(&dict)
         }));
         self
     }
@@ -92,8 +102,8 @@ impl TensorBoard {
     fn start(&mut self, plan: &Plan) -> Result<()> {
         let mut writer = SummaryWriter::builder(&self.folder);
         if plan.resumed.is_some() {
-            // What was reported up to the checkpoint stays.
-            writer = writer.purge_step(plan.step + 1);
+            // What was reported up to the checkpoint stays, but for values of an epoch that is not whole yet.
+            writer = writer.purge_step(plan.step + u64::from(!plan.told));
         }
         let mut writer = writer.create()?;
         for (tag, text) in &self.texts {
@@ -137,6 +147,14 @@ impl TensorBoard {
         }
         writer.flush()
     }
+}
+
+/// The values of all floats by name.
+fn floats<B: Backend>(dict: &StateDict<B>) -> Result<Vec<(String, Vec<f32>)>> {
+    let floats = dict.names().filter_map(|name| Some((name, dict.float(name)?)));
+    floats
+        .map(|(name, tensor)| Ok((name.to_string(), tensor.to_dtype(DType::F32)?.to_vec::<f32>()?)))
+        .collect()
 }
 
 fn add(writer: &mut SummaryWriter, values: &Values, of: &str, step: u64) -> Result<()> {

@@ -43,6 +43,9 @@ pub enum TensorBoardError {
     /// A file of weights that cannot be read.
     #[error(transparent)]
     Weights(#[from] kiln_nn::weights::WeightsError),
+    /// A file of a run's folder that cannot be read.
+    #[error(transparent)]
+    Run(kiln_train::TrainError),
     /// A device error.
     #[error(transparent)]
     Device(#[from] kiln_core::Error),

@@ -13,7 +13,8 @@ pub enum Average {
         /// The decay, from 0 to 1, such as 0.999.
         decay: f64,
     },
-    /// The equal mean of stochastic weight averaging (Izmailov and others 2018). Its learning rate is that of the schedule.
+    /// The equal mean of stochastic weight averaging (Izmailov and others 2018). Its learning rate is that of the schedule. The running
+    /// statistics of batch norms are computed anew before each validation: [`TrainOptions::update_bn`](crate::TrainOptions::update_bn).
     Swa {
         /// The number of steps before the first that is averaged.
         from: u64,

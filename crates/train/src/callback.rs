@@ -22,6 +22,9 @@ pub struct Plan {
     pub resumed: Option<Position>,
     /// Optimizer steps done before; those skipped are not counted. 0 for a run from its beginning.
     pub step: u64,
+    /// True if the epoch in progress has been told to [`Callback::on_epoch_end`] before, after `step`: the run had ended within it,
+    /// by [`TrainOptions::max_steps`](crate::TrainOptions::max_steps). It is told again once it is whole.
+    pub told: bool,
 }
 
 /// The state of a run after a batch.

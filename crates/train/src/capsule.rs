@@ -2,7 +2,9 @@
 
 use crate::checkpoint::{TensorFile, contents};
 use crate::run::Run;
-use crate::{Cause, Output, Result, TrainError};
+use crate::twin::Given;
+use crate::twin_check::recorded;
+use crate::{Cause, Deviation, Output, Result, TrainError, Twin};
 use kiln_core::{Backend, DType};
 use kiln_data::{ArraysOf, Batch, Loaded, arrays_of};
 use kiln_nn::module::{StateDict, Value};
@@ -41,9 +43,10 @@ struct Contents {
     metadata: Metadata,
 }
 
-/// A step of a run in which a value became NaN or infinite: the batch, the model before the step with its buffers and random
-/// counters, the precision, and what was found. A run with a folder writes one as `capsule-STEP.json` and `.safetensors` when it
-/// ends for such a value, leaves a step out or goes back ([`TrainOptions::find_non_finite`](crate::TrainOptions::find_non_finite)).
+/// A step of a run in which a value became NaN or infinite, or in which an op of the device differed from its
+/// [`Twin`](crate::Twin): the batch, the model before the step with its buffers and random counters, the precision, and what was found.
+/// A run with a folder writes one as `capsule-STEP.json` and `.safetensors` when it ends for it, leaves a step out, goes back
+/// ([`TrainOptions::find_non_finite`](crate::TrainOptions::find_non_finite)) or warns ([`Twin::warn`](crate::Twin::warn)).
 ///
 /// ```
 /// use kiln_cpu::Cpu;
@@ -176,17 +179,10 @@ impl Capsule {
         if !matches!(dtype, DType::F32 | DType::F64) {
             return Err(TrainError::invalid("dtype", dtype, "f32 or f64"));
         }
-        let (tensors, _) = decode(&self.tensors, backend)?;
-        model.train();
         if dtype == DType::F64 {
             model.to_dtype(dtype)?;
         }
-        model.load_state_dict(&tensors.part(MODEL), LoadOptions::strict().allow_non_finite())?;
-        model.walk_mut(&mut WalkMut::new(&mut |name, entry| {
-            if let EntryMut::Param(p) = entry {
-                p.set_trainable(self.contents.trains.contains(name));
-            }
-        }));
+        let tensors = self.prepare(backend, model)?;
         let mut arrays = StateDict::new();
         for (name, value) in tensors.part(BATCH).iter() {
             let value = match value {
@@ -212,6 +208,64 @@ impl Capsule {
         });
         passed?;
         Ok(Replay { loss, ops: watch.0 })
+    }
+
+    /// Compares the ops of the step on a device with a twin: the check of [`Trainer::twin`](crate::Trainer::twin) again. `model` and
+    /// `step` are those of [`replay`](Capsule::replay); with the device of the run the first op outside of its bound is that of the
+    /// run, unless it was by chance. Returns it, and the number of ops that were compared.
+    ///
+    /// # Errors
+    /// As [`replay`](Capsule::replay); [`TrainError::InvalidArgument`] for a twin of other batches or phases.
+    pub fn compare<B, M, T>(
+        &self,
+        backend: &B,
+        model: &mut M,
+        step: impl Fn(&M, &T::On<B>) -> kiln_core::Result<Output<B>>,
+        twin: &mut Twin,
+    ) -> Result<(Option<Deviation>, usize)>
+    where
+        B: Backend,
+        M: Module<B>,
+        T: Batch,
+    {
+        let Contents {
+            cause, trains, scale, ..
+        } = &self.contents;
+        if !twin.is_for::<T>() || !twin.has::<T>(&cause.phase) {
+            let expected = "a twin for the batches and the phase of the capsule";
+            return Err(TrainError::invalid("twin", "for others", expected));
+        }
+        let tensors = self.prepare(backend, model)?;
+        let [state, batch] = [MODEL, BATCH].map(|part| encode(&tensors.part(part), &Metadata::new()));
+        let given = Given {
+            phase: &cause.phase,
+            state: &state?,
+            batch: &batch?,
+            trains: trains.clone(),
+            autocast: self.autocast(),
+            scale: *scale,
+        };
+        let batch = T::from_arrays(&mut ArraysOf::new(&tensors.part(BATCH)))?;
+        let model = &*model;
+        let forward = || match given.autocast {
+            Some(half) => autocast(half, || step(model, &batch)),
+            None => step(model, &batch),
+        };
+        let recorded = recorded(model, &given, forward)?;
+        twin.compare::<T>(&given, recorded)
+    }
+
+    /// Gives the model the state of before the step, and returns the tensors.
+    fn prepare<B: Backend, M: Module<B>>(&self, backend: &B, model: &mut M) -> Result<StateDict<B>> {
+        let (tensors, _) = decode(&self.tensors, backend)?;
+        model.train();
+        model.load_state_dict(&tensors.part(MODEL), LoadOptions::strict().allow_non_finite())?;
+        model.walk_mut(&mut WalkMut::new(&mut |name, entry| {
+            if let EntryMut::Param(p) = entry {
+                p.set_trainable(self.contents.trains.contains(name));
+            }
+        }));
+        Ok(tensors)
     }
 }
 

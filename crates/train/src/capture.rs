@@ -39,8 +39,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     fn upload(&self, hosts: &[Loaded<T>]) -> Result<Vec<T::On<B>>> {
-        let backend = &self.trainer.backend;
-        hosts.iter().map(|host| Ok(host.to_device(backend)?)).collect()
+        hosts.iter().map(|host| self.on_device(host)).collect()
     }
 
     /// Sets the learning rate and the optimizer's scalars on the device.

@@ -1,10 +1,12 @@
 //! Where a value that is NaN or infinite came from.
 
+use crate::Deviation;
 use kiln_nn::watch::{NonFiniteOp, Pass};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// The first value of a run that is NaN or infinite, found by making the steps before it again.
+/// The first value of a run that is NaN or infinite, found by making the steps before it again; or the first op that a
+/// [`Twin`](crate::Twin) disagrees with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
@@ -22,7 +24,7 @@ pub struct Cause {
     pub capsule: Option<PathBuf>,
 }
 
-/// The place of the first value in a step that is NaN or infinite.
+/// The place in a step of the first value that is NaN or infinite, or that a [`Twin`](crate::Twin) disagrees with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Place {
@@ -54,6 +56,28 @@ pub enum Place {
         /// Its dotted name.
         name: String,
     },
+    /// An op whose result on the device is not that of the [`Twin`](crate::Twin), or the gradient of one.
+    Twin {
+        /// The dotted path of its layer; empty for an op of no layer, such as the loss.
+        layer: String,
+        /// Its name.
+        op: String,
+        /// True for the gradient of the op.
+        backward: bool,
+        /// The difference in words: a [`Deviation`](crate::Deviation).
+        found: String,
+    },
+}
+
+impl From<&Deviation> for Place {
+    fn from(deviation: &Deviation) -> Self {
+        Place::Twin {
+            layer: deviation.name.layer.clone(),
+            op: deviation.name.op.clone(),
+            backward: deviation.name.pass == Pass::Backward,
+            found: deviation.to_string(),
+        }
+    }
 }
 
 impl From<&NonFiniteOp> for Place {
@@ -98,6 +122,7 @@ impl Place {
             Place::Op { .. } | Place::Update { .. } => {
                 "try a smaller learning rate, clip gradients, or look at the data"
             }
+            Place::Twin { .. } => "try again, and with another device",
         }
     }
 }
@@ -131,6 +156,7 @@ impl std::fmt::Display for Place {
                     (false, _) => Ok(()),
                 }
             }
+            Place::Twin { found, .. } => write!(f, "the device differs from its twin in {found}"),
             Place::Update { name } => write!(f, "the update made `{name}` not finite, from finite gradients"),
         }
     }
@@ -155,7 +181,11 @@ pub(crate) fn told(cause: Option<&Cause>) -> String {
 
 /// The cause, and how to examine it.
 pub(crate) fn described(cause: &Cause) -> String {
-    let capsule = cause.capsule.as_ref();
+    format!("{cause}{}", to_examine(cause.capsule.as_deref()))
+}
+
+/// How to examine a capsule.
+pub(crate) fn to_examine(capsule: Option<&Path>) -> String {
     let capsule = capsule.map(|path| format!("; examine it with `kiln replay {}`", kiln_files::shown_path(path)));
-    format!("{cause}{}", capsule.unwrap_or_default())
+    capsule.unwrap_or_default()
 }

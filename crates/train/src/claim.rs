@@ -88,6 +88,14 @@ impl Claim {
         Some(claim)
     }
 
+    /// True if a process has the folder, or may have it.
+    pub(crate) fn is_held(folder: &Folder) -> bool {
+        let Ok(mark) = folder.open_file(MARK, false) else {
+            return false;
+        };
+        mark.try_lock().is_err()
+    }
+
     /// Locks the existing lock file; `None` if it has just been removed.
     fn existing(folder: &Folder) -> Result<Option<Self>> {
         let mut mark = match folder.open_file(MARK, false) {

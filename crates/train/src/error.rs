@@ -1,6 +1,6 @@
 //! The errors of a training run.
 
-use crate::cause::{Cause, told};
+use crate::cause::{Cause, to_examine, told};
 use crate::deviation::Deviation;
 use kiln_data::DataError;
 use kiln_files::FileError;
@@ -89,8 +89,9 @@ pub enum TrainError {
     /// An op of the device has computed something else than its [`Twin`](crate::Twin): more than rounding explains.
     #[error(
         "step {step} (epoch {epoch}){}: the device differs from its twin in {deviation}; it is the first of {compared} ops compared that \
-         does; a kernel, the driver or the hardware computes wrongly: try again, and with another device",
-        if phase.is_empty() { String::new() } else { format!(", phase `{phase}`") }
+         does; a kernel, the driver or the hardware computes wrongly: try again, and with another device{}",
+        if phase.is_empty() { String::new() } else { format!(", phase `{phase}`") },
+        to_examine(capsule.as_deref())
     )]
     Twin {
         /// The step, counted from 1 over the whole run. It was not made.
@@ -103,6 +104,8 @@ pub enum TrainError {
         deviation: Box<Deviation>,
         /// The number of ops that were compared, those of the backward pass included.
         compared: usize,
+        /// The capsule, a file to make the comparison again with, if the run has a folder: see [`Capsule`](crate::Capsule).
+        capsule: Option<PathBuf>,
     },
     /// The monitored metric is not among those measured.
     #[error("the run is asked to monitor `{asked}`, but it measures {found}; name one of these")]

@@ -9,17 +9,14 @@ use crate::run::{ADVICE, Run};
 use crate::weights::first_non_finite;
 use crate::{NonFinite, Result, TrainError, Warning};
 use kiln_core::Backend;
-use kiln_data::{Batch, Epoch, Loaded, Loader};
+use kiln_data::{Batch, Loaded, Loader};
 use kiln_nn::module::StateDict;
 use kiln_nn::watch::{FirstNonFinite, OpName};
 use kiln_nn::{Module, trace};
 use std::collections::BTreeSet;
 
-/// The number of skipped steps of a run that are examined.
-const EXAMINED: u64 = 4;
-
 /// The number of capsules that a run writes; each has the size of the model.
-const CAPSULES: u64 = 4;
+pub(crate) const CAPSULES: u64 = 4;
 
 /// The values that are not finite after a step.
 pub(crate) enum Bad {
@@ -29,7 +26,7 @@ pub(crate) enum Bad {
 }
 
 /// The first value of a step that is not finite, and the batch that it arose in.
-struct First<B: Backend> {
+pub(crate) struct First<B: Backend> {
     place: Place,
     /// The number of the batch among those of the step.
     batch: usize,
@@ -47,8 +44,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if let Some(bad) = self.unseen.take() {
             return Ok(Some(Bad::Loss(bad)));
         }
-        match weights {
-            true => Ok(first_non_finite(self.model)?.map(Bad::Weights)),
+        match weights && self.finite_at != Some(self.step) {
+            true => {
+                let bad = first_non_finite(self.model)?;
+                self.finite_at = bad.is_none().then_some(self.step);
+                Ok(bad.map(Bad::Weights))
+            }
             false => Ok(None),
         }
     }
@@ -108,13 +109,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.go_back()?;
         let mut batches = loader.resume(self.position())?;
         while self.step + 1 < cause.step {
-            let hosts = self.next_step(&mut batches)?;
+            let hosts = self.next_step(loader, &mut batches)?;
             if !self.make(&hosts)? {
                 return Ok(());
             }
             self.look(false)?;
         }
-        let hosts = self.next_step(&mut batches)?;
+        let hosts = self.next_step(loader, &mut batches)?;
         self.step += 1;
         self.skipped_in_a_row += 1;
         if self.skipped_in_a_row > in_a_row {
@@ -141,14 +142,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.keep(true)
     }
 
-    /// The batches of the next step; none at the end of the epoch.
-    fn next_step<D: Default + Send + 'static>(&self, batches: &mut Epoch<D, T>) -> Result<Vec<Loaded<T>>> {
-        let hosts: Result<Vec<_>, _> = batches.take(self.trainer.options.accumulate).collect();
-        Ok(hosts?)
-    }
-
     /// Makes a step op by op; false if it was given up because the run is asked to stop.
-    fn make(&mut self, hosts: &[Loaded<T>]) -> Result<bool> {
+    pub(crate) fn make(&mut self, hosts: &[Loaded<T>]) -> Result<bool> {
         let came = self.run_step(hosts, false)?;
         if came == Came::GivenUp {
             return Ok(false);
@@ -159,17 +154,17 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(true)
     }
 
-    /// Finds the first value that is not finite since the state that was kept, in the epoch in progress; `None` if there is no such
-    /// state, or if all values are finite this time. The run is in no particular state afterwards.
+    /// Finds the first value that is not finite since the state that was kept; `None` if there is no such state, or if all values are
+    /// finite this time. The run is in no particular state afterwards.
     fn find<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<Option<Cause>> {
-        let (last, epoch) = (self.step, self.epoch);
-        if !self.go_back()? || self.epoch != epoch {
+        let last = self.step;
+        if !self.go_back()? {
             return Ok(None);
         }
         let began = self.step;
         let mut batches = loader.resume(self.position())?;
         loop {
-            let hosts = self.next_step(&mut batches)?;
+            let hosts = self.next_step(loader, &mut batches)?;
             if hosts.is_empty() || self.step >= last || !self.make(&hosts)? {
                 return Ok(None);
             }
@@ -183,7 +178,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         // Infinities that the step before the bad one has too, such as those of a mask, are not the cause.
         let mut ordinary = BTreeSet::new();
         while self.step + 1 < bad {
-            let hosts = self.next_step(&mut batches)?;
+            let hosts = self.next_step(loader, &mut batches)?;
             if self.step + 2 == bad {
                 ordinary = self.ordinary(&hosts)?;
             }
@@ -192,7 +187,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             self.look(false)?;
         }
-        let hosts = self.next_step(&mut batches)?;
+        let hosts = self.next_step(loader, &mut batches)?;
         if self.step == began
             && let Some(name) = first_non_finite(self.model)?
         {
@@ -249,7 +244,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// The cause of a value in a step whose first batch is the present one, and its capsule.
-    fn cause(&mut self, at: usize, first: First<B>, hosts: &[Loaded<T>]) -> Cause {
+    pub(crate) fn cause(&mut self, at: usize, first: First<B>, hosts: &[Loaded<T>]) -> Cause {
         let mut cause = Cause {
             step: self.step,
             epoch: self.epoch,
@@ -267,7 +262,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     }
 
     /// Runs forward and backward of a phase on the batches of a step under a watch, and undoes what that changes in the model.
-    fn examine(&mut self, at: usize, hosts: &[Loaded<T>], ordinary: &BTreeSet<OpName>) -> Result<Option<First<B>>> {
+    pub(crate) fn examine(
+        &mut self,
+        at: usize,
+        hosts: &[Loaded<T>],
+        ordinary: &BTreeSet<OpName>,
+    ) -> Result<Option<First<B>>> {
         let frozen = self.legs[at].phase.freeze(self.model);
         let buffers = Buffers::of(&*self.model);
         let found = hosts.iter().enumerate().find_map(|(batch, host)| {
@@ -296,27 +296,5 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         });
         self.at(passed.map(drop))?;
         Ok(watch.first().map(Place::from))
-    }
-
-    /// Warns of a step that was skipped, with the first value in it that is not finite. Its first batch is the present one.
-    pub(crate) fn explain_skipped<D: Default + Send + 'static>(
-        &mut self,
-        loader: &Loader<D, T>,
-        batches: u64,
-    ) -> Result<()> {
-        let Some(at) = self.skipped_phase.take() else {
-            return Ok(());
-        };
-        self.explained += 1;
-        if self.explained > EXAMINED || !self.trainer.options.find_non_finite {
-            return Ok(());
-        }
-        let hosts: Result<Vec<_>, _> = loader.resume(self.position())?.take(batches as usize).collect();
-        let hosts = hosts?;
-        if let Some(first) = self.examine(at, &hosts, &BTreeSet::new())? {
-            let cause = self.cause(at, first, &hosts);
-            self.warn(Warning::Skipped { cause: Box::new(cause) });
-        }
-        Ok(())
     }
 }

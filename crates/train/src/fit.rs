@@ -3,7 +3,9 @@
 use crate::callback::Plan;
 use crate::freeze::freeze;
 use crate::run::Run;
-use crate::{Checkpoint, History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation};
+use crate::{
+    Checkpoint, EpochRecord, History, Output, Phase, Report, Result, RunFolder, TrainError, Trainer, Validation,
+};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loader, Position};
 use kiln_nn::{Module, Optimizer};
@@ -55,8 +57,9 @@ impl<B: Backend> Trainer<B> {
     /// Which weights are best is decided by the metric that [`TrainOptions::monitor`](crate::TrainOptions::monitor) names, such as
     /// `generator/loss`; none are while it names `loss`, which the measured values of phases with names do not have.
     ///
-    /// For each step the phases run in their order on the batches of the step. A step that is abandoned after a request to stop is
-    /// abandoned in its first phase; later ones are finished.
+    /// For each step the phases run in their order on the batches of the step. A step that is abandoned after a request to stop may be
+    /// so in any phase: what the phases before have done is undone. Where steps are shorter than a quarter of
+    /// [`grace`](Trainer::grace), only the first phase is abandoned, since the state before each step would have to be kept for it.
     ///
     /// # Errors
     /// As [`fit`](Trainer::fit); [`TrainError::InvalidArgument`] for no phases, for two of one name, and for a phase without
@@ -90,6 +93,7 @@ impl<B: Backend> Trainer<B> {
             validates: valid.is_some(),
             resumed: None,
             step: 0,
+            told: false,
         };
         let mut run = Run::new(&mut *self, model, phases)?;
         run.identity = run.identity(train);
@@ -100,6 +104,11 @@ impl<B: Backend> Trainer<B> {
                 batch: checkpoint.manifest().batch(),
             });
             plan.step = run.updates;
+            plan.told = run
+                .trainer
+                .folder
+                .as_ref()
+                .is_some_and(|folder| told(folder, checkpoint));
         }
         run.history = history(run.trainer.folder.as_ref(), checkpoint)?;
         for callback in &mut run.trainer.callbacks {
@@ -128,6 +137,16 @@ impl<B: Backend> Trainer<B> {
             (true, _) => Ok(()),
         }
     }
+}
+
+/// True if the history in the folder has a record of the part of an epoch that was made before the checkpoint.
+fn told(folder: &RunFolder, checkpoint: &Checkpoint) -> bool {
+    let manifest = checkpoint.manifest();
+    let text = std::fs::read_to_string(folder.file(RunFolder::HISTORY)).unwrap_or_default();
+    let mut records = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<EpochRecord>(line).ok());
+    records.any(|record| (record.epoch, record.step) == (manifest.epoch(), manifest.updates))
 }
 
 /// The history of a new run, or that of a run that goes on.

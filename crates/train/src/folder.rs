@@ -5,7 +5,7 @@ use crate::{Result, TrainError, Warning};
 use kiln_files::{FileError, Folder, kind_of};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -168,9 +168,56 @@ impl RunFolder {
     pub fn write_json(&self, name: &str, value: &serde_json::Value) -> Result<()> {
         let text = format!("{value:#}\n").into_bytes();
         self.write(name, &text)?;
+        self.remember(name, text);
+        Ok(())
+    }
+
+    /// As [`write_json`](RunFolder::write_json), with blanks behind the text up to `size` bytes, so that
+    /// [`overwrite_json`](RunFolder::overwrite_json) finds room for another text.
+    ///
+    /// # Errors
+    /// As [`RunFolder::write`].
+    pub fn write_json_with_room(&self, name: &str, value: &serde_json::Value, size: usize) -> Result<()> {
+        let mut text = format!("{value:#}\n").into_bytes();
+        text.resize(text.len().max(size), b' ');
+        self.write(name, &text)?;
+        self.remember(name, text);
+        Ok(())
+    }
+
+    /// Writes `value` as JSON in the place of a file's text, on a disk that is full. The file has to be long enough:
+    /// [`write_json_with_room`](RunFolder::write_json_with_room).
+    ///
+    /// # Errors
+    /// [`TrainError::File`], also for a file that is missing or too short.
+    pub fn overwrite_json(&self, name: &str, value: &serde_json::Value) -> Result<()> {
+        let text = format!("{value:#}\n").into_bytes();
+        self.folder.overwrite(name, &text)?;
+        self.remember(name, text);
+        Ok(())
+    }
+
+    /// Reads a file of the folder, also after the folder has been moved.
+    ///
+    /// # Errors
+    /// [`TrainError::File`].
+    pub fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let mut file = self.folder.open_file(name, false)?;
+        let mut bytes = Vec::new();
+        let read = file.read_to_end(&mut bytes);
+        read.map_err(FileError::io(&self.file(name), "read"))?;
+        Ok(bytes)
+    }
+
+    /// True if a run works in the folder at `path`, in this process or another, or if the file system has no locks to tell whether the
+    /// run that has left its mark there still does.
+    pub fn is_in_use(path: impl AsRef<Path>) -> bool {
+        Folder::open(path.as_ref()).is_ok_and(|folder| Claim::is_held(&folder))
+    }
+
+    fn remember(&self, name: &str, text: Vec<u8>) {
         let mut texts = self.held.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.insert(name.to_string(), text);
-        Ok(())
     }
 
     /// Writes again the files of [`write_json`](RunFolder::write_json) that have been removed.

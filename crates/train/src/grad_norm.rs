@@ -168,6 +168,16 @@ impl<B: Backend> Norms<B> {
         Ok(())
     }
 
+    /// The number of pending norms, before a step.
+    pub(crate) fn mark(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Drops the norms of a step that is undone.
+    pub(crate) fn rewind(&mut self, pending: usize) {
+        self.pending.truncate(pending);
+    }
+
     /// Norms that were read since the last report.
     pub(crate) fn report(&mut self) -> Values {
         std::mem::take(&mut self.window).values()

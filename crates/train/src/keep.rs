@@ -1,4 +1,4 @@
-//! Saves the weights in the run's folder, and repairs the folder if its files are removed during the run.
+//! Saves the weights and checkpoints in the run's folder, and repairs the folder if its files are removed during the run.
 
 use crate::run::{ADVICE, Run};
 use crate::weights::{first_non_finite, save_in};
@@ -6,17 +6,56 @@ use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_core::Backend;
 use kiln_data::Batch;
 use kiln_nn::Module;
+use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Saves the weights as `name`; an error if one of them is not finite.
     pub(crate) fn save(&mut self, name: &'static str) -> Result<()> {
-        if let Some(parameter) = first_non_finite(self.model)? {
-            return Err(self.non_finite_weights(parameter));
-        }
+        self.check_finite()?;
         if let Some(folder) = &self.trainer.folder {
             save_in(self.model, &self.trainer.metadata, folder, name)?;
             self.saved.insert(name);
         }
+        Ok(())
+    }
+
+    /// An error if a weight is not finite, unless the weights after this step were looked at before.
+    fn check_finite(&mut self) -> Result<()> {
+        if self.finite_at == Some(self.step) {
+            return Ok(());
+        }
+        if let Some(parameter) = first_non_finite(self.model)? {
+            return Err(self.non_finite_weights(parameter));
+        }
+        self.finite_at = Some(self.step);
+        Ok(())
+    }
+
+    /// True if it is time for a checkpoint within the epoch.
+    pub(crate) fn is_checkpoint_due(&mut self) -> Result<bool> {
+        let (Some(writer), Some(checkpoints)) = (&mut self.writer, self.trainer.options.checkpoints) else {
+            return Ok(false);
+        };
+        writer.poll()?;
+        let (step, time) = self.checkpointed;
+        Ok(checkpoints.every_steps.is_some_and(|n| self.step - step >= n)
+            || checkpoints.every.is_some_and(|every| time.elapsed() >= every))
+    }
+
+    /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints. This thread takes the state,
+    /// another one encodes and writes it.
+    pub(crate) fn checkpoint(&mut self) -> Result<()> {
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        self.take_readings();
+        self.check_finite()?;
+        let (mut manifest, tensors) = self.kept_now()?;
+        manifest.history = self.history.epochs().to_vec();
+        if let Some(writer) = &mut self.writer {
+            writer.write(manifest, tensors)?;
+        }
+        self.checkpointed = (self.step, Instant::now());
         Ok(())
     }
 

@@ -73,7 +73,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.lr_factor = after;
         // A run that goes back does so to a state with this rate.
-        self.keep(true)?;
+        if self.trainer.options.find_non_finite {
+            self.kept_now()?;
+        }
         changes.into_iter().try_for_each(|change| self.note(change))
     }
 

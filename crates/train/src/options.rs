@@ -95,6 +95,10 @@ pub struct TrainOptions {
     /// that are saved, and after each epoch they are saved as
     /// [`RunFolder::AVERAGED`](crate::RunFolder::AVERAGED). The model and the last weights are not averaged.
     pub average: Option<Average>,
+    /// Whether the running statistics of batch norms are computed anew for the averaged weights, by a pass over the training data before
+    /// each validation ([`update_bn`](crate::update_bn())); without it they are averaged as the weights are. `None`, the default, does so
+    /// for [`Average::Swa`](crate::Average::Swa). A model without batch norms takes no pass.
+    pub update_bn: Option<bool>,
     /// The dtype of mixed precision, bf16 or f16: steps and validation run inside of [`autocast`](kiln_nn::autocast), with weights,
     /// gradients and the optimizer in f32. `None` to compute in the precision of the model.
     ///
@@ -133,6 +137,7 @@ impl Default for TrainOptions {
             patience: None,
             max_steps: None,
             average: None,
+            update_bn: None,
             autocast: None,
             freeze: Vec::new(),
             recompute: Vec::new(),

@@ -13,13 +13,15 @@ pub enum End {
     Stopped,
 }
 
-/// The ops that were compared with a [`Twin`](crate::Twin), all of them within their bounds.
+/// The ops that were compared with a [`Twin`](crate::Twin).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TwinReport {
     /// The number of steps; of several phases each counts.
     pub steps: u64,
     /// The number of ops, those of the backward pass included.
     pub ops: u64,
+    /// The number of steps with an op outside of its bound. There are none unless the twin [warns](crate::Twin::warn) of them.
+    pub outside: u64,
 }
 
 /// The results of a run.

@@ -12,7 +12,6 @@ use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
 use crate::report::TwinReport;
-use crate::weights::first_non_finite;
 use crate::{
     End, EpochRecord, Execution, Goal, History, Metric, NonFinite, Phase, Report, Result, RunFolder, Running, StepInfo,
     TrainError, Trainer, Validation, Values, Warning,
@@ -23,7 +22,7 @@ use kiln_nn::Module;
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
 use kiln_nvtx::{range, range_with};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) const ADVICE: &str = "try a smaller learning rate, clip gradients, or look at the data";
 
@@ -93,12 +92,14 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) step: u64,
     /// The number of steps so far of which no update was skipped, as far as has been read: the step in reports.
     pub(crate) updates: u64,
+    /// The time that the last step took that was made from all its batches at once.
+    pub(crate) step_took: Option<Duration>,
     /// The number of consecutive updates skipped.
     pub(crate) skipped_in_a_row: u64,
     /// The factor of the rates of schedules, which falls when the run goes back, and may be changed on request.
     pub(crate) lr_factor: f64,
-    /// The phase of the latest step that was skipped, unless that was for the scale of its loss.
-    pub(crate) skipped_phase: Option<usize>,
+    /// A step that was skipped, unless that was for the scale of its loss, and its phase: the first that is not examined yet.
+    pub(crate) skipped: Option<(u64, usize)>,
     /// A loss that is not finite, and that was read before it was looked for.
     pub(crate) unseen: Option<NonFiniteAt>,
     /// The number of skipped steps that were examined.
@@ -107,6 +108,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) capsules: u64,
     /// The state that the run can go back to.
     pub(crate) kept: Option<Kept>,
+    /// The step after which all weights were found to be finite.
+    pub(crate) finite_at: Option<u64>,
     /// What was compared with the twin.
     pub(crate) twin: Option<TwinReport>,
     /// The names of the weight files written so far.
@@ -161,13 +164,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             epoch: 1,
             step: 0,
             updates: 0,
+            step_took: None,
             skipped_in_a_row: 0,
             lr_factor: 1.0,
-            skipped_phase: None,
+            skipped: None,
             unseen: None,
             explained: 0,
             capsules: 0,
             kept: None,
+            finite_at: None,
             twin: None,
             saved: BTreeSet::new(),
             warnings: Vec::new(),
@@ -182,11 +187,18 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     ) -> Result<Report> {
         let mut end = End::Finished;
         while self.epoch <= self.trainer.options.epochs && !(self.all_steps_done() && self.at_epoch.batches == 0) {
-            let passed = self.train(train)?;
+            let passed = match self.train(train) {
+                Ok(passed) => passed,
+                Err(error) => return Err(self.with_cause(train, error)),
+            };
             if passed == Passed::Cut {
                 self.obey()?;
                 // With more steps the run goes on within this epoch.
                 self.checkpoint()?;
+            }
+            let mut passed = passed;
+            if passed != Passed::Stopped && !self.update_bn(train)? {
+                passed = Passed::Stopped;
             }
             let mut measured = None;
             if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
@@ -273,7 +285,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         } = self.at_epoch.clone();
         let mut batches = loader.resume(self.position())?;
         waiting_seconds += began.elapsed().as_secs_f64();
-        self.keep(true)?;
+        self.keep_start()?;
         let stop = self.trainer.stop.clone();
         let mut passed = match batches.len() {
             0 => Some(Passed::Whole),
@@ -360,6 +372,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                     };
                     continue;
                 }
+                self.explain_late(loader)?;
                 if reports {
                     values = self.report();
                 }
@@ -435,34 +448,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         for (metric, running) in self.trainer.metrics.iter().zip(&mut self.running) {
             running.settle_if_due(&**metric)?;
         }
-        Ok(())
-    }
-
-    /// True if it is time for a checkpoint within the epoch.
-    fn is_checkpoint_due(&mut self) -> Result<bool> {
-        let (Some(writer), Some(checkpoints)) = (&mut self.writer, self.trainer.options.checkpoints) else {
-            return Ok(false);
-        };
-        writer.poll()?;
-        let (step, time) = self.checkpointed;
-        Ok(checkpoints.every_steps.is_some_and(|n| self.step - step >= n)
-            || checkpoints.every.is_some_and(|every| time.elapsed() >= every))
-    }
-
-    /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints.
-    pub(crate) fn checkpoint(&mut self) -> Result<()> {
-        if self.writer.is_none() {
-            return Ok(());
-        }
-        self.take_readings();
-        if let Some(parameter) = first_non_finite(self.model)? {
-            return Err(self.non_finite_weights(parameter));
-        }
-        let (manifest, tensors) = self.kept_now()?;
-        if let Some(writer) = &mut self.writer {
-            writer.write(manifest, tensors)?;
-        }
-        self.checkpointed = (self.step, Instant::now());
         Ok(())
     }
 
@@ -566,6 +551,12 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
+        self.begin_epoch()?;
+        Ok(asked || self.trainer.stop.is_requested())
+    }
+
+    /// Begins the next epoch with nothing measured.
+    pub(crate) fn begin_epoch(&mut self) -> Result<()> {
         self.epoch += 1;
         for leg in &mut self.legs {
             leg.losses.reset();
@@ -573,7 +564,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
         let mut metrics = self.trainer.metrics.iter_mut().zip(&mut self.running);
         let reset = metrics.try_for_each(|(metric, running)| running.reset(&mut **metric));
-        self.at(reset)?;
-        Ok(asked || self.trainer.stop.is_requested())
+        self.at(reset)
     }
 }

@@ -8,11 +8,12 @@ use crate::run::Run;
 use crate::verdict::Changed;
 use crate::{Clip, Output, Result};
 use kiln_core::Backend;
-use kiln_data::{Batch, Loaded};
+use kiln_data::{Batch, DataError, Loaded};
 use kiln_nn::autograd::checkpoint_layers;
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use kiln_nvtx::{range, range_with};
 use std::ops::Deref;
+use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Makes one step from its batches: an update of each phase whose turn it is, recorded and replayed if `records`.
@@ -20,16 +21,23 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.step += 1;
         let _step = range_with(|| format!("step {}", self.step));
         let key = key(hosts.iter().map(Deref::deref));
+        let began = Instant::now();
+        let mut undo = if records { None } else { self.undo()? };
         let mut first = true;
         for at in 0..self.legs.len() {
             if !self.is_turn(at) {
                 continue;
             }
-            if self.run_phase(at, hosts, records.then_some(&key), first)? == Came::GivenUp {
+            let interruptible = first || undo.is_some();
+            if self.run_phase(at, hosts, records.then_some(&key), interruptible)? == Came::GivenUp {
+                if let Some(before) = undo.take() {
+                    self.undo_step(before)?;
+                }
                 return Ok(Came::GivenUp);
             }
             first = false;
         }
+        self.step_took = Some(began.elapsed());
         self.updates += 1;
         Ok(Came::In)
     }
@@ -39,27 +47,26 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.step.is_multiple_of(self.legs[at].phase.every)
     }
 
-    /// Makes the update of a phase, recorded and replayed if the keys of its batches are given. The first phase of a step may be
-    /// interrupted.
+    /// Makes the update of a phase, recorded and replayed if the keys of its batches are given; else it may be interrupted if it is
+    /// `interruptible`, and then leaves no trace.
     pub(crate) fn run_phase(
         &mut self,
         at: usize,
         hosts: &[Loaded<T>],
         recorded: Option<&Vec<Key>>,
-        first: bool,
+        interruptible: bool,
     ) -> Result<Came> {
         self.legs[at].attempts += 1;
         let frozen = self.legs[at].phase.freeze(self.model);
         let came = match recorded {
             Some(key) => self.run_recorded(at, key.clone(), hosts).map(|()| Came::In),
-            None => self.run_eager(at, hosts, first),
+            None => self.run_eager(at, hosts, interruptible),
         };
         crate::phase::unfreeze(self.model, frozen);
         came
     }
 
-    /// Makes the update of a phase op by op. Only the first phase of a step is `interruptible`: what the phases before have done
-    /// cannot be undone.
+    /// Makes the update of a phase op by op.
     fn run_eager(&mut self, at: usize, hosts: &[Loaded<T>], interruptible: bool) -> Result<Came> {
         let mut group = self.begin(at);
         for (i, host) in hosts.iter().enumerate() {
@@ -134,7 +141,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
 
     /// Adds the gradients of a batch to the group.
     fn add(&mut self, at: usize, host: &T, group: &mut Group<B>, interruptible: bool) -> Result<Came> {
-        let batch = host.to_device(&self.trainer.backend)?;
+        let batch = self.on_device(host)?;
         let output = match self.accumulate(at, host.len(), &batch, group, interruptible) {
             Err(e) if e.is_interrupted() => return Ok(Came::GivenUp),
             output => self.at(output)?,
@@ -146,6 +153,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let scored = self.at(scored)?;
         self.count_scored(&scored, host.len())?;
         Ok(Came::In)
+    }
+
+    /// A batch on the device.
+    pub(crate) fn on_device(&self, host: &T) -> Result<T::On<B>> {
+        match host.to_device(&self.trainer.backend) {
+            Err(DataError::Tensor(error)) => self.at(Err(*error)),
+            copied => Ok(copied?),
+        }
     }
 
     /// Runs forward and backward of one batch, which may be interrupted, and adds its gradients to the group.

@@ -6,7 +6,7 @@ use crate::{Output, Result, TrainError};
 use kiln_core::{Backend, DType, Error};
 use kiln_data::{ArraysOf, Batch, arrays_of};
 use kiln_nn::module::{StateDict, Value};
-use kiln_nn::watch::Watch;
+use kiln_nn::watch::{OpName, Watch};
 use kiln_nn::weights::decode;
 use kiln_nn::{EntryMut, LoadOptions, Module, Tensor, WalkMut, autocast, trace};
 use std::any::Any;
@@ -61,6 +61,10 @@ pub type TwinStep<C, N, T> = Box<dyn Fn(&N, &<T as Batch>::On<C>) -> kiln_core::
 /// ```
 pub struct Twin {
     pub(crate) every: u64,
+    /// True if the run goes on after an op outside of its bound.
+    pub(crate) warns: bool,
+    /// The ops outside of their bounds that were told.
+    pub(crate) told: BTreeSet<OpName>,
     unit: f64,
     /// A `Box<dyn TwinModel<T>>` for the kind `T` of batches.
     model: Box<dyn Any>,
@@ -101,6 +105,8 @@ impl Twin {
         });
         Ok(Twin {
             every: 500,
+            warns: false,
+            told: BTreeSet::new(),
             unit: 0.0,
             model: Box::new(model),
         })
@@ -109,6 +115,13 @@ impl Twin {
     /// Compares before every `steps`-th step, the first one included; 500 unless it is set.
     pub fn every(mut self, steps: u64) -> Self {
         self.every = steps;
+        self
+    }
+
+    /// Goes on after an op outside of its bound, with a warning ([`Warning::Twin`](crate::Warning::Twin)) for each such op, instead of
+    /// ending the run.
+    pub fn warn(mut self) -> Self {
+        self.warns = true;
         self
     }
 
@@ -124,7 +137,7 @@ impl Twin {
     }
 
     /// Compares what was recorded on the device with the twin; the first op outside of its bound, and the number of ops compared.
-    pub(crate) fn compare<T: Batch>(&mut self, given: &Given<'_, T>, device: Recording) -> Result<Compared> {
+    pub(crate) fn compare<T: Batch>(&mut self, given: &Given<'_>, device: Recording) -> Result<Compared> {
         match self.model.downcast_mut::<Box<dyn TwinModel<T>>>() {
             Some(model) => model.compare(given, device, self.unit),
             None => Ok((None, 0)),
@@ -150,11 +163,12 @@ impl std::fmt::Debug for Twin {
 type Compared = (Option<Deviation>, usize);
 
 /// The state that a step starts from, in host memory.
-pub(crate) struct Given<'g, T> {
+pub(crate) struct Given<'g> {
     pub(crate) phase: &'g str,
     /// The model as a safetensors file.
     pub(crate) state: &'g [u8],
-    pub(crate) batch: &'g T,
+    /// The arrays of the batch as a safetensors file.
+    pub(crate) batch: &'g [u8],
     /// The parameters that the phase trains.
     pub(crate) trains: BTreeSet<String>,
     /// The dtype of mixed precision.
@@ -167,7 +181,7 @@ pub(crate) struct Given<'g, T> {
 trait TwinModel<T: Batch> {
     fn has(&self, phase: &str) -> bool;
 
-    fn compare(&mut self, given: &Given<'_, T>, device: Recording, unit: f64) -> Result<Compared>;
+    fn compare(&mut self, given: &Given<'_>, device: Recording, unit: f64) -> Result<Compared>;
 }
 
 struct OnBackend<C: Backend, N, T: Batch> {
@@ -182,20 +196,23 @@ impl<C: Backend, N: Module<C>, T: Batch> TwinModel<T> for OnBackend<C, N, T> {
         self.steps.iter().any(|(name, _)| name == phase)
     }
 
-    fn compare(&mut self, given: &Given<'_, T>, device: Recording, unit: f64) -> Result<Compared> {
+    fn compare(&mut self, given: &Given<'_>, device: Recording, unit: f64) -> Result<Compared> {
         let Some((_, step)) = self.steps.iter().find(|(name, _)| name == given.phase) else {
             return Ok((None, 0));
         };
         let (state, _) = decode(given.state, &self.backend)?;
-        let batch = given.batch.to_device(&self.backend)?;
+        let (arrays, _) = decode(given.batch, &self.backend)?;
+        let batch = T::from_arrays(&mut ArraysOf::new(&arrays))?;
         // The ops that the twin has, and then their results from the device's inputs.
-        let (passed, seen) = self.narrow.pass(&state, given, step, &batch, Seen::default());
+        let (passed, seen) = self
+            .narrow
+            .pass::<C, T, _>(&state, given, step, &batch, Seen::default());
         passed?;
         let twinned = Twinned::new(device, &seen, unit);
-        let (passed, twinned) = self.narrow.pass(&state, given, step, &batch, twinned);
+        let (passed, twinned) = self.narrow.pass::<C, T, _>(&state, given, step, &batch, twinned);
         passed?;
         let batch = T::from_arrays(&mut ArraysOf::new(&widened::<T, C>(&batch)?))?;
-        match self.wide.pass(&state, given, step, &batch, twinned.in_f64()) {
+        match self.wide.pass::<C, T, _>(&state, given, step, &batch, twinned.in_f64()) {
             (Ok(()), compared) => Ok(compared.result()),
             // A closure that makes tensors of f32 itself cannot run in f64.
             (Err(TrainError::Tensor(error)), compared) if matches!(error.root(), Error::DTypeMismatch { .. }) => {
@@ -217,7 +234,7 @@ impl<N> Copy<N> {
     fn pass<C: Backend, T: Batch, W: Watch>(
         &mut self,
         state: &StateDict<C>,
-        given: &Given<'_, T>,
+        given: &Given<'_>,
         step: &TwinStep<C, N, T>,
         batch: &T::On<C>,
         watch: W,
@@ -250,7 +267,7 @@ impl<N> Copy<N> {
     }
 }
 
-impl<T> Given<'_, T> {
+impl Given<'_> {
     /// The backward pass of a loss, scaled as on the device.
     pub(crate) fn backward<B: Backend>(&self, loss: &Tensor<B>) -> kiln_core::Result<()> {
         match self.scale {

@@ -94,7 +94,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Reads the losses of all phases, and returns the number of steps that were skipped. A loss that is not finite waits to be looked
     /// for, unless it is one that may be skipped.
     pub(crate) fn read_verdicts(&mut self) -> Result<u64> {
-        let each = self.reads_each_step();
         let (skips, scales) = (self.trainer.options.skips(), self.trainer.options.scales());
         let mut verdicts = Vec::new();
         for (at, leg) in self.legs.iter_mut().enumerate() {
@@ -105,12 +104,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             if !read.verdicts.is_empty() {
                 leg.phase.optimizer.settle()?;
             }
-            // Where losses are read after each step, the skipped one can be examined. A gradient in f16 that overflows is an
-            // ordinary event.
-            let examined = each && (read.bad.is_some() || !scales);
-            if examined && read.verdicts.iter().any(|v| v.skipped) {
-                self.skipped_phase = Some(at);
-            }
+            // A gradient in f16 that overflows is an ordinary event; a loss that does is not.
+            let bad = read.bad.map(|bad| bad.step);
+            let mut skipped = read.verdicts.iter().filter(|v| v.skipped);
+            let first = skipped.find(|v| !scales || bad == Some(v.step)).map(|v| (v.step, at));
+            // Of several phases that skipped the same step, the last one.
+            let earlier = |(step, _): &(u64, usize)| self.skipped.is_none_or(|(known, _)| *step <= known);
+            self.skipped = first.filter(earlier).or(self.skipped);
             verdicts.extend(read.verdicts);
         }
         self.count_verdicts(verdicts)

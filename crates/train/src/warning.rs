@@ -4,7 +4,7 @@ use crate::cause::{Cause, described};
 use kiln_files::shown_path;
 use std::path::PathBuf;
 
-/// An event that did not end the run: a change to its folder from outside, or a step that was left out.
+/// An event that did not end the run: a change to its folder from outside, a step that was left out, or an op that a twin disagrees with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -16,6 +16,12 @@ pub enum Warning {
     /// The run went back to before a step with a loss or a weight that is NaN or infinite, and has left the step out.
     RolledBack {
         /// The first such value.
+        cause: Box<Cause>,
+    },
+    /// An op of the device has computed something else than its [`Twin`](crate::Twin), which [warns](crate::Twin::warn) of it. Each op is
+    /// told once.
+    Twin {
+        /// The op and the difference.
         cause: Box<Cause>,
     },
     /// A file was removed, replaced or truncated, and was written again from memory.
@@ -63,6 +69,11 @@ impl std::fmt::Display for Warning {
             Warning::RolledBack { cause } => {
                 write!(f, "{}; the run went back, and has left the step out", described(cause))
             }
+            Warning::Twin { cause } => write!(
+                f,
+                "{}; a kernel, the driver or the hardware computes wrongly; the run goes on",
+                described(cause)
+            ),
             Warning::Damaged { path, reason } => write!(
                 f,
                 "{}: is damaged, and an older checkpoint is used: {}",

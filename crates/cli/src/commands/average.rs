@@ -78,5 +78,11 @@ pub(crate) fn run(args: AverageArgs) -> Result<u8> {
         "{mean}: the mean of {of}, {}",
         counted(floats as u64, "tensor")
     ));
+    if names.iter().any(|name| name.ends_with("num_batches_tracked")) {
+        line(
+            "note: the running statistics of its batch norms are means too, and not those of the mean weights; they are computed anew by \
+             kiln_train::update_bn, or on the way by kiln train --swa",
+        );
+    }
     Ok(0)
 }

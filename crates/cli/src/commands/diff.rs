@@ -84,6 +84,7 @@ pub(crate) fn run(args: DiffArgs) -> Result<u8> {
         let different = settings.iter().map(|(key, a, b)| (key.clone(), json!([a, b])));
         output::json(&json!({
             "settings": different.collect::<serde_json::Map<_, _>>(),
+            "ends": [&a.summary["reason"], &b.summary["reason"]],
             "epochs": [epochs(&a), epochs(&b)],
             "weights": weights.map(|w| json!({
                 "tensors": w.tensors,
@@ -95,6 +96,9 @@ pub(crate) fn run(args: DiffArgs) -> Result<u8> {
         return Ok(0);
     }
     let names = [&args.a, &args.b].map(|path| shown_path(path).to_string());
+    for ((run, path), name) in [(&a, &args.a), (&b, &args.b)].into_iter().zip(&names) {
+        run.end(path).iter().for_each(|end| line(&format!("{name}: {end}")));
+    }
     match settings.is_empty() {
         true => line("settings: all equal"),
         false => {

@@ -1,4 +1,6 @@
-//! `kiln replay`: a bad step of a run again, on the CPU, in its precision and in f64.
+//! `kiln replay`: a bad step of a run again, on the CPU, in its precision and in f64; one that a twin check has found, compared again.
+
+mod twin;
 
 use crate::args::ReplayArgs;
 use crate::config;
@@ -179,10 +181,19 @@ pub(crate) fn run(args: ReplayArgs) -> Result<u8> {
         Some(model) => model,
         None => weights::belongs_to(&path, capsule.metadata())?,
     };
+    let sizes = weights::facts_for(&path, model)?.sizes();
+    if let Place::Twin { .. } = &capsule.cause().place {
+        return twin::run(&args, &path, &capsule, model, sizes);
+    }
+    if args.device.is_some() {
+        return Err(
+            Error::usage("--device is for the capsule of a twin check").help("leave it out: this one runs on the CPU")
+        );
+    }
     let task = Both {
         capsule: &capsule,
         model,
-        sizes: weights::facts_for(&path, model)?.sizes(),
+        sizes,
         seed: args.seed.map_or_else(|| seed(&path), Ok)?,
     };
     let cpu = DeviceOptions {

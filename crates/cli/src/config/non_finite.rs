@@ -20,13 +20,13 @@ impl OnNan {
     /// The steps in a row that may be left out, unless another number is given.
     const IN_A_ROW: u64 = 10;
 
-    /// The policy of a run, from `--nan` and `--skip-nan`.
-    pub(crate) fn policy(nan: Option<OnNan>, skip_nan: Option<u64>) -> NonFinite {
+    /// The policy of a run, from `--nan`, `--skip-nan` and `--nan-lr`.
+    pub(crate) fn policy(nan: Option<OnNan>, skip_nan: Option<u64>, lr_factor: Option<f64>) -> NonFinite {
         let in_a_row = skip_nan.unwrap_or(OnNan::IN_A_ROW);
         match (nan, skip_nan) {
             (Some(OnNan::Rollback), _) => NonFinite::Rollback {
                 in_a_row,
-                lr_factor: 1.0,
+                lr_factor: lr_factor.unwrap_or(1.0),
             },
             (Some(OnNan::Skip), _) | (None, Some(_)) => NonFinite::Skip { in_a_row },
             (Some(OnNan::Stop), _) | (None, None) => NonFinite::Stop,

@@ -7,7 +7,7 @@ use super::optimizer::OptimizerConfig;
 use super::placement::Placement;
 use super::precision::Precision;
 use super::twin::Every;
-use super::values::{Count, Positive, Share, Small, Whole};
+use super::values::{Count, Factor, Positive, Share, Small, Whole};
 use clap::Args;
 use kiln_models::Model;
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,11 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "EPOCH", conflicts_with = "ema")]
     pub(crate) swa: Option<Count>,
 
+    /// Compute the running statistics of batch norms anew for averaged weights, by a pass over the training data before each
+    /// validation [default: true with --swa, false with --ema]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
+    pub(crate) update_bn: Option<bool>,
+
     /// Train on the first N batches alone, measure on them too and change no image: a net that works learns them by heart
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub(crate) overfit_batches: Option<Small>,
@@ -96,9 +101,13 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) skip_nan: Option<Whole<0>>,
 
+    /// Multiply the learning rate by this, from then on, each time that --nan rollback goes back, such as 0.5 [default: 1]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    pub(crate) nan_lr: Option<Factor>,
+
     /// Compare the ops of a step with the CPU's, from the same inputs, before every N-th step; end with an error that names the first
-    /// that differs by more than rounding explains
-    #[arg(long, value_name = "every=N")]
+    /// that differs by more than rounding explains, or with ,warn name each such op in a warning and go on
+    #[arg(long, value_name = "every=N[,warn]")]
     pub(crate) twin: Option<Every>,
 
     /// Seed of initial weights, order of the samples and augmentation [default: 0]

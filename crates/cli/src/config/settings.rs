@@ -39,12 +39,14 @@ pub(crate) struct Settings {
     pub(crate) log_grad_norm: Option<GradNormKind>,
     pub(crate) ema: Option<f64>,
     pub(crate) swa: Option<u64>,
+    pub(crate) update_bn: Option<bool>,
     pub(crate) overfit_batches: Option<usize>,
     pub(crate) patience: Option<u64>,
     pub(crate) max_steps: Option<u64>,
     pub(crate) nan: Option<OnNan>,
     pub(crate) twin: Option<Every>,
     pub(crate) skip_nan: Option<u64>,
+    pub(crate) nan_lr: Option<f64>,
     pub(crate) seed: u64,
     pub(crate) device: DeviceArgs,
     pub(crate) no_capture: bool,
@@ -74,6 +76,12 @@ impl Settings {
         if config.ema.is_some() && config.swa.is_some() {
             return Err(Error::usage("--ema and --swa are two averages of the weights").help("choose one of them"));
         }
+        if config.nan_lr.is_some() && config.nan != Some(OnNan::Rollback) {
+            return Err(Error::usage("--nan-lr is for runs that go back").help("add --nan rollback, or leave it out"));
+        }
+        if config.update_bn.is_some() && config.ema.is_none() && config.swa.is_none() {
+            return Err(Error::usage("--update-bn is for averaged weights").help("add --swa or --ema, or leave it out"));
+        }
         let checkpoints = Checkpoints::default();
         Ok(Settings {
             model,
@@ -92,12 +100,14 @@ impl Settings {
             log_grad_norm: config.log_grad_norm,
             ema: config.ema.map(|d| d.get()),
             swa: config.swa.map(|n| n.get()),
+            update_bn: config.update_bn,
             overfit_batches: config.overfit_batches.map(|n| n.get() as usize),
             patience: config.patience.map(|n| n.get()),
             max_steps: config.max_steps.map(|n| n.get()),
             nan: config.nan,
             twin: config.twin,
             skip_nan: config.skip_nan.map(|n| n.get()),
+            nan_lr: config.nan_lr.map(|f| f.get()),
             seed: config.seed.unwrap_or_default(),
             device: config.device,
             no_capture: config.no_capture.unwrap_or_default(),
@@ -186,12 +196,14 @@ impl Settings {
             log_grad_norm: self.log_grad_norm,
             ema: self.ema.and_then(real),
             swa: self.swa.and_then(kept),
+            update_bn: self.update_bn,
             overfit_batches: self.overfit_batches.and_then(|n| kept(n as u64)),
             patience: self.patience.and_then(kept),
             max_steps: self.max_steps.and_then(kept),
             nan: self.nan,
             twin: self.twin,
             skip_nan: self.skip_nan.and_then(kept),
+            nan_lr: self.nan_lr.and_then(real),
             seed: Some(self.seed),
             device: DeviceArgs {
                 name: device.parse().ok(),

@@ -107,6 +107,11 @@ real! {
 }
 
 real! {
+    /// A number above 0 and at most 1.
+    Factor, |number| number > 0.0 && number <= 1.0, "a number above 0 and at most 1"
+}
+
+real! {
     /// A number from 0 to 1.
     Share, |number| (0.0..=1.0).contains(&number), "a number from 0 to 1"
 }

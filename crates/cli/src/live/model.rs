@@ -363,6 +363,7 @@ pub(super) mod tests {
             validates: true,
             resumed: None,
             step: 0,
+            told: false,
         }
     }
 

@@ -2,6 +2,8 @@
 
 #[path = "../suite/program.rs"]
 mod program;
+
+mod memory;
 mod tasks;
 
 use kiln_cpu::Cpu;

@@ -4,6 +4,7 @@
 
 use crate::common::{Ran, kiln, names, run, succeeds};
 use crate::signals::{code_within, send, start};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -122,9 +123,56 @@ fn a_disk_that_fills_up_ends_the_run_and_leaves_its_last_checkpoint() {
             assert!(said.contains(part), "{leave}: no `{part}` in {said}");
         }
         assert!(!said.contains("panicked"), "{said}");
+        let end = ended(&disk.path.join("run"));
+        assert_eq!(end["reason"], "failed", "{leave}: {end}");
+        assert!(end["error"].as_str().unwrap().contains("disk full"), "{leave}: {end}");
         disk.drain();
         goes_on(&disk.path, "run");
     }
+}
+
+/// What `summary.json` says of a run.
+fn ended(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.join("summary.json")).unwrap()).unwrap()
+}
+
+/// The page of a run, and its difference from itself, say how it ended.
+fn reports(dir: &Path, out: &str, end: &str) {
+    let page = dir.join(out).join("report.html");
+    succeeds(dir, &["report", out, "--brief"]);
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text.contains(end), "no `{end}` in the page");
+    let diff = succeeds(dir, &["diff", out, out]).stdout;
+    assert!(diff.contains(end), "no `{end}` in {diff}");
+}
+
+/// A run that is killed while the disk takes its time over a checkpoint: the lock on its temporary file is held.
+#[test]
+fn a_kill_while_a_checkpoint_is_written_leaves_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let mut child = start(dir.path(), &endless("run"), "epoch 2/");
+    let held = newest(&path) + 20;
+    let name = format!(".checkpoint-{held:09}.safetensors.kiln-tmp");
+    let lock = std::fs::File::create(path.join(name)).unwrap();
+    lock.lock().unwrap();
+    while newest(&path) < held - 1 {
+        assert!(child.try_wait().unwrap().is_none(), "the run has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(lock);
+    assert_eq!((newest(&path), &ended(&path)["reason"]), (held - 1, &"running".into()));
+    reports(dir.path(), "run", "killed, or could not write how it ended");
+    // What was half written is removed by whatever opens the folder next.
+    succeeds(
+        dir.path(),
+        &["eval", "--weights", "run", "--synthetic", "8", "--device", "cpu"],
+    );
+    goes_on(dir.path(), "run");
+    assert_eq!(ended(&path)["reason"], "finished");
 }
 
 #[test]
@@ -208,16 +256,16 @@ fn a_limit_on_the_size_of_files_leaves_the_run_as_it_was() {
 fn a_folder_in_the_place_of_the_runs_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("run"), dir.path().join("moved"));
+    std::fs::create_dir(&moved).unwrap();
+    std::fs::write(moved.join("theirs"), b"mine").unwrap();
     let mut child = start(dir.path(), &endless("run"), "epoch 2/");
-    std::fs::rename(&path, &moved).unwrap();
-    std::fs::create_dir(&path).unwrap();
-    std::fs::write(path.join("theirs"), b"mine").unwrap();
+    // At no time is there no folder at the path of the run.
+    renameat_with(CWD, &path, CWD, &moved, RenameFlags::EXCHANGE).unwrap();
     let before = newest(&moved);
-    while newest(&moved) <= before {
-        // A run that looks while its folder has no name or another's takes it for removed, and ends with an error.
+    // Over the ends of two epochs, at which weights are saved and read again for TensorBoard.
+    while newest(&moved) <= before + 10 {
         if let Some(status) = child.try_wait().unwrap() {
-            assert_eq!((status.code(), names(&path)), (Some(1), vec!["theirs".to_string()]));
-            return;
+            panic!("the run has ended with {status}: {}", said(&mut child));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -43,6 +43,25 @@ fn a_run_that_overflows_is_replayed() {
     );
     assert!(all["run"]["ops"].as_array().unwrap().len() > 20 && all["samples"].as_array().unwrap().len() == 10);
     assert_eq!(all["run"]["first"]["layer"], all["cause"]["place"]["op"]["layer"]);
+    run(dir.path(), &["replay", &capsule, "--device", "cpu"]).fails(2, &["--device", "twin check"]);
+
+    // The same step as one that a twin check has found: the CPU agrees with itself.
+    let path = dir.path().join(&capsule);
+    let mut found: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let deviation = "the forward pass of op `conv2d`: element 0 of [1] is 2, expected 1 to within 1e-5";
+    let place = serde_json::json!({ "layer": "conv1", "op": "conv2d", "backward": false, "found": deviation });
+    found["cause"]["place"] = serde_json::json!({ "twin": place });
+    std::fs::write(path.with_file_name("found.json"), found.to_string()).unwrap();
+    let text = succeeds(dir.path(), &["replay", "run/found.json"]).stdout;
+    for part in [deviation, "cpu agrees with the CPU this time, in "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let all = json(&succeeds(dir.path(), &["replay", "run/found", "--device", "cpu", "--json"]).stdout);
+    assert_eq!(
+        (&all["verdict"], &all["deviation"]),
+        (&"agrees".into(), &serde_json::Value::Null)
+    );
+    assert!(all["ops"].as_u64().unwrap() > 20, "{all}");
 }
 
 #[test]
@@ -85,6 +104,43 @@ fn policies_are_flags_and_settings() {
     }
 }
 
+/// Each time that a run goes back, its learning rate falls.
+#[test]
+fn going_back_lowers_the_learning_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let nan = [
+        "--nan",
+        "rollback",
+        "--nan-lr",
+        "1e-32",
+        "--json",
+        "--schedule",
+        "constant",
+        "--epochs",
+        "1",
+    ];
+    let ran = run(dir.path(), &[&EXPLODES[..], &nan].concat());
+    let epoch = ran
+        .json()
+        .into_iter()
+        .find(|line| line["event"] == "epoch")
+        .unwrap_or_else(|| panic!("{}", ran.stderr));
+    let lr = epoch["lr"].as_f64().unwrap();
+    assert!((lr / 1e-2 - 1.0).abs() < 1e-9 || lr < 1e-2, "{epoch}");
+    assert!(
+        ran.stderr.contains("the run went back") || epoch["skipped"] != 0,
+        "{}",
+        ran.stderr
+    );
+    for wrong in [
+        &["--nan-lr", "0.5"][..],
+        &["--nan", "skip", "--nan-lr", "0.5"],
+        &["--nan", "rollback", "--nan-lr", "2"],
+    ] {
+        run(dir.path(), &[&EXPLODES[..], wrong].concat()).fails(2, &["--nan"]);
+    }
+}
+
 /// The CPU agrees with itself, in every precision, and the check changes nothing.
 #[test]
 fn a_run_is_compared_with_its_twin() {
@@ -110,6 +166,8 @@ fn a_run_is_compared_with_its_twin() {
     let (text, _) = weights("c", &["--set", "twin=every=3", "--precision", "bf16"]);
     assert!(text.contains("twin: 2 steps"), "{text}");
     run(dir.path(), &[&args[..], &["--twin", "500"]].concat()).fails(2, &["--twin", "every=N"]);
+    let (text, warned) = weights("d", &["--twin", "every=2,warn"]);
+    assert!(text.contains("within their bounds") && warned == checked, "{text}");
 }
 
 /// A run that has stopped for a NaN goes on from its last checkpoint with another policy.

@@ -204,6 +204,10 @@ fn settings_are_read_from_a_file() {
         &["lenet", "--set", "ema=0.9", "--swa", "2"],
         &["--ema and --swa", "choose one"],
     );
+    wrong(
+        &["lenet", "--update-bn"],
+        &["--update-bn is for averaged weights", "--swa"],
+    );
     let missing = kiln(dir.path(), &["train", "--config", "none.toml"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
 }

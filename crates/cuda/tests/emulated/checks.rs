@@ -95,6 +95,19 @@ fn a_recorded_run_finds_an_overflow_and_goes_back() {
         &went_back.warnings[..],
         [Warning::RolledBack { .. }, Warning::RolledBack { .. }]
     ));
+    // Skipped steps are counted when losses are read, and then made again to be explained.
+    let explained: Vec<(u64, &Place)> = skipped
+        .warnings
+        .iter()
+        .map(|warning| match warning {
+            Warning::Skipped { cause } => (cause.step, &cause.place),
+            other => panic!("{other}"),
+        })
+        .collect();
+    let [(7, first), (19, second)] = explained[..] else {
+        panic!("{explained:?}");
+    };
+    assert!(first == &cause.place && second == first, "{explained:?}");
 }
 
 /// Every op of the device is within its bound, recorded steps stay recorded, and the run is as without the check.

@@ -12,6 +12,11 @@ use std::sync::Arc;
 
 /// Trains for two epochs of four batches, from the beginning until it is stopped after `stop` batches, or going on.
 fn train(path: &Path, stop: Option<u64>, resume: bool) {
+    train_up_to(path, stop, resume, None);
+}
+
+/// As [`train`], to an end after so many updates.
+fn train_up_to(path: &Path, stop: Option<u64>, resume: bool, max_steps: Option<u64>) {
     let cpu = Cpu::new();
     let init = &mut Init::new(&cpu, 0);
     let mut net = Sequential::new()
@@ -28,10 +33,11 @@ fn train(path: &Path, stop: Option<u64>, resume: bool) {
     };
     let board = TensorBoard::new(folder.file("tensorboard"))
         .text("config", "lr = 0.01")
-        .weights(folder.file(RunFolder::LAST), &cpu);
+        .weights_in(&folder, RunFolder::LAST, &cpu);
     let options = TrainOptions {
         epochs: 2,
         log_every: 2,
+        max_steps,
         ..Default::default()
     };
     let mut batches = 0;
@@ -122,5 +128,31 @@ fn a_resumed_run_shows_the_same_as_one_that_never_stopped() {
         let mut resumed = shown(&folder);
         resumed.retain(|(tag, step, _)| tag != "config/text_summary" || *step == 0);
         assert_eq!(resumed, whole, "stopped after {stop}");
+    }
+}
+
+/// A run that ends within an epoch shows what it has measured of it; once it goes on, the whole epoch takes the place of that.
+#[test]
+fn a_part_of_an_epoch_is_hidden_once_the_epoch_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    train(&dir.path().join("whole"), None, false);
+    let of_epochs = |path: &Path| -> Vec<(String, u64, Option<f32>)> {
+        let mut shown = shown(&path.join("tensorboard"));
+        shown.retain(|(tag, ..)| !tag.ends_with("/step") && !tag.starts_with("config") && tag != "lr");
+        shown
+    };
+    let whole = of_epochs(&dir.path().join("whole"));
+    // Within an epoch, and at the end of one.
+    for cut in [1, 3, 4, 6] {
+        let path = dir.path().join(format!("cut-{cut}"));
+        train_up_to(&path, None, false, Some(cut));
+        let part = of_epochs(&path);
+        assert!(
+            part.iter()
+                .any(|(tag, step, _)| (&tag[..], *step) == ("loss/valid", cut)),
+            "{part:?}"
+        );
+        train(&path, None, true);
+        assert_eq!(of_epochs(&path), whole, "cut after {cut}");
     }
 }

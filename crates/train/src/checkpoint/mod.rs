@@ -11,6 +11,6 @@ mod store;
 pub use manifest::Manifest;
 pub use store::Checkpoint;
 
-pub(crate) use manifest::{EpochState, Mean, MetricState, NormState, PhaseState, TensorFile};
-pub(crate) use memory::Kept;
+pub(crate) use manifest::{EpochState, Mean, MetricState, NormState, PhaseState, ProgressState, TensorFile};
+pub(crate) use memory::{EpochStart, Kept};
 pub(crate) use store::{Writer, contents};

@@ -7,7 +7,7 @@ use crate::{Clip, Result, TrainError};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loader};
 use kiln_nn::module::StateDict;
-use kiln_nn::weights::{Metadata, decode, encode};
+use kiln_nn::weights::{Snapshot, decode};
 use kiln_nn::{LoadOptions, Module};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,8 +61,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             .collect()
     }
 
-    /// The state of the run between two steps: the manifest, and the safetensors file. The pending losses have been read.
-    pub(crate) fn snapshot(&self) -> Result<(Manifest, Vec<u8>)> {
+    /// The state of the run between two steps: the manifest, without the history, and the tensors. The pending losses have been read.
+    pub(crate) fn snapshot(&self) -> Result<(Manifest, Snapshot)> {
         let mut tensors = StateDict::new();
         tensors.insert_part(MODEL, StateDict::of(&*self.model));
         let mut phases = Vec::new();
@@ -111,9 +111,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 best: self.progress.best,
                 stale: self.progress.stale,
             },
-            history: self.history.epochs().to_vec(),
+            history: Vec::new(),
         };
-        Ok((manifest, encode(&tensors, &Metadata::new())?))
+        Ok((manifest, tensors.snapshot()?))
     }
 
     /// Continues from a checkpoint. Nothing of the run has been changed if the checkpoint is of another run.
@@ -132,6 +132,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
         }
         let (tensors, _) = decode(&checkpoint.tensors, &self.trainer.backend)?;
+        self.restore_state(manifest, &tensors)?;
+        self.warnings.extend(checkpoint.warnings.iter().cloned());
+        Ok(())
+    }
+
+    /// Continues from a state of this run.
+    pub(crate) fn restore_state(&mut self, manifest: &Manifest, tensors: &StateDict<B>) -> Result<()> {
         self.model
             .load_state_dict(&tensors.part(MODEL), LoadOptions::strict().allow_non_finite())?;
         for (i, (leg, state)) in self.legs.iter_mut().zip(&manifest.phases).enumerate() {
@@ -160,7 +167,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.at_epoch = manifest.at.clone();
         self.progress.best = manifest.progress.best;
         self.progress.stale = manifest.progress.stale;
-        self.warnings.extend(checkpoint.warnings.iter().cloned());
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use super::manifest::{Manifest, TensorFile};
 use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_files::{FileError, Folder, open_regular};
+use kiln_nn::weights::{Metadata, Snapshot};
 use serde::Deserialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -171,7 +172,7 @@ pub(crate) fn contents(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes checkpoints on a thread of its own, one at a time, and keeps the last of them.
+/// Encodes checkpoints and writes them on a thread of its own, one at a time, and keeps the last of them.
 pub(crate) struct Writer {
     folder: RunFolder,
     keep: usize,
@@ -187,14 +188,18 @@ impl Writer {
         }
     }
 
-    /// Starts to write a checkpoint. Waits for the one before.
+    /// Starts to encode and to write a checkpoint. Waits for the one before.
     ///
     /// # Errors
     /// The errors of the one before.
-    pub(crate) fn write(&mut self, mut manifest: Manifest, tensors: Arc<Vec<u8>>) -> Result<()> {
+    pub(crate) fn write(&mut self, mut manifest: Manifest, tensors: Arc<Snapshot>) -> Result<()> {
         self.finish()?;
         let (folder, keep) = (self.folder.clone(), self.keep);
         let work = move || {
+            let encoded = tensors.encode(&Metadata::new())?;
+            // The memory that is shared with the model of then is free while the disk works.
+            drop(tensors);
+            let tensors = encoded;
             manifest.tensors = TensorFile {
                 file: Checkpoint::tensors_name(manifest.step),
                 bytes: tensors.len() as u64,

@@ -176,3 +176,47 @@ fn a_mark_that_is_no_file_is_not_ours() {
     assert_eq!(RunFolder::tidy(dir.path()), 0);
     assert_eq!(names(dir.path()), [MARK]);
 }
+
+#[test]
+fn a_note_with_room_is_overwritten_where_it_lies() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::create(dir.path().join("run")).unwrap();
+    let value = |text: &str| serde_json::json!({ "reason": text });
+    folder
+        .write_json_with_room("note.json", &value("running"), 256)
+        .unwrap();
+    let of = |name: &str| fs::metadata(folder.file(name)).map(|m| (m.ino(), m.size())).unwrap();
+    let before = of("note.json");
+    assert_eq!(before.1, 256);
+    folder.overwrite_json("note.json", &value("failed")).unwrap();
+    // Neither another file nor a longer one, and still JSON.
+    assert_eq!(of("note.json"), before);
+    let read: serde_json::Value = serde_json::from_slice(&folder.read("note.json").unwrap()).unwrap();
+    assert_eq!(read, value("failed"));
+    let error = folder
+        .overwrite_json("note.json", &value(&"x".repeat(256)))
+        .unwrap_err();
+    assert!(error.to_string().contains("too little room"), "{error}");
+    assert!(folder.overwrite_json("none.json", &value("failed")).is_err());
+    assert!(folder.read("none.json").is_err());
+}
+
+#[test]
+fn a_moved_folder_is_read_where_it_is_and_a_folder_in_use_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("run"), dir.path().join("moved"));
+    let folder = RunFolder::create(&path).unwrap();
+    folder.write("a", b"mine").unwrap();
+    assert!(RunFolder::is_in_use(&path) && !RunFolder::is_in_use(dir.path()) && !RunFolder::is_in_use(&moved));
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a"), b"theirs").unwrap();
+    assert_eq!(folder.read("a").unwrap(), b"mine");
+    assert!(RunFolder::is_in_use(&moved) && !RunFolder::is_in_use(&path));
+    drop(folder);
+    assert!(!RunFolder::is_in_use(&moved));
+    // The mark of a run that was killed.
+    fs::write(moved.join(MARK), b"").unwrap();
+    assert!(!RunFolder::is_in_use(&moved));
+}

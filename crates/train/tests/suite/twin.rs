@@ -9,7 +9,9 @@ use kiln_nn::layers::{BatchNorm, Conv2d, Dropout, Flatten, Lambda, Linear, Noise
 use kiln_nn::optim::{Adam, Sgd};
 use kiln_nn::watch::Pass;
 use kiln_nn::{Backend, DType, Init, Layer, Module, Result, Sequential, Tensor};
-use kiln_train::{Deviation, Output, Phase, TrainError, TrainOptions, Trainer, Twin};
+use kiln_train::{
+    Capsule, Deviation, Output, Phase, Place, RunFolder, TrainError, TrainOptions, Trainer, Twin, Warning,
+};
 use ndarray::Array1;
 
 fn objective<B: Backend>(model: &impl Layer<B>, batch: &LabelledOn<B>) -> Result<Output<B>> {
@@ -270,4 +272,61 @@ fn a_twin_for_other_batches_is_refused() {
             "{error}"
         );
     }
+}
+
+/// A step that differs is a capsule, from which the comparison is made again; a twin that warns lets the run go on as it would have.
+#[test]
+fn a_step_that_differs_is_compared_again() {
+    let (cpu, parent) = (Cpu::new(), tempfile::tempdir().unwrap());
+    let twin = || {
+        let twin = Twin::new::<_, _, Labelled>(&cpu, |cpu| cubic(cpu, Wrong::Nothing), objective);
+        twin.unwrap().every(3)
+    };
+    let run = |name: &str, twin: Option<Twin>| {
+        let folder = RunFolder::create(parent.path().join(name)).unwrap();
+        let mut trainer = Trainer::new(&cpu, TrainOptions::default()).folder(folder);
+        if let Some(twin) = twin {
+            trainer = trainer.twin(twin);
+        }
+        let mut model = cubic(&cpu, Wrong::Last).unwrap();
+        let data = loader(images(40, 0), 8, true, 0);
+        let result = trainer.fit(&mut model, &mut Sgd::new(0.01), objective, &data, None);
+        (result, bytes(&model))
+    };
+    let error = run("stops", Some(twin())).0.unwrap_err();
+    let TrainError::Twin {
+        deviation,
+        compared,
+        capsule: Some(path),
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(error.to_string().contains("examine it with `kiln replay "), "{error}");
+    let capsule = Capsule::open(path).unwrap();
+    assert!(
+        matches!(&capsule.cause().place, Place::Twin { layer, op, backward: false, .. } if layer == "growth" && op == "cube"),
+        "{:?}",
+        capsule.cause()
+    );
+    let compare = |wrong| {
+        let mut model = cubic(&cpu, wrong).unwrap();
+        capsule
+            .compare::<_, _, Labelled>(&cpu, &mut model, objective, &mut twin())
+            .unwrap()
+    };
+    assert_eq!(compare(Wrong::Last), (Some((**deviation).clone()), *compared));
+    assert_eq!(compare(Wrong::Nothing), (None, *compared));
+
+    let ((report, warned), (_, plain)) = (run("warns", Some(twin().warn())), run("plain", None));
+    let report = report.unwrap();
+    assert!(warned == plain);
+    let counts = report.twin.unwrap();
+    // Before the first and the fourth of five steps; the op is told once.
+    assert_eq!((counts.steps, counts.outside), (2, 2));
+    let [Warning::Twin { cause }] = &report.warnings[..] else {
+        panic!("{:?}", report.warnings);
+    };
+    assert!((cause.step, cause.capsule.is_some()) == (1, true), "{cause}");
 }

@@ -168,13 +168,11 @@ impl Page<'_> {
     fn warnings(&self) -> Tag {
         let summary = &self.record.summary;
         let mut all: Vec<String> = Vec::new();
-        match summary["reason"].as_str() {
-            Some("running") => all.push("The run was killed, or is still in progress.".to_string()),
-            Some("failed") => all.push(format!("The run failed: {}", plain(&summary["error"]))),
-            Some("stopped") => all.push("The run was stopped before its end.".to_string()),
-            Some("early_stopped") => all.push("The run ended early: it no longer got better.".to_string()),
-            _ => {}
-        }
+        all.extend(
+            self.record
+                .end(self.folder)
+                .map(|end| format!("How the run ended: {end}")),
+        );
         all.extend(summary["warnings"].as_array().into_iter().flatten().map(plain));
         if let Some(obstacle) = summary["not_captured"].as_str() {
             all.push(format!("Steps ran op by op: {obstacle}"));

@@ -10,12 +10,13 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
-const FREE: [&str; 19] = [
+const FREE: [&str; 20] = [
     "epochs",
     "max_steps",
     "patience",
     "nan",
     "skip_nan",
+    "nan_lr",
     "log_every",
     "recompute",
     "tensorboard",

@@ -19,12 +19,12 @@ use crate::weights;
 use folder::Opened;
 use kiln_core::Backend;
 use kiln_cpu::Cpu;
-use kiln_data::LoaderOptions;
+use kiln_data::{LoaderOptions, Sizes};
 use kiln_files::shown_path;
-use kiln_models::Batches;
+use kiln_models::{Batches, Model};
 use kiln_nn::Module;
 use kiln_train::{
-    Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, check_by_name,
+    Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, Twin, check_by_name,
 };
 use serde_json::Value;
 
@@ -138,16 +138,11 @@ impl Task for Train {
             trainer = trainer.metric(metric);
         }
         if settings.tensorboard {
-            trainer = trainer.callback(report::board(&path, &config));
+            trainer = trainer.callback(report::board(&folder, &config));
         }
         if let Some(every) = settings.twin {
-            let cpu = Cpu::builder().exact_convolutions(true).build();
-            let twin = model.twin(&cpu, settings.seed, data.sizes())?.every(every.steps());
-            trainer = trainer.twin(match settings.precision {
-                // Operands of products have 10 bits of mantissa.
-                Precision::Tf32 => twin.unit_roundoff(f64::powi(2.0, -11)),
-                _ => twin,
-            });
+            let twin = twin(model, settings.seed, data.sizes(), settings.precision)?.every(every.steps());
+            trainer = trainer.twin(if every.warns() { twin.warn() } else { twin });
         }
         if let Some(checkpoint) = opened.checkpoint {
             trainer = trainer.resume(checkpoint);
@@ -163,6 +158,17 @@ impl Task for Train {
             text: report::text(&report, card, &path),
         })
     }
+}
+
+/// The model on the CPU, for comparison with a device that computes in this precision.
+pub(super) fn twin(model: Model, seed: u64, sizes: Sizes, precision: Precision) -> Result<Twin> {
+    let cpu = Cpu::builder().exact_convolutions(true).build();
+    let twin = model.twin(&cpu, seed, sizes)?;
+    Ok(match precision {
+        // Operands of products have 10 bits of mantissa.
+        Precision::Tf32 => twin.unit_roundoff(f64::powi(2.0, -11)),
+        _ => twin,
+    })
 }
 
 /// The samples to train on.
@@ -196,7 +202,7 @@ pub(super) fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOption
         accumulate: settings.accumulate,
         clip: settings.clip_norm.map(Clip::Norm),
         log_every: settings.log_every,
-        non_finite: config::OnNan::policy(settings.nan, settings.skip_nan),
+        non_finite: config::OnNan::policy(settings.nan, settings.skip_nan, settings.nan_lr),
         find_non_finite: true,
         monitor: match settings.model.card().monitor {
             (name, true) => Monitor::new(name, Goal::Max),
@@ -212,6 +218,7 @@ pub(super) fn options(settings: &Settings, updates_of_epoch: u64) -> TrainOption
             }),
             (None, None) => None,
         },
+        update_bn: settings.update_bn,
         autocast: settings.precision.autocast(),
         freeze: settings.freeze.iter().map(|names| names.pattern()).collect(),
         recompute: settings.recompute.iter().map(|names| names.pattern()).collect(),

@@ -35,15 +35,15 @@ pub(super) fn config(settings: &Settings, data: &Data, device: &str) -> Value {
 const BOARD: &str = "tensorboard";
 
 /// The callback that writes event files for TensorBoard into the run's folder, with the contents of its `config.json`.
-pub(super) fn board(folder: &Path, config: &Value) -> TensorBoard {
+pub(super) fn board(folder: &RunFolder, config: &Value) -> TensorBoard {
     // Markdown shows indented text as it is.
     let text: String = format!("{config:#}")
         .lines()
         .map(|line| format!("    {line}\n"))
         .collect();
-    TensorBoard::new(folder.join(BOARD))
+    TensorBoard::new(folder.file(BOARD))
         .text("config", &text)
-        .weights(folder.join(RunFolder::LAST), &Cpu::new())
+        .weights_in(folder, RunFolder::LAST, &Cpu::new())
 }
 
 /// Facts about the run that the live view shows beside the progress.
@@ -144,7 +144,7 @@ pub(super) fn summary(report: &Report, card: &Card, folder: &Path, device: &str)
         "steps": report.steps,
         "execution": report.execution,
         "not_captured": report.not_captured,
-        "twin": report.twin.map(|twin| json!({ "steps": twin.steps, "ops": twin.ops })),
+        "twin": report.twin.map(|twin| json!({ "steps": twin.steps, "ops": twin.ops, "outside": twin.outside })),
         "epochs": report.history.epochs().len(),
         "best_epoch": best.map(|b| b.epoch),
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -178,7 +178,13 @@ pub(super) fn text(report: &Report, card: &Card, folder: &Path) -> Vec<String> {
     text.extend(executed(report));
     text.extend(report.twin.map(|twin| {
         let (steps, ops) = (counted(twin.steps, "step"), counted(twin.ops, "op"));
-        format!("twin: {steps} compared with the CPU, {ops} within their bounds")
+        match twin.outside {
+            0 => format!("twin: {steps} compared with the CPU, {ops} within their bounds"),
+            outside => format!(
+                "twin: {steps} compared with the CPU, {ops}; {} with ops outside of their bounds",
+                counted(outside, "step")
+            ),
+        }
     }));
     text.push(saved(report, folder));
     if report.end == End::Stopped && !report.warnings.iter().any(|w| matches!(w, Warning::Moved { .. })) {
@@ -241,6 +247,9 @@ pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
                 false => String::new(),
             };
             format!("lower --lr, add --clip-norm 1, or leave such steps out with --nan rollback{again}{kept}")
+        }
+        TrainError::Twin { .. } => {
+            "compare again with `kiln replay` and on another device; --twin every=N,warn goes on after a difference".to_string()
         }
         TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
         _ if error.is_out_of_memory() => {

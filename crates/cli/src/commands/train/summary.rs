@@ -7,15 +7,25 @@ use crate::record::SUMMARY;
 use kiln_train::RunFolder;
 use serde_json::{Value, json};
 
+/// The bytes of the note of a run in progress, blanks included: room for its end on a disk that is full by then.
+const ROOM: usize = 4096;
+
+/// The characters of an error that fit this room, whatever they are.
+const ERROR: usize = 300;
+
 /// Notes that a run is in progress. What stays of a run that is killed is this note.
 pub(super) fn begin(folder: &RunFolder) -> Result<()> {
-    Ok(folder.write_json(SUMMARY, &json!({ "reason": "running" }))?)
+    Ok(folder.write_json_with_room(SUMMARY, &json!({ "reason": "running" }), ROOM)?)
 }
 
 /// Notes the error that ended a run, and returns it.
 pub(super) fn fail(folder: &RunFolder, error: Error) -> Error {
-    // The error of the run matters more than one of this note.
-    let _ = folder.write_json(SUMMARY, &json!({ "reason": "failed", "error": error.message }));
+    let note = |text: &str| json!({ "reason": "failed", "error": text });
+    if folder.write_json(SUMMARY, &note(&error.message)).is_err() {
+        let short: String = error.message.chars().take(ERROR).collect();
+        // The error of the run matters more than one of this note.
+        let _ = folder.overwrite_json(SUMMARY, &note(&short));
+    }
     error
 }
 
@@ -38,5 +48,11 @@ pub(super) fn end(folder: &RunFolder, summary: &Value, device: &str) -> Result<(
         "threads": rayon::current_num_threads(),
         "not_measured": Value::Array(missing),
     });
-    Ok(folder.write_json(SUMMARY, &summary)?)
+    folder.write_json(SUMMARY, &summary).map_err(|error| {
+        // At least how it ended.
+        let short: String = error.to_string().chars().take(ERROR).collect();
+        let note = json!({ "reason": summary["reason"], "steps": summary["steps"], "warnings": [short] });
+        let _ = folder.overwrite_json(SUMMARY, &note);
+        error.into()
+    })
 }
