@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use kiln_files::is_printable;
+use kiln_train::Values;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -132,6 +133,22 @@ pub(crate) fn bytes(n: u64) -> String {
     scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
+/// An energy in joules, watt hours or kilowatt hours.
+pub(crate) fn energy(joules: f64) -> String {
+    match joules {
+        j if j < 3600.0 => format!("{j:.0} J"),
+        j if j < 3.6e6 => format!("{:.1} Wh", j / 3600.0),
+        j => format!("{:.2} kWh", j / 3.6e6),
+    }
+}
+
+/// The energy of an epoch, or of a run, by its readings: `412 J, 35 J more in validation`; `None` if it was not measured.
+pub(crate) fn energy_of(machine: &Values) -> Option<String> {
+    let (train, valid) = (machine.get("joules")?, machine.get("valid_joules"));
+    let valid = valid.map(|valid| format!(", {} more in validation", energy(*valid)));
+    Some(format!("{}{}", energy(*train), valid.unwrap_or_default()))
+}
+
 /// A number of operations with a decimal unit.
 pub(crate) fn operations(n: u64) -> String {
     scaled(n as f64, 1000.0, &["", "k", "M", "G", "T"])
@@ -194,6 +211,16 @@ mod tests {
             [0, 1023, 1536, 3 << 20].map(bytes),
             ["0 B", "1023 B", "1.5 KiB", "3.0 MiB"]
         );
+        assert_eq!(
+            [0.4, 3599.0, 5400.0, 1.8e7].map(energy),
+            ["0 J", "3599 J", "1.5 Wh", "5.00 kWh"]
+        );
+        let mut used = Values::new();
+        assert_eq!(energy_of(&used), None);
+        used.insert("joules".to_string(), 412.0);
+        assert_eq!(energy_of(&used).as_deref(), Some("412 J"));
+        used.insert("valid_joules".to_string(), 35.0);
+        assert_eq!(energy_of(&used).as_deref(), Some("412 J, 35 J more in validation"));
         assert_eq!([12, 16_800_000].map(operations), ["12", "16.8 M"]);
         assert_eq!(
             [0, 1, 1000].map(|n| counted(n, "epoch")),

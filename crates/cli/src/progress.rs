@@ -2,7 +2,7 @@
 
 use crate::live::{About, Hands, Live};
 use crate::machine::judge;
-use crate::output::{bytes, counted, line, rate, warn};
+use crate::output::{bytes, counted, energy_of, line, rate, warn};
 use crate::shown;
 use kiln_models::Card;
 use kiln_monitor::{Bottleneck, Watch};
@@ -122,7 +122,7 @@ impl Progress {
             0 => String::new(),
             n => format!("  {} skipped", counted(n, "step")),
         };
-        let joules = record.machine.get("joules");
+        let energy = energy_of(&record.machine);
         format!(
             "epoch {}/{}  {}{}{}  {} {}/s  {:.1} s  waiting {:.0} %{}{skipped}",
             record.epoch,
@@ -134,7 +134,7 @@ impl Progress {
             shown::samples(self.card),
             record.seconds,
             100.0 * record.waiting_share(),
-            joules.map_or(String::new(), |joules| format!("  {joules:.0} J")),
+            energy.map_or(String::new(), |energy| format!("  {energy}")),
         )
     }
 }

@@ -5,7 +5,7 @@ use crate::error::from_device;
 use crate::fault::Fault;
 use crate::transfer::Transfers;
 use kiln_core::ops::Op;
-use kiln_core::{DType, Error, MemoryStats, Result, Runtime, checks};
+use kiln_core::{DType, Error, MemoryStats, Observer, Result, Runtime, checks};
 use kiln_device::{Context, Function, GraphExec, Module, Pinned, Pool, Priority, PrivatePool, Stream};
 use kiln_kernels::Kernel;
 use std::collections::HashMap;
@@ -214,6 +214,11 @@ impl Runtime for Cuda {
 
     fn name(&self) -> String {
         self.device_name()
+    }
+
+    /// That of a profiler of NVIDIA's, if the program runs below one.
+    fn observer(&self) -> Option<&dyn Observer> {
+        kiln_nvtx::observer()
     }
 
     fn supports(&self, op: Op, _: DType) -> bool {

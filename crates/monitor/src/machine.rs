@@ -12,7 +12,17 @@ pub struct Absent {
     pub what: &'static str,
     /// The reason.
     pub why: String,
+    /// What to do about it.
+    pub advice: &'static str,
 }
+
+const PROC: &str = "it is read from Linux's /proc, which a container has to mount; training goes on without it";
+const SENSORS: &str =
+    "`modprobe coretemp` (Intel) or `modprobe k10temp` (AMD) may help; virtual machines have no sensor";
+const DENIED: &str = "root can allow it: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
+const NO_RAPL: &str =
+    "`modprobe intel_rapl_msr` may help, also on AMD's processors; virtual machines and others have no counter";
+const NO_NVML: &str = "it comes with NVIDIA's driver as libnvidia-ml.so.1; KILN_NVML names another file";
 
 /// A machine: where its processor, its memory and its GPU are read. A source that is missing is not an error; [`Machine::absent`]
 /// says why.
@@ -49,23 +59,26 @@ impl Machine {
     pub fn at(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         let mut absent = Vec::new();
-        let mut lacks = |what, why: Why| absent.push(Absent { what, why });
+        let mut lacks = |what, why: Why, advice| absent.push(Absent { what, why, advice });
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
         let times = system::ticks(&root).and(system::process_seconds(&root, ticks_per_second));
         if let Err(why) = times {
-            lacks("processor", why);
+            lacks("processor", why, PROC);
         }
         if let Err(why) = system::memory(&root).and(system::process_memory(&root)) {
-            lacks("memory", why);
+            lacks("memory", why, PROC);
         }
         let thermometers = system::thermometers(&root).unwrap_or_else(|why| {
-            lacks("temperature", why);
+            lacks("temperature", why, SENSORS);
             Vec::new()
         });
-        let rapl = Rapl::find(&root).map_err(|why| lacks("energy", why)).ok();
+        let rapl = Rapl::find(&root).map_err(|why| {
+            let advice = if Rapl::is_there(&root) { DENIED } else { NO_RAPL };
+            lacks("energy", why, advice);
+        });
         Machine {
             thermometers,
-            rapl,
+            rapl: rapl.ok(),
             root,
             ticks_per_second,
             gpu: None,
@@ -78,7 +91,11 @@ impl Machine {
     pub fn with_gpu(mut self, gpu: Result<Box<dyn Gpu>, String>) -> Self {
         match gpu {
             Ok(gpu) => self.gpu = Some(gpu),
-            Err(why) => self.absent.push(Absent { what: "GPU", why }),
+            Err(why) => self.absent.push(Absent {
+                what: "GPU",
+                why,
+                advice: NO_NVML,
+            }),
         }
         self
     }
@@ -86,6 +103,11 @@ impl Machine {
     /// The sources that this machine has not.
     pub fn absent(&self) -> &[Absent] {
         &self.absent
+    }
+
+    /// The memory of the machine, or of the container if that may have less; `None` where it cannot be read.
+    pub fn memory(&self) -> Option<Memory> {
+        system::memory(&self.root).ok()
     }
 
     /// The name of the GPU.

@@ -245,6 +245,11 @@ impl Rapl {
         }
     }
 
+    /// True if the machine has counters, whether or not they can be read.
+    pub(crate) fn is_there(root: &Path) -> bool {
+        !entries(&root.join("sys/class/powercap"), "intel-rapl:").is_empty()
+    }
+
     /// The joules since the counters were found.
     pub(crate) fn joules(&mut self) -> Result<f64, Why> {
         for package in &mut self.packages {

@@ -12,8 +12,8 @@ fn over(name: &str) -> Over {
     }
 }
 
-/// The readings of a run by their names: the joules of all epochs, the means over the time for training, the largest temperatures
-/// and memory.
+/// The readings of a run by their names: the joules of all epochs, those of their validation by names of their own, the means over the
+/// time for training, the largest temperatures and memory.
 ///
 /// ```
 /// use kiln_train::{EpochRecord, Execution, Values};

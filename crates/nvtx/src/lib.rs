@@ -15,6 +15,7 @@
 //! ```
 
 mod injection;
+mod layers;
 
 use injection::Tool;
 use kiln_core::{Observer, Scope, Shape};
@@ -91,25 +92,44 @@ struct Layers;
 
 impl Observer for Layers {
     fn enter(&self, scope: &Scope<'_>) {
-        match scope {
-            Scope::Layer { name: "", kind, .. } => push(kind),
-            Scope::Layer { name, kind, .. } => push(&format!("{name} ({kind})")),
-            Scope::Part { name } => push(name),
-            Scope::Gradient { op, .. } => push(&format!("gradient of {op}")),
+        let outer = layers::innermost();
+        match *scope {
+            Scope::Layer { name: "", kind, .. } => {
+                push(kind);
+                layers::enter(outer);
+            }
+            Scope::Layer { name, kind, .. } => {
+                push(&format!("{name} ({kind})"));
+                layers::enter(layers::inside(outer, name));
+            }
+            Scope::Part { name } => {
+                push(name);
+                layers::enter(layers::inside(outer, name));
+            }
+            Scope::Gradient { op, of } => {
+                match layers::path(of) {
+                    Some(path) => push(&format!("gradient of {op} in {path}")),
+                    None => push(&format!("gradient of {op}")),
+                }
+                // What a gradient records for its own gradients, and layers that it computes again, belong to its layer.
+                layers::enter(of);
+            }
         }
     }
 
     fn leave(&self, _: Option<&Shape>) {
+        layers::leave();
         pop();
     }
 
     fn scope(&self) -> u32 {
-        0
+        layers::innermost()
     }
 }
 
 /// What a backend can hand out as its [`observer`](kiln_core::Runtime::observer) so that a profiler sees layers and gradients; `None`
-/// if no profiler listens.
+/// if no profiler listens. A layer's range is inside of that of the layer that called it, and a gradient's has the path of its layer:
+/// `gradient of conv in layer1.0.conv1`.
 pub fn observer() -> Option<&'static dyn Observer> {
     is_on().then_some(&Layers)
 }

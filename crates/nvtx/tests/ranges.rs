@@ -37,12 +37,19 @@ fn watched() {
         let input = &Shape::scalar();
         let layer = |name, kind| Scope::Layer { name, kind, input };
         observer.enter(&layer("", "Net"));
+        observer.enter(&layer("h.0", "Block"));
         observer.enter(&layer("fc1", "Linear"));
+        let fc1 = observer.scope();
         observer.leave(None);
         observer.leave(None);
+        observer.leave(None);
+        assert_eq!(observer.scope(), 0);
         observer.enter(&Scope::Part { name: "loss" });
         observer.leave(None);
         observer.enter(&Scope::Gradient { op: "matmul", of: 0 });
+        observer.leave(None);
+        observer.enter(&Scope::Gradient { op: "linear", of: fc1 });
+        assert_eq!(observer.scope(), fc1);
         observer.leave(None);
     }
 }
@@ -67,9 +74,10 @@ fn a_profiler_sees_every_range_begin_and_end() {
     let expected = "+ epoch 1\n\
         + step 0\n+ forward\n-\n-\n\
         + step 1\n+ forward\n-\n-\n\
-        + Net\n+ fc1 (Linear)\n-\n-\n\
+        + Net\n+ h.0 (Block)\n+ fc1 (Linear)\n-\n-\n-\n\
         + loss\n-\n\
-        + gradient of matmul\n-\n-\n";
+        + gradient of matmul\n-\n\
+        + gradient of linear in h.0.fc1\n-\n-\n";
     assert_eq!(seen, expected);
     // A library that is not there, and one that is no profiler's, are none.
     std::fs::remove_file(&log).unwrap();

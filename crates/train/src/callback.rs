@@ -90,8 +90,8 @@ pub trait Callback {
     }
 
     /// The measurements of the callback since the last call of this, for [`EpochRecord::machine`]. Called when the training of an epoch
-    /// begins, where what it returns is dropped, before each checkpoint, and when the training of an epoch has ended: time for
-    /// validation is in no epoch.
+    /// begins, where what it returns is dropped, before each checkpoint, and when the training of an epoch has ended; and so around its
+    /// validation, of which the sums are kept by names of their own (`valid_joules`).
     fn readings(&mut self) -> Vec<Reading> {
         Vec::new()
     }

@@ -79,7 +79,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         changes.into_iter().try_for_each(|change| self.note(change))
     }
 
-    /// Begins the readings of an epoch, or of what is left of it.
+    /// Begins the readings of an epoch, or of what is left of it, or those of its validation.
     pub(crate) fn begin_readings(&mut self) {
         for callback in &mut self.trainer.callbacks {
             drop(callback.readings());
@@ -101,6 +101,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     pub(crate) fn end_readings(&mut self) {
         self.take_readings();
         self.read_at = None;
+    }
+
+    /// Ends the readings of the validation of an epoch.
+    pub(crate) fn end_readings_of_validation(&mut self) {
+        let Some(since) = self.read_at.take() else { return };
+        let seconds = since.elapsed().as_secs_f64();
+        for callback in &mut self.trainer.callbacks {
+            self.at_epoch.machine.add_of_validation(callback.readings(), seconds);
+        }
     }
 
     /// Notes that the run goes on from a checkpoint, if it has a journal.

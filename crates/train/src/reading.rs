@@ -77,6 +77,16 @@ impl Readings {
         }
     }
 
+    /// Adds what was used (sums, such as joules) while the epoch was validated, under names of its own: `valid_joules`.
+    pub(crate) fn add_of_validation(&mut self, readings: Vec<Reading>, seconds: f64) {
+        let used = readings.into_iter().filter(|reading| reading.over == Over::Sum);
+        let named = used.map(|reading| Reading {
+            name: format!("valid_{}", reading.name),
+            ..reading
+        });
+        self.add(named.collect(), seconds);
+    }
+
     pub(crate) fn values(&self) -> Values {
         self.0
             .iter()
@@ -108,7 +118,14 @@ mod tests {
         all.add(part(20.0, 40.0, -7.0), 3.0);
         all.add(part(f64::NAN, f64::INFINITY, f64::NAN), 1.0);
         all.add(part(0.0, 7.0, -6.0), 0.0);
-        let expected = [("celsius", -5.0), ("joules", 30.0), ("watts", 55.0)];
+        all.add_of_validation(part(4.0, 900.0, 90.0), 1.0);
+        all.add_of_validation(part(1.5, 900.0, 90.0), 1.0);
+        let expected = [
+            ("celsius", -5.0),
+            ("joules", 30.0),
+            ("valid_joules", 5.5),
+            ("watts", 55.0),
+        ];
         assert_eq!(all.values(), expected.map(|(name, v)| (name.to_string(), v)).into());
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Readings>(&text).unwrap(), all);

@@ -72,7 +72,7 @@ pub struct EpochRecord {
     /// The numbers of steps run op by op, recorded and replayed.
     pub execution: Execution,
     /// Measurements by callbacks beside the training while it went on ([`Callback::readings`](crate::Callback::readings)), such as
-    /// the power of the machine.
+    /// the power of the machine. What was used in the validation after the epoch has names that begin with `valid_`.
     #[serde(skip_serializing_if = "Values::is_empty", default, deserialize_with = "values")]
     pub machine: Values,
 }

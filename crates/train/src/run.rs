@@ -202,7 +202,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             let mut measured = None;
             if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
+                self.begin_readings();
                 measured = self.with_average(|run| run.validate(valid))?;
+                self.end_readings_of_validation();
             }
             if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
                 self.obey()?;

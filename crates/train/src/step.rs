@@ -57,6 +57,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         interruptible: bool,
     ) -> Result<Came> {
         self.legs[at].attempts += 1;
+        let name = &self.legs[at].phase.name;
+        let _phase = (!name.is_empty()).then(|| range(name));
         let frozen = self.legs[at].phase.freeze(self.model);
         let came = match recorded {
             Some(key) => self.run_recorded(at, key.clone(), hosts).map(|()| Came::In),

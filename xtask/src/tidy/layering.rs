@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("device", Some(&["link"])),
     ("nvcc", Some(&[])),
     ("kernels", Some(&["core", "nvcc"])),
-    ("cuda", Some(&["core", "device", "kernels"])),
+    ("cuda", Some(&["core", "device", "kernels", "nvtx"])),
     ("emulator/ptx", Some(&[])),
     ("emulator/simulator", Some(&["ptx"])),
     ("emulator/driver", Some(&["ptx", "simulator"])),

@@ -3,11 +3,13 @@
 use crate::args::DoctorArgs;
 use crate::device::{Arithmetic, DeviceOptions, Finding, State, Task, examine_gpus, list_devices, with_device};
 use crate::error::{Error, Result, code};
+use crate::machine::{is_gpu, machine};
 use crate::output::{self, bytes, line};
 use kiln_core::Backend;
 use kiln_cpu::Cpu;
 use kiln_files::check_writable;
 use kiln_models::{Model, Net};
+use kiln_monitor::{Machine, Memory};
 use kiln_nn::{Module, Rng, Tensor, no_grad};
 use serde_json::json;
 use std::path::Path;
@@ -72,14 +74,26 @@ fn probe() -> Finding {
     }
 }
 
-/// The memory of this machine in bytes: all, and what is available.
-fn memory() -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let entry = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    Some((entry("MemTotal:")? << 10, entry("MemAvailable:")? << 10))
+/// The machine that training would watch: with the first usable GPU, if there is one.
+fn watched() -> Machine {
+    let gpu = list_devices()
+        .into_iter()
+        .find(|device| device.usable && is_gpu(&device.name));
+    machine(&gpu.map_or_else(String::new, |device| device.name))
+}
+
+/// What can be read of the machine while it trains, and what to do about each reading that it lacks.
+fn readings(machine: &Machine) -> Vec<Finding> {
+    let lacks = |what: &str| machine.absent().iter().any(|absent| absent.what == what);
+    let known = ["processor", "memory", "temperature", "energy"];
+    let known = known.into_iter().filter(|what| !lacks(what)).map(str::to_string);
+    let known: Vec<String> = known.chain(machine.gpu()).collect();
+    let works = (!known.is_empty()).then(|| Finding::works("readings", known.join(", ")));
+    let missing = machine.absent().iter().map(|absent| {
+        let found = format!("no readings of {}: {}", absent.what, absent.why);
+        Finding::lacks("readings", found, absent.advice)
+    });
+    works.into_iter().chain(missing).collect()
 }
 
 fn examine() -> Vec<Finding> {
@@ -87,11 +101,10 @@ fn examine() -> Vec<Finding> {
     if let Some(cpu) = list_devices().first() {
         findings.push(Finding::works("cpu", cpu.description.clone()));
     }
-    if let Some((all, available)) = memory() {
-        findings.push(Finding::works(
-            "memory",
-            format!("{} of {} available", bytes(available), bytes(all)),
-        ));
+    let machine = watched();
+    if let Some(Memory { total, available }) = machine.memory() {
+        let found = format!("{} of {} available", bytes(available), bytes(total));
+        findings.push(Finding::works("memory", found));
     }
     findings.push(match check_writable(Path::new(".kiln-doctor")) {
         Ok(()) => Finding::works("folder", "runs can be saved in this folder"),
@@ -110,6 +123,7 @@ fn examine() -> Vec<Finding> {
         ),
     });
     findings.extend(examine_gpus());
+    findings.extend(readings(&machine));
     findings.push(probe());
     findings
 }
@@ -144,6 +158,24 @@ pub(crate) fn run(args: DoctorArgs) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readings_that_are_missing_come_with_advice() {
+        let root = tempfile::tempdir().unwrap();
+        let denied = root.path().join("sys/class/powercap/intel-rapl:0");
+        std::fs::create_dir_all(denied).unwrap();
+        let none = Machine::at(root.path()).with_gpu(Err("no library".to_string()));
+        let findings = readings(&none);
+        let told: Vec<&str> = findings.iter().map(|f| &f.found[..]).collect();
+        for (told, what) in told.iter().zip(["processor", "memory", "temperature", "energy", "GPU"]) {
+            assert!(told.starts_with(&format!("no readings of {what}: ")), "{told}");
+        }
+        assert!(findings.iter().all(|f| f.part == "readings" && f.state == State::Lacks));
+        let advice = |i: usize| findings[i].advice.clone().unwrap();
+        assert!(advice(3).contains("chmod a+r") && advice(4).contains("libnvidia-ml.so.1"));
+        let bare = readings(&Machine::at(root.path().join("none")));
+        assert!(bare[3].advice.clone().unwrap().contains("modprobe intel_rapl_msr"));
+    }
 
     #[test]
     fn differences_are_relative_and_never_nan() {

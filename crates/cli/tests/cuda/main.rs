@@ -1,5 +1,12 @@
 //! Tests of the program on the emulated CUDA driver, or on the one that `KILN_CUDA_DRIVER` names.
 
+#[cfg(target_os = "linux")]
+mod energy;
+#[cfg(target_os = "linux")]
+mod nvtx;
+#[cfg(target_os = "linux")]
+#[path = "../suite/profiler.rs"]
+mod profiler;
 #[path = "../suite/program.rs"]
 mod program;
 
@@ -12,12 +19,20 @@ use kiln_nn::weights;
 use program::{Ran, kiln};
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
+
+/// The program with a GPU, to be run in `dir`.
+fn with_gpu(dir: &Path, args: &[&str]) -> Command {
+    let driver = std::env::var_os("KILN_CUDA_DRIVER").filter(|d| !d.is_empty());
+    let emulator = || kiln_device::emulator::beside().expect("cargo builds the emulator beside its tests");
+    let mut command = kiln(dir, args);
+    command.env("KILN_CUDA_DRIVER", driver.unwrap_or_else(|| emulator().into()));
+    command
+}
 
 /// Runs the program with a GPU.
 fn run(dir: &Path, args: &[&str]) -> Ran {
-    let driver = std::env::var_os("KILN_CUDA_DRIVER").filter(|d| !d.is_empty());
-    let emulator = || kiln_device::emulator::beside().expect("cargo builds the emulator beside its tests");
-    run_with(dir, args, driver.unwrap_or_else(|| emulator().into()))
+    Ran::of(with_gpu(dir, args).output().unwrap())
 }
 
 fn run_with(dir: &Path, args: &[&str], driver: OsString) -> Ran {

@@ -231,9 +231,19 @@ fn a_reader_that_went_away_is_no_error() {
 fn a_doctor_examines_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let told = succeeds(dir.path(), &["doctor"]).stdout;
-    for part in ["kiln", "cpu", "folder  ok", "net", "are those of the processor"] {
+    let parts = [
+        "kiln",
+        "cpu",
+        "folder    ok",
+        "net",
+        "are those of the processor",
+        "readings  ",
+    ];
+    for part in parts {
         assert!(told.contains(part), "no `{part}` in: {told}");
     }
+    #[cfg(target_os = "linux")]
+    assert!(told.contains("readings  ok     processor, memory"), "{told}");
     let json = succeeds(dir.path(), &["doctor", "--json"]).json().remove(0);
     let findings = json["findings"].as_array().unwrap();
     for finding in findings {

@@ -9,8 +9,13 @@ mod faults;
 mod find_batch;
 mod live;
 mod names;
+mod nvtx;
 mod profile;
+mod profiler;
 mod program;
+#[allow(dead_code)]
+#[path = "../../../tensorboard/tests/suite/reader.rs"]
+mod reader;
 mod replay;
 mod report;
 mod resume;

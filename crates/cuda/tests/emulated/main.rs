@@ -5,6 +5,7 @@ mod attention;
 mod both;
 mod checkpointed;
 mod checks;
+mod control;
 mod conv;
 #[allow(dead_code)]
 #[path = "../../examples/cuda_graph.rs"]

@@ -76,13 +76,16 @@ fn records_have_what_the_machine_tells_and_nothing_else() {
             "gpu_utilisation",
             "gpu_watts",
             "joules",
+            "valid_gpu_joules",
+            "valid_joules",
         ];
         assert_eq!(names, expected);
-        // One look at the end of the epoch, after that at its begin.
+        // One look at the end of the epoch, after that at its begin, and so of its validation.
         assert_eq!(
             (epoch.machine["gpu_joules"], epoch.machine["gpu_utilisation"]),
             (10.0, 0.5)
         );
+        assert_eq!((epoch.machine["valid_joules"], epoch.machine["joules"]), (10.0, 10.0));
         assert_eq!(epoch.machine["gpu_memory_used_share"], 0.75);
         let facts = Facts::of(&epoch, true);
         assert_eq!((facts.gpu_utilisation, facts.memory_used), (Some(0.5), None));

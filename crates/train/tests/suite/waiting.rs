@@ -133,13 +133,23 @@ fn readings_of_callbacks_are_in_the_history_also_across_a_stop() {
             .fit(&mut Net::new(&cpu, 0), &mut Sgd::new(0.01), step, &data, Some(&data));
         fitted.unwrap().history.epochs().to_vec()
     };
-    // Epoch 1: 1 is dropped, 2 counts. Epoch 2: 3 is dropped, 4 counts; after the resume 1 is dropped, 2 counts.
+    // Epoch 1: 1 is dropped, 2 counts, and of its validation 3 is dropped, 4 counts. Epoch 2: 5 is dropped, 6 counts; after the resume 1
+    // is dropped, 2 counts, and of the validation 3 is dropped, 4 counts.
     let first = run(RunFolder::create(&path).unwrap(), false, 9);
     assert_eq!(first.len(), 1);
     let all = run(RunFolder::reopen(&path).unwrap(), true, 0);
-    let joules: Vec<f64> = all.iter().map(|epoch| epoch.machine["joules"]).collect();
-    assert_eq!(joules, [2.0, 6.0]);
+    let joules = |name: &str| all.iter().map(|epoch| epoch.machine[name]).collect::<Vec<f64>>();
+    assert_eq!(
+        (joules("joules"), joules("valid_joules")),
+        (vec![2.0, 8.0], vec![4.0, 4.0])
+    );
     let table = std::fs::read_to_string(path.join(RunFolder::TABLE)).unwrap();
-    let rows: Vec<&str> = table.lines().map(|row| row.rsplit(',').next().unwrap()).collect();
-    assert_eq!(rows, ["machine/joules", "2.0", "6.0"]);
+    let ends = ["machine/joules,machine/valid_joules", "2.0,4.0", "8.0,4.0"];
+    assert!(
+        table
+            .lines()
+            .zip(ends)
+            .all(|(row, end)| row.ends_with(&format!(",{end}"))),
+        "{table}"
+    );
 }

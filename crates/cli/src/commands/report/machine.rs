@@ -3,7 +3,7 @@
 use crate::chart::{Chart, Series};
 use crate::html::{Tag, tag};
 use crate::machine::is_gpu;
-use crate::output::bytes;
+use crate::output::{bytes, energy};
 use crate::record::RunRecord;
 use kiln_monitor::{Facts, of_run, verdict};
 use kiln_train::EpochRecord;
@@ -15,7 +15,7 @@ type Row = (&'static str, &'static str, fn(f64) -> String);
 type Line<'a> = (&'a str, &'a dyn Fn(&EpochRecord) -> Option<f64>);
 
 /// The readings of a run, by their names in the history: titles, and how their values are shown.
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 18] = [
     ("cpu_utilisation", "processor busy", percent),
     ("process_cores", "processors kept busy by the run", |v| {
         format!("{v:.1}")
@@ -26,7 +26,8 @@ const ROWS: [Row; 15] = [
     ("memory_used_share", "memory in use by all programs, at most", percent),
     ("cpu_celsius", "processor, at most", celsius),
     ("cpu_watts", "power of the processor", watts),
-    ("cpu_joules", "energy of the processor", joules),
+    ("cpu_joules", "energy of the processor in training", energy),
+    ("valid_cpu_joules", "and in validation", energy),
     ("gpu_utilisation", "GPU busy", percent),
     ("gpu_memory_bytes", "memory of the GPU in use, at most", |v| {
         bytes(v as u64)
@@ -35,8 +36,10 @@ const ROWS: [Row; 15] = [
     ("gpu_celsius", "GPU, at most", celsius),
     ("gpu_clock_mhz", "clock of the GPU", |v| format!("{v:.0} MHz")),
     ("gpu_watts", "power of the GPU", watts),
-    ("gpu_joules", "energy of the GPU", joules),
-    ("joules", "energy, all", joules),
+    ("gpu_joules", "energy of the GPU in training", energy),
+    ("valid_gpu_joules", "and in validation", energy),
+    ("joules", "energy of training, all", energy),
+    ("valid_joules", "and of validation", energy),
 ];
 
 fn percent(share: f64) -> String {
@@ -49,14 +52,6 @@ fn celsius(degrees: f64) -> String {
 
 fn watts(watts: f64) -> String {
     format!("{watts:.0} W")
-}
-
-/// An energy in joules or watt hours.
-fn joules(joules: f64) -> String {
-    match joules < 3600.0 {
-        true => format!("{joules:.0} J"),
-        false => format!("{:.1} Wh", joules / 3600.0),
-    }
 }
 
 /// A chart of values of each epoch; `None` if there are none.
@@ -96,6 +91,14 @@ pub(super) fn section(record: &RunRecord) -> Tag {
         epochs,
         &[("processor", &of("cpu_watts", 1.0)), ("GPU", &of("gpu_watts", 1.0))],
     );
+    let used = chart(
+        "joules of an epoch",
+        epochs,
+        &[
+            ("training", &of("joules", 1.0)),
+            ("validation", &of("valid_joules", 1.0)),
+        ],
+    );
     let all = of_run(epochs);
     let known = ROWS
         .iter()
@@ -114,7 +117,11 @@ pub(super) fn section(record: &RunRecord) -> Tag {
         .attr("id", "speed")
         .with(tag("h2").text("Speed"))
         .with(tag("p").text(format!("Over the run: {}.", verdict(&facts))))
-        .with(tag("div").class("curves").each(shares.into_iter().chain(power)))
+        .with(
+            tag("div")
+                .class("curves")
+                .each([shares, power, used].into_iter().flatten()),
+        )
         .with(table)
         .each(missing)
 }
