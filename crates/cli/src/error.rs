@@ -94,7 +94,10 @@ impl From<TrainError> for Error {
     fn from(error: TrainError) -> Self {
         let wrong_option = matches!(
             error,
-            TrainError::InvalidArgument { .. } | TrainError::UnknownMetric { .. } | TrainError::NoMatch { .. }
+            TrainError::InvalidArgument { .. }
+                | TrainError::UnknownMetric { .. }
+                | TrainError::NoMatch { .. }
+                | TrainError::NoCopy { .. }
         );
         match wrong_option {
             true => Error::usage(error.to_string()),

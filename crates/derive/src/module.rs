@@ -3,8 +3,8 @@
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Data, DeriveInput, Error, Fields, GenericParam, Ident, Index, Member, Result, TypeParamBound, WherePredicate,
-    spanned::Spanned,
+    Data, DeriveInput, Error, Fields, GenericParam, Ident, Index, Member, Result, TypeParam, TypeParamBound,
+    WherePredicate, spanned::Spanned,
 };
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
@@ -22,13 +22,13 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
         shared.extend(quote_spanned! { at => walk.field(#name, &self.#member); });
         unique.extend(quote_spanned! { at => walk.field(#name, &mut self.#member); });
     }
-    // Whether a copy can run depends on the other type parameters, which may have any bounds, and no lifetimes.
-    let others = input.generics.params.iter().filter(|p| match p {
-        GenericParam::Type(t) => t.ident.to_token_stream().to_string() != backend.to_string(),
+    // A copy lives as long as it likes, so what it is made of has to be `'static`; backends are.
+    let borrows = input.generics.params.iter().any(|p| match p {
+        GenericParam::Type(t) => t.ident.to_token_stream().to_string() != backend.to_string() && !is_static(input, t),
         GenericParam::Lifetime(_) => true,
         GenericParam::Const(_) => false,
     });
-    let copied = (others.count() == 0).then(|| {
+    let copied = (!borrows).then(|| {
         quote! {
             #[allow(unused_imports, clippy::all)]
             fn copied(&self) -> ::core::option::Option<::std::boxed::Box<dyn ::kiln_nn::module::Runnable<#backend>>> {
@@ -56,6 +56,22 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<Tokens> {
             }
         }
     })
+}
+
+/// True if a type parameter has the bound `'static`, in the list of parameters or in the where clause.
+fn is_static(input: &DeriveInput, parameter: &TypeParam) -> bool {
+    let is_static = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(l) if l.ident == "static");
+    let clauses = input.generics.where_clause.iter().flat_map(|w| &w.predicates);
+    let of_parameter = clauses.filter_map(|predicate| match predicate {
+        WherePredicate::Type(t) => match &t.bounded_ty {
+            syn::Type::Path(p) if p.path.is_ident(&parameter.ident) => Some(&t.bounds),
+            _ => None,
+        },
+        _ => None,
+    });
+    std::iter::once(&parameter.bounds)
+        .chain(of_parameter)
+        .any(|bounds| bounds.iter().any(is_static))
 }
 
 /// The options in `#[module(…)]` on the struct.
@@ -192,11 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn structs_without_other_types_have_copies() {
+    fn structs_that_borrow_nothing_have_copies() {
         let copies = |source| expanded(source).unwrap().contains("fn copied");
         assert!(copies("struct Net<B: Backend, const N: usize> { a: X<B> }"));
         assert!(copies("#[module(backend = kiln_cpu::Cpu)] struct Net { a: X }"));
+        assert!(copies("struct Net<L: Layer<T> + 'static, T: Backend>(L, Y<T>);"));
+        assert!(copies(
+            "struct Net<L, T: Backend>(L, Y<T>) where L: 'static + Layer<T>;"
+        ));
         assert!(!copies("struct Net<L, T: Backend>(L, Y<T>);"));
+        assert!(!copies("struct Net<L: 'static, K, T: Backend>(L, K, Y<T>);"));
         assert!(!copies("struct Net<'a, B: Backend>(&'a str, X<B>);"));
     }
 

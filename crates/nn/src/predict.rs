@@ -33,6 +33,18 @@ pub trait Samples<B: Backend>: Sized + Send + Sync {
     /// # Errors
     /// A range that ends beyond the last sample, memory.
     fn part(&self, start: usize, length: usize) -> Result<Self>;
+    /// The samples as a tensor; `None` if they are of another kind, such as ids.
+    ///
+    /// ```
+    /// # use kiln_nn::{Indices, Samples};
+    /// # let cpu = kiln_cpu::Cpu::new();
+    /// let ids = Indices::arange(&cpu, 0, 4)?;
+    /// assert!(ids.as_tensor().is_none());
+    /// # Ok::<(), kiln_nn::Error>(())
+    /// ```
+    fn as_tensor(&self) -> Option<&Tensor<B>> {
+        None
+    }
 }
 
 impl<B: Backend> Samples<B> for Tensor<B> {
@@ -44,6 +56,9 @@ impl<B: Backend> Samples<B> for Tensor<B> {
     }
     fn part(&self, start: usize, length: usize) -> Result<Self> {
         self.narrow(0, start, length)
+    }
+    fn as_tensor(&self) -> Option<&Tensor<B>> {
+        Some(self)
     }
 }
 

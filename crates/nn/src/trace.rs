@@ -4,6 +4,7 @@
 //! the field that keeps it, so names are found by a walk over the fields of the modules around it: when there is an error,
 //! and once for each outermost pass while a trace or a profile is on. Otherwise no name is made.
 
+use crate::autograd::recompute;
 use crate::module::{Module, modules};
 use crate::predict::Samples;
 use crate::watch::{self, Watch};
@@ -214,6 +215,9 @@ pub fn scope<B: Backend, M: Module<B> + ?Sized>(
     x: &impl Samples<B>,
     body: impl FnOnce() -> Result<Tensor<B>>,
 ) -> Result<Tensor<B>> {
+    if recompute::is_on() && x.as_tensor().is_some() {
+        recompute::runs_otherwise(module);
+    }
     run(module, None, x, |_, _| 0, body)
 }
 

@@ -2,12 +2,16 @@
 
 use kiln_core::Runtime;
 use kiln_cpu::Cpu;
-use kiln_nn::autograd::{checkpoint_layers, checkpointable};
-use kiln_nn::layers::{BatchNorm, Checkpointed, Dropout, Gelu, Linear, Relu, SpectralNorm, TransformerEncoderLayer};
+use kiln_nn::autograd::{checkpoint_layers, checkpoint_layers_told, checkpointable};
+use kiln_nn::layers::{
+    BatchNorm, Checkpointed, Conv2d, Dropout, Embedding, Flatten, Gelu, Hooked, Linear, MaxPool2d, MultiheadAttention,
+    Relu, SpectralNorm, TransformerEncoderLayer, WeightNorm,
+};
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, encode};
 use kiln_nn::{
-    Backend, DType, Error, Gradients, Init, Layer, Module, Result, Sequential, Tensor, autocast, grad, is_grad_enabled,
+    Activation, AttentionOptions, Backend, DType, Error, Gradients, Indices, Init, Layer, Module, Result, Sequential,
+    Tensor, autocast, grad, is_grad_enabled,
 };
 
 /// A residual block with everything that a second pass could spoil.
@@ -262,5 +266,176 @@ fn layers_that_can_be_cloned_are_listed() -> Result<()> {
         "head",
     ];
     assert_eq!(checkpointable(&net), expected);
+    Ok(())
+}
+
+/// Convolutions that run as one op with the pooling behind them; the second one's has parameters of the first again.
+#[derive(Clone, Module)]
+struct Pooled<B: Backend> {
+    conv1: Conv2d<B>,
+    conv2: Conv2d<B>,
+    pool: MaxPool2d,
+    flatten: Flatten,
+    fc: Linear<B>,
+}
+
+impl<B: Backend> Pooled<B> {
+    fn new(backend: &B) -> Result<Self> {
+        let init = &mut Init::new(backend, 3);
+        let relu = Activation::Relu;
+        Ok(Pooled {
+            conv1: Conv2d::<B>::builder(1, 8, 3).activation(relu).build(init)?,
+            conv2: Conv2d::<B>::builder(8, 4, 3).bias(false).build(init)?,
+            pool: MaxPool2d::new(2),
+            flatten: Flatten::default(),
+            fc: Linear::new(init, 4 * 2 * 2, 3)?,
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for Pooled<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let x = self
+            .conv2
+            .forward_pooled(&self.pool, &self.conv1.forward_pooled(&self.pool, x)?)?;
+        self.fc.forward(&self.flatten.forward(&x)?)
+    }
+}
+
+#[test]
+fn convolutions_with_the_pooling_behind_them_are_computed_again_as_one() -> Result<()> {
+    let cpu = Cpu::poisoned();
+    let x = input(&cpu, &[3, 14, 14, 1])?;
+    for precision in [DType::F32, DType::BF16] {
+        let plain = passes(&Pooled::new(&cpu)?, &x, precision, |_| false)?;
+        for pattern in ["conv1", "conv2", "conv", "pool", ""] {
+            let net = Pooled::new(&cpu)?;
+            let select = |name: &str| name.starts_with(pattern);
+            assert!(plain == passes(&net, &x, precision, select)?, "{precision} {pattern}");
+            let (_, left) = checkpoint_layers_told(&net, select, || net.forward(&x))?;
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+    // The largest result of each window, which the gradient reads, is not kept.
+    let kept = |pattern: &str| -> Result<usize> {
+        let net = Pooled::new(&cpu)?;
+        let before = cpu.memory().live;
+        let pass = || net.conv1.forward_pooled(&net.pool, &x)?.sum(&[], false);
+        let sum = checkpoint_layers(&net, |name| name == pattern, pass)?;
+        let kept = cpu.memory().live - before;
+        drop(sum);
+        Ok(kept)
+    };
+    let largest = 3 * 6 * 6 * 8 * 4;
+    assert!(
+        kept("conv1")? + largest <= kept("none")?,
+        "{} {}",
+        kept("conv1")?,
+        kept("none")?
+    );
+    Ok(())
+}
+
+/// A struct with another type parameter than the backend.
+#[derive(Clone, Module)]
+struct Residual<B: Backend, L: Layer<B> + Clone + 'static> {
+    inner: L,
+    norm: BatchNorm<B>,
+}
+
+impl<B: Backend, L: Layer<B> + Clone + 'static> Layer<B> for Residual<B, L> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.add(&self.norm.forward(&self.inner.forward(x)?)?)
+    }
+}
+
+/// The same without what a copy takes.
+#[derive(Module)]
+struct Alone<B: Backend, L: Layer<B>> {
+    inner: L,
+    norm: BatchNorm<B>,
+}
+
+impl<B: Backend, L: Layer<B>> Layer<B> for Alone<B, L> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        x.add(&self.norm.forward(&self.inner.forward(x)?)?)
+    }
+}
+
+#[test]
+fn tuples_and_types_with_other_type_parameters_compute_the_same() -> Result<()> {
+    let cpu = Cpu::poisoned();
+    let x = input(&cpu, &[4, 6])?;
+    type Made = (
+        Residual<Cpu, WeightNorm<Cpu, Linear<Cpu>>>,
+        (Linear<Cpu>, Relu, Dropout<Cpu>),
+        Vec<SpectralNorm<Cpu, Linear<Cpu>>>,
+    );
+    let made = || -> Result<Made> {
+        let init = &mut Init::new(&cpu, 5);
+        let residual = Residual {
+            inner: WeightNorm::new(Linear::new(init, 6, 6)?)?,
+            norm: BatchNorm::new(init, 6)?,
+        };
+        let tuple = (Linear::new(init, 6, 8)?, Relu, Dropout::new(init, 0.3)?);
+        let linear = Linear::new(init, 8, 3)?;
+        Ok((residual, tuple, vec![SpectralNorm::new(init, linear)?]))
+    };
+    assert_eq!(checkpointable(&made()?)[..3], ["0", "0.inner", "0.inner.layer"]);
+    let plain = passes(&made()?, &x, DType::F32, |_| false)?;
+    for pattern in ["0", "1", "2", ""] {
+        let net = made()?;
+        let select = |name: &str| name.starts_with(pattern);
+        assert!(plain == passes(&net, &x, DType::F32, select)?, "{pattern}");
+        let (_, left) = checkpoint_layers_told(&net, select, || net.forward(&x))?;
+        assert!(left.is_empty(), "{pattern} {left:?}");
+    }
+    Ok(())
+}
+
+/// A model of layers that cannot be computed again where it runs them.
+#[derive(Module)]
+struct Left<B: Backend> {
+    ids: Embedding<B>,
+    attention: MultiheadAttention<B>,
+    hooked: Hooked<B, Linear<B>>,
+    alone: Alone<B, Linear<B>>,
+    blocks: Vec<Linear<B>>,
+    unused: Linear<B>,
+}
+
+#[test]
+fn layers_that_ran_and_cannot_be_computed_again_are_told() -> Result<()> {
+    let cpu = Cpu::new();
+    let init = &mut Init::new(&cpu, 0);
+    let net = Left {
+        ids: Embedding::new(init, 5, 8)?,
+        attention: MultiheadAttention::new(init, 8, 2)?,
+        hooked: Hooked::new(Linear::new(init, 8, 8)?),
+        alone: Alone {
+            inner: Linear::new(init, 8, 8)?,
+            norm: BatchNorm::new(init, 8)?,
+        },
+        blocks: vec![Linear::new(init, 8, 8)?],
+        unused: Linear::new(init, 8, 8)?,
+    };
+    let ids = Indices::from_slice(&cpu, &[1i32, 2, 3], &[1, 3])?;
+    let run = || {
+        let x = net.ids.forward(&ids)?;
+        let x = net.attention.attend(&x, &x, &x, &AttentionOptions::default())?;
+        net.blocks.forward(&net.alone.forward(&net.hooked.forward(&x)?)?)
+    };
+    // Of ids nothing is kept but the ids, and a list is not one layer.
+    let expected = [
+        ("alone", "Alone"),
+        ("attention", "MultiheadAttention"),
+        ("hooked", "Linear"),
+    ];
+    let (_, left) = checkpoint_layers_told(&net, |_| true, run)?;
+    assert_eq!(left, expected.map(|(name, kind)| (name.to_string(), kind)));
+    let (_, left) = checkpoint_layers_told(&net, |name| name.starts_with("alone."), run)?;
+    assert!(left.is_empty(), "{left:?}");
+    let (_, left) = kiln_nn::no_grad(|| checkpoint_layers_told(&net, |_| true, run))?;
+    assert!(left.is_empty(), "nothing is kept: {left:?}");
     Ok(())
 }

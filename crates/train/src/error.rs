@@ -127,6 +127,17 @@ pub enum TrainError {
         /// The names that are nearest to it.
         near: String,
     },
+    /// A pattern of layers to compute again matches only layers of which there is no copy.
+    #[error(
+        "recompute: `{pattern}` matches {names}, of which no copy can be made to compute it again: derive `Clone` for its type, which \
+         has to be a layer, and give type parameters the bound `'static`"
+    )]
+    NoCopy {
+        /// The pattern.
+        pattern: String,
+        /// The names that it matches.
+        names: String,
+    },
     /// A metric was asked for, but no step of the first epoch has handed out what it reads.
     #[error("the metric `{metric}` was not measured: no step hands out `{reads}`; see `Output::with`")]
     NotMeasured {

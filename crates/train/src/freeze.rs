@@ -15,7 +15,7 @@ impl TrainOptions {
     /// start of a run does so too.
     ///
     /// # Errors
-    /// [`TrainError::NoMatch`], [`TrainError::InvalidArgument`].
+    /// [`TrainError::NoMatch`], [`TrainError::NoCopy`], [`TrainError::InvalidArgument`].
     pub fn check_names<B: Backend, M: Module<B>>(&self, model: &M) -> Result<()> {
         check_parameters("freeze", model, &self.freeze)?;
         let frozen = |name: &str| self.freeze.iter().any(|pattern| pattern.matches(name));
@@ -26,7 +26,7 @@ impl TrainOptions {
         }
         match self.recompute.is_empty() {
             true => Ok(()),
-            false => check("recompute", "layer", &checkpointable(model), &self.recompute),
+            false => check_layers(model, &self.recompute),
         }
     }
 }
@@ -54,6 +54,32 @@ fn check_parameters<'p, B: Backend, M: Module<B>>(
 ) -> Result<()> {
     let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
     check(option, "parameter", &names, patterns)
+}
+
+/// Checks that every pattern matches a layer that can be computed again.
+fn check_layers<B: Backend, M: Module<B>>(model: &M, patterns: &[NamePattern]) -> Result<()> {
+    let layers = checkpointable(model);
+    for pattern in patterns.iter().filter(|p| !layers.iter().any(|name| p.matches(name))) {
+        // Modules with parameters that it names all the same.
+        let mut named: Vec<String> = Vec::new();
+        for (name, _) in model.named_parameters() {
+            let around = name.match_indices('.').map(|(dot, _)| &name[..dot]);
+            for module in around.filter(|module| pattern.matches(module)) {
+                let module = format!("`{module}`");
+                if !named.contains(&module) {
+                    named.push(module);
+                }
+            }
+        }
+        if !named.is_empty() {
+            named.truncate(LISTED);
+            return Err(TrainError::NoCopy {
+                pattern: pattern.to_string(),
+                names: named.join(", "),
+            });
+        }
+    }
+    check("recompute", "layer", &layers, patterns)
 }
 
 fn check<'p>(

@@ -68,6 +68,7 @@ mod history;
 mod journal;
 mod keep;
 mod kept;
+mod left;
 mod losses;
 mod metrics;
 mod monitor;

@@ -111,7 +111,8 @@ pub struct TrainOptions {
     pub freeze: Vec<NamePattern>,
     /// Patterns of the dotted names of layers with activation checkpointing: the backward pass computes them again instead of keeping
     /// what they compute, which saves memory and changes no result
-    /// ([`checkpoint_layers`](kiln_nn::autograd::checkpoint_layers)).
+    /// ([`checkpoint_layers`](kiln_nn::autograd::checkpoint_layers)). The run warns of layers that run and cannot be computed again
+    /// ([`Warning::NotRecomputed`](crate::Warning::NotRecomputed)).
     pub recompute: Vec<NamePattern>,
     /// The norms of gradients that are measured.
     pub grad_norm: GradNorm,

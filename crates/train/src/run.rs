@@ -8,6 +8,7 @@ use crate::checkpoint::{EpochState, Kept, Writer};
 use crate::grad_norm::Norms;
 use crate::group::{Came, Group};
 use crate::journal::Journal;
+use crate::left::Left;
 use crate::losses::{LOSS, Losses, NonFiniteAt};
 use crate::monitor::Progress;
 use crate::recording::Recorder;
@@ -21,6 +22,7 @@ use kiln_data::{Batch, Loader, Position};
 use kiln_nn::Module;
 use kiln_nn::optim::{AveragedModel, GradScaler, ReduceOnPlateau};
 use kiln_nvtx::{range, range_with};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -110,6 +112,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) kept: Option<Kept>,
     /// The step after which all weights were found to be finite.
     pub(crate) finite_at: Option<u64>,
+    /// Layers that were to be computed again and were not.
+    pub(crate) left: RefCell<Left>,
     /// What was compared with the twin.
     pub(crate) twin: Option<TwinReport>,
     /// The names of the weight files written so far.
@@ -173,6 +177,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             capsules: 0,
             kept: None,
             finite_at: None,
+            left: RefCell::default(),
             twin: None,
             saved: BTreeSet::new(),
             warnings: Vec::new(),
@@ -345,6 +350,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             let complete = !group.begun && waiting.is_empty();
             if complete {
+                if let Some(left) = self.left.get_mut().warning() {
+                    self.warn(left);
+                }
                 came = self.decided(came)?;
                 if came == Came::Skipped {
                     self.explain_skipped(loader, number - self.at_epoch.batches)?;

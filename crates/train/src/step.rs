@@ -9,7 +9,7 @@ use crate::verdict::Changed;
 use crate::{Clip, Output, Result};
 use kiln_core::Backend;
 use kiln_data::{Batch, DataError, Loaded};
-use kiln_nn::autograd::checkpoint_layers;
+use kiln_nn::autograd::checkpoint_layers_told;
 use kiln_nn::{Gradients, Module, Tensor, no_grad};
 use kiln_nvtx::{range, range_with};
 use std::ops::Deref;
@@ -213,7 +213,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             [] => closure(),
             layers => {
                 let selected = |name: &str| layers.iter().any(|pattern| pattern.matches(name));
-                checkpoint_layers(&*self.model, selected, closure)
+                let (output, left) = checkpoint_layers_told(&*self.model, selected, closure)?;
+                self.left.borrow_mut().add(left);
+                Ok(output)
             }
         })
     }

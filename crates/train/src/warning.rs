@@ -24,6 +24,12 @@ pub enum Warning {
         /// The op and the difference.
         cause: Box<Cause>,
     },
+    /// Layers that [`TrainOptions::recompute`](crate::TrainOptions::recompute) names are not computed again, and take the memory that they
+    /// take without.
+    NotRecomputed {
+        /// Their names with their types.
+        layers: Vec<String>,
+    },
     /// A file was removed, replaced or truncated, and was written again from memory.
     Restored {
         /// The file.
@@ -65,6 +71,16 @@ impl std::fmt::Display for Warning {
                     shown_path(path)
                 )
             }
+            Warning::NotRecomputed { layers } => write!(
+                f,
+                "recompute: {} kept, not computed again: the model runs {} by another function than `forward`, or there is no copy of {} type",
+                match &layers[..] {
+                    [one] => format!("{one} is"),
+                    _ => format!("{} are", layers.join(", ")),
+                },
+                if layers.len() == 1 { "it" } else { "them" },
+                if layers.len() == 1 { "its" } else { "their" },
+            ),
             Warning::Skipped { cause } => write!(f, "{}; the step was skipped", described(cause)),
             Warning::RolledBack { cause } => {
                 write!(f, "{}; the run went back, and has left the step out", described(cause))

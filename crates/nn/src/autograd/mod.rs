@@ -27,6 +27,6 @@ pub use functional::{hessian, hvp, jacobian, jvp};
 pub use gradients::Gradients;
 pub use kernel::{KernelInput, kernel};
 pub use mode::{is_grad_enabled, no_grad, with_grad};
-pub use recompute::{checkpoint_layers, checkpointable};
+pub use recompute::{checkpoint_layers, checkpoint_layers_told, checkpointable};
 pub(crate) use vjp::checkpoint_as;
 pub use vjp::{checkpoint, vjp};

@@ -13,16 +13,23 @@ use crate::tensor::{NodeId, Rule, RuleContext};
 use crate::{Backend, DType, EntryMut, Module, Result, State, Tensor};
 use kiln_core::ModuleId;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Modules by their ids.
-type Selection = Option<Rc<HashSet<ModuleId>>>;
+/// The layers that [`checkpoint_layers`] has selected.
+struct Selected {
+    /// Their names by their ids.
+    names: HashMap<ModuleId, String>,
+    /// Those that ran as they do without, with their types.
+    left: RefCell<BTreeMap<String, &'static str>>,
+}
+
+type Selection = Option<Rc<Selected>>;
 
 thread_local! {
     /// True where layers are selected.
     static ON: Cell<bool> = const { Cell::new(false) };
-    /// The layers that [`checkpoint_layers`] has selected on this thread.
+    /// What is selected on this thread.
     static SELECTED: RefCell<Selection> = const { RefCell::new(None) };
 }
 
@@ -47,8 +54,9 @@ impl Drop for Restore {
 /// [`Checkpointed`](crate::layers::Checkpointed): what `f` records keeps the inputs of these layers alone, and the backward pass
 /// computes them again. Of layers inside of each other the outermost is taken.
 ///
-/// It takes layers that can be cloned and that the model runs by [`Layer::forward`](crate::Layer::forward), those that
-/// [`checkpointable`] lists; others run as they do without.
+/// It takes layers that can be cloned and that the model runs by [`Layer::forward`](crate::Layer::forward) or
+/// [`Conv::forward_pooled`](crate::layers::Conv::forward_pooled), those that [`checkpointable`] lists. Others run as they do without;
+/// [`checkpoint_layers_told`] says which.
 ///
 /// ```
 /// use kiln_nn::autograd::checkpoint_layers;
@@ -78,9 +86,45 @@ pub fn checkpoint_layers<B: Backend, M: Module<B> + ?Sized, R>(
     select: impl Fn(&str) -> bool,
     f: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
-    let selected = modules(model).into_iter().filter(|(name, _)| select(name));
-    let _restore = Restore::to(Some(Rc::new(selected.map(|(_, id)| id).collect())));
-    f()
+    checkpoint_layers_told(model, select, f).map(|(result, _)| result)
+}
+
+/// As [`checkpoint_layers`]. Also returns the dotted names and the types of the selected layers that `f` ran, and of which everything
+/// was kept all the same: there is no copy of them ([`Walkable::copied`](crate::Walkable::copied)), or the model runs them by a function
+/// of their own, such as [`MultiheadAttention::attend`](crate::layers::MultiheadAttention::attend).
+///
+/// ```
+/// use kiln_nn::autograd::checkpoint_layers_told;
+/// # use kiln_nn::{DType, Init, Layer, Sequential, Tensor, layers::{Hooked, Linear, Relu}};
+/// # fn main() -> kiln_nn::Result<()> {
+/// # let cpu = kiln_cpu::Cpu::new();
+/// # let init = &mut Init::new(&cpu, 0);
+/// # let x = Tensor::ones(&cpu, &[4, 8], DType::F32)?;
+/// let net = Sequential::new().push(Linear::new(init, 8, 8)?).push(Hooked::new(Linear::new(init, 8, 8)?));
+/// let (_, left) = checkpoint_layers_told(&net, |_| true, || net.forward(&x))?;
+/// assert_eq!(left, [("1".to_string(), "Linear")]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Those of `f`.
+pub fn checkpoint_layers_told<B: Backend, M: Module<B> + ?Sized, R>(
+    model: &M,
+    select: impl Fn(&str) -> bool,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<(R, Vec<(String, &'static str)>)> {
+    let mut names = HashMap::new();
+    for (name, id) in modules(model).into_iter().filter(|(name, _)| select(name)) {
+        names.entry(id).or_insert(name);
+    }
+    let selected = Rc::new(Selected {
+        names,
+        left: RefCell::default(),
+    });
+    let _restore = Restore::to(Some(Rc::clone(&selected)));
+    let result = f()?;
+    Ok((result, selected.left.take().into_iter().collect()))
 }
 
 /// The dotted names of the layers inside of `model` that can be checkpointed: those that can be cloned.
@@ -104,21 +148,60 @@ pub(crate) fn is_on() -> bool {
     ON.get()
 }
 
+/// The selection, if it has one of these modules and there will be gradients.
+fn selection(ids: &[ModuleId]) -> Selection {
+    let selected = SELECTED.with_borrow(Clone::clone)?;
+    (is_grad_enabled() && ids.iter().any(|id| selected.names.contains_key(id))).then_some(selected)
+}
+
+impl Selected {
+    /// Notes a layer that runs as it does without.
+    fn leave(&self, id: ModuleId, kind: &'static str) {
+        if let Some(name) = self.names.get(&id) {
+            self.left.borrow_mut().insert(name.clone(), kind);
+        }
+    }
+}
+
+/// Notes that a module runs by a function of its own, in which it cannot be computed again.
+pub(crate) fn runs_otherwise<B: Backend, M: Module<B> + ?Sized>(module: &M) {
+    let id = module.module_id();
+    if let Some(selected) = selection(&[id]) {
+        selected.leave(id, module.kind());
+    }
+}
+
 /// Runs a layer by `call`: checkpointed if it is selected and there is a copy of it.
 pub(crate) fn layer<B: Backend, M: Module<B> + ?Sized>(
     module: &M,
     x: &Tensor<B>,
     call: &dyn Fn() -> Result<Tensor<B>>,
 ) -> Result<Tensor<B>> {
-    let selected = SELECTED.with_borrow(|s| s.as_ref().is_some_and(|s| s.contains(&module.module_id())));
-    let copy = match selected && is_grad_enabled() {
-        true => module.copied(),
-        false => None,
+    let id = module.module_id();
+    let Some(selected) = selection(&[id]) else {
+        return call();
     };
-    let Some(copy) = copy else { return call() };
+    let Some(copy) = module.copied() else {
+        selected.leave(id, module.kind());
+        return call();
+    };
     // Layers inside of this one are computed again with it.
     let _inside = Restore::to(None);
     checkpoint_layer(module, || copy, x, call)
+}
+
+/// Runs a layer and one without parameters behind it as one op by `call`, checkpointed if one of the two is selected.
+pub(crate) fn fused<B: Backend, M: Module<B> + ?Sized>(
+    module: &M,
+    behind: ModuleId,
+    copy: impl FnOnce() -> Box<dyn Runnable<B>>,
+    x: &Tensor<B>,
+    call: &dyn Fn() -> Result<Tensor<B>>,
+) -> Result<Tensor<B>> {
+    match selection(&[module.module_id(), behind]) {
+        None => call(),
+        Some(_) => checkpoint_layer(module, copy, x, call),
+    }
 }
 
 /// The output of `call`, the forward pass of `module` on `x`, recorded with `x` and the parameters alone.

@@ -1,7 +1,8 @@
 //! Convolution in one to three dimensions.
 
 use super::{Extents, Layer, MaxPool};
-use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walkable, trace};
+use crate::autograd::recompute;
+use crate::{Backend, Error, Init, Module, Param, Result, Shape, Tensor, Walk, WalkMut, Walkable, trace};
 use kiln_core::ops::{Activation, ConvParams, Padding, Window};
 use std::marker::PhantomData;
 
@@ -157,17 +158,47 @@ impl<B: Backend, const R: usize> Conv<B, R> {
         if trace::is_on() {
             return pool.forward(&self.forward(x)?);
         }
-        let both = Some((Walkable::<B>::module_id(pool), POOLED[R]));
-        trace::run(
-            self,
-            both,
-            x,
-            |_, _| 0,
-            || {
-                let conv = (&self.window, self.groups);
-                x.conv_max_pool(&self.weight, self.bias.as_deref(), conv, self.activation, pool.parts())
-            },
-        )
+        let id = Walkable::<B>::module_id(pool);
+        let both = || self.pooled(pool, x);
+        let body = || match recompute::is_on() {
+            false => both(),
+            true => {
+                let copy = || Pooled {
+                    conv: self.clone(),
+                    pool: *pool,
+                };
+                recompute::fused(self, id, || Box::new(copy()), x, &both)
+            }
+        };
+        trace::run(self, Some((id, POOLED[R])), x, |_, _| 0, body)
+    }
+
+    /// The function of this layer and the pooling behind it.
+    fn pooled(&self, pool: &MaxPool<R>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let conv = (&self.window, self.groups);
+        x.conv_max_pool(&self.weight, self.bias.as_deref(), conv, self.activation, pool.parts())
+    }
+}
+
+/// A convolution and the pooling behind it, to be computed again as one.
+#[derive(Clone, Debug)]
+struct Pooled<B: Backend, const R: usize> {
+    conv: Conv<B, R>,
+    pool: MaxPool<R>,
+}
+
+impl<B: Backend, const R: usize> Walkable<B> for Pooled<B, R> {
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        self.conv.walk(walk);
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        self.conv.walk_mut(walk);
+    }
+}
+
+impl<B: Backend, const R: usize> Layer<B> for Pooled<B, R> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.conv.pooled(&self.pool, x)
     }
 }
 

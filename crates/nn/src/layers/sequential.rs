@@ -2,7 +2,7 @@
 
 use super::Layer;
 use crate::module::Runnable;
-use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable};
+use crate::{Backend, Error, Result, Shape, Tensor, Walk, WalkMut, Walkable, trace};
 
 /// Layers that each take the output of the one before (`torch.nn.Sequential`), named `0`, `1`, … unless named
 /// otherwise.
@@ -191,6 +191,10 @@ macro_rules! list {
                 self.iter().enumerate().try_fold(x.clone(), |x, (i, layer)| {
                     layer.forward(&x).map_err(|e| e.within(&i.to_string(), layer.kind()))
                 })
+            }
+            // Not computed again as one, which would need the memory of all at once: its layers are, each by itself.
+            fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+                trace::run(self, None, x, |_, _| 0, || self.call(x))
             }
         }
     )*};

@@ -16,7 +16,7 @@ use crate::{Backend, Error, Init, Mode, Module, Param, Result, State, Tensor, no
 /// assert_eq!(y.to_vec::<f32>()?, same.to_vec::<f32>()?);
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
-pub trait Weighted<B: Backend>: Layer<B> {
+pub trait Weighted<B: Backend>: Layer<B> + Clone + 'static {
     /// The weight.
     ///
     /// See the example of [`Weighted`].
@@ -80,7 +80,7 @@ impl<B: Backend, const R: usize> Weighted<B> for ConvTranspose<B, R> {
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
 #[derive(Clone, Debug, Module)]
-pub struct WeightNorm<B: Backend, L: Weighted<B>> {
+pub struct WeightNorm<B: Backend, L: Weighted<B> + 'static> {
     /// The lengths, `[O, 1, …]`.
     pub weight_g: Param<B>,
     /// The layer, with the directions as its weight.
@@ -130,7 +130,7 @@ impl<B: Backend, L: Weighted<B>> Layer<B> for WeightNorm<B, L> {
 /// # Ok::<(), kiln_nn::Error>(())
 /// ```
 #[derive(Clone, Debug, Module)]
-pub struct SpectralNorm<B: Backend, L: Weighted<B>> {
+pub struct SpectralNorm<B: Backend, L: Weighted<B> + 'static> {
     /// The layer, with the weight before its division.
     pub layer: L,
     weight_u: State<B>,

@@ -1,7 +1,7 @@
 //! The walk over boxes, options, lists and tuples of modules, and over plain data.
 
 use super::walk::{Runnable, Walk, WalkMut, Walkable};
-use crate::{Backend, DType};
+use crate::{Backend, DType, Result, Tensor};
 use kiln_core::ModuleId;
 
 impl<B: Backend, M: Walkable<B> + ?Sized> Walkable<B> for Box<M> {
@@ -76,6 +76,9 @@ macro_rules! tuple {
             fn kind(&self) -> &'static str {
                 "tuple"
             }
+            fn copied(&self) -> Option<Box<dyn Runnable<B>>> {
+                Some(Box::new(Copies(vec![$(self.$i.copied()?),*])))
+            }
             fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
                 $(walk.field(stringify!($i), &self.$i);)*
             }
@@ -94,6 +97,34 @@ tuple! {
     A0 0 A1 1 A2 2 A3 3 A4 4 A5 5;
     A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6;
     A0 0 A1 1 A2 2 A3 3 A4 4 A5 5 A6 6 A7 7;
+}
+
+/// Copies of the layers of a tuple, which run in order.
+struct Copies<B: Backend>(Vec<Box<dyn Runnable<B>>>);
+
+impl<B: Backend> Walkable<B> for Copies<B> {
+    fn kind(&self) -> &'static str {
+        "tuple"
+    }
+    fn walk<'a>(&'a self, walk: &mut Walk<'_, 'a, B>) {
+        for (i, layer) in self.0.iter().enumerate() {
+            walk.field(&i.to_string(), &**layer);
+        }
+    }
+    fn walk_mut<'a>(&'a mut self, walk: &mut WalkMut<'_, 'a, B>) {
+        for (i, layer) in self.0.iter_mut().enumerate() {
+            walk.field(&i.to_string(), &mut **layer);
+        }
+    }
+}
+
+impl<B: Backend> Runnable<B> for Copies<B> {
+    fn run(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.0.iter().try_fold(x.clone(), |x, layer| layer.run(&x))
+    }
+    fn duplicate(&self) -> Box<dyn Runnable<B>> {
+        Box::new(Copies(self.0.iter().map(|layer| layer.duplicate()).collect()))
+    }
 }
 
 /// Plain data has no parameters and no buffers.

@@ -68,7 +68,8 @@ pub trait Walkable<B: Backend>: Send + Sync {
     /// parameters and buffers until one of the two changes. Activation checkpointing computes such copies again
     /// ([`checkpoint_layers`](crate::autograd::checkpoint_layers)).
     ///
-    /// `#[derive(Module)]` writes this for structs with no other type parameter than the backend.
+    /// `#[derive(Module)]` writes this for structs without lifetimes whose type parameters, but for the backend, have the bound
+    /// `'static`. A tuple of layers that can be copied can be copied.
     ///
     /// ```
     /// # use kiln_nn::{DType, Init, Tensor, Walkable, layers::Linear};

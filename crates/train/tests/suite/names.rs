@@ -7,9 +7,10 @@ use kiln_nn::autograd::checkpoint_layers;
 use kiln_nn::layers::{BatchNorm, Flatten, Linear};
 use kiln_nn::module::NamePattern;
 use kiln_nn::optim::{Adam, ByName, Sgd};
-use kiln_nn::{Gradients, Init, Layer, Module, Optimizer, Sequential};
+use kiln_nn::{Backend, Gradients, Init, Layer, Module, Optimizer, Param, Sequential, Tensor};
 use kiln_train::{
-    Average, Checkpoint, Checkpoints, Clip, GradNorm, RunFolder, TrainError, TrainOptions, Trainer, check_by_name,
+    Average, Checkpoint, Checkpoints, Clip, GradNorm, Output, RunFolder, TrainError, TrainOptions, Trainer, Warning,
+    check_by_name,
 };
 
 fn patterns(texts: &[&str]) -> Vec<NamePattern> {
@@ -131,6 +132,109 @@ fn layers_that_are_computed_again_train_to_the_same_bits() {
             assert!(plain == saving);
         }
     }
+}
+
+#[test]
+fn a_run_warns_of_layers_that_are_not_computed_again() {
+    /// A layer that cannot be cloned.
+    #[derive(Module)]
+    struct Head<B: Backend> {
+        fc: Linear<B>,
+    }
+    impl<B: Backend> Layer<B> for Head<B> {
+        fn call(&self, x: &Tensor<B>) -> kiln_nn::Result<Tensor<B>> {
+            self.fc.forward(x)?.relu()
+        }
+    }
+    #[derive(Module)]
+    struct Model<B: Backend> {
+        flatten: Flatten,
+        head: Head<B>,
+        body: Linear<B>,
+    }
+    let cpu = Cpu::new();
+    let data = loader(images(8, 0), 4, false, 0);
+    let fit = |recompute: &[&str]| {
+        let init = &mut Init::new(&cpu, 0);
+        let mut net = Model {
+            flatten: Flatten::default(),
+            head: Head {
+                fc: Linear::new(init, 8, 4).unwrap(),
+            },
+            body: Linear::new(init, 64, 8).unwrap(),
+        };
+        let step = |net: &Model<Cpu>, batch: &LabelledOn<Cpu>| {
+            let x = net.body.forward(&net.flatten.forward(&batch.inputs)?)?;
+            Ok(Output::new(net.head.forward(&x)?.cross_entropy(&batch.labels)?))
+        };
+        let options = TrainOptions {
+            recompute: patterns(recompute),
+            ..Default::default()
+        };
+        Trainer::new(&cpu, options).fit(&mut net, &mut Sgd::new(0.1), step, &data, None)
+    };
+    let report = fit(&["*"]).unwrap();
+    let [warning] = &report.warnings[..] else {
+        panic!("{:?}", report.warnings)
+    };
+    assert_eq!(
+        warning,
+        &Warning::NotRecomputed {
+            layers: vec!["`head` (Head)".to_string()]
+        }
+    );
+    assert!(
+        warning.to_string().starts_with("recompute: `head` (Head) is kept"),
+        "{warning}"
+    );
+    assert!(fit(&["body", "head.fc"]).unwrap().warnings.is_empty());
+    // `head` matches what is in it too, of which there are copies; a model of none but such layers is refused.
+    let mut only = Head {
+        fc: Linear::new(&mut Init::new(&cpu, 0), 64, 4).unwrap(),
+    };
+    let options = TrainOptions {
+        recompute: patterns(&["fcc"]),
+        ..Default::default()
+    };
+    let step = |net: &Head<Cpu>, batch: &LabelledOn<Cpu>| {
+        Ok(Output::new(
+            net.forward(&batch.inputs.flatten(1, -1)?)?
+                .cross_entropy(&batch.labels)?,
+        ))
+    };
+    let refused = Trainer::new(&cpu, options)
+        .fit(&mut only, &mut Sgd::new(0.1), step, &data, None)
+        .unwrap_err();
+    assert!(refused.to_string().contains("the nearest names are `fc`"), "{refused}");
+}
+
+#[test]
+fn a_pattern_of_layers_without_copies_says_so() {
+    /// Neither a layer nor one that can be cloned.
+    #[derive(Module)]
+    struct Bare<B: Backend> {
+        weight: Param<B>,
+    }
+    #[derive(Module)]
+    struct Model<B: Backend> {
+        bare: Bare<B>,
+    }
+    let cpu = Cpu::new();
+    let net = Model {
+        bare: Bare {
+            weight: Init::new(&cpu, 0).kernel(&[4, 64]).unwrap(),
+        },
+    };
+    let options = TrainOptions {
+        recompute: patterns(&["ba*"]),
+        ..Default::default()
+    };
+    let refused = options.check_names(&net).unwrap_err();
+    assert!(
+        matches!(&refused, TrainError::NoCopy { names, .. } if names == "`bare`"),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("derive `Clone`"), "{refused}");
 }
 
 #[test]
