@@ -22,8 +22,8 @@ const QUIET: [&str; 10] = [
     "--virtual-time-budget=60000",
 ];
 
-/// The runs whose reports are opened: of images and of text.
-const RUNS: [(&str, &str); 2] = [
+/// The runs whose reports are opened: of classes of images, of text, and of several updates that make images.
+const RUNS: [(&str, &str); 3] = [
     (
         "images",
         "train lenet --synthetic 40 --batch 8 --epochs 3 --threads 2 --report --out",
@@ -31,6 +31,10 @@ const RUNS: [(&str, &str); 2] = [
     (
         "text",
         "train gpt-mini --data README.md --batch 2 --epochs 2 --max-steps 2 --threads 2 --report --out",
+    ),
+    (
+        "gan",
+        "train wgan-gp --synthetic 40 --batch 8 --epochs 3 --threads 2 --report --out",
     ),
 ];
 

@@ -3,11 +3,14 @@
 use crate::config::DataArgs;
 use crate::error::{Error, Result};
 use crate::output::{counted, thousands};
+use kiln_core::Backend;
 use kiln_data::{
-    BadRecords, DataKind, Dataset, DatasetCard, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes, Subset,
+    BadRecords, DataKind, Dataset, DatasetCard, Draw, Facts, LoaderOptions, Opened, Request, Sample, Shared, Sizes,
+    Subset, Transform,
 };
 use kiln_files::shown_path;
 use kiln_models::{Batches, Model};
+use kiln_nn::Tensor;
 use std::sync::Arc;
 
 /// A training set and the set held back from it.
@@ -48,7 +51,8 @@ impl Data {
     }
 }
 
-fn first(data: Shared, samples: usize) -> Result<Shared> {
+/// The first samples of a dataset, at most so many.
+pub(crate) fn first(data: Shared, samples: usize) -> Result<Shared> {
     let samples = samples.min(data.len());
     Ok(Arc::new(Subset::new(data, (0..samples).collect())?))
 }
@@ -250,4 +254,24 @@ pub(crate) fn in_order(model: Model, dataset: Shared, batch_size: usize, workers
         },
         transform: model.transform(false)?,
     })
+}
+
+/// The first `count` samples as the input `[N, H, W, C]` of a model of images.
+pub(crate) fn images<B: Backend>(
+    backend: &B,
+    model: Model,
+    dataset: &dyn Dataset<Sample = Sample>,
+    count: usize,
+) -> Result<Tensor<B>> {
+    let transform = model.transform(false)?;
+    let count = count.min(dataset.len());
+    let (mut values, mut shape) = (Vec::new(), vec![count]);
+    for index in 0..count {
+        let mut sample = dataset.get(index)?;
+        transform.apply(&mut sample, &Draw::new(0, 0, index))?;
+        shape.truncate(1);
+        shape.extend(sample.shape.iter());
+        values.extend(sample.input);
+    }
+    Ok(Tensor::from_slice(backend, &values, &shape)?)
 }

@@ -21,6 +21,7 @@ mod record;
 mod shown;
 mod signals;
 mod weights;
+mod worst;
 
 use args::{Cli, Command};
 use clap::Parser;

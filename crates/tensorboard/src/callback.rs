@@ -10,6 +10,30 @@ use std::path::{Path, PathBuf};
 /// Reads the weights to show: their names and values.
 type Read = Box<dyn FnMut() -> Result<Vec<(String, Vec<f32>)>>>;
 
+/// Something to look at that is made after an epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum View {
+    /// An image of bytes `[height, width, channels]` with 1, 3 or 4 channels.
+    Image {
+        /// Its name.
+        tag: String,
+        /// Its bytes, row-major.
+        pixels: Vec<u8>,
+        /// Height, width, channels.
+        shape: [usize; 3],
+    },
+    /// A text, which TensorBoard shows as Markdown.
+    Text {
+        /// Its name.
+        tag: String,
+        /// The text.
+        text: String,
+    },
+}
+
+/// Makes what there is to look at after an epoch.
+type Show = Box<dyn FnMut(&EpochRecord) -> kiln_train::Result<Vec<View>>>;
+
 /// A callback that writes an event file for TensorBoard.
 ///
 /// | name | what it is |
@@ -21,6 +45,7 @@ type Read = Box<dyn FnMut() -> Result<Vec<(String, Vec<f32>)>>>;
 /// | `waiting_share` | the share of each epoch in which the loop waited for batches |
 /// | `machine/NAME` | what other callbacks have measured in each epoch, such as the power of the machine |
 /// | `weights/NAME` | histograms of the weights after each epoch, with [`weights`](TensorBoard::weights) |
+/// | any | images and texts after each epoch, with [`views`](TensorBoard::views) |
 ///
 /// The horizontal axis is the number of updates. A run that is resumed goes on in a new file, which hides what the run had
 /// reported after its checkpoint.
@@ -56,6 +81,7 @@ pub struct TensorBoard {
     folder: PathBuf,
     texts: Vec<(String, String)>,
     weights: Option<Read>,
+    views: Option<Show>,
     writer: Option<SummaryWriter>,
 }
 
@@ -66,6 +92,7 @@ impl TensorBoard {
             folder: folder.as_ref().to_path_buf(),
             texts: Vec::new(),
             weights: None,
+            views: None,
             writer: None,
         }
     }
@@ -99,6 +126,22 @@ impl TensorBoard {
         self
     }
 
+    /// Adds images and texts that `make` makes after each epoch, such as what a network makes of the same images every time. The trainer
+    /// has saved [`RunFolder::LAST`](kiln_train::RunFolder::LAST) by then. An error of `make` ends the run.
+    ///
+    /// ```
+    /// use kiln_tensorboard::{TensorBoard, View};
+    ///
+    /// let board = TensorBoard::new("runs/digits/tensorboard").views(|epoch| {
+    ///     let text = format!("epoch {} has ended", epoch.epoch);
+    ///     Ok(vec![View::Text { tag: "note".to_string(), text }])
+    /// });
+    /// ```
+    pub fn views(mut self, make: impl FnMut(&EpochRecord) -> kiln_train::Result<Vec<View>> + 'static) -> Self {
+        self.views = Some(Box::new(make));
+        self
+    }
+
     fn start(&mut self, plan: &Plan) -> Result<()> {
         let mut writer = SummaryWriter::builder(&self.folder);
         if plan.resumed.is_some() {
@@ -123,7 +166,7 @@ impl TensorBoard {
         writer.flush()
     }
 
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+    fn epoch(&mut self, record: &EpochRecord, views: &[View]) -> Result<()> {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
@@ -143,6 +186,12 @@ impl TensorBoard {
         if let Some(read) = &mut self.weights {
             for (name, values) in read()?.iter().filter(|(_, values)| !values.is_empty()) {
                 writer.add_histogram(&format!("weights/{name}"), values, step)?;
+            }
+        }
+        for view in views {
+            match view {
+                View::Image { tag, pixels, shape } => writer.add_image(tag, pixels, *shape, step)?,
+                View::Text { tag, text } => writer.add_text(tag, text, step)?,
             }
         }
         writer.flush()
@@ -180,7 +229,11 @@ impl Callback for TensorBoard {
     }
 
     fn on_epoch_end(&mut self, record: &EpochRecord) -> kiln_train::Result<Flow> {
-        self.epoch(record).map_err(failed)?;
+        let views = match &mut self.views {
+            Some(make) => make(record)?,
+            None => Vec::new(),
+        };
+        self.epoch(record, &views).map_err(failed)?;
         Ok(Flow::Continue)
     }
 

@@ -31,7 +31,7 @@ mod proto;
 mod record;
 mod writer;
 
-pub use callback::TensorBoard;
+pub use callback::{TensorBoard, View};
 pub use error::{Result, TensorBoardError};
 pub use image::Pixel;
 pub use writer::{SummaryWriter, SummaryWriterBuilder};

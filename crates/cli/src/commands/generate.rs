@@ -54,7 +54,12 @@ impl Task for Generate<'_> {
             sampler = sampler.top_k(k as usize)?;
         }
         let tokens = prompt(args.prompt.as_deref(), &vocabulary)?;
-        stream(gpt, &vocabulary, sampler, tokens, args)
+        output::text(args.prompt.as_deref().unwrap_or_default());
+        go_on(gpt, &vocabulary, sampler, tokens, args.tokens.into(), &mut |c| {
+            output::text(c.encode_utf8(&mut [0; 4]));
+        })?;
+        output::text("\n");
+        Ok(())
     }
 }
 
@@ -109,7 +114,7 @@ pub(super) fn draw<B: Backend>(net: &Net<B>, backend: &B, model: Model, weights:
 }
 
 /// The tokens to continue: those of the prompt; without one a line break, or token 0 if the vocabulary has no line break.
-fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
+pub(super) fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
     let Some(prompt) = prompt else {
         return Ok(vec![vocabulary.id('\n').unwrap_or(0)]);
     };
@@ -126,25 +131,24 @@ fn prompt(prompt: Option<&str>, vocabulary: &Vocabulary) -> Result<Vec<i32>> {
     })
 }
 
-/// Writes the prompt and the model's continuation, character by character.
-fn stream<B: Backend>(
+/// Goes on with `tokens` by so many characters, each of which `tell` is told when it is drawn.
+pub(super) fn go_on<B: Backend>(
     gpt: &dyn LanguageModel<B>,
     vocabulary: &Vocabulary,
     mut sampler: Sampler,
     mut tokens: Vec<i32>,
-    args: &GenerateArgs,
+    count: u64,
+    tell: &mut dyn FnMut(char),
 ) -> Result<()> {
-    output::text(args.prompt.as_deref().unwrap_or_default());
-    for _ in 0..args.tokens {
+    for _ in 0..count {
         let token = sampler.draw(&gpt.next_logits(&tokens)?)?;
-        output::text(vocabulary.character(token).unwrap_or_default().encode_utf8(&mut [0; 4]));
+        tell(vocabulary.character(token).unwrap_or_default());
         tokens.push(token as i32);
         // Tokens older than the context are not needed again.
         if tokens.len() > 2 * gpt.context() {
             tokens.drain(..gpt.context());
         }
     }
-    output::text("\n");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Chart, Clear, Dataset, GraphType, LineGauge, Paragraph, Wrap};
+use ratatui::widgets::{Axis, Block, Chart, Clear, Dataset, GraphType, LineGauge, Paragraph};
 use std::collections::BTreeMap;
 
 /// The least size of the screen that has room for curves.
@@ -77,7 +77,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, palette: Palette) {
 /// Lines alone, the most important first, the last for the latest message.
 fn small(frame: &mut Frame<'_>, area: Rect, model: &Model, facts: &[String], palette: Palette) {
     let mut lines = vec![Line::from(model.progress())];
-    lines.extend(facts.iter().map(|text| Line::from(text.as_str())));
+    let facts = facts.iter().flat_map(|text| packed(text, area.width));
+    lines.extend(facts.map(Line::from));
     lines.extend(
         model
             .messages(2)
@@ -89,37 +90,62 @@ fn small(frame: &mut Frame<'_>, area: Rect, model: &Model, facts: &[String], pal
 
 fn whole(frame: &mut Frame<'_>, area: Rect, model: &Model, facts: &[String], palette: Palette) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    // Long texts go on in the next line.
-    let long = |text: &String| (text.chars().count() as u16).div_ceil(area.width.max(1));
-    let height = facts.iter().map(long).sum();
+    let titles = packed(&model.about.title, area.width);
+    let facts: Vec<String> = facts.iter().flat_map(|text| packed(text, area.width)).collect();
     let rows = Layout::vertical([
-        Constraint::Length(1),
+        Constraint::Length(titles.len() as u16),
         Constraint::Length(1),
         Constraint::Min(6),
-        Constraint::Length(height),
+        Constraint::Length(facts.len() as u16),
         Constraint::Length(3),
         Constraint::Length(1),
     ]);
     let [title, progress, curves, texts, messages, keys] = rows.areas(area);
-    frame.render_widget(Line::styled(model.about.title.as_str(), bold), title);
+    let titles: Vec<Line<'_>> = titles.into_iter().map(|text| Line::styled(text, bold)).collect();
+    frame.render_widget(Paragraph::new(titles), title);
     let gauge = LineGauge::default()
         .ratio(model.done())
         .label(model.progress())
         .filled_style(palette.of(Color::Cyan));
     frame.render_widget(gauge, progress);
     charts(frame, curves, model, palette);
-    let lines: Vec<Line<'_>> = facts.iter().map(|text| Line::from(text.as_str())).collect();
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), texts);
+    let lines: Vec<Line<'_>> = facts.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(lines), texts);
     let said: Vec<Line<'_>> = model.messages(3).map(Line::from).collect();
     frame.render_widget(Paragraph::new(said).style(palette.of(Color::Yellow)), messages);
     frame.render_widget(Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)), keys);
 }
 
-/// The lines of the losses by their names: `training`, or `training generator/loss` where there are several.
+/// A text of parts with three spaces between them in lines of this width: a line ends between two parts, and within a part that is longer
+/// than a line between two words.
+fn packed(text: &str, width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let fits =
+        |line: &str, more: &str, gap: usize| line.chars().count() + gap + more.chars().count() <= usize::from(width);
+    for part in text.split("   ").filter(|part| !part.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if fits(line, part, 3) => *line = format!("{line}   {part}"),
+            _ => {
+                lines.push(String::new());
+                for word in part.split(' ') {
+                    match lines.last_mut() {
+                        Some(line) if line.is_empty() => line.push_str(word),
+                        Some(line) if fits(line, word, 1) => *line = format!("{line} {word}"),
+                        _ => lines.push(word.to_string()),
+                    }
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// The lines of the losses by their names: `training`, or `training generator` where there are several.
 fn losses<'a>(curves: &'a BTreeMap<String, Curve>, what: &str, color: usize) -> Vec<Drawn<'a>> {
     let each = curves.iter().enumerate().map(|(i, (name, curve))| {
-        let name = match curves.len() {
-            1 => what.to_string(),
+        let name = match (curves.len(), name.split_once('/')) {
+            (1, _) => what.to_string(),
+            (_, Some((phase, "loss"))) => format!("{what} {phase}"),
             _ => format!("{what} {name}"),
         };
         (name, curve.points(), COLORS[(color + 2 * i) % COLORS.len()])
@@ -173,7 +199,8 @@ fn span(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 fn chart(frame: &mut Frame<'_>, area: Rect, curves: &Curves<'_>, palette: Palette) {
     let points = || curves.lines.iter().flat_map(|(_, points, _)| points.iter());
-    let block = Block::bordered().title(title(curves, palette));
+    let (above, below) = titles(curves, area.width.saturating_sub(2), palette);
+    let block = Block::bordered().title(above).title_bottom(below);
     let (Some(across), Some(up)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else {
         frame.render_widget(Paragraph::new("no value yet").block(block), area);
         return;
@@ -213,17 +240,29 @@ fn marker(line: usize, palette: Palette) -> Marker {
     }
 }
 
-/// The title of a chart, with the names of its lines in their colours.
-fn title<'a>(curves: &'a Curves<'_>, palette: Palette) -> Line<'a> {
-    let mut spans = vec![Span::raw(curves.title.as_str())];
-    for (i, (name, _, color)) in curves.lines.iter().enumerate().filter(|(_, line)| !line.0.is_empty()) {
+/// The titles above and below a chart: its name, and the names of its lines in their colours. Those for which there is no room above are
+/// below.
+fn titles<'a>(curves: &'a Curves<'_>, width: u16, palette: Palette) -> (Line<'a>, Line<'a>) {
+    let (mut above, mut below) = (vec![Span::raw(curves.title.as_str())], Vec::new());
+    let mut room = usize::from(width).saturating_sub(curves.title.chars().count());
+    let named = curves.lines.iter().enumerate();
+    for (i, (name, _, color)) in named.filter(|(_, line)| !line.0.is_empty() && !line.1.is_empty()) {
         let mark = match marker(i, palette) {
             Marker::Dot => "•",
             _ => "⠒",
         };
-        spans.push(Span::styled(format!("  {mark} {name}"), palette.of(*color)));
+        let text = format!("  {mark} {name}");
+        let length = text.chars().count();
+        let span = Span::styled(text, palette.of(*color));
+        match below.is_empty() && length <= room {
+            true => {
+                room -= length;
+                above.push(span);
+            }
+            false => below.push(span),
+        }
     }
-    Line::from(spans)
+    (Line::from(above), Line::from(below))
 }
 
 /// The keys, over the middle of the screen.
@@ -420,13 +459,53 @@ mod tests {
         });
         let all = screen(&model, 180, 30).join("\n");
         for text in [
-            "training critic/loss",
-            "training generator/loss",
+            "training critic",
+            "training generator",
             "learning rate",
             "critic/loss 1.0000",
         ] {
             assert!(all.contains(text), "{text}: {all}");
         }
+    }
+
+    #[test]
+    fn texts_are_broken_between_their_parts() {
+        let text = "loss 1.0   320 images/s   waiting for data 10 %";
+        assert_eq!(packed(text, 80), [text]);
+        assert_eq!(packed(text, 30), ["loss 1.0   320 images/s", "waiting for data 10 %"]);
+        assert_eq!(
+            packed(text, 12),
+            ["loss 1.0", "320 images/s", "waiting for", "data 10 %"]
+        );
+        assert_eq!(packed(text, 0).len(), 9);
+        assert!(packed("", 10).is_empty());
+    }
+
+    #[test]
+    fn names_of_lines_without_room_above_a_chart_are_below_it() {
+        let points = [(1.0, 2.0)];
+        let names = ["training critic", "training generator", "validation", "none yet"];
+        let lines = names.map(|name| {
+            (
+                name.to_string(),
+                if name == "none yet" { &[][..] } else { &points[..] },
+                Color::Red,
+            )
+        });
+        let curves = Curves {
+            title: "loss".to_string(),
+            lines: lines.into(),
+        };
+        let both = |width| {
+            let (above, below) = titles(&curves, width, Palette { colored: true });
+            (above.to_string(), below.to_string())
+        };
+        let (above, below) = both(38);
+        assert_eq!(
+            (&above[..], &below[..]),
+            ("loss  ⠒ training critic", "  ⠒ training generator  ⠒ validation")
+        );
+        assert!(both(80).1.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The state that the live view draws.
 
-use crate::output::{bytes, counted, number, rate, thousands};
+use crate::output::{bytes, counted, energy_of, number, rate, thousands};
 use crate::shown::{is_loss, losses};
 use kiln_models::Shown;
 use kiln_monitor::{Facts, Sample, verdict};
@@ -68,12 +68,22 @@ pub(crate) struct About {
     pub(crate) gpu: Option<String>,
 }
 
-/// The times of an epoch at a moment: seconds, those of them spent waiting, samples.
+/// Seconds of training, those of them spent waiting, and samples.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     seconds: f64,
     waiting: f64,
     samples: u64,
+}
+
+impl Mark {
+    fn plus(self, other: Mark) -> Mark {
+        Mark {
+            seconds: self.seconds + other.seconds,
+            waiting: self.waiting + other.waiting,
+            samples: self.samples + other.samples,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -90,6 +100,9 @@ pub(super) struct Model {
     /// The losses as last read, in words.
     losses: Option<String>,
     lr: f64,
+    /// Of the epochs that have ended, of the one in progress, and of all at the beginning of the window.
+    ended: Mark,
+    current: Mark,
     mark: Mark,
     /// Samples a second and the share of waiting, over the last window.
     speed: Option<(f64, f64)>,
@@ -100,6 +113,8 @@ pub(super) struct Model {
     pub(super) valid_metric: Curve,
     pub(super) lrs: Curve,
     pub(super) machine: Sample,
+    /// The energy of the last epoch in words.
+    energy: Option<String>,
     messages: VecDeque<String>,
     pub(super) helps: bool,
     pub(super) stops: bool,
@@ -143,6 +158,8 @@ impl Model {
             step: plan.step,
             losses: None,
             lr: f64::NAN,
+            ended: Mark::default(),
+            current: Mark::default(),
             mark: Mark::default(),
             speed: None,
             train_losses: BTreeMap::new(),
@@ -151,6 +168,7 @@ impl Model {
             valid_metric: Curve::default(),
             lrs: Curve::default(),
             machine: Sample::default(),
+            energy: None,
             messages: VecDeque::new(),
             helps: false,
             stops: false,
@@ -163,33 +181,45 @@ impl Model {
     }
 
     pub(super) fn step(&mut self, info: &StepInfo) {
-        if info.epoch != self.epoch || info.seconds < self.mark.seconds {
-            self.mark = Mark::default();
+        if info.epoch != self.epoch {
+            self.end_epoch(self.current);
         }
         (self.epoch, self.batch, self.step, self.lr) = (info.epoch, info.batch, info.step, info.lr);
-        let Mark {
-            seconds,
-            waiting,
-            samples,
-        } = self.mark;
-        let window = info.seconds - seconds;
-        if window >= WINDOW || (self.speed.is_none() && window > 0.0) {
-            let speed = info.samples.saturating_sub(samples) as f64 / window;
-            self.speed = Some((speed, ((info.waiting - waiting) / window).clamp(0.0, 1.0)));
-        }
-        if window >= WINDOW {
-            self.mark = Mark {
-                seconds: info.seconds,
-                waiting: info.waiting,
-                samples: info.samples,
-            };
-        }
+        self.current = Mark {
+            seconds: info.seconds,
+            waiting: info.waiting,
+            samples: info.samples,
+        };
+        self.measure();
         if let Some(read) = losses(info) {
             self.losses = Some(read);
             let at = self.at();
             add(&mut self.train_losses, at, &info.values);
             self.lrs.push((at, info.lr));
         }
+    }
+
+    /// Measures throughput and waiting over the last window, which may have begun in an epoch before.
+    fn measure(&mut self) {
+        let (now, mark) = (self.ended.plus(self.current), self.mark);
+        let window = now.seconds - mark.seconds;
+        if window < 0.0 || now.samples < mark.samples {
+            // The run went back.
+            self.mark = now;
+            return;
+        }
+        if window >= WINDOW || (self.speed.is_none() && window > 0.0) {
+            let speed = (now.samples - mark.samples) as f64 / window;
+            self.speed = Some((speed, ((now.waiting - mark.waiting) / window).clamp(0.0, 1.0)));
+        }
+        if window >= WINDOW {
+            self.mark = now;
+        }
+    }
+
+    fn end_epoch(&mut self, whole: Mark) {
+        self.ended = self.ended.plus(whole);
+        self.current = Mark::default();
     }
 
     pub(super) fn epoch(&mut self, record: &EpochRecord) {
@@ -206,10 +236,16 @@ impl Model {
             );
         }
         self.lrs.push((at, record.lr));
+        self.energy = energy_of(&record.machine);
         if record.epoch < self.plan.epochs {
             (self.epoch, self.batch) = (record.epoch + 1, 0);
         }
-        self.mark = Mark::default();
+        self.end_epoch(Mark {
+            seconds: record.seconds,
+            waiting: record.waiting,
+            samples: record.samples,
+        });
+        self.measure();
     }
 
     pub(super) fn say(&mut self, message: impl Into<String>) {
@@ -298,6 +334,7 @@ impl Model {
         parts.extend(memory.map(|m| format!("{} of {} free", bytes(m.available), bytes(m.total))));
         parts.extend(lap.cpu_celsius.map(|degrees| format!("{degrees:.0} °C")));
         parts.extend(lap.cpu_watts().map(|watts| format!("{watts:.0} W")));
+        parts.extend(self.energy.iter().map(|energy| format!("last epoch {energy}")));
         parts.join("   ")
     }
 
@@ -424,6 +461,15 @@ pub(super) mod tests {
         // The next epoch begins with seconds of its own.
         model.step(&info(2, 10, 1.0, 0.0, None));
         assert!(model.training().contains("320 images/s   waiting for data 0 %"));
+        // Epochs that are shorter than a window are measured together.
+        for epoch in 3..5 {
+            model.step(&info(epoch, 16, 0.5, 0.1, None));
+        }
+        assert!(
+            model.training().contains("1,024 images/s   waiting for data 20 %"),
+            "{}",
+            model.training()
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod resume;
 mod runs;
 mod signals;
 mod tasks;
+mod tensorboard;
 mod text;
 mod training;
 mod weights;

@@ -7,6 +7,7 @@ use crate::html::{Tag, tag};
 use crate::output::{counted, percent};
 use crate::picture::Picture;
 use crate::weights::{self, Saved};
+use crate::worst::{Judged, Worst};
 use kiln_core::Backend;
 use kiln_data::{Dataset, Shared};
 use kiln_train::Confusion;
@@ -14,17 +15,6 @@ use std::path::Path;
 
 /// The number of samples that are shown.
 const WORST: usize = 24;
-
-/// A sample that was taken for another class.
-struct Worst {
-    index: usize,
-    label: usize,
-    predicted: usize,
-    /// The probabilities of both.
-    of_label: f64,
-    of_predicted: f64,
-    loss: f64,
-}
 
 pub(super) struct Classes {
     names: Vec<String>,
@@ -34,26 +24,6 @@ pub(super) struct Classes {
     weights: String,
     /// The worst samples, with their images.
     worst: Vec<(Worst, String)>,
-}
-
-/// The cross-entropy of a sample, with its label, the class of its highest score and the probabilities of the two.
-fn judge(index: usize, logits: &[f64], label: usize) -> Worst {
-    let (mut predicted, mut highest) = (0, f64::NEG_INFINITY);
-    for (class, &logit) in logits.iter().enumerate() {
-        if logit > highest {
-            (predicted, highest) = (class, logit);
-        }
-    }
-    let sum: f64 = logits.iter().map(|logit| (logit - highest).exp()).sum();
-    let probability = |class: usize| logits.get(class).map_or(f64::NAN, |l| (l - highest).exp() / sum);
-    Worst {
-        index,
-        label,
-        predicted,
-        of_label: probability(label),
-        of_predicted: probability(predicted),
-        loss: sum.ln() + highest - logits.get(label).copied().unwrap_or(f64::NAN),
-    }
 }
 
 impl Classes {
@@ -71,31 +41,19 @@ impl Classes {
         };
         let batches = data::in_order(model, samples.clone(), settings.valid_batch(), settings.workers)?;
         let names = data::class_names(model, &*samples);
-        let classes = names.len();
-        let (mut labels, mut predicted, mut worst) = (Vec::new(), Vec::new(), Vec::new());
-        net.each_batch(backend, batches, &mut |batch| {
-            let output = batch.measure()?;
-            let logits = output.floats("scores")?.to_f64()?;
-            for (logits, label) in logits.chunks(classes).zip(output.integers("labels")?.to_vec::<i32>()?) {
-                let sample = judge(labels.len(), logits, label as usize);
-                labels.push(sample.label);
-                predicted.push(sample.predicted);
-                if sample.label != sample.predicted {
-                    worst.push(sample);
-                }
-            }
-            worst.sort_by(|a, b| b.loss.total_cmp(&a.loss));
-            worst.truncate(WORST);
-            Ok(true)
-        })?;
+        let Judged {
+            labels,
+            predicted,
+            worst,
+        } = Judged::by(&net, backend, batches, names.len(), WORST)?;
         let shown = worst.into_iter().map(|w| {
             let png = Picture::of_sample(&samples.get(w.index)?)?.url()?;
             Ok((w, png))
         });
         let name = path.file_name().unwrap_or_default();
         Ok(Classes {
+            confusion: Confusion::of(names.len(), &labels, &predicted)?,
             names,
-            confusion: Confusion::of(classes, &labels, &predicted)?,
             worst: shown.collect::<Result<_>>()?,
             weights: name.to_string_lossy().into_owned(),
             description,
@@ -185,18 +143,5 @@ impl Classes {
                 "Those with the largest loss: the class, what it was taken for, and how sure the net was of each.",
             ))
             .with(tag("div").class("samples").each(figures))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_loss_of_a_sample_is_its_cross_entropy() {
-        let sample = judge(3, &[1000.0, 1000.0 + 2f64.ln(), 0.0], 0);
-        assert_eq!((sample.index, sample.label, sample.predicted), (3, 0, 1));
-        assert!((sample.of_label - 1.0 / 3.0).abs() < 1e-9 && (sample.of_predicted - 2.0 / 3.0).abs() < 1e-9);
-        assert!((sample.loss - 3f64.ln()).abs() < 1e-9);
     }
 }

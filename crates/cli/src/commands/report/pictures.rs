@@ -7,8 +7,7 @@ use crate::html::{Tag, tag};
 use crate::picture::Picture;
 use crate::weights::{self, Saved};
 use kiln_core::Backend;
-use kiln_data::{Dataset, Draw, Transform};
-use kiln_nn::{Tensor, no_grad};
+use kiln_nn::no_grad;
 use std::path::Path;
 
 /// New images in a report.
@@ -36,16 +35,7 @@ impl Pictures {
             None => None,
         };
         let (held_back, _) = data::load_test(model, &settings.data, settings.seed, &facts)?;
-        let transform = model.transform(false)?;
-        let (count, mut values, mut shape) = (PAIRS.min(held_back.len()), Vec::new(), vec![PAIRS.min(held_back.len())]);
-        for index in 0..count {
-            let mut sample = held_back.get(index)?;
-            transform.apply(&mut sample, &Draw::new(0, 0, index))?;
-            shape.truncate(1);
-            shape.extend(sample.shape.iter());
-            values.extend(sample.input);
-        }
-        let images = Tensor::from_slice(backend, &values, &shape)?;
+        let images = data::images(backend, model, &*held_back, PAIRS)?;
         let reconstructions = match no_grad(|| net.reconstruct(&images)) {
             Some(made) => Some(Picture::pairs(&images, &made?, COLUMNS)?.url()?),
             None => None,

@@ -4,6 +4,7 @@ mod folder;
 mod placement;
 mod report;
 mod summary;
+mod views;
 
 use crate::args::TrainArgs;
 use crate::config::{self, Precision, Settings};
@@ -27,6 +28,7 @@ use kiln_train::{
     Average, Clip, Control, End, Goal, GradNorm, Monitor, RunFolder, TrainOptions, Trainer, Twin, check_by_name,
 };
 use serde_json::Value;
+use views::Views;
 
 /// The end of a run, which is reported after the device has been released.
 struct Outcome {
@@ -102,6 +104,13 @@ impl Task for Train {
             parameters,
             json,
         );
+        let views = match settings.tensorboard {
+            true => {
+                let weights = path.join(RunFolder::LAST);
+                Some(Views::new(backend, &settings, &data, &weights).map_err(|e| summary::fail(&folder, e))?)
+            }
+            false => None,
+        };
         let data = match on_device {
             Some(_) => {
                 placement::place(backend, data, &signals.stop_handle()).map_err(|e| summary::fail(&folder, e))?
@@ -137,8 +146,9 @@ impl Task for Train {
         for metric in metrics {
             trainer = trainer.metric(metric);
         }
-        if settings.tensorboard {
-            trainer = trainer.callback(report::board(&folder, &config));
+        if let Some(mut views) = views {
+            let board = report::board(&folder, &config).views(move |_| Ok(views.make()));
+            trainer = trainer.callback(board);
         }
         if let Some(every) = settings.twin {
             let twin = twin(model, settings.seed, data.sizes(), settings.precision)?.every(every.steps());
