@@ -29,7 +29,7 @@ impl Module {
     /// Loads an image: a fatbin, a cubin, or the text of a PTX file. PTX is compiled for the device here.
     ///
     /// # Errors
-    /// [`Error::Image`] with the log of the driver's compiler.
+    /// [`Error::Image`] with the log of the driver's compiler; [`Error::OutOfMemory`], with the bytes of the image as those requested.
     pub fn load(context: &Context, image: &[u8]) -> Result<Self> {
         check_size(image)?;
         context.bind()?;
@@ -54,6 +54,15 @@ impl Module {
                 values.as_mut_ptr(),
             )
         };
+        if code == codes::OUT_OF_MEMORY {
+            let (free, total) = context.memory()?;
+            return Err(Error::OutOfMemory {
+                ordinal: context.ordinal(),
+                requested: image.len(),
+                free,
+                total,
+            });
+        }
         if code != 0 {
             let (name, meaning) = codes::describe(code);
             let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
