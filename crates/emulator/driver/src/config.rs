@@ -23,8 +23,8 @@ pub struct Config {
     pub devices: u32,
     /// `KILN_EMULATOR_CHECK`: true if the checker watches kernels.
     pub check: bool,
-    /// `KILN_EMULATOR_EXECUTE`: false if kernels, fills and copies within devices are accepted and not done, so that a step of
-    /// any size takes the time of its calls alone. Memory then reads as zero where the host wrote nothing.
+    /// `KILN_EMULATOR_EXECUTE`: false if kernels, fills and copies are accepted and not done, so that a step of any size takes
+    /// the time of its calls alone. What the host reads back is zero.
     pub execute: bool,
     /// `KILN_EMULATOR_TRACE`: a file that gets a line of JSON for each kernel, copy, fill, allocation and freeing.
     pub trace: Option<PathBuf>,

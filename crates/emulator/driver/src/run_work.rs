@@ -31,16 +31,18 @@ impl Copy {
         let (to_host, from_host) = (on_host(driver, &self.dst), on_host(driver, &self.src));
         let bytes = self.width * self.height * self.depth;
         driver.trace.copy(to_host, from_host, bytes);
-        // Without execution, the host still gets what it wrote, and nothing else.
-        if !driver.config.execute && !to_host && !from_host {
-            return Ok(());
-        }
-        for (z, y) in self.rows() {
+        for (z, y) in self.rows().filter(|_| driver.config.execute || to_host) {
             let to = dst + z * self.dst_pitch[1] + y * self.dst_pitch[0];
             let from = src + z * self.src_pitch[1] + y * self.src_pitch[0];
             // SAFETY: known memory was looked up just now and is not freed while work runs (`alloc` waits for all);
             // staged bytes are owned; the program promises that pageable memory stays valid.
-            unsafe { memory::copy(&driver.memory, to, from, self.width) };
+            unsafe {
+                if driver.config.execute {
+                    memory::copy(&driver.memory, to, from, self.width);
+                } else {
+                    std::ptr::write_bytes(to as *mut u8, 0, self.width as usize);
+                }
+            }
         }
         Ok(())
     }
@@ -115,7 +117,12 @@ impl Work {
                 Ok(())
             }
             Self::Free(base) => driver.release(*base, context),
-            Self::Graph(steps) => steps.iter().try_for_each(|step| step.work.run(driver, context)),
+            Self::Graph(steps) => {
+                driver.trace.graph("begin");
+                let done = steps.iter().try_for_each(|step| step.work.run(driver, context));
+                driver.trace.graph("end");
+                done
+            }
         }
     }
 }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A parameter is its bytes as one little-endian number in hexadecimal digits, whatever its size. `used` has the bytes that are allocated
-//! on the device after the call, so the largest of them is the peak. Kernels and copies of a graph appear each time it is launched.
+//! on the device after the call, so the largest of them is the peak. Kernels, copies and fills of a graph appear each time it is
+//! launched, between `{"graph":"begin"}` and `{"graph":"end"}`.
 
 use std::fmt::{Arguments, Write as _};
 use std::fs::File;
@@ -83,6 +84,10 @@ impl Trace {
 
     pub(crate) fn fill(&self, bytes: u64) {
         self.line(format_args!(r#"{{"fill":{bytes}}}"#));
+    }
+
+    pub(crate) fn graph(&self, what: &str) {
+        self.line(format_args!(r#"{{"graph":"{what}"}}"#));
     }
 
     pub(crate) fn allocate(&self, range: &Range, used: u64) {
