@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let selection = test::selection(&toolkit::ensure());
+    let selection = toolkit::ensure().selection();
     let chosen = || selection.iter().map(String::as_str);
     let clippy = ["clippy", "--all-targets"].into_iter().chain(chosen());
     let clippy = clippy.chain(["--", "-D", "warnings"]);

@@ -7,6 +7,7 @@ mod browser;
 mod bundle;
 mod ci;
 mod fuzz;
+mod gpu_gates;
 mod instances;
 mod kills;
 mod licences;
@@ -57,6 +58,8 @@ enum Task {
     Toolkit,
     /// Run fuzz targets: code that reads untrusted files, images and programs, on inputs that depend on a seed
     Fuzz(fuzz::Args),
+    /// Count the launches and the memory of training steps at full size, without a GPU, and compare them with kernels/gates.toml
+    GpuGates(gpu_gates::Args),
     /// Kill training runs at random steps and while they save, resume them, and compare them with runs that never stop
     Kills(kills::Args),
     /// Open reports of runs in a headless Chromium: errors, requests, windows of a phone and a desktop, contrast in light and dark
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Task::Bundle(args) => bundle::run(&args),
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::GpuGates(args) => gpu_gates::run(&args),
         Task::Kills(args) => kills::run(&args),
         Task::Browser => browser::run(),
         Task::Sanitize(args) => sanitize::run(&args),

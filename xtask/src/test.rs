@@ -7,6 +7,7 @@ pub(crate) use times::Times;
 
 use crate::browser;
 use crate::fuzz;
+use crate::gpu_gates;
 use crate::package;
 use crate::tidy;
 use crate::toolkit::{self, Toolkit};
@@ -102,26 +103,6 @@ const CHECKED: [&str; 10] = [
 /// them anew for other features.
 const WITHOUT_CUDA: [&str; 6] = ["--no-fail-fast", "--workspace", "--bin", "kiln", "--test", "suite"];
 
-/// The packages to build: all, or all but those that nvcc compiles.
-pub(crate) fn selection(toolkit: &Toolkit) -> Vec<String> {
-    let words: &[&str] = match toolkit {
-        Toolkit::Ready => &["--workspace", "--features", "kiln-cli/cuda,kiln-benches/cuda"],
-        // The device layer builds without nvcc; its tests run kernels.
-        Toolkit::Missing(_) => &[
-            "--workspace",
-            "--exclude",
-            "kiln-kernels",
-            "--exclude",
-            "kiln-cuda",
-            "--exclude",
-            "kiln-device",
-            "--exclude",
-            "kiln-example-kernel",
-        ],
-    };
-    words.iter().map(|w| w.to_string()).collect()
-}
-
 /// The packages with properties, whose cases a seed draws.
 const PROPERTIES: [&str; 5] = ["kiln-cpu", "kiln-data", "kiln-npy", "kiln-testkit", "kiln-train"];
 /// The same of those that nvcc compiles.
@@ -148,7 +129,7 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
     if args.cargo.is_empty() {
         let toolkit = toolkit::ensure();
         let mut words = vec!["--no-fail-fast".to_string()];
-        words.extend(selection(&toolkit));
+        words.extend(toolkit.selection());
         well &= run.cargo_test("", &words, args.seed, &[])?;
         match &toolkit {
             Toolkit::Ready => {
@@ -161,6 +142,16 @@ pub(crate) fn run_timed(args: &Args, times: &mut Times) -> Outcome {
                 });
             }
             Toolkit::Missing(why) => notes.push(format!("CUDA was left out: {why}")),
+        }
+        if matches!(toolkit, Toolkit::Ready) {
+            let gates = run
+                .times
+                .step("gates of the GPU", || gpu_gates::run(&gpu_gates::Args::all()))?;
+            notes.push(format!(
+                "launches and memory of steps on a GPU: {}",
+                if gates { "ok" } else { "FAILED (see above)" }
+            ));
+            well &= gates;
         }
         if args.full {
             well &= run.more_seeds(&toolkit)?;
@@ -348,7 +339,7 @@ fn suites(messages: &str) -> HashMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seed, Toolkit, WITHOUT_CUDA, selection, suites, threads};
+    use super::{Seed, Toolkit, WITHOUT_CUDA, suites, threads};
     use serde_json::json;
 
     #[test]
@@ -361,7 +352,7 @@ mod tests {
     #[test]
     fn without_nvcc_all_but_what_it_compiles_is_tested() {
         let has = |words: &[String], wanted: &[&str]| words.windows(wanted.len()).any(|w| w == wanted);
-        let ready = selection(&Toolkit::Ready);
+        let ready = Toolkit::Ready.selection();
         assert!(
             has(&ready, &["--workspace"]) && !has(&ready, &["--exclude"]),
             "{ready:?}"
@@ -370,7 +361,7 @@ mod tests {
             has(&ready, &["--features", "kiln-cli/cuda,kiln-benches/cuda"]),
             "{ready:?}"
         );
-        let missing = selection(&Toolkit::Missing("no nvcc".to_string()));
+        let missing = Toolkit::Missing("no nvcc".to_string()).selection();
         assert!(
             has(&missing, &["--workspace"]) && !has(&missing, &["--features"]),
             "{missing:?}"

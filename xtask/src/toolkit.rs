@@ -26,6 +26,28 @@ pub(crate) enum Toolkit {
     Missing(String),
 }
 
+impl Toolkit {
+    /// The packages to build: all, or all but those that nvcc compiles.
+    pub(crate) fn selection(&self) -> Vec<String> {
+        let words: &[&str] = match self {
+            Toolkit::Ready => &["--workspace", "--features", "kiln-cli/cuda,kiln-benches/cuda"],
+            // The device layer builds without nvcc; its tests run kernels.
+            Toolkit::Missing(_) => &[
+                "--workspace",
+                "--exclude",
+                "kiln-kernels",
+                "--exclude",
+                "kiln-cuda",
+                "--exclude",
+                "kiln-device",
+                "--exclude",
+                "kiln-example-kernel",
+            ],
+        };
+        words.iter().map(|w| w.to_string()).collect()
+    }
+}
+
 /// Finds nvcc or installs it; prints one line about a download.
 pub(crate) fn ensure() -> Toolkit {
     match obtain(&PYTHONS) {

@@ -1,0 +1,292 @@
+//! `cargo xtask gpu-gates`: what training steps at full size ask of a GPU, counted without one and held against what they asked last.
+//!
+//! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
+//! the run is one launch of a recorded graph, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
+//! device. kernels/gates.toml has a row for each step.
+
+use crate::toolkit::{self, Toolkit};
+use crate::workspace::{Outcome, cargo, passes, root};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+A count above that of kernels/gates.toml is a failure. Where a change is meant to have that cost, or has made a step better,
+--write puts today's counts there, for the change's reviewer to see.
+A new step is a row with `id` and `train`, the arguments of `kiln train`, and --write.")]
+pub(crate) struct Args {
+    /// Write today's counts to kernels/gates.toml
+    #[arg(long)]
+    write: bool,
+    /// Only steps whose id has this in it
+    #[arg(value_name = "WORD")]
+    filter: Option<String>,
+}
+
+impl Args {
+    /// Every step, and nothing is written.
+    pub(crate) fn all() -> Self {
+        Self {
+            write: false,
+            filter: None,
+        }
+    }
+}
+
+const FILE: &str = "kernels/gates.toml";
+
+/// What the file begins with.
+const HEADER: &str = "\
+# What training steps at full size ask of a GPU, counted by `cargo xtask gpu-gates` with the emulated driver, which is part of `cargo
+# xtask test`: a count that grows fails by its name. `train` is what `kiln train` is given; `goal` is what a count should come down to.
+";
+
+/// The memory of the device that is emulated, that of an H100.
+const MEMORY: u64 = 80_000_000_000;
+/// Steps of a run: one op by op, one recorded, one replayed, and one more whose memory is that of any later one.
+const STEPS: &str = "4";
+
+/// The counts of a step by name.
+type Counts = BTreeMap<String, u64>;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Step {
+    id: String,
+    train: String,
+    today: Counts,
+    goal: Counts,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let path = root().join(FILE);
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {FILE}: {e}"))?;
+    let mut steps = parse(&text)?;
+    if let Toolkit::Missing(why) = toolkit::ensure() {
+        println!("gates of the GPU were left out: {why}");
+        return Ok(true);
+    }
+    // As the tests build the program, with the emulator beside them, so that nothing is built twice.
+    let mut build: Vec<String> = ["test", "--no-run", "--test", "cuda"].map(String::from).into();
+    build.extend(Toolkit::Ready.selection());
+    if !passes(&mut cargo(build.iter().map(String::as_str)))? {
+        return Ok(false);
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
+    let mut well = true;
+    for step in &mut steps {
+        if args.filter.as_ref().is_some_and(|word| !step.id.contains(word)) {
+            continue;
+        }
+        let counts = measure(&target.join("debug"), &step.train).map_err(|e| format!("{}: {e}", step.id))?;
+        println!("{}", row(step, &counts));
+        for (name, was, is) in grown(&step.today, &counts) {
+            println!("  {}: {name} grew from {was} to {is}", step.id);
+            well &= args.write;
+        }
+        step.today = counts;
+    }
+    if args.write {
+        std::fs::write(&path, shown(&steps)).map_err(|e| format!("cannot write {FILE}: {e}"))?;
+    }
+    Ok(well)
+}
+
+/// One line about a step: each count, what it was and what it should come down to.
+fn row(step: &Step, counts: &Counts) -> String {
+    let mut line = format!("{:28}", step.id);
+    for (name, is) in counts {
+        let _ = write!(line, "  {name} {is}");
+        if let Some(was) = step.today.get(name).filter(|was| *was != is) {
+            let _ = write!(line, " (was {was})");
+        }
+        if let Some(goal) = step.goal.get(name) {
+            let _ = write!(line, " (goal {goal})");
+        }
+    }
+    line
+}
+
+/// The counts that are larger than they were: name, before, now.
+fn grown<'a>(before: &'a Counts, now: &'a Counts) -> impl Iterator<Item = (&'a str, u64, u64)> {
+    let pairs = now
+        .iter()
+        .filter_map(|(name, is)| Some((name.as_str(), *before.get(name)?, *is)));
+    pairs.filter(|(_, was, is)| is > was)
+}
+
+/// Trains a few steps of a network on the device that computes nothing, and counts the last one.
+fn measure(programs: &Path, train: &str) -> Result<Counts, String> {
+    let folder = std::env::temp_dir().join(format!("kiln-gates-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    let counts = trained(programs, train, &folder);
+    // A temporary folder that stays does no harm.
+    let _ = std::fs::remove_dir_all(&folder);
+    counts
+}
+
+fn trained(programs: &Path, train: &str, folder: &Path) -> Result<Counts, String> {
+    let (driver, trace) = (emulator(programs)?, folder.join("trace.jsonl"));
+    let mut command = Command::new(programs.join("kiln"));
+    command
+        .arg("train")
+        .args(train.split_whitespace())
+        .args(["--max-steps", STEPS, "--device", "cuda", "--plain", "--out", "run"])
+        .current_dir(folder)
+        .env("KILN_CUDA_DRIVER", driver)
+        .env("KILN_EMULATOR_EXECUTE", "0")
+        .env("KILN_EMULATOR_MEMORY", MEMORY.to_string())
+        .env("KILN_EMULATOR_TRACE", &trace);
+    let output = command.output().map_err(|e| format!("cannot run kiln: {e}"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "`kiln train {train}`: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    let text = std::fs::read_to_string(&trace).map_err(|e| format!("cannot read {}: {e}", trace.display()))?;
+    count(&text)
+}
+
+/// The emulated driver that cargo built.
+fn emulator(programs: &Path) -> Result<PathBuf, String> {
+    let file = "libkiln_emulator.so";
+    let found = [programs.join(file), programs.join("deps").join(file)]
+        .into_iter()
+        .find(|path| path.is_file());
+    found.ok_or_else(|| format!("there is no {file} in {}", programs.display()))
+}
+
+/// Counts the last graph of a trace, and the most memory of the whole.
+fn count(trace: &str) -> Result<Counts, String> {
+    let (mut last, mut open, mut peak) = (None, None, 0);
+    for line in trace.lines() {
+        let event: Value = serde_json::from_str(line).map_err(|e| format!("`{line}` in the launch trace: {e}"))?;
+        match event["graph"].as_str() {
+            Some("begin") => open = Some(Counts::new()),
+            Some(_) => last = open.take().or(last),
+            None => {}
+        }
+        peak = event["used"].as_u64().map_or(peak, |used| peak.max(used));
+        if let Some(counts) = &mut open {
+            for (key, name) in [("kernel", "kernels"), ("copy", "copies"), ("fill", "fills")] {
+                *counts.entry(name.to_string()).or_default() += u64::from(!event[key].is_null());
+            }
+        }
+    }
+    let mut counts = last.ok_or("no step was replayed")?;
+    counts.insert("peak_bytes".to_string(), peak);
+    Ok(counts)
+}
+
+fn parse(text: &str) -> Result<Vec<Step>, String> {
+    let wrong = |what: &str| format!("{FILE}: {what}");
+    let table: toml::Table = text.parse().map_err(|e| wrong(&format!("{e}")))?;
+    let numbers = |value: Option<&toml::Value>| -> Counts {
+        let table = value.and_then(toml::Value::as_table).into_iter().flatten();
+        table
+            .filter_map(|(name, n)| Some((name.clone(), u64::try_from(n.as_integer()?).ok()?)))
+            .collect()
+    };
+    let rows = table.get("step").and_then(toml::Value::as_array);
+    let rows = rows.ok_or_else(|| wrong("there is no [[step]]"))?;
+    rows.iter()
+        .map(|row| {
+            let text = |key: &str| {
+                let found = row.get(key).and_then(toml::Value::as_str).map(String::from);
+                found.ok_or_else(|| wrong(&format!("a step has no `{key}`")))
+            };
+            Ok(Step {
+                id: text("id")?,
+                train: text("train")?,
+                today: numbers(row.get("today")),
+                goal: numbers(row.get("goal")),
+            })
+        })
+        .collect()
+}
+
+fn shown(steps: &[Step]) -> String {
+    let mut out = HEADER.to_string();
+    for step in steps {
+        let _ = write!(out, "\n[[step]]\nid = \"{}\"\ntrain = \"{}\"\n", step.id, step.train);
+        for (key, counts) in [("today", &step.today), ("goal", &step.goal)] {
+            if !counts.is_empty() {
+                let list: Vec<_> = counts.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+                let _ = writeln!(out, "{key} = {{ {} }}", list.join(", "));
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(list: &[(&str, u64)]) -> Counts {
+        list.iter().map(|(name, n)| (name.to_string(), *n)).collect()
+    }
+
+    #[test]
+    fn the_last_graph_of_a_trace_is_counted() {
+        let trace = r#"
+            {"allocate":100,"at":"0x10","device":0,"used":100}
+            {"kernel":"a","grid":[1,1,1],"block":[1,1,1],"shared":0,"device":0,"params":[]}
+            {"graph":"begin"}
+            {"kernel":"a","grid":[1,1,1],"block":[1,1,1],"shared":0,"device":0,"params":[]}
+            {"graph":"end"}
+            {"allocate":50,"at":"0x20","device":0,"used":150}
+            {"free":50,"at":"0x20","device":0,"used":100}
+            {"graph":"begin"}
+            {"kernel":"a","grid":[1,1,1],"block":[1,1,1],"shared":0,"device":0,"params":[]}
+            {"copy":"device to device","bytes":4}
+            {"kernel":"b","grid":[1,1,1],"block":[1,1,1],"shared":0,"device":0,"params":[]}
+            {"fill":4}
+            {"graph":"end"}
+            {"copy":"device to host","bytes":4}"#;
+        let trace: String = trace.trim().lines().map(|line| format!("{}\n", line.trim())).collect();
+        let wanted = counts(&[("kernels", 2), ("copies", 1), ("fills", 1), ("peak_bytes", 150)]);
+        assert_eq!(count(&trace), Ok(wanted));
+        assert!(count("{\"fill\":4}").is_err() && count("no json").is_err());
+    }
+
+    #[test]
+    fn what_grew_is_named_and_what_shrank_is_not() {
+        let (before, now) = (
+            counts(&[("a", 3), ("b", 5), ("c", 1)]),
+            counts(&[("a", 4), ("b", 4), ("c", 1), ("d", 9)]),
+        );
+        assert_eq!(grown(&before, &now).collect::<Vec<_>>(), [("a", 3, 4)]);
+    }
+
+    #[test]
+    fn rows_are_written_as_they_are_read() {
+        let steps = vec![
+            Step {
+                id: "net/b4".into(),
+                train: "net --batch 4".into(),
+                today: counts(&[("kernels", 7), ("peak_bytes", 1 << 40)]),
+                goal: counts(&[("kernels", 3)]),
+            },
+            Step {
+                id: "other".into(),
+                train: "other".into(),
+                today: Counts::new(),
+                goal: Counts::new(),
+            },
+        ];
+        assert_eq!(parse(&shown(&steps)), Ok(steps));
+        assert!(parse("[[step]]\nid = \"a\"").is_err() && parse("nothing").is_err());
+    }
+
+    #[test]
+    fn the_file_of_the_workspace_has_counts_for_every_step() {
+        let text = std::fs::read_to_string(root().join(FILE)).unwrap();
+        let steps = parse(&text).unwrap();
+        assert_eq!(shown(&steps), text, "written by --write");
+        assert!(steps.iter().all(|step| step.today.contains_key("kernels")), "{steps:?}");
+    }
+}
