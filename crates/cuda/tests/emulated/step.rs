@@ -377,7 +377,8 @@ fn poisoned() -> Loader {
 }
 
 /// Replayed steps whose batch is NaN leave parameters, state, running statistics and counters as they were, without a word to the
-/// host: the bits are those of steps that run op by op. With an optimizer of its own kernel and with one of tensor ops.
+/// host: the bits are those of steps that run op by op. With an optimizer of its own kernel and with one of tensor ops. To find the
+/// first NaN, the host makes the step again once it has read the losses; parameters have moved then, and the next step is recorded anew.
 #[test]
 fn skipped_steps_are_replayed() {
     let (cuda, data) = (with(Options::default()), poisoned());
@@ -396,7 +397,7 @@ fn skipped_steps_are_replayed() {
     };
     // The loss of a validation with a NaN is one, which is not equal to itself.
     let shown = |left: &Left<Cuda>| format!("{:?}", left.bits());
-    for (accumulate, made, steps) in [(1, (1, 1, 10), 10), (2, (1, 1, 4), 4)] {
+    for (accumulate, made, steps) in [(1, (1, 2, 9), 10), (2, (1, 3, 2), 4)] {
         let adam = |capture| left(capture, accumulate, Box::new(Adam::new(1e-2)));
         let (captured, plain) = (adam(true), adam(false));
         assert_eq!(shown(&captured), shown(&plain));
@@ -406,7 +407,7 @@ fn skipped_steps_are_replayed() {
     let nadam = |capture| left(capture, 1, Box::new(NAdam::new(1e-2)));
     let (captured, plain) = (nadam(true), nadam(false));
     assert_eq!(shown(&captured), shown(&plain));
-    assert_eq!(captured.made(), (1, 1, 10));
+    assert_eq!(captured.made(), (1, 2, 9));
 }
 
 /// More skipped steps in a row than are allowed end a replayed run, when the losses are read.
