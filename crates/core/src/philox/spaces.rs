@@ -4,7 +4,7 @@
 //!   parameters and layers are made; dropout's step counts its calls.
 //! - `C000_0000..=CFFF_FFFF`: tensors that a user draws, `kiln_nn::Rng`. Stream and step together count the draws.
 //! - `D000_0000..=D0FF_FFFF`: `kiln_models`. Stream 0 is tokens drawn from a language model, where the element counts the draws;
-//!   stream 1 tokens that are made up, where the step is the part; stream 2 the noise of samples that are measured.
+//!   stream 1 tokens that `kiln_data` makes up, where the step is the part; stream 2 the noise of samples that are measured.
 //! - `DA00_0000..=DAFF_FFFF`: orders, splits and synthetic samples of `kiln_data`. A stream for each use; the step is the
 //!   epoch of an order, and the part or the class of synthetic samples.
 //! - `DB00_0000..=DBFF_FFFF`: transforms of `kiln_data`. The stream is the stage; the step is the epoch.
