@@ -250,20 +250,21 @@ impl Page<'_> {
 
     fn table(&self) -> Tag {
         let names = self.names();
-        let validates = self.epochs().iter().any(|e| e.valid.is_some());
+        let training = |e: &EpochRecord, name: &String| e.train.get(name).copied();
+        let validation = |e: &EpochRecord, name: &String| e.valid.as_ref().and_then(|v| v.get(name).copied());
+        // Not every value is measured in both: a loss of a phase in training alone, say.
+        let mut trained = names.clone();
+        trained.retain(|name| self.epochs().iter().any(|e| training(e, name).is_some()));
+        let mut validated = names;
+        validated.retain(|name| self.epochs().iter().any(|e| validation(e, name).is_some()));
         let mut head: Vec<String> = vec!["epoch".into(), "updates".into(), "lr".into()];
-        head.extend(names.iter().map(|name| format!("training {name}")));
-        if validates {
-            head.extend(names.iter().map(|name| format!("validation {name}")));
-        }
+        head.extend(trained.iter().map(|name| format!("training {name}")));
+        head.extend(validated.iter().map(|name| format!("validation {name}")));
         head.extend(["samples/s".to_string(), "time".to_string()]);
         let row = |e: &EpochRecord| {
             let mut cells = vec![e.epoch.to_string(), thousands(e.step), label(e.lr)];
-            cells.extend(names.iter().map(|name| number(e.train.get(name).copied())));
-            if validates {
-                let valid = |name: &String| number(e.valid.as_ref().and_then(|v| v.get(name).copied()));
-                cells.extend(names.iter().map(valid));
-            }
+            cells.extend(trained.iter().map(|name| number(training(e, name))));
+            cells.extend(validated.iter().map(|name| number(validation(e, name))));
             cells.extend([rate(e.samples_per_second), duration(e.seconds)]);
             let cells = cells.into_iter().map(|cell| tag("td").text(cell));
             match e.best {
