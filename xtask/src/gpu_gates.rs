@@ -153,7 +153,7 @@ fn trained(programs: &Path, train: &str, folder: &Path) -> Result<Counts, String
 /// The emulated driver that cargo built.
 fn emulator(programs: &Path) -> Result<PathBuf, String> {
     let file = "libkiln_emulator.so";
-    let found = [programs.join(file), programs.join("deps").join(file)]
+    let found = [programs.join("deps").join(file), programs.join(file)]
         .into_iter()
         .find(|path| path.is_file());
     found.ok_or_else(|| format!("there is no {file} in {}", programs.display()))
