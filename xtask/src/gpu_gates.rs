@@ -38,7 +38,7 @@ impl Args {
 
 const FILE: &str = "kernels/gates.toml";
 
-/// What the file begins with.
+/// The comment at the top of the file.
 const HEADER: &str = "\
 # What training steps at full size ask of a GPU, counted by `cargo xtask gpu-gates` with the emulated driver, which is part of `cargo
 # xtask test`: a count that grows fails by its name. `train` is what `kiln train` is given; `goal` is what a count should come down to.

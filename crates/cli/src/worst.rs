@@ -15,7 +15,7 @@ pub(crate) struct Worst {
     pub(crate) loss: f64,
 }
 
-/// What a classifier made of samples.
+/// The labels of samples beside the classes that a classifier predicted, and its worst mistakes.
 pub(crate) struct Judged {
     /// Their classes, and what they were taken for, in the order of the data.
     pub(crate) labels: Vec<usize>,

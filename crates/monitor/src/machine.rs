@@ -12,7 +12,7 @@ pub struct Absent {
     pub what: &'static str,
     /// The reason.
     pub why: String,
-    /// What to do about it.
+    /// Advice for whoever wants the reading.
     pub advice: &'static str,
 }
 

@@ -95,7 +95,7 @@ pub struct TrainOptions {
     /// that are saved, and after each epoch they are saved as
     /// [`RunFolder::AVERAGED`](crate::RunFolder::AVERAGED). The model and the last weights are not averaged.
     pub average: Option<Average>,
-    /// Whether the running statistics of batch norms are computed anew for the averaged weights, by a pass over the training data before
+    /// True if the running statistics of batch norms are computed anew for the averaged weights, by a pass over the training data before
     /// each validation ([`update_bn`](crate::update_bn())); without it they are averaged as the weights are. `None`, the default, does so
     /// for [`Average::Swa`](crate::Average::Swa). A model without batch norms takes no pass.
     pub update_bn: Option<bool>,

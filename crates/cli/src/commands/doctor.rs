@@ -82,7 +82,7 @@ fn watched() -> Machine {
     machine(&gpu.map_or_else(String::new, |device| device.name))
 }
 
-/// What can be read of the machine while it trains, and what to do about each reading that it lacks.
+/// The readings of the machine that there are while it trains, and advice for each that is missing.
 fn readings(machine: &Machine) -> Vec<Finding> {
     let lacks = |what: &str| machine.absent().iter().any(|absent| absent.what == what);
     let known = ["processor", "memory", "temperature", "energy"];

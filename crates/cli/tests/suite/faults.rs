@@ -131,7 +131,7 @@ fn a_disk_that_fills_up_ends_the_run_and_leaves_its_last_checkpoint() {
     }
 }
 
-/// What `summary.json` says of a run.
+/// The contents of a run's `summary.json`.
 fn ended(folder: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(folder.join("summary.json")).unwrap()).unwrap()
 }

@@ -1,10 +1,10 @@
-//! What `kiln train --tensorboard` writes to look at.
+//! The images and texts that `kiln train --tensorboard` writes.
 
 use crate::common::succeeds;
 use crate::reader::{Field, fields, files};
 use std::path::Path;
 
-/// What an event shows: a picture's width, height and number of different bytes, or a text.
+/// The contents of an event: a picture's width, height and number of different bytes, or a text.
 #[derive(Debug, Clone, PartialEq)]
 enum Seen {
     Picture(u32, u32, usize),

@@ -29,7 +29,7 @@ type Selection = Option<Rc<Selected>>;
 thread_local! {
     /// True where layers are selected.
     static ON: Cell<bool> = const { Cell::new(false) };
-    /// What is selected on this thread.
+    /// The selection that this thread has set.
     static SELECTED: RefCell<Selection> = const { RefCell::new(None) };
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Kept {
     took: Duration,
 }
 
-/// What an epoch begins with that does not follow from the steps before it.
+/// The values at the begin of an epoch that do not follow from the steps before it.
 #[derive(Clone)]
 pub(crate) struct EpochStart {
     pub(crate) epoch: u64,

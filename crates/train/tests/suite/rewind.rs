@@ -49,7 +49,7 @@ fn bad_labels() -> (Vec<i32>, u64) {
     (found.clone(), 1 + third.iter().position(|l| l == found).unwrap() as u64)
 }
 
-/// What a run leaves, and the number of calls of its closure.
+/// The results of a run, and the number of calls of its closure.
 struct Ran {
     result: std::result::Result<Report, TrainError>,
     tensors: [Vec<u8>; 2],

@@ -25,7 +25,7 @@ fn endless(x: &Tensor<Cpu>) -> Error {
     }
 }
 
-/// What a run leaves behind.
+/// The results of a run.
 #[derive(Debug, PartialEq)]
 struct Left {
     end: End,

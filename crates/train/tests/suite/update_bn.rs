@@ -57,7 +57,7 @@ fn is_near(found: &[Vec<f64>; 2], expected: &[Vec<f64>; 2]) -> bool {
     pairs.all(|(f, e)| (f - e).abs() <= 1e-5 * (1.0 + e.abs()))
 }
 
-/// What a run leaves: how it ended, its weights, its averaged weights, what was measured.
+/// The results of a run: how it ended, its weights, its averaged weights, what was measured.
 type Left = (End, Vec<u8>, Vec<u8>, Vec<Option<Values>>);
 
 /// Runs in `folder`, and asks for a stop in the forward pass of this number without gradients.

@@ -1,4 +1,4 @@
-//! What a network makes to look at, after each epoch for TensorBoard: samples, reconstructions, text, the worst classified images.
+//! Images and text that a network makes after each epoch, for TensorBoard: samples, reconstructions, text, the worst classified images.
 
 use crate::commands::generate;
 use crate::config::Settings;
