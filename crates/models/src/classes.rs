@@ -1,9 +1,9 @@
 //! The task of networks that tell classes of images apart.
 
-use crate::task::{self, Phase, Views};
+use crate::task::{self, Views};
 use crate::{Form, Shown};
 use kiln_core::{Backend, Result};
-use kiln_data::{Labelled, LabelledOn, Loader};
+use kiln_data::{Labelled, LabelledOn};
 use kiln_nn::{Layer, trace};
 use kiln_train::{Accuracy, Output};
 
@@ -31,20 +31,9 @@ fn step<B: Backend>(net: &Box<dyn Layer<B>>, batch: &LabelledOn<B>) -> Result<Ou
 
 /// The network with its task.
 pub(crate) fn task<B: Backend>(net: impl Layer<B> + 'static) -> Task<B> {
-    task::Task {
-        net: Box::new(net),
-        loader: |dataset, options, _| Loader::new(dataset, options),
-        phases: vec![Phase {
-            name: "",
-            step: step::<B>,
-            trains: |_| true,
-        }],
-        measure: step::<B>,
-        forward: |net, batch| net.forward(&batch.inputs),
-        metrics: |_| Ok(vec![Box::new(Accuracy::new())]),
-        views: Views {
-            classify: Some(|net, images| net.forward(images)),
-            ..Views::default()
-        },
-    }
+    let views: Views<B, Box<dyn Layer<B>>> = Views {
+        classify: Some(|net, images| net.forward(images)),
+        ..Views::default()
+    };
+    Task::of_layer(net, step::<B>, |_| Ok(vec![Box::new(Accuracy::new())]), views)
 }

@@ -1,9 +1,9 @@
 //! The task of networks that predict numbers.
 
-use crate::task::{self, Phase, Views};
+use crate::task::{self, Views};
 use crate::{Form, Shown};
 use kiln_core::{Backend, Error, Result};
-use kiln_data::{Labelled, LabelledOn, Loader};
+use kiln_data::{Labelled, LabelledOn};
 use kiln_nn::{Layer, Reduction, trace};
 use kiln_train::{Mae, Output, R2};
 
@@ -35,20 +35,14 @@ fn step<B: Backend>(net: &Box<dyn Layer<B>>, batch: &LabelledOn<B>) -> Result<Ou
 
 /// The network with its task.
 pub(crate) fn task<B: Backend>(net: impl Layer<B> + 'static) -> Task<B> {
-    task::Task {
-        net: Box::new(net),
-        loader: |dataset, options, _| Loader::new(dataset, options),
-        phases: vec![Phase {
-            name: "",
-            step: step::<B>,
-            trains: |_| true,
-        }],
-        measure: step::<B>,
-        forward: |net, batch| net.forward(&batch.inputs),
-        metrics: |_| Ok(vec![Box::new(Mae::new()), Box::new(R2::new())]),
-        views: Views {
-            regress: Some(|net, inputs| net.forward(inputs)),
-            ..Views::default()
-        },
-    }
+    let views: Views<B, Box<dyn Layer<B>>> = Views {
+        regress: Some(|net, inputs| net.forward(inputs)),
+        ..Views::default()
+    };
+    Task::of_layer(
+        net,
+        step::<B>,
+        |_| Ok(vec![Box::new(Mae::new()), Box::new(R2::new())]),
+        views,
+    )
 }

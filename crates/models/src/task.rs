@@ -2,8 +2,8 @@
 
 use crate::language::LanguageModel;
 use kiln_core::{Backend, ModuleId, Result};
-use kiln_data::{Batch, Compose, Dataset, Loader, LoaderOptions, Sample};
-use kiln_nn::{Module, Rng, Tensor, Walk, WalkMut, Walkable};
+use kiln_data::{Batch, Compose, Dataset, Labelled, Loader, LoaderOptions, Sample};
+use kiln_nn::{Layer, Module, Rng, Tensor, Walk, WalkMut, Walkable};
 use kiln_train::{Metric, Output};
 use std::sync::Arc;
 
@@ -74,6 +74,30 @@ pub(crate) struct Task<B: Backend, M, T: Batch> {
     /// The metrics in training and validation.
     pub(crate) metrics: MakeMetrics<B>,
     pub(crate) views: Views<B, M>,
+}
+
+impl<B: Backend> Task<B, Box<dyn Layer<B>>, Labelled> {
+    /// A layer that is trained on labelled samples by one update of all its parameters, and measured by the closure of that update.
+    pub(crate) fn of_layer(
+        net: impl Layer<B> + 'static,
+        step: Step<B, Box<dyn Layer<B>>, Labelled>,
+        metrics: MakeMetrics<B>,
+        views: Views<B, Box<dyn Layer<B>>>,
+    ) -> Self {
+        Task {
+            net: Box::new(net),
+            loader: |dataset, options, _| Loader::new(dataset, options),
+            phases: vec![Phase {
+                name: "",
+                step,
+                trains: |_| true,
+            }],
+            measure: step,
+            forward: |net, batch| net.forward(&batch.inputs),
+            metrics,
+            views,
+        }
+    }
 }
 
 /// The answers of a network to look at.

@@ -2,20 +2,13 @@
 //! another process, because a profiler is looked for once.
 #![cfg(target_os = "linux")]
 
+#[path = "stub/library.rs"]
+mod library;
+
 use kiln_core::{Scope, Shape};
+use library::library;
 use std::path::Path;
 use std::process::Command;
-
-/// Compiles the library of a profiler.
-fn library(source: &Path, folder: &Path) -> std::path::PathBuf {
-    let library = folder.join("libstub.so");
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let mut command = Command::new(rustc);
-    command.args(["--edition=2024", "--crate-type=cdylib", "-Anon_snake_case", "-o"]);
-    let out = command.arg(&library).arg(source).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    library
-}
 
 /// The program that is watched.
 #[test]

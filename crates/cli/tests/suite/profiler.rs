@@ -1,25 +1,18 @@
 //! The library of a profiler of NVIDIA's, which tests compile, and the ranges that it sees.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+#[path = "../../../nvtx/tests/stub/library.rs"]
+mod library;
 
-/// Compiles the library into `folder`.
-pub(crate) fn library(folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nvtx/tests/stub/injection.rs");
-    let library = folder.join("libstub.so");
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let mut command = Command::new(rustc);
-    command.args(["--edition=2024", "--crate-type=cdylib", "-Anon_snake_case", "-o"]);
-    let out = command.arg(&library).arg(source).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    library
-}
+use library::library;
+use std::path::Path;
+use std::process::Command;
 
 /// Runs a command below the profiler and returns the ranges that it saw, each with those around it: `epoch 1 > step 1`.
 pub(crate) fn ranges(command: &mut Command, folder: &Path) -> Vec<String> {
     let log = folder.join("ranges");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nvtx/tests/stub/injection.rs");
     command
-        .env("NVTX_INJECTION64_PATH", library(folder))
+        .env("NVTX_INJECTION64_PATH", library(&source, folder))
         .env("STUB_LOG", &log);
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -199,13 +199,7 @@ fn records_of(path: &Path, options: &CsvOptions) -> Result<Records<BufReader<std
 pub fn columns(path: impl AsRef<Path>, names: &[String], options: &CsvOptions) -> Result<Vec<f32>> {
     let path = path.as_ref();
     let mut records = records_of(path, options)?;
-    let mut lines = Lines {
-        path,
-        options,
-        width: 0,
-        label: 0,
-        names: Vec::new(),
-    };
+    let mut lines = Lines::new(path, options);
     let mut fields = Fields::default();
     match records.read(&mut fields)? {
         Some(Err(flaw)) => return Err(lines.flawed(flaw, fields.line)),
@@ -255,13 +249,7 @@ impl Csv {
     pub fn open(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Self> {
         let path = path.as_ref();
         let mut records = records_of(path, options)?;
-        let mut lines = Lines {
-            path,
-            options,
-            width: 0,
-            label: 0,
-            names: Vec::new(),
-        };
+        let mut lines = Lines::new(path, options);
         let mut fields = Fields::default();
         if options.header {
             match records.read(&mut fields)? {
@@ -314,6 +302,19 @@ impl Csv {
     /// The features' names in order; empty without a header.
     pub fn feature_names(&self) -> &[String] {
         &self.features
+    }
+}
+
+impl<'a> Lines<'a> {
+    /// Before the first line.
+    fn new(path: &'a Path, options: &'a CsvOptions) -> Self {
+        Lines {
+            path,
+            options,
+            width: 0,
+            label: 0,
+            names: Vec::new(),
+        }
     }
 }
 
