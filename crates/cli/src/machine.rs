@@ -1,8 +1,7 @@
 //! The readings of the machine while a command works.
 
 use crate::device::gpu_uuid;
-use kiln_monitor::{Facts, Machine, Verdict, Watch, nvidia, verdict};
-use kiln_train::EpochRecord;
+use kiln_monitor::{Machine, Watch, nvidia};
 use std::time::Duration;
 
 /// The time between two readings.
@@ -24,9 +23,4 @@ pub(crate) fn watch(device: &str) -> Option<Watch> {
 /// True if the device of this name is a GPU.
 pub(crate) fn is_gpu(device: &str) -> bool {
     device.starts_with("cuda")
-}
-
-/// The verdict on the bottleneck of an epoch on the device of this name.
-pub(crate) fn judge(record: &EpochRecord, device: &str) -> Verdict {
-    verdict(&Facts::of(record, is_gpu(device)))
 }

@@ -1,11 +1,11 @@
 //! The progress of a training run: a live view on a terminal, plain lines elsewhere, JSON with `--json`.
 
 use crate::live::{About, Hands, Live};
-use crate::machine::judge;
+use crate::machine::is_gpu;
 use crate::output::{bytes, counted, energy_of, line, rate, warn};
 use crate::shown;
 use kiln_models::Card;
-use kiln_monitor::{Bottleneck, Watch};
+use kiln_monitor::{Bottleneck, Facts, Judge, Watch};
 use kiln_train::{Callback, EpochRecord, Event, Flow, JournalEntry, Plan, Result, StepInfo, Values, Warning};
 
 /// The form of progress output.
@@ -29,8 +29,9 @@ pub(crate) struct Progress {
     device: String,
     watch: Option<Watch>,
     plan: Option<Plan>,
-    /// The bottleneck of the last epoch.
-    limit: Option<Bottleneck>,
+    judge: Judge,
+    /// The bottleneck that was told last.
+    told: Option<Bottleneck>,
 }
 
 impl Progress {
@@ -43,7 +44,8 @@ impl Progress {
             device,
             watch,
             plan: None,
-            limit: None,
+            judge: Judge::new(),
+            told: None,
         }
     }
 
@@ -69,6 +71,15 @@ impl Progress {
         match self.live() {
             Some(_) => self.kept.push(text),
             None => line(&text),
+        }
+    }
+
+    /// Says what limits the speed, if that is another than was told.
+    fn tell_speed(&mut self) {
+        let Some(verdict) = self.judge.verdict() else { return };
+        let (bottleneck, text) = (verdict.bottleneck, format!("speed: {verdict}"));
+        if self.told.replace(bottleneck) != Some(bottleneck) {
+            self.line(text);
         }
     }
 
@@ -106,7 +117,7 @@ impl Progress {
             "seconds": record.seconds,
             "waiting_share": record.waiting_share(),
             "machine": record.machine,
-            "verdict": judge(record, &self.device).to_string(),
+            "verdict": self.judge.verdict().map(ToString::to_string),
         });
         event[format!("{}_per_second", shown::samples(self.card))] = record.samples_per_second.into();
         event
@@ -166,6 +177,7 @@ impl Callback for Progress {
     }
 
     fn on_epoch_end(&mut self, record: &EpochRecord) -> Result<Flow> {
+        self.judge.add(record.seconds, &Facts::of(record, is_gpu(&self.device)));
         if let Show::Json = self.show {
             line(&self.event(record).to_string());
             return Ok(Flow::Continue);
@@ -174,9 +186,8 @@ impl Callback for Progress {
             live.epoch(record);
         }
         self.line(self.epoch(record));
-        let verdict = judge(record, &self.device);
-        if self.limit.replace(verdict.bottleneck) != Some(verdict.bottleneck) {
-            self.line(format!("speed: {verdict}"));
+        if self.judge.stands() {
+            self.tell_speed();
         }
         Ok(Flow::Continue)
     }
@@ -202,6 +213,10 @@ impl Callback for Progress {
     }
 
     fn on_end(&mut self) {
+        // A run that ends before a verdict stands has one on all of it.
+        if self.told.is_none() && !matches!(self.show, Show::Json) {
+            self.tell_speed();
+        }
         self.end_live();
     }
 }

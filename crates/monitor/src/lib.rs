@@ -6,7 +6,8 @@
 //! is optional; [`Machine::absent`] has the reason for one that is missing. On other systems all are.
 //!
 //! [`Watch`] reads a machine at intervals from a thread of its own. It is a callback of the trainer, whose history then has the
-//! joules of every epoch; in a loop of your own, [`Watch::lap`] is a stopwatch. [`verdict`] says in words what limits the speed.
+//! joules of every epoch; in a loop of your own, [`Watch::lap`] is a stopwatch. [`verdict`] says in words what limits the speed,
+//! and [`Judge`] says it of a run in progress, steadily.
 //!
 //! ```
 //! use kiln_monitor::{Machine, Watch};
@@ -25,6 +26,7 @@
 //! ```
 
 mod gpu;
+mod judge;
 mod machine;
 mod system;
 mod totals;
@@ -33,6 +35,7 @@ mod watch;
 mod whole;
 
 pub use gpu::{Gpu, GpuState, nvidia, nvidia_from};
+pub use judge::Judge;
 pub use machine::{Absent, Machine};
 pub use system::Memory;
 pub use totals::Lap;

@@ -19,6 +19,9 @@ const CPU_IDLE: f64 = 0.5;
 /// The share of memory from which on it is nearly full.
 const FULL: f64 = 0.95;
 
+/// How far a share has to be on the other side of its limit to end a verdict that stands.
+const MARGIN: f64 = 0.05;
+
 /// What is known of a stretch of training, shares from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Facts {
@@ -116,7 +119,12 @@ fn percent(share: f64) -> String {
 /// assert_eq!(verdict.text, "the loader is the bottleneck: 38 % of the step; more workers would help");
 /// ```
 pub fn verdict(facts: &Facts) -> Verdict {
-    let (bottleneck, text) = judge(facts);
+    verdict_beside(facts, None)
+}
+
+/// As [`verdict`], beside one that stands: limits of shares are moved by [`MARGIN`] in its favour.
+pub(crate) fn verdict_beside(facts: &Facts, standing: Option<Bottleneck>) -> Verdict {
+    let (bottleneck, text) = judge(facts, standing);
     let full = |used: Option<f64>, whose: &str, advice: &str| {
         used.filter(|share| *share >= FULL)
             .map(|share| format!("{whose} is nearly full: {}; {advice}", percent(share)))
@@ -134,17 +142,23 @@ pub fn verdict(facts: &Facts) -> Verdict {
     }
 }
 
-fn judge(facts: &Facts) -> (Bottleneck, String) {
+fn judge(facts: &Facts, standing: Option<Bottleneck>) -> (Bottleneck, String) {
     let waits = percent(facts.waiting);
+    let margin = |of: Bottleneck| if standing == Some(of) { MARGIN } else { 0.0 };
+    let at_least = |share: f64, limit: f64, of: Bottleneck| share >= limit - margin(of);
+    let below = |share: f64, limit: f64, of: Bottleneck| share < limit + margin(of);
     // While the loop waits for a batch, a GPU computes those before.
-    if let Some(busy) = facts.gpu_utilisation.filter(|busy| facts.on_gpu && *busy >= GPU_BUSY) {
+    if let Some(busy) = facts
+        .gpu_utilisation
+        .filter(|busy| facts.on_gpu && at_least(*busy, GPU_BUSY, Bottleneck::Gpu))
+    {
         let text = format!(
             "the GPU is busy: {} of the time, while the loop waits for data {waits}",
             percent(busy)
         );
         return (Bottleneck::Gpu, text);
     }
-    if facts.waiting >= WAITS {
+    if at_least(facts.waiting, WAITS, Bottleneck::Loader) {
         let advice = match facts.cpu_utilisation {
             Some(busy) if busy >= CPU_FULL => "every core is busy, so only simpler transforms would help",
             Some(_) => "more workers would help",
@@ -158,7 +172,7 @@ fn judge(facts: &Facts) -> (Bottleneck, String) {
         return (Bottleneck::Loader, text);
     }
     match (facts.on_gpu, facts.gpu_utilisation, facts.cpu_utilisation) {
-        (true, Some(busy), _) if busy < GPU_IDLE => {
+        (true, Some(busy), _) if below(busy, GPU_IDLE, Bottleneck::Steps) => {
             let text = format!(
                 "steps are too small for the GPU: busy {} of the time, and data is waited for only {waits}; larger batches would help",
                 percent(busy)
@@ -172,14 +186,14 @@ fn judge(facts: &Facts) -> (Bottleneck, String) {
             );
             (Bottleneck::Unclear, text)
         }
-        (false, _, Some(busy)) if busy >= CPU_FULL => {
+        (false, _, Some(busy)) if at_least(busy, CPU_FULL, Bottleneck::Processor) => {
             let text = format!(
                 "the processor is busy: {} of all cores; data is waited for {waits}",
                 percent(busy)
             );
             (Bottleneck::Processor, text)
         }
-        (false, _, Some(busy)) if busy < CPU_IDLE => {
+        (false, _, Some(busy)) if below(busy, CPU_IDLE, Bottleneck::Steps) => {
             let text = format!(
                 "steps are too small for the processor: {} of all cores busy, and data is waited for only {waits}; more threads or larger batches would help",
                 percent(busy)

@@ -303,6 +303,29 @@ mod tests {
             ..Default::default()
         };
         let mut model = Model::new(about, plan());
+        model.machine = Sample {
+            lap: Lap {
+                seconds: 1.0,
+                cpu_utilisation: Some(0.42),
+                process_cores: Some(1.5),
+                process_memory: Some(64.0 * 1024.0 * 1024.0),
+                cpu_celsius: Some(61.0),
+                gpu_utilisation: Some(0.3),
+                gpu_joules: Some(250.0),
+                ..Default::default()
+            },
+            memory: Some(Memory {
+                total: 8 << 30,
+                available: 2 << 30,
+            }),
+            process_peak: Some(96 << 20),
+            gpu: Some(GpuState {
+                memory_used: Some(1 << 30),
+                memory_total: Some(4 << 30),
+                celsius: Some(70.0),
+                ..Default::default()
+            }),
+        };
         for epoch in 1..=2 {
             for batch in (10..=50).step_by(10) {
                 let at = (50 * (epoch - 1) + batch) as f64;
@@ -332,29 +355,6 @@ mod tests {
                 machine: Values::new(),
             });
         }
-        model.machine = Sample {
-            lap: Lap {
-                seconds: 1.0,
-                cpu_utilisation: Some(0.42),
-                process_cores: Some(1.5),
-                process_memory: Some(64.0 * 1024.0 * 1024.0),
-                cpu_celsius: Some(61.0),
-                gpu_utilisation: Some(0.3),
-                gpu_joules: Some(250.0),
-                ..Default::default()
-            },
-            memory: Some(Memory {
-                total: 8 << 30,
-                available: 2 << 30,
-            }),
-            process_peak: Some(96 << 20),
-            gpu: Some(GpuState {
-                memory_used: Some(1 << 30),
-                memory_total: Some(4 << 30),
-                celsius: Some(70.0),
-                ..Default::default()
-            }),
-        };
         model.say("checkpoint after step 100");
         model
     }

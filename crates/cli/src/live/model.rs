@@ -3,7 +3,7 @@
 use crate::output::{bytes, counted, energy_of, number, rate, thousands};
 use crate::shown::{is_loss, losses};
 use kiln_models::Shown;
-use kiln_monitor::{Facts, Sample, verdict};
+use kiln_monitor::{Facts, Judge, Sample};
 use kiln_train::{EpochRecord, Plan, StepInfo, Values};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -106,6 +106,8 @@ pub(super) struct Model {
     mark: Mark,
     /// Samples a second and the share of waiting, over the last window.
     speed: Option<(f64, f64)>,
+    /// What limits the speed.
+    judge: Judge,
     /// The losses by their names: one, or one of each phase.
     pub(super) train_losses: BTreeMap<String, Curve>,
     pub(super) valid_losses: BTreeMap<String, Curve>,
@@ -162,6 +164,7 @@ impl Model {
             current: Mark::default(),
             mark: Mark::default(),
             speed: None,
+            judge: Judge::new(),
             train_losses: BTreeMap::new(),
             valid_losses: BTreeMap::new(),
             train_metric: Curve::default(),
@@ -210,10 +213,12 @@ impl Model {
         }
         if window >= WINDOW || (self.speed.is_none() && window > 0.0) {
             let speed = (now.samples - mark.samples) as f64 / window;
-            self.speed = Some((speed, ((now.waiting - mark.waiting) / window).clamp(0.0, 1.0)));
-        }
-        if window >= WINDOW {
-            self.mark = now;
+            let waiting = ((now.waiting - mark.waiting) / window).clamp(0.0, 1.0);
+            self.speed = Some((speed, waiting));
+            if window >= WINDOW {
+                self.judge.add(window, &self.facts(waiting));
+                self.mark = now;
+            }
         }
     }
 
@@ -363,19 +368,20 @@ impl Model {
 
     /// The verdict on the bottleneck; empty before anything is known.
     pub(super) fn verdict(&self) -> String {
-        let Some((_, waiting)) = self.speed else {
-            return String::new();
-        };
+        self.judge.verdict().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// What is known of the last window, in which the loop waited for this share of the time.
+    fn facts(&self, waiting: f64) -> Facts {
         let lap = &self.machine.lap;
-        let facts = Facts {
+        Facts {
             waiting,
             on_gpu: self.about.on_gpu,
             cpu_utilisation: lap.cpu_utilisation,
             gpu_utilisation: lap.gpu_utilisation,
             memory_used: lap.memory_used,
             gpu_memory_used: lap.gpu_memory_used,
-        };
-        verdict(&facts).to_string()
+        }
     }
 }
 
@@ -457,7 +463,12 @@ pub(super) mod tests {
             text.contains("loss 2.0000   320 images/s   waiting for data 50 %   lr 0.00125   step 31"),
             "{text}"
         );
-        assert!(model.verdict().starts_with("the loader is the bottleneck: 50 %"));
+        // The verdict stands for longer.
+        assert!(
+            model
+                .verdict()
+                .starts_with("the loader keeps up: data is waited for 4 %")
+        );
         // The next epoch begins with seconds of its own.
         model.step(&info(2, 10, 1.0, 0.0, None));
         assert!(model.training().contains("320 images/s   waiting for data 0 %"));
