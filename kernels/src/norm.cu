@@ -156,11 +156,14 @@ __device__ __forceinline__ void moments(const GroupNormParams &p, const Cut &cut
     }
 }
 
-// Stage 2: the statistics of each (sample, group) from the partial results of its chunks and channels.
+// Stage 2: the statistics of each (sample, group) from the partial results of its chunks and channels. Batch norm in training also
+// moves its running statistics, running = (1 − momentum)·running + momentum·batch with the unbiased variance, and counts the batch.
+// Contract: running_mean, running_var (a value per group) and batches (one i32) are null, or there is one sample and p.positions > 1.
 // Geometry: a block of 128 per (sample, group), the grid strides.
 extern "C" __global__ void __launch_bounds__(REDUCE)
     norm_stats(GroupNormParams p, Cut cut, const float *__restrict__ partial, float *__restrict__ mean,
-               float *__restrict__ rstd) {
+               float *__restrict__ rstd, float *__restrict__ running_mean, float *__restrict__ running_var,
+               i32 *__restrict__ batches, double momentum) {
     __shared__ Moments warps[REDUCE / WARP];
     u64 channels = p.groups * p.width;
     for (Walk at(blockIdx.x, gridDim.x, p.groups); at.quotient < p.samples; at.next()) {
@@ -179,6 +182,12 @@ extern "C" __global__ void __launch_bounds__(REDUCE)
             u64 to = at.quotient * p.groups + at.remainder;
             mean[to] = p.rms ? 0.0f : m.mean;
             rstd[to] = rstd_of(p.rms ? var + m.mean * m.mean : var, p.eps);
+            if (running_mean) {
+                float keep = (float)(1.0 - momentum), rate = (float)momentum;
+                running_mean[to] = keep * running_mean[to] + rate * m.mean;
+                running_var[to] = keep * running_var[to] + rate * (m.m2 / (m.count - 1.0f));
+                if (to == 0) *batches = (i32)((u32)*batches + 1);
+            }
         }
         __syncthreads();
     }
@@ -306,11 +315,14 @@ __device__ __forceinline__ void factors_of(const GroupNormParams &p, const Cut &
     }
 }
 
-// Stage 2 for dscale and dshift: the sums of `parts` partial results, zero if there are none.
+// Stage 2 for dscale and dshift: the sums of `parts` partial results, zero if there are none. With `factors`, for batch norm, also
+// what norm_factors gives, because a channel is a group there.
 // Geometry: blocks of (32, 8), 32 channels each.
 template <typename T>
-__device__ __forceinline__ void totals_of(u64 channels, u64 parts, const float *__restrict__ partial,
-                                          T *__restrict__ dscale, T *__restrict__ dshift) {
+__device__ __forceinline__ void totals_of(const GroupNormParams &p, u64 parts, const float *__restrict__ partial,
+                                          T *__restrict__ dscale, T *__restrict__ dshift, const T *__restrict__ scale,
+                                          float *__restrict__ factors) {
+    u64 channels = p.groups * p.width;
     __shared__ float dots[8][WARP], totals[8][WARP];
     u64 column = (u64)blockIdx.x * WARP + threadIdx.x;
     float dot = 0.0f, total = 0.0f;
@@ -328,6 +340,11 @@ __device__ __forceinline__ void totals_of(u64 channels, u64 parts, const float *
     }
     dscale[column] = from_acc<T>(dot);
     dshift[column] = from_acc<T>(total);
+    if (factors) {
+        float share = (scale ? of_channel(p, scale, column) : 1.0f) / (float)p.positions;
+        factors[column] = total * share;
+        factors[channels + column] = dot * share;
+    }
 }
 
 // dx = rstd·(g·scale − factors₀ − x̂·factors₁)
@@ -416,8 +433,9 @@ __device__ __forceinline__ void eval(const GroupNormParams &p, const Cut &cut, c
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         norm_totals_##suffix(GroupNormParams p, const float *__restrict__ partial, type *__restrict__ dscale,          \
-                             type *__restrict__ dshift, u64 parts) {                                                   \
-        totals_of<type>(p.groups * p.width, parts, partial, dscale, dshift);                                           \
+                             type *__restrict__ dshift, u64 parts, const type *__restrict__ scale,                     \
+                             float *__restrict__ factors) {                                                            \
+        totals_of<type>(p, parts, partial, dscale, dshift, scale, factors);                                            \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(TILED)                                                                \
         norm_grad_##suffix(GroupNormParams p, Cut cut, const type *__restrict__ x, const type *__restrict__ scale,     \

@@ -100,6 +100,8 @@ ops! {
         ConvMaxPool = "conv_max_pool",
         /// [`NormOps::group_norm`](crate::ops::NormOps::group_norm), which is batch, layer, RMS and instance norm too
         GroupNorm = "group_norm",
+        /// [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm), whose gradient is that of [`Op::GroupNorm`]
+        BatchNorm = "batch_norm",
         /// [`NormOps::batch_norm_eval`](crate::ops::NormOps::batch_norm_eval)
         BatchNormEval = "batch_norm_eval",
         /// [`SoftmaxOps::softmax`](crate::ops::SoftmaxOps::softmax), and its logarithm

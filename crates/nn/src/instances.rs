@@ -313,6 +313,7 @@ pub fn instances<B: Backend>() -> Vec<*const ()> {
         <Tensor<B>>::backward_with as *const (),
         <Tensor<B>>::batch_norm as *const (),
         <Tensor<B>>::batch_norm_eval as *const (),
+        <Tensor<B>>::batch_norm_train as *const (),
         <Tensor<B>>::bce_loss as *const (),
         <Tensor<B>>::bce_with_logits as *const (),
         <Tensor<B>>::bernoulli as *const (),

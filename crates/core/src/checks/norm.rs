@@ -1,8 +1,8 @@
 //! Checks of norms.
 
 use super::{Operands, accumulator};
-use crate::ops::{BatchNormParams, GroupNormParams};
-use crate::{Buffer, Result, Runtime};
+use crate::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams};
+use crate::{Buffer, DType, Result, Runtime};
 
 /// Buffers with their names: those with an element for each element of the tensor, each channel, and each statistic.
 struct Buffers<'b, B, const X: usize, const C: usize, const S: usize> {
@@ -85,6 +85,42 @@ pub fn batch_norm_eval<R: Runtime>(
         mixed: true,
     };
     buffers.check(&of, p.eps, batch(&of, p)?)
+}
+
+/// Checks [`NormOps::batch_norm`](crate::ops::NormOps::batch_norm).
+///
+/// # Errors
+/// Operands that the parameters do not fit.
+pub fn batch_norm<R: Runtime>(
+    on: &R,
+    p: &BatchNormTrainParams,
+    x: &R::Buffer,
+    scale: Option<&R::Buffer>,
+    shift: Option<&R::Buffer>,
+    y: &R::Buffer,
+    mean: &R::Buffer,
+    rstd: &R::Buffer,
+    running_mean: &R::Buffer,
+    running_var: &R::Buffer,
+    batches: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "batch_norm");
+    of.require(p.rows >= 2, "rows", p.rows, "more than one value per channel")?;
+    let share = (0.0..=1.0).contains(&p.momentum);
+    of.require(share, "momentum", p.momentum, "a number from 0 to 1")?;
+    let buffers = Buffers {
+        tensors: [("x", x), ("y", y)],
+        channels: [("scale", scale), ("shift", shift)],
+        statistics: [
+            ("mean", mean),
+            ("rstd", rstd),
+            ("running_mean", running_mean),
+            ("running_var", running_var),
+        ],
+        mixed: true,
+    };
+    buffers.check(&of, p.eps, group(&of, &p.group_norm())?)?;
+    of.holds("batches", batches, DType::I32, 1)
 }
 
 /// Checks [`NormOps::group_norm`](crate::ops::NormOps::group_norm).

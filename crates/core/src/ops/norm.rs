@@ -41,6 +41,49 @@ impl BatchNormParams {
     }
 }
 
+/// Parameters of batch norm in training mode with running statistics, over a channels-last tensor as `[rows, channels]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct BatchNormTrainParams {
+    /// The number of values per channel, at least 2: batch size times positions.
+    pub rows: u64,
+    /// The number of channels.
+    pub channels: u64,
+    /// The constant added to the variance.
+    pub eps: f64,
+    /// The weight of this batch in the running statistics, from 0 to 1.
+    pub momentum: f64,
+}
+const _: () = assert!(size_of::<BatchNormTrainParams>() == 32);
+
+impl BatchNormTrainParams {
+    /// Parameters for a tensor whose last dimension is the channels.
+    ///
+    /// # Errors
+    /// As [`BatchNormParams::new`]; a single value per channel, a `momentum` outside of 0 to 1.
+    pub fn new(op: &'static str, x: &Shape, eps: f64, momentum: f64) -> Result<Self> {
+        let BatchNormParams { rows, channels, eps } = BatchNormParams::new(op, x, eps)?;
+        if rows == 1 {
+            let expected = "more than one value per channel in training";
+            return Err(Error::invalid(op, "input", x, expected));
+        }
+        if !(0.0..=1.0).contains(&momentum) {
+            return Err(Error::invalid(op, "momentum", momentum, "a number from 0 to 1"));
+        }
+        Ok(BatchNormTrainParams {
+            rows,
+            channels,
+            eps,
+            momentum,
+        })
+    }
+
+    /// The norm without running statistics.
+    pub fn group_norm(&self) -> GroupNormParams {
+        GroupNormParams::of_channels(self.rows, self.channels, self.eps)
+    }
+}
+
 /// Parameters of a norm within each sample, with `x` as `[samples, positions, groups, width]`: every
 /// (sample, group) is normalised over positions and width.
 ///
@@ -107,15 +150,20 @@ impl GroupNormParams {
     /// As [`BatchNormParams::new`].
     pub fn batch(op: &'static str, x: &Shape, eps: f64) -> Result<Self> {
         let p = BatchNormParams::new(op, x, eps)?;
-        Ok(GroupNormParams {
+        Ok(Self::of_channels(p.rows, p.channels, eps))
+    }
+
+    /// Parameters of batch norm over `rows` values of each channel.
+    pub fn of_channels(rows: u64, channels: u64, eps: f64) -> Self {
+        GroupNormParams {
             samples: 1,
-            positions: p.rows,
-            groups: p.channels,
+            positions: rows,
+            groups: channels,
             width: 1,
             eps,
             rms: 0,
             pad: 0,
-        })
+        }
     }
 
     /// True if every channel is normalised by itself over all samples and positions, as in batch norm.
@@ -186,6 +234,26 @@ pub trait NormOps: Runtime {
     ) -> Result<()> {
         let _ = (p, x, scale, shift, mean, var, y);
         self.unsupported(Op::BatchNormEval)
+    }
+
+    /// Normalises each channel by its values in the batch, as [`NormOps::group_norm`] with [`BatchNormTrainParams::group_norm`],
+    /// and moves its running statistics (f32; f64 for f64): `running = (1 − momentum)·running + momentum·batch`, with the mean, and with
+    /// the unbiased variance (divided by `rows − 1`). `batches`, one i32, grows by 1. The gradient is that of the group norm.
+    fn batch_norm(
+        &self,
+        p: &BatchNormTrainParams,
+        x: &Self::Buffer,
+        scale: Option<&Self::Buffer>,
+        shift: Option<&Self::Buffer>,
+        y: &mut Self::Buffer,
+        mean: &mut Self::Buffer,
+        rstd: &mut Self::Buffer,
+        running_mean: &mut Self::Buffer,
+        running_var: &mut Self::Buffer,
+        batches: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, x, scale, shift, y, mean, rstd, running_mean, running_var, batches);
+        self.unsupported(Op::BatchNorm)
     }
 
     /// Normalises each (sample, group), `y = (x − mean)·rstd·scale + shift`, and returns its statistics `[samples, groups]`:

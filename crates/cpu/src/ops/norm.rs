@@ -12,7 +12,7 @@ use crate::dispatch::float;
 use crate::scalar::Stored;
 use crate::simd::upcast::{Upcast, write_upcast};
 use crate::{Cpu, CpuBuffer};
-use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
 use kiln_core::{Buffer, Element, Float, Result, checks};
 
 /// An optional vector of `n` channels in the accumulation type; filled with `value` if absent.
@@ -57,6 +57,48 @@ impl NormOps for Cpu {
         })
     }
 
+    fn batch_norm(
+        &self,
+        p: &BatchNormTrainParams,
+        x: &CpuBuffer,
+        scale: Option<&CpuBuffer>,
+        shift: Option<&CpuBuffer>,
+        y: &mut CpuBuffer,
+        mean: &mut CpuBuffer,
+        rstd: &mut CpuBuffer,
+        running_mean: &mut CpuBuffer,
+        running_var: &mut CpuBuffer,
+        batches: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::batch_norm(
+            self,
+            p,
+            x,
+            scale,
+            shift,
+            y,
+            mean,
+            rstd,
+            running_mean,
+            running_var,
+            batches,
+        )?;
+        float!(x.dtype(), T => {
+            let scale = channels::<T>(self, scale, p.channels, 1.0)?;
+            let shift = channels::<T>(self, shift, p.channels, 0.0)?;
+            let (affine, x, y) = ((scale.slice(), shift.slice()), x.as_slice::<T>(), y.as_mut_slice::<T>());
+            let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
+            let running = (running_mean.as_mut_slice(), running_var.as_mut_slice());
+            batch::forward(self, &p.group_norm(), x, affine, y, mean, rstd, |mean, m2| {
+                batch::move_running(p, (mean, m2), running);
+            })?;
+        });
+        for count in batches.as_mut_slice::<i32>() {
+            *count = count.wrapping_add(1);
+        }
+        Ok(())
+    }
+
     fn group_norm(
         &self,
         p: &GroupNormParams,
@@ -78,7 +120,7 @@ impl NormOps for Cpu {
             let affine = (scale.slice(), shift.slice());
             let (mean, rstd) = (mean.as_mut_slice(), rstd.as_mut_slice());
             if p.is_batch_norm() {
-                return batch::forward(self, p, x.as_slice::<T>(), affine, y.as_mut_slice::<T>(), mean, rstd);
+                return batch::forward(self, p, x.as_slice::<T>(), affine, y.as_mut_slice::<T>(), mean, rstd, |_, _| ());
             }
             let x = Upcast::new::<T>(self, x)?;
             write_upcast::<T>(self, y, |y| {

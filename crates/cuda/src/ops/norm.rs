@@ -10,7 +10,7 @@ use super::instance;
 use crate::buffer::maybe;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
-use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, norm as columns, norm_rows as rows};
@@ -145,19 +145,6 @@ impl Algorithm {
     }
 }
 
-/// The shape of a batch norm in evaluation as that of a group norm.
-fn grouped(p: &BatchNormParams) -> GroupNormParams {
-    GroupNormParams {
-        samples: 1,
-        positions: p.rows,
-        groups: p.channels,
-        width: 1,
-        eps: p.eps,
-        rms: 0,
-        pad: 0,
-    }
-}
-
 /// The parameters as the kernels of columns read them: in place of the padding, whether scale and shift are of f32 whatever the
 /// tensor is.
 fn with_affine(p: &GroupNormParams, affine: Option<&CudaBuffer>) -> GroupNormParams {
@@ -171,6 +158,14 @@ fn with_affine(p: &GroupNormParams, affine: Option<&CudaBuffer>) -> GroupNormPar
 /// Scale and shift, where there are any.
 pub type Affine<'a> = (Option<&'a CudaBuffer>, Option<&'a CudaBuffer>);
 
+/// The running statistics of a batch norm, and what moves them.
+struct Running<'a> {
+    mean: &'a mut CudaBuffer,
+    var: &'a mut CudaBuffer,
+    batches: &'a mut CudaBuffer,
+    momentum: f64,
+}
+
 impl Cuda {
     fn tiles(&self, p: &GroupNormParams, dtype: DType) -> Result<Tiles> {
         Tiles::new(dtype, p.samples, p.positions, p.groups * p.width)
@@ -182,8 +177,8 @@ impl Cuda {
         x: &CudaBuffer,
         (scale, shift): Affine<'_>,
         y: &mut CudaBuffer,
-        mean: &mut CudaBuffer,
-        rstd: &mut CudaBuffer,
+        (mean, rstd): (&mut CudaBuffer, &mut CudaBuffer),
+        running: Option<Running<'_>>,
     ) -> Result<()> {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
         let p = &with_affine(p, scale.or(shift));
@@ -193,7 +188,22 @@ impl Cuda {
         let kernel = instance(&columns::NORM_MOMENTS, dtype);
         self.launch(kernel, tiles.geometry, &[p, cut, x.arg(), partial.out()])?;
         let stats = striding(mean.len() as u64, 1, [128, 1, 1]);
-        let args = [p, cut, partial.arg(), mean.out(), rstd.out()];
+        let momentum = running.as_ref().map_or(0.0, |r| r.momentum);
+        let [running_mean, running_var, batches] = match running {
+            Some(r) => [r.mean.out(), r.var.out(), r.batches.out()],
+            None => [maybe(None); 3],
+        };
+        let args = [
+            p,
+            cut,
+            partial.arg(),
+            mean.out(),
+            rstd.out(),
+            running_mean,
+            running_var,
+            batches,
+            Arg::value(&momentum),
+        ];
         self.launch(&columns::NORM_STATS, stats, &args)?;
         let (scale, shift) = (maybe(scale), maybe(shift));
         let args = [p, cut, x.arg(), scale, shift, mean.arg(), rstd.arg(), y.out()];
@@ -213,12 +223,17 @@ impl Cuda {
         let (dtype, tiles) = (x.dtype(), self.tiles(p, x.dtype())?);
         let p = &with_affine(p, scale);
         let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
-        self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
         let mut factors = self.scratch(DType::F32, 2 * mean.len())?;
+        // A channel of batch norm is a group: its totals are what dx subtracts.
+        let of_channels = p.is_batch_norm().then_some((scale, &mut factors));
+        self.norm_totals(p, &tiles, &partial, (dscale, dshift), of_channels)?;
+        let is_batch_norm = p.is_batch_norm();
         let (p, cut, scale) = (Arg::value(p), Arg::value(&tiles.cut), maybe(scale));
-        let groups = striding(mean.len() as u64, 1, [128, 1, 1]);
-        let kernel = instance(&columns::NORM_FACTORS, dtype);
-        self.launch(kernel, groups, &[p, cut, partial.arg(), scale, factors.out()])?;
+        if !is_batch_norm {
+            let groups = striding(mean.len() as u64, 1, [128, 1, 1]);
+            let kernel = instance(&columns::NORM_FACTORS, dtype);
+            self.launch(kernel, groups, &[p, cut, partial.arg(), scale, factors.out()])?;
+        }
         let stats = [mean.arg(), rstd.arg()];
         let args = [
             p,
@@ -250,15 +265,20 @@ impl Cuda {
         Ok(partial)
     }
 
-    /// Stage 2: the totals of all parts, zero where there are no samples.
+    /// Stage 2: the totals of all parts, zero where there are no samples; for batch norm also the factors of `dx`, with its scale.
     fn norm_totals(
         &self,
         p: &GroupNormParams,
         tiles: &Tiles,
         partial: &CudaBuffer,
         (dscale, dshift): (&mut CudaBuffer, &mut CudaBuffer),
+        factors: Option<(Option<&CudaBuffer>, &mut CudaBuffer)>,
     ) -> Result<()> {
         let parts = tiles.parts();
+        let (scale, factors) = match factors {
+            Some((scale, factors)) => (maybe(scale), factors.out()),
+            None => (maybe(None), maybe(None)),
+        };
         let geometry = striding(p.groups * p.width, 32, [32, 8, 1]);
         let kernel = instance(&columns::NORM_TOTALS, dscale.dtype());
         let args = [
@@ -267,6 +287,8 @@ impl Cuda {
             dscale.out(),
             dshift.out(),
             Arg::value(&parts),
+            scale,
+            factors,
         ];
         self.launch(kernel, geometry, &args)
     }
@@ -350,12 +372,49 @@ impl NormOps for Cuda {
     ) -> Result<()> {
         checks::batch_norm_eval(self, p, x, scale, shift, mean, var, y)?;
         debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
-        let p = with_affine(&grouped(p), scale.or(shift));
+        let p = GroupNormParams::of_channels(p.rows, p.channels, p.eps);
+        let p = with_affine(&p, scale.or(shift));
         let tiles = self.tiles(&p, x.dtype())?;
         let (p, cut) = (Arg::value(&p), Arg::value(&tiles.cut));
         let (scale, shift) = (maybe(scale), maybe(shift));
         let args = [p, cut, x.arg(), scale, shift, mean.arg(), var.arg(), y.out()];
         self.launch(instance(&columns::NORM_EVAL, x.dtype()), tiles.geometry, &args)
+    }
+
+    fn batch_norm(
+        &self,
+        p: &BatchNormTrainParams,
+        x: &CudaBuffer,
+        scale: Option<&CudaBuffer>,
+        shift: Option<&CudaBuffer>,
+        y: &mut CudaBuffer,
+        mean: &mut CudaBuffer,
+        rstd: &mut CudaBuffer,
+        running_mean: &mut CudaBuffer,
+        running_var: &mut CudaBuffer,
+        batches: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::batch_norm(
+            self,
+            p,
+            x,
+            scale,
+            shift,
+            y,
+            mean,
+            rstd,
+            running_mean,
+            running_var,
+            batches,
+        )?;
+        debug_assert_eq!((x.len() as u64, y.len()), (p.rows * p.channels, x.len()));
+        let running = Running {
+            mean: running_mean,
+            var: running_var,
+            batches,
+            momentum: p.momentum,
+        };
+        self.norm_columns(&p.group_norm(), x, (scale, shift), y, (mean, rstd), Some(running))
     }
 
     fn group_norm(
@@ -374,7 +433,7 @@ impl NormOps for Cuda {
             return Ok(());
         }
         if p.positions > 1 {
-            return self.norm_columns(p, x, (scale, shift), y, mean, rstd);
+            return self.norm_columns(p, x, (scale, shift), y, (mean, rstd), None);
         }
         self.norm_rows_with(Algorithm::choose(p.width), p, x, (scale, shift), y, mean, rstd)
     }
@@ -399,7 +458,7 @@ impl NormOps for Cuda {
         // Every sample is a row of the sums that give dscale and dshift.
         let tiles = Tiles::new(x.dtype(), 1, p.samples, p.groups * p.width)?;
         let partial = self.norm_sums(p, &tiles, x, (mean, rstd), g)?;
-        self.norm_totals(p, &tiles, &partial, (dscale, dshift))?;
+        self.norm_totals(p, &tiles, &partial, (dscale, dshift), None)?;
         if x.is_empty() {
             return Ok(());
         }

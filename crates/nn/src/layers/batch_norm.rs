@@ -1,6 +1,7 @@
 //! Batch norm.
 
 use super::Layer;
+use crate::ops::RunningStats;
 use crate::{Backend, Counter, Error, Init, Mode, Module, Param, Result, State, Tensor};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -120,15 +121,13 @@ impl<B: Backend> BatchNorm<B> {
         Some((self.running_mean.as_ref()?.get(), self.running_var.as_ref()?.get()))
     }
 
-    /// The weight of the present batch in the running statistics.
-    fn momentum(&self) -> Result<f64> {
-        match (CUMULATIVE.get(), &self.num_batches_tracked) {
-            (true, Some(counter)) => {
-                let batches = counter.get().to_vec::<i32>()?;
-                Ok(1.0 / f64::from(batches.first().copied().unwrap_or(1).max(1)))
-            }
-            _ => Ok(self.momentum),
-        }
+    /// The running statistics, if tracked.
+    fn running_stats(&self) -> Option<RunningStats<'_, B>> {
+        Some(RunningStats {
+            mean: self.running_mean.as_ref()?,
+            var: self.running_var.as_ref()?,
+            batches: self.num_batches_tracked.as_ref()?,
+        })
     }
 }
 
@@ -233,20 +232,19 @@ impl<B: Backend> Layer<B> for BatchNorm<B> {
         if let (Some((mean, var)), false) = (self.running(), self.mode.is_training()) {
             return x.batch_norm_eval(&mean, &var, scale, shift, self.eps);
         }
-        let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
-        if let (Some(counter), true) = (&self.num_batches_tracked, self.mode.is_training()) {
-            counter.tick()?;
+        match (self.running_stats(), self.mode.is_training()) {
+            (Some(running), true) if CUMULATIVE.get() => {
+                let (y, mean, var) = x.batch_norm(scale, shift, self.eps)?;
+                let before = running.batches.tick()?.to_vec::<i32>()?;
+                let batches = f64::from(before.first().copied().unwrap_or(0).max(0)) + 1.0;
+                if x.size() > 0 {
+                    running.blend(&mean, &var, x.size() / mean.size(), 1.0 / batches)?;
+                }
+                Ok(y)
+            }
+            (Some(running), true) => x.batch_norm_train((scale, shift), self.eps, self.momentum, running),
+            _ => Ok(x.batch_norm(scale, shift, self.eps)?.0),
         }
-        // An empty batch has no statistics.
-        let moves = self.mode.is_training() && x.size() > 0;
-        if let (Some(m), Some(v), true) = (&self.running_mean, &self.running_var, moves) {
-            let momentum = self.momentum()?;
-            m.blend(&mean, momentum)?;
-            // The op has refused a single value per channel, so the divisor is at least 1.
-            let count = (x.size() / mean.size()) as f64;
-            v.blend(&var.mul_scalar(count / (count - 1.0))?, momentum)?;
-        }
-        Ok(y)
     }
 }
 

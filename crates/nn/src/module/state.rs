@@ -222,6 +222,11 @@ impl<B: Backend> Counter<B> {
         self.0 = Mutex::new(count);
     }
 
+    /// Calls `change` with the count, to change it in place.
+    pub(crate) fn update<R>(&self, change: impl FnOnce(&mut Indices<B>) -> R) -> R {
+        change(&mut locked(&self.0))
+    }
+
     /// Calls `look` with the count, without sharing its memory.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&Indices<B>) -> R) -> R {
         look(&locked(&self.0))

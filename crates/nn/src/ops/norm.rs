@@ -4,12 +4,15 @@
 //! without the fused op and for empty tensors; gradients of gradients are taken of it, and tests compare the fused op
 //! with it.
 
+mod batch;
+
+pub(crate) use batch::RunningStats;
+
 use super::reduce::acc_dtype;
-use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, no_grad, vjp};
+use crate::autograd::{Cast, Rule, RuleContext, checkpoint_as, is_grad_enabled, vjp};
 use crate::tensor::same_dtype;
 use crate::{Backend, Error, Result, Shape, Tensor};
-use kiln_core::ops::{BatchNormParams, GroupNormParams, Op};
-use std::borrow::Cow;
+use kiln_core::ops::{GroupNormParams, Op};
 
 /// The scale and the shift of a norm, each optional.
 type Affine<'a, B> = (Option<&'a Tensor<B>>, Option<&'a Tensor<B>>);
@@ -36,14 +39,6 @@ fn check_affine<B: Backend>(
         }
     }
     Ok(())
-}
-
-/// The scale or the shift of a batch norm of `x` in mixed precision: of f32 it stays as it is (`torch.autocast`).
-fn affine<'a, B: Backend>(cast: &Cast, x: &Tensor<B>, t: Option<&'a Tensor<B>>) -> Result<Option<Cow<'a, Tensor<B>>>> {
-    match t.filter(|t| t.dtype() == acc_dtype(x.dtype())) {
-        Some(wide) => Ok(Some(Cow::Borrowed(wide))),
-        None => cast.option(t),
-    }
 }
 
 /// The rule of the fused norm, with the op's arguments and statistics.
@@ -141,58 +136,34 @@ fn apply<B: Backend>(x: &Tensor<B>, affine: Affine<'_, B>, channels: &[usize]) -
     Ok(y)
 }
 
-/// The rule of batch norm in evaluation, which is an affine map of each channel.
-struct BatchNormEval<B: Backend> {
-    x: Tensor<B>,
-    scale: Option<Tensor<B>>,
-    shift: Option<Tensor<B>>,
-    mean: Tensor<B>,
-    var: Tensor<B>,
-    eps: f64,
-}
+/// The result of a fused norm, and its statistics `[samples, groups]`: the mean, and 1/√(variance + eps).
+type Normed<B> = (Tensor<B>, Tensor<B>, Tensor<B>);
 
-impl<B: Backend> Rule<B> for BatchNormEval<B> {
-    fn backward(&self, cx: &RuleContext<'_, B>) -> Result<Vec<Option<Tensor<B>>>> {
-        let inputs = inputs(&self.x, (self.scale.as_ref(), self.shift.as_ref()));
-        vjp(&inputs, cx.grad, |t| {
-            let scale = self.scale.is_some().then(|| &t[1]);
-            let shift = self.shift.is_some().then(|| &t[t.len() - 1]);
-            composed_eval(&t[0], (&self.mean, &self.var), (scale, shift), self.eps)
-        })
-    }
-}
-
-/// The definition of batch norm in evaluation.
-fn composed_eval<B: Backend>(
-    x: &Tensor<B>,
-    (mean, var): (&Tensor<B>, &Tensor<B>),
-    affine: Affine<'_, B>,
-    eps: f64,
-) -> Result<Tensor<B>> {
-    let rstd = var.add_scalar(eps)?.rsqrt()?;
-    let hat = x.to_dtype(mean.dtype())?.sub(mean)?.mul(&rstd)?;
-    apply(&hat, affine, mean.shape())?.to_dtype(x.dtype())
-}
-
-/// The fused op, with its statistics `[samples, groups]`.
+/// The fused op.
 fn fused<B: Backend>(
     op: &'static str,
     p: GroupNormParams,
     x: &Tensor<B>,
     (scale, shift): Affine<'_, B>,
-) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
+) -> Result<Normed<B>> {
+    let (a, b) = (scale.map(Tensor::buffer), shift.map(Tensor::buffer));
+    fused_by(op, p, x, (scale, shift), |y, mean, rstd| {
+        x.backend().group_norm(&p, x.buffer(), a, b, y, mean, rstd)
+    })
+}
+
+/// The fused op, computed by `run(y, mean, rstd)`.
+fn fused_by<B: Backend>(
+    op: &'static str,
+    p: GroupNormParams,
+    x: &Tensor<B>,
+    (scale, shift): Affine<'_, B>,
+    run: impl FnOnce(&mut B::Buffer, &mut B::Buffer, &mut B::Buffer) -> Result<()>,
+) -> Result<Normed<B>> {
     let (backend, stats) = (x.backend(), Shape::new(&[p.samples as usize, p.groups as usize])?);
     let alloc = || backend.alloc(acc_dtype(x.dtype()), stats.size());
     let (mut y, mut mean, mut rstd) = (x.alloc_like(*x.shape())?, alloc()?, alloc()?);
-    backend.group_norm(
-        &p,
-        x.buffer(),
-        scale.map(Tensor::buffer),
-        shift.map(Tensor::buffer),
-        &mut y,
-        &mut mean,
-        &mut rstd,
-    )?;
+    run(&mut y, &mut mean, &mut rstd)?;
     let [mean, rstd] = [mean, rstd].map(|s| Tensor::from_buffer(backend, s, stats));
     let y = Tensor::from_buffer(backend, y, *x.shape()).record(op, &inputs(x, (scale, shift)), || Norm {
         p,
@@ -218,138 +189,6 @@ fn recomputed<B: Backend>(
 
 #[compiled_once]
 impl<B: Backend> Tensor<B> {
-    /// Batch norm in training (Ioffe & Szegedy 2015; `torch.nn.functional.batch_norm`) over all axes but the last,
-    /// the channels: `(x − mean)/√(var + eps)·scale + shift`, with optional scale and shift `[C]` of the dtype of `self`, or of f32
-    /// for a half.
-    ///
-    /// Returns the result, the batch mean and the biased batch variance `[C]`, both untracked and of the accumulation
-    /// dtype (f32; f64 for f64), for running statistics. (PyTorch's running variance is the unbiased one: multiply by
-    /// n/(n − 1) for n values per channel.) For an empty batch they are NaN.
-    ///
-    /// ```
-    /// # use kiln_nn::Tensor;
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let x = Tensor::from_slice(&cpu, &[1f32, 10.0, 3.0, 30.0], &[2, 2])?;
-    /// let (y, mean, var) = x.batch_norm(None, None, 1e-5)?;
-    /// assert_eq!(mean.to_vec::<f32>()?, [2.0, 20.0]);
-    /// assert!((y.to_f64()?[0] + 1.0).abs() < 1e-4 && (var.to_f64()?[1] - 100.0).abs() < 1e-2);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Rank below 2; a single value per channel; a scale or shift of another shape or dtype; an
-    /// `eps` that is negative or not finite.
-    pub fn batch_norm(
-        &self,
-        scale: Option<&Tensor<B>>,
-        shift: Option<&Tensor<B>>,
-        eps: f64,
-    ) -> Result<(Tensor<B>, Tensor<B>, Tensor<B>)> {
-        if let Some(cast) = Cast::like(self) {
-            let (scale, shift) = (affine(&cast, self, scale)?, affine(&cast, self, shift)?);
-            return self.batch_norm(scale.as_deref(), shift.as_deref(), eps);
-        }
-        let p = GroupNormParams::batch("batch_norm", self.shape(), eps)?;
-        if p.positions == 1 {
-            let expected = "more than one value per channel in training";
-            return Err(Error::invalid("batch_norm", "input", self.shape(), expected));
-        }
-        let channels = Shape::new(&[p.groups as usize])?;
-        check_affine("batch_norm", self, (scale, shift), &channels, true)?;
-        let wide = acc_dtype(self.dtype());
-        if self.size() == 0 {
-            let nothing = Tensor::full(self.backend(), &channels, wide, f64::NAN)?;
-            return Ok((composed(&p, self, (scale, shift))?, nothing.clone(), nothing));
-        }
-        if !self.has_op(Op::GroupNorm) {
-            let (mean, var) = no_grad(|| {
-                let x = seen(&p, self)?;
-                let mean = x.mean(&REDUCED, true)?;
-                let var = x.sub(&mean)?.square()?.mean(&REDUCED, false)?;
-                Ok::<_, Error>((mean.reshape(&channels)?, var.reshape(&channels)?))
-            })?;
-            return Ok((recomputed("batch_norm", p, self, (scale, shift))?, mean, var));
-        }
-        let (y, mean, rstd) = fused("batch_norm", p, self, (scale, shift))?;
-        let var = rstd.square()?.reciprocal()?.sub_scalar(eps)?.clamp_min(0.0)?;
-        Ok((y, mean.reshape(&channels)?, var.reshape(&channels)?))
-    }
-
-    /// Batch norm in evaluation: as [`Tensor::batch_norm`] with given `mean` and `var` `[C]` of the accumulation dtype.
-    ///
-    /// ```
-    /// # use kiln_nn::{DType, Tensor};
-    /// # let cpu = kiln_cpu::Cpu::new();
-    /// let x = Tensor::from_slice(&cpu, &[5f32], &[1, 1])?;
-    /// let (mean, var) = (Tensor::full(&cpu, &[1], DType::F32, 3.0)?, Tensor::full(&cpu, &[1], DType::F32, 4.0)?);
-    /// assert_eq!(x.batch_norm_eval(&mean, &var, None, None, 0.0)?.to_vec::<f32>()?, [1.0]);
-    /// # Ok::<(), kiln_nn::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Tensor::batch_norm`], except that a single value per channel is allowed; statistics of another shape or dtype;
-    /// [`Error::NoGradient`] for tracked statistics.
-    pub fn batch_norm_eval(
-        &self,
-        mean: &Tensor<B>,
-        var: &Tensor<B>,
-        scale: Option<&Tensor<B>>,
-        shift: Option<&Tensor<B>>,
-        eps: f64,
-    ) -> Result<Tensor<B>> {
-        const OP: &str = "batch_norm_eval";
-        if let Some(cast) = Cast::like(self) {
-            let (scale, shift) = (affine(&cast, self, scale)?, affine(&cast, self, shift)?);
-            return self.batch_norm_eval(mean, var, scale.as_deref(), shift.as_deref(), eps);
-        }
-        let p = BatchNormParams::new(OP, self.shape(), eps)?;
-        let channels = [p.channels as usize];
-        check_affine(OP, self, (scale, shift), &channels, true)?;
-        for stat in [mean, var] {
-            if stat.is_tracked() {
-                return Err(Error::NoGradient { op: OP });
-            }
-            if stat.dtype() != acc_dtype(self.dtype()) {
-                return Err(Error::DTypeMismatch {
-                    op: OP,
-                    lhs: stat.dtype(),
-                    rhs: acc_dtype(self.dtype()),
-                });
-            }
-            if stat.shape()[..] != channels {
-                return Err(Error::ShapeMismatch {
-                    op: OP,
-                    lhs: *stat.shape(),
-                    rhs: Shape::new(&channels)?,
-                });
-            }
-        }
-        if self.size() > 0 && !self.has_op(Op::BatchNormEval) {
-            return composed_eval(self, (mean, var), (scale, shift), eps);
-        }
-        let mut y = self.alloc_like(*self.shape())?;
-        if self.size() > 0 {
-            self.backend().batch_norm_eval(
-                &p,
-                self.buffer(),
-                scale.map(Tensor::buffer),
-                shift.map(Tensor::buffer),
-                mean.buffer(),
-                var.buffer(),
-                &mut y,
-            )?;
-        }
-        let y = Tensor::from_buffer(self.backend(), y, *self.shape());
-        Ok(y.record(OP, &inputs(self, (scale, shift)), || BatchNormEval {
-            x: self.clone(),
-            scale: scale.cloned(),
-            shift: shift.cloned(),
-            mean: mean.clone(),
-            var: var.clone(),
-            eps,
-        }))
-    }
-
     /// Layer norm (Ba, Kiros & Hinton 2016; `torch.nn.functional.layer_norm`) over the last dimensions, which must equal
     /// `normalized_shape`; scale and shift have that shape.
     ///
@@ -545,26 +384,6 @@ mod tests {
             let p = GroupNormParams::layer("t", &shape, &normalized, 1e-3, rms)?;
             compare(&x, p, &[4, 6])?;
         }
-        Ok(())
-    }
-
-    #[test]
-    fn batch_statistics_are_those_of_the_batch() -> Result<()> {
-        let x = Tensor::from_slice(&Cpu::poisoned(), &[1.0f32, 10.0, 3.0, 10.0], &[2, 2])?;
-        let (y, mean, var) = x.batch_norm(None, None, 1e-5)?;
-        assert_eq!(mean.to_f64()?, [2.0, 10.0]);
-        let var = var.to_f64()?;
-        assert!((var[0] - 1.0).abs() < 1e-6 && var[1].abs() < 1e-10, "{var:?}");
-        let eval = x.batch_norm_eval(
-            &mean,
-            &Tensor::from_slice(x.backend(), &[1.0f32, 0.0], &[2])?,
-            None,
-            None,
-            1e-5,
-        )?;
-        assert_eq!(y.to_vec::<f32>()?, eval.to_vec::<f32>()?);
-        let half = x.to_dtype(DType::BF16)?;
-        assert_eq!(half.batch_norm(None, None, 1e-5)?.1.dtype(), DType::F32);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{elements, moved, optional};
 use crate::backend::{Profiled, bytes};
-use kiln_core::ops::{BatchNormParams, GroupNormParams, NormOps};
+use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams, NormOps};
 use kiln_core::{Backend, Result, checks};
 
 impl<B: Backend> NormOps for Profiled<B> {
@@ -20,6 +20,39 @@ impl<B: Backend> NormOps for Profiled<B> {
         let cost = moved(bytes(x) + optional(scale) + optional(shift) + bytes(mean) + bytes(var) + bytes(y));
         self.op("batch_norm_eval", cost, elements(y), |b| {
             b.batch_norm_eval(p, x, scale, shift, mean, var, y)
+        })
+    }
+
+    fn batch_norm(
+        &self,
+        p: &BatchNormTrainParams,
+        x: &B::Buffer,
+        scale: Option<&B::Buffer>,
+        shift: Option<&B::Buffer>,
+        y: &mut B::Buffer,
+        mean: &mut B::Buffer,
+        rstd: &mut B::Buffer,
+        running_mean: &mut B::Buffer,
+        running_var: &mut B::Buffer,
+        batches: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::batch_norm(
+            self,
+            p,
+            x,
+            scale,
+            shift,
+            y,
+            mean,
+            rstd,
+            running_mean,
+            running_var,
+            batches,
+        )?;
+        let moves = 2 * (bytes(running_mean) + bytes(running_var) + bytes(batches));
+        let vectors = optional(scale) + optional(shift) + bytes(mean) + bytes(rstd) + moves;
+        self.op("batch_norm", moved(bytes(x) + bytes(y) + vectors), elements(y), |b| {
+            b.batch_norm(p, x, scale, shift, y, mean, rstd, running_mean, running_var, batches)
         })
     }
 

@@ -1,5 +1,9 @@
 //! Batch, layer, RMS, group and instance norm.
 
+mod running;
+
+pub use running::running_statistics;
+
 use crate::array::unravel;
 use crate::{Array, Case, Rounding, check, shapes};
 use kiln_core::{Backend, DType, Error, Result};

@@ -10,7 +10,7 @@ use crate::simd::lanes::lanes;
 use crate::simd::real::Real;
 use crate::simd::upcast::{Upcast, write_upcast_to};
 use kiln_core::Result;
-use kiln_core::ops::{BatchNormParams, GroupNormParams};
+use kiln_core::ops::{BatchNormParams, BatchNormTrainParams, GroupNormParams};
 
 /// The scale and the shift of each channel.
 pub(super) type Affine<'a, A> = (&'a [A], &'a [A]);
@@ -77,6 +77,7 @@ fn map_rows<T: Stored<Acc = A>, A: Real, const N: usize>(
     })
 }
 
+/// Normalises by the batch, after `look(mean, m2)` has seen the mean of each channel and the sum of its squared deviations from it.
 pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
     cpu: &Cpu,
     p: &GroupNormParams,
@@ -85,6 +86,7 @@ pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
     y: &mut [T],
     mean: &mut [A],
     rstd: &mut [A],
+    look: impl FnOnce(&[A], &[A]),
 ) -> Result<()> {
     let (rows, c, step) = (p.positions as usize, p.groups as usize, chunk_rows(p.groups as usize));
     let mut partial = cpu.scratch(A::DTYPE, rows.div_ceil(step) * 2 * c)?;
@@ -111,11 +113,27 @@ pub(super) fn forward<T: Stored<Acc = A>, A: Real>(
             combine(count, (mean, m2), n, (mean_b, m2_b));
         }
     }
+    look(mean, rstd);
     let (rows, eps) = (A::of(p.positions as f64), A::of(p.eps));
     for rstd in &mut *rstd {
         *rstd = A::ONE / (*rstd / rows + eps).sqrt();
     }
     normalise(cpu, c, x, affine, mean, rstd, y)
+}
+
+/// Moves running means and variances towards the mean and the unbiased variance of a batch.
+pub(super) fn move_running<A: Real>(
+    p: &BatchNormTrainParams,
+    (mean, m2): (&[A], &[A]),
+    (running_mean, running_var): (&mut [A], &mut [A]),
+) {
+    let (keep, rate, n) = (A::of(1.0 - p.momentum), A::of(p.momentum), A::of((p.rows - 1) as f64));
+    for (running, &mean) in running_mean.iter_mut().zip(mean) {
+        *running = keep * *running + rate * mean;
+    }
+    for (running, &m2) in running_var.iter_mut().zip(m2) {
+        *running = keep * *running + rate * (m2 / n);
+    }
 }
 
 /// Computes the mean of each column of `x`, and the sum of squared deviations from it.

@@ -3,12 +3,13 @@
 use super::fields::{call, field, shape};
 use crate::misfit::call::Call;
 use kiln_core::Backend;
-use kiln_core::DType::F32;
+use kiln_core::DType::{F32, I32};
 use kiln_core::ops::*;
 
 pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
     let x = shape(&[2, 3, 4]);
     let batch = BatchNormParams::new("batch_norm", &x, 1e-5).expect("channels");
+    let train = BatchNormTrainParams::new("batch_norm", &x, 1e-5, 0.1).expect("several values per channel");
     let group = GroupNormParams::group("group_norm", &x, 2, 1e-5).expect("groups");
     let (t, c, s) = ((F32, 24), (F32, 4), (F32, 4));
     let of_batch = |call: Call<B>| call.free(field!(BatchNormParams, eps));
@@ -25,6 +26,14 @@ pub(super) fn norms<B: Backend>() -> Vec<Call<B>> {
             [t, c, c, s, s, t],
             |on: &B, p, [x, w, b, m, v, y]| on.batch_norm_eval(p, x, Some(w), Some(b), m, v, y),
         )),
+        call(
+            "batch_norm",
+            train,
+            [t, c, c, t, s, s, s, s, (I32, 1)],
+            |on: &B, p, [x, w, b, y, m, r, rm, rv, n]| on.batch_norm(p, x, Some(w), Some(b), y, m, r, rm, rv, n),
+        )
+        .free(field!(BatchNormTrainParams, eps))
+        .free(field!(BatchNormTrainParams, momentum)),
         of_group(call(
             "group_norm",
             group,
