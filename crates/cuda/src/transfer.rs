@@ -49,8 +49,10 @@ impl Transfers {
     ) -> Result<()> {
         if self.slots.first().is_none_or(|s| s.host.len() < src.len()) {
             self.slots.clear();
+            // All of them or none: memory may run out in between.
+            let mut slots = Vec::with_capacity(SLOTS);
             for _ in 0..SLOTS {
-                self.slots.push(Slot {
+                slots.push(Slot {
                     host: Pinned::new(context, src.len())?,
                     device: pool.alloc(src.len())?,
                     arrived: Event::new(context)?,
@@ -59,6 +61,7 @@ impl Transfers {
             }
             // A block from the pool may have been freed while work that uses it is still queued on the compute stream.
             compute.synchronize()?;
+            self.slots = slots;
         }
         let stream = match &mut self.stream {
             Some(stream) => &*stream,

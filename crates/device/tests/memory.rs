@@ -18,6 +18,7 @@ fn memory_is_counted_and_comes_back() {
     let b = bench();
     running_out_is_an_error_and_no_more(&b);
     cached_memory_is_given_up_before_that(&b);
+    the_last_memory_goes_to_requests_of_any_size(&b);
     a_steady_step_asks_the_driver_for_nothing(&b);
     private_memory_stays_apart(&b);
     a_direct_pool_keeps_nothing(&b);
@@ -101,6 +102,24 @@ fn cached_memory_is_given_up_before_that(b: &Bench) {
     drop(large);
     pool.release_cached().unwrap();
     assert_eq!(pool.stats().cached, 0);
+}
+
+/// A request is out of memory only if the device has not its bytes: no segment for later requests comes before it.
+fn the_last_memory_goes_to_requests_of_any_size(b: &Bench) {
+    let pool = Pool::new(&b.context);
+    let before = b.context.free_memory().unwrap();
+    // Less than the segment of either size of request.
+    let filler = pool.alloc((before - (9 << 20)).next_multiple_of(2 << 20)).unwrap();
+    let free = b.context.free_memory().unwrap();
+    assert!((1 << 20..20 << 20).contains(&free) || before > MEMORY, "{free}");
+    let blocks: Vec<_> = (0..4).map(|_| pool.alloc(free / 5).unwrap()).collect();
+    let small = pool.alloc(1000).unwrap();
+    match pool.alloc(free / 2) {
+        Err(Error::OutOfMemory { requested, free, .. }) => assert!(free < requested, "{free} of {requested}"),
+        other => panic!("{other:?}"),
+    }
+    drop((blocks, small, filler, pool));
+    assert_free(b, before);
 }
 
 /// Takes and returns blocks as a training step would, and gives their addresses.

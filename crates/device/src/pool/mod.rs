@@ -60,17 +60,19 @@ impl Pool {
 
     /// A block of this many bytes, uninitialised. A block of zero bytes is allowed.
     ///
-    /// If the driver has no memory left, cached memory is given back to it and it is asked again; not while a private pool is
-    /// entered, since waiting is forbidden in a capture.
+    /// If the driver has no memory left, cached memory is given back to it and it is asked again, at last for a segment of the size
+    /// of this request; while a private pool is entered, nothing is given back, since waiting is forbidden in a capture.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), after which the pool is as before; the driver's.
     pub fn alloc(&self, bytes: usize) -> Result<Block> {
         let room = self.room();
-        let ptr = match room.take(bytes) {
-            Err(crate::Error::OutOfMemory { .. }) if Arc::ptr_eq(&room, &self.0.main) => {
-                self.release_cached()?;
-                room.take(bytes)?
+        let ptr = match room.take(bytes, false) {
+            Err(crate::Error::OutOfMemory { .. }) => {
+                if Arc::ptr_eq(&room, &self.0.main) {
+                    self.release_cached()?;
+                }
+                room.take(bytes, true)?
             }
             ptr => ptr?,
         };

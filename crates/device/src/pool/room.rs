@@ -49,17 +49,23 @@ impl Room {
         self.arena().segments().map(|(_, bytes)| bytes).sum()
     }
 
-    /// A part of at least this many bytes.
-    pub(super) fn take(&self, bytes: usize) -> Result<u64> {
+    /// A part of at least this many bytes. With `last` the device is nearly full: if it has no room for the segment that other requests
+    /// could share, one of the size of this request does.
+    pub(super) fn take(&self, bytes: usize, last: bool) -> Result<u64> {
         let mut arena = self.arena();
         self.tally.lock().0.requests += 1;
-        let plan = plan(bytes, self.direct)
+        let mut plan = plan(bytes, self.direct)
             .ok_or(())
             .or_else(|()| Err(self.exhausted(bytes)?))?;
         let at = match arena.take(plan) {
             Some(at) => at,
             None => {
-                let Some(segment) = allocate(&self.context, plan.segment)? else {
+                let mut segment = allocate(&self.context, plan.segment)?;
+                if segment.is_none() && last {
+                    plan.segment = plan.bytes;
+                    segment = allocate(&self.context, plan.segment)?;
+                }
+                let Some(segment) = segment else {
                     drop(arena);
                     return Err(self.exhausted(bytes)?);
                 };
