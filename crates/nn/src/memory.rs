@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A buffer with a unique id. Unlike an address, an id is never used again.
 ///
-/// Beside the buffer may lie its values rounded to bf16 or f16, for mixed precision: the update of a parameter writes both, so that
-/// the next forward pass need not cast. Memory is written through [`own`] and [`own_with_half`] alone. After the first the copy is
+/// Beside the buffer may lie its values rounded to bf16 or f16, for mixed precision: the update of a parameter writes both, and that of a
+/// frozen one is made once, so that the next forward pass need not cast. Memory is written through [`own`] and [`own_with_half`] alone. After the first the copy is
 /// out of date, whoever wrote, and nobody reads it before it has been written again.
 pub(crate) struct Memory<Buf> {
     id: u64,
@@ -177,4 +177,21 @@ pub(crate) fn refresh_half<B: Backend>(backend: &B, memory: &Memory<B::Buffer>) 
         half.state = State::Current;
     }
     Ok(())
+}
+
+/// As [`refresh_half`], for memory that no update writes: the copy is made if casts have asked for one, and stays.
+pub(crate) fn keep_half<B: Backend>(backend: &B, memory: &Memory<B::Buffer>) -> Result<()> {
+    {
+        let mut half = memory.lock();
+        let wanted = half.wanted.filter(|_| memory.dtype() == DType::F32);
+        let lacks = half.copy.as_ref().is_none_or(|copy| {
+            let held = half.state != State::Current && Arc::strong_count(copy) > 1;
+            held || Some(copy.dtype()) != wanted
+        });
+        if let (Some(dtype), true) = (wanted, lacks) {
+            half.copy = Some(Memory::new(backend.alloc(dtype, memory.len())?));
+            half.state = State::Stale;
+        }
+    }
+    refresh_half(backend, memory)
 }

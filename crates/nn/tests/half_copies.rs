@@ -223,3 +223,37 @@ fn a_recorded_step_finds_a_copy_where_it_was() -> Result<()> {
     assert!(storage(&model) == before);
     Ok(())
 }
+
+/// The copy of a frozen parameter is made where no step is recorded, stays where it is, and follows its parameter.
+#[test]
+fn a_recorded_step_finds_the_copy_of_a_frozen_parameter() -> Result<()> {
+    let cpu = Cpu::poisoned();
+    let (mut model, mut adam) = (net(&cpu)?, Adam::new(0.05));
+    model.set_trainable(&|name| name == "3.weight", false);
+    let storage = |model: &Net| {
+        let mut storage = StorageSnapshot::new();
+        storage.module(model);
+        storage
+    };
+    (0..2).try_for_each(|_| step(&mut model, &mut adam, DType::BF16, None))?;
+    let first = storage(&model);
+    step(&mut model, &mut adam, DType::BF16, None)?;
+    assert!(storage(&model) == first && first.fixed());
+    rewrite(&mut model)?;
+    assert!(storage(&model) != first);
+    adam.prepare(&model)?;
+    assert!(storage(&model) == first);
+    // A graph keeps the values that it was made with.
+    let held = autocast(DType::BF16, || model.forward(&inputs(&cpu)?))?;
+    let (_, weight) = model.named_parameters_mut().remove(4);
+    let other = weight.detach().mul_scalar(2.0)?;
+    weight.assign(&other)?;
+    adam.prepare(&model)?;
+    assert!(storage(&model) != first);
+    drop(held);
+    for half in HALVES {
+        let [found, expected] = outputs(&model, half)?;
+        assert_eq!(found, expected, "{half}");
+    }
+    Ok(())
+}

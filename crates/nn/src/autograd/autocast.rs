@@ -4,6 +4,7 @@
 //! which it takes its operands; while the cast lives, the ops that the op is made of leave precisions as they are. Gradients are
 //! computed with the precisions of the forward pass, so the backward pass runs with the switch off.
 
+use super::mode::is_grad_enabled;
 use crate::tensor::NodeId;
 use crate::{Backend, DType, Error, Result, Tensor};
 use std::any::Any;
@@ -157,22 +158,21 @@ fn casts(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16 | DType::F16)
 }
 
-/// The tensor in `dtype`; of a parameter that was cast before, the same tensor, and where an update has written its values in `dtype`
-/// beside them, those.
+/// The tensor in `dtype`; of a parameter that was cast before, the same tensor, and where its values in `dtype` lie beside it, those.
 fn cast<B: Backend>(x: &Tensor<B>, dtype: DType) -> Result<Tensor<B>> {
+    let made = || match dtype {
+        DType::F32 => x.to_dtype(dtype),
+        half => x.to_half(half),
+    };
     let Some(id) = x.node().filter(|node| node.is_leaf()).map(|node| node.id()) else {
-        return x.to_dtype(dtype);
+        return made();
     };
     let known = CASTS.with(|casts| casts.borrow().get(&id)?.downcast_ref::<Tensor<B>>().cloned());
-    if let Some(known) = known.filter(|known| known.dtype() == dtype && known.is_tracked()) {
+    // One that was made without gradients does not lead back to the parameter.
+    if let Some(known) = known.filter(|known| known.dtype() == dtype && (known.is_tracked() || !is_grad_enabled())) {
         return Ok(known);
     }
-    let cast = match dtype {
-        DType::F32 => x.to_dtype(dtype)?,
-        half => x.to_half(half)?,
-    };
-    if cast.is_tracked() {
-        CASTS.with(|casts| casts.borrow_mut().insert(id, Box::new(cast.clone())));
-    }
+    let cast = made()?;
+    CASTS.with(|casts| casts.borrow_mut().insert(id, Box::new(cast.clone())));
     Ok(cast)
 }

@@ -336,6 +336,7 @@ impl<B: Backend, A: Algorithm> Optimizer<B> for Optim<B, A> {
         let mut keyed = Vec::new();
         for (name, param) in model.named_parameters() {
             if !param.is_trainable() {
+                param.keep_half()?;
                 continue;
             }
             let slot = self.slots.get(&name);

@@ -1,12 +1,12 @@
 //! The copy of a parameter in half precision that lies beside its memory.
 
 use super::Tensor;
-use crate::memory::{own_with_half, refresh_half};
+use crate::memory::{keep_half, own_with_half, refresh_half};
 use kiln_core::{Backend, DType, Result};
 
 impl<B: Backend> Tensor<B> {
-    /// [`to_dtype`](Tensor::to_dtype) of a parameter for mixed precision: without a cast where an update has left its result. The
-    /// next update is asked to.
+    /// [`to_dtype`](Tensor::to_dtype) for mixed precision: without a cast where its result lies beside the memory, as that of a
+    /// parameter may. The next update is asked to leave it there.
     pub(crate) fn to_half(&self, dtype: DType) -> Result<Tensor<B>> {
         match self.memory().half(dtype) {
             Some(memory) => {
@@ -33,5 +33,10 @@ impl<B: Backend> Tensor<B> {
     /// Brings the copy in half precision up to date, if there is one.
     pub(crate) fn refresh_half(&self) -> Result<()> {
         refresh_half(self.backend(), self.memory())
+    }
+
+    /// Keeps a copy in half precision of a frozen parameter, if one is wanted, and brings it up to date.
+    pub(crate) fn keep_half(&self) -> Result<()> {
+        keep_half(self.backend(), self.memory())
     }
 }
