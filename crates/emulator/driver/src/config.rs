@@ -26,6 +26,9 @@ pub struct Config {
     /// `KILN_EMULATOR_EXECUTE`: false if kernels, fills and copies are accepted and not done, so that a step of any size takes
     /// the time of its calls alone. What the host reads back is zero.
     pub execute: bool,
+    /// `KILN_EMULATOR_SKIP`: kernels with this in their name are accepted and not done, as on a device that computes wrongly. For tests
+    /// of what is to notice it.
+    pub skip: Option<String>,
     /// `KILN_EMULATOR_TRACE`: a file that gets a line of JSON for each kernel, copy, fill, allocation and freeing.
     pub trace: Option<PathBuf>,
     /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are reported and counted, and are no errors of the context.
@@ -50,6 +53,7 @@ impl Default for Config {
             devices: 1,
             check: false,
             execute: true,
+            skip: None,
             trace: None,
             go_on: false,
             order: Order::Eager,
@@ -125,6 +129,7 @@ impl Config {
             c.watchdog = Some(seconds).filter(|s| !s.is_zero());
             Some(())
         });
+        c.skip = var("KILN_EMULATOR_SKIP");
         c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
         c.findings = var("KILN_EMULATOR_FINDINGS").map(PathBuf::from);
         c.trace = var("KILN_EMULATOR_TRACE").map(PathBuf::from);
@@ -186,6 +191,10 @@ mod tests {
         assert_eq!(with("KILN_EMULATOR_SM", "90").0.sm, 90);
         let execute = |value| with("KILN_EMULATOR_EXECUTE", value).0.execute;
         assert!(!execute("0") && execute("1") && Config::default().execute);
+        assert_eq!(
+            with("KILN_EMULATOR_SKIP", "softmax").0.skip,
+            Some("softmax".to_string())
+        );
         assert_eq!(
             with("KILN_EMULATOR_TRACE", "/tmp/t").0.trace,
             Some(PathBuf::from("/tmp/t"))

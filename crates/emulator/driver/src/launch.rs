@@ -63,7 +63,8 @@ impl Kernel {
     /// Runs the kernel now.
     pub(crate) fn run(&self, driver: &Driver) -> Outcome {
         driver.trace.kernel(self);
-        if !driver.config.execute {
+        let skip = driver.config.skip.as_ref();
+        if !driver.config.execute || skip.is_some_and(|part| self.function.kernel.name().contains(&part[..])) {
             return Ok(());
         }
         let workspace = self.cooperative.then(|| self.workspace(driver)).transpose()?;
