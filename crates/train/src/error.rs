@@ -28,6 +28,16 @@ pub enum TrainError {
         /// The error itself.
         source: kiln_core::Error,
     },
+    /// An error of an op or a layer in the validation of the model, or in the pass that computes its statistics before.
+    #[error("validation after step {step} (epoch {epoch}): {source}")]
+    Validation {
+        /// The steps before it, counted from 1 over the whole run.
+        step: u64,
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// The error itself.
+        source: kiln_core::Error,
+    },
     /// An error of a dataset or its loader.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -270,7 +280,9 @@ impl TrainError {
             _ => None,
         };
         match self {
-            TrainError::Tensor(error) | TrainError::Step { source: error, .. } => of(error),
+            TrainError::Tensor(error)
+            | TrainError::Step { source: error, .. }
+            | TrainError::Validation { source: error, .. } => of(error),
             TrainError::Data(DataError::Tensor(error)) => of(error),
             TrainError::Data(DataError::OutOfMemory { bytes, .. }) => Some((*bytes, None)),
             _ => None,

@@ -1,15 +1,14 @@
 //! Explains steps that the device has skipped: at once where it is known at once, else by making the step again.
 
+use crate::cause::{Cause, Place};
 use crate::group::Came;
 use crate::run::Run;
-use crate::{Cause, Result, TrainError, Warning};
+use crate::{Result, TrainError, Warning};
 use kiln_core::Backend;
 use kiln_data::{Batch, Loader};
 use kiln_nn::Module;
+use kiln_nn::optim::GradScalerState;
 use std::collections::BTreeSet;
-
-/// The number of skipped steps of a run that are examined.
-const EXAMINED: u64 = 4;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Warns of a step that was skipped, with the first value in it that is not finite. Its first batch is the present one.
@@ -18,26 +17,62 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         loader: &Loader<D, T>,
         batches: u64,
     ) -> Result<()> {
-        let Some((_, at)) = self.skipped.take().filter(|_| self.explains()) else {
+        let Some((_, at)) = self.next_explained() else {
             return Ok(());
         };
-        self.explained += 1;
         let hosts: Result<Vec<_>, _> = loader.resume(self.position())?.take(batches as usize).collect();
         let hosts = hosts?;
-        if let Some(first) = self.examine(at, &hosts, &BTreeSet::new())? {
+        // The scale has fallen since the step.
+        let now = self.set_scale(at, None)?;
+        let first = self.examine(at, &hosts, &BTreeSet::new());
+        self.set_scale(at, now)?;
+        if let Some(first) = first? {
             let cause = self.cause(at, first, &hosts);
-            self.warn(Warning::Skipped { cause: Box::new(cause) });
+            self.tell_skipped(cause);
         }
         Ok(())
+    }
+
+    /// Sets the state of what scales the losses of a phase, or without one the scale of the step before, and returns the state of now.
+    fn set_scale(&mut self, at: usize, to: Option<GradScalerState>) -> Result<Option<GradScalerState>> {
+        let Some(scaler) = self.legs[at].scaler.as_mut().filter(|_| self.trainer.options.scales()) else {
+            return Ok(None);
+        };
+        let now = scaler.state()?;
+        let before = GradScalerState {
+            scale: now.scale * 2.0,
+            ..now
+        };
+        scaler.set_state(to.unwrap_or(before))?;
+        Ok(Some(now))
+    }
+
+    /// Warns of a step that was skipped.
+    fn tell_skipped(&mut self, cause: Cause) {
+        if !self.explained.tells(&cause.place) {
+            return;
+        }
+        let overflows = matches!(
+            &cause.place,
+            Place::Op {
+                backward: true,
+                nan: false,
+                ..
+            }
+        );
+        let cause = Box::new(cause);
+        self.warn(match self.trainer.options.scales() && overflows {
+            true => Warning::Overflow { cause },
+            false => Warning::Skipped { cause },
+        });
     }
 
     /// As [`explain_skipped`](Run::explain_skipped), for the first step that was skipped among those whose losses have just been read
     /// together: it is made again from the state that was kept before it, and the run goes on from where it is.
     pub(crate) fn explain_late<D: Default + Send + 'static>(&mut self, loader: &Loader<D, T>) -> Result<()> {
-        let Some((step, _)) = self.skipped.take().filter(|_| self.explains()) else {
+        let Some((step, _)) = self.next_explained() else {
             return Ok(());
         };
-        self.explained += 1;
         let (manifest, tensors) = self.snapshot()?;
         let execution: Vec<_> = self.legs.iter().map(|leg| leg.recorder.execution).collect();
         let cause = self.find_skipped(loader, step)?;
@@ -46,13 +81,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             leg.recorder.execution = execution;
         }
         if let Some(cause) = cause {
-            self.warn(Warning::Skipped { cause: Box::new(cause) });
+            self.tell_skipped(cause);
         }
         Ok(())
     }
 
-    fn explains(&self) -> bool {
-        self.explained < EXAMINED && self.trainer.options.find_non_finite
+    /// A skipped step that is to be explained, and its phase.
+    fn next_explained(&mut self) -> Option<(u64, usize)> {
+        let skipped = self.skipped.take()?;
+        (self.trainer.options.find_non_finite && self.explained.examines()).then_some(skipped)
     }
 
     /// The error that ends the run for too many skipped steps, with the first value that is not finite in the last of them.

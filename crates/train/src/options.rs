@@ -24,8 +24,8 @@ pub enum NonFinite {
     /// Leave the model and the optimizer as they were before the step, running statistics and counters included, and go on with
     /// the next batch. The device decides so, and nothing is read back within a step, which can be captured. Skipped steps are
     /// counted when losses are read: on the CPU, and where weights are averaged, after each step. More than `in_a_row` of them in
-    /// succession end the run then. The learning rate follows its schedule as if they had been made. The first few are explained by
-    /// a warning where they are read after each step.
+    /// succession end the run then. The learning rate follows its schedule as if they had been made. Warnings explain
+    /// the first four, and later ones with a new cause ([`Warning::Skipped`](crate::Warning::Skipped)).
     Skip {
         /// The number of consecutive steps that may be skipped.
         in_a_row: u64,

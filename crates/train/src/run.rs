@@ -5,6 +5,7 @@
 
 use crate::buffers::Buffers;
 use crate::checkpoint::{EpochState, Kept, Writer};
+use crate::explained::Explained;
 use crate::grad_norm::Norms;
 use crate::group::{Came, Group};
 use crate::journal::Journal;
@@ -100,12 +101,12 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) skipped_in_a_row: u64,
     /// The factor of the rates of schedules, which falls when the run goes back, and may be changed on request.
     pub(crate) lr_factor: f64,
-    /// A step that was skipped, unless that was for the scale of its loss, and its phase: the first that is not examined yet.
+    /// A step that was skipped, unless that was because the scale of its loss is falling, and its phase: the first that is not examined yet.
     pub(crate) skipped: Option<(u64, usize)>,
     /// A loss that is not finite, and that was read before it was looked for.
     pub(crate) unseen: Option<NonFiniteAt>,
-    /// The number of skipped steps that were examined.
-    pub(crate) explained: u64,
+    /// The explanations of skipped steps so far.
+    pub(crate) explained: Explained,
     /// The number of capsules that were written.
     pub(crate) capsules: u64,
     /// The state that the run can go back to.
@@ -173,7 +174,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             lr_factor: 1.0,
             skipped: None,
             unseen: None,
-            explained: 0,
+            explained: Explained::default(),
             capsules: 0,
             kept: None,
             finite_at: None,
@@ -190,48 +191,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         train: &Loader<D, T>,
         valid: Option<&Validation<'_, B, M>>,
     ) -> Result<Report> {
-        let mut end = End::Finished;
-        while self.epoch <= self.trainer.options.epochs && !(self.all_steps_done() && self.at_epoch.batches == 0) {
-            let passed = match self.train(train) {
-                Ok(passed) => passed,
-                Err(error) => return Err(self.with_cause(train, error)),
-            };
-            if passed == Passed::Cut {
-                self.obey()?;
-                // With more steps the run goes on within this epoch.
-                self.checkpoint()?;
+        let end = match self.epochs(train, valid) {
+            Ok(end) => end,
+            Err(error) => {
+                self.rescue(&error);
+                return Err(error);
             }
-            let mut passed = passed;
-            if passed != Passed::Stopped && !self.update_bn(train)? {
-                passed = Passed::Stopped;
-            }
-            let mut measured = None;
-            if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
-                self.begin_readings();
-                measured = self.with_average(|run| run.validate(valid))?;
-                self.end_readings_of_validation();
-            }
-            if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
-                self.obey()?;
-                self.save(RunFolder::LAST)?;
-                self.checkpoint()?;
-                end = End::Stopped;
-                break;
-            }
-            let stopped = self.finish_epoch(measured)?;
-            if passed == Passed::Whole {
-                self.checkpoint()?;
-                self.obey()?;
-            }
-            if stopped {
-                end = End::Stopped;
-                break;
-            }
-            if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
-                end = End::EarlyStopped;
-                break;
-            }
-        }
+        };
         if let Some(writer) = &mut self.writer {
             writer.finish()?;
         }
@@ -245,6 +211,57 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             history: self.history,
             warnings: self.warnings,
         })
+    }
+
+    /// Runs the epochs that are left.
+    fn epochs<D: Default + Send + 'static>(
+        &mut self,
+        train: &Loader<D, T>,
+        valid: Option<&Validation<'_, B, M>>,
+    ) -> Result<End> {
+        while self.epoch <= self.trainer.options.epochs && !(self.all_steps_done() && self.at_epoch.batches == 0) {
+            let passed = match self.train(train) {
+                Ok(passed) => passed,
+                Err(error) => return Err(self.with_cause(train, error)),
+            };
+            if passed == Passed::Cut {
+                self.obey()?;
+                // With more steps the run goes on within this epoch.
+                self.checkpoint()?;
+            }
+            let mut passed = passed;
+            if passed != Passed::Stopped {
+                let updated = self.update_bn(train);
+                if !self.of_validation(updated)? {
+                    passed = Passed::Stopped;
+                }
+            }
+            let mut measured = None;
+            if let (true, Some(valid)) = (passed != Passed::Stopped, valid) {
+                self.begin_readings();
+                let validated = self.with_average(|run| run.validate(valid));
+                measured = self.of_validation(validated)?;
+                self.end_readings_of_validation();
+            }
+            if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
+                self.obey()?;
+                self.save(RunFolder::LAST)?;
+                self.checkpoint()?;
+                return Ok(End::Stopped);
+            }
+            let stopped = self.finish_epoch(measured)?;
+            if passed == Passed::Whole {
+                self.checkpoint()?;
+                self.obey()?;
+            }
+            if stopped {
+                return Ok(End::Stopped);
+            }
+            if self.trainer.options.patience.is_some_and(|p| self.progress.stale >= p) {
+                return Ok(End::EarlyStopped);
+            }
+        }
+        Ok(End::Finished)
     }
 
     /// Adds the step and the epoch to an error.

@@ -15,6 +15,9 @@ use kiln_nn::{DType, Gradients, Module, Tensor};
 /// The number of steps in a row whose gradients may overflow while the scale of the loss shrinks; from 2¹⁶ by halves that is to 2⁻¹⁶.
 const OVERFLOWS: u64 = 32;
 
+/// The scale of a loss after an overflow at a scale of 1, which is one of the gradients themselves.
+const SMALL: f64 = 0.5;
+
 /// The effect of an update on the device.
 pub(crate) struct Changed<B: Backend> {
     /// The parameters.
@@ -104,10 +107,21 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             if !read.verdicts.is_empty() {
                 leg.phase.optimizer.settle()?;
             }
-            // A gradient in f16 that overflows is an ordinary event; a loss that does is not.
             let bad = read.bad.map(|bad| bad.step);
             let mut skipped = read.verdicts.iter().filter(|v| v.skipped);
-            let first = skipped.find(|v| !scales || bad == Some(v.step)).map(|v| (v.step, at));
+            let first = match (&leg.scaler, scales) {
+                // A gradient in f16 that overflows while the scale falls is an ordinary event; a loss that does is not.
+                (Some(scaler), true) => {
+                    let last = skipped.clone().next_back();
+                    let narrow = match last {
+                        Some(_) => scaler.state()?.scale <= SMALL,
+                        None => false,
+                    };
+                    skipped.find(|v| bad == Some(v.step)).or(last.filter(|_| narrow))
+                }
+                _ => skipped.next(),
+            };
+            let first = first.map(|v| (v.step, at));
             // Of several phases that skipped the same step, the last one.
             let earlier = |(step, _): &(u64, usize)| self.skipped.is_none_or(|(known, _)| *step <= known);
             self.skipped = first.filter(earlier).or(self.skipped);

@@ -8,8 +8,15 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A step was skipped because its loss or a gradient is NaN or infinite. Only the first steps of a run are told.
+    /// A step was skipped because its loss or a gradient is NaN or infinite. The first four of a run are told; the eighth, the sixteenth and
+    /// so on if their cause is a new one.
     Skipped {
+        /// The first such value.
+        cause: Box<Cause>,
+    },
+    /// A step in f16 was skipped because a gradient overflows although its loss was multiplied by 1 or less. The steps before, in which the
+    /// scale of the loss fell from 2¹⁶, are counted and not told. Told as often as [`Skipped`](Warning::Skipped).
+    Overflow {
         /// The first such value.
         cause: Box<Cause>,
     },
@@ -80,6 +87,12 @@ impl std::fmt::Display for Warning {
                 },
                 if layers.len() == 1 { "it" } else { "them" },
                 if layers.len() == 1 { "its" } else { "their" },
+            ),
+            Warning::Overflow { cause } => write!(
+                f,
+                "{}; the step was skipped, and the scale of the loss has fallen below 1: these gradients are too large for f16; bf16 has the \
+                 range of f32, or make the loss smaller (a mean in place of a sum)",
+                described(cause)
             ),
             Warning::Skipped { cause } => write!(f, "{}; the step was skipped", described(cause)),
             Warning::RolledBack { cause } => {

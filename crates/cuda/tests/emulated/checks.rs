@@ -4,12 +4,14 @@ use crate::step::{data, digits};
 use crate::with;
 use kiln_core::{Backend, Result, Shape};
 use kiln_cpu::Cpu;
-use kiln_cuda::Options;
+use kiln_cuda::{Cuda, Options};
 use kiln_data::{Arrays, Labelled, LabelledOn, Labels, Loader, LoaderOptions};
+use kiln_nn::autograd::{RuleContext, function, kernel};
+use kiln_nn::layers::Lambda;
 use kiln_nn::module::StateDict;
 use kiln_nn::optim::Adam;
 use kiln_nn::weights::{Metadata, encode};
-use kiln_nn::{DType, Init, Layer, Sequential};
+use kiln_nn::{DType, Init, Layer, Sequential, Tensor};
 use kiln_train::{Capsule, NonFinite, Output, Place, RunFolder, TrainError, TrainOptions, Trainer, Twin, Warning};
 use std::sync::Arc;
 
@@ -141,4 +143,143 @@ fn the_device_agrees_with_its_twin() {
     let trainer = Trainer::new(&cuda, options(NonFinite::Stop)).twin(twin);
     let refused = { trainer }.fit(&mut digits(&cuda), &mut Adam::new(1e-2), step, &data([10, 10, 1]), None);
     assert!(matches!(refused, Err(TrainError::Weights(_))));
+}
+
+/// A step that the device computes wrongly is a capsule of the device's run, and the comparison is made again from it: with the wrong
+/// op on the device it differs again, with the right one it does not.
+#[test]
+fn a_step_that_the_device_computes_wrongly_is_compared_again() {
+    let (cuda, dir) = (with(Options::default()), tempfile::tempdir().unwrap());
+    let cpu = Cpu::builder().exact_convolutions(true).build();
+    // The last layer of the device's network has an op that leaves out the last element.
+    fn net<B: Backend>(backend: &B, wrong: bool) -> Sequential<B> {
+        digits(backend)
+            .push_named("last", Lambda::new(move |x| halved(x, wrong)))
+            .unwrap()
+    }
+    let twin = || {
+        Twin::new::<_, _, Labelled>(&cpu, |cpu| Ok(net(cpu, false)), step)
+            .unwrap()
+            .every(4)
+    };
+    for (autocast, wrong) in [(None, true), (Some(DType::BF16), true), (None, false)] {
+        let name = format!("{autocast:?}-{wrong}");
+        let mut trainer = Trainer::new(
+            &cuda,
+            TrainOptions {
+                autocast,
+                ..options(NonFinite::Stop)
+            },
+        )
+        .folder(RunFolder::create(dir.path().join(name)).unwrap())
+        .twin(twin());
+        let fitted = trainer.fit(
+            &mut net(&cuda, wrong),
+            &mut Adam::new(1e-2),
+            step,
+            &data([10, 10, 1]),
+            None,
+        );
+        let error = match (fitted, wrong) {
+            (Err(error), true) => error,
+            (Ok(_), false) => continue,
+            (other, _) => panic!("{other:?}"),
+        };
+        let TrainError::Twin {
+            step: 1,
+            deviation,
+            compared,
+            capsule: Some(path),
+            ..
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!(
+            (&deviation.name.layer[..], &deviation.name.op[..]),
+            ("last", "halved"),
+            "{error}"
+        );
+        let capsule = Capsule::open(path).unwrap();
+        assert_eq!(capsule.autocast(), autocast);
+        let again = |wrong| {
+            let mut model = net(&cuda, wrong);
+            capsule
+                .compare::<_, _, Labelled>(&cuda, &mut model, step, &mut twin())
+                .unwrap()
+        };
+        assert_eq!(again(true), (Some((**deviation).clone()), *compared));
+        assert_eq!(again(false), (None, *compared));
+        // The capsule of the device is one of the CPU as well.
+        let of_cpu = |wrong| {
+            let mut model = net(&cpu, wrong);
+            capsule
+                .compare::<_, _, Labelled>(&cpu, &mut model, step, &mut twin())
+                .unwrap()
+                .0
+        };
+        assert!(of_cpu(true).is_some() && of_cpu(false).is_none());
+    }
+}
+
+/// Half of `x` by an op of its own.
+fn halved<B: Backend>(x: &Tensor<B>, wrong: bool) -> Result<Tensor<B>> {
+    let half = x.detach().mul_scalar(0.5)?;
+    let forward = || {
+        kernel("halved", &[x.into()], x.shape(), x.dtype(), |backend, _, y| {
+            let mut values = half.to_f64()?;
+            if let (true, Some(last)) = (wrong, values.last_mut()) {
+                *last = 0.0;
+            }
+            let made = Tensor::from_f64(backend, &values, x.shape(), x.dtype())?;
+            match x.dtype() {
+                DType::F64 => backend.write(&made.to_vec::<f64>()?, y),
+                DType::F32 => backend.write(&made.to_vec::<f32>()?, y),
+                _ => backend.write(&made.to_vec::<half::bf16>()?, y),
+            }
+        })
+    };
+    function("halved", &[x], forward, |cx: &RuleContext<'_, B>| {
+        Ok(vec![Some(cx.grad.mul_scalar(0.5)?)])
+    })
+}
+
+/// In f16 a recorded run tells of gradients that overflow although their loss is not scaled up, and of none while the scale falls.
+#[test]
+fn a_recorded_run_that_goes_on_skipping_names_the_op() {
+    let cuda = with(Options::default());
+    let run = |factor: f64, capture| {
+        let step = move |model: &Sequential<Cuda>, batch: &LabelledOn<Cuda>| {
+            let loss = model.forward(&batch.inputs)?.cross_entropy(&batch.labels)?;
+            Ok(Output::new(loss.mul_scalar(factor)?))
+        };
+        let options = TrainOptions {
+            epochs: 4,
+            log_every: 3,
+            autocast: Some(DType::F16),
+            capture,
+            ..Default::default()
+        };
+        let mut model = digits(&cuda);
+        let report = Trainer::new(&cuda, options)
+            .fit(&mut model, &mut Adam::new(1e-3), step, &data([10, 10, 1]), None)
+            .unwrap_or_else(|e| panic!("{e}"));
+        (report, encode(&StateDict::of(&model), &Metadata::new()).unwrap())
+    };
+    assert_eq!(run(1e3, true).0.warnings, []);
+    let ((report, weights), (plain, same)) = (run(1e6, true), run(1e6, false));
+    assert!(
+        weights == same && report.execution.replayed > 8,
+        "{:?}",
+        report.execution
+    );
+    assert_eq!(report.warnings, plain.warnings);
+    assert!(!report.warnings.is_empty());
+    for warning in &report.warnings {
+        let Warning::Overflow { cause } = warning else {
+            panic!("{warning}");
+        };
+        assert!(cause.step >= 17, "{warning}");
+        assert!(matches!(cause.place, Place::Op { backward: true, .. }), "{warning}");
+    }
 }

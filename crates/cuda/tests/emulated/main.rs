@@ -11,12 +11,14 @@ mod conv;
 #[path = "../../examples/cuda_graph.rs"]
 mod cuda_graph;
 mod elementwise;
+mod halves;
 mod index;
 mod loss;
 mod matmul;
 mod misfit;
 mod norm;
 mod optim;
+mod out_of_memory;
 mod pool;
 mod random;
 mod reduce;

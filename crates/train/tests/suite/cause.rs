@@ -311,6 +311,40 @@ fn skipped_steps_are_explained() {
     assert_eq!(steps.collect::<Vec<_>>(), [(4, 1, 4, place.clone()), (10, 2, 4, place)]);
 }
 
+/// A run that skips steps for the same reason again and again tells the first four, and of later ones what is new.
+#[test]
+fn a_cause_that_appears_late_is_explained() {
+    let cpu = Cpu::new();
+    let options = TrainOptions {
+        epochs: 1,
+        non_finite: NonFinite::Skip { in_a_row: 1 },
+        ..options()
+    };
+    // Every second batch is skipped, the eighth of these for another reason.
+    let value = |i: usize| match i {
+        14 => 0.0,
+        _ if i.is_multiple_of(2) => f32::NAN,
+        _ => 1.0,
+    };
+    let step = |model: &Net<Cpu>, batch: &LabelledOn<Cpu>| {
+        let loss = model.forward(&batch.inputs)?.cross_entropy(&batch.labels)?;
+        Ok(Output::new(loss.add(&batch.inputs.mean(&[], false)?.log()?)?))
+    };
+    let report = Trainer::new(&cpu, options)
+        .fit(&mut Net::new(&cpu, 0), &mut Sgd::new(0.0), step, &data(1, value), None)
+        .unwrap();
+    assert_eq!(report.history.epochs()[0].skipped, 12);
+    let told: Vec<_> = report
+        .warnings
+        .iter()
+        .map(|warning| match warning {
+            Warning::Skipped { cause } => (cause.step, matches!(cause.place, Place::Batch { .. })),
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(told, [(1, true), (3, true), (5, true), (7, true), (15, false)]);
+}
+
 /// Learning from images is not changed by keeping its state.
 #[test]
 fn a_run_does_not_depend_on_the_search() {

@@ -5,7 +5,9 @@ use kiln_cpu::Cpu;
 use kiln_data::LabelledOn;
 use kiln_nn::optim::{Adam, Sgd};
 use kiln_nn::{DType, Layer, Module};
-use kiln_train::{Accuracy, Checkpoint, NonFinite, Output, Report, RunFolder, TrainError, TrainOptions, Trainer};
+use kiln_train::{
+    Accuracy, Checkpoint, NonFinite, Output, Place, Report, RunFolder, TrainError, TrainOptions, Trainer, Warning,
+};
 
 fn options(autocast: Option<DType>, epochs: u64) -> TrainOptions {
     TrainOptions {
@@ -83,6 +85,36 @@ fn overflowing_steps_are_skipped_until_the_scale_fits() {
     let losses: Vec<f64> = report.history.epochs().iter().map(|e| e.train["loss"]).collect();
     assert!(losses[1] < losses[0], "{losses:?}");
     assert!(report.not_captured.is_none());
+    // That is how a scale is found, and nothing to tell.
+    assert_eq!(report.warnings, []);
+}
+
+/// Gradients that overflow even where the loss is not scaled up are those of the network, and their op is named: of the 17th step, whose
+/// scale is 1, and of those that follow.
+#[test]
+fn a_run_that_goes_on_skipping_names_the_op() {
+    let (report, _) = scaled(1e6, 3, None, false).unwrap();
+    let skipped: u64 = report.history.epochs().iter().map(|e| e.skipped).sum();
+    assert!((17..21).contains(&skipped), "{skipped}");
+    let told: Vec<_> = report
+        .warnings
+        .iter()
+        .map(|warning| match warning {
+            Warning::Overflow { cause } => match &cause.place {
+                Place::Op { op, backward: true, .. } => (cause.step, &op[..]),
+                other => panic!("{other}"),
+            },
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(told[0], (17, "cross_entropy"));
+    let steps: Vec<u64> = told.iter().map(|(step, _)| *step).collect();
+    assert_eq!(steps, (17..=skipped).collect::<Vec<_>>());
+    let text = report.warnings[0].to_string();
+    assert!(
+        text.contains("step 17 (epoch 2, batch 7)") && text.contains("bf16"),
+        "{text}"
+    );
 }
 
 #[test]
