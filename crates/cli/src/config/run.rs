@@ -33,6 +33,10 @@ pub(crate) struct RunConfig {
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<Small>,
 
+    /// Samples of a batch in validation [default: 100, of text 1, and no less than --batch]; its results differ by rounding alone
+    #[arg(long, value_name = "N")]
+    pub(crate) valid_batch: Option<Small>,
+
     #[command(flatten)]
     pub(crate) optimizer: OptimizerConfig,
 

@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) data_on_device: Placement,
     pub(crate) epochs: u64,
     pub(crate) batch: usize,
+    /// Samples of a batch in validation.
+    pub(crate) valid_batch: usize,
     /// The updates of a step, in order; one without a name if there is one.
     pub(crate) phases: Vec<PhaseOptions>,
     /// The learning rates and weight decays by names, for each of them.
@@ -83,13 +85,18 @@ impl Settings {
             return Err(Error::usage("--update-bn is for averaged weights").help("add --swa or --ema, or leave it out"));
         }
         let checkpoints = Checkpoints::default();
+        let batch = config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize;
         Ok(Settings {
             model,
             data: config.data,
             workers: config.workers.map_or(recipe.workers as u64, |n| n.get()) as usize,
             data_on_device: config.data_on_device.unwrap_or_default(),
             epochs: config.epochs.map_or(recipe.epochs, |n| n.get()),
-            batch: config.batch.map_or(recipe.batch.into(), |n| n.get()) as usize,
+            batch,
+            valid_batch: match config.valid_batch {
+                Some(n) => n.get() as usize,
+                None => batch.max(recipe.valid_batch as usize),
+            },
             rules: rules(&config.optimizer, &config.phases, &phases),
             phases,
             clip_norm: config.clip_norm.map(|n| n.get()).or(recipe.clip_norm),
@@ -124,11 +131,6 @@ impl Settings {
             report: config.report.unwrap_or_default(),
             log_every: config.log_every.map_or(100, |n| n.get()) as usize,
         })
-    }
-
-    /// Samples of a batch in validation.
-    pub(crate) fn valid_batch(&self) -> usize {
-        self.batch.max(self.model.recipe().valid_batch as usize)
     }
 
     /// Optimizers and schedules of a run of so many steps, in the order of the phases.
@@ -171,6 +173,7 @@ impl Settings {
             data_on_device: Some(self.data_on_device),
             epochs: kept(self.epochs),
             batch: kept(self.batch as u64),
+            valid_batch: kept(self.valid_batch as u64),
             optimizer: match &self.phases[..] {
                 [whole] if whole.name.is_empty() => OptimizerConfig::of(whole, &self.rules[0]),
                 _ => OptimizerConfig::default(),

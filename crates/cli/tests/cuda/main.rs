@@ -12,6 +12,7 @@ mod program;
 
 mod memory;
 mod tasks;
+mod twin;
 
 use kiln_cpu::Cpu;
 use kiln_nn::module::Value;

@@ -22,7 +22,7 @@ fn succeeds(dir: &Path, mib: u64, args: &[&str]) -> Ran {
 #[test]
 fn the_largest_batch_of_a_gpu_is_found_and_trains() {
     let dir = tempfile::tempdir().unwrap();
-    const MIB: u64 = 8;
+    const MIB: u64 = 12;
     let model = ["lenet", "--synthetic", "600", "--device", "cuda"];
     let found = succeeds(dir.path(), MIB, &[&["find-batch"][..], &model, &["--json"]].concat());
     let found = &found.json()[0];
@@ -59,4 +59,56 @@ fn the_largest_batch_of_a_gpu_is_found_and_trains() {
             "kiln find-batch",
         ],
     );
+}
+
+/// The steps of batches of 16 fit, and the batches of 100 of the validation do not: the run ends with a checkpoint of the last step, and
+/// goes on with more memory or with smaller batches of the validation to the bits of a run that never stopped.
+#[test]
+fn memory_of_a_gpu_that_runs_out_ends_the_run_and_it_goes_on_with_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |out: &str| dir.path().join(out);
+    let train = |out, mib, more: &[&str]| {
+        let data = ["--synthetic", "500", "--batch", "16", "--data-on-device", "off"];
+        let steps = ["--epochs", "2", "--max-steps", "34", "--checkpoint-steps", "10"];
+        let args = [
+            &["train", "lenet", "--device", "cuda", "--out", out][..],
+            &data,
+            &steps,
+            more,
+        ]
+        .concat();
+        run(dir.path(), mib, &args)
+    };
+    // With the least memory that the first steps fit.
+    let (mib, ran) = (3..64)
+        .find_map(|mib| {
+            let _ = std::fs::remove_dir_all(path("stopped"));
+            let ran = train("stopped", mib, &[]);
+            (!ran.stderr.contains("error: step ")).then_some((mib, ran))
+        })
+        .unwrap();
+    ran.fails(
+        1,
+        &[
+            "error: validation after step 32 (epoch 1): ",
+            "cuda:0: out of memory",
+            "bytes requested",
+            "bytes free",
+            "kiln train --resume stopped and a smaller --valid-batch",
+        ],
+    );
+    assert!(path("stopped").join("checkpoint-000000032.json").exists());
+    run(dir.path(), mib, &["train", "--resume", "stopped"]).fails(1, &["error: validation after step 32 "]);
+    std::fs::create_dir(path("same")).unwrap();
+    for entry in std::fs::read_dir(path("stopped")).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, path("same").join(from.file_name().unwrap())).unwrap();
+    }
+    assert_eq!(train("calm", 256, &[]).code, Some(0));
+    let weights = |out: &str| std::fs::read(path(out).join("last.safetensors")).unwrap();
+    // Recorded steps take memory beside that of the first validation.
+    for (out, mib, more) in [("stopped", 256, &[][..]), ("same", mib + 2, &["--valid-batch", "16"])] {
+        succeeds(dir.path(), mib, &[&["train", "--resume", out][..], more].concat());
+        assert!(weights(out) == weights("calm"), "{mib} MiB, {more:?}");
+    }
 }

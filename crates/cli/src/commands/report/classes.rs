@@ -39,7 +39,7 @@ impl Classes {
             }
             None => data::load_test(model, &settings.data, settings.seed, &facts)?,
         };
-        let batches = data::in_order(model, samples.clone(), settings.valid_batch(), settings.workers)?;
+        let batches = data::in_order(model, samples.clone(), settings.valid_batch, settings.workers)?;
         let names = data::class_names(model, &*samples);
         let Judged {
             labels,

@@ -10,7 +10,7 @@ use kiln_train::{Checkpoint, RunFolder, TrainError};
 use std::path::Path;
 
 /// Settings that may differ when a run is resumed: its length, what it does about a NaN, and those on which its results do not depend.
-const FREE: [&str; 20] = [
+const FREE: [&str; 21] = [
     "epochs",
     "max_steps",
     "patience",
@@ -23,6 +23,7 @@ const FREE: [&str; 20] = [
     "twin",
     "report",
     "data.path",
+    "valid_batch",
     "workers",
     "data_on_device",
     "device.name",

@@ -201,7 +201,7 @@ fn validation(settings: &Settings, data: &Data) -> Result<Batches> {
     data::in_order(
         settings.model,
         data.test.clone(),
-        settings.valid_batch(),
+        settings.valid_batch,
         settings.workers,
     )
 }

@@ -252,9 +252,19 @@ pub(super) fn advised(error: TrainError, folder: &Path) -> Error {
             "compare again with `kiln replay` and on another device; --twin every=N,warn goes on after a difference".to_string()
         }
         TrainError::TooManySkipped { .. } => format!("lower --lr or add --clip-norm 1{kept}"),
+        TrainError::Validation { .. } if error.is_out_of_memory() => {
+            let again = match Checkpoint::steps(folder).is_ok_and(|steps| !steps.is_empty()) {
+                true => format!(
+                    "go on with kiln train --resume {} and a smaller --valid-batch, or where there is more memory",
+                    shown_path(folder)
+                ),
+                false => "name a smaller --valid-batch".to_string(),
+            };
+            format!("the steps fit, the batches of the validation do not: {again}")
+        }
         _ if error.is_out_of_memory() => {
-            "name a smaller --batch (with --accumulate for the same updates), or --recompute layers; see `kiln find-batch`. A \
-             run whose checkpoints are there goes on with --resume where there is more memory"
+            "name a smaller --batch (with --accumulate for the same updates), --recompute layers, or --precision bf16; see `kiln \
+             find-batch`. A run whose checkpoints are there goes on with --resume where there is more memory"
                 .to_string()
         }
         _ => return error.into(),

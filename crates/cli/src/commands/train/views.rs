@@ -55,7 +55,7 @@ impl<B: Backend> Views<B> {
             weights: weights.to_path_buf(),
             held_back: data.test.clone(),
             vocabulary: data.facts.text(Facts::VOCABULARY).map(Vocabulary::of),
-            batch: settings.valid_batch(),
+            batch: settings.valid_batch,
             workers: settings.workers,
         })
     }
