@@ -151,6 +151,11 @@ impl Progress {
 }
 
 impl Callback for Progress {
+    // An epoch that is shown is on the disk, whatever happens next.
+    fn reads_weights(&self) -> bool {
+        true
+    }
+
     fn on_start(&mut self, plan: &Plan) -> Result<()> {
         self.plan = Some(*plan);
         if let Show::Live(parts) = &self.show {

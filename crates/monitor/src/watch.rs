@@ -177,6 +177,10 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Callback for Watch {
+    fn reads_weights(&self) -> bool {
+        false
+    }
+
     fn readings(&mut self) -> Vec<Reading> {
         self.lap().readings()
     }

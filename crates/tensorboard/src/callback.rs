@@ -237,6 +237,10 @@ impl Callback for TensorBoard {
         Ok(Flow::Continue)
     }
 
+    fn reads_weights(&self) -> bool {
+        self.weights.is_some() || self.views.is_some()
+    }
+
     fn on_end(&mut self) {
         self.writer = None;
     }

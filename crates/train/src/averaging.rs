@@ -1,8 +1,7 @@
-//! Averages the weights over the steps of a run, validates them and saves them.
+//! Averages the weights over the steps of a run, and validates them.
 
+use crate::Result;
 use crate::run::Run;
-use crate::weights::save_in;
-use crate::{Result, RunFolder};
 use kiln_core::Backend;
 use kiln_data::Batch;
 use kiln_nn::module::StateDict;
@@ -37,18 +36,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         result
     }
 
-    /// Saves the averaged weights as the file `name` of the run's folder.
-    pub(crate) fn save_average(&mut self, name: &'static str) -> Result<()> {
-        let Some(folder) = self.trainer.folder.clone() else {
-            return Ok(());
-        };
-        self.with_average(|run| {
-            save_in(&*run.model, &run.trainer.metadata, &folder, name)?;
-            run.saved.insert(name);
-            Ok(())
-        })
-    }
-
     /// Continues the average from a checkpoint.
     pub(crate) fn restore_average(&mut self, tensors: &StateDict<B>, updates: u64) -> Result<()> {
         if let (Some(average), true) = (self.trainer.options.average, updates > 0) {
@@ -57,13 +44,5 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             self.averaged = Some(averaged);
         }
         Ok(())
-    }
-
-    /// Saves the weights that were validated as the best.
-    pub(crate) fn save_best(&mut self) -> Result<()> {
-        match self.averaged.is_some() {
-            true => self.save_average(RunFolder::BEST),
-            false => self.save(RunFolder::BEST),
-        }
     }
 }

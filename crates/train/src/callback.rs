@@ -96,6 +96,13 @@ pub trait Callback {
         Vec::new()
     }
 
+    /// True if [`on_epoch_end`](Callback::on_epoch_end) relies on the weights of the epoch being in the run's folder, as it does unless it
+    /// says otherwise. They are on the disk then before it is called and before the history has the epoch. Without such a callback another
+    /// thread writes them while the run goes on, and a process that is killed may leave a history that is an epoch ahead of them.
+    fn reads_weights(&self) -> bool {
+        true
+    }
+
     /// Called when the run has done what its [`Control`](crate::Control) was asked for, and when it goes on from a checkpoint with a
     /// journal.
     fn on_journal(&mut self, entry: &JournalEntry) {
@@ -118,6 +125,10 @@ pub(crate) struct OnStep<F>(pub(crate) F);
 impl<F: FnMut(&StepInfo) -> Result<Flow>> Callback for OnStep<F> {
     fn on_step(&mut self, info: &StepInfo) -> Result<Flow> {
         (self.0)(info)
+    }
+
+    fn reads_weights(&self) -> bool {
+        false
     }
 }
 

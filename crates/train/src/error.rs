@@ -191,6 +191,16 @@ pub enum TrainError {
         /// Its value in this run.
         now: String,
     },
+    /// A state of the host that cannot be written into a checkpoint, or read from one.
+    #[error("the state `{}` of the host cannot be {what}: {}", kiln_files::shown(name), kiln_files::shown(reason).sentence())]
+    HostState {
+        /// Its name in [`Trainer::host_state`](crate::Trainer::host_state).
+        name: String,
+        /// `saved` or `loaded`.
+        what: &'static str,
+        /// The reason.
+        reason: String,
+    },
     /// An option outside its domain.
     #[error("{argument} = {value}, expected {expected}")]
     InvalidArgument {

@@ -269,13 +269,14 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         ordinary: &BTreeSet<OpName>,
     ) -> Result<Option<First<B>>> {
         let frozen = self.legs[at].phase.freeze(self.model);
-        let buffers = Buffers::of(&*self.model);
+        let (buffers, held) = (Buffers::of(&*self.model), self.trainer.host_states.hold());
         let found = hosts.iter().enumerate().find_map(|(batch, host)| {
             let before = StateDict::of(&*self.model);
             let place = self.examine_batch(at, host, ordinary).transpose()?;
             Some(place.map(|place| First { place, batch, before }))
         });
         let restored = buffers.restore(&*self.model);
+        self.trainer.host_states.put_back(held);
         crate::phase::unfreeze(self.model, frozen);
         self.at(restored)?;
         found.transpose()

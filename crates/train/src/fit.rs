@@ -78,6 +78,7 @@ impl<B: Backend> Trainer<B> {
     {
         self.options.check()?;
         self.options.check_names(model)?;
+        self.host_states.check()?;
         freeze(model, &self.options.freeze);
         check_phases(&phases, model)?;
         self.check_twin::<T>()?;

@@ -1,22 +1,59 @@
 //! Saves the weights and checkpoints in the run's folder, and repairs the folder if its files are removed during the run.
 
+use crate::checkpoint::Writer;
 use crate::run::{ADVICE, Run};
-use crate::weights::{first_non_finite, save_in};
+use crate::weights::first_non_finite;
 use crate::{Result, RunFolder, TrainError, Warning};
 use kiln_core::Backend;
 use kiln_data::Batch;
 use kiln_nn::Module;
+use kiln_nn::module::StateDict;
 use std::time::Instant;
 
 impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
-    /// Saves the weights as `name`; an error if one of them is not finite.
-    pub(crate) fn save(&mut self, name: &'static str) -> Result<()> {
-        self.check_finite()?;
-        if let Some(folder) = &self.trainer.folder {
-            save_in(self.model, &self.trainer.metadata, folder, name)?;
-            self.saved.insert(name);
+    /// Starts to save the weights after an epoch, and if they are the `best` so far those that were validated under that name too. Waits
+    /// for them if a callback reads them.
+    pub(crate) fn save_epoch(&mut self, best: bool) -> Result<()> {
+        // The last weights are saved before the best, so that the best file is never newer than the last.
+        let best = best.then_some(RunFolder::BEST);
+        match self.averaged.is_some() {
+            true => {
+                self.save(&[RunFolder::LAST])?;
+                let names: Vec<_> = [RunFolder::AVERAGED].into_iter().chain(best).collect();
+                self.with_average(|run| run.write_weights(&names))?;
+            }
+            false => {
+                let names: Vec<_> = [RunFolder::LAST].into_iter().chain(best).collect();
+                self.save(&names)?;
+            }
         }
+        match self.trainer.callbacks.iter().any(|callback| callback.reads_weights()) {
+            true => self.finish_writing(),
+            false => Ok(()),
+        }
+    }
+
+    /// Starts to save the weights under each of the names; an error if one of them is not finite.
+    pub(crate) fn save(&mut self, names: &[&'static str]) -> Result<()> {
+        self.check_finite()?;
+        if let Some(writer) = &mut self.writer {
+            writer.begin_weights()?;
+        }
+        self.write_weights(names)
+    }
+
+    /// Starts to write the model's weights under each of the names. This thread takes the values, another one encodes and writes them.
+    fn write_weights(&mut self, names: &[&'static str]) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let tensors = StateDict::of(&*self.model).snapshot()?;
+        writer.weights(names.to_vec(), tensors, self.trainer.metadata.clone())?;
+        self.saved.extend(names);
         Ok(())
+    }
+
+    /// Waits until all files are on the disk.
+    fn finish_writing(&mut self) -> Result<()> {
+        self.writer.as_mut().map_or(Ok(()), Writer::finish)
     }
 
     /// An error if a weight is not finite, unless the weights after this step were looked at before.
@@ -45,15 +82,15 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Writes a checkpoint of the state after the last complete step, if the run writes checkpoints. This thread takes the state,
     /// another one encodes and writes it.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
-        if self.writer.is_none() {
+        let (Some(_), Some(checkpoints)) = (&self.writer, self.trainer.options.checkpoints) else {
             return Ok(());
-        }
+        };
         self.take_readings();
         self.check_finite()?;
         let (mut manifest, tensors) = self.kept_now()?;
         manifest.history = self.history.epochs().to_vec();
         if let Some(writer) = &mut self.writer {
-            writer.write(manifest, tensors)?;
+            writer.checkpoint(manifest, tensors, checkpoints.keep)?;
         }
         self.checkpointed = (self.step, Instant::now());
         Ok(())
@@ -92,8 +129,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(())
     }
 
-    /// Checks at the end of the run that every weight file is in the folder; writes the last weights again if need be.
+    /// Checks at the end of the run that every file is on the disk and every weight file in the folder; writes the last weights again if
+    /// need be.
     pub(crate) fn keep_whole(&mut self) -> Result<()> {
+        self.finish_writing()?;
         self.look_after()?;
         let Some(folder) = self.trainer.folder.clone() else {
             return Ok(());
@@ -104,7 +143,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             }
             let path = folder.file(name);
             if name == RunFolder::LAST {
-                self.save(name)?;
+                self.save(&[name])?;
+                self.finish_writing()?;
                 self.warn(Warning::Restored { path });
             } else {
                 self.warn(Warning::Lost { path });

@@ -66,6 +66,7 @@ mod freeze;
 mod grad_norm;
 mod group;
 mod history;
+mod host_state;
 mod journal;
 mod keep;
 mod kept;

@@ -38,7 +38,8 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 Request::Save => {
                     self.checkpoint()?;
                     let name = Checkpoint::manifest_name(self.step);
-                    let checkpoint = self.writer.is_some().then_some(name);
+                    let writes = self.writer.is_some() && self.trainer.options.checkpoints.is_some();
+                    let checkpoint = writes.then_some(name);
                     self.note(Event::Save { checkpoint })?;
                 }
                 Request::ScaleLr(factor) => self.change_lr(factor, None)?,

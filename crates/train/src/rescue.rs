@@ -10,7 +10,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Writes the state that was kept in memory as a checkpoint, if memory ran out and the state is a later one than that of the last
     /// checkpoint. An error of its own matters less than that of the run.
     pub(crate) fn rescue(&mut self, error: &TrainError) {
-        let (Some(kept), Some(writer)) = (&self.kept, &mut self.writer) else {
+        let (Some(kept), Some(writer), Some(checkpoints)) =
+            (&self.kept, &mut self.writer, self.trainer.options.checkpoints)
+        else {
             return;
         };
         if !error.is_out_of_memory() || kept.manifest.step <= self.checkpointed.0 {
@@ -20,7 +22,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let epochs = self.history.epochs().iter();
         manifest.history = epochs.filter(|e| e.epoch < manifest.epoch).cloned().collect();
         let _ = writer
-            .write(manifest, kept.tensors.clone())
+            .checkpoint(manifest, kept.tensors.clone(), checkpoints.keep)
             .and_then(|()| writer.finish());
     }
 

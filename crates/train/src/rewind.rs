@@ -30,7 +30,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// Keeps the state at the beginning of an epoch, or in the place of it what the steps before do not lead to, if too much time
     /// would go into keeping it.
     pub(crate) fn keep_start(&mut self) -> Result<()> {
-        let start = self.epoch_start();
+        let start = self.epoch_start()?;
         match &mut self.kept {
             Some(kept) if kept.is_recent() && !kept.is_of(self.step, self.epoch) && self.at_epoch.batches == 0 => {
                 kept.begin(start);
@@ -40,16 +40,17 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         }
     }
 
-    fn epoch_start(&self) -> EpochStart {
+    fn epoch_start(&self) -> Result<EpochStart> {
         let phase = |leg: &Leg<'_, B, M, T>| (leg.phase.optimizer.lr(), leg.plateau.as_ref().map(|p| p.state));
-        EpochStart {
+        Ok(EpochStart {
             epoch: self.epoch,
             phases: self.legs.iter().map(phase).collect(),
             progress: ProgressState {
                 best: self.progress.best,
                 stale: self.progress.stale,
             },
-        }
+            host_state: self.trainer.host_states.encode()?,
+        })
     }
 
     /// The state of the run, which is kept too if values that are not finite are to be found.
@@ -106,6 +107,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 own.state = state;
             }
         }
+        self.trainer.host_states.decode(&start.host_state)?;
         *batches = loader.resume(self.position())?;
         self.next_step(loader, batches)
     }

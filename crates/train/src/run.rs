@@ -8,6 +8,7 @@ use crate::checkpoint::{EpochState, Kept, Writer};
 use crate::explained::Explained;
 use crate::grad_norm::Norms;
 use crate::group::{Came, Group};
+use crate::host_state::Held;
 use crate::journal::Journal;
 use crate::left::Left;
 use crate::losses::{LOSS, Losses, NonFiniteAt};
@@ -97,6 +98,8 @@ pub(crate) struct Run<'a, 'p, B: Backend, M, T: Batch> {
     pub(crate) updates: u64,
     /// The time that the last step took that was made from all its batches at once.
     pub(crate) step_took: Option<Duration>,
+    /// The states of the host before the step in progress.
+    pub(crate) host_before: Held,
     /// The number of consecutive updates skipped.
     pub(crate) skipped_in_a_row: u64,
     /// The factor of the rates of schedules, which falls when the run goes back, and may be changed on request.
@@ -151,10 +154,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             interrupt: trainer.stop.interrupt(trainer.grace),
             has_buffers: Buffers::of(&*model).any(),
             running: trainer.metrics.iter().map(|_| Running::resumable()).collect(),
-            writer: match (&trainer.folder, options.checkpoints) {
-                (Some(folder), Some(checkpoints)) => Some(Writer::new(folder.clone(), checkpoints.keep)),
-                _ => None,
-            },
+            writer: trainer.folder.clone().map(Writer::new),
             read_at: None,
             checkpointed: (0, Instant::now()),
             identity: BTreeMap::new(),
@@ -170,6 +170,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             step: 0,
             updates: 0,
             step_took: None,
+            host_before: Held::new(),
             skipped_in_a_row: 0,
             lr_factor: 1.0,
             skipped: None,
@@ -198,9 +199,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 return Err(error);
             }
         };
-        if let Some(writer) = &mut self.writer {
-            writer.finish()?;
-        }
         self.keep_whole()?;
         Ok(Report {
             end,
@@ -229,7 +227,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 // With more steps the run goes on within this epoch.
                 self.checkpoint()?;
             }
-            let mut passed = passed;
+            let (mut passed, held) = (passed, self.trainer.host_states.hold());
             if passed != Passed::Stopped {
                 let updated = self.update_bn(train);
                 if !self.of_validation(updated)? {
@@ -244,8 +242,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 self.end_readings_of_validation();
             }
             if passed == Passed::Stopped || (valid.is_some() && measured.is_none()) {
+                self.trainer.host_states.put_back(held);
                 self.obey()?;
-                self.save(RunFolder::LAST)?;
+                self.save(&[RunFolder::LAST])?;
                 self.checkpoint()?;
                 return Ok(End::Stopped);
             }
@@ -568,14 +567,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             Err(error) => return Err(error),
         }
         self.look_after()?;
-        // The last weights are saved before the best, so that the best file is never newer than the last.
-        self.save(RunFolder::LAST)?;
-        if self.averaged.is_some() {
-            self.save_average(RunFolder::AVERAGED)?;
-        }
-        if record.best {
-            self.save_best()?;
-        }
+        self.save_epoch(record.best)?;
         self.history.push(record.clone())?;
         let asked = self.trainer.tell(|c| c.on_epoch_end(&record))?;
         self.begin_epoch()?;

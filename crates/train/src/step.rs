@@ -22,6 +22,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let _step = range_with(|| format!("step {}", self.step));
         let key = key(hosts.iter().map(Deref::deref));
         let began = Instant::now();
+        self.host_before = self.trainer.host_states.hold();
         let mut undo = if records { None } else { self.undo()? };
         let mut first = true;
         for at in 0..self.legs.len() {
@@ -33,6 +34,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 if let Some(before) = undo.take() {
                     self.undo_step(before)?;
                 }
+                self.put_back_host_states();
                 return Ok(Came::GivenUp);
             }
             first = false;
@@ -105,6 +107,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         if begun {
             self.step -= 1;
             self.legs[at].attempts -= 1;
+            self.put_back_host_states();
         }
         if let Some(Before {
             buffers,
@@ -121,11 +124,18 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         Ok(())
     }
 
+    /// Gives the states of the host the values from before the step in progress.
+    pub(crate) fn put_back_host_states(&mut self) {
+        let before = std::mem::take(&mut self.host_before);
+        self.trainer.host_states.put_back(before);
+    }
+
     /// Runs one batch of a step of one phase as it comes, op by op; the `last` batch of an epoch completes its step.
     pub(crate) fn take(&mut self, at: usize, host: &T, group: &mut Group<B>, last: bool) -> Result<Came> {
         if !group.begun {
             self.step += 1;
             self.legs[at].attempts += 1;
+            self.host_before = self.trainer.host_states.hold();
             *group = self.begin(at);
         }
         let _step = range_with(|| format!("step {}", self.step));

@@ -1,10 +1,13 @@
 //! The settings of the training loop: options, metrics, callbacks, schedule, folder.
 
 use crate::callback::{Callback, Flow, OnEpochEnd, OnStep, StepInfo};
+use crate::host_state::HostStates;
 use crate::{Checkpoint, Control, EpochRecord, Metric, Result, RunFolder, StopHandle, TrainOptions, Twin};
 use kiln_core::Backend;
 use kiln_nn::optim::{ReduceOnPlateau, Schedule};
 use kiln_nn::weights::Metadata;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// Trains models.
@@ -27,6 +30,7 @@ pub struct Trainer<B: Backend> {
     pub(crate) grace: Duration,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) twin: Option<Twin>,
+    pub(crate) host_states: HostStates,
 }
 
 impl<B: Backend> Trainer<B> {
@@ -46,6 +50,7 @@ impl<B: Backend> Trainer<B> {
             grace: Duration::from_secs(2),
             checkpoint: None,
             twin: None,
+            host_states: HostStates::default(),
         }
     }
 
@@ -143,8 +148,9 @@ impl<B: Backend> Trainer<B> {
     /// was stopped; their state is replaced by the checkpoint's. [`TrainOptions::epochs`] and
     /// [`TrainOptions::max_steps`](crate::TrainOptions::max_steps) may be larger than they were.
     ///
-    /// State that the closure keeps outside of the model, such as a generator of random numbers, is not part of a checkpoint; a
-    /// [`Noise`](kiln_nn::layers::Noise) or a [`State`](kiln_nn::State) of the model is.
+    /// State that closures and callbacks keep outside of the model, such as a generator of random numbers, is part of a checkpoint if
+    /// [`host_state`](Trainer::host_state) names it; a [`Noise`](kiln_nn::layers::Noise) or a [`State`](kiln_nn::State) of the model
+    /// always is.
     ///
     /// ```
     /// use kiln_cpu::Cpu;
@@ -187,6 +193,51 @@ impl<B: Backend> Trainer<B> {
     /// with [`TrainError::Twin`](crate::TrainError::Twin). Results of the run do not depend on it.
     pub fn twin(mut self, twin: Twin) -> Self {
         self.twin = Some(twin);
+        self
+    }
+
+    /// Makes state of the host part of the run: what closures and callbacks keep from step to step, such as a generator of random
+    /// numbers, a curriculum or a count. `save` returns it and `load` replaces it; it is anything that serde can write and read,
+    /// under a `name` of its own. Lightning has `on_save_checkpoint` and `on_load_checkpoint` for this.
+    ///
+    /// Checkpoints have it as JSON (`host_state` of the manifest), and a run that goes on from one loads it before its first step. A run
+    /// that goes back also goes back with it: before a step that is given up or skipped, after a validation that is stopped, and to
+    /// the state in memory after a NaN; steps that are made again after that call the closure again, and callbacks not. A backend
+    /// that records steps (CUDA) does not call the closure in each of them: there, state that it changes needs
+    /// [`TrainOptions::capture`](crate::TrainOptions::capture) to be off, and that of callbacks does not.
+    ///
+    /// `save` is called before every step too, in case that is given up, so it should be cheap.
+    ///
+    /// A state that does not come back from JSON as it was, such as a number that is NaN, is
+    /// [`TrainError::HostState`] when it is saved.
+    ///
+    /// ```
+    /// use kiln_cpu::Cpu;
+    /// use kiln_train::{Flow, TrainOptions, Trainer};
+    /// use std::cell::RefCell;
+    /// use std::rc::Rc;
+    ///
+    /// // A mean of the loss, over all of the run.
+    /// let smooth = Rc::new(RefCell::new(None::<f64>));
+    /// let (saved, loaded, seen) = (smooth.clone(), smooth.clone(), smooth.clone());
+    /// let trainer = Trainer::new(&Cpu::new(), TrainOptions::default())
+    ///     .host_state("smooth", move || *saved.borrow(), move |state| *loaded.borrow_mut() = state)
+    ///     .on_step(move |step| {
+    ///         if let Some(loss) = step.loss {
+    ///             let mut smooth = seen.borrow_mut();
+    ///             *smooth = Some(smooth.map_or(loss, |mean| 0.99 * mean + 0.01 * loss));
+    ///         }
+    ///         Ok(Flow::Continue)
+    ///     });
+    /// # drop(trainer);
+    /// ```
+    pub fn host_state<S: Serialize + DeserializeOwned + 'static>(
+        mut self,
+        name: impl Into<String>,
+        save: impl Fn() -> S + 'static,
+        load: impl Fn(S) + 'static,
+    ) -> Self {
+        self.host_states.add(name.into(), save, load);
         self
     }
 

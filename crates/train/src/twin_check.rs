@@ -22,9 +22,11 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         };
         let mut checked = Ok(());
         if self.step.is_multiple_of(twin.every) {
+            let held = self.trainer.host_states.hold();
             self.step += 1;
             checked = self.compare_phases(&mut twin, host);
             self.step -= 1;
+            self.trainer.host_states.put_back(held);
         }
         self.trainer.twin = Some(twin);
         checked

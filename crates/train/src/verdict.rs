@@ -89,7 +89,10 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
     /// The verdict on a step, as far as it is read now.
     pub(crate) fn decided(&mut self, came: Came) -> Result<Came> {
         match self.reads_each_step() && self.read_verdicts()? > 0 {
-            true => Ok(Came::Skipped),
+            true => {
+                self.put_back_host_states();
+                Ok(Came::Skipped)
+            }
             false => Ok(came),
         }
     }

@@ -1,6 +1,6 @@
 //! Saves weights, and checks that they are finite.
 
-use crate::{Result, RunFolder, write_atomic};
+use crate::{Result, write_atomic};
 use kiln_core::Backend;
 use kiln_nn::module::StateDict;
 use kiln_nn::weights::{Metadata, encode};
@@ -30,14 +30,4 @@ pub(crate) fn first_non_finite<B: Backend, M: Module<B> + ?Sized>(model: &M) -> 
 /// The errors of [`write_atomic`], and an error of the device.
 pub fn save_weights<B: Backend, M: Module<B> + ?Sized>(model: &M, metadata: &Metadata, path: &Path) -> Result<()> {
     Ok(write_atomic(path, &encode(&StateDict::of(model), metadata)?)?)
-}
-
-/// As [`save_weights`], as the file `name` of a run's folder.
-pub(crate) fn save_in<B: Backend, M: Module<B> + ?Sized>(
-    model: &M,
-    metadata: &Metadata,
-    folder: &RunFolder,
-    name: &str,
-) -> Result<()> {
-    folder.write(name, &encode(&StateDict::of(model), metadata)?)
 }

@@ -1,5 +1,6 @@
 //! The manifest of a checkpoint.
 
+use crate::host_state::Encoded;
 use crate::reading::Readings;
 use crate::{EpochRecord, Execution};
 use kiln_nn::optim::{GradScalerState, PlateauState};
@@ -35,6 +36,9 @@ pub struct Manifest {
     pub(crate) phases: Vec<PhaseState>,
     pub(crate) metrics: Vec<MetricState>,
     pub(crate) progress: ProgressState,
+    /// What closures and callbacks keep on the host, by the names that the run gives it.
+    #[serde(default, skip_serializing_if = "Encoded::is_empty")]
+    pub(crate) host_state: Encoded,
     /// The epochs before.
     pub(crate) history: Vec<EpochRecord>,
 }

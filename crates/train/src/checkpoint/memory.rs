@@ -1,6 +1,7 @@
 //! The state of a run in memory.
 
 use super::manifest::{Manifest, ProgressState};
+use crate::host_state::Encoded;
 use kiln_nn::optim::PlateauState;
 use kiln_nn::weights::Snapshot;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(crate) struct EpochStart {
     /// The learning rate of each phase, and the state of its plateau.
     pub(crate) phases: Vec<(f64, Option<PlateauState>)>,
     pub(crate) progress: ProgressState,
+    pub(crate) host_state: Encoded,
 }
 
 impl Kept {

@@ -7,10 +7,12 @@ mod manifest;
 mod memory;
 mod snapshot;
 mod store;
+mod writer;
 
 pub use manifest::Manifest;
 pub use store::Checkpoint;
 
 pub(crate) use manifest::{EpochState, Mean, MetricState, NormState, PhaseState, ProgressState, TensorFile};
 pub(crate) use memory::{EpochStart, Kept};
-pub(crate) use store::{Writer, contents};
+pub(crate) use store::contents;
+pub(crate) use writer::Writer;

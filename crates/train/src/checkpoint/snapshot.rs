@@ -53,10 +53,13 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         let precision = options.autocast.map(|dtype| ("precision", dtype.to_string()));
         let frozen: Vec<String> = options.freeze.iter().map(ToString::to_string).collect();
         let frozen = (!frozen.is_empty()).then(|| ("frozen", frozen.join(", ")));
+        let names = self.trainer.host_states.names();
+        let host_state = (!names.is_empty()).then_some(("host_state", names));
         entries
             .into_iter()
             .chain(precision)
             .chain(frozen)
+            .chain(host_state)
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
@@ -111,6 +114,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                 best: self.progress.best,
                 stale: self.progress.stale,
             },
+            host_state: self.trainer.host_states.encode()?,
             history: Vec::new(),
         };
         Ok((manifest, tensors.snapshot()?))
@@ -167,6 +171,6 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         self.at_epoch = manifest.at.clone();
         self.progress.best = manifest.progress.best;
         self.progress.stale = manifest.progress.stale;
-        Ok(())
+        self.trainer.host_states.decode(&manifest.host_state)
     }
 }

@@ -1,4 +1,4 @@
-//! The files of checkpoints: written off the training thread, checked when they are read, removed when there are newer ones.
+//! The files of checkpoints: written whole, checked when they are read, removed when there are newer ones.
 
 use super::manifest::{Manifest, TensorFile};
 use crate::{Result, RunFolder, TrainError, Warning};
@@ -8,7 +8,6 @@ use serde::Deserialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// The largest manifest that is read.
 const MAX_MANIFEST: u64 = 1 << 28;
@@ -172,83 +171,27 @@ pub(crate) fn contents(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Encodes checkpoints and writes them on a thread of its own, one at a time, and keeps the last of them.
-pub(crate) struct Writer {
-    folder: RunFolder,
-    keep: usize,
-    writing: Option<JoinHandle<Result<()>>>,
-}
-
-impl Writer {
-    pub(crate) fn new(folder: RunFolder, keep: usize) -> Self {
-        Writer {
-            folder,
-            keep,
-            writing: None,
-        }
+/// Encodes a checkpoint and writes its files, the manifest last, and keeps the last of all.
+pub(crate) fn write(folder: &RunFolder, keep: usize, mut manifest: Manifest, tensors: Arc<Snapshot>) -> Result<()> {
+    let encoded = tensors.encode(&Metadata::new())?;
+    // The memory that is shared with the model of then is free while the disk works.
+    drop(tensors);
+    manifest.tensors = TensorFile {
+        file: Checkpoint::tensors_name(manifest.step),
+        bytes: encoded.len() as u64,
+        crc32: crc32fast::hash(&encoded),
+    };
+    let name = Checkpoint::manifest_name(manifest.step);
+    let text = serde_json::to_vec_pretty(&manifest);
+    let mut text = text.map_err(|e| FileError::io(&folder.file(&name), "encode")(e.into()))?;
+    text.push(b'\n');
+    // A manifest of the same step, from before a run was resumed, would name the tensors while they change.
+    if folder.open().contains(&name) {
+        folder.open().remove(&name)?;
     }
-
-    /// Starts to encode and to write a checkpoint. Waits for the one before.
-    ///
-    /// # Errors
-    /// The errors of the one before.
-    pub(crate) fn write(&mut self, mut manifest: Manifest, tensors: Arc<Snapshot>) -> Result<()> {
-        self.finish()?;
-        let (folder, keep) = (self.folder.clone(), self.keep);
-        let work = move || {
-            let encoded = tensors.encode(&Metadata::new())?;
-            // The memory that is shared with the model of then is free while the disk works.
-            drop(tensors);
-            let tensors = encoded;
-            manifest.tensors = TensorFile {
-                file: Checkpoint::tensors_name(manifest.step),
-                bytes: tensors.len() as u64,
-                crc32: crc32fast::hash(&tensors),
-            };
-            let name = Checkpoint::manifest_name(manifest.step);
-            let encoded = serde_json::to_vec_pretty(&manifest);
-            let mut text = encoded.map_err(|e| FileError::io(&folder.file(&name), "encode")(e.into()))?;
-            text.push(b'\n');
-            // A manifest of the same step, from before a run was resumed, would name the tensors while they change.
-            if folder.open().contains(&name) {
-                folder.open().remove(&name)?;
-            }
-            folder.write(&manifest.tensors.file, &tensors)?;
-            folder.write(&name, &text)?;
-            prune(folder.open(), keep)
-        };
-        let thread = std::thread::Builder::new().name("kiln-checkpoint".to_string());
-        let started = thread.spawn(work);
-        let failed = |e| FileError::io(self.folder.path(), "start a thread that writes into the folder")(e);
-        self.writing = Some(started.map_err(failed)?);
-        Ok(())
-    }
-
-    /// Returns the error of a write that has ended, without waiting for one in progress.
-    pub(crate) fn poll(&mut self) -> Result<()> {
-        match self.writing.as_ref().is_some_and(JoinHandle::is_finished) {
-            true => self.finish(),
-            false => Ok(()),
-        }
-    }
-
-    /// Waits until the checkpoint is on the disk.
-    pub(crate) fn finish(&mut self) -> Result<()> {
-        match self.writing.take().map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(result)) => result,
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if let Some(writing) = self.writing.take() {
-            // The run has ended with an error of its own.
-            let _ = writing.join();
-        }
-    }
+    folder.write(&manifest.tensors.file, &encoded)?;
+    folder.write(&name, &text)?;
+    prune(folder.open(), keep)
 }
 
 /// Removes all checkpoints but the last `keep`, and tensors without a manifest.

@@ -14,6 +14,7 @@ mod find_batch;
 mod find_lr;
 mod fit;
 mod golden;
+mod host_state;
 mod metrics;
 mod names;
 mod non_finite;

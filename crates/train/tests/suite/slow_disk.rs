@@ -1,11 +1,14 @@
-//! Checkpoints on a disk that is slow: the run goes on while one is written, and what is written is the state of its step.
+//! Checkpoints and weights on a disk that is slow: the run goes on while one is written, and what is written is the state of its step.
 //!
 //! A writer waits for the lock on the temporary file of its name, so a test that holds the lock is a disk that takes its time.
 
 use crate::common::{Net, bytes, images, loader, step};
 use kiln_cpu::Cpu;
 use kiln_nn::optim::Adam;
-use kiln_train::{Checkpoint, Checkpoints, End, Flow, Report, RunFolder, StopHandle, TrainOptions, Trainer};
+use kiln_train::{
+    Average, Callback, Checkpoint, Checkpoints, End, EpochRecord, Flow, Report, RunFolder, StopHandle, TrainOptions,
+    Trainer,
+};
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -109,4 +112,81 @@ fn a_stop_while_a_checkpoint_is_written_waits_for_it_and_saves_its_own() {
     assert_eq!(Checkpoint::steps(&path).unwrap(), [5, 4]);
     let (_, resumed) = run(RunFolder::reopen(&path).unwrap(), true, StopHandle::new(), |_| {});
     assert!(resumed == weights);
+}
+
+/// Notes the weights after each epoch, as they are on the disk when it is told.
+struct Reader {
+    file: std::path::PathBuf,
+    reads: bool,
+    seen: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
+}
+
+impl Callback for Reader {
+    fn on_epoch_end(&mut self, _: &EpochRecord) -> kiln_train::Result<Flow> {
+        self.seen.lock().unwrap().push(std::fs::read(&self.file).ok());
+        Ok(Flow::Continue)
+    }
+    fn reads_weights(&self) -> bool {
+        self.reads
+    }
+}
+
+/// Trains for three epochs; while `held`, the last weights are not written before the second epoch has begun. Returns the weights at
+/// the end of each epoch, as a callback finds them.
+fn epochs(path: &Path, average: bool, reads: bool, held: bool) -> Vec<Option<Vec<u8>>> {
+    let cpu = Cpu::new();
+    let folder = RunFolder::create(path).unwrap();
+    let lock = Mutex::new(held.then(|| {
+        let file = File::create(path.join(format!(".{}.kiln-tmp", RunFolder::LAST))).unwrap();
+        file.lock().unwrap();
+        file
+    }));
+    let options = TrainOptions {
+        epochs: 3,
+        average: average.then_some(Average::Ema { decay: 0.5 }),
+        ..Default::default()
+    };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let last = path.join(RunFolder::LAST);
+    let reader = Reader {
+        file: last.clone(),
+        reads,
+        seen: seen.clone(),
+    };
+    let mut trainer = Trainer::new(&cpu, options)
+        .folder(folder)
+        .callback(reader)
+        .on_step(move |info| {
+            if (info.epoch, info.batch) == (2, 1) && held {
+                assert!(!last.exists());
+                drop(lock.lock().unwrap().take());
+            }
+            Ok(Flow::Continue)
+        });
+    let (mut model, data) = (Net::new(&cpu, 1), loader(images(24, 0), 4, true, 0));
+    trainer
+        .fit(&mut model, &mut Adam::new(1e-2), step, &data, Some(&data))
+        .unwrap();
+    assert!(std::fs::read(path.join(RunFolder::LAST)).unwrap() == bytes(&model));
+    seen.lock().unwrap().clone()
+}
+
+#[test]
+fn weights_are_written_while_training_goes_on_unless_a_callback_reads_them() {
+    for average in [false, true] {
+        let parent = tempfile::tempdir().unwrap();
+        let read = epochs(&parent.path().join("read"), average, true, false);
+        assert!(read.iter().all(Option::is_some) && read[0] != read[1] && read[1] != read[2]);
+        let slow = epochs(&parent.path().join("slow"), average, false, true);
+        assert_eq!(slow[0], None);
+        let names = [
+            Some(RunFolder::LAST),
+            Some(RunFolder::BEST),
+            average.then_some(RunFolder::AVERAGED),
+        ];
+        for name in names.into_iter().flatten() {
+            let [a, b] = ["read", "slow"].map(|run| std::fs::read(parent.path().join(run).join(name)).unwrap());
+            assert!(a == b, "{name}");
+        }
+    }
 }
