@@ -10,7 +10,8 @@
 //
 // scalars = [lr, c1, c2, scale] lies on the device, since it changes from step to step; gradients are multiplied by scale, and
 // a scale of NaN leaves parameters and state as they are. unscale multiplies gradients in place and looks for infinities and NaN:
-// records [grad, elements, first chunk].
+// records [grad, elements, first chunk], which grad_squares reads too: the sum of squares of every chunk. grad_norm adds those,
+// norm = √Σg², and gives the factor min(1, max_norm/(norm + 1e-6)) that clips gradients.
 //
 // Every operation rounds once (Exact): parameters and state have the bits that the CPU computes. Memory is what limits
 // these kernels, so the products and sums that are not contracted cost nothing.
@@ -19,6 +20,7 @@
 // Geometry: 256 threads, a block per chunk; a thread moves 16 bytes of the parameter at a time.
 #include "common/exact.cuh"
 #include "common/vector.cuh"
+#include "common/warp.cuh"
 
 struct SgdParams {
     double momentum, dampening, weight_decay;
@@ -246,3 +248,55 @@ __device__ __forceinline__ void unscale(const Tensors &tensors, const float *__r
         unscale<T>(tensors, inverse, found);                                                                           \
     }
 FOR_FLOATS(UNSCALE)
+
+// partial[first + block] = Σ g² of the block's chunk
+template <typename T>
+__device__ __forceinline__ void grad_squares(const Tensors &tensors, float *__restrict__ partial, u64 first) {
+    __shared__ float scratch[THREADS / WARP];
+    constexpr int V = LANES<T>;
+    const u64 *record = find<2>(tensors, 3);
+    u64 begin = (blockIdx.x - record[2]) * CHUNK;
+    u64 left = record[1] - begin;
+    u32 n = left < CHUNK ? (u32)left : CHUNK;
+    const T *__restrict__ grad = reinterpret_cast<const T *>(record[0]) + begin;
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x * V; i < n; i += THREADS * V) {
+        if (i + V <= n) {
+            float g[V];
+            load<V>(grad + i, g);
+#pragma unroll
+            for (int j = 0; j < V; ++j) sum += g[j] * g[j];
+        } else {
+#pragma unroll 1
+            for (u32 j = i; j < n; ++j) sum += to_acc(grad[j]) * to_acc(grad[j]);
+        }
+    }
+    sum = block_sum<THREADS>(sum, scratch);
+    if (threadIdx.x == 0) partial[first + blockIdx.x] = sum;
+}
+#define GRAD_SQUARES(suffix, T)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        grad_squares_##suffix(Tensors tensors, float *__restrict__ partial, u64 first) {                               \
+        grad_squares<T>(tensors, partial, first);                                                                      \
+    }
+FOR_FLOATS(GRAD_SQUARES)
+
+struct GradNormParams {
+    double max_norm;
+};
+static_assert(sizeof(GradNormParams) == 8, "core::ops::GradNormParams");
+
+// Geometry: one block of 1024.
+extern "C" __global__ void __launch_bounds__(1024)
+    grad_norm(GradNormParams p, const float *__restrict__ partial, u64 parts, float *__restrict__ norm,
+              float *__restrict__ factor) {
+    __shared__ float scratch[1024 / WARP];
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < parts; i += 1024) sum += partial[i];
+    sum = block_sum<1024>(sum, scratch);
+    if (threadIdx.x > 0) return;
+    float root = sqrtf(sum);
+    float limit = (float)p.max_norm / (root + 1e-6f);
+    *norm = root;
+    *factor = limit > 1.0f ? 1.0f : limit;
+}

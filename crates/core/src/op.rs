@@ -129,6 +129,8 @@ ops! {
         Rmsprop = "rmsprop",
         /// [`OptimOps::adagrad`](crate::ops::OptimOps::adagrad)
         Adagrad = "adagrad",
+        /// [`OptimOps::grad_norm`](crate::ops::OptimOps::grad_norm)
+        GradNorm = "grad_norm",
         /// [`OptimOps::unscale`](crate::ops::OptimOps::unscale)
         Unscale = "unscale",
     }

@@ -37,7 +37,7 @@ macro_rules! every_suite {
             ops::loss { cross_entropy, cross_entropy_from_probabilities, nll_loss, pointwise, limits, composed, composed_refused, refused }
             ops::matmul { matmul, matmul_vectors, linear, fused_activations, refused }
             ops::norm { batch_norm, batch_norm_eval, mixed_batch_norm, running_statistics, layer_norm, rms_norm, group_norm, instance_norm, refused }
-            ops::optim { sgd, adam, rmsprop, adagrad, left_out }
+            ops::optim { sgd, adam, rmsprop, adagrad, left_out, clipped }
             ops::pool { max_pool, avg_pool, avg_pool_by, adaptive_avg_pool, adaptive_max_pool, ties_and_nan, refused }
             ops::random { distributions, dropout, bad_input }
             ops::reduce { sum_and_mean, prod, extremes, var_and_std, norms, nuclear_norm, along_one_axis, sorted_and_multiplied, ties_and_limits, refused }

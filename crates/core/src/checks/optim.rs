@@ -1,7 +1,7 @@
 //! Checks of optimizer updates.
 
 use super::{Operands, accumulator};
-use crate::ops::{AdagradParams, AdamParams, OptimSlot, RmspropParams, SgdParams};
+use crate::ops::{AdagradParams, AdamParams, GradNormParams, OptimSlot, RmspropParams, SgdParams};
 use crate::{Buffer, DType, Error, Result, Runtime};
 
 /// Checks the slots of an update with `states` state buffers each. All parameters of a call share their dtype.
@@ -73,6 +73,28 @@ pub fn rmsprop<R: Runtime>(on: &R, p: &RmspropParams, s: &R::Buffer, list: &[Opt
 /// Buffers that do not fit each other.
 pub fn adagrad<R: Runtime>(on: &R, _: &AdagradParams, s: &R::Buffer, list: &[OptimSlot<'_, R::Buffer>]) -> Result<()> {
     slots(&Operands::new(on, "adagrad"), s, list, 1)
+}
+
+/// Checks [`OptimOps::grad_norm`](crate::ops::OptimOps::grad_norm).
+///
+/// # Errors
+/// A limit that is negative or NaN, and buffers of other dtypes and sizes.
+pub fn grad_norm<R: Runtime>(
+    on: &R,
+    p: &GradNormParams,
+    grads: &[&R::Buffer],
+    norm: &R::Buffer,
+    factor: &R::Buffer,
+) -> Result<()> {
+    let of = Operands::new(on, "grad_norm");
+    of.require(p.max_norm >= 0.0, "max_norm", p.max_norm, "0 or more")?;
+    let (dtype, wide) = match grads.first() {
+        Some(first) => (of.float(first)?, accumulator(of.float(first)?)),
+        None => (norm.dtype(), norm.dtype()),
+    };
+    of.holds("norm", norm, wide, 1)?;
+    of.holds("factor", factor, wide, 1)?;
+    grads.iter().try_for_each(|g| of.holds("grad", g, dtype, g.len()))
 }
 
 /// Checks [`OptimOps::unscale`](crate::ops::OptimOps::unscale).

@@ -90,6 +90,15 @@ pub struct AdagradParams {
 }
 const _: () = assert!(size_of::<AdagradParams>() == 16);
 
+/// The limit of the norm of gradients.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct GradNormParams {
+    /// The largest norm that gradients are to have, 0 or more; infinity for no limit.
+    pub max_norm: f64,
+}
+const _: () = assert!(size_of::<GradNormParams>() == 8);
+
 /// Optimizer updates of a backend.
 pub trait OptimOps: Runtime {
     /// `g += wd·p; v = μ·v + (1−dampening)·g; p −= lr·(nesterov ? g + μ·v : v)`. State: `[v]` with momentum, else
@@ -128,6 +137,20 @@ pub trait OptimOps: Runtime {
     ) -> Result<()> {
         let _ = (p, scalars, slots);
         self.unsupported(Op::Adagrad)
+    }
+
+    /// `norm = √Σg²` over all gradients as one vector, and `factor = min(1, max_norm/(norm + 1e-6))`, by which they are to be multiplied
+    /// (`torch.nn.utils.clip_grad_norm_`); the factor of a NaN is NaN. The gradients of a call share their dtype; `norm` and `factor` are
+    /// one number of their accumulation dtype each.
+    fn grad_norm(
+        &self,
+        p: &GradNormParams,
+        grads: &[&Self::Buffer],
+        norm: &mut Self::Buffer,
+        factor: &mut Self::Buffer,
+    ) -> Result<()> {
+        let _ = (p, grads, norm, factor);
+        self.unsupported(Op::GradNorm)
     }
 
     /// `g *= inverse` for every gradient, in place, and `found = 1` if any number is infinite or NaN after it; `found` stays as it

@@ -12,8 +12,11 @@ use crate::simd::real::Real;
 use crate::{Cpu, CpuBuffer, parallel::THREADS};
 use bytemuck::cast_slice;
 use half::{bf16, f16};
-use kiln_core::ops::{AdagradParams, AdamParams, ElementwiseOps, OptimOps, OptimSlot, RmspropParams, SgdParams};
-use kiln_core::{Buffer, DType, Float, Result, checks};
+use kiln_core::ops::{
+    AdagradParams, AdamParams, ElementwiseOps, GradNormParams, OptimOps, OptimSlot, Reduce, ReduceOps, ReduceParams,
+    RmspropParams, SgdParams,
+};
+use kiln_core::{Buffer, DType, Element, Float, Result, Shape, checks};
 use rayon::prelude::*;
 
 /// The number of elements in one task; an update reads and writes three to seven numbers per element.
@@ -387,6 +390,42 @@ impl OptimOps for Cpu {
             |slots| adagrad::<f32>(p, s, slots),
             |slots| adagrad::<f64>(p, s, slots),
         )
+    }
+
+    fn grad_norm(
+        &self,
+        p: &GradNormParams,
+        grads: &[&CpuBuffer],
+        norm: &mut CpuBuffer,
+        factor: &mut CpuBuffer,
+    ) -> Result<()> {
+        checks::grad_norm(self, p, grads, norm, factor)?;
+        let Some(dtype) = grads.first().map(|g| g.dtype()) else {
+            return self.fill(0.0, norm).and_then(|()| self.fill(1.0, factor));
+        };
+        float!(dtype, T => {
+            type Acc = <T as Float>::Acc;
+            let mut one = self.scratch(<Acc as Element>::DTYPE, 1)?;
+            let mut total = Acc::of(0.0);
+            for grad in grads.iter().filter(|g| !g.is_empty()) {
+                let shape = Shape::new(&[grad.len()])?;
+                let (reduce, _) = ReduceParams::new("grad_norm", Reduce::SumSquares, &shape, &[], false)?;
+                match dtype == <Acc as Element>::DTYPE {
+                    true => self.reduce(&reduce, grad, &mut one)?,
+                    false => {
+                        let mut wide = self.scratch(<Acc as Element>::DTYPE, grad.len())?;
+                        self.cast(grad, &mut wide)?;
+                        self.reduce(&reduce, &wide, &mut one)?;
+                    }
+                }
+                total = total + one.as_slice::<Acc>()[0];
+            }
+            let root = total.sqrt();
+            let limit = Acc::of(p.max_norm) / (root + Acc::of(1e-6));
+            norm.as_mut_slice::<Acc>()[0] = root;
+            factor.as_mut_slice::<Acc>()[0] = if limit > Acc::of(1.0) { Acc::of(1.0) } else { limit };
+        });
+        Ok(())
     }
 
     fn unscale(&self, inverse: &CpuBuffer, grads: &mut [&mut CpuBuffer], found: &mut CpuBuffer) -> Result<()> {

@@ -2,12 +2,12 @@
 //!
 //! The list of tensors travels inside the launch's parameters, so nothing is uploaded and a captured step keeps it. What
 //! fits in 4 KiB is one launch: 125 parameters without state, 83 with two moments, 71 with copies in half precision as well, 166
-//! gradients to unscale; longer lists take several.
+//! gradients to unscale or to take the norm of; longer lists take several.
 
 use super::instance;
 use crate::{Cuda, CudaBuffer};
 use bytemuck::{Pod, Zeroable};
-use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::ops::{AdagradParams, AdamParams, GradNormParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
 use kiln_core::{Buffer, DType, Error, Result, checks};
 use kiln_device::{Arg, Geometry};
 use kiln_kernels::{PerFloat, optim as kernels};
@@ -146,6 +146,41 @@ impl OptimOps for Cuda {
     fn adagrad(&self, p: &AdagradParams, scalars: &CudaBuffer, slots: &mut [OptimSlot<'_, CudaBuffer>]) -> Result<()> {
         checks::adagrad(self, p, scalars, slots)?;
         self.update(&kernels::ADAGRAD, p, 1, scalars, slots)
+    }
+
+    fn grad_norm(
+        &self,
+        p: &GradNormParams,
+        grads: &[&CudaBuffer],
+        norm: &mut CudaBuffer,
+        factor: &mut CudaBuffer,
+    ) -> Result<()> {
+        checks::grad_norm(self, p, grads, norm, factor)?;
+        let grads: Vec<_> = grads.iter().filter(|g| !g.is_empty()).collect();
+        let parts: u64 = grads.iter().map(|g| (g.len() as u64).div_ceil(CHUNK)).sum();
+        let mut partial = self.scratch(DType::F32, parts.max(1) as usize)?;
+        let mut first = 0u64;
+        for part in grads.chunks(WORDS / 3) {
+            part.iter().try_for_each(|g| self.keep(g))?;
+            let (list, chunks) = Tensors::of(part.iter().map(|g| (std::iter::once(g.block.ptr()), **g, None)));
+            let geometry = geometry(chunks, || part.iter().map(|g| g.len()).collect())?;
+            let args = [Arg::value(&list), partial.out(), Arg::value(&first)];
+            self.launch(instance(&kernels::GRAD_SQUARES, part[0].dtype()), geometry, &args)?;
+            first += chunks;
+        }
+        let one = Geometry {
+            grid: [1, 1, 1],
+            block: [1024, 1, 1],
+            shared: 0,
+        };
+        let args = [
+            Arg::value(p),
+            partial.arg(),
+            Arg::value(&parts),
+            norm.out(),
+            factor.out(),
+        ];
+        self.launch(&kernels::GRAD_NORM, one, &args)
     }
 
     fn unscale(&self, inverse: &CudaBuffer, grads: &mut [&mut CudaBuffer], found: &mut CudaBuffer) -> Result<()> {

@@ -4,14 +4,51 @@
 //! Clipping is told which parameters it is about, as `torch.nn.utils.clip_grad_norm_` is; the others' gradients stay.
 
 use crate::autograd::{NodeId, no_grad};
-use crate::{Backend, DType, Error, Gradients, Result, Tensor};
-use kiln_core::ops::{Reduce, ReduceParams};
+use crate::ops::acc_dtype;
+use crate::{Backend, DType, Error, Gradients, Indices, Result, Shape, Tensor};
+use kiln_core::ops::{GradNormParams, Op, Reduce, ReduceParams};
 use std::collections::BTreeSet;
 
 /// Each of the parameters that has a place in graphs, once, in the order in which those places were made: sums over them have
 /// the same bits each time.
 fn ids<B: Backend>(parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> BTreeSet<NodeId> {
     parameters.into_iter().filter_map(|p| p.as_ref().id()).collect()
+}
+
+/// 1 if a number of the tensor is infinite or NaN, else 0: i32 `[1]`.
+pub(super) fn not_finite<B: Backend>(x: &Tensor<B>) -> Result<Indices<B>> {
+    // Infinity and NaN less themselves are NaN.
+    let finite = x.sub(x)?.eq_scalar(0.0)?;
+    finite.all(&[], false)?.logical_not()?.to_i32()?.reshape(&[1usize])
+}
+
+/// Multiplies the gradients of `ids` by a factor, one number, in place; `found`, i32 `[1]`, becomes 1 if one of them is not finite then.
+pub(super) fn multiply<B: Backend>(
+    grads: &mut Gradients<B>,
+    ids: &BTreeSet<NodeId>,
+    factor: &Tensor<B>,
+    found: &mut Indices<B>,
+) -> Result<()> {
+    let backend = factor.backend();
+    for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut list = grads.of_dtype(ids, dtype);
+        if list.is_empty() {
+            continue;
+        }
+        let factor = factor.to_dtype(wide)?;
+        if backend.supports(Op::Unscale, dtype) {
+            let buffers: Result<Vec<_>> = list.iter_mut().map(|(_, g)| g.buffer_mut()).collect();
+            backend.unscale(factor.buffer(), &mut buffers?, found.buffer_mut()?)?;
+            continue;
+        }
+        for (_, grad) in list {
+            let product = grad.to_dtype(wide)?.mul(&factor)?;
+            *grad = product.reshape(grad.shape())?.to_dtype(dtype)?;
+            *found = found.maximum(&not_finite(grad)?)?;
+        }
+    }
+    Ok(())
 }
 
 #[compiled_once]
@@ -79,12 +116,16 @@ impl<B: Backend> Gradients<B> {
     /// # Errors
     /// No gradient of any of the parameters, memory.
     pub fn norm(&self, parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> Result<Tensor<B>> {
-        self.norm_of(&ids(parameters))
+        Ok(self.norm_of(&ids(parameters), f64::INFINITY)?.0)
     }
 
-    fn norm_of(&self, ids: &BTreeSet<NodeId>) -> Result<Tensor<B>> {
+    /// The norm, and the factor that makes it `max_norm` at most.
+    fn norm_of(&self, ids: &BTreeSet<NodeId>, max_norm: f64) -> Result<(Tensor<B>, Tensor<B>)> {
         no_grad(|| {
             let grads: Vec<_> = ids.iter().filter_map(|&id| self.by_id(id)).collect();
+            if let Some(fused) = fused_norm(&grads, max_norm)? {
+                return Ok(fused);
+            }
             let wide = grads.iter().any(|g| g.dtype() == DType::F64);
             let dtype = if wide { DType::F64 } else { DType::F32 };
             let mut total: Option<Tensor<B>> = None;
@@ -101,7 +142,9 @@ impl<B: Backend> Gradients<B> {
             }
             let expected = "at least one parameter with a gradient";
             let total = total.ok_or_else(|| Error::invalid("norm", "parameters", "none with a gradient", expected))?;
-            total.sqrt()
+            let norm = total.sqrt()?;
+            let factor = norm.add_scalar(1e-6)?.reciprocal()?.mul_scalar(max_norm)?;
+            Ok((norm, factor.clamp_max(1.0)?))
         })
     }
 
@@ -136,15 +179,28 @@ impl<B: Backend> Gradients<B> {
             return Err(Error::invalid("clip_norm", "max_norm", max_norm, "0 or more"));
         }
         let ids = ids(parameters);
-        let norm = self.norm_of(&ids)?;
+        let (norm, factor) = self.norm_of(&ids, max_norm)?;
         no_grad(|| {
-            let factor = norm
-                .add_scalar(1e-6)?
-                .reciprocal()?
-                .mul_scalar(max_norm)?
-                .clamp_max(1.0)?;
-            self.change(ids, |g| g.mul(&factor.to_dtype(g.dtype())?))
+            let mut found = Indices::full(norm.backend(), &[1], 0i32)?;
+            multiply(self, &ids, &factor, &mut found)
         })?;
         Ok(norm)
     }
+}
+
+/// The norm and the factor by the backend's own op, where it has that for all gradients at once.
+fn fused_norm<B: Backend>(grads: &[&Tensor<B>], max_norm: f64) -> Result<Option<(Tensor<B>, Tensor<B>)>> {
+    let Some(first) = grads.first() else { return Ok(None) };
+    let (backend, dtype) = (first.backend(), first.dtype());
+    if !first.has_op(Op::GradNorm) || grads.iter().any(|g| g.dtype() != dtype) {
+        return Ok(None);
+    }
+    let scalar = Shape::new(&[])?;
+    let alloc = || backend.alloc(acc_dtype(dtype), 1);
+    let (mut norm, mut factor) = (alloc()?, alloc()?);
+    let buffers: Vec<_> = grads.iter().map(|g| g.buffer()).collect();
+    backend.grad_norm(&GradNormParams { max_norm }, &buffers, &mut norm, &mut factor)?;
+    Ok(Some(
+        [norm, factor].map(|b| Tensor::from_buffer(backend, b, scalar)).into(),
+    ))
 }

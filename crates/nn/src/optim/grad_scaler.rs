@@ -1,10 +1,10 @@
 //! Dynamic scaling of a loss, so that gradients of half precision do not underflow, decided on the device.
 
+use super::clip::{multiply, not_finite};
 use super::{Applied, Optimizer, check};
 use crate::autograd::no_grad;
 use crate::tensor::NodeId;
 use crate::{Backend, DType, Error, Gradients, Indices, Module, Result, StorageSnapshot, Tensor};
-use kiln_core::ops::Op;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -85,13 +85,6 @@ pub struct GradScalerState {
 /// The parameters' places in graphs, in order.
 fn ids<B: Backend>(parameters: impl IntoIterator<Item = impl AsRef<Tensor<B>>>) -> BTreeSet<NodeId> {
     parameters.into_iter().filter_map(|p| p.as_ref().id()).collect()
-}
-
-/// 1 if a number of the tensor is infinite or NaN, else 0: i32 `[1]`.
-fn not_finite<B: Backend>(x: &Tensor<B>) -> Result<Indices<B>> {
-    // Infinity and NaN less themselves are NaN.
-    let finite = x.sub(x)?.eq_scalar(0.0)?;
-    finite.all(&[], false)?.logical_not()?.to_i32()?.reshape(&[1usize])
 }
 
 impl<B: Backend> GradScaler<B> {
@@ -261,27 +254,7 @@ impl<B: Backend> GradScaler<B> {
                 None => Tensor::ones(&backend, &[1], DType::F32)?,
             };
             let mut found = Indices::full(&backend, &[1], 0i32)?;
-            for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
-                let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-                let inverse = || inverse.to_dtype(wide);
-                let mut list = grads.of_dtype(&ids, dtype);
-                if list.is_empty() {
-                    continue;
-                }
-                if backend.supports(Op::Unscale, dtype) {
-                    let buffers: Result<Vec<_>> = list.iter_mut().map(|(_, g)| g.buffer_mut()).collect();
-                    backend.unscale(inverse()?.buffer(), &mut buffers?, found.buffer_mut()?)?;
-                    continue;
-                }
-                for (_, grad) in list {
-                    *grad = grad
-                        .to_dtype(wide)?
-                        .mul(&inverse()?)?
-                        .reshape(grad.shape())?
-                        .to_dtype(dtype)?;
-                    found = found.maximum(&not_finite(grad)?)?;
-                }
-            }
+            multiply(grads, &ids, &inverse, &mut found)?;
             for value in values {
                 found = found.maximum(&not_finite(&value.detach())?)?;
             }

@@ -3,7 +3,7 @@
 use super::moved;
 use crate::backend::{Profiled, bytes};
 use crate::record::Detail;
-use kiln_core::ops::{AdagradParams, AdamParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
+use kiln_core::ops::{AdagradParams, AdamParams, GradNormParams, OptimOps, OptimSlot, RmspropParams, SgdParams};
 use kiln_core::{Backend, Buffer, Cost, Result, checks};
 
 /// Bytes of an update: gradients are read, parameters and state read and written, copies in half precision written.
@@ -40,6 +40,19 @@ impl<B: Backend> OptimOps for Profiled<B> {
         checks::adagrad(self, p, scalars, slots)?;
         let (cost, detail) = updated(slots);
         self.op("adagrad", cost, detail, |b| b.adagrad(p, scalars, slots))
+    }
+
+    fn grad_norm(
+        &self,
+        p: &GradNormParams,
+        grads: &[&B::Buffer],
+        norm: &mut B::Buffer,
+        factor: &mut B::Buffer,
+    ) -> Result<()> {
+        checks::grad_norm(self, p, grads, norm, factor)?;
+        let cost = moved(grads.iter().map(|g| bytes(*g)).sum());
+        let detail = Detail::Elements(grads.iter().map(|g| g.len() as u64).sum());
+        self.op("grad_norm", cost, detail, |b| b.grad_norm(p, grads, norm, factor))
     }
 
     fn unscale(&self, inverse: &B::Buffer, grads: &mut [&mut B::Buffer], found: &mut B::Buffer) -> Result<()> {

@@ -46,6 +46,16 @@ fn unscale<B: Backend>() -> Call<B> {
     call.unsized_(1).unsized_(2)
 }
 
+fn grad_norm<B: Backend>() -> Call<B> {
+    let call = call(
+        "grad_norm",
+        GradNormParams { max_norm: 1.0 },
+        [(F32, 5), (F32, 3), (F32, 1), (F32, 1)],
+        |on: &B, p, [a, b, norm, factor]: &mut [B::Buffer; 4]| on.grad_norm(p, &[a, b], norm, factor),
+    );
+    call.free(field!(GradNormParams, max_norm)).unsized_(0).unsized_(1)
+}
+
 pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
     let sgd = SgdParams {
         momentum: 0.9,
@@ -71,6 +81,7 @@ pub(super) fn updates<B: Backend>() -> Vec<Call<B>> {
         update::<B, _, 5>("adagrad", AdagradParams::zeroed(), |on, p, s, slots| {
             on.adagrad(p, s, slots)
         }),
+        grad_norm(),
         unscale(),
     ]
 }
