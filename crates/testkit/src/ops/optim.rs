@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "f32")]
+    #[should_panic(expected = "formula: Wrong")]
     fn a_momentum_that_is_a_little_off_is_found() {
         let (dampening, nesterov, maximize) = (0.0, false, false);
         check(
