@@ -31,6 +31,8 @@ pub struct Config {
     pub skip: Option<String>,
     /// `KILN_EMULATOR_TRACE`: a file that gets a line of JSON for each kernel, copy, fill, allocation and freeing.
     pub trace: Option<PathBuf>,
+    /// `KILN_EMULATOR_COUNTERS`: a file that gets a line of JSON for each launch, with what it asked of memory.
+    pub counters: Option<PathBuf>,
     /// `KILN_EMULATOR_CHECK=report`: races and uninitialised reads are reported and counted, and are no errors of the context.
     pub go_on: bool,
     /// `KILN_EMULATOR_STREAMS`: the time at which work is done.
@@ -55,6 +57,7 @@ impl Default for Config {
             execute: true,
             skip: None,
             trace: None,
+            counters: None,
             go_on: false,
             order: Order::Eager,
             memory: 4 << 30,
@@ -133,6 +136,7 @@ impl Config {
         c.log = var("KILN_EMULATOR_LOG").map(PathBuf::from);
         c.findings = var("KILN_EMULATOR_FINDINGS").map(PathBuf::from);
         c.trace = var("KILN_EMULATOR_TRACE").map(PathBuf::from);
+        c.counters = var("KILN_EMULATOR_COUNTERS").map(PathBuf::from);
         (config, wrong)
     }
 
@@ -199,6 +203,8 @@ mod tests {
             with("KILN_EMULATOR_TRACE", "/tmp/t").0.trace,
             Some(PathBuf::from("/tmp/t"))
         );
+        let counters = with("KILN_EMULATOR_COUNTERS", "/tmp/c").0.counters;
+        assert_eq!(counters, Some(PathBuf::from("/tmp/c")));
         let watchdog = |t| with("KILN_EMULATOR_WATCHDOG", t).0.watchdog;
         assert_eq!(
             (watchdog("1.5"), watchdog("0")),

@@ -4,8 +4,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use kiln_simulator::memory::Kind;
-use kiln_simulator::{Fault, FaultKind, Launch, MOST_LOCAL, Options, WORKSPACE, run};
+use kiln_simulator::{Fault, FaultKind, Launch, MOST_LOCAL, Options, WORKSPACE, run, run_counted};
 
+use crate::counters;
 use crate::device::{self, MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use crate::error::{Code, Outcome};
 use crate::objects::module::Function;
@@ -88,7 +89,21 @@ impl Kernel {
             watchdog: driver.config.watchdog,
         };
         let view = driver.memory.view(self.device);
-        let result = run(&self.function.kernel, &launch, &view, &options);
+        let result = match &driver.counters {
+            None => run(&self.function.kernel, &launch, &view, &options),
+            Some(file) => {
+                let (result, counters) = run_counted(&self.function.kernel, &launch, &view, &options);
+                // What a fault ended is not comparable with anything.
+                let whole = result
+                    .as_ref()
+                    .err()
+                    .is_none_or(|faults| faults.iter().all(|f| f.kind.is_finding()));
+                if whole {
+                    counters::write(file, self, &counters);
+                }
+                result
+            }
+        };
         if let Some(base) = workspace {
             // This cannot fail: the memory was allocated above, and only this call knows it.
             let _ = driver.memory.free(base);

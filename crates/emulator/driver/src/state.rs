@@ -10,6 +10,7 @@ use kiln_simulator::memory::Memory;
 
 use crate::config::{Config, Order};
 use crate::error::{Code, Outcome};
+use crate::json_lines::JsonLines;
 use crate::objects::capture::{Capture, Mode};
 use crate::objects::context::{Context, Primary};
 use crate::objects::event::Event;
@@ -30,6 +31,8 @@ pub(crate) struct Driver {
     pub(crate) config: Config,
     pub(crate) memory: Memory,
     pub(crate) trace: Trace,
+    /// Where launches are counted.
+    pub(crate) counters: Option<JsonLines>,
     state: Mutex<State>,
     /// Notified when a piece of work is done.
     pub(crate) changed: Condvar,
@@ -166,6 +169,7 @@ impl Driver {
         };
         Self {
             trace: Trace::new(&config),
+            counters: JsonLines::new(&config, config.counters.as_deref(), "counters"),
             config,
             memory,
             state: Mutex::new(state),

@@ -13,37 +13,25 @@
 //! launched, between `{"graph":"begin"}` and `{"graph":"end"}`.
 
 use std::fmt::{Arguments, Write as _};
-use std::fs::File;
-use std::io::Write as _;
-use std::sync::Mutex;
 
 use kiln_simulator::memory::Range;
 
 use crate::config::Config;
+use crate::json_lines::JsonLines;
 use crate::objects::work::Kernel;
 
 /// The file that the trace goes to, if there is one.
-pub(crate) struct Trace(Option<Mutex<File>>);
+pub(crate) struct Trace(Option<JsonLines>);
 
 impl Trace {
     /// Makes the file anew; says so when that cannot be done, and goes on without.
     pub(crate) fn new(config: &Config) -> Self {
-        let file = config.trace.as_ref().and_then(|path| match File::create(path) {
-            Ok(file) => Some(Mutex::new(file)),
-            Err(e) => {
-                config.say(format_args!("cannot write the trace {}: {e}", path.display()));
-                None
-            }
-        });
-        Self(file)
+        Self(JsonLines::new(config, config.trace.as_deref(), "trace"))
     }
 
-    /// Writes a line in one call, so that a program which ends at any time leaves whole lines.
     fn line(&self, text: Arguments<'_>) {
         if let Some(file) = &self.0 {
-            let mut file = file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            // When the disk is full, the trace ends here.
-            let _ = file.write_all(format!("{text}\n").as_bytes());
+            file.line(text);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use kiln_ptx::{cubin, fatbin, parse_module};
 
+use crate::count::Plan;
 use crate::decode::{self, Source, Variable, layout, variables};
 use crate::limits::{MOST_CONSTANTS, most_params};
 use crate::machine::Code;
@@ -27,8 +28,10 @@ pub struct Kernel {
     max_threads: Option<u32>,
     source: Arc<Source>,
     index: usize,
-    /// The code without the checker, and with it.
+    /// The code of which nobody is told its accesses, and the code of which somebody is.
     code: [OnceLock<Result<Code, LoadError>>; 2],
+    /// The loops of the second.
+    plan: OnceLock<Arc<Plan>>,
 }
 
 impl Program {
@@ -101,6 +104,7 @@ impl Program {
                 source: Arc::clone(&source),
                 index,
                 code: Default::default(),
+                plan: OnceLock::new(),
             };
             names.push(function.name.clone());
             if kernels.insert(function.name.clone(), Arc::new(kernel)).is_some() {
@@ -179,8 +183,13 @@ impl Kernel {
         self.code(false).map(|_| ())
     }
 
-    pub(crate) fn code(&self, check: bool) -> Result<&Code, LoadError> {
-        let code = self.code[usize::from(check)].get_or_init(|| decode::decode(&self.source, self.index, check));
+    pub(crate) fn code(&self, observed: bool) -> Result<&Code, LoadError> {
+        let code = self.code[usize::from(observed)].get_or_init(|| decode::decode(&self.source, self.index, observed));
         code.as_ref().map_err(LoadError::clone)
+    }
+
+    /// The loops of its code, which is that of an observed launch.
+    pub(crate) fn plan(&self, code: &Code) -> &Arc<Plan> {
+        self.plan.get_or_init(|| Arc::new(Plan::new(code, &self.source.text)))
     }
 }

@@ -1,6 +1,8 @@
 //! Running a kernel.
 
+use crate::count::{Counter, Counters};
 use crate::limits::{MOST_DYNAMIC, MOST_LOCAL};
+use crate::machine::LaunchObserver;
 use crate::memory::Snapshot;
 use crate::{Fault, FaultKind, Kernel, Launch, Options, check, exec};
 
@@ -9,6 +11,34 @@ use crate::{Fault, FaultKind, Kernel, Launch, Options, check, exec};
 /// A fault ends the launch; of faults in several blocks, that of the lowest is reported. Findings of the checker do not end
 /// it; each is reported once, in the order of the blocks, before the fault.
 pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Options) -> Result<(), Vec<Fault>> {
+    run_observed(kernel, launch, memory, options, None)
+}
+
+/// As [`run`], and counts what the kernel does: the same numbers on any number of threads, and with the checker or without.
+/// Where blocks wait for each other, how often they look depends on their timing.
+///
+/// What a launch did until a fault ended it is counted as far as its blocks came.
+pub fn run_counted(
+    kernel: &Kernel,
+    launch: &Launch<'_>,
+    memory: &Snapshot,
+    options: &Options,
+) -> (Result<(), Vec<Fault>>, Counters) {
+    let Ok(code) = kernel.code(true) else {
+        return (run(kernel, launch, memory, options), Counters::default());
+    };
+    let counter = Counter::new(kernel.plan(code), launch.grid, launch.block, options.resident);
+    let result = run_observed(kernel, launch, memory, options, Some(&counter));
+    (result, counter.counters(code))
+}
+
+fn run_observed(
+    kernel: &Kernel,
+    launch: &Launch<'_>,
+    memory: &Snapshot,
+    options: &Options,
+    counter: Option<&dyn LaunchObserver>,
+) -> Result<(), Vec<Fault>> {
     let refuse = |kind, message| {
         let name = kernel.name().to_string();
         vec![Fault {
@@ -35,7 +65,7 @@ pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Op
         return Err(refuse(FaultKind::Launch, message));
     }
     let code = kernel
-        .code(options.check)
+        .code(options.check || counter.is_some())
         .map_err(|e| refuse(FaultKind::Unsupported, e.to_string()))?;
     let local = code.functions[0].local;
     if local > MOST_LOCAL || launch.dynamic_shared > MOST_DYNAMIC {
@@ -46,5 +76,13 @@ pub fn run(kernel: &Kernel, launch: &Launch<'_>, memory: &Snapshot, options: &Op
         );
         return Err(refuse(FaultKind::Launch, message));
     }
-    exec::run(code, kernel.name(), launch, memory, options, check::launch_checker)
+    exec::run(
+        code,
+        kernel.name(),
+        launch,
+        memory,
+        options,
+        check::launch_checker,
+        counter,
+    )
 }

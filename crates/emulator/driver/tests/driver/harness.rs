@@ -40,7 +40,7 @@ pub(crate) fn process_outputs(test: &str, options: &[(&str, &str)], body: impl F
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1");
     for name in [
-        "DEVICES", "CHECK", "EXECUTE", "STREAMS", "MEMORY", "SM", "WATCHDOG", "LOG", "TRACE",
+        "DEVICES", "CHECK", "EXECUTE", "STREAMS", "MEMORY", "SM", "WATCHDOG", "LOG", "TRACE", "COUNTERS",
     ] {
         command.env_remove(format!("KILN_EMULATOR_{name}"));
     }

@@ -6,6 +6,7 @@ mod host_access;
 
 mod capture;
 mod cooperative;
+mod counters;
 mod errors;
 mod graphs;
 mod images;

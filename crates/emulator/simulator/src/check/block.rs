@@ -10,7 +10,7 @@ use super::local::Local;
 use super::order::{LOW, Manner, Order};
 use super::report::{Finding, fault, verb};
 use super::shared::{SharedCells, Who, Wrong};
-use crate::machine::{Access, AccessKind, Env, LaunchChecker, ORDERED, Observer, STORED, Space, Warp, lanes};
+use crate::machine::{Access, AccessKind, Env, LaunchObserver, ORDERED, Observer, STORED, Space, Warp, lanes};
 use crate::memory::Range;
 use crate::{Fault, FaultKind};
 
@@ -71,7 +71,7 @@ impl Checker {
     }
 }
 
-impl LaunchChecker for Checker {
+impl LaunchObserver for Checker {
     fn block(&self, index: [u32; 3]) -> Box<dyn Observer> {
         let launch = &self.0;
         let mut state = spare().pop().unwrap_or_default();
@@ -170,6 +170,19 @@ impl Observer for BlockObserver {
             Space::Global | Space::Const => self.global(warp, access, manner),
             Space::Local => self.local(warp, access),
             _ => {}
+        }
+    }
+
+    fn copied(&mut self, warp: &mut Warp, mask: u32, addresses: &[u64; 32], read: &[u32; 32]) {
+        for lane in lanes(mask) {
+            let access = Access {
+                kind: AccessKind::Load,
+                space: Space::Global,
+                mask: 1 << lane,
+                size: read[lane],
+                addresses,
+            };
+            self.access(warp, &access);
         }
     }
 

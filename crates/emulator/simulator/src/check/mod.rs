@@ -16,9 +16,9 @@ mod order;
 mod report;
 mod shared;
 
-use crate::machine::{Env, LaunchChecker};
+use crate::machine::{Env, LaunchObserver};
 
 /// The checker of a launch. `env.ranges` are the allocations, with the shadow of each.
-pub(crate) fn launch_checker(env: &Env<'_>) -> Box<dyn LaunchChecker> {
+pub(crate) fn launch_checker(env: &Env<'_>) -> Box<dyn LaunchObserver> {
     Box::new(block::Checker::new(env))
 }

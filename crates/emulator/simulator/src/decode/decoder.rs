@@ -12,7 +12,8 @@ use crate::machine::{CallSite, Code, Frame, Handler, Inst, Kind, LaunchConstant,
 /// Decodes one kernel and the functions that it calls.
 pub(super) struct Decoder<'p> {
     pub(super) source: &'p Source,
-    pub(super) check: bool,
+    /// True if the accesses of the code are observed.
+    pub(super) observed: bool,
     pub(super) code: Code,
     /// Functions of the code.
     pub(super) functions: Vec<&'p Function>,
@@ -33,10 +34,10 @@ pub(super) type Result<T> = std::result::Result<T, LoadError>;
 
 impl<'p> Decoder<'p> {
     /// A decoder of the kernel with this index in the module, which has decoded nothing yet.
-    pub(super) fn new(source: &'p Source, kernel: usize, check: bool) -> Self {
+    pub(super) fn new(source: &'p Source, kernel: usize, observed: bool) -> Self {
         Decoder {
             source,
-            check,
+            observed,
             code: Code::default(),
             functions: vec![&source.module.functions[kernel]],
             calls: vec![Vec::new()],

@@ -328,6 +328,7 @@ impl<'d, 'p, 'a> Body<'d, 'p, 'a> {
         (inst.guard, inst.flip) = self.guard;
         self.d.code.insts.push(inst);
         self.d.code.places.push(self.origin);
+        self.d.code.lines.push(self.line);
     }
 
     /// The pc of the next instruction.

@@ -154,7 +154,7 @@ impl<'a> Body<'_, '_, 'a> {
             AccessKind::StrongLoad | AccessKind::Atomic => locate_polled,
             _ => locate,
         };
-        inst.locate = locate(address.space, address.wide, self.d.check);
+        inst.locate = locate(address.space, address.wide, self.d.observed);
     }
 
     /// Gives an instruction its address operand.

@@ -20,9 +20,9 @@ use crate::limits::MOST_SHARED;
 use crate::machine::Code;
 use decoder::Decoder;
 
-/// Decodes the kernel with this place in the module.
-pub(crate) fn decode(source: &Source, kernel: usize, check: bool) -> Result<Code, LoadError> {
-    let mut decoder = Decoder::new(source, kernel, check);
+/// Decodes the kernel with this place in the module; `observed` says that an observer is told its accesses.
+pub(crate) fn decode(source: &Source, kernel: usize, observed: bool) -> Result<Code, LoadError> {
+    let mut decoder = Decoder::new(source, kernel, observed);
     let mut next = 0;
     while next < decoder.functions.len() {
         indirect::decode(&mut decoder, next);

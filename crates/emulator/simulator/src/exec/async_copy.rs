@@ -1,6 +1,6 @@
 //! `cp.async`: copies that are made when they are waited for, so that a read too early sees the old bytes.
 
-use super::space::find_copied;
+use super::space::{find_copied, observe_copied};
 use crate::machine::{Copy, Inst, Warp, lanes};
 
 /// `cp.async [a], [b], size, read;` with an optional count of bytes to read in `c`, or a predicate in `e` that makes
@@ -15,6 +15,7 @@ pub(crate) unsafe fn issue(w: &mut Warp, i: &Inst) {
             return;
         }
         let to = w.pointers;
+        let (mut addresses, mut sizes) = ([0; 32], [0; 32]);
         for l in lanes(w.mask) {
             let mut read = if i.c.is_some() {
                 (*w.row::<u32>(i.c).add(l)).min(size)
@@ -29,6 +30,7 @@ pub(crate) unsafe fn issue(w: &mut Warp, i: &Inst) {
             if read > 0 && !find_copied(w, l, from, u64::from(read), u64::from(size)) {
                 return;
             }
+            (addresses[l], sizes[l]) = (from, read);
             let group = w.copies.committed[l];
             w.copies.pending.push(Copy {
                 lane: l as u32,
@@ -39,6 +41,7 @@ pub(crate) unsafe fn issue(w: &mut Warp, i: &Inst) {
                 read,
             });
         }
+        observe_copied(w, &addresses, &sizes);
     }
 }
 
@@ -57,6 +60,17 @@ pub(crate) unsafe fn wait(w: &mut Warp, i: &Inst) {
         let done = i.imm < 0 || i64::from(c.group) < i64::from(committed[c.lane as usize]) - i.imm;
         mask >> c.lane & 1 != 0 && done
     };
+    if let Some(mut observer) = w.observer.filter(|_| w.env().stepped) {
+        let bytes = |all: bool| {
+            pending
+                .iter()
+                .filter(|c| all || !due(c))
+                .map(|c| u64::from(c.size))
+                .sum()
+        };
+        // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
+        unsafe { observer.as_mut() }.waits(w, bytes(true), bytes(false));
+    }
     for c in pending.iter().filter(|c| due(c)) {
         // SAFETY: both addresses were found in live memory when the copy was issued; the snapshot keeps it alive.
         unsafe {

@@ -68,7 +68,7 @@ pub(super) struct Block {
     prepared: u64,
     /// True if it has been set aside as one that may wait for another.
     waited: bool,
-    /// The checker of this block, in checker mode, made by `Box::into_raw`.
+    /// The observer of this block, where there is one, made by `Box::into_raw`.
     observer: Option<NonNull<dyn Observer>>,
 }
 
@@ -174,7 +174,7 @@ impl Block {
         }
     }
 
-    /// Drops the checker.
+    /// Drops the observer.
     pub(super) fn forget(&mut self) {
         for warp in &mut self.warps {
             warp.observer = None;
@@ -214,7 +214,7 @@ impl Block {
                 progress = true;
                 loop {
                     turns = turns.saturating_sub(1);
-                    match self.warps[w].run(fuel) {
+                    match self.warps[w].go(fuel) {
                         Stop::Yield => break,
                         Stop::Done | Stop::Waiting => {
                             long = false;

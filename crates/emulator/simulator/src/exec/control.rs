@@ -35,7 +35,16 @@ const DEPTH: u32 = 4096;
 impl Warp {
     /// Runs until the warp cannot go on alone, or has gone back `fuel` times: then another warp, or another group of
     /// lanes, has a turn.
-    pub(crate) fn run(&mut self, fuel: u32) -> Stop {
+    pub(crate) fn go(&mut self, fuel: u32) -> Stop {
+        if self.env().stepped {
+            self.run::<true>(fuel)
+        } else {
+            self.run::<false>(fuel)
+        }
+    }
+
+    /// `STEPPED` says that the observer is told each instruction.
+    fn run<const STEPPED: bool>(&mut self, fuel: u32) -> Stop {
         if !self.switch() {
             return self.stuck();
         }
@@ -54,6 +63,10 @@ impl Warp {
             }
             self.mask = mask;
             self.pc = pc as u32;
+            // Lanes that wait for others at an instruction come to it again: `carry_out` tells it.
+            if STEPPED && inst.kind != Kind::Together {
+                self.tell_step(mask);
+            }
             match inst.kind {
                 Kind::Plain => {
                     if mask != 0 {
@@ -94,6 +107,14 @@ impl Warp {
                 }
                 pc = self.group.pc as usize;
             }
+        }
+    }
+
+    /// Tells the observer that the instruction in progress begins for the lanes of `mask`.
+    pub(super) fn tell_step(&mut self, mask: u32) {
+        if let Some(mut observer) = self.observer {
+            // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
+            unsafe { observer.as_mut() }.step(self, mask);
         }
     }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::resident;
-use crate::machine::{Code, Env, LaunchConstant, Line, MakeChecker};
+use crate::machine::{Both, Code, Env, LaunchConstant, LaunchObserver, Line, MakeChecker};
 use crate::memory::Snapshot;
 use crate::{Fault, Launch, Options};
 
@@ -12,7 +12,7 @@ thread_local! {
     static CONSTANTS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs every block of a launch. In checker mode `checker` makes the checker that watches it.
+/// Runs every block of a launch. In checker mode `checker` makes the checker that watches it; `counter` watches it too.
 pub(crate) fn run(
     code: &Code,
     name: &str,
@@ -20,6 +20,7 @@ pub(crate) fn run(
     ranges: &Snapshot,
     options: &Options,
     checker: MakeChecker,
+    counter: Option<&dyn LaunchObserver>,
 ) -> Result<(), Vec<Fault>> {
     static SERIAL: AtomicU64 = AtomicU64::new(1);
     let mut constants = CONSTANTS.with(RefCell::take);
@@ -42,11 +43,18 @@ pub(crate) fn run(
         ranges,
         system: launch.system,
         check: options.check,
+        observed: options.check || counter.is_some(),
+        stepped: counter.is_some(),
         multiprocessors: options.multiprocessors,
         workspace: launch.workspace,
         serial: SERIAL.fetch_add(1, Ordering::Relaxed),
     };
-    let result = resident::run(&env, options.resident, options.watchdog, checker);
+    let checker = options.check.then(|| checker(&env));
+    let run = |observer| resident::run(&env, options.resident, options.watchdog, observer);
+    let result = match (checker.as_deref(), counter) {
+        (Some(checker), Some(counter)) => run(Some(&Both(checker, counter))),
+        (checker, counter) => run(checker.or(counter)),
+    };
     CONSTANTS.with(|c| *c.borrow_mut() = constants);
     result
 }

@@ -85,6 +85,9 @@ impl Warp {
                 return self.fail(FaultKind::Warp, lane, message);
             }
         }
+        if self.env().stepped {
+            self.tell_step(mask);
+        }
         if let Some(mut observer) = self.observer {
             // SAFETY: the block's observer lives as long as its warps run, on one thread at a time.
             unsafe { observer.as_mut() }.together(self, member, mask);

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::block::{Block, Turn};
 use crate::Fault;
-use crate::machine::{Env, LaunchChecker, MakeChecker};
+use crate::machine::{Env, LaunchObserver};
 
 /// Blocks run on the calling thread for this time before other threads are asked to help.
 const SERIAL_TIME: Duration = Duration::from_micros(60);
@@ -40,7 +40,7 @@ struct Aside {
 
 struct Grid<'e> {
     env: &'e Env<'e>,
-    checker: Option<Box<dyn LaunchChecker>>,
+    observer: Option<&'e dyn LaunchObserver>,
     count: u64,
     /// Blocks that may have begun and not ended at one time.
     resident: u64,
@@ -67,14 +67,14 @@ pub(super) fn run(
     env: &Env<'_>,
     resident: u64,
     watchdog: Option<Duration>,
-    make_checker: MakeChecker,
+    observer: Option<&dyn LaunchObserver>,
 ) -> Result<(), Vec<Fault>> {
     let [x, y, z] = env.grid.map(u64::from);
     let count = x * y * z;
     let start = Instant::now();
     let grid = Grid {
         env,
-        checker: env.check.then(|| make_checker(env)),
+        observer,
         count,
         resident: resident.max(1),
         watchdog,
@@ -97,7 +97,7 @@ pub(super) fn run(
         (0..threads).into_par_iter().for_each(|_| grid.work(|| false));
     }
     let (last, fault) = grid.first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut faults = grid.checker.map_or_else(Vec::new, |w| w.findings(last));
+    let mut faults = grid.observer.map_or_else(Vec::new, |o| o.findings(last));
     faults.extend(fault.map(|fault| *fault));
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
@@ -164,7 +164,7 @@ impl Grid<'_> {
         let mut block = IDLE.with_borrow_mut(Vec::pop).unwrap_or_else(Block::new);
         let [x, y, _] = self.env.grid.map(u64::from);
         let index = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
-        block.begin(self.env, index, self.checker.as_ref().map(|w| w.block(index)));
+        block.begin(self.env, index, self.observer.map(|o| o.block(index)));
         Some(Aside {
             block,
             number,

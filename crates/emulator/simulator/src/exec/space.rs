@@ -23,13 +23,13 @@ pub(crate) unsafe fn nowhere(_: &mut Warp, _: &Inst) -> bool {
 }
 
 /// The function that locates accesses to a space whose address operand has 64 (`wide`) or 32 bits.
-pub(crate) fn locate(space: Space, wide: bool, check: bool) -> Locate {
+pub(crate) fn locate(space: Space, wide: bool, observed: bool) -> Locate {
     macro_rules! pick {
         ($plain:ident, $vector:ident, $($g:tt),*) => {
             if vectors() { $vector::<$($g),*> } else { $plain::<$($g),*> }
         };
     }
-    match (space, wide, check) {
+    match (space, wide, observed) {
         (Space::Shared, true, false) => pick!(shared_plain, shared_vector, u64, false),
         (Space::Shared, true, true) => pick!(shared_plain, shared_vector, u64, true),
         (Space::Shared, false, false) => pick!(shared_plain, shared_vector, u32, false),
@@ -43,14 +43,14 @@ pub(crate) fn locate(space: Space, wide: bool, check: bool) -> Locate {
 }
 
 /// As [`locate`], for reads that may see another block's writes, and so may be part of waiting for them: they set a mark.
-pub(crate) fn locate_polled(space: Space, wide: bool, check: bool) -> Locate {
-    match (space, check, vectors()) {
+pub(crate) fn locate_polled(space: Space, wide: bool, observed: bool) -> Locate {
+    match (space, observed, vectors()) {
         (Space::Global, false, false) => polled_plain::<false>,
         (Space::Global, true, false) => polled_plain::<true>,
         (Space::Global, false, true) => polled_vector::<false>,
         (Space::Global, true, true) => polled_vector::<true>,
         (Space::Generic, ..) => generic_polled,
-        _ => locate(space, wide, check),
+        _ => locate(space, wide, observed),
     }
 }
 
@@ -67,19 +67,19 @@ macro_rules! both {
         }
     };
 }
-both!(global_plain, global_vector, global, [const CHECK: bool], (CHECK));
-both!(polled_plain, polled_vector, polled, [const CHECK: bool], (CHECK));
-both!(shared_plain, shared_vector, shared, [A: Address, const CHECK: bool], (A, CHECK));
+both!(global_plain, global_vector, global, [const OBSERVED: bool], (OBSERVED));
+both!(polled_plain, polled_vector, polled, [const OBSERVED: bool], (OBSERVED));
+both!(shared_plain, shared_vector, shared, [A: Address, const OBSERVED: bool], (A, OBSERVED));
 
 #[inline(always)]
-unsafe fn global<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+unsafe fn global<const OBSERVED: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
     let (base, len) = w.recent[w.pc as usize % RECENT];
     // SAFETY: `a` is a row of u64 (`decode`).
     let fine = unsafe { survey::<u64, VECTOR>(w, i, Window { base, len, host: 0 }) };
     if !fine && !global_slow(w, i) {
         return false;
     }
-    if CHECK {
+    if OBSERVED {
         observe(w, i, Space::Global, w.mask, 0)
     } else {
         true
@@ -87,10 +87,10 @@ unsafe fn global<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) 
 }
 
 #[inline(always)]
-unsafe fn polled<const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+unsafe fn polled<const OBSERVED: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
     w.polled = true;
     // SAFETY: the caller's contract.
-    unsafe { global::<CHECK, VECTOR>(w, i) }
+    unsafe { global::<OBSERVED, VECTOR>(w, i) }
 }
 
 /// Looks every active lane's address up; remembers the last range.
@@ -158,7 +158,7 @@ fn describe(w: &Warp, address: u64, size: u64, flags: u32) -> String {
 }
 
 #[inline(always)]
-unsafe fn shared<A: Address, const CHECK: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
+unsafe fn shared<A: Address, const OBSERVED: bool, const VECTOR: bool>(w: &mut Warp, i: &Inst) -> bool {
     let host = w.shared as u64;
     // SAFETY: `a` is a row of this width (`decode`).
     let fine = unsafe {
@@ -175,7 +175,7 @@ unsafe fn shared<A: Address, const CHECK: bool, const VECTOR: bool>(w: &mut Warp
     if !fine && !shared_slow(w, i) {
         return false;
     }
-    if CHECK {
+    if OBSERVED {
         observe(w, i, Space::Shared, w.mask, host)
     } else {
         true
@@ -242,7 +242,7 @@ unsafe fn local(w: &mut Warp, i: &Inst) -> bool {
         }
     }
     let base = w.local.as_ptr() as u64;
-    !w.env().check || observe(w, i, Space::Local, w.mask, base)
+    !w.env().observed || observe(w, i, Space::Local, w.mask, base)
 }
 
 unsafe fn param(w: &mut Warp, i: &Inst) -> bool {
@@ -265,7 +265,7 @@ unsafe fn generic_polled(w: &mut Warp, i: &Inst) -> bool {
 }
 
 unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
-    let check = w.env().check;
+    let observed = w.env().observed;
     let size = u64::from(i.flags & 0xff);
     // SAFETY: `a` is a row of u64 (`decode`).
     let a = unsafe { *w.row::<[u64; 32]>(i.a) };
@@ -281,7 +281,7 @@ unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
     if global_lanes == w.mask {
         // SAFETY: as above.
         return unsafe {
-            if check {
+            if observed {
                 global::<true, false>(w, i)
             } else {
                 global::<false, false>(w, i)
@@ -294,7 +294,7 @@ unsafe fn generic(w: &mut Warp, i: &Inst) -> bool {
             return false;
         }
     }
-    if check {
+    if observed {
         let (base, local) = (w.shared as u64, w.local.as_ptr() as u64);
         let parts = [
             (Space::Global, global_lanes, 0),
@@ -325,7 +325,7 @@ pub(crate) fn find_generic(w: &mut Warp, lane: usize, address: u64, size: u64, f
     }
 }
 
-/// Passes an access to the checker; `false` when that ended the launch.
+/// Passes an access to the observer; `false` when that ended the launch.
 fn observe(w: &mut Warp, i: &Inst, space: Space, mask: u32, base: u64) -> bool {
     let Some(mut observer) = w.observer else { return true };
     let mut addresses = w.pointers;
@@ -355,23 +355,16 @@ pub(crate) fn find_copied(w: &mut Warp, lane: usize, address: u64, read: u64, si
     if address & (size - 1) != 0 {
         return aligned(w, lane, address, size, flags);
     }
-    if !find_global(w, lane, address, 1, flags) || !find_global(w, lane, address + read - 1, 1, flags) {
-        return false;
-    }
-    if w.env().check
-        && let Some(mut observer) = w.observer
-    {
-        let mut addresses = [0; 32];
-        addresses[lane] = address;
-        let access = Access {
-            kind: AccessKind::Load,
-            space: Space::Global,
-            mask: 1 << lane,
-            size: read as u32,
-            addresses: &addresses,
-        };
+    find_global(w, lane, address, 1, flags) && find_global(w, lane, address + read - 1, 1, flags)
+}
+
+/// Passes what the lanes of a `cp.async` read to the observer; `false` when that ended the launch.
+pub(crate) fn observe_copied(w: &mut Warp, addresses: &[u64; 32], read: &[u32; 32]) -> bool {
+    let Some(mut observer) = w.observer else { return true };
+    let mask = lanes(w.mask).filter(|l| read[*l] > 0).fold(0, |mask, l| mask | 1 << l);
+    if mask != 0 {
         // SAFETY: the block's observer lives as long as its warps run, on this thread alone.
-        unsafe { observer.as_mut() }.access(w, &access);
+        unsafe { observer.as_mut() }.copied(w, mask, addresses, read);
     }
     w.fault.is_none()
 }

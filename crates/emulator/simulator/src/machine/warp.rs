@@ -1,7 +1,7 @@
 //! A warp, the instructions that it runs, and the observer of its accesses.
 //!
 //! They are one file because each is made of the others: an instruction holds the function that runs it on a warp, a warp
-//! leads to the code of its launch, and in checker mode to an observer, which looks at the warp.
+//! leads to the code of its launch, and to an observer where there is one, which looks at the warp.
 
 use std::ptr;
 
@@ -63,6 +63,8 @@ pub(crate) struct Code {
     pub(crate) insts: Vec<Inst>,
     /// The source of each instruction.
     pub(crate) places: Vec<Origin>,
+    /// The line of the PTX text of each instruction.
+    pub(crate) lines: Vec<u32>,
     /// The names of the source files.
     pub(crate) files: Vec<(u32, String)>,
     pub(crate) lists: Vec<Slot>,
@@ -119,6 +121,10 @@ pub(crate) struct Env<'a> {
     pub(crate) ranges: &'a Snapshot,
     pub(crate) system: &'a System,
     pub(crate) check: bool,
+    /// True if an observer is told each access.
+    pub(crate) observed: bool,
+    /// True if an observer is told each instruction.
+    pub(crate) stepped: bool,
     pub(crate) multiprocessors: u32,
     /// The address of a cooperative launch's workspace, or 0.
     pub(crate) workspace: u64,
@@ -129,8 +135,19 @@ pub(crate) struct Env<'a> {
 /// The observer of one block. Every call comes from the thread that runs the block, in the order of execution. The warp gives
 /// `index`, `pc`, `block` and `thread(lane)`. A finding does not stop the block: accesses after it may be wrong as well.
 pub(crate) trait Observer: Send {
+    /// An instruction begins, where [`Env::stepped`] says so: `warp.group` has its lanes, of which `mask` pass its guard.
+    fn step(&mut self, _warp: &Warp, _mask: u32) {}
+
     /// An access, before its bytes are read or written.
     fn access(&mut self, warp: &mut Warp, access: &Access<'_>);
+
+    /// The lanes of `mask` each read so many bytes at so many global addresses for a `cp.async`, whose [`Observer::access`] was
+    /// that of the shared memory it writes.
+    fn copied(&mut self, warp: &mut Warp, mask: u32, addresses: &[u64; 32], read: &[u32; 32]);
+
+    /// A wait for copies of `cp.async`: the warp has issued `under_way` bytes that it had not waited for before, and goes on with
+    /// `left` of them.
+    fn waits(&mut self, _warp: &Warp, _under_way: u64, _left: u64) {}
 
     /// Every thread of the block that takes part in this barrier has arrived; all are released now.
     fn barrier(&mut self);
@@ -202,7 +219,7 @@ pub(crate) struct Warp {
     pub(crate) recent: [(u64, u64); RECENT],
     pub(crate) copies: Copies,
     pub(crate) fault: Option<Box<Fault>>,
-    /// The checker of the block, in checker mode.
+    /// The observer of the block, where there is one.
     pub(crate) observer: Option<ptr::NonNull<dyn Observer>>,
 }
 

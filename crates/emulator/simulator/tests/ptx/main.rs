@@ -10,6 +10,7 @@ mod checker;
 mod checker_findings;
 mod control;
 mod convert;
+mod counters;
 mod faults;
 mod float;
 mod grid;
