@@ -1,9 +1,11 @@
-//! `cargo xtask gpu-gates`: what training steps at full size ask of a GPU, counted without one and held against what they asked last.
+//! `cargo xtask gpu-gates`: what training steps at full size and the machine code of kernels ask of a GPU, counted without one and held
+//! against what they asked last.
 //!
 //! The program trains on the emulated driver, which computes nothing (`KILN_EMULATOR_EXECUTE=0`) and writes a launch trace. The last step of
 //! the run is one launch of a recorded graph, whose kernels, copies and fills are counted; the memory is the most that was allocated on the
 //! device. kernels/gates.toml has a row for each step.
 
+use crate::machine_code::gates::Gates;
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, passes, root};
 use serde_json::Value;
@@ -14,14 +16,14 @@ use std::process::Command;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-A count above that of kernels/gates.toml is a failure. Where a change is meant to have that cost, or has made a step better,
---write puts today's counts there, for the change's reviewer to see.
+A count above that of kernels/gates.toml is a failure, and so is a figure of the machine code that is worse. Where a change is meant to
+have that cost, or has made a step or a kernel better, --write puts today's values there, for the change's reviewer to see.
 A new step is a row with `id` and `train`, the arguments of `kiln train`, and --write.")]
 pub(crate) struct Args {
     /// Write today's counts to kernels/gates.toml
     #[arg(long)]
     write: bool,
-    /// Only steps whose id has this in it
+    /// Only steps and kernels whose id has this in it
     #[arg(value_name = "WORD")]
     filter: Option<String>,
 }
@@ -64,10 +66,25 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let path = root().join(FILE);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {FILE}: {e}"))?;
     let mut steps = parse(&text)?;
+    let mut code = Gates::parse(&table(&text)?)?;
     if let Toolkit::Missing(why) = toolkit::ensure() {
         println!("gates of the GPU were left out: {why}");
         return Ok(true);
     }
+    let mut well = code.check(args.filter.as_deref())? || args.write;
+    let chosen = |step: &Step| args.filter.as_ref().is_none_or(|word| step.id.contains(word));
+    if steps.iter().any(chosen) {
+        well &= count_all(&mut steps, chosen)? || args.write;
+    }
+    if args.write {
+        let text = shown(&steps) + &code.shown();
+        std::fs::write(&path, text).map_err(|e| format!("cannot write {FILE}: {e}"))?;
+    }
+    Ok(well)
+}
+
+/// Counts the chosen steps; false if a count has grown. The steps have today's counts afterwards.
+fn count_all(steps: &mut [Step], chosen: impl Fn(&Step) -> bool) -> Outcome {
     // As the tests build the program, with the emulator beside them, so that nothing is built twice.
     let mut build: Vec<String> = ["test", "--no-run", "--test", "cuda"].map(String::from).into();
     build.extend(Toolkit::Ready.selection());
@@ -76,20 +93,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir));
     let mut well = true;
-    for step in &mut steps {
-        if args.filter.as_ref().is_some_and(|word| !step.id.contains(word)) {
-            continue;
-        }
+    for step in steps.iter_mut().filter(|step| chosen(step)) {
         let counts = measure(&target.join("debug"), &step.train).map_err(|e| format!("{}: {e}", step.id))?;
         println!("{}", row(step, &counts));
         for (name, was, is) in grown(&step.today, &counts) {
             println!("  {}: {name} grew from {was} to {is}", step.id);
-            well &= args.write;
+            well = false;
         }
         step.today = counts;
-    }
-    if args.write {
-        std::fs::write(&path, shown(&steps)).map_err(|e| format!("cannot write {FILE}: {e}"))?;
     }
     Ok(well)
 }
@@ -181,9 +192,13 @@ fn count(trace: &str) -> Result<Counts, String> {
     Ok(counts)
 }
 
+fn table(text: &str) -> Result<toml::Table, String> {
+    text.parse().map_err(|e| format!("{FILE}: {e}"))
+}
+
 fn parse(text: &str) -> Result<Vec<Step>, String> {
     let wrong = |what: &str| format!("{FILE}: {what}");
-    let table: toml::Table = text.parse().map_err(|e| wrong(&format!("{e}")))?;
+    let table = table(text)?;
     let numbers = |value: Option<&toml::Value>| -> Counts {
         let table = value.and_then(toml::Value::as_table).into_iter().flatten();
         table
@@ -286,7 +301,8 @@ mod tests {
     fn the_file_of_the_workspace_has_counts_for_every_step() {
         let text = std::fs::read_to_string(root().join(FILE)).unwrap();
         let steps = parse(&text).unwrap();
-        assert_eq!(shown(&steps), text, "written by --write");
+        let code = Gates::parse(&table(&text).unwrap()).unwrap();
+        assert_eq!(shown(&steps) + &code.shown(), text, "written by --write");
         assert!(steps.iter().all(|step| step.today.contains_key("kernels")), "{steps:?}");
     }
 }

@@ -11,6 +11,7 @@ mod gpu_gates;
 mod instances;
 mod kills;
 mod licences;
+mod machine_code;
 mod names;
 mod new_op;
 mod package;
@@ -54,12 +55,14 @@ enum Task {
     Bench(bench::Args),
     /// Make a folder of programs for a machine with a GPU but without cargo
     Bundle(bundle::Args),
-    /// If there is no nvcc, install it from five pinned PyPI wheels (271 MB) into `.venv-cuda`; no GPU is needed
+    /// If there is no nvcc, install it from five pinned PyPI wheels (271 MB) into `.venv-cuda`, and nvdisasm (5 MB); no GPU is needed
     Toolkit,
     /// Run fuzz targets: code that reads untrusted files, images and programs, on inputs that depend on a seed
     Fuzz(fuzz::Args),
-    /// Count the launches and the memory of training steps at full size, without a GPU, and compare them with kernels/gates.toml
+    /// Count the launches and the memory of training steps, and the instructions of kernels' loops, and compare them with kernels/gates.toml
     GpuGates(gpu_gates::Args),
+    /// Show what the machine code of each kernel asks of a GPU, without one: registers, resident warps, the instructions of its loops
+    MachineCode(machine_code::Args),
     /// Kill training runs at random steps and while they save, resume them, and compare them with runs that never stop
     Kills(kills::Args),
     /// Open reports of runs in a headless Chromium: errors, requests, windows of a phone and a desktop, contrast in light and dark
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Task::Toolkit => toolkit::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::GpuGates(args) => gpu_gates::run(&args),
+        Task::MachineCode(args) => machine_code::run(&args),
         Task::Kills(args) => kills::run(&args),
         Task::Browser => browser::run(),
         Task::Sanitize(args) => sanitize::run(&args),

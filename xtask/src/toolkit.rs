@@ -1,7 +1,7 @@
 //! `cargo xtask toolkit`: installs the CUDA compiler on a machine that has none.
 
 use crate::workspace::{Outcome, passes, root};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The search for nvcc, shared with the build of the kernels.
@@ -17,6 +17,10 @@ const WHEELS: [&str; 5] = [
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
 ];
+
+/// NVIDIA's disassembler, which `cargo xtask machine-code` runs and no build needs. It reads the code of older releases too; there is no
+/// wheel of nvcc's own.
+const DISASSEMBLER: &str = "nvidia-cuda-nvdisasm==13.5.37";
 
 /// True if the CUDA crates can be built here.
 pub(crate) enum Toolkit {
@@ -88,7 +92,45 @@ pub(crate) fn run() -> Outcome {
     let nvcc = obtain(&PYTHONS)?;
     let release = nvcc.version.lines().find(|l| l.contains("release")).unwrap_or_default();
     println!("{}: {}", nvcc.path.display(), release.trim());
+    match disassembler() {
+        Ok(path) => println!("{}", path.display()),
+        Err(why) => println!("kernels compile, and `cargo xtask machine-code` cannot run: {why}"),
+    }
     Ok(true)
+}
+
+/// The whole version of the nvcc that builds use, such as `13.0.88`; empty if there is none.
+pub(crate) fn compiler() -> String {
+    let version = search::find(&root().join("kernels")).map_or(String::new(), |nvcc| nvcc.version);
+    let whole = version.split_whitespace().find_map(|word| word.strip_prefix('V'));
+    whole.unwrap_or_default().to_string()
+}
+
+/// nvdisasm: beside nvcc, on `PATH`, in `.venv-cuda`, or installed there now; or the reason why not, in one line.
+pub(crate) fn disassembler() -> Result<PathBuf, String> {
+    let kernels = root().join("kernels");
+    let beside = search::find(&kernels)
+        .ok()
+        .map(|nvcc| nvcc.path.with_file_name("nvdisasm"));
+    let venv = search::own(&kernels);
+    let find = || {
+        let own = search::in_venv(&venv).map(|nvcc| nvcc.with_file_name("nvdisasm"));
+        let places = beside.clone().into_iter().chain([PathBuf::from("nvdisasm")]).chain(own);
+        places
+            .into_iter()
+            .find(|path| quiet(Command::new(path).arg("--version")))
+    };
+    if let Some(path) = find() {
+        return Ok(path);
+    }
+    let why = format!(
+        "nvdisasm is not here; it is part of the CUDA toolkit and of the PyPI package {DISASSEMBLER}, which goes into the \
+         environment that nvcc is in"
+    );
+    if !venv.is_dir() || !pip(&venv, &[DISASSEMBLER])? {
+        return Err(why);
+    }
+    find().ok_or(why)
 }
 
 /// Makes the environment `venv`; an incomplete one is made anew.
@@ -102,21 +144,25 @@ fn install(pythons: &[&str], venv: &Path) -> Result<(), String> {
             "`{python} -m venv` failed; Debian keeps it in the package python3-venv"
         ));
     }
-    let mut pip = Command::new(venv.join("bin/python"));
-    pip.args([
+    if !pip(venv, &WHEELS)? {
+        // An incomplete environment would be found next time.
+        let _ = std::fs::remove_dir_all(venv);
+        return Err("pip could not install nvcc's wheels; is PyPI reachable?".to_string());
+    }
+    Ok(())
+}
+
+/// Installs packages, and nothing that they name, into an environment.
+fn pip(venv: &Path, packages: &[&str]) -> Outcome {
+    let words = [
         "-m",
         "pip",
         "install",
         "--quiet",
         "--disable-pip-version-check",
         "--no-deps",
-    ]);
-    if !passes(pip.args(WHEELS))? {
-        // An incomplete environment would be found next time.
-        let _ = std::fs::remove_dir_all(venv);
-        return Err("pip could not install nvcc's wheels; is PyPI reachable?".to_string());
-    }
-    Ok(())
+    ];
+    passes(Command::new(venv.join("bin/python")).args(words).args(packages))
 }
 
 fn quiet(command: &mut Command) -> bool {

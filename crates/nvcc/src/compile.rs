@@ -79,7 +79,7 @@ pub(crate) fn all(
 /// Machine code for each architecture (`80`, `90`, …) and PTX of the first, which later cards compile for themselves.
 /// `ptx` alone leaves the machine code out.
 fn flags(archs: &str, strict: bool) -> Result<Vec<String>, String> {
-    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo"]
+    let mut flags: Vec<String> = ["--fatbin", "-std=c++17", "-O3", "-lineinfo", "-Xptxas", "-v"]
         .map(String::from)
         .to_vec();
     if strict {
@@ -128,7 +128,7 @@ impl Build<'_> {
         }
         let files = |folder: &Path| {
             let ptx = self.packed.then(|| kept(source, folder));
-            [Some(fatbin(source, folder)), ptx]
+            [Some(fatbin(source, folder)), Some(figures(source, folder)), ptx]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()
@@ -198,7 +198,7 @@ impl Build<'_> {
             .output()
             .map_err(|e| format!("cannot run {}: {e}", nvcc.display()))?;
         let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-        let warned = self.strict && (said.contains("spill") || said.contains("C7510"));
+        let warned = self.strict && said.lines().any(is_slow);
         if !output.status.success() || warned {
             let _ = std::fs::remove_file(stamp(source, out));
             return Err(format!("nvcc on {}: {}\n{said}", source.display(), output.status));
@@ -206,11 +206,19 @@ impl Build<'_> {
         for warning in said.lines().filter(|line| line.contains("warning")) {
             println!("cargo::warning={warning}");
         }
+        let figures = figures(source, out);
+        std::fs::write(&figures, said.as_bytes()).map_err(|e| format!("cannot write {}: {e}", figures.display()))?;
         if self.packed {
             keep_ptx(&steps, &kept(source, out))?;
         }
         Ok(())
     }
+}
+
+/// True for a line of ptxas about registers that it spilled, or about products of a warp group that it made wait for each other.
+fn is_slow(line: &str) -> bool {
+    let none = line.contains(" 0 bytes spill stores, 0 bytes spill loads");
+    line.contains("C7510") || (line.contains("spill") && !none)
 }
 
 /// True if the image of a source in `folder` is that of `key`.
@@ -257,6 +265,33 @@ fn stamp(source: &Path, out: &Path) -> PathBuf {
     out.join(stem(source) + ".stamp")
 }
 
+/// What `ptxas -v` said of a source: registers, stack frames and spills of its kernels. `cargo xtask machine-code` reads it.
+fn figures(source: &Path, out: &Path) -> PathBuf {
+    out.join(stem(source) + ".ptxas")
+}
+
 fn fatbin(source: &Path, out: &Path) -> PathBuf {
     out.join(stem(source) + ".fatbin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_slow;
+
+    #[test]
+    fn a_spilled_register_is_seen_and_none_is_not() {
+        let line =
+            |stores, loads| format!("    32 bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads");
+        assert!(!is_slow(&line(0, 0)));
+        assert!(is_slow(&line(8, 0)) && is_slow(&line(0, 8)) && is_slow(&line(10, 10)));
+        assert!(is_slow(
+            "ptxas warning : Registers are spilled to local memory in function 'f', 8 bytes spill stores"
+        ));
+        assert!(is_slow(
+            "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+        ));
+        assert!(!is_slow(
+            "ptxas info    : Used 40 registers, used 1 barriers, 400 bytes cmem[0]"
+        ));
+    }
 }

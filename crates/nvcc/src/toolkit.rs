@@ -85,7 +85,7 @@ fn installed() -> Vec<PathBuf> {
 }
 
 /// Where the wheels `nvidia-cuda-nvcc` and its companions put nvcc inside a virtual environment.
-fn in_venv(venv: &Path) -> Option<PathBuf> {
+pub(crate) fn in_venv(venv: &Path) -> Option<PathBuf> {
     let lib = std::fs::read_dir(venv.join("lib")).ok()?;
     lib.flatten()
         .map(|python| python.path().join("site-packages/nvidia/cu13/bin/nvcc"))

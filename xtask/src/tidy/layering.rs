@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("emulator/ptx", Some(&[])),
     ("emulator/simulator", Some(&["ptx"])),
     ("emulator/driver", Some(&["ptx", "simulator"])),
+    ("machine-code", Some(&["ptx"])),
     ("nn", Some(&["core", "derive", "files"])),
     ("instances", Some(&["cpu", "cuda", "nn"])),
     (
@@ -37,7 +38,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("fuzz", Some(&["core", "cpu", "nn", "data", "simulator"])),
     ("cli", None),
     ("benches", None),
-    ("xtask", Some(&[])),
+    ("xtask", Some(&["machine-code"])),
 ];
 
 /// The crates that are generic over a backend: they may name none and have no other bound than `Backend`.

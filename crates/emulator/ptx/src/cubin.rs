@@ -1,7 +1,9 @@
-//! Resources of the kernels in machine code: the registers that `ptxas` gave them, and their local memory.
+//! Resources of the kernels in machine code: the registers that `ptxas` gave them, their local and shared memory, the size of their
+//! blocks.
 //!
 //! The code itself is not run. A cubin is an ELF file; its section `.nv.info` is a list of attributes, of which those
-//! for a kernel name it by its place in the table of symbols.
+//! for a kernel name it by its place in the table of symbols. A kernel `f` has attributes of its own in `.nv.info.f`, and its shared
+//! memory is the section `.nv.shared.f`.
 
 use std::collections::HashMap;
 
@@ -14,6 +16,10 @@ pub struct Resources {
     pub registers: u32,
     /// Bytes of local memory of a thread.
     pub local: u32,
+    /// Bytes of shared memory of a block that the kernel declares with a size.
+    pub shared: u32,
+    /// The most threads of a block (`__launch_bounds__`); 0 if the kernel says nothing.
+    pub max_threads: u32,
 }
 
 const SYMBOLS: u32 = 2;
@@ -21,12 +27,17 @@ const SYMBOLS: u32 = 2;
 const SIZED: u8 = 4;
 const REGISTERS: u8 = 0x2f;
 const FRAME: u8 = 0x11;
+const MAX_THREADS: u8 = 0x05;
+/// Bytes at the start of a block's shared memory that belong to the system, from compute capability 9.0 on a part of the section.
+const RESERVED: u64 = 1024;
 
 /// One section, and its bytes.
 struct Section<'a> {
     name: u32,
     kind: u32,
     link: u32,
+    /// Its size, which a section without bytes in the file has too.
+    size: u64,
     bytes: &'a [u8],
 }
 
@@ -45,29 +56,61 @@ fn read(elf: &[u8]) -> Option<HashMap<String, Resources>> {
         .find(|s| text(names.bytes, s.name) == Some(".nv.info"))?
         .bytes;
     let mut found: HashMap<String, Resources> = HashMap::new();
-    let mut at = 0;
-    while at + 4 <= info.len() {
-        let (form, attribute, size) = (info[at], info[at + 1], usize::from(u16_at(info, at + 2)?));
-        at += 4;
-        if form != SIZED {
-            continue;
-        }
-        if size >= 8
-            && matches!(attribute, REGISTERS | FRAME)
-            && let Some(name) =
-                u32_at(symbols.bytes, 24 * u32_at(info, at)? as usize).and_then(|n| text(strings.bytes, n))
+    each_attribute(info, |attribute, value| {
+        if matches!(attribute, REGISTERS | FRAME)
+            && let (Some(symbol), Some(value)) = (u32_at(value, 0), u32_at(value, 4))
+            && let Some(at) = (symbol as usize).checked_mul(24)
+            && let Some(name) = u32_at(symbols.bytes, at).and_then(|n| text(strings.bytes, n))
         {
             let kernel = found.entry(name.to_string()).or_default();
-            let value = u32_at(info, at + 4)?;
             if attribute == REGISTERS {
                 kernel.registers = value
             } else {
                 kernel.local = value
             }
         }
-        at += size;
+    });
+    let reserved = if architecture(elf)? >= 90 { RESERVED } else { 0 };
+    for section in &sections {
+        let Some(name) = text(names.bytes, section.name) else {
+            continue;
+        };
+        if let Some(kernel) = name.strip_prefix(".nv.shared.").and_then(|n| found.get_mut(n)) {
+            kernel.shared = u32::try_from(section.size.saturating_sub(reserved)).unwrap_or(u32::MAX);
+        }
+        if let Some(kernel) = name.strip_prefix(".nv.info.").and_then(|n| found.get_mut(n)) {
+            each_attribute(section.bytes, |attribute, value| {
+                let sides = [0, 4, 8].map(|at| u32_at(value, at).unwrap_or(0));
+                if attribute == MAX_THREADS && value.len() == 12 {
+                    kernel.max_threads = sides.into_iter().fold(1, u32::saturating_mul);
+                }
+            });
+        }
     }
     Some(found)
+}
+
+/// The architecture that the code is for, ten times its compute capability: a byte of the ELF header's flags, the lowest up to CUDA 12,
+/// the second from CUDA 13 on (`EI_ABIVERSION` 8).
+pub fn architecture(elf: &[u8]) -> Option<u32> {
+    let flags = u32_at(elf, 0x30)?;
+    let newer = *elf.get(8)? >= 8;
+    Some(if newer { flags >> 8 & 0xff } else { flags & 0xff })
+}
+
+/// Hands out the attributes of a list that have a value behind them: their codes and their values.
+fn each_attribute(info: &[u8], mut each: impl FnMut(u8, &[u8])) {
+    let mut at = 0;
+    while let (Some(&[form, attribute]), Some(size)) = (info.get(at..at + 2), u16_at(info, at + 2)) {
+        at += 4;
+        if form == SIZED {
+            let Some(value) = info.get(at..at + usize::from(size)) else {
+                return;
+            };
+            each(attribute, value);
+            at += usize::from(size);
+        }
+    }
 }
 
 fn sections(elf: &[u8]) -> Option<Vec<Section<'_>>> {
@@ -93,6 +136,7 @@ fn sections(elf: &[u8]) -> Option<Vec<Section<'_>>> {
             name: u32_at(header, 0)?,
             kind,
             link: u32_at(header, 40)?,
+            size: len as u64,
             bytes,
         })
     };
@@ -108,11 +152,13 @@ fn text(table: &[u8], at: u32) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// An ELF file with the sections that are read, for kernels of these names, registers and bytes of local memory.
-    fn cubin(kernels: &[(&str, u32, u32)]) -> Vec<u8> {
-        let names = b"\0.nv.info\0".to_vec();
+    /// An ELF file of CUDA 13 for sm_90 with the sections that are read, for kernels of these names, registers, bytes of local and of
+    /// shared memory, and threads.
+    fn cubin(kernels: &[(&str, u32, u32, u32, u32)]) -> Vec<u8> {
+        let mut names = b"\0.nv.info\0".to_vec();
         let (mut strings, mut symbols, mut info) = (vec![0u8], vec![0u8; 24], vec![3, 0x37, 5, 0]);
-        for (n, (name, registers, local)) in kernels.iter().enumerate() {
+        let mut own = Vec::new();
+        for (n, (name, registers, local, shared, threads)) in kernels.iter().enumerate() {
             symbols.extend((strings.len() as u32).to_le_bytes());
             symbols.extend([0; 20]);
             strings.extend(name.bytes().chain([0]));
@@ -121,49 +167,74 @@ mod tests {
                 info.extend((n as u32 + 1).to_le_bytes());
                 info.extend(value.to_le_bytes());
             }
+            let mut sides = vec![SIZED, MAX_THREADS, 12, 0];
+            sides.extend([threads / 2, 2, 1].iter().flat_map(|side| side.to_le_bytes()));
+            // Their bodies, and the sizes that their headers give: shared memory has no bytes in the file.
+            for (kind, prefix, body, size) in [
+                (0x7000_0000u32, ".nv.info.", sides, 16),
+                (8, ".nv.shared.", Vec::new(), u64::from(shared + 1024)),
+            ] {
+                own.push((kind, names.len() as u32, 0u32, body, size));
+                names.extend(prefix.bytes().chain(name.bytes()).chain([0]));
+            }
         }
-        let bodies = [
-            (3u32, 0u32, 0u32, names),
-            (3, 0, 0, strings),
-            (SYMBOLS, 0, 1, symbols),
-            (0x7000_0000, 1, 0, info),
+        let sized = |kind: u32, name: u32, link: u32, body: Vec<u8>| {
+            let size = body.len() as u64;
+            (kind, name, link, body, size)
+        };
+        let mut sections = vec![
+            sized(3, 0, 0, names),
+            sized(3, 0, 0, strings),
+            sized(SYMBOLS, 0, 1, symbols),
+            sized(0x7000_0000, 1, 0, info),
         ];
+        sections.extend(own);
         let (mut elf, mut headers) = (vec![0u8; 64], Vec::new());
         elf[..4].copy_from_slice(b"\x7fELF");
-        for (kind, name, link, body) in bodies {
+        elf[8] = 8;
+        elf[0x30..0x34].copy_from_slice(&0x0a00_5a04u32.to_le_bytes());
+        let count = sections.len() as u16;
+        for (kind, name, link, body, size) in sections {
             let mut header = [0u8; 64];
             header[..4].copy_from_slice(&name.to_le_bytes());
             header[4..8].copy_from_slice(&kind.to_le_bytes());
             header[24..32].copy_from_slice(&(elf.len() as u64).to_le_bytes());
-            header[32..40].copy_from_slice(&(body.len() as u64).to_le_bytes());
+            header[32..40].copy_from_slice(&size.to_le_bytes());
             header[40..44].copy_from_slice(&link.to_le_bytes());
             elf.extend(body);
             headers.extend(header);
         }
         let table = elf.len() as u64;
         elf[0x28..0x30].copy_from_slice(&table.to_le_bytes());
-        elf[0x3a..0x40].copy_from_slice(&[64, 0, 4, 0, 0, 0]);
+        elf[0x3a..0x3c].copy_from_slice(&64u16.to_le_bytes());
+        elf[0x3c..0x3e].copy_from_slice(&count.to_le_bytes());
         elf.extend(headers);
         elf
     }
 
     #[test]
     fn kernels_are_found_by_name() {
-        let found = resources(&cubin(&[("tile", 40, 400), ("plain", 8, 0)]));
+        let elf = cubin(&[("tile", 40, 400, 49152, 256), ("plain", 8, 0, 0, 64)]);
+        let found = resources(&elf);
         assert_eq!(found.len(), 2);
-        assert_eq!(
-            found["tile"],
-            Resources {
-                registers: 40,
-                local: 400
-            }
-        );
-        assert_eq!(found["plain"], Resources { registers: 8, local: 0 });
+        let of = |name: &str| {
+            let r = found[name];
+            (r.registers, r.local, r.shared, r.max_threads)
+        };
+        assert_eq!(of("tile"), (40, 400, 49152, 256));
+        assert_eq!(of("plain"), (8, 0, 0, 64));
+        assert_eq!(architecture(&elf), Some(90));
+        // Up to CUDA 12 the architecture is the lowest byte, and shared memory has no part of the system's in it before 9.0.
+        let mut older = elf;
+        older[8] = 7;
+        older[0x30..0x34].copy_from_slice(&0x0055_0550u32.to_le_bytes());
+        assert_eq!(architecture(&older), Some(80));
+        assert_eq!(resources(&older)["tile"].shared, 49152 + 1024);
     }
 
     #[test]
     fn damaged_files_give_nothing_and_no_panic() {
-        let whole = cubin(&[("tile", 40, 400)]);
+        let whole = cubin(&[("tile", 40, 400, 64, 32)]);
         // The last header is read but for its end.
         for len in 0..whole.len() - 20 {
             assert!(resources(&whole[..len]).is_empty());
