@@ -203,6 +203,7 @@ impl<B: Backend> Losses<B> {
             unreported: self.unreported,
             scaler: None,
             plateau: None,
+            lr: None,
             norms: None,
         }
     }

@@ -113,6 +113,9 @@ pub(crate) struct PhaseState {
     /// The number of batches since the last report.
     pub(crate) unreported: usize,
     pub(crate) plateau: Option<Plateau>,
+    /// The learning rate of an optimizer that has made no update yet, whose own state has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lr: Option<f64>,
     /// The scale of its losses in mixed precision with f16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scaler: Option<Scaler>,

@@ -70,7 +70,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
         tensors.insert_part(MODEL, StateDict::of(&*self.model));
         let mut phases = Vec::new();
         for (i, leg) in self.legs.iter().enumerate() {
-            tensors.insert_part(&format!("{OPTIMIZER}.{i}"), leg.phase.optimizer.state_dict()?);
+            let state = leg.phase.optimizer.state_dict()?;
+            let lr = (state.iter().next().is_none()).then(|| leg.phase.optimizer.lr());
+            tensors.insert_part(&format!("{OPTIMIZER}.{i}"), state);
             phases.push(PhaseState {
                 name: leg.phase.name.clone(),
                 attempts: leg.attempts,
@@ -79,6 +81,7 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
                     _ => None,
                 },
                 plateau: leg.plateau.as_ref().map(|p| p.state.into()),
+                lr,
                 norms: leg.norms.state(),
                 ..leg.losses.state()
             });
@@ -149,6 +152,9 @@ impl<'a, 'p, B: Backend, M: Module<B>, T: Batch> Run<'a, 'p, B, M, T> {
             leg.phase
                 .optimizer
                 .load_state_dict(&tensors.part(&format!("{OPTIMIZER}.{i}")))?;
+            if let Some(lr) = state.lr {
+                leg.phase.optimizer.set_lr(lr);
+            }
             leg.attempts = state.attempts;
             leg.losses.restore(state);
             leg.norms.restore(state.norms.as_ref());

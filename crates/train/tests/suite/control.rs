@@ -142,25 +142,36 @@ proptest! {
         factor in 0.1f64..3.0,
         sets in any::<bool>(),
     ) {
-        let parent = tempfile::tempdir().unwrap();
-        let (whole, parts) = (parent.path().join("whole"), parent.path().join("parts"));
         let ask = if sets { Ask::Set(factor / 100.0) } else { Ask::Scale(factor) };
-        let (_, expected, _) = run(&whole, rate, accumulate, &[(at, ask)]);
-        let (plain, unchanged, _) = run(&parent.path().join("plain"), rate, accumulate, &[]);
-        prop_assert_eq!(plain.end, End::Finished);
-        prop_assert!(expected != unchanged);
-        // The step in progress at the request is finished first.
-        let stop = at + accumulate + later;
-        let (stopped, ..) = run(&parts, rate, accumulate, &[(at, ask), (stop, Ask::Leave)]);
-        if stopped.end == End::Stopped {
-            let (resumed, weights, _) = run(&parts, rate, accumulate, &[]);
-            prop_assert_eq!(resumed.end, End::Finished);
-            prop_assert!(weights == expected);
-            let entries = journal(&parts);
-            prop_assert_eq!(&entries.last().unwrap().event, &Event::Resume);
-            let changed = entries.iter().filter(|e| matches!(e.event, Event::Lr { .. })).count();
-            prop_assert_eq!(changed, if rate == Rate::Phases { 2 } else { 1 });
-        }
+        changed_rate_survives(rate, accumulate, at, later, ask);
+    }
+}
+
+/// Of two phases, the one that makes every second update has made none.
+#[test]
+fn the_rate_of_an_optimizer_without_state_survives_a_resume() {
+    changed_rate_survives(Rate::Phases, 3, 1, 0, Ask::Scale(0.1));
+}
+
+/// Asks for another rate at batch `at`, and stops `later` batches after the step in progress then.
+fn changed_rate_survives(rate: Rate, accumulate: usize, at: usize, later: usize, ask: Ask) {
+    let parent = tempfile::tempdir().unwrap();
+    let (whole, parts) = (parent.path().join("whole"), parent.path().join("parts"));
+    let (_, expected, _) = run(&whole, rate, accumulate, &[(at, ask)]);
+    let (plain, unchanged, _) = run(&parent.path().join("plain"), rate, accumulate, &[]);
+    assert_eq!(plain.end, End::Finished);
+    assert!(expected != unchanged);
+    // The step in progress at the request is finished first.
+    let stop = at + accumulate + later;
+    let (stopped, ..) = run(&parts, rate, accumulate, &[(at, ask), (stop, Ask::Leave)]);
+    if stopped.end == End::Stopped {
+        let (resumed, weights, _) = run(&parts, rate, accumulate, &[]);
+        assert_eq!(resumed.end, End::Finished);
+        assert!(weights == expected);
+        let entries = journal(&parts);
+        assert_eq!(&entries.last().unwrap().event, &Event::Resume);
+        let changed = entries.iter().filter(|e| matches!(e.event, Event::Lr { .. })).count();
+        assert_eq!(changed, if rate == Rate::Phases { 2 } else { 1 });
     }
 }
 
