@@ -209,7 +209,7 @@ impl<B: Backend> Trainer<B> {
     /// `save` is called before every step too, in case that is given up, so it should be cheap.
     ///
     /// A state that does not come back from JSON as it was, such as a number that is NaN, is
-    /// [`TrainError::HostState`] when it is saved.
+    /// [`TrainError::HostState`](crate::TrainError::HostState) when it is saved.
     ///
     /// ```
     /// use kiln_cpu::Cpu;

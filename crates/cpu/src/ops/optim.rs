@@ -418,7 +418,7 @@ impl OptimOps for Cpu {
                         self.reduce(&reduce, &wide, &mut one)?;
                     }
                 }
-                total = total + one.as_slice::<Acc>()[0];
+                total += one.as_slice::<Acc>()[0];
             }
             let root = total.sqrt();
             let limit = Acc::of(p.max_norm) / (root + Acc::of(1e-6));
