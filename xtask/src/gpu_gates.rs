@@ -6,6 +6,7 @@
 //! device. kernels/gates.toml has a row for each step.
 
 use crate::machine_code::gates::Gates;
+use crate::machine_code::{self, figures};
 use crate::toolkit::{self, Toolkit};
 use crate::workspace::{Outcome, cargo, passes, root};
 use serde_json::Value;
@@ -72,6 +73,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Ok(true);
     }
     let mut well = code.check(args.filter.as_deref())? || args.write;
+    if args.filter.as_deref().is_none_or(|word| figures::FILE.contains(word)) {
+        well &= table_of_kernels(args.write)?;
+    }
     let chosen = |step: &Step| args.filter.as_ref().is_none_or(|word| step.id.contains(word));
     if steps.iter().any(chosen) {
         well &= count_all(&mut steps, chosen)? || args.write;
@@ -81,6 +85,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
         std::fs::write(&path, text).map_err(|e| format!("cannot write {FILE}: {e}"))?;
     }
     Ok(well)
+}
+
+/// True if the table of kernels that `kiln forecast` has is of today's machine code, which it is after it was written.
+fn table_of_kernels(write: bool) -> Outcome {
+    // Where nvdisasm cannot be had, the gates of machine code have said so.
+    let Ok(tool) = machine_code::disassembler() else {
+        return Ok(true);
+    };
+    let all = machine_code::read(&tool, &machine_code::ARCHS)?;
+    match write {
+        true => figures::write(&all).map(|()| true),
+        false => figures::is_current(&all),
+    }
 }
 
 /// Counts the chosen steps; false if a count has grown. The steps have today's counts afterwards.

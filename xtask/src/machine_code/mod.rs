@@ -4,6 +4,7 @@
 //! counts instructions. What came of an image lies in target/machine-code under a hash of all that it depends on, so that an image that
 //! has not changed is not taken apart again.
 
+pub(crate) mod figures;
 pub(crate) mod gates;
 mod table;
 
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The version of the JSON: it grows when a field changes its meaning or goes.
 const SCHEMA: u32 = 1;
 /// The architectures that the kernels are built for unless `KILN_CUDA_ARCHS` says otherwise.
-const ARCHS: [u32; 2] = [80, 90];
+pub(crate) const ARCHS: [u32; 2] = [80, 90];
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// Every loop of a kernel in a line of its own
     #[arg(long)]
     loops: bool,
+    /// Write crates/forecast/data/kernels.tsv anew, the figures that `kiln forecast` has, and show nothing
+    #[arg(long, conflicts_with_all = ["kernel", "arch", "loops", "json"])]
+    table: bool,
     /// Write all figures to a file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -48,6 +52,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let archs = if args.arch.is_empty() { &ARCHS[..] } else { &args.arch };
     let tool = disassembler()?;
+    if args.table {
+        return figures::write(&read(&tool, &ARCHS)?).map(|()| true);
+    }
     let mut all = read(&tool, archs)?;
     if let Some(pattern) = &args.kernel {
         let pattern = if pattern.contains('*') {

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("emulator/simulator", Some(&["ptx"])),
     ("emulator/driver", Some(&["ptx", "simulator"])),
     ("machine-code", Some(&["ptx"])),
+    ("forecast", Some(&["core"])),
     ("nn", Some(&["core", "derive", "files"])),
     ("instances", Some(&["cpu", "cuda", "nn"])),
     (
