@@ -77,6 +77,7 @@ impl Row {
             Model::ResNet18 | Model::Vgg11 => self.batch,
             Model::GptMini => 4,
             Model::Vae | Model::WganGp | Model::Mlp => self.batch,
+            Model::ResNet50 | Model::Gpt2 | Model::BertBase => self.batch,
         }
     }
 

@@ -54,6 +54,9 @@ mod tests {
             "`Adam` is none of sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam, radam, lion, lamb"
         );
         let error = serde_json::from_str::<ScheduleKind>("\"linear\"").unwrap_err();
-        assert!(error.to_string().contains("constant, cosine, warmup-cosine"), "{error}");
+        assert!(
+            error.to_string().contains("constant, cosine, warmup-cosine, thirds"),
+            "{error}"
+        );
     }
 }

@@ -93,6 +93,9 @@ pub enum OutputKind {
     Classes(usize),
     /// Logits of the next of this many characters; a network for a text has as many as the text.
     Characters(usize),
+    /// Logits of this many tokens, or of as many as the data has if these are more. The characters of a text are tokens until a text
+    /// is read by another vocabulary.
+    Tokens(usize),
     /// Images like its inputs.
     Images,
     /// This many numbers.
@@ -103,7 +106,9 @@ impl OutputKind {
     /// The last dimension of the output: classes, characters or numbers; `None` for images.
     pub const fn size(self) -> Option<usize> {
         match self {
-            OutputKind::Classes(n) | OutputKind::Characters(n) | OutputKind::Numbers(n) => Some(n),
+            OutputKind::Classes(n) | OutputKind::Characters(n) | OutputKind::Tokens(n) | OutputKind::Numbers(n) => {
+                Some(n)
+            }
             OutputKind::Images => None,
         }
     }
@@ -122,6 +127,7 @@ impl std::fmt::Display for OutputKind {
         match self {
             OutputKind::Classes(n) => write!(f, "{n} classes"),
             OutputKind::Characters(n) => write!(f, "{n} characters, or those of the text"),
+            OutputKind::Tokens(n) => write!(f, "{n} tokens"),
             OutputKind::Images => f.write_str("images like them"),
             OutputKind::Numbers(1) => f.write_str("a number"),
             OutputKind::Numbers(n) => write!(f, "{n} numbers"),

@@ -20,14 +20,17 @@
 //! # }
 //! ```
 
+mod bert;
 mod by_name;
 mod card;
 mod classes;
 mod gpt;
+mod gpt2;
 mod images;
 mod kinds;
 mod language;
 mod lenet;
+mod masked;
 mod mlp;
 mod mnist_cnn;
 mod net;
@@ -36,17 +39,24 @@ mod recipe;
 mod registry;
 mod regression;
 mod resnet;
+mod resnet50;
 mod sample;
 mod steps;
 mod task;
 mod text;
+mod tied;
 mod twin;
 mod vae;
 mod vgg;
 mod wgan_gp;
 
+pub use bert::{
+    Bert, BertAttention, BertConfig, BertEmbeddings, BertEncoder, BertHead, BertIntermediate, BertLayer, BertModel,
+    BertOutput, BertPooler, BertPredictions, BertSelfAttention, BertTransform,
+};
 pub use card::{Card, Form, Shown};
 pub use gpt::{Attention, Gpt, GptBlock, GptConfig, Mlp};
+pub use gpt2::{Gpt2, Gpt2Attention, Gpt2Block, Gpt2Config, Gpt2Mlp, Gpt2Transformer};
 pub(crate) use kinds::NetSizes;
 pub use kinds::{Input, OutputKind};
 pub use language::LanguageModel;
@@ -58,6 +68,7 @@ pub use optimizer::{OptimizerKind, OptimizerOptions, OptionValue};
 pub use recipe::{Augment, PhaseOptions, PhaseRecipe, Recipe, ScheduleKind};
 pub use registry::Model;
 pub use resnet::{BasicBlock, ResNet18, Shortcut};
+pub use resnet50::{Bottleneck, ResNet50, ResNet50Config};
 pub use sample::Sampler;
 pub use steps::{Part, Steps};
 pub use task::Batches;

@@ -166,11 +166,18 @@ pub enum ScheduleKind {
     Cosine,
     /// A linear warm-up in the first twentieth of the run, then half a cosine down to a tenth of the rate.
     WarmupCosine,
+    /// A tenth of the rate from the second third of the run on, a hundredth in the last.
+    Thirds,
 }
 
 impl ScheduleKind {
     /// All schedules.
-    pub const ALL: [ScheduleKind; 3] = [ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::WarmupCosine];
+    pub const ALL: [ScheduleKind; 4] = [
+        ScheduleKind::Constant,
+        ScheduleKind::Cosine,
+        ScheduleKind::WarmupCosine,
+        ScheduleKind::Thirds,
+    ];
 
     /// The schedule's name on command lines.
     pub const fn name(self) -> &'static str {
@@ -178,6 +185,7 @@ impl ScheduleKind {
             ScheduleKind::Constant => "constant",
             ScheduleKind::Cosine => "cosine",
             ScheduleKind::WarmupCosine => "warmup-cosine",
+            ScheduleKind::Thirds => "thirds",
         }
     }
 
@@ -196,6 +204,11 @@ impl ScheduleKind {
         match self {
             ScheduleKind::Constant => None,
             ScheduleKind::Cosine => Some(cosine(0.0, steps)),
+            ScheduleKind::Thirds => Some(Schedule::Step {
+                lr,
+                every: steps.div_ceil(3).max(1),
+                gamma: 0.1,
+            }),
             ScheduleKind::WarmupCosine => {
                 let up = (steps / 20).max(1);
                 Some(cosine(lr / 10.0, steps.saturating_sub(up)).warmed_up(up))
@@ -232,6 +245,10 @@ mod tests {
         near(warmed[0], 0.02);
         near(warmed[5], 0.1);
         near(warmed[100], 0.01);
+        let thirds = rates(ScheduleKind::Thirds, 90);
+        near(thirds[29], 0.1);
+        near(thirds[30], 0.01);
+        near(thirds[89], 0.001);
         assert_eq!(ScheduleKind::Constant.build(0.1, 100), None);
         // Very short runs have a valid schedule too.
         for kind in ScheduleKind::ALL {

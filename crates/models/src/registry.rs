@@ -2,7 +2,7 @@
 
 use crate::steps::{self, Steps};
 use crate::twin;
-use crate::{Card, Input, Net, NetSizes, Recipe};
+use crate::{Card, Input, Net, NetSizes, OutputKind, Recipe};
 use kiln_core::{Backend, Result};
 use kiln_data::{Compose, Sizes};
 use kiln_nn::Init;
@@ -89,6 +89,12 @@ registry! {
     WganGp: "wgan-gp" in wgan_gp;
     /// A perceptron for rows of a table: [`Perceptron`](crate::Perceptron).
     Mlp: "mlp" in mlp;
+    /// ResNet-50 for images of 224×224: [`ResNet50`](crate::ResNet50).
+    ResNet50: "resnet50" in resnet50;
+    /// GPT-2 124M: [`Gpt2`](crate::Gpt2) by [`Gpt2Config::SMALL`](crate::Gpt2Config::SMALL).
+    Gpt2: "gpt2" in gpt2;
+    /// BERT-base: [`Bert`](crate::Bert) by [`BertConfig::BASE`](crate::BertConfig::BASE).
+    BertBase: "bert-base" in bert;
 }
 
 impl Model {
@@ -114,7 +120,10 @@ impl Model {
     fn sizes(self, sizes: Sizes) -> NetSizes {
         NetSizes {
             features: sizes.features.unwrap_or(self.input().shape[0]),
-            outputs: sizes.outputs.unwrap_or(self.outputs()),
+            outputs: match (self.card().output, sizes.outputs) {
+                (OutputKind::Tokens(own), Some(of_data)) => own.max(of_data),
+                (_, of_data) => of_data.unwrap_or(self.outputs()),
+            },
         }
     }
 

@@ -56,7 +56,7 @@ pub struct Shortcut<B: Backend> {
 }
 
 /// A convolution without bias; the batch norm after it has one.
-fn conv<B: Backend>(
+pub(crate) fn conv<B: Backend>(
     init: &mut Init<B>,
     inputs: usize,
     outputs: usize,
@@ -122,12 +122,7 @@ impl<B: Backend> BasicBlock<B> {
             conv2: conv(init, outputs, outputs, 3, 1)?,
             bn2: BatchNorm::new(init, outputs)?,
             downsample: changes
-                .then(|| -> Result<Shortcut<B>> {
-                    Ok(Shortcut {
-                        conv: conv(init, inputs, outputs, 1, stride)?,
-                        bn: BatchNorm::new(init, outputs)?,
-                    })
-                })
+                .then(|| Shortcut::new(init, inputs, outputs, stride))
                 .transpose()?,
         })
     }
@@ -141,6 +136,16 @@ impl<B: Backend> Layer<B> for BasicBlock<B> {
             Some(shortcut) => y.add(&shortcut.forward(x)?)?.relu(),
             None => y.add(x)?.relu(),
         }
+    }
+}
+
+impl<B: Backend> Shortcut<B> {
+    /// A shortcut from `inputs` to `outputs` channels.
+    pub(crate) fn new(init: &mut Init<B>, inputs: usize, outputs: usize, stride: usize) -> Result<Self> {
+        Ok(Shortcut {
+            conv: conv(init, inputs, outputs, 1, stride)?,
+            bn: BatchNorm::new(init, outputs)?,
+        })
     }
 }
 

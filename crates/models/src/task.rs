@@ -2,7 +2,7 @@
 
 use crate::language::LanguageModel;
 use kiln_core::{Backend, ModuleId, Result};
-use kiln_data::{Batch, Compose, Dataset, Labelled, Loader, LoaderOptions, Sample};
+use kiln_data::{Batch, Compose, Dataset, Draw, Labelled, Loader, LoaderOptions, Sample, Transform};
 use kiln_nn::{Layer, Module, Rng, Tensor, Walk, WalkMut, Walkable};
 use kiln_train::{Metric, Output};
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub(crate) struct Phase<B: Backend, M, T: Batch> {
 /// A network `M` of batches `T` with its task. A network of the table makes one of its file: what is not said here has a default.
 pub(crate) struct Task<B: Backend, M, T: Batch> {
     pub(crate) net: M,
+    /// A change of samples behind that of the recipe, with draws of its own.
+    pub(crate) prepare: Option<Arc<dyn Transform>>,
     /// Makes batches of samples.
     pub(crate) loader: MakeLoader<T>,
     /// The updates of a step, in order; one without a name if there is one.
@@ -86,6 +88,7 @@ impl<B: Backend> Task<B, Box<dyn Layer<B>>, Labelled> {
     ) -> Self {
         Task {
             net: Box::new(net),
+            prepare: None,
             loader: |dataset, options, _| Loader::new(dataset, options),
             phases: vec![Phase {
                 name: "",
@@ -134,6 +137,10 @@ impl<B: Backend, M, T: Batch> Task<B, M, T> {
             options,
             transform,
         } = batches;
+        let transform = match self.prepare.clone() {
+            Some(prepare) => transform.then(move |sample: &mut Sample, draw: &Draw| prepare.apply(sample, draw)),
+            None => transform,
+        };
         Ok((self.loader)(dataset, options, purpose)?.with_transform(transform))
     }
 }

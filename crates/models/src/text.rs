@@ -64,6 +64,7 @@ fn step<B: Backend>(net: &Box<dyn LanguageModel<B>>, batch: &WindowsOn<B>) -> Re
 pub(crate) fn task<B: Backend>(net: impl LanguageModel<B> + 'static) -> Task<B> {
     task::Task {
         net: Box::new(net),
+        prepare: None,
         loader: |dataset, options, _| Loader::with_collate(dataset, Windows::collate, options),
         phases: vec![Phase {
             name: "",

@@ -43,6 +43,7 @@ pub(crate) const CARD: Card = Card {
 pub(crate) fn task<B: Backend>(init: Init<B>, _: NetSizes) -> Result<Task<B, Vae<B>, images::Images>> {
     Ok(Task {
         net: Vae::new(init)?,
+        prepare: None,
         loader: images::loader::<LATENT>,
         phases: vec![Phase {
             name: "",

@@ -67,6 +67,7 @@ pub(crate) const CARD: Card = Card {
 pub(crate) fn task<B: Backend>(init: Init<B>, _: NetSizes) -> Result<Task<B, WganGp<B>, images::Images>> {
     Ok(Task {
         net: WganGp::new(init)?,
+        prepare: None,
         loader: images::loader::<LATENT>,
         phases: vec![
             Phase {

@@ -1,4 +1,4 @@
-//! Fifty training steps of every network, whose losses repeat bit for bit.
+//! Fifty training steps of every network but the largest, whose losses repeat bit for bit.
 //!
 //! `tests/losses/SET.txt` holds the losses for one instruction set, one line for each network; on a processor without a file
 //! the first steps are compared within a tolerance. After an intended change of the arithmetic,
@@ -19,6 +19,13 @@ const REFERENCE: &str = "avx512";
 /// The number of first steps that are compared with another instruction set's losses, and their tolerance.
 const ALIKE: usize = 5;
 const TOLERANCE: f32 = 1e-2;
+
+/// The networks whose steps a test can afford.
+fn affordable() -> impl Iterator<Item = Model> {
+    Model::ALL
+        .into_iter()
+        .filter(|model| model.card().parameters < 20_000_000)
+}
 
 fn record(set: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/losses/{set}.txt"))
@@ -73,6 +80,7 @@ fn losses(model: Model) -> Vec<f32> {
         Model::ResNet18 | Model::Vgg11 => (2, Box::new(Sgd::new(1e-2).momentum(0.9).weight_decay(5e-4))),
         Model::GptMini => (2, Box::new(Adam::new(1e-4))),
         Model::Vae | Model::WganGp | Model::Mlp => unreachable!("they have no logits"),
+        Model::ResNet50 | Model::Gpt2 | Model::BertBase => unreachable!("they are too large"),
     };
     let step = |step| {
         let loss = loss(&net, model, n, step);
@@ -88,7 +96,7 @@ fn fifty_losses_of_every_net_are_as_recorded() {
     let set = kiln_cpu::Machine::this().instruction_set;
     let mut found = String::new();
     let mut all = Vec::new();
-    for model in Model::ALL {
+    for model in affordable() {
         let losses = losses(model);
         assert!(losses.iter().all(|l| l.is_finite()), "{model}: {losses:?}");
         write!(found, "{model}").unwrap();
@@ -104,7 +112,7 @@ fn fifty_losses_of_every_net_are_as_recorded() {
     let own = record(set).is_file();
     let recorded = fs::read_to_string(record(if own { set } else { REFERENCE })).unwrap();
     assert_eq!(recorded.lines().count(), all.len());
-    for ((model, losses), line) in Model::ALL.into_iter().zip(all).zip(recorded.lines()) {
+    for ((model, losses), line) in affordable().zip(all).zip(recorded.lines()) {
         let (name, values) = line.split_once(' ').unwrap();
         assert_eq!(name, model.name());
         let expected: Vec<f32> = values

@@ -141,7 +141,10 @@ pub(super) fn go_on<B: Backend>(
     tell: &mut dyn FnMut(char),
 ) -> Result<()> {
     for _ in 0..count {
-        let token = sampler.draw(&gpt.next_logits(&tokens)?)?;
+        // A model may have more tokens than the text that it was trained on has characters.
+        let mut logits = gpt.next_logits(&tokens)?;
+        logits.truncate(vocabulary.characters().len());
+        let token = sampler.draw(&logits)?;
         tell(vocabulary.character(token).unwrap_or_default());
         tokens.push(token as i32);
         // Tokens older than the context are not needed again.

@@ -54,7 +54,9 @@ impl Task for Predict<'_> {
             (_, true) => Err(Error::usage("<FILE> is missing").help(format!("name {}", kinds_of_files(saved.data)))),
             (OutputKind::Images, false) => reconstruct(backend, &asked),
             (OutputKind::Numbers(_), false) => numbers(backend, &asked),
-            (OutputKind::Classes(_) | OutputKind::Characters(_), false) => classes(backend, &asked),
+            (OutputKind::Classes(_) | OutputKind::Characters(_) | OutputKind::Tokens(_), false) => {
+                classes(backend, &asked)
+            }
         }
     }
 }

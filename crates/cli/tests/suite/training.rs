@@ -223,7 +223,9 @@ fn wrong_command_lines_say_what_would_be_right() {
         (&["train", "mnist-cn"][..], &["mnist-cnn", "lenet", "similar value"][..]),
         (
             &["train", "resnet"],
-            &["[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, mlp]"],
+            &[
+                "[possible values: mnist-cnn, lenet, resnet18, vgg11, gpt-mini, vae, wgan-gp, mlp, resnet50, gpt2, bert-base]",
+            ],
         ),
         (&["train"], &["<MODEL>"]),
         (&["train", "lenet", "--epochs", "0"], &["--epochs", "0"]),

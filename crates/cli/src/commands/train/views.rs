@@ -78,7 +78,7 @@ impl<B: Backend> Views<B> {
         match self.model.card().output {
             OutputKind::Images => self.pictures(),
             OutputKind::Classes(_) => self.worst(),
-            OutputKind::Characters(_) => self.text(),
+            OutputKind::Characters(_) | OutputKind::Tokens(_) => self.text(),
             OutputKind::Numbers(_) => Ok(Vec::new()),
         }
     }

@@ -1,0 +1,421 @@
+//! BERT-base, trained on masked tokens.
+
+use crate::masked::{self, MaskedModel, Masking};
+use crate::tied::TiedHead;
+use crate::{Card, Input, NetSizes, OptimizerKind, OptimizerOptions, OutputKind, Recipe, ScheduleKind};
+use kiln_core::{Backend, Error, Result};
+use kiln_data::DataKind;
+use kiln_nn::init::Initializer;
+use kiln_nn::layers::{Dropout, Embedding, Gelu, LayerNorm, Linear};
+use kiln_nn::{Indices, Init, Layer, Module, Param, Scheme, Shape, Tensor, trace};
+
+/// The network's row of the table of models.
+pub(crate) const CARD: Card = Card {
+    description: "BERT-base, which fills in masked tokens; characters take the tokens behind its special ones",
+    input: Input::tokens(&[BertConfig::BASE.context]),
+    output: OutputKind::Tokens(BertConfig::BASE.vocabulary),
+    values: masked::VALUES,
+    monitor: masked::MONITOR,
+    parameters: BertConfig::BASE.parameters(),
+    // As the authors trained it.
+    recipe: Recipe {
+        data: DataKind::Text,
+        normalise: None,
+        augment: &[],
+        epochs: 1,
+        batch: 8,
+        valid_batch: 1,
+        optimizer: OptimizerOptions {
+            lr: 1e-4,
+            weight_decay: Some(0.01),
+            eps: Some(1e-6),
+            ..OptimizerOptions::of(OptimizerKind::AdamW)
+        },
+        schedule: ScheduleKind::WarmupCosine,
+        phases: &[],
+        clip_norm: None,
+        workers: 1,
+    },
+};
+
+/// The network with its task.
+pub(crate) fn task<B: Backend>(init: Init<B>, sizes: NetSizes) -> Result<masked::Task<B>> {
+    let config = BertConfig {
+        vocabulary: sizes.outputs,
+        ..BertConfig::BASE
+    };
+    let masking = Masking::of(config.vocabulary);
+    Ok(masked::task(Bert::new(init, config)?, masking))
+}
+
+/// The sizes of a [`Bert`], and its dropout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BertConfig {
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// The length of the longest sequence, in tokens.
+    pub context: usize,
+    /// Kinds of tokens: those of the first sentence, those of the second.
+    pub types: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Attention heads of a block.
+    pub heads: usize,
+    /// Elements of the vector of a position; a multiple of the heads.
+    pub width: usize,
+    /// Elements between the two dense layers of a block.
+    pub hidden: usize,
+    /// The probability that dropout zeroes an element of the embedding or of what a block adds to its input; 0 turns it off.
+    pub dropout: f64,
+}
+
+impl BertConfig {
+    /// `bert-base-uncased`: 12 blocks of 12 heads, 768 wide, sequences of 512 out of 30522 tokens.
+    pub const BASE: BertConfig = BertConfig {
+        vocabulary: 30_522,
+        context: 512,
+        types: 2,
+        layers: 12,
+        heads: 12,
+        width: 768,
+        hidden: 3072,
+        dropout: 0.1,
+    };
+
+    /// The number of values in all parameters of the encoder with its pooler, which follows from the sizes.
+    pub const fn encoder_parameters(&self) -> usize {
+        let (w, hidden) = (self.width, self.hidden);
+        let attention = 4 * (w * w + w) + 2 * w;
+        let block = attention + (w * hidden + hidden) + (hidden * w + w) + 2 * w;
+        (self.vocabulary + self.context + self.types) * w + 2 * w + self.layers * block + (w * w + w)
+    }
+
+    /// The number of values in all parameters: those of the encoder, and of the head, whose matrix is the table of the tokens.
+    pub const fn parameters(&self) -> usize {
+        let w = self.width;
+        self.encoder_parameters() + (w * w + w) + 2 * w + self.vocabulary
+    }
+}
+
+/// BERT with its head for masked tokens (Devlin et al. 2018): embeddings of tokens, positions and kinds of tokens with a norm, post-norm
+/// blocks of attention in both directions and of a perceptron with a GELU (by erf), and for masked positions a dense layer, a norm, and
+/// logits by the table of the tokens.
+///
+/// Parameters have the names of `BertForPreTraining` of Hugging Face's transformers, without its classifier of pairs of sentences.
+/// The pooler, which masked tokens do not train, is frozen. Its weights of attention have no dropout: attention is one op that keeps
+/// no weights.
+#[derive(Clone, Debug, Module)]
+pub struct Bert<B: Backend> {
+    bert: BertModel<B>,
+    cls: BertHead<B>,
+}
+
+/// The encoder.
+#[derive(Clone, Debug, Module)]
+pub struct BertModel<B: Backend> {
+    embeddings: BertEmbeddings<B>,
+    encoder: BertEncoder<B>,
+    pooler: BertPooler<B>,
+}
+
+/// The sum of the embeddings of tokens, positions and kinds, a norm and dropout.
+#[derive(Clone, Debug, Module)]
+pub struct BertEmbeddings<B: Backend> {
+    word_embeddings: Embedding<B>,
+    position_embeddings: Embedding<B>,
+    token_type_embeddings: Embedding<B>,
+    #[module(rename = "LayerNorm")]
+    norm: LayerNorm<B>,
+    dropout: Dropout<B>,
+}
+
+/// The blocks.
+#[derive(Clone, Debug, Module)]
+pub struct BertEncoder<B: Backend> {
+    layer: Vec<BertLayer<B>>,
+}
+
+/// `y = norm(x + attention(x))`, then `norm(y + perceptron(y))`.
+#[derive(Clone, Debug, Module)]
+pub struct BertLayer<B: Backend> {
+    attention: BertAttention<B>,
+    intermediate: BertIntermediate<B>,
+    output: BertOutput<B>,
+}
+
+/// Attention and what adds it to its input.
+#[derive(Clone, Debug, Module)]
+pub struct BertAttention<B: Backend> {
+    #[module(rename = "self")]
+    attend: BertSelfAttention<B>,
+    output: BertOutput<B>,
+}
+
+/// Multi-head self-attention with a dense layer each for queries, keys and values: `[N, T, width]` to `[N, T, width]`.
+#[derive(Clone, Debug, Module)]
+pub struct BertSelfAttention<B: Backend> {
+    query: Linear<B>,
+    key: Linear<B>,
+    value: Linear<B>,
+    heads: usize,
+}
+
+/// A dense layer with a GELU: `[…, width]` to `[…, hidden]`.
+#[derive(Clone, Debug, Module)]
+pub struct BertIntermediate<B: Backend> {
+    dense: Linear<B>,
+    act: Gelu,
+}
+
+/// A dense layer and dropout, whose result is added to the input of the block and normalised.
+#[derive(Clone, Debug, Module)]
+pub struct BertOutput<B: Backend> {
+    dense: Linear<B>,
+    dropout: Dropout<B>,
+    #[module(rename = "LayerNorm")]
+    norm: LayerNorm<B>,
+}
+
+/// A dense layer with tanh of the first position: `[N, T, width]` to `[N, width]`.
+#[derive(Clone, Debug, Module)]
+pub struct BertPooler<B: Backend> {
+    dense: Linear<B>,
+}
+
+/// The head for masked tokens.
+#[derive(Clone, Debug, Module)]
+pub struct BertHead<B: Backend> {
+    predictions: BertPredictions<B>,
+}
+
+/// A dense layer with a GELU and a norm, then logits by the table of the tokens and a bias.
+#[derive(Clone, Debug, Module)]
+pub struct BertPredictions<B: Backend> {
+    bias: Param<B>,
+    transform: BertTransform<B>,
+}
+
+/// A dense layer with a GELU and a norm: `[…, width]` to `[…, width]`.
+#[derive(Clone, Debug, Module)]
+pub struct BertTransform<B: Backend> {
+    dense: Linear<B>,
+    act: Gelu,
+    #[module(rename = "LayerNorm")]
+    norm: LayerNorm<B>,
+}
+
+/// A norm with BERT's eps.
+fn norm<B: Backend>(init: &mut Init<B>, width: usize) -> Result<LayerNorm<B>> {
+    LayerNorm::builder(&[width]).eps(1e-12).build(init)
+}
+
+impl<B: Backend> Bert<B> {
+    /// The net with BERT's initial weights of `init`'s seed: N(0, 0.02) and zero biases.
+    ///
+    /// # Errors
+    /// A size of 0, a width that is no multiple of the heads, a probability outside `0..=1`, memory.
+    pub fn new(init: Init<B>, config: BertConfig) -> Result<Self> {
+        let BertConfig { width, dropout, .. } = config;
+        if config.heads == 0 || !width.is_multiple_of(config.heads) {
+            let expected = format!("a divisor of the width {width}");
+            return Err(Error::invalid("bert", "heads", config.heads, expected));
+        }
+        let init = &mut init.scheme(Scheme::With {
+            weight: Initializer::Normal { mean: 0.0, std: 0.02 },
+            bias: Initializer::Zeros,
+        });
+        let embeddings = BertEmbeddings {
+            word_embeddings: Embedding::new(init, config.vocabulary, width)?,
+            position_embeddings: Embedding::new(init, config.context, width)?,
+            token_type_embeddings: Embedding::new(init, config.types, width)?,
+            norm: norm(init, width)?,
+            dropout: Dropout::new(init, dropout)?,
+        };
+        let output = |init: &mut Init<B>, inputs| -> Result<BertOutput<B>> {
+            Ok(BertOutput {
+                dense: Linear::new(init, inputs, width)?,
+                dropout: Dropout::new(init, dropout)?,
+                norm: norm(init, width)?,
+            })
+        };
+        let mut layer = Vec::with_capacity(config.layers);
+        for _ in 0..config.layers {
+            layer.push(BertLayer {
+                attention: BertAttention {
+                    attend: BertSelfAttention {
+                        query: Linear::new(init, width, width)?,
+                        key: Linear::new(init, width, width)?,
+                        value: Linear::new(init, width, width)?,
+                        heads: config.heads,
+                    },
+                    output: output(init, width)?,
+                },
+                intermediate: BertIntermediate {
+                    dense: Linear::new(init, width, config.hidden)?,
+                    act: Gelu,
+                },
+                output: output(init, config.hidden)?,
+            });
+        }
+        let mut pooler = BertPooler {
+            dense: Linear::new(init, width, width)?,
+        };
+        pooler.dense.weight.set_trainable(false);
+        pooler.dense.bias.iter_mut().for_each(|bias| bias.set_trainable(false));
+        let predictions = BertPredictions {
+            bias: init.bias(config.vocabulary, &[config.vocabulary, width])?,
+            transform: BertTransform {
+                dense: Linear::new(init, width, width)?,
+                act: Gelu,
+                norm: norm(init, width)?,
+            },
+        };
+        Ok(Bert {
+            bert: BertModel {
+                embeddings,
+                encoder: BertEncoder { layer },
+                pooler,
+            },
+            cls: BertHead { predictions },
+        })
+    }
+
+    /// The encoder.
+    pub fn encoder(&self) -> &BertModel<B> {
+        &self.bert
+    }
+
+    /// The logits at some positions: ids `[N, T]` and `[M]` positions of all `N·T` to `[M, vocabulary]`. All tokens are of the first
+    /// kind.
+    ///
+    /// # Errors
+    /// As [`BertModel::forward`]; positions that are not i32 or outside of `N·T`.
+    pub fn forward(&self, ids: &Indices<B>, positions: &Indices<B>) -> Result<Tensor<B>> {
+        trace::scope(self, ids, || {
+            let x = self.bert.forward(ids, None)?;
+            let width = x.shape()[2];
+            let masked = x.reshape(&[x.size() / width, width])?.index_select(0, positions)?;
+            self.cls
+                .predictions
+                .forward(&masked, &self.bert.embeddings.word_embeddings.weight)
+        })
+    }
+}
+
+impl<B: Backend> MaskedModel<B> for Bert<B> {
+    fn logits(&self, ids: &Indices<B>, positions: &Indices<B>) -> Result<Tensor<B>> {
+        self.forward(ids, positions)
+    }
+    fn backend(&self) -> &B {
+        self.cls.predictions.bias.backend()
+    }
+}
+
+impl<B: Backend> BertModel<B> {
+    /// The vectors of all positions: ids `[N, T]`, with `T` at most the context, and the kinds of tokens `[N, T]`, all of the first if
+    /// there are none, to `[N, T, width]`.
+    ///
+    /// # Errors
+    /// Ids or kinds that are not i32, not `[N, T]`, or outside of their tables; sequences longer than the context.
+    pub fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
+        trace::scope(self, ids, || {
+            let mut x = self.embeddings.forward(ids, types)?;
+            for layer in &self.encoder.layer {
+                x = layer.forward(&x)?;
+            }
+            Ok(x)
+        })
+    }
+
+    /// The pooled vector of each sequence, for classifiers: what [`BertModel::forward`] gives, `[N, T, width]`, to `[N, width]`.
+    ///
+    /// # Errors
+    /// Another shape.
+    pub fn pooled(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.pooler.forward(x)
+    }
+}
+
+impl<B: Backend> BertEmbeddings<B> {
+    fn forward(&self, ids: &Indices<B>, types: Option<&Indices<B>>) -> Result<Tensor<B>> {
+        let context = self.position_embeddings.weight.shape()[0];
+        let length = match *ids.shape().dims() {
+            [_, length] if length <= context => length,
+            _ => {
+                let expected = format!("ids [N, T] with T at most {context}");
+                return Err(Error::invalid("bert", "ids", ids.shape(), expected));
+            }
+        };
+        trace::scope(self, ids, || {
+            let positions = self.position_embeddings.weight.narrow(0, 0, length)?;
+            let words = self.word_embeddings.forward(ids)?;
+            let sum = match types {
+                Some(types) => words
+                    .add(&positions)?
+                    .add(&self.token_type_embeddings.forward(types)?)?,
+                // The same vector for all: it is added to the few positions, not to every token.
+                None => words.add(&positions.add(&self.token_type_embeddings.weight.narrow(0, 0, 1)?)?)?,
+            };
+            self.dropout.forward(&self.norm.forward(&sum)?)
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for BertLayer<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let attention = &self.attention;
+        let y = attention.output.forward(&attention.attend.forward(x)?, x)?;
+        self.output.forward(&self.intermediate.forward(&y)?, &y)
+    }
+}
+
+impl<B: Backend> BertOutput<B> {
+    /// `norm(x + dropout(dense(y)))`.
+    fn forward(&self, y: &Tensor<B>, x: &Tensor<B>) -> Result<Tensor<B>> {
+        trace::scope(self, y, || {
+            let y = self.dropout.forward(&self.dense.forward(y)?)?;
+            self.norm.forward(&x.add(&y)?)
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for BertSelfAttention<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let parts = [&self.query, &self.key, &self.value].map(|layer| layer.forward(x));
+        let [q, k, v] = parts;
+        Tensor::concat(&[&q?, &k?, &v?], -1)?.self_attention(self.heads, false)
+    }
+
+    /// The two products of every head.
+    fn flops(&self, input: &Shape, _: &Shape) -> u64 {
+        input.dims().get(1).map_or(0, |&t| 4 * (input.size() * t) as u64)
+    }
+}
+
+impl<B: Backend> Layer<B> for BertIntermediate<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.act.forward(&self.dense.forward(x)?)
+    }
+}
+
+impl<B: Backend> Layer<B> for BertPooler<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let first = x.narrow(1, 0, 1)?.squeeze(1)?;
+        self.dense.forward(&first)?.tanh()
+    }
+}
+
+impl<B: Backend> BertPredictions<B> {
+    fn forward(&self, x: &Tensor<B>, table: &Param<B>) -> Result<Tensor<B>> {
+        trace::scope(self, x, || {
+            let x = self.transform.forward(x)?;
+            TiedHead::new(table, Some(&self.bias)).forward(&x)
+        })
+    }
+}
+
+impl<B: Backend> Layer<B> for BertTransform<B> {
+    fn call(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        self.norm.forward(&self.act.forward(&self.dense.forward(x)?)?)
+    }
+}
